@@ -1,0 +1,69 @@
+# The one entrance: `make help` lists what there is. Each target installs what it misses.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+CARGO_BIN := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+export PATH := $(CARGO_BIN):$(PATH)
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+# Linters come as binary wheels; pinned, so that a new release does not turn a good tree red.
+LINTERS := ruff==0.17.4 typos==1.51.1
+TOOLS := .tools/venv/.made
+CLIENTS := .venv/.made
+
+.PHONY: help run test bench check setup-rust setup-cc setup-python setup-nextest setup-deny
+
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 18
+
+run: setup-rust ## build, start a server, run a first training job on it, stay up
+	@scripts/need 'python3 --version' python3
+	cargo build --release -p muster-cli
+	@MUSTER_BIN=$(TARGET)/release/muster scripts/first-light
+
+test: check setup-nextest $(CLIENTS) ## check, then every test, also with the real Azure ML client
+	@scripts/stage tests cargo nextest run --workspace
+	@scripts/stage build cargo build -p muster-cli --bin muster
+	@MUSTER_BIN=$(TARGET)/debug/muster scripts/stage clients .venv/bin/python -m pytest --quiet --disable-warnings clients
+
+bench: setup-rust ## measure, each figure beside the raw limit of this machine
+	cargo build --release -p muster-cli -p muster-bench
+	@$(TARGET)/release/muster-bench
+
+# Advisories are left out of `deny`: they need a database from the network and change under us.
+check: setup-rust setup-deny $(TOOLS) ## format, clippy, dependency policy, spelling
+	@scripts/stage format cargo fmt --all --check
+	@scripts/stage clippy cargo clippy --workspace --all-targets -- -D warnings
+	@scripts/stage deny cargo deny check bans licenses sources
+	@scripts/stage spelling .tools/venv/bin/typos
+	@scripts/stage ruff .tools/venv/bin/ruff check clients examples
+
+setup-cc:
+	@scripts/need 'cc --version' gcc libc6-dev
+
+setup-rust: setup-cc
+	@cargo --version >/dev/null 2>&1 || \
+		{ scripts/need 'rustup --version' rustup; rustup default stable; }
+	@{ cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1 || \
+		rustup component add rustfmt clippy
+
+setup-nextest: setup-rust
+	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
+
+setup-deny: setup-rust
+	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
+
+setup-python:
+	@scripts/need 'python3 -c "import ensurepip, venv"' python3 python3-venv
+
+$(TOOLS): Makefile | setup-python
+	python3 -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(LINTERS)
+	@touch $@
+
+$(CLIENTS): clients/requirements.txt | setup-python
+	python3 -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
