@@ -1,0 +1,337 @@
+//! The pure machine of a node: merges what is desired with what it holds, keeps the lease, journals.
+//!
+//! The runtime around it (the real agent, or the simulator) feeds it what happened and carries out the
+//! [`Action`]s in order. A `Journal` action must be on disk before anything after it is done.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{AttemptPhase, AttemptReport, Desired, Order, Report};
+use crate::ids::Epoch;
+use crate::model::Exit;
+use crate::time::{Elapsed, Span};
+
+/// How a node behaves on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Habits {
+    /// From the polite signal to the one that cannot be ignored.
+    pub stop_grace: Span,
+    /// How long before the lease ends everything must have been told to stop. Longer than the grace, so
+    /// that nothing runs when the controller may give the job to someone else.
+    pub lease_margin: Span,
+    /// How long after its lease an unserved node ends itself.
+    pub alone_max: Span,
+}
+
+impl Default for Habits {
+    fn default() -> Habits {
+        Habits {
+            stop_grace: Span::seconds(10),
+            lease_margin: Span::seconds(15),
+            alone_max: Span::seconds(60),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    Journal(Record),
+    Start(Order),
+    Signal {
+        epoch: Epoch,
+        signal: Signal,
+    },
+    /// Report at once: something that the controller wants to know has changed.
+    Report,
+    /// Nothing runs any more and nobody wants this node: leave.
+    End,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    Terminate,
+    Kill,
+}
+
+/// What survives a restart of the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Record {
+    /// Never take on this epoch or an earlier one again.
+    Floor(Epoch),
+    Took(Epoch),
+    Ended {
+        epoch: Epoch,
+        exit: Exit,
+    },
+    Forgotten(Epoch),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Held {
+    Preparing { stop: Option<Stop> },
+    Running { stop: Option<Stop>, timeout_at: Option<Elapsed> },
+    Ended { exit: Exit },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stop {
+    kill_at: Elapsed,
+    why: StopReason,
+    killed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StopReason {
+    Unwanted,
+    TimedOut,
+}
+
+#[derive(Debug, Clone)]
+pub struct Machine {
+    boot_id: Box<str>,
+    address: Box<str>,
+    habits: Habits,
+    floor: Epoch,
+    held: BTreeMap<Epoch, Held>,
+    lease_until: Elapsed,
+    /// The newest report that has been answered; answers to older ones say nothing new.
+    answered: u64,
+    is_ending: bool,
+}
+
+impl Machine {
+    /// A node that just came up. It has no lease yet, so it ends itself if nobody ever answers.
+    pub fn new(boot_id: &str, address: &str, habits: Habits, now: Elapsed) -> Machine {
+        Machine {
+            boot_id: boot_id.into(),
+            address: address.into(),
+            habits,
+            floor: Epoch(0),
+            held: BTreeMap::new(),
+            lease_until: now,
+            answered: 0,
+            is_ending: false,
+        }
+    }
+
+    /// The same node after its agent was restarted: what it ran is gone, what it owes is not.
+    pub fn recover(mut self, records: &[Record]) -> Machine {
+        for record in records {
+            match record {
+                Record::Floor(epoch) => self.floor = self.floor.max(*epoch),
+                Record::Took(epoch) => {
+                    self.floor = self.floor.max(*epoch);
+                    self.held.insert(*epoch, Held::Ended { exit: Exit::Stopped });
+                }
+                Record::Ended { epoch, exit } => {
+                    self.held.insert(*epoch, Held::Ended { exit: exit.clone() });
+                }
+                Record::Forgotten(epoch) => {
+                    self.held.remove(epoch);
+                }
+            }
+        }
+        self
+    }
+
+    pub fn report(&self) -> Report {
+        let attempts = self.held.iter().map(|(epoch, held)| AttemptReport {
+            epoch: *epoch,
+            phase: match held {
+                Held::Preparing { .. } => AttemptPhase::Preparing,
+                Held::Running { .. } => AttemptPhase::Running,
+                Held::Ended { exit } => AttemptPhase::Ended(exit.clone()),
+            },
+        });
+        Report {
+            boot_id: self.boot_id.clone(),
+            address: self.address.clone(),
+            floor: self.floor,
+            attempts: attempts.collect(),
+        }
+    }
+
+    /// The controller answered the report with number `sequence` (they grow), which was sent at `sent_at`.
+    pub fn on_desired(
+        &mut self,
+        desired: &Desired,
+        sequence: u64,
+        sent_at: Elapsed,
+        now: Elapsed,
+    ) -> Vec<Action> {
+        if sequence <= self.answered {
+            return Vec::new();
+        }
+        self.answered = sequence;
+        self.lease_until = sent_at + desired.lease;
+        self.is_ending |= desired.end;
+        let mut actions = Vec::new();
+        self.forget(&desired.acknowledged, &mut actions);
+        let unwanted: Vec<Epoch> = self
+            .held
+            .keys()
+            .filter(|epoch| **epoch < desired.as_of)
+            .filter(|epoch| !desired.orders.iter().any(|order| order.epoch == **epoch))
+            .copied()
+            .collect();
+        for epoch in unwanted {
+            self.stop(epoch, StopReason::Unwanted, now, &mut actions);
+        }
+        if !self.is_ending && !self.is_lease_over(now) {
+            for order in &desired.orders {
+                self.take_on(order, &mut actions);
+            }
+        }
+        if desired.floor > self.floor && !self.is_ending {
+            self.floor = desired.floor;
+            actions.push(Action::Journal(Record::Floor(desired.floor)));
+            actions.push(Action::Report);
+        }
+        self.end_if_done(now, &mut actions);
+        actions
+    }
+
+    fn forget(&mut self, acknowledged: &[Epoch], actions: &mut Vec<Action>) {
+        for epoch in acknowledged {
+            if let Some(Held::Ended { .. }) = self.held.get(epoch) {
+                self.held.remove(epoch);
+                actions.push(Action::Journal(Record::Forgotten(*epoch)));
+            }
+        }
+    }
+
+    fn take_on(&mut self, order: &Order, actions: &mut Vec<Action>) {
+        if order.epoch <= self.floor || self.held.contains_key(&order.epoch) {
+            return;
+        }
+        self.floor = order.epoch;
+        self.held.insert(order.epoch, Held::Preparing { stop: None });
+        actions.push(Action::Journal(Record::Took(order.epoch)));
+        actions.push(Action::Start(order.clone()));
+    }
+
+    /// The process of this epoch runs; it may do so for `timeout`.
+    pub fn on_started(&mut self, epoch: Epoch, timeout: Option<Span>, now: Elapsed) -> Vec<Action> {
+        let Some(Held::Preparing { stop }) = self.held.get(&epoch) else { return Vec::new() };
+        let stop = *stop;
+        let timeout_at = timeout.map(|timeout| now + timeout);
+        self.held.insert(epoch, Held::Running { stop, timeout_at });
+        let mut actions = vec![Action::Report];
+        // It was told to stop while it was being prepared, when there was nothing to signal yet.
+        if stop.is_some() {
+            actions.insert(0, Action::Signal { epoch, signal: Signal::Terminate });
+        }
+        actions
+    }
+
+    /// The process of this epoch is over, or could not be started.
+    pub fn on_exited(&mut self, epoch: Epoch, exit: Exit, now: Elapsed) -> Vec<Action> {
+        let stop = match self.held.get(&epoch) {
+            Some(Held::Preparing { stop } | Held::Running { stop, .. }) => *stop,
+            Some(Held::Ended { .. }) | None => return Vec::new(),
+        };
+        // Whatever it says after it was told to stop, it did not finish by itself.
+        let exit = match stop.map(|stop| stop.why) {
+            None => exit,
+            Some(StopReason::Unwanted) => Exit::Stopped,
+            Some(StopReason::TimedOut) => Exit::TimedOut,
+        };
+        self.held.insert(epoch, Held::Ended { exit: exit.clone() });
+        let mut actions = vec![Action::Journal(Record::Ended { epoch, exit }), Action::Report];
+        self.end_if_done(now, &mut actions);
+        actions
+    }
+
+    /// Whoever runs this machine wants the node gone: stops everything, then ends.
+    pub fn on_leave(&mut self, now: Elapsed) -> Vec<Action> {
+        self.is_ending = true;
+        let mut actions = Vec::new();
+        let epochs: Vec<Epoch> = self.held.keys().copied().collect();
+        for epoch in epochs {
+            self.stop(epoch, StopReason::Unwanted, now, &mut actions);
+        }
+        self.end_if_done(now, &mut actions);
+        actions
+    }
+
+    /// Time went by.
+    pub fn on_tick(&mut self, now: Elapsed) -> Vec<Action> {
+        let mut actions = Vec::new();
+        let epochs: Vec<Epoch> = self.held.keys().copied().collect();
+        for epoch in epochs {
+            if self.is_lease_over(now) {
+                self.stop(epoch, StopReason::Unwanted, now, &mut actions);
+            }
+            if let Some(Held::Running { timeout_at: Some(at), .. }) = self.held.get(&epoch)
+                && *at <= now
+            {
+                self.stop(epoch, StopReason::TimedOut, now, &mut actions);
+            }
+            self.kill_if_due(epoch, now, &mut actions);
+        }
+        self.end_if_done(now, &mut actions);
+        actions
+    }
+
+    /// When `on_tick` has something to do even if nothing happens.
+    pub fn next_tick(&self) -> Elapsed {
+        let alone = self.lease_until + self.habits.alone_max;
+        let lease = self.stop_at();
+        let held = self.held.values().filter_map(|held| match held {
+            Held::Preparing { stop: Some(stop) } | Held::Running { stop: Some(stop), .. } => {
+                (!stop.killed).then_some(stop.kill_at)
+            }
+            Held::Running { stop: None, timeout_at } => {
+                Some(timeout_at.map_or(lease, |at| at.min(lease)))
+            }
+            Held::Preparing { stop: None } => Some(lease),
+            Held::Ended { .. } => None,
+        });
+        held.min().map_or(alone, |at| at.min(alone))
+    }
+
+    fn stop_at(&self) -> Elapsed {
+        Elapsed(self.lease_until.0.saturating_sub(self.habits.lease_margin.0))
+    }
+
+    fn is_lease_over(&self, now: Elapsed) -> bool {
+        self.stop_at() <= now
+    }
+
+    fn stop(&mut self, epoch: Epoch, why: StopReason, now: Elapsed, actions: &mut Vec<Action>) {
+        let kill_at = now + self.habits.stop_grace;
+        match self.held.get_mut(&epoch) {
+            Some(Held::Preparing { stop } | Held::Running { stop, .. }) if stop.is_none() => {
+                *stop = Some(Stop { kill_at, why, killed: false });
+                actions.push(Action::Signal { epoch, signal: Signal::Terminate });
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    fn kill_if_due(&mut self, epoch: Epoch, now: Elapsed, actions: &mut Vec<Action>) {
+        if let Some(Held::Preparing { stop: Some(stop) } | Held::Running { stop: Some(stop), .. }) =
+            self.held.get_mut(&epoch)
+            && stop.kill_at <= now
+            && !stop.killed
+        {
+            stop.killed = true;
+            actions.push(Action::Signal { epoch, signal: Signal::Kill });
+        }
+    }
+
+    /// Ends when told to, or when alone for too long, but never with something still running. What it owes
+    /// (an ending that nobody acknowledged) does not hold it: the controller has given up on it by then.
+    fn end_if_done(&mut self, now: Elapsed, actions: &mut Vec<Action>) {
+        let is_alone = self.lease_until + self.habits.alone_max <= now;
+        let runs = self.held.values().any(|held| match held {
+            Held::Preparing { .. } | Held::Running { .. } => true,
+            Held::Ended { .. } => false,
+        });
+        if (self.is_ending || is_alone) && !runs {
+            self.is_ending = true;
+            actions.push(Action::End);
+        }
+    }
+}

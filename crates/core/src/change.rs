@@ -1,0 +1,103 @@
+//! `Change`: the one value that World, the rows and the event log are all made from.
+//!
+//! A change says what happened (`event`) and what the entity is now (the whole record). Nothing computes a
+//! new state from it: World replaces, the store upserts, the log appends. So the three cannot disagree.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{EffectId, NodeId};
+use crate::model::{
+    AttemptRecord, Cluster, ClusterEvent, Job, JobEvent, JobSpec, LedgerLine, Node, NodeEvent,
+    Operation, Principal, Tier, Workspace,
+};
+use crate::time::Wall;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    PrincipalSeen(Principal),
+    WorkspaceCreated(Workspace),
+    /// A cluster whose phase is `Gone` leaves World and its row goes.
+    ClusterChanged {
+        event: ClusterEvent,
+        cluster: Cluster,
+    },
+    /// Carries the specification to its row; World keeps only the job.
+    JobSubmitted {
+        job: Job,
+        spec: JobSpec,
+    },
+    /// A job in a terminal phase leaves World; its row stays.
+    JobChanged {
+        event: JobEvent,
+        job: Job,
+    },
+    AttemptEnded(AttemptRecord),
+    /// A node whose state is `Gone` leaves World and its row goes.
+    NodeChanged {
+        event: NodeEvent,
+        node: Node,
+    },
+    LedgerPosted(LedgerLine),
+    OperationChanged(Operation),
+    EffectQueued(Effect),
+    EffectSettled {
+        id: EffectId,
+    },
+}
+
+/// A wish to the outside world. It leaves the outbox at least once; whoever carries it out must take the
+/// same one twice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Effect {
+    pub id: EffectId,
+    pub queued_at: Wall,
+    pub kind: EffectKind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EffectKind {
+    CreateNode(NodeOrder),
+    DeleteNode { node: NodeId, name: Box<str> },
+}
+
+impl EffectKind {
+    /// Effects on one node are carried out in the order of the outbox.
+    pub fn node(&self) -> NodeId {
+        match self {
+            EffectKind::CreateNode(order) => order.node,
+            EffectKind::DeleteNode { node, .. } => *node,
+        }
+    }
+}
+
+/// Everything that a provider needs to make a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeOrder {
+    pub node: NodeId,
+    pub name: Box<str>,
+    pub vm_size: Box<str>,
+    pub vcpus: u32,
+    pub memory_mb: u64,
+    pub gpus: u32,
+    pub tier: Tier,
+}
+
+impl Change {
+    /// The largest number of the id sequence that this change brings into the world.
+    pub fn highest_sequence(&self) -> u64 {
+        match self {
+            Change::PrincipalSeen(principal) => principal.id.0,
+            Change::WorkspaceCreated(workspace) => workspace.id.0,
+            Change::ClusterChanged { cluster, .. } => {
+                cluster.id.0.max(cluster.operation.map_or(0, |operation| operation.0))
+            }
+            Change::JobSubmitted { job, .. } | Change::JobChanged { job, .. } => {
+                job.id.0.max(job.attempt().map_or(0, |attempt| attempt.epoch.0))
+            }
+            Change::NodeChanged { node, .. } => node.id.0,
+            Change::OperationChanged(operation) => operation.id.0,
+            Change::EffectQueued(effect) => effect.id.0,
+            Change::AttemptEnded(_) | Change::LedgerPosted(_) | Change::EffectSettled { .. } => 0,
+        }
+    }
+}

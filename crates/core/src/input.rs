@@ -1,0 +1,149 @@
+//! What can be said to the core, and what it answers.
+
+use std::collections::BTreeMap;
+
+use crate::agent::{Desired, Report};
+use crate::ids::{EffectId, OperationId};
+use crate::model::{
+    AdminAccount, Caller, Cluster, Identity, Job, JobSpec, OsType, RemoteLogin, SpecHash, Tier,
+    Workspace, WorkspaceKey,
+};
+use crate::time::Span;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    CreateWorkspace {
+        key: WorkspaceKey,
+        location: Box<str>,
+        by: Caller,
+    },
+    PutCluster {
+        workspace: WorkspaceKey,
+        name: String,
+        wanted: Box<ClusterPatch>,
+        by: Caller,
+    },
+    DeleteCluster {
+        workspace: WorkspaceKey,
+        name: String,
+    },
+    SubmitJob(Box<JobRequest>),
+    CancelJob {
+        workspace: WorkspaceKey,
+        name: String,
+        finished: Option<Box<Job>>,
+    },
+    Report {
+        node: String,
+        report: Report,
+    },
+    /// A provider carried out an effect of the outbox, or could not. Deletes are only reported once they
+    /// worked: until then whoever carries them out tries again.
+    EffectDone {
+        effect: EffectId,
+        result: Result<(), String>,
+    },
+    /// Nothing but the time has changed.
+    Tick,
+}
+
+/// A cluster as a client wants it. `None` keeps what is there, or takes the default for a new one: clients
+/// re-send what they read, and what they read leaves things out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterPatch {
+    pub location: Option<Box<str>>,
+    pub description: Option<Box<str>>,
+    pub tags: Option<BTreeMap<String, String>>,
+    pub vm_size: Option<Box<str>>,
+    pub tier: Option<Tier>,
+    pub nodes_min: Option<u32>,
+    pub nodes_max: Option<u32>,
+    pub idle_time: Option<Span>,
+    pub os_type: Option<OsType>,
+    pub virtual_machine_image: Option<Box<str>>,
+    pub isolated_network: Option<bool>,
+    pub subnet: Option<Box<str>>,
+    pub admin: Option<AdminAccount>,
+    pub remote_login: Option<RemoteLogin>,
+    pub enable_node_public_ip: Option<bool>,
+    pub disable_local_auth: Option<bool>,
+    pub identity: Option<Identity>,
+    pub property_bag: Option<Box<str>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobRequest {
+    pub workspace: WorkspaceKey,
+    pub name: String,
+    pub spec: JobSpec,
+    pub spec_hash: SpecHash,
+    pub by: Caller,
+    /// The job of this name that the rows know, live or finished: World cannot see finished ones.
+    pub existing: Option<Box<Job>>,
+}
+
+pub type Answer = Result<Reply, Refused>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    Workspace(Workspace),
+    /// `is_new` tells a create from an update.
+    Cluster {
+        cluster: Box<Cluster>,
+        operation: OperationId,
+        is_new: bool,
+    },
+    ClusterDeleting {
+        operation: OperationId,
+    },
+    /// There is nothing to delete: as good as deleted.
+    NothingToDelete,
+    JobAccepted {
+        job: Box<Job>,
+        is_new: bool,
+    },
+    CancelAccepted,
+    Desired(Box<Desired>),
+    Noted,
+}
+
+/// Why something was not done. Nothing changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refused {
+    pub kind: RefusalKind,
+    /// The field or thing at fault, in the client's spelling.
+    pub target: Box<str>,
+    /// What is wrong, the limit, the value given, and what to do about it.
+    pub message: Box<str>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusalKind {
+    Invalid,
+    NotFound,
+    Conflict,
+    TooMany,
+}
+
+impl Refused {
+    pub fn invalid(target: &str, message: impl Into<String>) -> Refused {
+        Refused::new(RefusalKind::Invalid, target, message)
+    }
+
+    pub fn not_found(target: &str, message: impl Into<String>) -> Refused {
+        Refused::new(RefusalKind::NotFound, target, message)
+    }
+
+    pub fn conflict(target: &str, message: impl Into<String>) -> Refused {
+        Refused::new(RefusalKind::Conflict, target, message)
+    }
+
+    pub fn too_many(target: &str, message: impl Into<String>) -> Refused {
+        Refused::new(RefusalKind::TooMany, target, message)
+    }
+
+    fn new(kind: RefusalKind, target: &str, message: impl Into<String>) -> Refused {
+        Refused { kind, target: target.into(), message: message.into().into() }
+    }
+}

@@ -1,0 +1,167 @@
+//! What must always hold, checked on a whole World. The simulator and tests check after every step, with
+//! what only they can see (acknowledged submits, the provider's own list) on top.
+
+use std::fmt;
+
+use crate::model::{ClusterPhase, JobPhase, JobState, MemberPhase, NodePhase, NodeState};
+use crate::time::{Now, Span};
+use crate::world::World;
+
+/// A broken promise: which, and about what.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Broken {
+    pub promise: Promise,
+    pub about: String,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.promise, self.about)
+    }
+}
+
+/// The promises of the design that can be seen in World alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Promise {
+    /// World holds live jobs only, each in the pool of its cluster.
+    JobsAreLive,
+    /// All members of an attempt share its epoch, and no node serves two.
+    OneLiveEpoch,
+    /// Every node that is wanted gone has a delete call in the outbox, and every requested one a create.
+    IntentIsRecorded,
+    NodesWithinBounds,
+    IdleNodesGo,
+    /// A node that is paid for has an open meter.
+    MeterRuns,
+    WhyIsNeverEmpty,
+}
+
+/// Checks everything. `slack` is how late a decision may be: the driver's tick.
+pub fn check(world: &World, now: Now, slack: Span) -> Result<(), Broken> {
+    for job in world.jobs() {
+        check_job(world, job)?;
+    }
+    for node in world.nodes() {
+        check_node(world, node)?;
+    }
+    for cluster in world.clusters() {
+        check_cluster(world, cluster, now, slack)?;
+    }
+    Ok(())
+}
+
+fn broken<T>(promise: Promise, about: String) -> Result<T, Broken> {
+    Err(Broken { promise, about })
+}
+
+fn check_job(world: &World, job: &crate::model::Job) -> Result<(), Broken> {
+    let phase = job.phase();
+    if phase.is_terminal() {
+        return broken(Promise::JobsAreLive, format!("{} is {phase:?} and still here", job.id));
+    }
+    let Some(pool) = world.pool(job.cluster) else {
+        return broken(Promise::JobsAreLive, format!("{} has no cluster", job.id));
+    };
+    let waits = pool.queue.contains(&job.id);
+    if waits == pool.active.contains(&job.id) || waits != (phase == JobPhase::Queued) {
+        return broken(Promise::JobsAreLive, format!("{} is {phase:?}, queued: {waits}", job.id));
+    }
+    if phase == JobPhase::Queued && crate::why::why(world, job.id).is_empty() {
+        return broken(Promise::WhyIsNeverEmpty, job.id.to_string());
+    }
+    let Some(attempt) = job.attempt() else { return Ok(()) };
+    if attempt.is_over() {
+        return broken(Promise::OneLiveEpoch, format!("{} is over and not ended", attempt.epoch));
+    }
+    if attempt.members.len() != job.nodes as usize {
+        return broken(Promise::OneLiveEpoch, format!("{} is not whole", attempt.epoch));
+    }
+    for member in &attempt.members {
+        let lease = world.node(member.node).and_then(crate::model::Node::lease);
+        let holds = lease == Some((job.id, attempt.epoch));
+        // One that exited keeps its node until all are over, unless the node is lost meanwhile.
+        let should_hold = match member.phase {
+            MemberPhase::Ordered | MemberPhase::Running => true,
+            MemberPhase::Exited(_) => holds,
+            MemberPhase::Lost => false,
+        };
+        if holds != should_hold {
+            let about = format!("{} member {}: holds {holds}", attempt.epoch, member.node);
+            return broken(Promise::OneLiveEpoch, about);
+        }
+    }
+    Ok(())
+}
+
+fn check_node(world: &World, node: &crate::model::Node) -> Result<(), Broken> {
+    let effects = || world.effects().filter(|effect| effect.kind.node() == node.id);
+    match node.phase() {
+        NodePhase::Requested | NodePhase::Unusable | NodePhase::Leaving
+            if effects().count() == 0 =>
+        {
+            broken(Promise::IntentIsRecorded, format!("{} has no call in the outbox", node.name))
+        }
+        NodePhase::Booting | NodePhase::Idle | NodePhase::Leased if node.meter.is_none() => {
+            broken(Promise::MeterRuns, format!("{} has no meter", node.name))
+        }
+        NodePhase::Requested
+        | NodePhase::Booting
+        | NodePhase::Idle
+        | NodePhase::Leased
+        | NodePhase::Unusable
+        | NodePhase::Leaving
+        | NodePhase::Gone => check_lease(world, node),
+    }
+}
+
+fn check_lease(world: &World, node: &crate::model::Node) -> Result<(), Broken> {
+    let Some((job, epoch)) = node.lease() else { return Ok(()) };
+    let held = world.job(job).and_then(|job| job.attempt()).is_some_and(|attempt| {
+        attempt.epoch == epoch && attempt.members.iter().any(|member| member.node == node.id)
+    });
+    if held {
+        Ok(())
+    } else {
+        broken(Promise::OneLiveEpoch, format!("{} serves nobody", node.name))
+    }
+}
+
+fn check_cluster(
+    world: &World,
+    cluster: &crate::model::Cluster,
+    now: Now,
+    slack: Span,
+) -> Result<(), Broken> {
+    let Some(pool) = world.pool(cluster.id) else {
+        return broken(Promise::NodesWithinBounds, format!("{} has no pool", cluster.name));
+    };
+    let scale = cluster.spec.scale;
+    // Above the maximum only nodes that hold a job may remain: it was lowered under them.
+    let free = pool.pending.len() + pool.idle.len();
+    if pool.alive() > scale.nodes_max && free > 0 && cluster.phase != ClusterPhase::Deleting {
+        let about = format!("{}: {} of {}", cluster.name, pool.alive(), scale.nodes_max);
+        return broken(Promise::NodesWithinBounds, about);
+    }
+    let may_grow = cluster.backoff.until <= now.wall && pool.existing() < scale.nodes_max;
+    if cluster.phase == ClusterPhase::Succeeded && may_grow && pool.alive() < scale.nodes_min {
+        let about = format!("{}: {} under {}", cluster.name, pool.alive(), scale.nodes_min);
+        return broken(Promise::NodesWithinBounds, about);
+    }
+    if let Some((since, node)) = pool.idle.first()
+        && pool.alive() > scale.nodes_min
+        && *since + scale.idle_time + slack < now.wall
+    {
+        let node = world.node(*node);
+        let is_awaited =
+            matches!(node.map(|node| &node.state), Some(NodeState::Idle { awaited: true, .. }));
+        if !is_awaited {
+            return broken(Promise::IdleNodesGo, format!("{}: {node:?}", cluster.name));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a job's state is one of those that hold nodes. For tests.
+pub fn holds_nodes(state: &JobState) -> bool {
+    matches!(state, JobState::Starting(_) | JobState::Running(_) | JobState::CancelRequested(_))
+}

@@ -1,0 +1,42 @@
+//! The model of Muster and every decision about it. Pure: no IO, no clock, no random numbers, no Azure JSON.
+//!
+//! Start here, in this order:
+//! 1. [`model`]: what exists, and what may happen to it (one wildcard-free table per lifecycle);
+//! 2. [`Change`]: the one value that World, rows and event log are made from;
+//! 3. [`World`]: the live entities with the indexes that keep decisions cheap;
+//! 4. [`step`]: inputs in, changes and answers out; after each input it calls [`decide`];
+//! 5. [`decide`]: looks at state only, never at what woke it; asked again, it has nothing to say;
+//! 6. [`agent`]: the node's side of the protocol, equally pure;
+//! 7. [`why`]: why a job waits, computed when asked;
+//! 8. [`invariants`]: what must always hold.
+//!
+//! The driver (server or simulator) owns the clock, the disk and the network: it calls `step`, commits the
+//! changes in one transaction, and only then lets answers and effects out.
+
+pub mod agent;
+mod attempts;
+pub mod catalogue;
+mod change;
+mod decide;
+mod error_chain;
+pub mod ids;
+mod input;
+pub mod invariants;
+pub mod limits;
+mod meter;
+pub mod model;
+mod observations;
+mod requests;
+mod step;
+pub mod time;
+pub mod why;
+mod world;
+
+pub use change::{Change, Effect, EffectKind, NodeOrder};
+pub use decide::{decide, decide_everything};
+pub use error_chain::ErrorChain;
+pub use input::{Answer, ClusterPatch, Input, JobRequest, RefusalKind, Refused, Reply};
+pub use observations::desired_for;
+pub use requests::cluster::DEFAULT_VM_SIZE;
+pub use step::{Output, Wake, step, step_deciding_everything};
+pub use world::{Pool, Rows, Settings, World};

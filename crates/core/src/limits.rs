@@ -1,0 +1,26 @@
+//! Every limit of the model in one place, each with its reason. A limit that a user can meet is named in
+//! the refusal together with the value that was given.
+
+use crate::time::Span;
+
+/// The largest pool that the decisions are designed for.
+pub const CLUSTER_NODES_MAX: u32 = 10_000;
+/// Longer than any job may live (30 days), so a longer idle time could only be a slip.
+pub const IDLE_TIME_MAX: Span = Span::seconds(30 * 24 * 3600);
+/// Azure Resource Manager's own bounds on tags; clients are built for them.
+pub const TAGS_MAX: usize = 50;
+pub const TAG_NAME_BYTES_MAX: usize = 512;
+pub const TAG_VALUE_BYTES_MAX: usize = 256;
+pub const DESCRIPTION_BYTES_MAX: usize = 4_096;
+/// Linux refuses a single argument of 128 KiB or more; the command becomes one.
+pub const COMMAND_BYTES_MAX: usize = 120_000;
+pub const ENVIRONMENT_VARIABLES_MAX: usize = 256;
+/// Together with the command it must stay well inside what `execve` takes.
+pub const ENVIRONMENT_BYTES_MAX: usize = 128_000;
+pub const JOB_NAME_BYTES_MAX: usize = 255;
+/// Azure's longest job lifetime.
+pub const JOB_TIMEOUT_MAX: Span = Span::seconds(30 * 24 * 3600);
+/// What World is designed to hold; beyond it a submit is refused, not half-accepted.
+pub const QUEUED_JOBS_MAX: usize = 1_000_000;
+pub const CLUSTERS_MAX: usize = 2_500;
+pub const WORKSPACES_MAX: usize = 10_000;

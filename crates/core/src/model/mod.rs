@@ -1,0 +1,49 @@
+//! The model: what exists, in the words that users know.
+//!
+//! Every entity is a plain record. What may happen to it is a wildcard-free table in its `phase.rs`
+//! neighbour; `World::apply` checks every change against that table.
+
+mod cluster;
+mod job;
+mod ledger;
+mod names;
+mod node;
+mod operation;
+mod workspace;
+
+pub use cluster::*;
+pub use job::*;
+pub use ledger::*;
+pub use names::*;
+pub use node::*;
+pub use operation::*;
+pub use workspace::*;
+
+/// An event that the entity's present phase does not allow: always a bug of ours, never a user's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{machine}: {event} is not possible in phase {phase}")]
+pub struct Rejected {
+    pub machine: &'static str,
+    pub phase: String,
+    pub event: String,
+}
+
+/// A lifecycle that can be drawn and checked exhaustively.
+pub trait Lifecycle: Copy + Eq + std::fmt::Debug + Sized + 'static {
+    type Event: Copy + Eq + std::fmt::Debug + 'static;
+    const NAME: &'static str;
+    const PHASES: &'static [Self];
+    const EVENTS: &'static [Self::Event];
+    const INITIAL: Self;
+
+    /// The phase after `event`, or `None` where the event cannot happen.
+    fn after(self, event: Self::Event) -> Option<Self>;
+
+    fn on(self, event: Self::Event) -> Result<Self, Rejected> {
+        self.after(event).ok_or_else(|| Rejected {
+            machine: Self::NAME,
+            phase: format!("{self:?}"),
+            event: format!("{event:?}"),
+        })
+    }
+}

@@ -1,0 +1,68 @@
+//! A provider carried out a wish of the outbox, or could not.
+
+use crate::attempts;
+use crate::change::{Change, EffectKind};
+use crate::ids::{EffectId, NodeId};
+use crate::input::{Answer, Reply};
+use crate::meter;
+use crate::model::{
+    Backoff, Category, Cluster, ClusterEvent, NodeEvent, NodePhase, NodeState, Trouble,
+};
+use crate::step::Turn;
+
+pub(crate) fn on_effect_done(
+    turn: &mut Turn<'_>,
+    effect: EffectId,
+    result: &Result<(), String>,
+) -> Answer {
+    // Effects are carried out at least once, so they can be reported done more than once.
+    let Some(effect) = turn.world.effect(effect).cloned() else { return Ok(Reply::Noted) };
+    match (&effect.kind, result) {
+        (EffectKind::CreateNode(order), Ok(())) => on_created(turn, order.node),
+        (EffectKind::CreateNode(order), Err(message)) => {
+            on_create_failed(turn, order.node, message)
+        }
+        (EffectKind::DeleteNode { node, .. }, Ok(())) => on_deleted(turn, *node),
+        // Stays in the outbox: whoever carries it out tries again.
+        (EffectKind::DeleteNode { .. }, Err(_)) => return Ok(Reply::Noted),
+    }
+    turn.emit(Change::EffectSettled { id: effect.id });
+    Ok(Reply::Noted)
+}
+
+fn on_created(turn: &mut Turn<'_>, node: NodeId) {
+    let Some(node) = turn.world.node(node) else { return };
+    let cluster = node.cluster;
+    if node.phase() == NodePhase::Requested {
+        let mut node = node.clone();
+        meter::switch_free(turn, &mut node, Some(Category::Start));
+        node.state = NodeState::Booting;
+        turn.emit(Change::NodeChanged { event: NodeEvent::Created, node });
+    }
+    let cluster = turn.world.cluster(cluster).expect("a node's cluster outlives it");
+    if cluster.backoff != Backoff::default() {
+        let cluster = Cluster { backoff: Backoff::default(), ..cluster.clone() };
+        turn.emit(Change::ClusterChanged { event: ClusterEvent::BackoffChanged, cluster });
+    }
+}
+
+fn on_create_failed(turn: &mut Turn<'_>, node: NodeId, message: &str) {
+    let Some(node) = turn.world.node(node) else { return };
+    let (id, cluster) = (node.id, node.cluster);
+    if node.phase() != NodePhase::Requested {
+        return; // It reported, or is being deleted already: the answer no longer matters.
+    }
+    let cluster = turn.world.cluster(cluster).expect("a node's cluster outlives it");
+    let backoff = cluster.backoff.after_failure(turn.now.wall);
+    let cluster = Cluster { backoff, ..cluster.clone() };
+    turn.emit(Change::ClusterChanged { event: ClusterEvent::BackoffChanged, cluster });
+    attempts::lose_node(turn, id, Trouble::CreateFailed { message: message.into() });
+}
+
+fn on_deleted(turn: &mut Turn<'_>, node: NodeId) {
+    let Some(node) = turn.world.node(node) else { return };
+    let mut node = node.clone();
+    meter::switch_free(turn, &mut node, None);
+    node.state = NodeState::Gone;
+    turn.emit(Change::NodeChanged { event: NodeEvent::Deleted, node });
+}

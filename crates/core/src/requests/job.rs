@@ -1,0 +1,226 @@
+//! Asking for a job to run, or to end.
+
+use super::{check_tags, check_text, find_workspace, principal, shorten};
+use crate::attempts;
+use crate::change::Change;
+use crate::ids::{ClusterId, JobId, WorkspaceId};
+use crate::input::{Answer, JobRequest, Refused, Reply};
+use crate::limits;
+use crate::model::{
+    CancelReason, ClusterPhase, Job, JobPhase, JobSpec, JobState, WorkspaceKey, check_job_name,
+};
+use crate::step::Turn;
+
+pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
+    let workspace = find_workspace(turn, &request.workspace)?.id;
+    check_job_name(&request.name).map_err(|why| {
+        Refused::invalid("name", format!("job name {:?}: {why}", shorten(&request.name)))
+    })?;
+    let live = turn.world.job_by_name(workspace, &request.name);
+    let known = live.or_else(|| ended_in_this_step(turn, workspace, &request.name));
+    if let Some(job) = known.or(request.existing.as_deref()) {
+        // The same submit again (a retry after a lost answer) is answered as the first one was.
+        if job.spec == request.spec_hash {
+            return Ok(Reply::JobAccepted { job: Box::new(job.clone()), is_new: false });
+        }
+        return Err(Refused::conflict(
+            "name",
+            format!(
+                "a job named '{}' exists and is a different one; choose another name",
+                request.name
+            ),
+        ));
+    }
+    check_spec(&request.spec)?;
+    let cluster = find_cluster(turn, workspace, request)?;
+    if turn.world.jobs().len() >= limits::QUEUED_JOBS_MAX {
+        return Err(Refused::too_many(
+            "name",
+            format!(
+                "{} jobs are waiting or running, the most allowed; try again when some have ended",
+                limits::QUEUED_JOBS_MAX
+            ),
+        ));
+    }
+    let by = principal(turn, &request.by);
+    let job = Job {
+        id: JobId(turn.world.draw()),
+        workspace,
+        cluster,
+        name: request.name.as_str().into(),
+        principal: by,
+        nodes: request.spec.nodes,
+        spec: request.spec_hash.clone(),
+        submitted_at: turn.now.wall,
+        attempts: 0,
+        state: JobState::Queued,
+    };
+    turn.emit(Change::JobSubmitted { job: job.clone(), spec: request.spec.clone() });
+    Ok(Reply::JobAccepted { job: Box::new(job), is_new: true })
+}
+
+/// The job of this name that an earlier input of the same step has ended: World does not hold it any more,
+/// and the rows did not show it yet when they were asked.
+fn ended_in_this_step<'t>(
+    turn: &'t Turn<'_>,
+    workspace: WorkspaceId,
+    name: &str,
+) -> Option<&'t Job> {
+    turn.changes.iter().rev().find_map(|change| match change {
+        Change::JobChanged { job, .. }
+            if job.workspace == workspace && job.name.eq_ignore_ascii_case(name) =>
+        {
+            Some(job)
+        }
+        _ => None,
+    })
+}
+
+/// The cluster that the job names, if the job can ever run there.
+fn find_cluster(
+    turn: &Turn<'_>,
+    workspace: WorkspaceId,
+    request: &JobRequest,
+) -> Result<ClusterId, Refused> {
+    let JobSpec { compute, nodes, .. } = &request.spec;
+    let Some(cluster) = turn.world.cluster_by_name(workspace, compute) else {
+        return Err(Refused::invalid(
+            "computeId",
+            format!(
+                "compute '{}' does not exist in workspace '{}'; create it, or name one that \
+                 `muster compute list` shows",
+                shorten(compute),
+                request.workspace.name
+            ),
+        ));
+    };
+    if cluster.phase == ClusterPhase::Deleting {
+        return Err(Refused::conflict(
+            "computeId",
+            format!("compute '{}' is being deleted; name another one", cluster.name),
+        ));
+    }
+    // A maximum of zero is a pool that is closed for now: its jobs wait.
+    let nodes_max = cluster.spec.scale.nodes_max;
+    if *nodes > nodes_max && nodes_max > 0 {
+        return Err(Refused::invalid(
+            "instanceCount",
+            format!(
+                "instanceCount is {nodes}, but compute '{compute}' has at most {nodes_max} nodes; lower \
+                 it, or raise the maximum: muster compute update --name {compute} --max-instances {nodes}"
+            ),
+        ));
+    }
+    Ok(cluster.id)
+}
+
+fn check_spec(spec: &JobSpec) -> Result<(), Refused> {
+    if spec.command.trim().is_empty() {
+        return Err(Refused::invalid("command", "command is empty; say what to run"));
+    }
+    check_text("command", Some(&spec.command), limits::COMMAND_BYTES_MAX)?;
+    if spec.command.contains('\0') {
+        return Err(Refused::invalid("command", "command contains a NUL byte; remove it"));
+    }
+    if spec.nodes == 0 {
+        return Err(Refused::invalid(
+            "instanceCount",
+            "instanceCount is 0; a job needs at least 1",
+        ));
+    }
+    if spec.nodes > limits::CLUSTER_NODES_MAX {
+        return Err(Refused::invalid(
+            "instanceCount",
+            format!(
+                "instanceCount is {}; no cluster has more than {} nodes, so lower it",
+                spec.nodes,
+                limits::CLUSTER_NODES_MAX
+            ),
+        ));
+    }
+    check_text("displayName", spec.display_name.as_deref(), limits::JOB_NAME_BYTES_MAX)?;
+    check_text("experimentName", Some(&spec.experiment_name), limits::JOB_NAME_BYTES_MAX)?;
+    check_text("description", spec.description.as_deref(), limits::DESCRIPTION_BYTES_MAX)?;
+    check_tags(&spec.tags)?;
+    check_environment(spec)?;
+    match spec.timeout {
+        Some(timeout) if timeout.0 == 0 || timeout > limits::JOB_TIMEOUT_MAX => {
+            Err(Refused::invalid(
+                "limits.timeout",
+                format!(
+                    "timeout is {} s; give 1 to {} s, or leave it out",
+                    timeout.as_seconds(),
+                    limits::JOB_TIMEOUT_MAX.as_seconds()
+                ),
+            ))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn check_environment(spec: &JobSpec) -> Result<(), Refused> {
+    let variables = &spec.environment_variables;
+    if variables.len() > limits::ENVIRONMENT_VARIABLES_MAX {
+        return Err(Refused::invalid(
+            "environmentVariables",
+            format!(
+                "there are {} environment variables; at most {} are allowed",
+                variables.len(),
+                limits::ENVIRONMENT_VARIABLES_MAX
+            ),
+        ));
+    }
+    let bytes: usize = variables.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
+    if bytes > limits::ENVIRONMENT_BYTES_MAX {
+        return Err(Refused::invalid(
+            "environmentVariables",
+            format!(
+                "the environment variables have {bytes} bytes; at most {} are allowed",
+                limits::ENVIRONMENT_BYTES_MAX
+            ),
+        ));
+    }
+    for (name, value) in variables {
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            return Err(Refused::invalid(
+                "environmentVariables",
+                format!(
+                    "the environment variable {:?} has an empty name, a '=' in it, or a NUL byte",
+                    shorten(name)
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn cancel(
+    turn: &mut Turn<'_>,
+    workspace: &WorkspaceKey,
+    name: &str,
+    finished: Option<&Job>,
+) -> Answer {
+    let key = workspace;
+    let workspace = find_workspace(turn, key)?.id;
+    let Some(job) = turn.world.job_by_name(workspace, name).cloned() else {
+        let finished = ended_in_this_step(turn, workspace, name).or(finished);
+        return match finished.map(Job::phase) {
+            // Asked again, or a moment too late: it has ended as wanted.
+            Some(JobPhase::Canceled) => Ok(Reply::CancelAccepted),
+            Some(phase) => Err(Refused::conflict(
+                "name",
+                format!("job '{}' has ended already ({phase:?}); nothing to cancel", shorten(name)),
+            )),
+            None => Err(Refused::not_found(
+                "name",
+                format!(
+                    "job '{}' does not exist in workspace '{}'; `muster job list` shows what does",
+                    shorten(name),
+                    key.name
+                ),
+            )),
+        };
+    };
+    attempts::cancel(turn, job, CancelReason::Asked);
+    Ok(Reply::CancelAccepted)
+}

@@ -1,0 +1,100 @@
+//! What users ask for: checked against the model, then changed, or refused with nothing changed.
+
+pub(crate) mod cluster;
+mod cluster_rules;
+pub(crate) mod job;
+pub(crate) mod workspace;
+
+use std::collections::BTreeMap;
+
+use crate::change::Change;
+use crate::ids::PrincipalId;
+use crate::input::Refused;
+use crate::limits;
+use crate::model::{Caller, Principal, Workspace, WorkspaceKey};
+use crate::step::Turn;
+
+/// The caller's id, recorded when seen for the first time.
+fn principal(turn: &mut Turn<'_>, caller: &Caller) -> PrincipalId {
+    if let Some(id) = turn.world.principal_id(&caller.object_id) {
+        return id;
+    }
+    let id = PrincipalId(turn.world.draw());
+    turn.emit(Change::PrincipalSeen(Principal {
+        id,
+        object_id: caller.object_id.clone(),
+        name: caller.name.clone(),
+    }));
+    id
+}
+
+fn find_workspace<'t>(turn: &'t Turn<'_>, key: &WorkspaceKey) -> Result<&'t Workspace, Refused> {
+    turn.world.workspace(key).ok_or_else(|| {
+        Refused::not_found(
+            "workspace",
+            format!(
+                "workspace '{}' does not exist in resource group '{}'; check the names, or create it",
+                key.name, key.resource_group
+            ),
+        )
+    })
+}
+
+fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), Refused> {
+    if tags.len() > limits::TAGS_MAX {
+        return Err(Refused::invalid(
+            "tags",
+            format!(
+                "there are {} tags; at most {} are allowed, so remove some",
+                tags.len(),
+                limits::TAGS_MAX
+            ),
+        ));
+    }
+    for (name, value) in tags {
+        if name.is_empty() || name.len() > limits::TAG_NAME_BYTES_MAX {
+            return Err(Refused::invalid(
+                "tags",
+                format!(
+                    "the tag name {:?} has {} bytes; give it 1 to {}",
+                    shorten(name),
+                    name.len(),
+                    limits::TAG_NAME_BYTES_MAX
+                ),
+            ));
+        }
+        if value.len() > limits::TAG_VALUE_BYTES_MAX {
+            return Err(Refused::invalid(
+                "tags",
+                format!(
+                    "the value of tag '{}' has {} bytes; at most {} are allowed, so shorten it",
+                    shorten(name),
+                    value.len(),
+                    limits::TAG_VALUE_BYTES_MAX
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_text(target: &str, text: Option<&str>, max: usize) -> Result<(), Refused> {
+    match text {
+        Some(text) if text.len() > max => Err(Refused::invalid(
+            target,
+            format!("{target} has {} bytes; at most {max} are allowed, so shorten it", text.len()),
+        )),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// User text as it may stand in a message: short, whatever was sent.
+fn shorten(text: &str) -> String {
+    const SHOWN: usize = 60;
+    if text.chars().count() <= SHOWN {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(SHOWN).collect();
+    short.push('…');
+    short
+}

@@ -1,0 +1,109 @@
+//! `step`: the only way the world changes.
+
+use crate::change::Change;
+use crate::decide::{decide_everything_within, decide_within};
+use crate::input::{Answer, Input, Reply};
+use crate::time::{Elapsed, Now, Span, Wall};
+use crate::world::World;
+use crate::{observations, requests};
+
+/// World together with the time and the changes made so far. Whatever is emitted is in World at once, so the
+/// next decision sees it.
+pub(crate) struct Turn<'w> {
+    pub(crate) world: &'w mut World,
+    pub(crate) now: Now,
+    pub(crate) changes: Vec<Change>,
+}
+
+impl<'w> Turn<'w> {
+    pub(crate) fn new(world: &'w mut World, now: Now) -> Turn<'w> {
+        let now = world.advance(now);
+        Turn { world, now, changes: Vec::new() }
+    }
+
+    pub(crate) fn emit(&mut self, change: Change) {
+        self.world.apply(&change);
+        self.changes.push(change);
+    }
+}
+
+/// What a step comes to. Nothing of it may be seen outside before `changes` are on disk.
+#[derive(Debug)]
+pub struct Output {
+    pub changes: Vec<Change>,
+    /// One per input, in order.
+    pub answers: Vec<Answer>,
+    pub wake: Wake,
+    /// The wall time that was decided by; the store keeps the latest.
+    pub wall: Wall,
+}
+
+/// When to step again even if nobody asks. Whichever comes first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wake {
+    pub wall: Option<Wall>,
+    pub elapsed: Option<Elapsed>,
+}
+
+/// Takes in a batch of inputs that arrived at `now`.
+///
+/// It decides after every single input, so the changes are the same however the inputs were batched; the
+/// batch only shares one commit.
+pub fn step(world: &mut World, inputs: &[Input], now: Now) -> Output {
+    step_with(world, inputs, now, decide_within)
+}
+
+/// `step` with the slow decider, for comparison.
+#[doc(hidden)]
+pub fn step_deciding_everything(world: &mut World, inputs: &[Input], now: Now) -> Output {
+    step_with(world, inputs, now, decide_everything_within)
+}
+
+fn step_with(world: &mut World, inputs: &[Input], now: Now, decide: fn(&mut Turn<'_>)) -> Output {
+    let mut turn = Turn::new(world, now);
+    let mut answers = Vec::with_capacity(inputs.len());
+    for input in inputs {
+        let mut answer = take_in(&mut turn, input);
+        decide(&mut turn);
+        // What a node should do may just have been decided: tell it now, not at its next report.
+        if let (Input::Report { node, .. }, Ok(Reply::Desired(desired))) = (input, &mut answer) {
+            observations::bring_up_to_date(turn.world, node, desired);
+        }
+        answers.push(answer);
+    }
+    let (changes, wall) = (turn.changes, turn.now.wall);
+    Output { changes, answers, wake: next_wake(world), wall }
+}
+
+fn take_in(turn: &mut Turn<'_>, input: &Input) -> Answer {
+    match input {
+        Input::CreateWorkspace { key, location, by } => {
+            requests::workspace::create(turn, key, location, by)
+        }
+        Input::PutCluster { workspace, name, wanted, by } => {
+            requests::cluster::put(turn, workspace, name, wanted, by)
+        }
+        Input::DeleteCluster { workspace, name } => {
+            requests::cluster::delete(turn, workspace, name)
+        }
+        Input::SubmitJob(request) => requests::job::submit(turn, request),
+        Input::CancelJob { workspace, name, finished } => {
+            requests::job::cancel(turn, workspace, name, finished.as_deref())
+        }
+        Input::Report { node, report } => observations::on_report(turn, node, report),
+        Input::EffectDone { effect, result } => observations::on_effect_done(turn, *effect, result),
+        Input::Tick => Ok(Reply::Noted),
+    }
+}
+fn next_wake(world: &World) -> Wake {
+    let timers = [world.volatile.next_wake(), world.next_boot_deadline()];
+    Wake {
+        wall: timers.into_iter().flatten().min(),
+        elapsed: world.volatile.next_silence(patience(world)),
+    }
+}
+
+/// How long a node may be silent before it is lost.
+pub(crate) fn patience(world: &World) -> Span {
+    Span(world.settings.lease.0 + world.settings.lease_margin.0)
+}

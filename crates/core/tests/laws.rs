@@ -1,0 +1,200 @@
+//! Laws of deciding, under random histories: indexes and timers change nothing, batching changes nothing,
+//! deciding twice changes nothing, and every promise holds on the way.
+
+mod support;
+
+use muster_core::agent::{AttemptPhase, AttemptReport, Report};
+use muster_core::ids::Epoch;
+use muster_core::model::{Exit, JobSpec, SpecHash};
+use muster_core::time::Span;
+use muster_core::{
+    Change, ClusterPatch, Input, JobRequest, World, decide, invariants, step,
+    step_deciding_everything,
+};
+use proptest::prelude::*;
+use support::{Stage, someone, workspace};
+
+/// What may happen, in terms that make sense whatever the world looks like.
+#[derive(Debug, Clone)]
+enum Act {
+    Put {
+        cluster: u8,
+        min: u32,
+        max: u32,
+        idle_s: u64,
+    },
+    Delete {
+        cluster: u8,
+    },
+    Submit {
+        job: u8,
+        cluster: u8,
+        nodes: u32,
+    },
+    Cancel {
+        job: u8,
+    },
+    /// The provider answers the oldest wish of the outbox, or the second oldest.
+    Provide {
+        second: bool,
+        fails: bool,
+    },
+    /// A node reports: nothing new, that it runs, or that it ended.
+    Report {
+        node: u8,
+        says: u8,
+    },
+    Pass {
+        seconds: u64,
+    },
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        1 => (0..3u8, 0..3u32, 0..5u32, 0..200u64).prop_map(|(cluster, min, more, idle_s)| {
+            Act::Put { cluster, min, max: min + more, idle_s }
+        }),
+        1 => (0..3u8).prop_map(|cluster| Act::Delete { cluster }),
+        4 => (any::<u8>(), 0..3u8, 1..4u32)
+            .prop_map(|(job, cluster, nodes)| Act::Submit { job, cluster, nodes }),
+        1 => any::<u8>().prop_map(|job| Act::Cancel { job }),
+        6 => (any::<bool>(), prop::bool::weighted(0.1))
+            .prop_map(|(second, fails)| Act::Provide { second, fails }),
+        10 => (any::<u8>(), 0..7u8).prop_map(|(node, says)| Act::Report { node, says }),
+        3 => (0..90u64).prop_map(|seconds| Act::Pass { seconds }),
+    ]
+}
+
+fn input(world: &World, act: &Act) -> Option<Input> {
+    let cluster_name = |cluster: u8| format!("pool{}", ['a', 'b', 'c'][usize::from(cluster)]);
+    Some(match act {
+        Act::Put { cluster, min, max, idle_s } => Input::PutCluster {
+            workspace: workspace(),
+            name: cluster_name(*cluster),
+            wanted: Box::new(ClusterPatch {
+                nodes_min: Some(*min),
+                nodes_max: Some(*max),
+                idle_time: Some(Span::seconds(*idle_s)),
+                ..ClusterPatch::default()
+            }),
+            by: someone(),
+        },
+        Act::Delete { cluster } => {
+            Input::DeleteCluster { workspace: workspace(), name: cluster_name(*cluster) }
+        }
+        Act::Submit { job, cluster, nodes } => Input::SubmitJob(Box::new(JobRequest {
+            workspace: workspace(),
+            name: format!("job{job}"),
+            spec: JobSpec {
+                command: "true".into(),
+                compute: cluster_name(*cluster).into(),
+                nodes: *nodes,
+                display_name: None,
+                experiment_name: "Default".into(),
+                description: None,
+                tags: Default::default(),
+                environment_variables: Default::default(),
+                timeout: None,
+            },
+            spec_hash: SpecHash(format!("{cluster}/{nodes}").into()),
+            by: someone(),
+            existing: None,
+        })),
+        Act::Cancel { job } => {
+            Input::CancelJob { workspace: workspace(), name: format!("job{job}"), finished: None }
+        }
+        Act::Provide { second, fails } => {
+            let effect = world.effects().nth(usize::from(*second))?.id;
+            let result = if *fails { Err("no capacity".to_owned()) } else { Ok(()) };
+            Input::EffectDone { effect, result }
+        }
+        Act::Report { node, says } => return report(world, *node, *says),
+        Act::Pass { .. } => Input::Tick,
+    })
+}
+
+fn report(world: &World, node: u8, says: u8) -> Option<Input> {
+    let count = world.nodes().count();
+    let node = world.nodes().nth(usize::from(node) % count.max(1))?;
+    let held = node.lease().map(|(_, epoch)| epoch);
+    let phase = match says {
+        0 | 1 => None,
+        2 | 3 => Some(AttemptPhase::Running),
+        4 => Some(AttemptPhase::Ended(Exit::Code(0))),
+        5 => Some(AttemptPhase::Ended(Exit::Code(1))),
+        _ => Some(AttemptPhase::Ended(Exit::Stopped)),
+    };
+    // "Nothing held" with a floor at the epoch means that the node has forgotten it.
+    let forgot = says == 1;
+    let attempts = held.zip(phase).map(|(epoch, phase)| AttemptReport { epoch, phase });
+    let floor = if attempts.is_some() || forgot { held } else { None };
+    Some(Input::Report {
+        node: node.name.to_string(),
+        report: Report {
+            boot_id: "boot".into(),
+            address: "10.0.0.4".into(),
+            floor: floor.unwrap_or(Epoch(0)),
+            attempts: attempts.into_iter().collect(),
+        },
+    })
+}
+
+/// What the rows would show of a job after these changes.
+fn look_up(changes: &[Change], input: &Input) -> Input {
+    let ended = |name: &str| {
+        changes.iter().rev().find_map(|change| match change {
+            Change::JobChanged { job, .. } if &*job.name == name => Some(Box::new(job.clone())),
+            _ => None,
+        })
+    };
+    let mut input = input.clone();
+    match &mut input {
+        Input::SubmitJob(request) => request.existing = ended(&request.name),
+        Input::CancelJob { name, finished, .. } => *finished = ended(name),
+        _ => {}
+    }
+    input
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn decide_equals_decide_everything(acts in prop::collection::vec(act(), 1..120)) {
+        let mut stage = Stage::new();
+        for act in &acts {
+            if let Act::Pass { seconds } = act {
+                stage.silence(Span::seconds(*seconds));
+            }
+            let Some(input) = input(&stage.world, act) else { continue };
+            let mut slow = stage.world.clone();
+            let expected =
+                step_deciding_everything(&mut slow, std::slice::from_ref(&input), stage.now);
+            let output = step(&mut stage.world, std::slice::from_ref(&input), stage.now);
+            prop_assert_eq!(&output.changes, &expected.changes, "after {:?}", act);
+            prop_assert_eq!(stage.world.difference(&slow), None);
+            prop_assert_eq!(decide(&mut stage.world.clone(), stage.now), vec![]);
+            let checked = invariants::check(&stage.world, stage.now, Span::ZERO);
+            prop_assert!(checked.is_ok(), "after {:?}: {:?}", act, checked);
+        }
+    }
+
+    #[test]
+    fn batching_changes_nothing(acts in prop::collection::vec(act(), 1..60)) {
+        let mut stage = Stage::new();
+        stage.put_cluster("poola", 0, 3, 60).expect("valid");
+        stage.submit("job0", "poola", 2).expect("accepted");
+        stage.provide();
+        let inputs: Vec<Input> = acts.iter().filter_map(|act| input(&stage.world, act)).collect();
+        let mut one_by_one = stage.world.clone();
+        let mut changes = Vec::new();
+        for input in &inputs {
+            let input = look_up(&changes, input);
+            let mut output = step(&mut one_by_one, &[input], stage.now);
+            changes.append(&mut output.changes);
+        }
+        // Looked up before the batch, when the rows showed nothing of what it does.
+        let together = step(&mut stage.world, &inputs, stage.now);
+        prop_assert_eq!(together.changes, changes);
+    }
+}

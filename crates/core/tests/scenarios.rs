@@ -1,0 +1,450 @@
+//! Scenarios: what users do, and what must come of it.
+
+mod support;
+
+use muster_core::agent::AttemptPhase;
+use muster_core::ids::Epoch;
+use muster_core::model::{
+    Category, Exit, JobPhase, LedgerLine, NodePhase, NodeState, Outcome, Tier,
+};
+use muster_core::time::Span;
+use muster_core::why::{Reason, why};
+use muster_core::{Change, ClusterPatch, EffectKind, Input, RefusalKind, Reply};
+use support::{Stage, workspace};
+
+fn lines(stage: &Stage) -> Vec<&LedgerLine> {
+    let posted = stage.log.iter().filter_map(|change| match change {
+        Change::LedgerPosted(line) => Some(line),
+        _ => None,
+    });
+    posted.collect()
+}
+
+fn spent(stage: &Stage, category: Category, outcome: Outcome) -> u64 {
+    lines(stage)
+        .into_iter()
+        .filter(|line| line.category == category && line.outcome == outcome)
+        .map(|line| line.span().as_seconds())
+        .sum()
+}
+
+#[test]
+fn from_zero_to_one_to_zero_on_the_ledger() {
+    let mut stage = Stage::with_cluster("pool", 0, 1, 60);
+    stage.submit("job", "pool", 1).expect("accepted");
+    stage.settle_effects(|_| true);
+    stage.pass_s(30);
+    stage.provide();
+    stage.pass_s(2);
+    stage.run("job");
+    stage.pass_s(100);
+    stage.finish("job");
+    stage.pass_s(60);
+    stage.pass_s(5);
+    stage.settle_effects(|_| true);
+    assert_eq!(stage.nodes(), []);
+    assert_eq!(spent(&stage, Category::Start, Outcome::None), 30);
+    assert_eq!(spent(&stage, Category::Prepare, Outcome::Succeeded), 2);
+    assert_eq!(spent(&stage, Category::Run, Outcome::Succeeded), 100);
+    assert_eq!(spent(&stage, Category::Idle, Outcome::None), 60);
+    assert_eq!(spent(&stage, Category::Stop, Outcome::None), 5);
+    let total: u64 = lines(&stage).iter().map(|line| line.span().as_seconds()).sum();
+    assert_eq!(total, 197, "the lines add up to the node's life");
+    assert!(lines(&stage).windows(2).all(|pair| pair[0].to == pair[1].from), "no gap, no overlap");
+}
+
+#[test]
+fn idle_time_that_the_minimum_causes_is_floor() {
+    let mut stage = Stage::with_cluster("pool", 1, 2, 60);
+    stage.provide();
+    stage.pass_s(600);
+    stage.put_cluster("pool", 0, 2, 60).expect("lowered");
+    assert_eq!(spent(&stage, Category::Floor, Outcome::None), 600);
+    assert_eq!(stage.nodes(), [NodePhase::Leaving], "its timer ran out long ago");
+}
+
+#[test]
+fn a_wide_job_starts_whole_or_not_at_all() {
+    let mut stage = Stage::with_cluster("pool", 0, 3, 60);
+    stage.submit("narrow", "pool", 1).expect("accepted");
+    stage.provide();
+    stage.run("narrow");
+    stage.submit("wide", "pool", 3).expect("accepted");
+    stage.provide();
+    assert_eq!(stage.phase("wide"), JobPhase::Queued);
+    assert_eq!((stage.count(NodePhase::Idle), stage.count(NodePhase::Leased)), (2, 1));
+    stage.submit("late", "pool", 1).expect("accepted");
+    assert_eq!(stage.phase("late"), JobPhase::Queued, "it may not overtake the wide one");
+    stage.pass_s(600);
+    assert_eq!(stage.count(NodePhase::Idle), 2, "awaited nodes do not time out");
+    stage.finish("narrow");
+    assert_eq!(stage.phase("wide"), JobPhase::Starting);
+    assert_eq!(stage.members("wide").len(), 3);
+}
+
+#[test]
+fn when_nobody_waits_any_more_the_timer_starts() {
+    let mut stage = Stage::with_cluster("pool", 0, 2, 60);
+    stage.submit("narrow", "pool", 1).expect("accepted");
+    stage.submit("wide", "pool", 2).expect("accepted");
+    stage.provide();
+    stage.run("narrow");
+    stage.pass_s(600);
+    stage.cancel("wide").expect("canceled");
+    assert_eq!(stage.count(NodePhase::Idle), 1);
+    stage.pass_s(59);
+    assert_eq!(stage.count(NodePhase::Idle), 1);
+    stage.pass_s(1);
+    assert_eq!(stage.count(NodePhase::Leaving), 1);
+}
+
+#[test]
+fn one_members_failure_ends_all() {
+    let mut stage = Stage::with_cluster("pool", 0, 2, 60);
+    stage.submit("wide", "pool", 2).expect("accepted");
+    stage.provide();
+    stage.run("wide");
+    let members = stage.members("wide");
+    let name = |stage: &Stage, at: usize| {
+        stage.world.node(members[at].0).expect("a member").name.to_string()
+    };
+    let epoch = members[0].1;
+    let failed = AttemptPhase::Ended(Exit::Code(3));
+    let (first, second) = (name(&stage, 0), name(&stage, 1));
+    stage.report(&first, &[(epoch, failed)]);
+    let desired = stage.report(&second, &[(epoch, AttemptPhase::Running)]);
+    assert_eq!(desired.orders, [], "the other is told to stop");
+    assert_eq!(stage.phase("wide"), JobPhase::Running, "not over before it has stopped");
+    stage.report(&second, &[(epoch, AttemptPhase::Ended(Exit::Stopped))]);
+    assert_eq!(stage.phase("wide"), JobPhase::Failed);
+}
+
+#[test]
+fn a_lost_node_sends_its_job_back_to_where_it_stood() {
+    let mut stage = Stage::with_cluster("pool", 0, 1, 60);
+    stage.submit("first", "pool", 1).expect("accepted");
+    stage.submit("second", "pool", 1).expect("accepted");
+    stage.provide();
+    stage.run("first");
+    let old = stage.members("first")[0].1;
+    stage.silence(Span::seconds(71));
+    stage.say(Input::Tick).expect("a tick");
+    assert_eq!(stage.phase("first"), JobPhase::Queued);
+    assert_eq!(stage.nodes(), [NodePhase::Unusable], "no second node beside one that may still be");
+    stage.provide();
+    stage.provide();
+    assert_eq!(stage.phase("first"), JobPhase::Starting, "before the one behind it");
+    assert!(stage.members("first")[0].1 > old, "under a later epoch");
+    assert_eq!(spent(&stage, Category::Run, Outcome::Retried), 71);
+}
+
+#[test]
+fn a_node_that_comes_back_from_the_dead_is_dismissed() {
+    let mut stage = Stage::with_cluster("pool", 0, 1, 60);
+    stage.submit("job", "pool", 1).expect("accepted");
+    stage.provide();
+    stage.run("job");
+    let (node, epoch) = stage.members("job")[0];
+    let name = stage.world.node(node).expect("a member").name.to_string();
+    stage.silence(Span::seconds(71));
+    stage.say(Input::Tick).expect("a tick");
+    let desired = stage.report(&name, &[(epoch, AttemptPhase::Ended(Exit::Code(0)))]);
+    assert!(desired.end);
+    assert_eq!(desired.acknowledged, [epoch], "it may forget what nobody wants");
+    assert_eq!(stage.phase("job"), JobPhase::Queued, "the old epoch completes nothing");
+    stage.provide();
+    assert!(stage.report(&name, &[]).end, "also when it is not known any more");
+}
+
+#[test]
+fn a_job_that_kills_its_nodes_is_given_up() {
+    let mut stage = Stage::with_cluster("pool", 0, 1, 60);
+    stage.submit("poison", "pool", 1).expect("accepted");
+    for _ in 0..5 {
+        stage.provide();
+        stage.provide();
+        stage.run("poison");
+        stage.silence(Span::seconds(71));
+        stage.say(Input::Tick).expect("a tick");
+    }
+    assert_eq!(stage.phase("poison"), JobPhase::Failed);
+}
+
+#[test]
+fn a_cancel_reaches_a_node_that_never_got_the_order() {
+    let mut stage = Stage::with_cluster("pool", 0, 1, 60);
+    stage.submit("job", "pool", 1).expect("accepted");
+    stage.provide();
+    let (node, epoch) = stage.members("job")[0];
+    let name = stage.world.node(node).expect("a member").name.to_string();
+    stage.cancel("job").expect("accepted");
+    let desired = stage.report(&name, &[]);
+    assert_eq!((desired.orders.len(), desired.floor), (0, epoch), "it is told never to start it");
+    assert_eq!(stage.phase("job"), JobPhase::CancelRequested, "not before it has heard");
+    // Its next report shows the floor.
+    let report = muster_core::agent::Report {
+        boot_id: "boot".into(),
+        address: "10.0.0.4".into(),
+        floor: epoch,
+        attempts: Vec::new(),
+    };
+    stage.say(Input::Report { node: name, report }).expect("answered");
+    assert_eq!(stage.phase("job"), JobPhase::Canceled);
+    assert_eq!(stage.nodes(), [NodePhase::Idle]);
+}
+
+#[test]
+fn a_cancel_that_comes_too_late_changes_nothing() {
+    let mut stage = Stage::with_cluster("pool", 0, 1, 60);
+    stage.submit("job", "pool", 1).expect("accepted");
+    stage.provide();
+    stage.run("job");
+    stage.cancel("job").expect("accepted");
+    stage.cancel("job").expect("asked again");
+    stage.finish("job");
+    assert_eq!(stage.phase("job"), JobPhase::Completed, "it had finished by itself");
+}
+
+#[test]
+fn deleting_a_cluster_ends_its_jobs_and_its_nodes() {
+    let mut stage = Stage::with_cluster("pool", 1, 2, 60);
+    for job in ["runs", "waits-too", "waits"] {
+        stage.submit(job, "pool", 1).expect("accepted");
+    }
+    stage.provide();
+    stage.run("runs");
+    let delete = Input::DeleteCluster { workspace: workspace(), name: "POOL".into() };
+    let first = stage.say(delete.clone()).expect("accepted");
+    assert!(matches!(first, Reply::ClusterDeleting { .. }));
+    assert_eq!(stage.say(delete.clone()).expect("again"), first, "the same operation");
+    assert_eq!(stage.phase("waits"), JobPhase::Canceled);
+    assert_eq!(stage.phase("runs"), JobPhase::CancelRequested);
+    let refused = stage.submit("more", "pool", 1).expect_err("it is going");
+    assert_eq!(refused.kind, RefusalKind::Conflict);
+    stage.members_say("runs", AttemptPhase::Ended(Exit::Stopped));
+    assert_eq!(stage.phase("runs"), JobPhase::Canceled);
+    let still: Vec<_> = ["waits-too"].into_iter().filter(|job| stage.job(job).is_some()).collect();
+    for job in still {
+        stage.members_say(job, AttemptPhase::Ended(Exit::Stopped));
+    }
+    stage.provide();
+    assert_eq!(stage.world.clusters().count(), 0);
+    assert_eq!(stage.say(delete).expect("gone"), Reply::NothingToDelete);
+    stage.put_cluster("pool", 0, 1, 60).expect("the name is free again");
+}
+
+#[test]
+fn failing_creates_are_retried_with_growing_pauses() {
+    let mut stage = Stage::with_cluster("pool", 0, 1, 60);
+    stage.submit("job", "pool", 1).expect("accepted");
+    let fail = |stage: &mut Stage| {
+        let wish = stage.world.effects().find(|e| matches!(e.kind, EffectKind::CreateNode(_)));
+        let effect = wish.expect("a create call").id;
+        let result = Err("no capacity".to_owned());
+        stage.say(Input::EffectDone { effect, result }).expect("noted");
+        stage.settle_effects(|_| true);
+    };
+    fail(&mut stage);
+    assert_eq!(stage.nodes(), [], "not tried again at once");
+    let job = stage.job("job").expect("it waits").id;
+    assert!(matches!(why(&stage.world, job)[0], Reason::CreateFailing { failures: 1, .. }));
+    stage.pass_s(2);
+    assert_eq!(stage.nodes(), [NodePhase::Requested]);
+    fail(&mut stage);
+    stage.pass_s(2);
+    assert_eq!(stage.nodes(), []);
+    stage.pass_s(2);
+    stage.provide();
+    assert_eq!(stage.phase("job"), JobPhase::Starting);
+    assert_eq!(lines(&stage).len(), 0, "a node that never was costs nothing");
+}
+
+#[test]
+fn a_node_that_never_boots_is_replaced() {
+    let mut stage = Stage::with_cluster("pool", 0, 1, 60);
+    stage.submit("job", "pool", 1).expect("accepted");
+    stage.settle_effects(|_| true);
+    stage.pass_s(600);
+    assert_eq!(stage.nodes(), [NodePhase::Unusable]);
+    stage.settle_effects(|_| true);
+    assert_eq!(stage.nodes(), [NodePhase::Requested]);
+}
+
+#[test]
+fn a_lowered_maximum_lets_free_nodes_go_and_spares_busy_ones() {
+    let mut stage = Stage::with_cluster("pool", 0, 3, 600);
+    for job in ["one", "two", "three"] {
+        stage.submit(job, "pool", 1).expect("accepted");
+    }
+    stage.provide();
+    stage.run("one");
+    stage.run("two");
+    stage.run("three");
+    stage.finish("three");
+    stage.put_cluster("pool", 0, 1, 600).expect("lowered");
+    assert_eq!((stage.count(NodePhase::Leased), stage.count(NodePhase::Leaving)), (2, 1));
+    stage.finish("two");
+    assert_eq!((stage.count(NodePhase::Leased), stage.count(NodePhase::Leaving)), (1, 2));
+}
+
+#[test]
+fn the_most_recently_used_node_is_used_again() {
+    let mut stage = Stage::with_cluster("pool", 0, 2, 600);
+    stage.submit("one", "pool", 1).expect("accepted");
+    stage.submit("two", "pool", 1).expect("accepted");
+    stage.provide();
+    stage.run("one");
+    stage.run("two");
+    let recent = stage.members("one")[0].0;
+    stage.finish("two");
+    stage.pass_s(10);
+    stage.finish("one");
+    stage.submit("three", "pool", 1).expect("accepted");
+    assert_eq!(stage.members("three")[0].0, recent);
+}
+
+#[test]
+fn the_same_submit_again_is_the_same_job() {
+    let mut stage = Stage::with_cluster("pool", 0, 1, 60);
+    let first = stage.submit("job", "pool", 1).expect("accepted");
+    let Reply::JobAccepted { job, is_new: true } = first else { panic!("{first:?}") };
+    let again = stage.submit("JOB", "pool", 1);
+    assert!(again.is_err(), "another specification under a taken name");
+    let again = stage.submit("job", "pool", 1).expect("accepted");
+    assert_eq!(again, Reply::JobAccepted { job, is_new: false }, "the first one's answer");
+}
+
+#[test]
+fn every_reason_for_waiting_is_said() {
+    let mut stage = Stage::with_cluster("pool", 0, 1, 60);
+    stage.submit("runs", "pool", 1).expect("accepted");
+    let reasons = |stage: &Stage, job: &str| why(&stage.world, stage.job(job).expect("live").id);
+    assert!(matches!(reasons(&stage, "runs")[..], [Reason::NodesStarting { starting: 1, .. }]));
+    stage.provide();
+    assert!(matches!(reasons(&stage, "runs")[..], [Reason::Starting { nodes: 1 }]));
+    stage.run("runs");
+    stage.submit("waits", "pool", 1).expect("accepted");
+    stage.submit("behind", "pool", 1).expect("accepted");
+    assert!(matches!(reasons(&stage, "waits")[..], [Reason::MaximumReached { nodes_max: 1, .. }]));
+    assert!(matches!(
+        reasons(&stage, "behind")[..],
+        [Reason::MaximumReached { .. }, Reason::Behind { jobs: 1, .. }]
+    ));
+    stage.put_cluster("pool", 0, 0, 60).expect("closed for the night");
+    assert!(matches!(reasons(&stage, "waits")[0], Reason::MaximumTooLow { needed: 1, .. }));
+    for reason in reasons(&stage, "behind") {
+        assert!(reason.to_string().contains(';'), "{reason} says what to do");
+    }
+}
+
+#[test]
+fn fixed_properties_stay_and_the_rest_merges() {
+    let mut stage = Stage::new();
+    let wanted = ClusterPatch {
+        vm_size: Some("standard_ds12_v2".into()),
+        tier: Some(Tier::LowPriority),
+        subnet: Some("/subnets/one".into()),
+        tags: Some([("team".to_owned(), "a".to_owned())].into()),
+        nodes_max: Some(2),
+        ..ClusterPatch::default()
+    };
+    stage.put("pool", wanted).expect("created");
+    stage.put("pool", ClusterPatch { nodes_max: Some(5), ..Default::default() }).expect("merged");
+    let cluster = stage.world.clusters().next().expect("one");
+    assert_eq!(cluster.spec.scale.nodes_max, 5);
+    assert_eq!(cluster.spec.subnet.as_deref(), Some("/subnets/one"), "what was left out is kept");
+    assert_eq!(cluster.spec.tags.len(), 1);
+    let changes = [
+        ClusterPatch { vm_size: Some("STANDARD_DS3_V2".into()), ..Default::default() },
+        ClusterPatch { tier: Some(Tier::Dedicated), ..Default::default() },
+        ClusterPatch { location: Some("westus".into()), ..Default::default() },
+        ClusterPatch { subnet: Some("/subnets/two".into()), ..Default::default() },
+    ];
+    for wanted in changes {
+        let refused = stage.put("pool", wanted.clone()).expect_err("fixed for life");
+        assert!(refused.message.contains("cannot be changed"), "{wanted:?}: {refused}");
+    }
+}
+
+#[test]
+fn bad_wishes_are_refused_with_the_value_and_change_nothing() {
+    let mut stage = Stage::with_cluster("pool", 0, 2, 60);
+    let seconds = |seconds| Some(Span::seconds(seconds));
+    let text = |length| Some("x".repeat(length).into());
+    let tags = |count| Some((0..count).map(|tag| (format!("t{tag}"), String::new())).collect());
+    let puts: Vec<(&str, ClusterPatch, &str)> = vec![
+        ("ab", ClusterPatch::default(), "2 characters"),
+        ("has space", ClusterPatch::default(), "' '"),
+        ("new", ClusterPatch { nodes_min: Some(9), ..Default::default() }, "9"),
+        ("new", ClusterPatch { nodes_max: Some(10_001), ..Default::default() }, "10001"),
+        ("new", ClusterPatch { idle_time: seconds(2_592_001), ..Default::default() }, "2592001"),
+        (
+            "new",
+            ClusterPatch { vm_size: Some("Standard_Nope".into()), ..Default::default() },
+            "Nope",
+        ),
+        ("new", ClusterPatch { vm_size: Some("Standard_NC6".into()), ..Default::default() }, "NC6"),
+        ("new", ClusterPatch { description: text(5_000), ..Default::default() }, "5000"),
+        ("new", ClusterPatch { tags: tags(51), ..Default::default() }, "51"),
+        ("new", ClusterPatch { location: Some("".into()), ..Default::default() }, "location"),
+        ("POOL", ClusterPatch { nodes_min: Some(3), ..Default::default() }, "3"),
+    ];
+    let before = stage.log.len();
+    for (name, wanted, expected) in puts {
+        let refused = stage.put(name, wanted.clone()).expect_err("refused");
+        assert_eq!(refused.kind, RefusalKind::Invalid, "{name} {wanted:?}");
+        assert!(refused.message.contains(expected), "{name} {wanted:?}: {refused}");
+    }
+    for (name, compute, nodes, expected) in [
+        ("", "pool", 1, "empty"),
+        ("a/b", "pool", 1, "'/'"),
+        ("job", "nowhere", 1, "nowhere"),
+        ("job", "pool", 0, "0"),
+        ("job", "pool", 3, "at most 2"),
+    ] {
+        let refused = stage.submit(name, compute, nodes).expect_err("refused");
+        assert!(refused.message.contains(expected), "{name} {compute} {nodes}: {refused}");
+    }
+    assert_eq!(stage.cancel("nobody").expect_err("unknown").kind, RefusalKind::NotFound);
+    assert_eq!(stage.log.len(), before, "nothing was changed");
+}
+
+#[test]
+fn a_rebooted_node_is_not_trusted_with_what_it_held() {
+    let mut stage = Stage::with_cluster("pool", 0, 1, 60);
+    stage.submit("job", "pool", 1).expect("accepted");
+    stage.provide();
+    stage.run("job");
+    let node = stage.world.nodes().next().expect("one").name.to_string();
+    let report = muster_core::agent::Report {
+        boot_id: "another boot".into(),
+        address: "10.0.0.4".into(),
+        floor: Epoch(0),
+        attempts: Vec::new(),
+    };
+    let Ok(Reply::Desired(desired)) = stage.say(Input::Report { node, report }) else { panic!() };
+    assert!(desired.end);
+    assert_eq!(stage.phase("job"), JobPhase::Queued);
+    let state = &stage.world.nodes().next().expect("being deleted").state;
+    assert!(matches!(state, NodeState::Unusable { .. }));
+}
+
+#[test]
+fn an_end_that_was_journalled_counts_even_after_a_reboot() {
+    let mut stage = Stage::with_cluster("pool", 0, 1, 60);
+    stage.submit("job", "pool", 1).expect("accepted");
+    stage.provide();
+    stage.run("job");
+    let (node, epoch) = stage.members("job")[0];
+    let node = stage.world.node(node).expect("a member").name.to_string();
+    let phase = AttemptPhase::Ended(Exit::Code(0));
+    let report = muster_core::agent::Report {
+        boot_id: "another boot".into(),
+        address: "10.0.0.4".into(),
+        floor: epoch,
+        attempts: vec![muster_core::agent::AttemptReport { epoch, phase }],
+    };
+    stage.say(Input::Report { node, report }).expect("answered");
+    assert_eq!(stage.phase("job"), JobPhase::Completed);
+    assert_eq!(stage.nodes(), [NodePhase::Unusable]);
+}

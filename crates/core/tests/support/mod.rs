@@ -1,0 +1,282 @@
+//! A stage for scenarios: World with a clock that the test moves, a provider and agents that do what the
+//! test says. After everything that is said it checks what must always hold.
+#![allow(dead_code)] // Each test file uses its own part.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muster_core::agent::{AttemptPhase, AttemptReport, Desired, Report};
+use muster_core::catalogue::Catalogue;
+use muster_core::ids::{Epoch, NodeId};
+use muster_core::model::{
+    Caller, ClusterPhase, Exit, JobPhase, JobSpec, NodePhase, SpecHash, WorkspaceKey,
+};
+use muster_core::time::{Elapsed, Now, Span, Wall};
+use muster_core::{
+    Answer, Change, ClusterPatch, EffectKind, Input, JobRequest, Reply, Rows, Settings, World,
+    decide, decide_everything, invariants, step,
+};
+
+pub struct Stage {
+    pub world: World,
+    pub now: Now,
+    pub log: Vec<Change>,
+}
+
+pub fn workspace() -> WorkspaceKey {
+    WorkspaceKey::new("sub", "group", "space")
+}
+
+pub fn someone() -> Caller {
+    Caller { object_id: "someone".into(), name: "Some One".into() }
+}
+
+impl Stage {
+    pub fn new() -> Stage {
+        let now = Now { elapsed: Elapsed(5_000_000), wall: Wall(1_700_000_000_000_000) };
+        let catalogue = Arc::new(Catalogue::builtin());
+        let world = World::rebuild(Rows::default(), 1, Settings::default(), catalogue, now);
+        let mut stage = Stage { world, now, log: Vec::new() };
+        let create =
+            Input::CreateWorkspace { key: workspace(), location: "eastus".into(), by: someone() };
+        stage.say(create).expect("a new workspace");
+        stage
+    }
+
+    /// One cluster with these bounds and idle seconds.
+    pub fn with_cluster(name: &str, min: u32, max: u32, idle_s: u64) -> Stage {
+        let mut stage = Stage::new();
+        stage.put_cluster(name, min, max, idle_s).expect("a valid cluster");
+        stage
+    }
+
+    pub fn say(&mut self, input: Input) -> Answer {
+        let mut output = step(&mut self.world, &[input], self.now);
+        self.log.append(&mut output.changes);
+        self.check();
+        output.answers.pop().expect("one answer per input")
+    }
+
+    /// Deciding again comes to nothing, with indexes or without, and every promise holds.
+    pub fn check(&self) {
+        assert_eq!(decide(&mut self.world.clone(), self.now), [], "decide is not settled");
+        let everything = decide_everything(&mut self.world.clone(), self.now);
+        assert_eq!(everything, [], "decide_everything finds more");
+        invariants::check(&self.world, self.now, Span::ZERO).expect("what must always hold");
+        let settings = self.world.settings.clone();
+        let catalogue = self.world.catalogue.clone();
+        let rebuilt = World::rebuild(rows(&self.log), 1, settings, catalogue, self.now);
+        assert_eq!(self.world.difference(&rebuilt), None, "World is not what its changes say");
+    }
+
+    /// Time goes by, in steps that are short enough for the nodes that are up to keep their leases.
+    pub fn pass(&mut self, span: Span) {
+        const STEP: Span = Span::seconds(30);
+        let mut left = span;
+        while left > Span::ZERO {
+            let piece = left.min(STEP);
+            self.silence(piece);
+            self.report_all();
+            left = Span(left.0 - piece.0);
+        }
+        self.say(Input::Tick).expect("a tick");
+    }
+
+    /// Time goes by and no agent reports.
+    pub fn silence(&mut self, span: Span) {
+        self.now.elapsed = self.now.elapsed + span;
+        self.now.wall = self.now.wall + span;
+    }
+
+    pub fn pass_s(&mut self, seconds: u64) {
+        self.pass(Span::seconds(seconds));
+    }
+
+    pub fn put_cluster(&mut self, name: &str, min: u32, max: u32, idle_s: u64) -> Answer {
+        let wanted = ClusterPatch {
+            nodes_min: Some(min),
+            nodes_max: Some(max),
+            idle_time: Some(Span::seconds(idle_s)),
+            ..ClusterPatch::default()
+        };
+        self.put(name, wanted)
+    }
+
+    pub fn put(&mut self, name: &str, wanted: ClusterPatch) -> Answer {
+        let (workspace, name) = (workspace(), name.to_owned());
+        self.say(Input::PutCluster { workspace, name, wanted: Box::new(wanted), by: someone() })
+    }
+
+    pub fn submit(&mut self, name: &str, compute: &str, nodes: u32) -> Answer {
+        let spec = JobSpec {
+            command: "true".into(),
+            compute: compute.into(),
+            nodes,
+            display_name: None,
+            experiment_name: "Default".into(),
+            description: None,
+            tags: Default::default(),
+            environment_variables: Default::default(),
+            timeout: None,
+        };
+        self.say(Input::SubmitJob(Box::new(JobRequest {
+            workspace: workspace(),
+            name: name.into(),
+            spec_hash: SpecHash(format!("hash of {name} on {nodes}").into()),
+            spec,
+            by: someone(),
+            existing: None,
+        })))
+    }
+
+    pub fn cancel(&mut self, name: &str) -> Answer {
+        let (workspace, name) = (workspace(), name.to_owned());
+        self.say(Input::CancelJob { workspace, name, finished: None })
+    }
+
+    /// The provider carries out everything in the outbox; new nodes report at once.
+    pub fn provide(&mut self) {
+        self.settle_effects(|_| true);
+        let up: Vec<String> = self
+            .world
+            .nodes()
+            .filter(|node| node.phase() == NodePhase::Booting)
+            .map(|node| node.name.to_string())
+            .collect();
+        for name in up {
+            self.report(&name, &[]);
+        }
+    }
+
+    pub fn settle_effects(&mut self, which: impl Fn(&EffectKind) -> bool) {
+        let effects: Vec<_> = self
+            .world
+            .effects()
+            .filter(|effect| which(&effect.kind))
+            .map(|effect| effect.id)
+            .collect();
+        for effect in effects {
+            self.say(Input::EffectDone { effect, result: Ok(()) }).expect("noted");
+        }
+    }
+
+    pub fn report(&mut self, node: &str, attempts: &[(Epoch, AttemptPhase)]) -> Desired {
+        let floor = attempts.iter().map(|(epoch, _)| *epoch).max().unwrap_or(Epoch(0));
+        let attempts =
+            attempts.iter().cloned().map(|(epoch, phase)| AttemptReport { epoch, phase }).collect();
+        let report = Report { boot_id: "boot".into(), address: "10.0.0.4".into(), floor, attempts };
+        match self.say(Input::Report { node: node.into(), report }) {
+            Ok(Reply::Desired(desired)) => *desired,
+            other => panic!("an agent got {other:?}"),
+        }
+    }
+
+    /// Every node that is up says that it is still doing what it last said.
+    pub fn report_all(&mut self) {
+        let up: Vec<(String, Vec<(Epoch, AttemptPhase)>)> = self
+            .world
+            .nodes()
+            .filter(|node| matches!(node.phase(), NodePhase::Idle | NodePhase::Leased))
+            .map(|node| {
+                let running = node.lease().filter(|(job, _)| {
+                    self.world.job(*job).is_some_and(|job| job.phase() == JobPhase::Running)
+                });
+                let attempts = running.map(|(_, epoch)| (epoch, AttemptPhase::Running));
+                (node.name.to_string(), attempts.into_iter().collect())
+            })
+            .collect();
+        for (name, attempts) in up {
+            self.report(&name, &attempts);
+        }
+    }
+
+    /// All members of the job report this.
+    pub fn members_say(&mut self, job: &str, phase: AttemptPhase) {
+        for (node, epoch) in self.members(job) {
+            let name = self.world.node(node).expect("a member").name.to_string();
+            self.report(&name, &[(epoch, phase.clone())]);
+        }
+    }
+
+    pub fn members(&self, job: &str) -> Vec<(NodeId, Epoch)> {
+        let attempt = self.job(job).and_then(|job| job.attempt());
+        let attempt = attempt.unwrap_or_else(|| panic!("{job} holds no nodes"));
+        attempt.members.iter().map(|member| (member.node, attempt.epoch)).collect()
+    }
+
+    pub fn run(&mut self, job: &str) {
+        self.members_say(job, AttemptPhase::Running);
+    }
+
+    pub fn finish(&mut self, job: &str) {
+        self.members_say(job, AttemptPhase::Ended(Exit::Code(0)));
+    }
+
+    pub fn job(&self, name: &str) -> Option<&muster_core::model::Job> {
+        let workspace = self.world.workspace(&workspace()).expect("made at the start").id;
+        self.world.job_by_name(workspace, name)
+    }
+
+    /// The phase of a live job, or of the record that was logged when it ended.
+    pub fn phase(&self, name: &str) -> JobPhase {
+        if let Some(job) = self.job(name) {
+            return job.phase();
+        }
+        let ended = self.log.iter().rev().find_map(|change| match change {
+            Change::JobChanged { job, .. } if &*job.name == name => Some(job.phase()),
+            _ => None,
+        });
+        ended.unwrap_or_else(|| panic!("no job {name}"))
+    }
+
+    pub fn nodes(&self) -> Vec<NodePhase> {
+        self.world.nodes().map(|node| node.phase()).collect()
+    }
+
+    pub fn count(&self, phase: NodePhase) -> usize {
+        self.nodes().into_iter().filter(|other| *other == phase).count()
+    }
+}
+
+/// What a store would hold after these changes: the latest record of each entity that is still there.
+fn rows(changes: &[Change]) -> Rows {
+    fn put<K: Ord, V>(records: &mut BTreeMap<K, V>, key: K, record: V, is_there: bool) {
+        if is_there {
+            records.insert(key, record);
+        } else {
+            records.remove(&key);
+        }
+    }
+    let mut rows = Rows::default();
+    let (mut clusters, mut nodes, mut jobs, mut effects) =
+        (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    for change in changes {
+        rows.next_sequence = rows.next_sequence.max(change.highest_sequence() + 1);
+        match change.clone() {
+            Change::PrincipalSeen(principal) => rows.principals.push(principal),
+            Change::WorkspaceCreated(workspace) => rows.workspaces.push(workspace),
+            Change::ClusterChanged { cluster, .. } => {
+                let is_there = cluster.phase != ClusterPhase::Gone;
+                put(&mut clusters, cluster.id, cluster, is_there);
+            }
+            Change::JobSubmitted { job, .. } | Change::JobChanged { job, .. } => {
+                let is_live = !job.phase().is_terminal();
+                put(&mut jobs, job.id, job, is_live);
+            }
+            Change::NodeChanged { node, .. } => {
+                let is_there = node.phase() != NodePhase::Gone;
+                put(&mut nodes, node.id, node, is_there);
+            }
+            Change::EffectQueued(effect) => put(&mut effects, effect.id, effect, true),
+            Change::EffectSettled { id } => {
+                effects.remove(&id);
+            }
+            Change::AttemptEnded(_) | Change::LedgerPosted(_) | Change::OperationChanged(_) => {}
+        }
+    }
+    rows.clusters = clusters.into_values().collect();
+    rows.nodes = nodes.into_values().collect();
+    rows.jobs = jobs.into_values().collect();
+    rows.effects = effects.into_values().collect();
+    rows
+}
