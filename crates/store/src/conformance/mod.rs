@@ -1,0 +1,65 @@
+//! What every store must do, whatever it is made of. Each check takes a fresh, empty database.
+//!
+//! A backend's test file says `muster_store::conformance!(a_fresh_database)` and gets one test per check.
+
+mod claims;
+mod commits;
+mod ledger;
+mod listings;
+mod stage;
+mod stories;
+
+pub use claims::*;
+pub use commits::*;
+pub use ledger::*;
+pub use listings::*;
+pub use stage::{Chance, Stage};
+pub use stories::*;
+
+use crate::{Reader, Store};
+
+/// One database, empty at first, and the ways into it.
+pub trait Database: Sync {
+    /// A new handle, as another process or a restarted one would have.
+    fn store(&self) -> Box<dyn Store>;
+    fn reader(&self) -> Box<dyn Reader>;
+}
+
+/// One test per check, each on the database that the given function makes.
+#[macro_export]
+macro_rules! conformance {
+    ($fresh:path) => {
+        $crate::conformance!($fresh:
+            a_pool_lives_and_goes,
+            a_lost_node_puts_its_job_back,
+            any_story_reads_back_as_it_was_told,
+            batches_do_not_change_the_log,
+            a_later_claim_fences_the_earlier,
+            an_epoch_is_never_given_out_twice,
+            without_a_claim_nothing_is_written,
+            an_impossible_epoch_is_refused,
+            a_refused_batch_leaves_nothing,
+            an_empty_batch_writes_nothing,
+            the_log_has_every_change_in_order,
+            time_and_sequence_only_grow,
+            readers_see_whole_commits,
+            old_operations_are_forgotten_a_few_at_a_time,
+            jobs_are_found_by_any_spelling,
+            jobs_are_listed_newest_first,
+            clusters_are_listed_by_name,
+            workspaces_keep_to_themselves,
+            made_up_numbers_find_nothing,
+            a_specification_is_found_by_its_hash,
+            the_bill_adds_up_exactly,
+            the_bill_outlives_its_cluster,
+        );
+    };
+    ($fresh:path: $($check:ident),+ $(,)?) => {
+        $(
+            #[test]
+            fn $check() {
+                $crate::conformance::$check(&$fresh());
+            }
+        )+
+    };
+}

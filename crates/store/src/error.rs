@@ -1,0 +1,94 @@
+//! What can go wrong with durable state, and what to do about it.
+
+use std::path::PathBuf;
+
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Nothing was written, and nothing this handle sends ever will be.
+    #[error(
+        "another controller took over the store (epoch {now}, ours was {held}); stop this one, or \
+         restart it to take over again"
+    )]
+    Fenced { held: u64, now: u64 },
+
+    /// Never claimed, or given up after a commit whose outcome is unknown.
+    #[error("the store is not claimed by this handle; open it again, claim it and reload its rows")]
+    NotClaimed,
+
+    #[error(
+        "{} is damaged ({what}); it was left as it is: restore a backup, or move it away to start \
+         with an empty one",
+        path.display()
+    )]
+    Damaged { path: PathBuf, what: String },
+
+    #[error(
+        "{} was written by a newer version of muster (its format is {found}, this one knows up to \
+         {known}); it was left as it is: use the newer version, or a backup from before the upgrade",
+        path.display()
+    )]
+    TooNew { path: PathBuf, found: u32, known: u32 },
+
+    /// Only readers say this: a writer brings the file up to date.
+    #[error(
+        "{} still has format {found}, and this version of muster reads {known}; start `muster serve` \
+         or `muster up` once to bring it up to date",
+        path.display()
+    )]
+    TooOld { path: PathBuf, found: u32, known: u32 },
+
+    #[error(
+        "{} is not a muster store ({what}); it was left as it is: name another file, or move this \
+         one away",
+        path.display()
+    )]
+    NotOurs { path: PathBuf, what: &'static str },
+
+    #[error(
+        "cannot open {}; check that its folder exists and that this user may read and write both",
+        path.display()
+    )]
+    CannotOpen {
+        path: PathBuf,
+        #[source]
+        source: Cause,
+    },
+
+    #[error(
+        "{doing}: {} is locked by another process; see that no other muster or database tool has it \
+         open, and try again",
+        path.display()
+    )]
+    Busy { doing: &'static str, path: PathBuf },
+
+    #[error(
+        "{doing}: there is no space left for {}; nothing was written: free some space and try again",
+        path.display()
+    )]
+    Full { doing: &'static str, path: PathBuf },
+
+    #[error(
+        "the clock says {unix_ms} ms since 1970, later than any epoch that can be given out; set the \
+         clock and start again"
+    )]
+    Clock { unix_ms: u64 },
+
+    #[error("{token:?} is not a page of this listing; list from the start")]
+    BadPage { token: String },
+
+    #[error("{doing} failed; check the disk, then open the store again")]
+    Io {
+        doing: &'static str,
+        #[source]
+        source: std::io::Error,
+    },
+
+    #[error("{doing} failed; open the store again to see what was written")]
+    Sqlite {
+        doing: &'static str,
+        #[source]
+        source: rusqlite::Error,
+    },
+}

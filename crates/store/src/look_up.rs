@@ -1,0 +1,25 @@
+//! What World cannot see, looked up in the rows and added to an input before it is stepped.
+
+use muster_core::Input;
+
+use crate::{Store, StoreError};
+
+/// The one way to do it, for the server's writer and the simulator alike.
+pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreError> {
+    match &mut input {
+        Input::SubmitJob(request) => {
+            let found = store.find_job(&request.workspace, &request.name)?;
+            request.existing = found.map(Box::new);
+        }
+        Input::CancelJob { workspace, name, finished } => {
+            *finished = store.find_job(workspace, name)?.map(Box::new);
+        }
+        Input::CreateWorkspace { .. }
+        | Input::PutCluster { .. }
+        | Input::DeleteCluster { .. }
+        | Input::Report { .. }
+        | Input::EffectDone { .. }
+        | Input::Tick => {}
+    }
+    Ok(input)
+}

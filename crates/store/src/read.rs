@@ -1,0 +1,118 @@
+//! What readers ask for. Every answer is one consistent snapshot of committed rows.
+
+use muster_core::ids::{JobId, OperationId, PrincipalId};
+use muster_core::model::{
+    AttemptRecord, Category, Cluster, Job, JobSpec, Node, Operation, Outcome, Principal, SpecHash,
+    Workspace, WorkspaceKey,
+};
+
+use crate::{Revision, StoreError};
+
+/// A cluster with the figures that its clients show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterView {
+    pub cluster: Cluster,
+    pub counts: NodeCounts,
+    /// Queued jobs.
+    pub waiting_jobs: u64,
+}
+
+/// Nodes by the states that Azure's clients know.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NodeCounts {
+    /// Requested or booting.
+    pub preparing: u32,
+    pub idle: u32,
+    pub running: u32,
+    pub unusable: u32,
+    pub leaving: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeView {
+    pub node: Node,
+    /// The job that it holds.
+    pub job: Option<Box<str>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobView {
+    pub job: Job,
+    pub spec: JobSpec,
+    pub submitted_by: Option<Principal>,
+    /// Ended ones, oldest first.
+    pub attempts: Vec<AttemptRecord>,
+}
+
+/// Node time of one kind, added up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LedgerSum {
+    pub cluster: Box<str>,
+    pub category: Category,
+    pub outcome: Outcome,
+    pub node_us: u64,
+    pub micro_usd: u64,
+}
+
+/// One entry of the event log: the change's stored text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    pub revision: Revision,
+    pub wall_us: u64,
+    pub change: Box<str>,
+}
+
+/// One page of a listing. `next` asks for the following page, and is `None` on the last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page<T> {
+    pub items: Vec<T>,
+    pub next: Option<String>,
+}
+
+/// The readers' side. Each handle is used by one thread at a time; there may be many.
+pub trait Reader: Send {
+    fn workspace(&mut self, key: &WorkspaceKey) -> Result<Option<Workspace>, StoreError>;
+    /// By name, within a subscription and (if given) a resource group; both compared without case.
+    fn workspaces(
+        &mut self,
+        subscription: &str,
+        resource_group: Option<&str>,
+    ) -> Result<Vec<Workspace>, StoreError>;
+    fn cluster(
+        &mut self,
+        workspace: &WorkspaceKey,
+        name: &str,
+    ) -> Result<Option<ClusterView>, StoreError>;
+    /// By name. `after` is a `Page::next`.
+    fn clusters(
+        &mut self,
+        workspace: &WorkspaceKey,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<ClusterView>, StoreError>;
+    fn nodes(
+        &mut self,
+        workspace: &WorkspaceKey,
+        cluster: &str,
+    ) -> Result<Vec<NodeView>, StoreError>;
+    fn job(&mut self, workspace: &WorkspaceKey, name: &str) -> Result<Option<JobView>, StoreError>;
+    fn job_by_id(&mut self, id: JobId) -> Result<Option<Job>, StoreError>;
+    /// Newest first. `after` is a `Page::next`.
+    fn jobs(
+        &mut self,
+        workspace: &WorkspaceKey,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<JobView>, StoreError>;
+    fn spec(&mut self, hash: &SpecHash) -> Result<Option<JobSpec>, StoreError>;
+    fn operation(&mut self, id: OperationId) -> Result<Option<Operation>, StoreError>;
+    fn principal(&mut self, id: PrincipalId) -> Result<Option<Principal>, StoreError>;
+    /// Closed lines and, up to `now_us`, the open meters of nodes that still run: what was spent so far.
+    fn ledger(
+        &mut self,
+        workspace: &WorkspaceKey,
+        now_us: u64,
+    ) -> Result<Vec<LedgerSum>, StoreError>;
+    /// Entries after `after`, oldest first.
+    fn events(&mut self, after: Revision, limit: usize) -> Result<Vec<Event>, StoreError>;
+}

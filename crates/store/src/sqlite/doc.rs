@@ -1,0 +1,102 @@
+//! Records as JSON text in a column, and the queries that fetch them.
+
+use std::path::Path;
+
+use rusqlite::{Connection, Params, Row};
+use serde::Serialize;
+use serde::de::{DeserializeOwned, IntoDeserializer};
+
+use super::fault::Doing;
+use crate::StoreError;
+
+/// The text of a record. Maps are ordered, so equal records have equal text.
+pub(super) fn encode<T: Serialize>(record: &T) -> String {
+    serde_json::to_string(record).expect("records are plain data with text keys")
+}
+
+/// The name of a variant without data: what phases, categories and outcomes are in a column.
+pub(super) fn word<T: Serialize + std::fmt::Debug>(variant: &T) -> String {
+    match serde_json::to_value(variant) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => unreachable!("{variant:?} has no data"),
+    }
+}
+
+pub(super) fn from_word<T: DeserializeOwned>(word: &str, path: &Path) -> Result<T, StoreError> {
+    let deserializer: serde::de::value::StrDeserializer<'_, serde::de::value::Error> =
+        word.into_deserializer();
+    T::deserialize(deserializer).map_err(|why| damaged(path, &why))
+}
+
+/// A number to look for. Rows have none above 2^63, but whoever asks may have made one up.
+pub(super) fn key(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// The record in column `column` of this row.
+pub(super) fn decode<T: DeserializeOwned>(
+    row: &Row<'_>,
+    column: usize,
+    path: &Path,
+) -> Result<T, StoreError> {
+    let text = row.get_ref(column).doing("reading a row", path)?;
+    let text = text.as_str().map_err(|why| damaged(path, &why))?;
+    serde_json::from_str(text).map_err(|why| damaged(path, &why))
+}
+
+/// The same, where the row that was joined may be missing.
+pub(super) fn decode_optional<T: DeserializeOwned>(
+    row: &Row<'_>,
+    column: usize,
+    path: &Path,
+) -> Result<Option<T>, StoreError> {
+    let text = row.get_ref(column).doing("reading a row", path)?;
+    let text = text.as_str_or_null().map_err(|why| damaged(path, &why))?;
+    text.map(serde_json::from_str).transpose().map_err(|why| damaged(path, &why))
+}
+
+/// Every row of a query, each made into a `T`.
+pub(super) fn rows<T>(
+    connection: &Connection,
+    path: &Path,
+    sql: &str,
+    params: impl Params,
+    mut each: impl FnMut(&Row<'_>) -> Result<T, StoreError>,
+) -> Result<Vec<T>, StoreError> {
+    let mut statement = connection.prepare_cached(sql).doing("reading rows", path)?;
+    let mut found = statement.query(params).doing("reading rows", path)?;
+    let mut all = Vec::new();
+    while let Some(row) = found.next().doing("reading rows", path)? {
+        all.push(each(row)?);
+    }
+    Ok(all)
+}
+
+/// The records in the first column of a query.
+pub(super) fn many<T: DeserializeOwned>(
+    connection: &Connection,
+    path: &Path,
+    sql: &str,
+    params: impl Params,
+) -> Result<Vec<T>, StoreError> {
+    rows(connection, path, sql, params, |row| decode(row, 0, path))
+}
+
+/// The record in the first column of the first row, if there is one.
+pub(super) fn one<T: DeserializeOwned>(
+    connection: &Connection,
+    path: &Path,
+    sql: &str,
+    params: impl Params,
+) -> Result<Option<T>, StoreError> {
+    let mut statement = connection.prepare_cached(sql).doing("reading a row", path)?;
+    let mut found = statement.query(params).doing("reading a row", path)?;
+    match found.next().doing("reading a row", path)? {
+        Some(row) => decode(row, 0, path).map(Some),
+        None => Ok(None),
+    }
+}
+
+fn damaged(path: &Path, why: &dyn std::error::Error) -> StoreError {
+    StoreError::Damaged { path: path.to_owned(), what: format!("a row does not read: {why}") }
+}

@@ -1,0 +1,48 @@
+//! Reading back what World is made of.
+
+use std::path::Path;
+
+use muster_core::Rows;
+use muster_core::model::{Job, WorkspaceKey};
+use muster_core::time::Wall;
+use rusqlite::Connection;
+
+use super::doc;
+use super::meta::Meta;
+use crate::StoreError;
+
+/// The caller has begun a transaction, so that all tables are of one moment.
+pub(super) fn rows(connection: &Connection, path: &Path) -> Result<Rows, StoreError> {
+    let meta = Meta::read(connection, path)?;
+    // The index over live jobs gives them by cluster; SQLite would sort a million texts to reorder them.
+    let mut jobs: Vec<Job> = doc::many(
+        connection,
+        path,
+        "SELECT doc FROM jobs INDEXED BY jobs_live WHERE live = 1",
+        [],
+    )?;
+    jobs.sort_unstable_by_key(|job| job.id);
+    Ok(Rows {
+        next_sequence: meta.next_sequence,
+        last_wall: Wall(meta.last_wall_us),
+        principals: doc::many(connection, path, "SELECT doc FROM principals ORDER BY id", [])?,
+        workspaces: doc::many(connection, path, "SELECT doc FROM workspaces ORDER BY id", [])?,
+        clusters: doc::many(connection, path, "SELECT doc FROM clusters ORDER BY id", [])?,
+        nodes: doc::many(connection, path, "SELECT doc FROM nodes ORDER BY id", [])?,
+        jobs,
+        effects: doc::many(connection, path, "SELECT doc FROM outbox ORDER BY id", [])?,
+    })
+}
+
+pub(super) fn job(
+    connection: &Connection,
+    path: &Path,
+    workspace: &WorkspaceKey,
+    name: &str,
+) -> Result<Option<Job>, StoreError> {
+    let key = workspace.folded();
+    let sql = "SELECT j.doc FROM workspaces w JOIN jobs j ON j.workspace = w.id AND j.folded = ?4 \
+               WHERE w.subscription = ?1 AND w.resource_group = ?2 AND w.folded = ?3";
+    let folded = name.to_ascii_lowercase();
+    doc::one(connection, path, sql, (&key.subscription, &key.resource_group, &key.name, folded))
+}

@@ -1,0 +1,132 @@
+//! The store in one SQLite file, in WAL mode: one writer, any number of readers.
+
+mod checkpoint;
+mod doc;
+mod fault;
+mod ledger;
+mod load;
+mod meta;
+mod open;
+mod reader;
+mod schema;
+mod write;
+
+use std::path::{Path, PathBuf};
+
+use checkpoint::Checkpoints;
+use fault::Doing;
+use meta::Meta;
+use muster_core::model::{Job, WorkspaceKey};
+use muster_core::time::Wall;
+use muster_core::{Change, Rows};
+pub use reader::SqliteReader;
+use rusqlite::{Connection, TransactionBehavior};
+
+use crate::{Revision, Store, StoreError};
+
+/// What "committed" means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// On disk: it survives a loss of power.
+    Disk,
+    /// With the operating system: it survives the process only. For simulation, where nothing else fails.
+    None,
+}
+
+/// The writer's handle on a file.
+#[derive(Debug)]
+pub struct SqliteStore {
+    connection: Connection,
+    path: PathBuf,
+    claimed: Option<u64>,
+    checkpoints: Checkpoints,
+}
+
+impl SqliteStore {
+    /// Opens the file at `path`, creates it if it is missing or empty, and brings an older one up to date. A
+    /// file that is damaged, newer than us or not ours is refused and left as it is.
+    pub fn open(path: impl AsRef<Path>, durability: Durability) -> Result<SqliteStore, StoreError> {
+        let path = path.as_ref();
+        let mut connection = open::writer(path, durability)?;
+        let checkpoints = Checkpoints::watch(&mut connection).doing("opening the store", path)?;
+        Ok(SqliteStore { connection, path: path.to_owned(), claimed: None, checkpoints })
+    }
+
+    /// A reader of the same file.
+    pub fn reader(&self) -> Result<SqliteReader, StoreError> {
+        SqliteReader::open(&self.path)
+    }
+
+    /// After how many pages in the log a commit moves them into the file. For tests that must meet one.
+    #[doc(hidden)]
+    pub fn checkpoint_after(&mut self, pages: u32) {
+        self.checkpoints.set_pages(pages);
+    }
+
+    fn write(&mut self, held: u64, changes: &[Change], wall: Wall) -> Result<Revision, StoreError> {
+        let path = &self.path;
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .doing("committing", path)?;
+        let mut meta = Meta::read(&transaction, path)?;
+        if meta.controller_epoch != held {
+            return Err(StoreError::Fenced { held, now: meta.controller_epoch });
+        }
+        if changes.is_empty() {
+            return Ok(Revision(meta.last_revision));
+        }
+        for change in changes {
+            meta.last_revision += 1;
+            meta.next_sequence = meta.next_sequence.max(change.highest_sequence() + 1);
+            write::event(&transaction, path, meta.last_revision, wall, change)?;
+            write::rows(&transaction, path, change)?;
+        }
+        write::prune_operations(&transaction, path, wall)?;
+        meta.last_wall_us = meta.last_wall_us.max(wall.0);
+        meta.write(&transaction, path)?;
+        transaction.commit().doing("committing", path)?;
+        Ok(Revision(meta.last_revision))
+    }
+}
+
+impl Store for SqliteStore {
+    fn claim(&mut self, unix_ms: u64) -> Result<u64, StoreError> {
+        self.claimed = None;
+        let epoch = meta::claim(&mut self.connection, &self.path, unix_ms)?;
+        self.claimed = Some(epoch);
+        Ok(epoch)
+    }
+
+    fn load(&mut self) -> Result<Rows, StoreError> {
+        let transaction = self.connection.transaction().doing("loading", &self.path)?;
+        load::rows(&transaction, &self.path)
+    }
+
+    fn commit(&mut self, changes: &[Change], wall: Wall) -> Result<Revision, StoreError> {
+        let held = self.claimed.ok_or(StoreError::NotClaimed)?;
+        let result = self.write(held, changes, wall);
+        match &result {
+            Ok(_) => self.checkpoints.after_commit(&self.connection),
+            Err(StoreError::Fenced { .. }) => {}
+            // What is on disk is unknown, so this handle must not build on it.
+            Err(_) => self.claimed = None,
+        }
+        result
+    }
+
+    fn find_job(
+        &mut self,
+        workspace: &WorkspaceKey,
+        name: &str,
+    ) -> Result<Option<Job>, StoreError> {
+        load::job(&self.connection, &self.path, workspace, name)
+    }
+
+    fn revision(&mut self) -> Result<Revision, StoreError> {
+        Ok(Revision(Meta::read(&self.connection, &self.path)?.last_revision))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,249 @@
+//! Opening a file without harming one that is damaged, newer than us or not ours.
+//!
+//! The file is never opened by anything but SQLite: closing a descriptor of our own would drop every lock
+//! that this process holds on the file, and with them the safety of other connections.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::Durability;
+use super::fault::Doing;
+use super::schema::{self, Format, KNOWN, STEPS};
+use crate::StoreError;
+
+/// A commit of another process takes milliseconds: whoever holds the lock for longer is stuck.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// More than there are distinct statements, so that each is compiled once.
+const STATEMENTS_MAX: usize = 64;
+
+/// One page of the smallest size that there is.
+const DATABASE_BYTES_MIN: u64 = 512;
+
+/// In KiB. Inner pages of every index stay in memory even with a million jobs.
+const WRITER_CACHE_KIB: i32 = 64 * 1024;
+const READER_CACHE_KIB: i32 = 16 * 1024;
+
+pub(super) fn writer(path: &Path, durability: Durability) -> Result<Connection, StoreError> {
+    let found = look(path)?;
+    if found == Found::Content {
+        refuse_strangers(path)?;
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = connect(path, flags)?;
+    if found == Found::Nothing {
+        // It will hold password digests. Its companions (-wal, -shm) take the mode from it.
+        let owner_only = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(path, owner_only).map_err(|why| cannot_open(path, why))?;
+    }
+    if connection.is_readonly("main").doing("opening the store", path)? {
+        let why = std::io::Error::from(ErrorKind::PermissionDenied);
+        return Err(cannot_open(path, why));
+    }
+    // Should it be refused below, closing it must not tidy up either.
+    let hands_off = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+    connection.set_db_config(hands_off, true).doing("opening the store", path)?;
+    if schema::inspect(&mut connection, path)? != Format::Empty {
+        refuse_torn_end(&connection, path)?;
+        schema::check(&connection, path)?;
+    }
+    connection.set_db_config(hands_off, false).doing("opening the store", path)?;
+    configure_writer(&connection, path, durability)?;
+    schema::migrate(&mut connection, path, STEPS)?;
+    if durability == Durability::Disk && found != Found::Content {
+        // SQLite syncs the file and its log; that there is a file at all is the folder's to remember.
+        sync_folder(path)?;
+    }
+    Ok(connection)
+}
+
+pub(super) fn reader(path: &Path) -> Result<Connection, StoreError> {
+    match look(path)? {
+        Found::Content => {}
+        Found::Nothing => return Err(cannot_open(path, ErrorKind::NotFound.into())),
+        Found::Empty => {
+            return Err(StoreError::TooOld { path: path.to_owned(), found: 0, known: KNOWN });
+        }
+    }
+    refuse_strangers(path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = connect(path, flags)?;
+    let found = match schema::inspect(&mut connection, path)? {
+        Format::Empty => 0,
+        Format::Version(version) => version,
+    };
+    if found < KNOWN {
+        return Err(StoreError::TooOld { path: path.to_owned(), found, known: KNOWN });
+    }
+    pragma(&connection, "cache_size", -READER_CACHE_KIB, path)?;
+    Ok(connection)
+}
+
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
+    let connection = Connection::open_with_flags(path, flags).doing("opening the store", path)?;
+    connection.busy_timeout(BUSY_TIMEOUT).doing("opening the store", path)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    pragma(&connection, "temp_store", "MEMORY", path)?;
+    Ok(connection)
+}
+
+fn configure_writer(
+    connection: &Connection,
+    path: &Path,
+    durability: Durability,
+) -> Result<(), StoreError> {
+    let synchronous = match durability {
+        Durability::Disk => "FULL",
+        Durability::None => "OFF",
+    };
+    pragma(connection, "synchronous", synchronous, path)?;
+    let mode = switch_to_log(connection, path)?;
+    if mode != "wal" {
+        let why = std::io::Error::other("its file system has no shared memory; use a local disk");
+        return Err(cannot_open(path, why));
+    }
+    pragma(connection, "cache_size", -WRITER_CACHE_KIB, path)
+}
+
+/// SQLite does not wait here: two that want to switch a new file at once would wait for each other. So the
+/// one that is refused lets go and asks again, by when the other has done it.
+fn switch_to_log(connection: &Connection, path: &Path) -> Result<String, StoreError> {
+    const PAUSE: Duration = Duration::from_millis(5);
+    let mut waited = Duration::ZERO;
+    loop {
+        let mode = connection
+            .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
+            .doing("opening the store", path);
+        match mode {
+            Err(StoreError::Busy { .. }) if waited < BUSY_TIMEOUT => {
+                std::thread::sleep(PAUSE);
+                waited += PAUSE;
+            }
+            Ok(_) | Err(_) => return mode,
+        }
+    }
+}
+
+fn pragma(
+    connection: &Connection,
+    name: &str,
+    value: impl rusqlite::ToSql,
+    path: &Path,
+) -> Result<(), StoreError> {
+    connection.pragma_update(None, name, value).doing("opening the store", path)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Empty,
+    Content,
+}
+
+fn look(path: &Path) -> Result<Found, StoreError> {
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(why) if why.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(why) => return Err(cannot_open(path, why)),
+    };
+    if !metadata.is_file() {
+        let what = if metadata.is_dir() { "it is a folder" } else { "it is not a plain file" };
+        return Err(StoreError::NotOurs { path: path.to_owned(), what });
+    }
+    if metadata.len() >= DATABASE_BYTES_MIN {
+        return Ok(Found::Content);
+    }
+    if metadata.len() > 0 {
+        // SQLite takes a file of one byte for an empty one, and would overwrite it.
+        let what = "it is too short to be a database";
+        return Err(StoreError::NotOurs { path: path.to_owned(), what });
+    }
+    if companion_is_filled(path, "-wal") {
+        // SQLite would take the log for a leftover and delete it, with all that it holds.
+        let what = "it is empty, but its log (-wal) is not".to_owned();
+        return Err(StoreError::Damaged { path: path.to_owned(), what });
+    }
+    Ok(Found::Empty)
+}
+
+/// Looks at the file alone, as if it could not change: no lock, no log, nothing rolled back or written.
+///
+/// The log may know better, so what looks empty or cut off here is not judged yet: a crash in the midst of
+/// moving the log into the file leaves exactly that, and opening it properly repairs it.
+fn refuse_strangers(path: &Path) -> Result<(), StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    let mut connection =
+        Connection::open_with_flags(immutable_uri(path), flags).doing("opening the store", path)?;
+    match connection.pragma_query_value(None, "application_id", |_| Ok(())) {
+        Ok(()) => schema::inspect(&mut connection, path).map(|_| ()),
+        Err(why) if why.sqlite_error_code() == Some(ErrorCode::NotADatabase) => {
+            let what = "it has no database header";
+            Err(StoreError::NotOurs { path: path.to_owned(), what })
+        }
+        Err(why) if companion_is_filled(path, "-journal") => {
+            // Ours have no such journal once they hold anything: not for us to roll back.
+            Err(why).doing("reading the store's header", path)
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+/// SQLite reads what is missing from the last page as zeros. Only a crash while the log is moved into the
+/// file leaves half a page there, and then the log still has the whole one.
+fn refuse_torn_end(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let page_bytes: u64 = connection
+        .pragma_query_value(None, "page_size", |row| row.get(0))
+        .doing("checking the store", path)?;
+    let bytes = fs::metadata(path).map_err(|why| cannot_open(path, why))?.len();
+    if bytes % page_bytes == 0 || companion_is_filled(path, "-wal") {
+        return Ok(());
+    }
+    let what = format!("it ends in the middle of a page, after {bytes} bytes");
+    Err(StoreError::Damaged { path: path.to_owned(), what })
+}
+
+fn companion_is_filled(path: &Path, suffix: &str) -> bool {
+    let mut companion = path.as_os_str().to_owned();
+    companion.push(suffix);
+    fs::metadata(PathBuf::from(companion)).is_ok_and(|metadata| metadata.len() > 0)
+}
+
+fn immutable_uri(path: &Path) -> String {
+    let mut uri = String::from("file:");
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => {
+                uri.push(char::from(*byte));
+            }
+            _ => write!(uri, "%{byte:02x}").expect("a String takes everything"),
+        }
+    }
+    uri.push_str("?immutable=1");
+    uri
+}
+
+fn sync_folder(path: &Path) -> Result<(), StoreError> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        Some(_) | None => Path::new("."),
+    };
+    fs::File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(|source| StoreError::Io { doing: "syncing the store's folder", source })
+}
+
+fn cannot_open(path: &Path, source: std::io::Error) -> StoreError {
+    StoreError::CannotOpen { path: path.to_owned(), source: source.into() }
+}

@@ -1,0 +1,326 @@
+//! Readers: every call is one read transaction, so one consistent snapshot, and never waits for the writer.
+
+use std::path::{Path, PathBuf};
+
+use muster_core::ids::{JobId, OperationId, PrincipalId};
+use muster_core::model::{
+    AttemptRecord, Job, JobSpec, NodePhase, Operation, Principal, SpecHash, Workspace, WorkspaceKey,
+};
+use muster_core::time::Wall;
+use rusqlite::{Connection, Row, Transaction};
+use serde::Deserialize;
+
+use super::doc;
+use super::fault::Doing;
+use super::{ledger, open};
+use crate::{
+    ClusterView, Event, JobView, LedgerSum, NodeCounts, NodeView, Page, Reader, Revision,
+    StoreError,
+};
+
+/// However much is asked for, one answer has at most so many items: readers hold back the log's reuse.
+const PAGE_MAX: usize = 1_000;
+const EVENTS_MAX: usize = 10_000;
+
+/// A read-only connection.
+#[derive(Debug)]
+pub struct SqliteReader {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl SqliteReader {
+    /// Opens a store that a writer has created.
+    pub fn open(path: impl AsRef<Path>) -> Result<SqliteReader, StoreError> {
+        let path = path.as_ref();
+        Ok(SqliteReader { connection: open::reader(path)?, path: path.to_owned() })
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot<'_>, StoreError> {
+        let transaction = self.connection.transaction().doing("reading", &self.path)?;
+        Ok(Snapshot { transaction, path: &self.path })
+    }
+}
+
+/// The rows as they were when the first of them was read.
+struct Snapshot<'r> {
+    transaction: Transaction<'r>,
+    path: &'r Path,
+}
+
+const JOB_VIEW: &str = "SELECT j.doc, s.doc, p.doc FROM jobs j \
+                        JOIN specs s ON s.hash = j.spec \
+                        LEFT JOIN principals p ON p.id = j.principal";
+
+const CLUSTER_VIEW: &str = "SELECT c.doc, (SELECT count(*) FROM jobs j \
+                            WHERE j.live = 1 AND j.cluster = c.id AND j.phase = 'Queued') \
+                            FROM clusters c";
+
+impl Snapshot<'_> {
+    fn workspace(&self, key: &WorkspaceKey) -> Result<Option<Workspace>, StoreError> {
+        let key = key.folded();
+        let sql = "SELECT doc FROM workspaces \
+                   WHERE subscription = ?1 AND resource_group = ?2 AND folded = ?3";
+        let values = (key.subscription, key.resource_group, key.name);
+        doc::one(&self.transaction, self.path, sql, values)
+    }
+
+    fn cluster_view(&self, row: &Row<'_>) -> Result<ClusterView, StoreError> {
+        let waiting_jobs = row.get(1).doing("reading a row", self.path)?;
+        let cluster = doc::decode(row, 0, self.path)?;
+        Ok(ClusterView { cluster, counts: NodeCounts::default(), waiting_jobs })
+    }
+
+    /// Clusters of a workspace whose folded name is in the range, with their figures.
+    fn cluster_views(
+        &self,
+        workspace: &Workspace,
+        (after, until): (&str, Option<&str>),
+        limit: usize,
+    ) -> Result<Vec<ClusterView>, StoreError> {
+        let id = workspace.id.0;
+        let mut views = match until {
+            Some(name) => {
+                let sql = format!("{CLUSTER_VIEW} WHERE c.workspace = ?1 AND c.folded = ?2");
+                doc::rows(&self.transaction, self.path, &sql, (id, name), |row| {
+                    self.cluster_view(row)
+                })
+            }
+            None => {
+                let sql = format!(
+                    "{CLUSTER_VIEW} WHERE c.workspace = ?1 AND c.folded > ?2 \
+                     ORDER BY c.folded LIMIT ?3"
+                );
+                doc::rows(&self.transaction, self.path, &sql, (id, after, limit), |row| {
+                    self.cluster_view(row)
+                })
+            }
+        }?;
+        self.count_nodes(id, &mut views)?;
+        Ok(views)
+    }
+
+    /// Fills in the counts of clusters that are sorted by folded name and have no others in between.
+    fn count_nodes(&self, workspace: u64, views: &mut [ClusterView]) -> Result<(), StoreError> {
+        let (Some(first), Some(last)) = (views.first(), views.last()) else { return Ok(()) };
+        let names = (first.cluster.name.folded(), last.cluster.name.folded());
+        let sql = "SELECT c.id, n.phase, count(*) FROM clusters c \
+                   JOIN nodes n ON n.cluster = c.id \
+                   WHERE c.workspace = ?1 AND c.folded BETWEEN ?2 AND ?3 GROUP BY c.id, n.phase";
+        let doing = "counting nodes";
+        let values = (workspace, names.0, names.1);
+        let counted = doc::rows(&self.transaction, self.path, sql, values, |row| {
+            let phase: Box<str> = row.get(1).doing(doing, self.path)?;
+            let cluster: u64 = row.get(0).doing(doing, self.path)?;
+            let nodes: u32 = row.get(2).doing(doing, self.path)?;
+            Ok((cluster, doc::from_word::<NodePhase>(&phase, self.path)?, nodes))
+        })?;
+        for (cluster, phase, nodes) in counted {
+            if let Some(view) = views.iter_mut().find(|view| view.cluster.id.0 == cluster) {
+                add_nodes(&mut view.counts, phase, nodes);
+            }
+        }
+        Ok(())
+    }
+
+    fn job_view(&self, row: &Row<'_>) -> Result<JobView, StoreError> {
+        Ok(JobView {
+            job: doc::decode(row, 0, self.path)?,
+            spec: doc::decode(row, 1, self.path)?,
+            submitted_by: doc::decode_optional(row, 2, self.path)?,
+            attempts: Vec::new(),
+        })
+    }
+
+    /// Fills in the attempts of jobs that are sorted by descending id and have no others in between.
+    fn add_attempts(&self, views: &mut [JobView]) -> Result<(), StoreError> {
+        let (Some(first), Some(last)) = (views.first(), views.last()) else { return Ok(()) };
+        let (workspace, newest, oldest) = (first.job.workspace.0, first.job.id.0, last.job.id.0);
+        let sql = "SELECT a.doc FROM jobs j JOIN attempts a ON a.job = j.id \
+                   WHERE j.workspace = ?1 AND j.id BETWEEN ?2 AND ?3 ORDER BY a.job, a.epoch";
+        let values = (workspace, oldest, newest);
+        let attempts: Vec<AttemptRecord> = doc::many(&self.transaction, self.path, sql, values)?;
+        for attempt in attempts {
+            let place = views.binary_search_by(|view| attempt.job.cmp(&view.job.id));
+            if let Ok(place) = place {
+                views[place].attempts.push(attempt);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn add_nodes(counts: &mut NodeCounts, phase: NodePhase, nodes: u32) {
+    match phase {
+        NodePhase::Requested | NodePhase::Booting => counts.preparing += nodes,
+        NodePhase::Idle => counts.idle += nodes,
+        NodePhase::Leased => counts.running += nodes,
+        NodePhase::Unusable => counts.unusable += nodes,
+        NodePhase::Leaving => counts.leaving += nodes,
+        NodePhase::Gone => {}
+    }
+}
+
+/// Cuts what was asked for with one item to spare down to a page.
+fn page<T>(mut items: Vec<T>, limit: usize, token: impl Fn(&T) -> String) -> Page<T> {
+    let has_more = items.len() > limit;
+    items.truncate(limit);
+    let next = if has_more { items.last().map(token) } else { None };
+    Page { items, next }
+}
+
+impl Reader for SqliteReader {
+    fn workspace(&mut self, key: &WorkspaceKey) -> Result<Option<Workspace>, StoreError> {
+        self.snapshot()?.workspace(key)
+    }
+
+    fn workspaces(
+        &mut self,
+        subscription: &str,
+        resource_group: Option<&str>,
+    ) -> Result<Vec<Workspace>, StoreError> {
+        let sql = "SELECT doc FROM workspaces \
+                   WHERE subscription = ?1 AND (?2 IS NULL OR resource_group = ?2) \
+                   ORDER BY folded, resource_group";
+        let group = resource_group.map(str::to_ascii_lowercase);
+        doc::many(&self.connection, &self.path, sql, (subscription.to_ascii_lowercase(), group))
+    }
+
+    fn cluster(
+        &mut self,
+        workspace: &WorkspaceKey,
+        name: &str,
+    ) -> Result<Option<ClusterView>, StoreError> {
+        let snapshot = self.snapshot()?;
+        let Some(workspace) = snapshot.workspace(workspace)? else { return Ok(None) };
+        let folded = name.to_ascii_lowercase();
+        let views = snapshot.cluster_views(&workspace, ("", Some(&folded)), 1)?;
+        Ok(views.into_iter().next())
+    }
+
+    fn clusters(
+        &mut self,
+        workspace: &WorkspaceKey,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<ClusterView>, StoreError> {
+        let limit = limit.clamp(1, PAGE_MAX);
+        let snapshot = self.snapshot()?;
+        let Some(workspace) = snapshot.workspace(workspace)? else {
+            return Ok(Page { items: Vec::new(), next: None });
+        };
+        let after = after.unwrap_or_default();
+        let views = snapshot.cluster_views(&workspace, (after, None), limit + 1)?;
+        Ok(page(views, limit, |view| view.cluster.name.folded()))
+    }
+
+    fn nodes(
+        &mut self,
+        workspace: &WorkspaceKey,
+        cluster: &str,
+    ) -> Result<Vec<NodeView>, StoreError> {
+        #[derive(Deserialize)]
+        struct Named {
+            name: Box<str>,
+        }
+        let snapshot = self.snapshot()?;
+        let Some(workspace) = snapshot.workspace(workspace)? else { return Ok(Vec::new()) };
+        let sql = "SELECT n.doc, j.doc FROM clusters c JOIN nodes n ON n.cluster = c.id \
+                   LEFT JOIN jobs j ON j.id = n.job \
+                   WHERE c.workspace = ?1 AND c.folded = ?2 ORDER BY n.id";
+        let values = (workspace.id.0, cluster.to_ascii_lowercase());
+        let path = snapshot.path;
+        doc::rows(&snapshot.transaction, path, sql, values, |row| {
+            let job: Option<Named> = doc::decode_optional(row, 1, path)?;
+            Ok(NodeView { node: doc::decode(row, 0, path)?, job: job.map(|job| job.name) })
+        })
+    }
+
+    fn job(&mut self, workspace: &WorkspaceKey, name: &str) -> Result<Option<JobView>, StoreError> {
+        let snapshot = self.snapshot()?;
+        let Some(workspace) = snapshot.workspace(workspace)? else { return Ok(None) };
+        let sql = format!("{JOB_VIEW} WHERE j.workspace = ?1 AND j.folded = ?2");
+        let values = (workspace.id.0, name.to_ascii_lowercase());
+        let mut views = doc::rows(&snapshot.transaction, snapshot.path, &sql, values, |row| {
+            snapshot.job_view(row)
+        })?;
+        snapshot.add_attempts(&mut views)?;
+        Ok(views.pop())
+    }
+
+    fn job_by_id(&mut self, id: JobId) -> Result<Option<Job>, StoreError> {
+        doc::one(
+            &self.connection,
+            &self.path,
+            "SELECT doc FROM jobs WHERE id = ?1",
+            (doc::key(id.0),),
+        )
+    }
+
+    fn jobs(
+        &mut self,
+        workspace: &WorkspaceKey,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<JobView>, StoreError> {
+        let limit = limit.clamp(1, PAGE_MAX);
+        let before: JobId = match after {
+            Some(token) => {
+                token.parse().map_err(|_| StoreError::BadPage { token: token.to_owned() })?
+            }
+            None => JobId(u64::MAX),
+        };
+        let snapshot = self.snapshot()?;
+        let Some(workspace) = snapshot.workspace(workspace)? else {
+            return Ok(Page { items: Vec::new(), next: None });
+        };
+        let sql =
+            format!("{JOB_VIEW} WHERE j.workspace = ?1 AND j.id < ?2 ORDER BY j.id DESC LIMIT ?3");
+        let values = (workspace.id.0, doc::key(before.0), limit + 1);
+        let views = doc::rows(&snapshot.transaction, snapshot.path, &sql, values, |row| {
+            snapshot.job_view(row)
+        })?;
+        let mut page = page(views, limit, |view| view.job.id.to_string());
+        snapshot.add_attempts(&mut page.items)?;
+        Ok(page)
+    }
+
+    fn spec(&mut self, hash: &SpecHash) -> Result<Option<JobSpec>, StoreError> {
+        let sql = "SELECT doc FROM specs WHERE hash = ?1";
+        doc::one(&self.connection, &self.path, sql, (&hash.0,))
+    }
+
+    fn operation(&mut self, id: OperationId) -> Result<Option<Operation>, StoreError> {
+        let sql = "SELECT doc FROM operations WHERE id = ?1";
+        doc::one(&self.connection, &self.path, sql, (doc::key(id.0),))
+    }
+
+    fn principal(&mut self, id: PrincipalId) -> Result<Option<Principal>, StoreError> {
+        let sql = "SELECT doc FROM principals WHERE id = ?1";
+        doc::one(&self.connection, &self.path, sql, (doc::key(id.0),))
+    }
+
+    fn ledger(
+        &mut self,
+        workspace: &WorkspaceKey,
+        now_us: u64,
+    ) -> Result<Vec<LedgerSum>, StoreError> {
+        let snapshot = self.snapshot()?;
+        let Some(workspace) = snapshot.workspace(workspace)? else { return Ok(Vec::new()) };
+        ledger::sums(&snapshot.transaction, snapshot.path, workspace.id.0, Wall(now_us))
+    }
+
+    fn events(&mut self, after: Revision, limit: usize) -> Result<Vec<Event>, StoreError> {
+        let limit = limit.clamp(1, EVENTS_MAX);
+        let sql = "SELECT revision, wall_us, change FROM events \
+                   WHERE revision > ?1 ORDER BY revision LIMIT ?2";
+        let (path, doing) = (&self.path, "reading events");
+        doc::rows(&self.connection, path, sql, (doc::key(after.0), limit), |row| {
+            Ok(Event {
+                revision: Revision(row.get(0).doing(doing, path)?),
+                wall_us: row.get(1).doing(doing, path)?,
+                change: row.get(2).doing(doing, path)?,
+            })
+        })
+    }
+}

@@ -1,0 +1,97 @@
+//! The file's format: how ours is told from others', and the steps that bring an older one up to date.
+
+use std::path::Path;
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::fault::Doing;
+use crate::StoreError;
+
+/// "MUST" in ASCII, in the header of every file of ours.
+pub(super) const APPLICATION_ID: u32 = 0x4d55_5354;
+
+/// Applied in order, each in a transaction of its own. A released step never changes: add one.
+pub(super) const STEPS: &[&str] = &[include_str!("migrations/0001_first.sql")];
+
+/// The format that this version writes.
+pub(super) const KNOWN: u32 = STEPS.len() as u32;
+
+/// What the header of a file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    /// New, or left behind by a crash before the first step was done.
+    Empty,
+    Version(u32),
+}
+
+/// Reads the header, and refuses what is not ours or is newer than we are. Changes nothing.
+pub(super) fn inspect(connection: &mut Connection, path: &Path) -> Result<Format, StoreError> {
+    // In one transaction: another process may be making its tables just now.
+    let connection = &*connection.transaction().doing("reading the store's header", path)?;
+    let application: u32 = header(connection, "application_id", path)?;
+    let version: u32 = header(connection, "user_version", path)?;
+    if application == APPLICATION_ID {
+        return if version > KNOWN {
+            Err(StoreError::TooNew { path: path.to_owned(), found: version, known: KNOWN })
+        } else {
+            Ok(Format::Version(version))
+        };
+    }
+    let what = if application != 0 {
+        "another program's mark is in its header"
+    } else if version != 0 || has_tables(connection, path)? {
+        "it is another program's database"
+    } else {
+        return Ok(Format::Empty);
+    };
+    Err(StoreError::NotOurs { path: path.to_owned(), what })
+}
+
+/// Reads through the whole file, because what is damaged must be found before it is written to.
+pub(super) fn check(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let verdict: String = connection
+        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+        .doing("checking the store", path)?;
+    if verdict == "ok" {
+        Ok(())
+    } else {
+        Err(StoreError::Damaged { path: path.to_owned(), what: verdict })
+    }
+}
+
+/// Does the steps that the file has not seen yet: with [`STEPS`], brings it to the format that we know.
+pub(super) fn migrate(
+    connection: &mut Connection,
+    path: &Path,
+    steps: &[&str],
+) -> Result<(), StoreError> {
+    for (step, sql) in (0u32..).zip(steps) {
+        let doing = "bringing the store up to date";
+        let transaction = connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .doing(doing, path)?;
+        // Asked again inside the transaction: another process may have just done it.
+        let done: u32 = header(&transaction, "user_version", path)?;
+        if done <= step {
+            transaction.execute_batch(sql).doing(doing, path)?;
+            transaction.pragma_update(None, "application_id", APPLICATION_ID).doing(doing, path)?;
+            transaction.pragma_update(None, "user_version", step + 1).doing(doing, path)?;
+            transaction.commit().doing(doing, path)?;
+        }
+    }
+    Ok(())
+}
+
+fn header(connection: &Connection, field: &str, path: &Path) -> Result<u32, StoreError> {
+    connection
+        .pragma_query_value(None, field, |row| row.get::<_, i64>(0))
+        // SQLite shows the 32 bits as a signed number.
+        .map(|value| value as u32)
+        .doing("reading the store's header", path)
+}
+
+fn has_tables(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
+    connection
+        .query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema)", [], |row| row.get(0))
+        .doing("reading the store's header", path)
+}

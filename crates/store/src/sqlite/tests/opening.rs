@@ -1,0 +1,213 @@
+//! New files, files that a crash left behind, and several who open one at once.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use muster_core::time::Wall;
+use rusqlite::Connection;
+
+use super::{Scratch, companion, fill, seen};
+use crate::sqlite::schema::{self, APPLICATION_ID, KNOWN, STEPS};
+use crate::{Durability, Reader, Revision, SqliteReader, SqliteStore, Store};
+
+#[test]
+fn a_new_file_is_ours_and_private() {
+    let scratch = Scratch::new();
+    let store = SqliteStore::open(scratch.path(), Durability::Disk).expect("it opens");
+    let pragma = |name: &str| -> String {
+        let value: rusqlite::types::Value =
+            store.connection.pragma_query_value(None, name, |row| row.get(0)).expect("it reads");
+        format!("{value:?}")
+    };
+    assert_eq!(pragma("application_id"), format!("Integer({APPLICATION_ID})"));
+    assert_eq!(pragma("user_version"), format!("Integer({KNOWN})"));
+    assert_eq!(pragma("journal_mode"), "Text(\"wal\")");
+    assert_eq!(pragma("synchronous"), "Integer(2)", "FULL");
+    for suffix in ["", "-wal", "-shm"] {
+        let metadata = fs::metadata(companion(&scratch.path(), suffix)).expect("it is there");
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o600, "{suffix}");
+    }
+}
+
+#[test]
+fn a_file_with_nothing_in_it_is_new() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path(), "").expect("written");
+    fill(&mut scratch.open(), 1);
+    assert_eq!(scratch.open().revision().expect("it reads"), Revision(1));
+}
+
+/// Every state between "there is a file" and "it has its tables" that a kill can leave.
+#[test]
+fn a_creation_that_was_cut_short_is_finished() {
+    let scratch = Scratch::new();
+    let connection = Connection::open(scratch.path()).expect("it opens");
+    connection.pragma_update(None, "journal_mode", "WAL").expect("a log");
+    drop(connection);
+    assert!(fs::metadata(scratch.path()).expect("it is there").len() > 0, "a header, no tables");
+    fill(&mut scratch.open(), 1);
+
+    let scratch = Scratch::new();
+    scratch.killed(|connection| {
+        connection.execute_batch("BEGIN; CREATE TABLE half (a)").expect("not committed");
+    });
+    fill(&mut scratch.open(), 1);
+
+    let scratch = Scratch::new();
+    let path = scratch.path();
+    scratch.killed(|connection| {
+        let sql = format!(
+            "BEGIN; {}; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 1; COMMIT",
+            STEPS[0]
+        );
+        connection.execute_batch(&sql).expect("in the log, not in the file");
+    });
+    assert_eq!(
+        SqliteReader::open(&path).expect("it opens").events(Revision(0), 9).expect("read"),
+        []
+    );
+    fill(&mut scratch.open(), 1);
+}
+
+#[test]
+fn a_log_that_a_kill_left_is_read() {
+    let scratch = Scratch::filled(2);
+    scratch.killed(|connection| {
+        connection.execute_batch("UPDATE meta SET last_revision = 99").expect("done");
+    });
+    let mut reader = SqliteReader::open(scratch.path()).expect("it opens");
+    assert_eq!(reader.events(Revision(0), 9).expect("it reads").len(), 2);
+    assert_eq!(scratch.open().revision().expect("it reads"), Revision(99));
+}
+
+#[test]
+fn any_name_of_a_file_will_do() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["a b.db", "what?mode=ro.db", "#1.db", "100%41.db", "größe.db", "file:x.db"] {
+        let path = folder.path().join(name);
+        let mut store = SqliteStore::open(&path, Durability::None).expect("it opens");
+        fill(&mut store, 1);
+        drop(store);
+        assert!(path.exists(), "{name}");
+        let mut reader = SqliteReader::open(&path).expect("it opens");
+        assert_eq!(reader.events(Revision(0), 9).expect("it reads").len(), 1, "{name}");
+        assert_eq!(
+            SqliteStore::open(&path, Durability::None).expect("again").claim(1).expect("ok"),
+            2
+        );
+    }
+    let files = fs::read_dir(folder.path()).expect("a folder").count();
+    assert!(files <= 6 * 3, "nothing else was made");
+}
+
+#[test]
+fn many_may_open_a_new_file_at_once() {
+    for _ in 0..20 {
+        let scratch = Scratch::new();
+        let epochs: Vec<u64> = std::thread::scope(|scope| {
+            let open = || scope.spawn(|| scratch.open().claim(1).expect("claimed"));
+            let threads: Vec<_> = (0..6).map(|_| open()).collect();
+            threads.into_iter().map(|thread| thread.join().expect("it opened")).collect()
+        });
+        let mut sorted = epochs.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, [1, 2, 3, 4, 5, 6], "each epoch once");
+    }
+}
+
+#[test]
+fn a_step_that_fails_leaves_the_file_as_it_was() {
+    let scratch = Scratch::filled(1);
+    let path = scratch.path();
+    let mut connection = Connection::open(&path).expect("it opens");
+    let steps = [
+        STEPS[0],
+        "CREATE TABLE second (a); INSERT INTO second VALUES (1)",
+        "CREATE TABLE x (a); bad",
+    ];
+    assert!(schema::migrate(&mut connection, &path, &steps).is_err());
+    let version = |connection: &Connection| -> u32 {
+        connection.pragma_query_value(None, "user_version", |row| row.get(0)).expect("it reads")
+    };
+    let tables = |connection: &Connection, name: &str| -> u32 {
+        let sql = "SELECT count(*) FROM sqlite_schema WHERE name = ?1";
+        connection.query_row(sql, [name], |row| row.get(0)).expect("it reads")
+    };
+    assert_eq!(version(&connection), 2, "the good step stays done");
+    assert_eq!((tables(&connection, "second"), tables(&connection, "x")), (1, 0));
+    // Put right, it goes on from there and does nothing twice.
+    let steps = [steps[0], steps[1], "CREATE TABLE x (a)"];
+    schema::migrate(&mut connection, &path, &steps).expect("done");
+    schema::migrate(&mut connection, &path, &steps).expect("nothing to do");
+    let rows: u32 = connection
+        .query_row("SELECT count(*) FROM second", [], |row| row.get(0))
+        .expect("it reads");
+    assert_eq!((version(&connection), tables(&connection, "x"), rows), (3, 1, 1));
+}
+
+/// POSIX drops all locks of a process on a file when it closes any descriptor of it. If opening a reader did
+/// that, another process could take the file for unused and tidy its log away.
+#[test]
+fn opening_again_does_not_drop_the_locks() {
+    let scratch = Scratch::filled(1);
+    let mut store = scratch.open();
+    store.load().expect("it loads");
+    let inode = fs::metadata(scratch.path()).expect("it is there").ino();
+    // The list is not read in one piece, so a lock can be missing from it by chance, but not each time.
+    let is_locked = || {
+        (0..10).any(|_| {
+            let all = fs::read_to_string("/proc/locks").expect("Linux has it");
+            all.lines().any(|line| line.contains(&format!(":{inode} ")))
+        })
+    };
+    assert!(is_locked(), "a connection in WAL mode holds a shared lock");
+    drop(SqliteReader::open(scratch.path()).expect("it opens"));
+    drop(SqliteStore::open(scratch.path(), Durability::None).expect("it opens"));
+    assert!(is_locked());
+    store.claim(5).expect("claimed");
+    store.commit(&[seen(2)], Wall(2)).expect("it commits");
+}
+
+#[test]
+fn readers_may_stay_when_the_writer_goes() {
+    let scratch = Scratch::filled(3);
+    let mut store = scratch.open();
+    let mut reader = store.reader().expect("it opens");
+    store.claim(9).expect("claimed");
+    store.commit(&[seen(4)], Wall(4)).expect("it commits");
+    drop(store);
+    assert_eq!(reader.events(Revision(0), 9).expect("it reads").len(), 4);
+    let mut store = scratch.open();
+    store.claim(10).expect("claimed");
+    store.commit(&[seen(5)], Wall(5)).expect("it commits");
+    assert_eq!(reader.events(Revision(0), 9).expect("it reads").len(), 5);
+}
+
+/// Someone is always reading, and the log is started over all the same.
+#[test]
+fn readers_do_not_make_the_log_grow() {
+    const PAGES: u32 = 50;
+    let scratch = Scratch::filled(50);
+    let mut store = scratch.open();
+    store.checkpoint_after(PAGES);
+    store.claim(5).expect("claimed");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let read = || {
+            let mut reader = SqliteReader::open(scratch.path()).expect("it opens");
+            while !is_over.load(Ordering::Acquire) {
+                reader.events(Revision(0), 50).expect("it reads");
+            }
+        };
+        let readers: Vec<_> = (0..3).map(|_| scope.spawn(read)).collect();
+        for id in 51..651 {
+            store.commit(&[seen(id)], Wall(id)).expect("it commits");
+        }
+        is_over.store(true, Ordering::Release);
+        readers.into_iter().for_each(|reader| reader.join().expect("it read"));
+    });
+    let pages = fs::metadata(companion(&scratch.path(), "-wal")).expect("a log").len() / 4_096;
+    // Hundreds of commits of several pages each. It may be that one or the other try found no moment.
+    assert!(pages < 10 * u64::from(PAGES), "{pages} pages");
+}

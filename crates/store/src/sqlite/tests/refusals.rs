@@ -1,0 +1,236 @@
+//! A file that is not for us is refused in words, and stays as it is to the last byte.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use rusqlite::Connection;
+
+use super::{Scratch, companion, fill};
+use crate::conformance::Chance;
+use crate::sqlite::schema::{APPLICATION_ID, KNOWN};
+use crate::{Durability, SqliteReader, SqliteStore, Store, StoreError};
+
+/// All data in the folder. The shared memory and an empty log are none: SQLite makes them for itself.
+fn contents(scratch: &Scratch) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(scratch.0.path()).expect("a folder");
+    let files = entries.map(|entry| {
+        let entry = entry.expect("a file");
+        let name = entry.file_name().into_string().expect("a name");
+        (name, fs::read(entry.path()).expect("it reads"))
+    });
+    let is_data = |name: &str, bytes: &[u8]| match name.rsplit_once('-') {
+        Some((_, "shm")) => false,
+        Some((_, "wal")) => !bytes.is_empty(),
+        Some(_) | None => true,
+    };
+    files.filter(|(name, bytes)| is_data(name, bytes)).collect()
+}
+
+#[track_caller]
+fn assert_unchanged(scratch: &Scratch, before: &BTreeMap<String, Vec<u8>>) {
+    let after = contents(scratch);
+    let sizes = |files: &BTreeMap<String, Vec<u8>>| -> Vec<(String, usize)> {
+        files.iter().map(|(name, bytes)| (name.clone(), bytes.len())).collect()
+    };
+    assert_eq!(sizes(&after), sizes(before));
+    assert!(after == *before, "it was changed");
+}
+
+/// Both ways in are closed, twice, and leave no trace.
+#[track_caller]
+fn refused(scratch: &Scratch, is_right: impl Fn(&StoreError) -> bool) {
+    refused_to_writers(scratch, &is_right);
+    let before = contents(scratch);
+    let reader = SqliteReader::open(scratch.path());
+    assert!(matches!(&reader, Err(why) if is_right(why)), "{reader:?}");
+    assert_unchanged(scratch, &before);
+    refused_to_writers(scratch, &is_right);
+}
+
+/// Readers do not look through the whole file: they come after a writer that did.
+#[track_caller]
+fn refused_to_writers(scratch: &Scratch, is_right: impl Fn(&StoreError) -> bool) {
+    let before = contents(scratch);
+    let writer = SqliteStore::open(scratch.path(), Durability::Disk);
+    assert!(matches!(&writer, Err(why) if is_right(why)), "{writer:?}");
+    assert_unchanged(scratch, &before);
+}
+
+fn is_not_ours(why: &StoreError) -> bool {
+    matches!(why, StoreError::NotOurs { .. })
+}
+
+fn is_damaged(why: &StoreError) -> bool {
+    matches!(why, StoreError::Damaged { .. })
+}
+
+fn is_too_new(why: &StoreError) -> bool {
+    matches!(why, StoreError::TooNew { found, known: KNOWN, .. } if *found == KNOWN + 1)
+}
+
+#[test]
+fn garbage_is_refused() {
+    let mut chance = Chance(1);
+    for length in [1, 15, 16, 99, 100, 512, 4_096, 100_000] {
+        let scratch = Scratch::new();
+        let bytes: Vec<u8> = (0..length).map(|_| chance.below(256) as u8).collect();
+        fs::write(scratch.path(), bytes).expect("written");
+        refused(&scratch, is_not_ours);
+        fs::write(scratch.path(), vec![0; length]).expect("written");
+        refused(&scratch, is_not_ours);
+    }
+}
+
+#[test]
+fn what_is_no_file_is_refused() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.path()).expect("a folder");
+    let refused = SqliteStore::open(scratch.path(), Durability::Disk).map(|_| ());
+    assert!(matches!(&refused, Err(why) if is_not_ours(why)), "{refused:?}");
+    let scratch = Scratch::new();
+    let _listener = std::os::unix::net::UnixListener::bind(scratch.path()).expect("a socket");
+    let refused = SqliteStore::open(scratch.path(), Durability::Disk).map(|_| ());
+    assert!(matches!(&refused, Err(why) if is_not_ours(why)), "{refused:?}");
+}
+
+#[test]
+fn another_programs_database_is_refused() {
+    for sql in [
+        "CREATE TABLE theirs (a)",
+        "PRAGMA journal_mode = WAL; CREATE TABLE theirs (a)",
+        "PRAGMA application_id = 7",
+        "PRAGMA user_version = 7",
+        "PRAGMA application_id = -1; PRAGMA user_version = -1; CREATE TABLE theirs (a)",
+    ] {
+        let scratch = Scratch::new();
+        let connection = Connection::open(scratch.path()).expect("it opens");
+        connection.execute_batch(sql).expect("done");
+        drop(connection);
+        refused(&scratch, is_not_ours);
+        // The same, killed before it was moved from the log into the file.
+        let scratch = Scratch::new();
+        scratch.killed(|connection| connection.execute_batch(sql).expect("done"));
+        refused(&scratch, is_not_ours);
+    }
+}
+
+#[test]
+fn a_newer_file_is_refused() {
+    let newer = format!("PRAGMA user_version = {}; CREATE TABLE later (a)", KNOWN + 1);
+    let scratch = Scratch::filled(3);
+    let connection = Connection::open(scratch.path()).expect("it opens");
+    connection.execute_batch(&newer).expect("done");
+    drop(connection);
+    refused(&scratch, is_too_new);
+    // The newer version was killed just after its migration: only the log knows.
+    let scratch = Scratch::filled(3);
+    scratch.killed(|connection| connection.execute_batch(&newer).expect("done"));
+    refused(&scratch, is_too_new);
+}
+
+#[test]
+fn a_cut_off_file_is_refused() {
+    let whole = fs::read(Scratch::filled(200).path()).expect("it reads");
+    assert!(whole.len() > 20 * 4_096, "{}", whole.len());
+    for length in [100, 511, 512, 4_095, 4_096, 4_097, 20_000, whole.len() - 4_096, whole.len() - 1]
+    {
+        let scratch = Scratch::new();
+        fs::write(scratch.path(), &whole[..length]).expect("written");
+        refused_to_writers(&scratch, |why| is_damaged(why) || is_not_ours(why));
+    }
+}
+
+#[test]
+fn an_emptied_file_with_a_log_is_refused() {
+    let scratch = Scratch::filled(1);
+    scratch.killed(|connection| connection.execute_batch("DELETE FROM principals").expect("done"));
+    fs::write(scratch.path(), "").expect("emptied");
+    refused(&scratch, is_damaged);
+}
+
+/// Overwrites one page after the other, as a bad disk would.
+#[test]
+fn a_page_that_went_bad_is_found() {
+    let scratch = Scratch::filled(200);
+    let whole = fs::read(scratch.path()).expect("it reads");
+    let mut chance = Chance(2);
+    for page in 0..whole.len() / 4_096 {
+        let mut bytes = whole.clone();
+        // The rest of the first page's header is what makes it a database at all.
+        let start = page * 4_096 + if page == 0 { 100 } else { 0 };
+        for byte in &mut bytes[start..(page + 1) * 4_096] {
+            *byte = chance.below(256) as u8;
+        }
+        let scratch = Scratch::new();
+        fs::write(scratch.path(), bytes).expect("written");
+        refused_to_writers(&scratch, is_damaged);
+    }
+}
+
+#[test]
+fn a_record_that_does_not_read_is_damage() {
+    let scratch = Scratch::new();
+    let mut store = scratch.open();
+    fill(&mut store, 2);
+    let break_one = "UPDATE principals SET doc = '{\"id\":1}' WHERE id = 1";
+    store.connection.execute_batch(break_one).expect("done");
+    let loaded = store.load();
+    assert!(matches!(&loaded, Err(why) if is_damaged(why)), "{loaded:?}");
+}
+
+#[test]
+fn readers_wait_for_a_writer_to_make_or_migrate_the_file() {
+    let scratch = Scratch::new();
+    assert!(matches!(SqliteReader::open(scratch.path()), Err(StoreError::CannotOpen { .. })));
+    assert!(!scratch.path().exists());
+    fs::write(scratch.path(), "").expect("written");
+    let too_old = |reader| matches!(reader, Err(StoreError::TooOld { found: 0, known: KNOWN, .. }));
+    assert!(too_old(SqliteReader::open(scratch.path())));
+    let connection = Connection::open(scratch.path()).expect("it opens");
+    connection.pragma_update(None, "application_id", APPLICATION_ID).expect("ours");
+    drop(connection);
+    assert!(too_old(SqliteReader::open(scratch.path())));
+}
+
+#[test]
+fn what_cannot_be_opened_says_so() {
+    let scratch = Scratch::new();
+    let nowhere = scratch.0.path().join("no/such/folder/muster.db");
+    let refused = SqliteStore::open(&nowhere, Durability::Disk).map(|_| ());
+    assert!(matches!(refused, Err(StoreError::CannotOpen { .. })), "{refused:?}");
+    assert!(!scratch.0.path().join("no").exists());
+    let below_a_file = Scratch::filled(1).path().join("muster.db");
+    let refused = SqliteStore::open(&below_a_file, Durability::Disk).map(|_| ());
+    assert!(matches!(refused, Err(StoreError::CannotOpen { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_file_that_may_not_be_written_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::filled(1);
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o400)).expect("set");
+    let may_write = fs::OpenOptions::new().write(true).open(scratch.path()).is_ok();
+    let opened = SqliteStore::open(scratch.path(), Durability::Disk).map(|_| ());
+    // For root every file may be written.
+    let is_right = matches!(opened, Err(StoreError::CannotOpen { .. })) != may_write;
+    assert!(is_right, "{opened:?}");
+    assert!(!companion(&scratch.path(), "-journal").exists());
+}
+
+#[test]
+fn messages_say_what_and_what_next() {
+    let path = std::path::PathBuf::from("/var/lib/muster/muster.db");
+    let too_new = StoreError::TooNew { path: path.clone(), found: 9, known: 1 };
+    assert_eq!(
+        too_new.to_string(),
+        "/var/lib/muster/muster.db was written by a newer version of muster (its format is 9, this \
+         one knows up to 1); it was left as it is: use the newer version, or a backup from before \
+         the upgrade"
+    );
+    let full = StoreError::Full { doing: "committing", path };
+    assert_eq!(
+        full.to_string(),
+        "committing: there is no space left for /var/lib/muster/muster.db; nothing was written: \
+         free some space and try again"
+    );
+}

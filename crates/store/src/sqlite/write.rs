@@ -1,0 +1,207 @@
+//! Changes as rows. Nothing here computes a state: a change carries the whole record.
+
+use std::path::Path;
+
+use muster_core::Change;
+use muster_core::model::{
+    AttemptRecord, Cluster, ClusterPhase, Job, JobSpec, LedgerLine, Node, NodePhase, Operation,
+    Workspace,
+};
+use muster_core::time::{Span, Wall};
+use rusqlite::{Connection, Params};
+
+use super::doc::{encode, word};
+use super::fault::Doing;
+use crate::StoreError;
+
+/// How long a client may come back and ask how an operation ended.
+const OPERATIONS_KEPT: Span = Span::seconds(24 * 3600);
+/// A commit's own work must not grow with what others left behind.
+const OPERATIONS_PRUNED_MAX: u32 = 64;
+
+/// Appends to the event log.
+pub(super) fn event(
+    connection: &Connection,
+    path: &Path,
+    revision: u64,
+    wall: Wall,
+    change: &Change,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO events (revision, wall_us, change) VALUES (?1, ?2, ?3)";
+    Writer { connection, path }.run(sql, (revision, wall.0, encode(change)))
+}
+
+/// Brings the rows up to what the change says.
+pub(super) fn rows(
+    connection: &Connection,
+    path: &Path,
+    change: &Change,
+) -> Result<(), StoreError> {
+    let writer = Writer { connection, path };
+    match change {
+        Change::PrincipalSeen(principal) => writer.run(
+            "INSERT INTO principals (id, object_id, doc) VALUES (?1, ?2, ?3)
+             ON CONFLICT (id) DO UPDATE SET object_id = excluded.object_id, doc = excluded.doc",
+            (principal.id.0, &principal.object_id, encode(principal)),
+        ),
+        Change::WorkspaceCreated(workspace) => writer.workspace(workspace),
+        Change::ClusterChanged { cluster, .. } => writer.cluster(cluster),
+        Change::JobSubmitted { job, spec } => writer.new_job(job, spec),
+        Change::JobChanged { job, .. } => writer.job(job),
+        Change::AttemptEnded(attempt) => writer.attempt(attempt),
+        Change::NodeChanged { node, .. } => writer.node(node),
+        Change::LedgerPosted(line) => writer.ledger(line),
+        Change::OperationChanged(operation) => writer.operation(operation),
+        Change::EffectQueued(effect) => writer.run(
+            "INSERT INTO outbox (id, doc) VALUES (?1, ?2)
+             ON CONFLICT (id) DO UPDATE SET doc = excluded.doc",
+            (effect.id.0, encode(effect)),
+        ),
+        Change::EffectSettled { id } => writer.run("DELETE FROM outbox WHERE id = ?1", (id.0,)),
+    }
+}
+
+/// Forgets operations that ended long ago.
+pub(super) fn prune_operations(
+    connection: &Connection,
+    path: &Path,
+    wall: Wall,
+) -> Result<(), StoreError> {
+    let before = wall.0.saturating_sub(OPERATIONS_KEPT.0);
+    Writer { connection, path }.run(
+        "DELETE FROM operations WHERE id IN
+         (SELECT id FROM operations WHERE ended_us < ?1 ORDER BY ended_us LIMIT ?2)",
+        (before, OPERATIONS_PRUNED_MAX),
+    )
+}
+
+struct Writer<'c> {
+    connection: &'c Connection,
+    path: &'c Path,
+}
+
+impl Writer<'_> {
+    fn run(&self, sql: &str, values: impl Params) -> Result<(), StoreError> {
+        self.count(sql, values).map(|_| ())
+    }
+
+    fn count(&self, sql: &str, values: impl Params) -> Result<usize, StoreError> {
+        self.connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.execute(values))
+            .doing("committing", self.path)
+    }
+
+    fn workspace(&self, workspace: &Workspace) -> Result<(), StoreError> {
+        let key = workspace.key.folded();
+        self.run(
+            "INSERT INTO workspaces (id, subscription, resource_group, folded, doc)
+             VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (id) DO UPDATE SET doc = excluded.doc",
+            (workspace.id.0, key.subscription, key.resource_group, key.name, encode(workspace)),
+        )
+    }
+
+    fn cluster(&self, cluster: &Cluster) -> Result<(), StoreError> {
+        if cluster.phase == ClusterPhase::Gone {
+            return self.run("DELETE FROM clusters WHERE id = ?1", (cluster.id.0,));
+        }
+        self.run(
+            "INSERT INTO clusters (id, workspace, folded, name, doc) VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (id) DO UPDATE SET doc = excluded.doc",
+            (
+                cluster.id.0,
+                cluster.workspace.0,
+                cluster.name.folded(),
+                cluster.name.as_str(),
+                encode(cluster),
+            ),
+        )
+    }
+
+    fn node(&self, node: &Node) -> Result<(), StoreError> {
+        if node.phase() == NodePhase::Gone {
+            return self.run("DELETE FROM nodes WHERE id = ?1", (node.id.0,));
+        }
+        let job = node.lease().map(|(job, _)| job.0);
+        self.run(
+            "INSERT INTO nodes (id, cluster, phase, job, doc) VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (id) DO UPDATE SET
+             phase = excluded.phase, job = excluded.job, doc = excluded.doc",
+            (node.id.0, node.cluster.0, word(&node.phase()), job, encode(node)),
+        )
+    }
+
+    /// A name that is taken breaks the commit: core is told which names are, and must not go on.
+    fn new_job(&self, job: &Job, spec: &JobSpec) -> Result<(), StoreError> {
+        self.run(
+            "INSERT INTO specs (hash, doc) VALUES (?1, ?2) ON CONFLICT (hash) DO NOTHING",
+            (&job.spec.0, encode(spec)),
+        )?;
+        self.run(
+            "INSERT INTO jobs (id, workspace, folded, cluster, principal, spec, phase, live, doc)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            (
+                job.id.0,
+                job.workspace.0,
+                job.name.to_ascii_lowercase(),
+                job.cluster.0,
+                job.principal.0,
+                &job.spec.0,
+                word(&job.phase()),
+                !job.phase().is_terminal(),
+                encode(job),
+            ),
+        )
+    }
+
+    fn job(&self, job: &Job) -> Result<(), StoreError> {
+        let phase = job.phase();
+        let rows = self.count(
+            "UPDATE jobs SET phase = ?2, live = ?3, doc = ?4 WHERE id = ?1",
+            (job.id.0, word(&phase), !phase.is_terminal(), encode(job)),
+        )?;
+        if rows == 1 {
+            return Ok(());
+        }
+        let what = format!("job {} has no row", job.id);
+        Err(StoreError::Damaged { path: self.path.to_owned(), what })
+    }
+
+    /// One record per attempt: a second one breaks the commit.
+    fn attempt(&self, attempt: &AttemptRecord) -> Result<(), StoreError> {
+        self.run(
+            "INSERT INTO attempts (job, epoch, doc) VALUES (?1, ?2, ?3)",
+            (attempt.job.0, attempt.epoch.0, encode(attempt)),
+        )
+    }
+
+    fn ledger(&self, line: &LedgerLine) -> Result<(), StoreError> {
+        self.run(
+            "INSERT INTO ledger (workspace, cluster_name, doc)
+             VALUES (?1, (SELECT name FROM clusters WHERE id = ?2), ?3)",
+            (line.workspace.0, line.cluster.0, encode(line)),
+        )?;
+        self.run(
+            "INSERT INTO ledger_totals
+             VALUES (?1, (SELECT name FROM clusters WHERE id = ?2), ?3, ?4, ?5, ?6)
+             ON CONFLICT DO UPDATE SET node_us = node_us + excluded.node_us",
+            (
+                line.workspace.0,
+                line.cluster.0,
+                word(&line.category),
+                word(&line.outcome),
+                line.price_micro_usd_per_hour,
+                line.span().0,
+            ),
+        )
+    }
+
+    fn operation(&self, operation: &Operation) -> Result<(), StoreError> {
+        self.run(
+            "INSERT INTO operations (id, ended_us, doc) VALUES (?1, ?2, ?3)
+             ON CONFLICT (id) DO UPDATE SET ended_us = excluded.ended_us, doc = excluded.doc",
+            (operation.id.0, operation.ended_at.map(|at| at.0), encode(operation)),
+        )
+    }
+}

@@ -1,0 +1,108 @@
+//! What the writer writes: the same for the same number, so that the test knows what must be there.
+
+use muster_core::ids::{ClusterId, EffectId, JobId, NodeId, PrincipalId, WorkspaceId};
+use muster_core::model::{CancelReason, Job, JobEvent, JobSpec, JobState, Principal, SpecHash};
+use muster_core::time::Wall;
+use muster_core::{Change, Effect, EffectKind, Rows};
+use muster_store::conformance::Chance;
+
+/// Ids of one batch stay clear of the next one's.
+const IDS_PER_BATCH: u64 = 1_000;
+
+/// New rows, changed rows and deleted rows; mostly small, at times larger than the log's whole limit.
+pub fn batch(number: u64) -> impl Iterator<Item = Change> {
+    let id = number * IDS_PER_BATCH;
+    let jobs = jobs_in(number);
+    let principal =
+        Principal { id: PrincipalId(id), object_id: number.to_string().into(), name: "n".into() };
+    let effect = Effect {
+        id: EffectId(id),
+        queued_at: Wall(number),
+        kind: EffectKind::DeleteNode { node: NodeId(1), name: "n".into() },
+    };
+    let started = [Change::PrincipalSeen(principal), Change::EffectQueued(effect)];
+    let submitted = (0..jobs).map(move |place| {
+        let (job, spec) = job(number, place);
+        Change::JobSubmitted { job, spec }
+    });
+    // Half of the last batch's jobs end, and its effect is done.
+    let before = number.checked_sub(1).filter(|before| *before > 0);
+    let ended = before.into_iter().flat_map(|before| {
+        (0..jobs_in(before) / 2).map(move |place| {
+            let state = JobState::Canceled { at: Wall(before), why: CancelReason::Asked };
+            let job = Job { state, ..job(before, place).0 };
+            Change::JobChanged { event: JobEvent::Canceled, job }
+        })
+    });
+    let settled =
+        before.map(|before| Change::EffectSettled { id: EffectId(before * IDS_PER_BATCH) });
+    started.into_iter().chain(submitted).chain(ended).chain(settled)
+}
+
+fn jobs_in(number: u64) -> u64 {
+    let mut chance = Chance(number);
+    match chance.below(8) {
+        0 => 60 + chance.below(100),
+        1..=3 => 1,
+        _ => chance.below(12),
+    }
+}
+
+fn job(number: u64, place: u64) -> (Job, JobSpec) {
+    let mut chance = Chance(number ^ (place << 32));
+    let bytes = match chance.below(20) {
+        0 => 20_000,
+        _ => chance.below(800) as usize,
+    };
+    let job = Job {
+        id: JobId(number * IDS_PER_BATCH + 1 + place),
+        workspace: WorkspaceId(1),
+        cluster: ClusterId(1),
+        name: format!("{number}-{place}").into(),
+        principal: PrincipalId(number * IDS_PER_BATCH),
+        nodes: 1,
+        spec: SpecHash(format!("{:x}", chance.below(u64::MAX)).into()),
+        submitted_at: Wall(number),
+        attempts: 0,
+        state: JobState::Queued,
+    };
+    let spec = JobSpec {
+        command: "x".repeat(bytes).into(),
+        compute: "cpu".into(),
+        nodes: 1,
+        display_name: None,
+        experiment_name: "Default".into(),
+        description: None,
+        tags: Default::default(),
+        environment_variables: Default::default(),
+        timeout: None,
+    };
+    (job, spec)
+}
+
+/// How many batches make so many changes, if whole ones do.
+pub fn batches_up_to(changes: u64) -> Option<u64> {
+    let (mut total, mut number) = (0, 0);
+    while total < changes {
+        number += 1;
+        total += batch(number).count() as u64;
+    }
+    (total == changes).then_some(number)
+}
+
+/// The rows that so many batches leave.
+pub fn expected(batches: u64) -> Rows {
+    let mut rows = Rows { last_wall: Wall(batches), ..Rows::default() };
+    for change in (1..=batches).flat_map(batch) {
+        rows.next_sequence = rows.next_sequence.max(change.highest_sequence() + 1);
+        match change {
+            Change::PrincipalSeen(principal) => rows.principals.push(principal),
+            Change::JobSubmitted { job, .. } => rows.jobs.push(job),
+            Change::JobChanged { job, .. } => rows.jobs.retain(|other| other.id != job.id),
+            Change::EffectQueued(effect) => rows.effects.push(effect),
+            Change::EffectSettled { id } => rows.effects.retain(|effect| effect.id != id),
+            other => unreachable!("no batch has {other:?}"),
+        }
+    }
+    rows
+}
