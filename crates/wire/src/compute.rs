@@ -1,0 +1,39 @@
+//! Compute clusters on the wire: Azure's AmlCompute.
+//!
+//! [`parse_request`] reads the body of a PUT, [`request_json`] writes one, [`resource`] is the answer to
+//! PUT and GET, [`nodes`] the answer to `listNodes`.
+
+mod nodes;
+mod request;
+mod resource;
+
+pub use nodes::{NodeFacts, NodeInfo, NodeList, NodeState, nodes};
+pub(crate) use request::without_nulls;
+pub use request::{BODY_BYTES_MAX, parse_request, request_json};
+pub use resource::{
+    AllocationState, AmlCompute, AssignedIdentity, ComputeFacts, ComputeProperties,
+    ComputeResource, IdentityBody, NodeCounts, NodeStateCounts, ProvisioningState, ResourceRef,
+    ScaleSettingsBody, UserAccountCredentials, resource,
+};
+
+use muster_core::model::{OsType, RemoteLogin, Tier};
+
+/// The one kind of compute that there is so far.
+pub const COMPUTE_TYPE: &str = "AmlCompute";
+
+const TIERS: [(&str, Tier); 2] =
+    [("Dedicated", Tier::Dedicated), ("LowPriority", Tier::LowPriority)];
+const OS_TYPES: [(&str, OsType); 2] = [("Linux", OsType::Linux), ("Windows", OsType::Windows)];
+const REMOTE_LOGINS: [(&str, RemoteLogin); 3] = [
+    ("Enabled", RemoteLogin::Enabled),
+    ("Disabled", RemoteLogin::Disabled),
+    ("NotSpecified", RemoteLogin::NotSpecified),
+];
+
+fn word<T: Copy + PartialEq>(words: &[(&'static str, T)], value: T) -> String {
+    let found = words.iter().find(|(_, known)| *known == value);
+    found.map(|(word, _)| (*word).to_owned()).expect("the tables above name every value")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,257 @@
+//! The nodes of a cluster.
+
+use muster_core::model::{Node, NodeState as CoreState, Trouble};
+use serde::{Deserialize, Serialize};
+
+use super::COMPUTE_TYPE;
+
+/// What is known about a node when it is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeFacts<'a> {
+    pub node: &'a Node,
+    /// The name of the job that it holds.
+    pub job: Option<&'a str>,
+}
+
+/// The key is `nodes`, not `value` as in every other list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeList {
+    #[serde(default)]
+    pub compute_type: Option<String>,
+    #[serde(default)]
+    pub nodes: Vec<NodeInfo>,
+    #[serde(default)]
+    pub next_link: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "BothSpellings", rename_all = "camelCase")]
+pub struct NodeInfo {
+    pub node_id: String,
+    #[serde(default)]
+    pub private_ip_address: Option<String>,
+    #[serde(default)]
+    pub public_ip_address: Option<String>,
+    #[serde(default)]
+    pub port: Option<u16>,
+    pub node_state: NodeState,
+    #[serde(default)]
+    pub run_id: Option<String>,
+    /// Ours: what is wrong with an unusable node.
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeState {
+    Idle,
+    Running,
+    Preparing,
+    Unusable,
+    Leaving,
+    Preempted,
+}
+
+impl NodeState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            NodeState::Idle => "idle",
+            NodeState::Running => "running",
+            NodeState::Preparing => "preparing",
+            NodeState::Unusable => "unusable",
+            NodeState::Leaving => "leaving",
+            NodeState::Preempted => "preempted",
+        }
+    }
+}
+
+/// Azure's client copies the reply's keys to attributes that it then reads in snake case, so that with
+/// Azure's own spelling alone they are all empty. Keys that it does not know do no harm elsewhere.
+#[derive(Serialize)]
+struct BothSpellings {
+    #[serde(rename = "nodeId")]
+    node_id_camel: String,
+    #[serde(rename = "privateIpAddress")]
+    private_ip_address_camel: Option<String>,
+    #[serde(rename = "publicIpAddress")]
+    public_ip_address_camel: Option<String>,
+    port: Option<u16>,
+    #[serde(rename = "nodeState")]
+    node_state_camel: NodeState,
+    #[serde(rename = "runId")]
+    run_id_camel: Option<String>,
+    node_id: String,
+    private_ip_address: Option<String>,
+    public_ip_address: Option<String>,
+    node_state: NodeState,
+    run_id: Option<String>,
+    reason: Option<String>,
+}
+
+impl From<NodeInfo> for BothSpellings {
+    fn from(node: NodeInfo) -> BothSpellings {
+        BothSpellings {
+            node_id_camel: node.node_id.clone(),
+            private_ip_address_camel: node.private_ip_address.clone(),
+            public_ip_address_camel: node.public_ip_address.clone(),
+            port: node.port,
+            node_state_camel: node.node_state,
+            run_id_camel: node.run_id.clone(),
+            node_id: node.node_id,
+            private_ip_address: node.private_ip_address,
+            public_ip_address: node.public_ip_address,
+            node_state: node.node_state,
+            run_id: node.run_id,
+            reason: node.reason,
+        }
+    }
+}
+
+/// Nodes that are gone are left out.
+pub fn nodes(facts: &[NodeFacts<'_>]) -> NodeList {
+    NodeList {
+        compute_type: Some(COMPUTE_TYPE.to_owned()),
+        nodes: facts.iter().filter_map(info).collect(),
+        next_link: None,
+    }
+}
+
+fn info(facts: &NodeFacts<'_>) -> Option<NodeInfo> {
+    let node = facts.node;
+    let (node_state, reason) = match &node.state {
+        CoreState::Requested | CoreState::Booting => (NodeState::Preparing, None),
+        CoreState::Idle { .. } => (NodeState::Idle, None),
+        CoreState::Leased { .. } => (NodeState::Running, None),
+        CoreState::Unusable { why } => (NodeState::Unusable, Some(trouble(why))),
+        CoreState::Leaving => (NodeState::Leaving, None),
+        CoreState::Gone => return None,
+    };
+    let (host, port) = host_and_port(&node.address);
+    Some(NodeInfo {
+        node_id: node.name.to_string(),
+        private_ip_address: host,
+        public_ip_address: None,
+        port,
+        node_state,
+        run_id: facts.job.map(str::to_owned),
+        reason,
+    })
+}
+
+fn trouble(why: &Trouble) -> String {
+    match why {
+        Trouble::LeaseExpired => {
+            "it was not heard from for longer than its lease; it is being deleted".to_owned()
+        }
+        Trouble::Rebooted => {
+            "it restarted, and what it ran is gone; it is being deleted".to_owned()
+        }
+        Trouble::BootTimedOut => {
+            "it did not report in time after it was created; it is being deleted".to_owned()
+        }
+        Trouble::CreateFailed { message } => format!("it could not be created: {message}"),
+    }
+}
+
+/// `10.0.0.4`, `10.0.0.4:50000`, `[fd00::4]:50000` or nothing yet.
+fn host_and_port(address: &str) -> (Option<String>, Option<u16>) {
+    if address.is_empty() {
+        return (None, None);
+    }
+    match address.parse::<std::net::SocketAddr>() {
+        Ok(socket) => (Some(socket.ip().to_string()), Some(socket.port())),
+        Err(_) => match address.rsplit_once(':') {
+            // More than one colon without brackets is an IPv6 address alone.
+            Some((host, port)) if !host.contains(':') => match port.parse() {
+                Ok(port) => (Some(host.to_owned()), Some(port)),
+                Err(_) => (Some(address.to_owned()), None),
+            },
+            Some(_) | None => (Some(address.to_owned()), None),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::{ClusterId, Epoch, JobId, NodeId};
+    use muster_core::model::Tier;
+    use muster_core::time::Wall;
+
+    use super::*;
+
+    fn node(state: CoreState) -> Node {
+        Node {
+            id: NodeId(1),
+            name: "cpu-n1".into(),
+            cluster: ClusterId(1),
+            vm_size: "STANDARD_DS3_V2".into(),
+            tier: Tier::Dedicated,
+            price_micro_usd_per_hour: 1,
+            requested_at: Wall(0),
+            state,
+            boot_id: "".into(),
+            address: "10.0.0.4:50000".into(),
+            meter: None,
+        }
+    }
+
+    #[test]
+    fn states_are_azures() {
+        let since = Wall(0);
+        let leased = CoreState::Leased { job: JobId(1), epoch: Epoch(1) };
+        let failed = Trouble::CreateFailed { message: "no room".into() };
+        let cases = [
+            (CoreState::Requested, "preparing"),
+            (CoreState::Booting, "preparing"),
+            (CoreState::Idle { since, awaited: false }, "idle"),
+            (leased, "running"),
+            (CoreState::Unusable { why: failed }, "unusable"),
+            (CoreState::Leaving, "leaving"),
+        ];
+        for (state, wanted) in cases {
+            let node = node(state);
+            let list = nodes(&[NodeFacts { node: &node, job: None }]);
+            assert_eq!(list.nodes[0].node_state.as_str(), wanted);
+            assert_eq!(list.nodes[0].reason.is_some(), wanted == "unusable");
+        }
+        let gone = node(CoreState::Gone);
+        assert!(nodes(&[NodeFacts { node: &gone, job: None }]).nodes.is_empty());
+    }
+
+    #[test]
+    fn a_node_is_written_in_both_spellings_and_read_in_one() {
+        let node = node(CoreState::Leased { job: JobId(1), epoch: Epoch(1) });
+        let list = nodes(&[NodeFacts { node: &node, job: Some("job1") }]);
+        let text = crate::to_json(&list);
+        assert_eq!(
+            text,
+            concat!(
+                r#"{"computeType":"AmlCompute","nodes":[{"nodeId":"cpu-n1","#,
+                r#""privateIpAddress":"10.0.0.4","publicIpAddress":null,"port":50000,"#,
+                r#""nodeState":"running","runId":"job1","node_id":"cpu-n1","#,
+                r#""private_ip_address":"10.0.0.4","public_ip_address":null,"#,
+                r#""node_state":"running","run_id":"job1","reason":null}],"nextLink":null}"#
+            )
+        );
+        assert_eq!(crate::from_json::<NodeList>(text.as_bytes()).unwrap(), list);
+    }
+
+    #[test]
+    fn addresses_of_every_form_are_taken_apart() {
+        let cases = [
+            ("", None, None),
+            ("10.0.0.4", Some("10.0.0.4"), None),
+            ("10.0.0.4:22", Some("10.0.0.4"), Some(22)),
+            ("host-1", Some("host-1"), None),
+            ("host-1:22", Some("host-1"), Some(22)),
+            ("host-1:x", Some("host-1:x"), None),
+            ("fd00::4", Some("fd00::4"), None),
+            ("[fd00::4]:22", Some("fd00::4"), Some(22)),
+        ];
+        for (address, host, port) in cases {
+            assert_eq!(host_and_port(address), (host.map(str::to_owned), port), "{address}");
+        }
+    }
+}

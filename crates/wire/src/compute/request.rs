@@ -1,0 +1,250 @@
+//! A cluster as a client wants it.
+
+use std::collections::BTreeSet;
+
+use muster_core::ClusterPatch;
+use muster_core::model::{AdminAccount, Identity};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{COMPUTE_TYPE, OS_TYPES, REMOTE_LOGINS, TIERS, word};
+use crate::error::ArmError;
+use crate::json::{Field, JsonText, parse_object, shorten};
+
+/// A property bag, all tags, a key and a hundred identities at their largest take about half of it.
+pub const BODY_BYTES_MAX: usize = 512 * 1024;
+
+/// Reads the body of a PUT. `digest` turns a password into what is kept of it; the clear text goes nowhere
+/// else.
+pub fn parse_request(
+    body: &[u8],
+    digest: &dyn Fn(&str) -> String,
+) -> Result<ClusterPatch, ArmError> {
+    let value = parse_object(body, BODY_BYTES_MAX)?;
+    let root = Field::root(&value);
+    let compute = root.get("properties")?;
+    check_type(&compute.get("computeType")?)?;
+    let aml = compute.get("properties")?;
+    let scale = aml.get("scaleSettings")?;
+    // The compute's own location is the more specific of the two.
+    let location = match compute.get("computeLocation")?.text()? {
+        Some(location) => Some(location),
+        None => root.get("location")?.text()?,
+    };
+    let patch = ClusterPatch {
+        location,
+        description: compute.get("description")?.text()?,
+        tags: root.get("tags")?.string_map()?,
+        vm_size: aml.get("vmSize")?.text()?,
+        tier: aml.get("vmPriority")?.choice(&TIERS)?,
+        nodes_min: scale.get("minNodeCount")?.count()?,
+        nodes_max: scale.get("maxNodeCount")?.count()?,
+        idle_time: scale.get("nodeIdleTimeBeforeScaleDown")?.duration()?,
+        os_type: aml.get("osType")?.choice(&OS_TYPES)?,
+        virtual_machine_image: reference(&aml.get("virtualMachineImage")?)?,
+        isolated_network: aml.get("isolatedNetwork")?.boolean()?,
+        subnet: subnet(&aml.get("subnet")?)?,
+        admin: admin(&aml.get("userAccountCredentials")?, digest)?,
+        remote_login: aml.get("remoteLoginPortPublicAccess")?.choice(&REMOTE_LOGINS)?,
+        enable_node_public_ip: aml.get("enableNodePublicIp")?.boolean()?,
+        disable_local_auth: compute.get("disableLocalAuth")?.boolean()?,
+        identity: identity(&root.get("identity")?)?,
+        property_bag: property_bag(&aml.get("propertyBag")?, body)?,
+    };
+    Ok(patch)
+}
+
+fn check_type(field: &Field<'_>) -> Result<(), ArmError> {
+    match field.string()? {
+        None => Err(field.missing(&format!("give '{COMPUTE_TYPE}'"))),
+        Some(kind) if kind.eq_ignore_ascii_case(COMPUTE_TYPE) => Ok(()),
+        Some(kind) => Err(ArmError::not_supported(
+            &field.path,
+            format!(
+                "{} is '{}', which is not supported yet; only '{COMPUTE_TYPE}' is",
+                field.path,
+                shorten(kind)
+            ),
+        )),
+    }
+}
+
+/// `{"id": …}`. Clients that read a cluster and write it back send `{}`: that is no wish.
+fn reference(field: &Field<'_>) -> Result<Option<Box<str>>, ArmError> {
+    Ok(field.get("id")?.text()?.filter(|id| !id.is_empty()))
+}
+
+fn subnet(field: &Field<'_>) -> Result<Option<Box<str>>, ArmError> {
+    let Some(id) = reference(field)? else { return Ok(None) };
+    let parts: Vec<&str> = id.strip_prefix('/').unwrap_or(&id).split('/').collect();
+    let wanted = ["subscriptions", "resourcegroups", "providers", "virtualnetworks", "subnets"];
+    let words = [0, 2, 4, 6, 8].map(|index| parts.get(index).map(|part| part.to_ascii_lowercase()));
+    let is_id = parts.len() == 10
+        && words.iter().zip(wanted).all(|(word, wanted)| word.as_deref() == Some(wanted))
+        && parts[5].eq_ignore_ascii_case("Microsoft.Network")
+        && parts.iter().all(|part| !part.is_empty());
+    // What Azure's client makes of a subnet without a network.
+    let has_network = parts.get(7).is_none_or(|network| *network != "None");
+    if is_id && has_network {
+        return Ok(Some(id));
+    }
+    let path = format!("{}.id", field.path);
+    let message = format!(
+        "{path} is '{}'; give the id of a subnet, /subscriptions/…/resourceGroups/…/providers/\
+         Microsoft.Network/virtualNetworks/<network>/subnets/<subnet>, \
+         or both names: NetworkSettings(vnet_name=…, subnet=…)",
+        shorten(&id)
+    );
+    Err(ArmError::invalid_property(&path, message))
+}
+
+fn admin(
+    field: &Field<'_>,
+    digest: &dyn Fn(&str) -> String,
+) -> Result<Option<AdminAccount>, ArmError> {
+    if !field.is_filled() {
+        return Ok(None);
+    }
+    let name = field.get("adminUserName")?;
+    let Some(user_name) = name.text()? else {
+        return Err(name.missing("give the name of the administrator"));
+    };
+    let password = field.get("adminUserPassword")?;
+    let password_digest = match password.secret()? {
+        None => None,
+        Some("") => {
+            let message = format!("{} is empty; give a password, or leave it out", password.path);
+            return Err(password.invalid(message));
+        }
+        Some(clear) => Some(digest(clear).into()),
+    };
+    let ssh_public_key =
+        field.get("adminUserSshPublicKey")?.secret()?.filter(|key| !key.is_empty());
+    Ok(Some(AdminAccount {
+        user_name,
+        ssh_public_key: ssh_public_key.map(Box::from),
+        password_digest,
+    }))
+}
+
+fn identity(field: &Field<'_>) -> Result<Option<Identity>, ArmError> {
+    let kind = field.get("type")?;
+    let assigned = field.get("userAssignedIdentities")?;
+    let mut user_assigned = BTreeSet::new();
+    for (id, value) in assigned.entries()?.unwrap_or_default() {
+        // `null` takes an identity away: the ones that stay are listed with an object.
+        if value.is_present() {
+            value.get("clientId")?;
+            user_assigned.insert(id.to_owned());
+        }
+    }
+    let Some(text) = kind.string()? else {
+        if user_assigned.is_empty() {
+            return Ok(None);
+        }
+        return Err(kind.missing("give 'UserAssigned' or 'SystemAssigned,UserAssigned'"));
+    };
+    let folded: String =
+        text.to_ascii_lowercase().chars().filter(|c| !matches!(c, ' ' | '-' | '_')).collect();
+    let (system_assigned, wants_users) = match folded.as_str() {
+        "none" => (false, false),
+        "systemassigned" => (true, false),
+        "userassigned" => (false, true),
+        "systemassigned,userassigned" | "userassigned,systemassigned" => (true, true),
+        _ => {
+            return Err(kind.invalid(format!(
+                "{} is '{}'; give 'None', 'SystemAssigned', 'UserAssigned' or \
+                 'SystemAssigned,UserAssigned'",
+                kind.path,
+                shorten(text)
+            )));
+        }
+    };
+    if wants_users == user_assigned.is_empty() {
+        let count = user_assigned.len();
+        return Err(assigned.invalid(format!(
+            "{} lists {count} identities, but identity.type is '{}'; make them agree",
+            assigned.path,
+            shorten(text)
+        )));
+    }
+    Ok(Some(Identity { system_assigned, user_assigned }))
+}
+
+/// The bag's own text, so that it is given back as it came.
+fn property_bag(field: &Field<'_>, body: &[u8]) -> Result<Option<Box<str>>, ArmError> {
+    #[derive(Deserialize)]
+    struct Root {
+        properties: Compute,
+    }
+    #[derive(Deserialize)]
+    struct Compute {
+        properties: Aml,
+    }
+    #[derive(Deserialize)]
+    struct Aml {
+        #[serde(rename = "propertyBag")]
+        property_bag: JsonText,
+    }
+    if field.entries()?.is_none() {
+        return Ok(None);
+    }
+    let root: Root = serde_json::from_slice(body).map_err(|_| {
+        field.invalid(format!("{} is given more than once; give it once", field.path))
+    })?;
+    Ok(Some(root.properties.properties.property_bag.as_str().into()))
+}
+
+/// The body of a PUT that [`parse_request`] reads back as `patch`. `password` is sent in clear, beside the
+/// administrator's name; the digest that a patch may hold is not.
+pub fn request_json(patch: &ClusterPatch, password: Option<&str>) -> String {
+    let id = |id: &Option<Box<str>>| id.as_deref().map(|id| json!({ "id": id }));
+    let admin = patch.admin.as_ref().map(|admin| {
+        json!({
+            "adminUserName": admin.user_name,
+            "adminUserPassword": password,
+            "adminUserSshPublicKey": admin.ssh_public_key,
+        })
+    });
+    let body = json!({
+        "location": patch.location,
+        "tags": patch.tags,
+        "identity": patch.identity.as_ref().map(super::resource::identity_body),
+        "properties": {
+            "computeType": COMPUTE_TYPE,
+            "description": patch.description,
+            "disableLocalAuth": patch.disable_local_auth,
+            "properties": {
+                "vmSize": patch.vm_size,
+                "vmPriority": patch.tier.map(|tier| word(&TIERS, tier)),
+                "scaleSettings": {
+                    "minNodeCount": patch.nodes_min,
+                    "maxNodeCount": patch.nodes_max,
+                    "nodeIdleTimeBeforeScaleDown": patch.idle_time.map(crate::duration::format),
+                },
+                "osType": patch.os_type.map(|os_type| word(&OS_TYPES, os_type)),
+                "virtualMachineImage": id(&patch.virtual_machine_image),
+                "isolatedNetwork": patch.isolated_network,
+                "subnet": id(&patch.subnet),
+                "userAccountCredentials": admin,
+                "remoteLoginPortPublicAccess":
+                    patch.remote_login.map(|login| word(&REMOTE_LOGINS, login)),
+                "enableNodePublicIp": patch.enable_node_public_ip,
+                "propertyBag": patch.property_bag.as_deref().and_then(JsonText::new),
+            },
+        },
+    });
+    without_nulls(body).to_string()
+}
+
+/// Leaves out what was not said: some servers take `null` for a value.
+pub(crate) fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(map) => map
+            .into_iter()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(key, value)| (key, without_nulls(value)))
+            .collect(),
+        other => other,
+    }
+}

@@ -1,0 +1,316 @@
+//! Whatever went wrong, as an ARM error: a status, a stable code, and a message that says what, the limit,
+//! the value given and the remedy.
+//!
+//! Permanent faults are 4xx: Azure's clients retry 408, 429 and 5xx up to ten times.
+
+use muster_core::{RefusalKind, Refused};
+use serde::{Deserialize, Serialize};
+
+use crate::path::PathError;
+
+/// The codes that clients may rely on.
+pub mod code {
+    /// The body or the path cannot be read.
+    pub const INVALID_REQUEST_CONTENT: &str = "InvalidRequestContent";
+    /// A property has a value that it cannot have.
+    pub const INVALID_PROPERTY_VALUE: &str = "InvalidPropertyValue";
+    /// A property, or a value of one, that a later version will take.
+    pub const NOT_SUPPORTED: &str = "NotSupported";
+    pub const AUTHENTICATION_FAILED: &str = "AuthenticationFailed";
+    pub const AUTHORIZATION_FAILED: &str = "AuthorizationFailed";
+    pub const RESOURCE_NOT_FOUND: &str = "ResourceNotFound";
+    /// There is nothing at this address, whatever its names.
+    pub const PATH_NOT_FOUND: &str = "PathNotFound";
+    pub const METHOD_NOT_ALLOWED: &str = "MethodNotAllowed";
+    pub const CONFLICT: &str = "Conflict";
+    pub const REQUEST_TOO_LARGE: &str = "RequestTooLarge";
+    pub const UNSUPPORTED_MEDIA_TYPE: &str = "UnsupportedMediaType";
+    pub const TOO_MANY_REQUESTS: &str = "TooManyRequests";
+    pub const INTERNAL_SERVER_ERROR: &str = "InternalServerError";
+    pub const SERVICE_UNAVAILABLE: &str = "ServiceUnavailable";
+}
+
+/// What is full now is not empty in a second.
+const TOO_MANY_RETRY_AFTER_S: u32 = 30;
+/// A restart takes about this long.
+const UNAVAILABLE_RETRY_AFTER_S: u32 = 1;
+
+/// An answer that is an error.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", body.error.message)]
+pub struct ArmError {
+    pub status: u16,
+    pub body: Box<ErrorBody>,
+    /// What must go along: `WWW-Authenticate` with a 401, `Allow` with a 405, `Retry-After` with what is
+    /// worth trying again.
+    pub headers: Vec<(&'static str, String)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    pub error: ErrorDetail,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorDetail {
+    pub code: String,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub details: Vec<ErrorDetail>,
+}
+
+impl ErrorDetail {
+    pub fn new(code: &str, message: impl Into<String>) -> ErrorDetail {
+        ErrorDetail { code: code.to_owned(), message: message.into(), ..ErrorDetail::default() }
+    }
+}
+
+impl ArmError {
+    fn new(status: u16, code: &str, message: impl Into<String>) -> ArmError {
+        ArmError {
+            status,
+            body: Box::new(ErrorBody { error: ErrorDetail::new(code, message) }),
+            headers: Vec::new(),
+        }
+    }
+
+    fn with_header(mut self, name: &'static str, value: String) -> ArmError {
+        self.headers.push((name, value));
+        self
+    }
+
+    fn at(mut self, target: &str) -> ArmError {
+        self.body.error.target = Some(target.to_owned());
+        self
+    }
+
+    /// The body as a client gets it.
+    pub fn to_json(&self) -> String {
+        crate::to_json(&self.body)
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub fn code(&self) -> &str {
+        &self.body.error.code
+    }
+
+    pub fn target(&self) -> Option<&str> {
+        self.body.error.target.as_deref()
+    }
+
+    /// 400: the request as a whole cannot be read.
+    pub fn invalid_content(message: impl Into<String>) -> ArmError {
+        ArmError::new(400, code::INVALID_REQUEST_CONTENT, message)
+    }
+
+    /// 400: the property at the JSON path `target` is wrong.
+    pub fn invalid_property(target: &str, message: impl Into<String>) -> ArmError {
+        ArmError::new(400, code::INVALID_PROPERTY_VALUE, message).at(target)
+    }
+
+    /// 400: the property at the JSON path `target` comes with a later version.
+    pub fn not_supported(target: &str, message: impl Into<String>) -> ArmError {
+        ArmError::new(400, code::NOT_SUPPORTED, message).at(target)
+    }
+
+    /// 401. `base_url` is where a token can be had; `reason` says what was wrong with the present one.
+    pub fn unauthorized(base_url: &str, reason: &str) -> ArmError {
+        let message = format!(
+            "{reason}; get a token from {}/msi/token (`muster env` prints the variables that make \
+             Azure's clients do so)",
+            base_url.trim_end_matches('/')
+        );
+        let challenge = format!(
+            "Bearer authorization_uri=\"{}\", error=\"invalid_token\", error_description=\"{}\"",
+            quotable(base_url),
+            quotable(reason)
+        );
+        ArmError::new(401, code::AUTHENTICATION_FAILED, message)
+            .with_header("WWW-Authenticate", challenge)
+    }
+
+    /// 403: the caller is known, and may not.
+    pub fn forbidden(message: impl Into<String>) -> ArmError {
+        ArmError::new(403, code::AUTHORIZATION_FAILED, message)
+    }
+
+    /// 404: the path is fine, what it names is not there.
+    pub fn not_found(target: &str, message: impl Into<String>) -> ArmError {
+        ArmError::new(404, code::RESOURCE_NOT_FOUND, message).at(target)
+    }
+
+    /// 404: no route has this form.
+    pub fn no_route(path: &str) -> ArmError {
+        ArmError::new(
+            404,
+            code::PATH_NOT_FOUND,
+            format!(
+                "nothing is served at '{}'; check the address, or this version does not offer it yet",
+                crate::json::shorten(path)
+            ),
+        )
+    }
+
+    /// 405. `allowed` is the `Allow` header, for example `GET, PUT`.
+    pub fn method_not_allowed(method: &str, allowed: &str) -> ArmError {
+        let message = format!(
+            "{} is not possible here, only {allowed}; to create something, its name must end the path",
+            crate::json::shorten(method)
+        );
+        ArmError::new(405, code::METHOD_NOT_ALLOWED, message)
+            .with_header("Allow", allowed.to_owned())
+    }
+
+    /// 413.
+    pub fn too_large(limit_bytes: usize) -> ArmError {
+        ArmError::new(
+            413,
+            code::REQUEST_TOO_LARGE,
+            format!(
+                "the body is larger than {limit_bytes} bytes, the most allowed here; shorten it"
+            ),
+        )
+    }
+
+    /// 415.
+    pub fn unsupported_media_type(got: &str) -> ArmError {
+        ArmError::new(
+            415,
+            code::UNSUPPORTED_MEDIA_TYPE,
+            format!("the content type is '{}'; send application/json", crate::json::shorten(got)),
+        )
+    }
+
+    /// 500: our fault. What happened is for the log; `reference` finds it there.
+    pub fn internal(reference: &str) -> ArmError {
+        ArmError::new(
+            500,
+            code::INTERNAL_SERVER_ERROR,
+            format!(
+                "something went wrong inside the server; its log has the details at '{reference}'"
+            ),
+        )
+    }
+
+    /// 503: worth another try in a moment.
+    pub fn unavailable(message: impl Into<String>) -> ArmError {
+        ArmError::new(503, code::SERVICE_UNAVAILABLE, message)
+            .with_header("Retry-After", UNAVAILABLE_RETRY_AFTER_S.to_string())
+    }
+}
+
+impl From<&Refused> for ArmError {
+    fn from(refused: &Refused) -> ArmError {
+        let (status, code) = match refused.kind {
+            RefusalKind::Invalid => (400, code::INVALID_PROPERTY_VALUE),
+            RefusalKind::NotFound => (404, code::RESOURCE_NOT_FOUND),
+            RefusalKind::Conflict => (409, code::CONFLICT),
+            RefusalKind::TooMany => (429, code::TOO_MANY_REQUESTS),
+        };
+        let error = ArmError::new(status, code, &*refused.message).at(&refused.target);
+        match refused.kind {
+            RefusalKind::TooMany => {
+                error.with_header("Retry-After", TOO_MANY_RETRY_AFTER_S.to_string())
+            }
+            RefusalKind::Invalid | RefusalKind::NotFound | RefusalKind::Conflict => error,
+        }
+    }
+}
+
+impl From<Refused> for ArmError {
+    fn from(refused: Refused) -> ArmError {
+        ArmError::from(&refused)
+    }
+}
+
+impl From<PathError> for ArmError {
+    fn from(why: PathError) -> ArmError {
+        ArmError::invalid_content(why.to_string())
+    }
+}
+
+/// Text that cannot end a quoted string of a header, or the header.
+fn quotable(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '"' | '\\' => '\'',
+            ' '..='~' => c,
+            _ => '?',
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_keeps_its_words_and_gets_a_status() {
+        let cases = [
+            (Refused::invalid("vmSize", "bad"), 400, "InvalidPropertyValue", None),
+            (Refused::not_found("name", "gone"), 404, "ResourceNotFound", None),
+            (Refused::conflict("name", "taken"), 409, "Conflict", None),
+            (Refused::too_many("name", "full"), 429, "TooManyRequests", Some("30")),
+        ];
+        for (refused, status, code, retry_after) in cases {
+            let error = ArmError::from(&refused);
+            assert_eq!(error.status, status);
+            assert_eq!(error.code(), code);
+            assert_eq!(error.target(), Some(&*refused.target));
+            assert_eq!(error.body.error.message, *refused.message);
+            assert_eq!(error.header("Retry-After"), retry_after);
+        }
+    }
+
+    #[test]
+    fn the_envelope_is_azures_and_reads_back() {
+        let error = ArmError::invalid_property("properties.x", "x is wrong");
+        let text = r#"{"error":{"code":"InvalidPropertyValue","message":"x is wrong","target":"properties.x"}}"#;
+        assert_eq!(error.to_json(), text);
+        assert_eq!(crate::from_json::<ErrorBody>(text.as_bytes()).unwrap(), *error.body);
+        let azure = br#"{"error":{"code":"BadRequest","message":"m","details":[{"code":"c",
+            "message":"vmSize","target":"vmSize"}],"innererror":{"x":1}}}"#;
+        let read: ErrorBody = crate::from_json(azure).unwrap();
+        assert_eq!(read.error.details[0].target.as_deref(), Some("vmSize"));
+    }
+
+    #[test]
+    fn every_constructor_has_its_status_and_a_remedy() {
+        let cases = [
+            (ArmError::invalid_content("m"), 400, code::INVALID_REQUEST_CONTENT),
+            (ArmError::not_supported("p", "m"), 400, code::NOT_SUPPORTED),
+            (ArmError::unauthorized("https://h:1/", "no token"), 401, code::AUTHENTICATION_FAILED),
+            (ArmError::forbidden("m"), 403, code::AUTHORIZATION_FAILED),
+            (ArmError::not_found("name", "m"), 404, code::RESOURCE_NOT_FOUND),
+            (ArmError::no_route("/nope"), 404, code::PATH_NOT_FOUND),
+            (ArmError::method_not_allowed("PUT", "GET"), 405, code::METHOD_NOT_ALLOWED),
+            (ArmError::too_large(10), 413, code::REQUEST_TOO_LARGE),
+            (ArmError::unsupported_media_type("text/xml"), 415, code::UNSUPPORTED_MEDIA_TYPE),
+            (ArmError::internal("r1"), 500, code::INTERNAL_SERVER_ERROR),
+            (ArmError::unavailable("m"), 503, code::SERVICE_UNAVAILABLE),
+        ];
+        for (error, status, code) in cases {
+            assert_eq!((error.status, error.code()), (status, code));
+        }
+        assert_eq!(ArmError::method_not_allowed("PUT", "GET").header("allow"), Some("GET"));
+        assert_eq!(ArmError::unavailable("m").header("retry-after"), Some("1"));
+    }
+
+    #[test]
+    fn the_challenge_cannot_be_broken_out_of() {
+        let error = ArmError::unauthorized("https://h:1", "bad \"token\"\r\nSet-Cookie: a=b\u{e9}");
+        assert_eq!(
+            error.header("WWW-Authenticate"),
+            Some(
+                "Bearer authorization_uri=\"https://h:1\", error=\"invalid_token\", \
+                 error_description=\"bad 'token'??Set-Cookie: a=b?\""
+            )
+        );
+    }
+}

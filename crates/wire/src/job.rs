@@ -1,0 +1,32 @@
+//! Jobs on the wire: Azure's Command jobs, and run history's view of them.
+//!
+//! [`parse_request`] reads the body of a PUT, [`request_json`] writes one, [`resource`] is the answer to PUT
+//! and GET, [`details`] is what clients poll while they stream a log.
+
+mod details;
+mod request;
+mod resource;
+
+pub use details::{RunDetails, RunError, details};
+pub use request::{
+    BODY_BYTES_MAX, DEFAULT_EXPERIMENT, parse_request, parse_spec_text, request_json, spec_text,
+};
+pub use resource::{
+    CommandJob, CreationContext, JobFacts, JobLimits, JobResource, JobResources, JobStatus,
+    resource,
+};
+
+/// Keys of ours among a job's properties. All values are text.
+pub mod property {
+    /// How many times it was tried.
+    pub const ATTEMPTS: &str = "muster.attempts";
+    /// Why it waits, while it does.
+    pub const WAIT_REASON: &str = "muster.waitReason";
+    /// Why it failed.
+    pub const FAILURE: &str = "muster.failure";
+    /// Why it was canceled, if not by request.
+    pub const CANCEL_REASON: &str = "muster.cancelReason";
+}
+
+#[cfg(test)]
+mod tests;

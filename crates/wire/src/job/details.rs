@@ -1,0 +1,86 @@
+//! Run history's view of a job: what clients poll while they stream its log.
+
+use std::collections::BTreeMap;
+
+use muster_core::model::{Exit, Failure, JobState};
+use serde::{Deserialize, Serialize};
+
+use super::resource::{JobFacts, JobStatus, NotYet, failure_text};
+use crate::error::ErrorDetail;
+use crate::timestamp;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunDetails {
+    pub run_id: String,
+    #[serde(default)]
+    pub target: Option<String>,
+    pub status: JobStatus,
+    #[serde(default)]
+    pub start_time_utc: Option<String>,
+    #[serde(default)]
+    pub end_time_utc: Option<String>,
+    #[serde(default)]
+    pub services: BTreeMap<String, NotYet>,
+    #[serde(default)]
+    pub properties: BTreeMap<String, String>,
+    #[serde(default)]
+    pub input_datasets: Vec<NotYet>,
+    #[serde(default)]
+    pub output_datasets: Vec<NotYet>,
+    /// Name → an address that needs no token. Clients stream `user_logs/std_log.txt`.
+    #[serde(default)]
+    pub log_files: BTreeMap<String, String>,
+    #[serde(default)]
+    pub submitted_by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<RunError>,
+}
+
+/// Why a run failed: an error inside an error, as Azure has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunError {
+    pub error: ErrorDetail,
+    #[serde(default)]
+    pub time: Option<String>,
+    #[serde(default)]
+    pub component_name: Option<String>,
+}
+
+/// `log_files`: name → address. The last answer must name the complete log: a client that sees a terminal
+/// status reads it once more and leaves.
+pub fn details(facts: &JobFacts<'_>, log_files: &BTreeMap<String, String>) -> RunDetails {
+    RunDetails {
+        run_id: facts.job.name.to_string(),
+        target: Some(facts.spec.compute.to_string()),
+        status: JobStatus::of(&facts.job.state),
+        start_time_utc: facts.started_at().map(timestamp::format),
+        end_time_utc: facts.ended_at().map(timestamp::format),
+        services: BTreeMap::new(),
+        properties: facts.properties(),
+        input_datasets: Vec::new(),
+        output_datasets: Vec::new(),
+        log_files: log_files.clone(),
+        submitted_by: facts.submitted_by.map(str::to_owned),
+        error: error(&facts.job.state),
+    }
+}
+
+fn error(state: &JobState) -> Option<RunError> {
+    let JobState::Failed { at, why } = state else { return None };
+    let code = match why {
+        Failure::Exit {
+            exit: Exit::Code(_) | Exit::Signal(_) | Exit::Stopped | Exit::TimedOut,
+            ..
+        } => "UserError",
+        Failure::Exit { exit: Exit::NotStarted { .. }, .. } | Failure::NodesLost { .. } => {
+            "SystemError"
+        }
+    };
+    Some(RunError {
+        error: ErrorDetail::new(code, failure_text(why)),
+        time: Some(timestamp::format(*at)),
+        component_name: Some("muster".to_owned()),
+    })
+}

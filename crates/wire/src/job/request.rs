@@ -1,0 +1,158 @@
+//! A job as a client wants it.
+
+use muster_core::model::{JobSpec, WorkspaceKey};
+use serde_json::json;
+
+use crate::compute::without_nulls;
+use crate::error::ArmError;
+use crate::json::{Field, Unreadable, parse_object, shorten};
+use crate::path::{parse_id, strip_prefix, workspace_id};
+
+/// The longest command and environment, with every character escaped, fit.
+pub const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Where a job goes that names no experiment.
+pub const DEFAULT_EXPERIMENT: &str = "Default";
+
+const JOB_TYPE: &str = "Command";
+/// They say what to run, or on what. A job that has one would do something else without it, so it is
+/// refused until we can do what it says.
+const LATER: [&str; 7] =
+    ["codeId", "componentId", "inputs", "outputs", "environmentId", "distribution", "services"];
+
+/// Reads the body of a PUT to `workspace`.
+pub fn parse_request(body: &[u8], workspace: &WorkspaceKey) -> Result<JobSpec, ArmError> {
+    let value = parse_object(body, BODY_BYTES_MAX)?;
+    let job = Field::root(&value).get("properties")?;
+    if !job.is_present() {
+        return Err(job.missing("give the job's properties there"));
+    }
+    check_type(&job.get("jobType")?)?;
+    for later in LATER {
+        refuse_if_filled(&job.get(later)?)?;
+    }
+    let resources = job.get("resources")?;
+    refuse_if_filled(&resources.get("dockerArgs")?)?;
+    let archived = job.get("isArchived")?;
+    if archived.boolean()? == Some(true) {
+        return Err(unsupported(&archived));
+    }
+    let command = job.get("command")?;
+    let Some(command) = command.text()? else {
+        return Err(command.missing("say what to run"));
+    };
+    Ok(JobSpec {
+        command,
+        compute: compute_name(&job.get("computeId")?, workspace)?,
+        nodes: resources.get("instanceCount")?.count()?.unwrap_or(1),
+        display_name: job.get("displayName")?.text()?,
+        experiment_name: job
+            .get("experimentName")?
+            .text()?
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| DEFAULT_EXPERIMENT.into()),
+        description: job.get("description")?.text()?,
+        tags: job.get("tags")?.string_map()?.unwrap_or_default(),
+        environment_variables: job.get("environmentVariables")?.string_map()?.unwrap_or_default(),
+        timeout: job.get("limits")?.get("timeout")?.duration()?,
+    })
+}
+
+fn check_type(field: &Field<'_>) -> Result<(), ArmError> {
+    match field.string()? {
+        None => Err(field.missing(&format!("give '{JOB_TYPE}'"))),
+        Some(kind) if kind.eq_ignore_ascii_case(JOB_TYPE) => Ok(()),
+        Some(kind) => Err(ArmError::not_supported(
+            &field.path,
+            format!(
+                "{} is '{}', which is not supported in this version; only '{JOB_TYPE}' is",
+                field.path,
+                shorten(kind)
+            ),
+        )),
+    }
+}
+
+fn refuse_if_filled(field: &Field<'_>) -> Result<(), ArmError> {
+    if field.is_filled() { Err(unsupported(field)) } else { Ok(()) }
+}
+
+fn unsupported(field: &Field<'_>) -> ArmError {
+    let path = &field.path;
+    ArmError::not_supported(
+        path,
+        format!("{path} is not supported in this version, and was not ignored; leave it out"),
+    )
+}
+
+/// The name in a compute's ARM id, or the name alone.
+fn compute_name(field: &Field<'_>, workspace: &WorkspaceKey) -> Result<Box<str>, ArmError> {
+    let Some(text) = field.string()?.filter(|text| !text.is_empty()) else {
+        return Err(field.missing("name the compute to run on; there is no serverless compute"));
+    };
+    // `azureml:` may stand before the whole id, before the name, or nowhere.
+    let text = strip_prefix(text);
+    if !text.contains('/') && !text.is_empty() {
+        return Ok(text.into());
+    }
+    let parsed = parse_id(text);
+    let (key, name) = match parsed.as_ref().map(|(key, rest)| (key, rest.as_slice())) {
+        Some((key, [computes, name]))
+            if computes.eq_ignore_ascii_case("computes") && !strip_prefix(name).is_empty() =>
+        {
+            (key, strip_prefix(name))
+        }
+        Some(_) | None => {
+            return Err(field.invalid(format!(
+                "{} is '{}'; give the name of a compute, or its id, {}/computes/<name>",
+                field.path,
+                shorten(text),
+                workspace_id(workspace)
+            )));
+        }
+    };
+    if key.folded() != workspace.folded() {
+        return Err(field.invalid(format!(
+            "{} is in workspace '{}' of resource group '{}', but the job is submitted to '{}' of '{}'; \
+             name a compute of the same workspace",
+            field.path,
+            shorten(&key.name),
+            shorten(&key.resource_group),
+            workspace.name,
+            workspace.resource_group
+        )));
+    }
+    Ok(name.into())
+}
+
+/// The body of a PUT that [`parse_request`] reads back as `spec`.
+pub fn request_json(spec: &JobSpec, workspace: &WorkspaceKey) -> String {
+    let limits = spec.timeout.map(
+        |timeout| json!({ "jobLimitsType": JOB_TYPE, "timeout": crate::duration::format(timeout) }),
+    );
+    let body = json!({
+        "properties": {
+            "jobType": JOB_TYPE,
+            "command": spec.command,
+            "computeId": format!("{}/computes/{}", workspace_id(workspace), spec.compute),
+            "resources": { "instanceCount": spec.nodes },
+            "displayName": spec.display_name,
+            "experimentName": spec.experiment_name,
+            "description": spec.description,
+            "tags": spec.tags,
+            "environmentVariables": spec.environment_variables,
+            "limits": limits,
+        },
+    });
+    without_nulls(body).to_string()
+}
+
+/// The specification as one text that is the same for equal specifications: what is hashed, stored and
+/// fetched by agents.
+pub fn spec_text(spec: &JobSpec) -> String {
+    crate::to_json(spec)
+}
+
+/// Reads what [`spec_text`] wrote.
+pub fn parse_spec_text(text: &str) -> Result<JobSpec, Unreadable> {
+    crate::from_json(text.as_bytes())
+}

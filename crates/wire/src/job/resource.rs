@@ -1,0 +1,297 @@
+//! A job as it is shown.
+
+use std::collections::BTreeMap;
+
+use muster_core::model::{
+    AttemptRecord, CancelReason, Exit, Failure, Job, JobSpec, JobState, WorkspaceKey,
+};
+use muster_core::time::Wall;
+use serde::{Deserialize, Serialize};
+
+use super::property;
+use crate::path::workspace_id;
+use crate::{SystemData, duration, timestamp};
+
+/// What is known about a job when it is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct JobFacts<'a> {
+    pub workspace: &'a WorkspaceKey,
+    pub job: &'a Job,
+    pub spec: &'a JobSpec,
+    /// The name of who submitted it.
+    pub submitted_by: Option<&'a str>,
+    /// Attempts that have ended, oldest first.
+    pub attempts: &'a [AttemptRecord],
+    /// Why it waits, in words, if it does.
+    pub wait_reason: Option<&'a str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobResource {
+    pub id: String,
+    pub name: String,
+    #[serde(rename = "type")]
+    pub resource_type: String,
+    pub properties: CommandJob,
+    #[serde(default)]
+    pub system_data: Option<SystemData>,
+}
+
+/// Clients dereference `services`, `properties`, `tags`, `inputs` and `outputs`: they are never `null`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CommandJob {
+    pub job_type: String,
+    pub status: JobStatus,
+    #[serde(default)]
+    pub display_name: Option<String>,
+    #[serde(default)]
+    pub experiment_name: Option<String>,
+    #[serde(default)]
+    pub description: Option<String>,
+    #[serde(default)]
+    pub command: Option<String>,
+    #[serde(default)]
+    pub compute_id: Option<String>,
+    #[serde(default)]
+    pub resources: Option<JobResources>,
+    #[serde(default)]
+    pub limits: Option<JobLimits>,
+    #[serde(default)]
+    pub environment_variables: BTreeMap<String, String>,
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+    #[serde(default)]
+    pub properties: BTreeMap<String, String>,
+    #[serde(default)]
+    pub services: BTreeMap<String, NotYet>,
+    #[serde(default)]
+    pub inputs: BTreeMap<String, NotYet>,
+    #[serde(default)]
+    pub outputs: BTreeMap<String, NotYet>,
+    #[serde(default)]
+    pub is_archived: bool,
+    #[serde(default)]
+    pub creation_context: Option<CreationContext>,
+}
+
+/// What a map that we always leave empty would hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotYet {}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobStatus {
+    NotStarted,
+    Queued,
+    Preparing,
+    Provisioning,
+    Starting,
+    Running,
+    Finalizing,
+    CancelRequested,
+    Completed,
+    Failed,
+    Canceled,
+    NotResponding,
+    Paused,
+    #[serde(other)]
+    Unknown,
+}
+
+impl JobStatus {
+    pub fn of(state: &JobState) -> JobStatus {
+        match state {
+            JobState::Queued => JobStatus::Queued,
+            // Its end is decided; its processes are still being stopped.
+            JobState::Starting(attempt) | JobState::Running(attempt)
+                if attempt.verdict.is_some() =>
+            {
+                JobStatus::Finalizing
+            }
+            JobState::Starting(_) => JobStatus::Starting,
+            JobState::Running(_) => JobStatus::Running,
+            JobState::CancelRequested(_) => JobStatus::CancelRequested,
+            JobState::Completed { .. } => JobStatus::Completed,
+            JobState::Failed { .. } => JobStatus::Failed,
+            JobState::Canceled { .. } => JobStatus::Canceled,
+        }
+    }
+
+    pub fn is_terminal(self) -> bool {
+        match self {
+            JobStatus::Completed | JobStatus::Failed | JobStatus::Canceled => true,
+            JobStatus::NotStarted
+            | JobStatus::Queued
+            | JobStatus::Preparing
+            | JobStatus::Provisioning
+            | JobStatus::Starting
+            | JobStatus::Running
+            | JobStatus::Finalizing
+            | JobStatus::CancelRequested
+            | JobStatus::NotResponding
+            | JobStatus::Paused
+            | JobStatus::Unknown => false,
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            JobStatus::NotStarted => "NotStarted",
+            JobStatus::Queued => "Queued",
+            JobStatus::Preparing => "Preparing",
+            JobStatus::Provisioning => "Provisioning",
+            JobStatus::Starting => "Starting",
+            JobStatus::Running => "Running",
+            JobStatus::Finalizing => "Finalizing",
+            JobStatus::CancelRequested => "CancelRequested",
+            JobStatus::Completed => "Completed",
+            JobStatus::Failed => "Failed",
+            JobStatus::Canceled => "Canceled",
+            JobStatus::NotResponding => "NotResponding",
+            JobStatus::Paused => "Paused",
+            JobStatus::Unknown => "Unknown",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobResources {
+    #[serde(default)]
+    pub instance_count: Option<u32>,
+    #[serde(default)]
+    pub properties: BTreeMap<String, NotYet>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobLimits {
+    #[serde(default)]
+    pub job_limits_type: Option<String>,
+    #[serde(default)]
+    pub timeout: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CreationContext {
+    #[serde(default)]
+    pub created_at: Option<String>,
+    #[serde(default)]
+    pub created_by: Option<String>,
+    #[serde(default)]
+    pub created_by_type: Option<String>,
+}
+
+pub fn resource(facts: &JobFacts<'_>) -> JobResource {
+    let (job, spec) = (facts.job, facts.spec);
+    let workspace = workspace_id(facts.workspace);
+    let changed_at = facts.ended_at().or(facts.started_at()).unwrap_or(job.submitted_at);
+    JobResource {
+        id: format!("{workspace}/jobs/{}", job.name),
+        name: job.name.to_string(),
+        resource_type: "Microsoft.MachineLearningServices/workspaces/jobs".into(),
+        properties: CommandJob {
+            job_type: "Command".into(),
+            status: JobStatus::of(&job.state),
+            display_name: Some(spec.display_name.as_ref().unwrap_or(&job.name).to_string()),
+            experiment_name: Some(spec.experiment_name.to_string()),
+            description: spec.description.as_deref().map(str::to_owned),
+            command: Some(spec.command.to_string()),
+            compute_id: Some(format!("{workspace}/computes/{}", spec.compute)),
+            resources: Some(JobResources {
+                instance_count: Some(spec.nodes),
+                properties: BTreeMap::new(),
+            }),
+            limits: spec.timeout.map(|timeout| JobLimits {
+                job_limits_type: Some("Command".into()),
+                timeout: Some(duration::format(timeout)),
+            }),
+            environment_variables: spec.environment_variables.clone(),
+            tags: spec.tags.clone(),
+            properties: facts.properties(),
+            services: BTreeMap::new(),
+            inputs: BTreeMap::new(),
+            outputs: BTreeMap::new(),
+            is_archived: false,
+            creation_context: Some(CreationContext {
+                created_at: Some(timestamp::format(job.submitted_at)),
+                created_by: facts.submitted_by.map(str::to_owned),
+                created_by_type: facts.submitted_by.map(|_| "User".to_owned()),
+            }),
+        },
+        system_data: Some(SystemData::new(job.submitted_at, facts.submitted_by, changed_at)),
+    }
+}
+
+impl JobFacts<'_> {
+    /// When the process of the present attempt started, or of the last one.
+    pub(super) fn started_at(&self) -> Option<Wall> {
+        match self.job.attempt() {
+            Some(attempt) => attempt.started_at,
+            None => self.attempts.last().and_then(|attempt| attempt.started_at),
+        }
+    }
+
+    pub(super) fn ended_at(&self) -> Option<Wall> {
+        match self.job.state {
+            JobState::Completed { at }
+            | JobState::Failed { at, .. }
+            | JobState::Canceled { at, .. } => Some(at),
+            JobState::Queued
+            | JobState::Starting(_)
+            | JobState::Running(_)
+            | JobState::CancelRequested(_) => None,
+        }
+    }
+
+    pub(super) fn properties(&self) -> BTreeMap<String, String> {
+        let mut properties =
+            BTreeMap::from([(property::ATTEMPTS.to_owned(), self.job.attempts.to_string())]);
+        if let Some(reason) = self.wait_reason {
+            properties.insert(property::WAIT_REASON.to_owned(), reason.to_owned());
+        }
+        match &self.job.state {
+            JobState::Failed { why, .. } => {
+                properties.insert(property::FAILURE.to_owned(), failure_text(why));
+            }
+            JobState::Canceled { why: CancelReason::ClusterDeleted, .. } => {
+                let text = "its compute was deleted".to_owned();
+                properties.insert(property::CANCEL_REASON.to_owned(), text);
+            }
+            JobState::Canceled { why: CancelReason::Asked, .. }
+            | JobState::Queued
+            | JobState::Starting(_)
+            | JobState::Running(_)
+            | JobState::CancelRequested(_)
+            | JobState::Completed { .. } => {}
+        }
+        properties
+    }
+}
+
+pub(super) fn failure_text(why: &Failure) -> String {
+    match why {
+        Failure::Exit { node, exit: Exit::Code(code) } => {
+            format!("the command ended with exit code {code} on node {node}; its log says more")
+        }
+        Failure::Exit { node, exit: Exit::Signal(signal) } => {
+            format!("the command was ended by signal {signal} on node {node}; its log says more")
+        }
+        Failure::Exit { node, exit: Exit::Stopped } => {
+            format!("the command was stopped on node {node}")
+        }
+        Failure::Exit { node, exit: Exit::TimedOut } => format!(
+            "the command was stopped on node {node} because its timeout had passed; \
+             raise limits.timeout"
+        ),
+        Failure::Exit { node, exit: Exit::NotStarted { message } } => {
+            format!("the command could not be started on node {node}: {message}")
+        }
+        Failure::NodesLost { attempts } => format!(
+            "its nodes were lost in {attempts} attempts, so it is not tried again; \
+             it may need more memory than a node has"
+        ),
+    }
+}

@@ -1,0 +1,388 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use muster_core::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
+use muster_core::model::{
+    Attempt, AttemptRecord, CancelReason, Exit, Failure, Job, JobSpec, JobState, Outcome, SpecHash,
+    Verdict, WorkspaceKey,
+};
+use muster_core::time::{Span, Wall};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{ArmError, Page};
+
+const WS: &str = "/subscriptions/s1/resourceGroups/rg1/providers/Microsoft.MachineLearningServices/workspaces/ws1";
+
+fn key() -> WorkspaceKey {
+    WorkspaceKey::new("s1", "rg1", "ws1")
+}
+
+fn parse(body: &Value) -> Result<JobSpec, ArmError> {
+    parse_request(body.to_string().as_bytes(), &key())
+}
+
+/// What Azure's client sends for a command without code, inputs and environment.
+fn plain() -> Value {
+    json!({
+        "properties": {
+            "jobType": "Command",
+            "command": "echo hello",
+            "computeId": format!("{WS}/computes/cpu"),
+            "displayName": "calm_tree",
+            "experimentName": "exp",
+            "properties": {"mlflow.source.git.branch": "main", "empty": null},
+            "tags": {"a": "b", "empty_tag": null},
+            "inputs": {},
+            "outputs": {},
+            "services": null,
+            "environmentVariables": {"X": "1"},
+            "identity": {"identityType": "AMLToken"},
+            "isArchived": false,
+            "resources": {"instanceCount": 2, "properties": {}, "shmSize": "2g"},
+            "limits": {"jobLimitsType": "Command", "timeout": "PT1H"},
+        },
+    })
+}
+
+fn spec() -> JobSpec {
+    JobSpec {
+        command: "echo hello".into(),
+        compute: "cpu".into(),
+        nodes: 2,
+        display_name: Some("calm_tree".into()),
+        experiment_name: "exp".into(),
+        description: None,
+        tags: BTreeMap::from([("a".into(), "b".into())]),
+        environment_variables: BTreeMap::from([("X".into(), "1".into())]),
+        timeout: Some(Span::seconds(3_600)),
+    }
+}
+
+fn with(path: &str, value: Value) -> Value {
+    let mut body = plain();
+    let pointer = format!("/{}", path.replace('.', "/"));
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    body.pointer_mut(parent).unwrap()[key] = value;
+    body
+}
+
+#[test]
+fn a_command_job_is_read() {
+    assert_eq!(parse(&plain()).unwrap(), spec());
+    let least = json!({"properties": {"jobType": "command", "command": "ls", "computeId": "cpu"}});
+    let least = parse(&least).unwrap();
+    assert_eq!((least.nodes, &*least.experiment_name, least.timeout), (1, "Default", None));
+    assert_eq!(least.display_name, None);
+    let unnamed = parse(&with("properties.experimentName", json!(""))).unwrap();
+    assert_eq!(&*unnamed.experiment_name, "Default");
+}
+
+#[test]
+fn a_compute_is_named_in_several_ways() {
+    for id in [
+        "cpu".to_owned(),
+        "azureml:cpu".to_owned(),
+        format!("{WS}/computes/cpu"),
+        format!("{WS}/computes/azureml:cpu"),
+        format!("azureml:{WS}/computes/cpu"),
+        format!("{}/COMPUTES/cpu", WS.to_ascii_uppercase()),
+        WS.replace("resourceGroups", "resourcegroups") + "//computes/cpu",
+    ] {
+        let spec = parse(&with("properties.computeId", json!(id))).unwrap();
+        assert_eq!(&*spec.compute, "cpu", "{id}");
+    }
+    for id in [
+        String::new(),
+        "azureml:".to_owned(),
+        "/".to_owned(),
+        WS.to_owned(),
+        format!("{WS}/computes/cpu/x"),
+        format!("{WS}/virtualClusters/cpu"),
+        format!("{WS}/computes/azureml:"),
+        WS.replace("ws1", "ws2") + "/computes/cpu",
+        WS.replace("rg1", "rg2") + "/computes/cpu",
+        WS.replace("s1", "s2") + "/computes/cpu",
+    ] {
+        let error = parse(&with("properties.computeId", json!(id))).unwrap_err();
+        assert_eq!(error.target(), Some("properties.computeId"), "{id}");
+        assert_eq!(error.code(), "InvalidPropertyValue");
+    }
+    let mut serverless = plain();
+    serverless["properties"].as_object_mut().unwrap().remove("computeId");
+    assert!(parse(&serverless).unwrap_err().to_string().contains("computeId is missing"));
+}
+
+#[test]
+fn what_would_change_the_job_is_refused_and_not_ignored() {
+    for (path, value) in [
+        ("properties.codeId", json!(format!("{WS}/codes/c/versions/1"))),
+        ("properties.componentId", json!("c")),
+        ("properties.inputs", json!({"d": {"jobInputType": "literal", "value": "1"}})),
+        ("properties.outputs", json!({"o": {"jobOutputType": "uri_folder"}})),
+        ("properties.environmentId", json!("azureml:AzureML-sklearn@latest")),
+        ("properties.distribution", json!({"distributionType": "PyTorch"})),
+        ("properties.services", json!({"jl": {"jobServiceType": "JupyterLab"}})),
+        ("properties.resources.dockerArgs", json!("--x")),
+        ("properties.isArchived", json!(true)),
+        ("properties.jobType", json!("Sweep")),
+    ] {
+        let error = parse(&with(path, value)).unwrap_err();
+        assert_eq!((error.status, error.code()), (400, "NotSupported"), "{path}");
+        assert_eq!(error.target(), Some(path));
+        assert!(error.to_string().contains("not supported in this version"), "{error}");
+        // Said, but empty: no wish.
+        let empty = if path.ends_with("jobType") { json!("Command") } else { json!(null) };
+        assert_eq!(parse(&with(path, empty)).unwrap(), spec(), "{path}");
+    }
+}
+
+#[test]
+fn a_wrong_value_is_refused_with_its_path() {
+    for (path, value) in [
+        ("properties.jobType", json!(null)),
+        ("properties.command", json!(null)),
+        ("properties.command", json!(["ls"])),
+        ("properties.resources.instanceCount", json!("2")),
+        ("properties.resources.instanceCount", json!(-2)),
+        ("properties.resources", json!(2)),
+        ("properties.limits.timeout", json!("-PT1H")),
+        ("properties.limits.timeout", json!(3_600)),
+        ("properties.tags.a", json!(1)),
+        ("properties.environmentVariables.X", json!(1)),
+        ("properties.isArchived", json!("false")),
+        ("properties.displayName", json!({})),
+    ] {
+        let error = parse(&with(path, value.clone())).unwrap_err();
+        assert_eq!((error.status, error.code()), (400, "InvalidPropertyValue"), "{path} {value}");
+        assert_eq!(error.target(), Some(path));
+    }
+    for body in [json!({}), json!({"properties": null}), json!({"properties": []})] {
+        assert_eq!(parse(&body).unwrap_err().target(), Some("properties"), "{body}");
+    }
+    let long = with("properties.command", json!("x".repeat(BODY_BYTES_MAX)));
+    assert_eq!(parse(&long).unwrap_err().status, 413);
+}
+
+#[test]
+fn a_wish_is_written_as_it_is_read() {
+    assert_eq!(parse_request(request_json(&spec(), &key()).as_bytes(), &key()).unwrap(), spec());
+    let mut least = spec();
+    (least.display_name, least.timeout) = (None, None);
+    let text = request_json(&least, &key());
+    assert!(!text.contains("null"), "{text}");
+    assert_eq!(parse_request(text.as_bytes(), &key()).unwrap(), least);
+}
+
+#[test]
+fn equal_specifications_have_one_text() {
+    let text = spec_text(&spec());
+    assert_eq!(
+        text,
+        concat!(
+            r#"{"command":"echo hello","compute":"cpu","nodes":2,"display_name":"calm_tree","#,
+            r#""experiment_name":"exp","description":null,"tags":{"a":"b"},"#,
+            r#""environment_variables":{"X":"1"},"timeout":3600000000}"#
+        )
+    );
+    assert_eq!(parse_spec_text(&text).unwrap(), spec());
+    assert!(parse_spec_text("{}").is_err());
+}
+
+fn job(state: JobState) -> Job {
+    Job {
+        id: JobId(1),
+        workspace: WorkspaceId(1),
+        cluster: ClusterId(1),
+        name: "calm_tree".into(),
+        principal: PrincipalId(1),
+        nodes: 2,
+        spec: SpecHash("00".into()),
+        submitted_at: Wall(1_000_000),
+        attempts: 2,
+        state,
+    }
+}
+
+fn attempt(verdict: Option<Verdict>) -> Attempt {
+    Attempt {
+        epoch: Epoch(1),
+        number: 2,
+        granted_at: Wall(2_000_000),
+        started_at: Some(Wall(3_000_000)),
+        members: Vec::new(),
+        verdict,
+    }
+}
+
+fn record() -> AttemptRecord {
+    AttemptRecord {
+        job: JobId(1),
+        epoch: Epoch(1),
+        number: 1,
+        granted_at: Wall(2_000_000),
+        started_at: Some(Wall(3_000_000)),
+        ended_at: Wall(4_000_000),
+        members: Vec::new(),
+        outcome: Outcome::Failed,
+    }
+}
+
+/// The job's resource and its run's details, in this state.
+fn shown(state: JobState, wait_reason: Option<&str>) -> (JobResource, RunDetails) {
+    let (workspace, job, spec, attempts) = (key(), job(state), spec(), [record()]);
+    let facts = JobFacts {
+        workspace: &workspace,
+        job: &job,
+        spec: &spec,
+        submitted_by: Some("ada"),
+        attempts: &attempts,
+        wait_reason,
+    };
+    let log = ("user_logs/std_log.txt".to_owned(), "https://h/log?sig=x".to_owned());
+    (resource(&facts), details(&facts, &BTreeMap::from([log])))
+}
+
+#[test]
+fn statuses_are_azures() {
+    let at = Wall(5_000_000);
+    let lost = || Some(Verdict::NodeLost { node: NodeId(1) });
+    let failed = Failure::NodesLost { attempts: 3 };
+    let cases = [
+        (JobState::Queued, "Queued", false),
+        (JobState::Starting(attempt(None)), "Starting", false),
+        (JobState::Running(attempt(None)), "Running", false),
+        (JobState::Starting(attempt(lost())), "Finalizing", false),
+        (JobState::Running(attempt(lost())), "Finalizing", false),
+        (JobState::CancelRequested(attempt(lost())), "CancelRequested", false),
+        (JobState::Completed { at }, "Completed", true),
+        (JobState::Failed { at, why: failed }, "Failed", true),
+        (JobState::Canceled { at, why: CancelReason::Asked }, "Canceled", true),
+    ];
+    for (state, word, is_terminal) in cases {
+        let (job, details) = shown(state, None);
+        assert_eq!(job.properties.status.as_str(), word);
+        assert_eq!(job.properties.status.is_terminal(), is_terminal);
+        assert_eq!(crate::to_json(&details.status), format!("\"{word}\""));
+        assert_eq!(details.end_time_utc.is_some(), is_terminal, "{word}");
+    }
+}
+
+#[test]
+fn a_job_has_azures_shape() {
+    let (job, _) = shown(JobState::Queued, Some("2 jobs came first"));
+    let text = crate::to_json(&Page::whole(vec![job.clone()]));
+    let wanted = json!({
+        "id": format!("{WS}/jobs/calm_tree"),
+        "name": "calm_tree",
+        "type": "Microsoft.MachineLearningServices/workspaces/jobs",
+        "properties": {
+            "jobType": "Command",
+            "status": "Queued",
+            "displayName": "calm_tree",
+            "experimentName": "exp",
+            "description": null,
+            "command": "echo hello",
+            "computeId": format!("{WS}/computes/cpu"),
+            "resources": {"instanceCount": 2, "properties": {}},
+            "limits": {"jobLimitsType": "Command", "timeout": "PT1H"},
+            "environmentVariables": {"X": "1"},
+            "tags": {"a": "b"},
+            "properties": {"muster.attempts": "2", "muster.waitReason": "2 jobs came first"},
+            "services": {},
+            "inputs": {},
+            "outputs": {},
+            "isArchived": false,
+            "creationContext": {
+                "createdAt": "1970-01-01T00:00:01Z",
+                "createdBy": "ada",
+                "createdByType": "User",
+            },
+        },
+        "systemData": {
+            "createdAt": "1970-01-01T00:00:01Z",
+            "createdBy": "ada",
+            "createdByType": "User",
+            "lastModifiedAt": "1970-01-01T00:00:03Z",
+        },
+    });
+    let value: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["value"][0], wanted);
+    let read: Page<JobResource> = crate::from_json(text.as_bytes()).unwrap();
+    assert_eq!(read.value, [job]);
+    // Clients read a job, change a tag and send it back.
+    assert_eq!(parse(&wanted).unwrap(), spec());
+}
+
+#[test]
+fn a_failure_says_what_happened() {
+    let node = NodeId(7);
+    let exit = |exit| Failure::Exit { node, exit };
+    let message = "no such directory";
+    let cases = [
+        (exit(Exit::Code(3)), "UserError", "exit code 3"),
+        (exit(Exit::Signal(9)), "UserError", "signal 9"),
+        (exit(Exit::Stopped), "UserError", "stopped"),
+        (exit(Exit::TimedOut), "UserError", "raise limits.timeout"),
+        (exit(Exit::NotStarted { message: message.into() }), "SystemError", message),
+        (Failure::NodesLost { attempts: 3 }, "SystemError", "3 attempts"),
+    ];
+    for (why, code, words) in cases {
+        let (job, details) = shown(JobState::Failed { at: Wall(5_000_000), why }, None);
+        let text = &job.properties.properties[property::FAILURE];
+        assert!(text.contains(words), "{text}");
+        let error = details.error.clone().unwrap();
+        assert_eq!((error.error.code.as_str(), &error.error.message), (code, text));
+        let json = crate::to_json(&details);
+        assert!(json.contains(r#""error":{"error":{"code":"#), "{json}");
+        assert_eq!(crate::from_json::<RunDetails>(json.as_bytes()).unwrap(), details);
+    }
+    let why = CancelReason::ClusterDeleted;
+    let (job, _) = shown(JobState::Canceled { at: Wall(5_000_000), why }, None);
+    assert!(job.properties.properties.contains_key(property::CANCEL_REASON));
+}
+
+#[test]
+fn details_have_what_streaming_clients_read() {
+    let (_, details) = shown(JobState::Running(attempt(None)), None);
+    let value: Value = serde_json::from_str(&crate::to_json(&details)).unwrap();
+    let wanted = json!({
+        "runId": "calm_tree",
+        "target": "cpu",
+        "status": "Running",
+        "startTimeUtc": "1970-01-01T00:00:03Z",
+        "endTimeUtc": null,
+        "services": {},
+        "properties": {"muster.attempts": "2"},
+        "inputDatasets": [],
+        "outputDatasets": [],
+        "logFiles": {"user_logs/std_log.txt": "https://h/log?sig=x"},
+        "submittedBy": "ada",
+    });
+    assert_eq!(value, wanted);
+}
+
+#[test]
+fn recorded_jobs_are_read_or_refused_for_a_reason() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/wire/v2");
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    let mut refused = 0;
+    for path in entries.map(|entry| entry.unwrap().path()) {
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        let exchanges: Vec<Value> =
+            serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        for request in exchanges.iter().map(|exchange| &exchange["request"]) {
+            let place = request["path"].as_str().unwrap_or_default();
+            if request["method"] != "PUT" || !place.contains("/jobs/") {
+                continue;
+            }
+            // Every recorded job names an environment or is of another type.
+            let error = parse(&request["body"]).unwrap_err();
+            assert_eq!((error.status, error.code()), (400, "NotSupported"), "{path:?}: {error}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 10, "only {refused} recorded jobs were found");
+}

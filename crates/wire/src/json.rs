@@ -1,0 +1,362 @@
+//! Reading JSON strictly and saying exactly what is wrong with it.
+//!
+//! `null` counts as absent everywhere, unknown properties are ignored, and nothing is converted silently:
+//! `"4"` is not 4. Secrets are read with [`Field::secret`], which never shows a value.
+
+use std::collections::BTreeMap;
+
+use muster_core::time::Span;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::error::ArmError;
+
+/// How much of a value a message repeats.
+const SHOWN_CHARS_MAX: usize = 80;
+
+/// Any of this crate's documents as JSON.
+pub fn to_json<T: Serialize>(document: &T) -> String {
+    serde_json::to_string(document).expect("documents have text keys and no failing serialisers")
+}
+
+/// Any of this crate's documents from JSON: for those who ask, not for those who answer. It is as lenient
+/// as Azure's clients are.
+pub fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unreadable> {
+    serde_json::from_slice(bytes).map_err(|source| Unreadable { source })
+}
+
+/// A document that is not what it should be.
+#[derive(Debug, thiserror::Error)]
+#[error("the document cannot be read")]
+pub struct Unreadable {
+    source: serde_json::Error,
+}
+
+/// JSON that is passed on as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JsonText(Box<str>);
+
+impl JsonText {
+    /// `None` for a text that is no JSON.
+    pub fn new(text: &str) -> Option<JsonText> {
+        serde_json::from_str::<&RawValue>(text).ok().map(|raw| JsonText(raw.get().into()))
+    }
+
+    pub fn empty_object() -> JsonText {
+        JsonText("{}".into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Serialize for JsonText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let raw: &RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for JsonText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<JsonText, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        Ok(JsonText(raw.get().into()))
+    }
+}
+
+/// A body that must be a JSON object of at most `limit_bytes`.
+pub(crate) fn parse_object(body: &[u8], limit_bytes: usize) -> Result<Value, ArmError> {
+    if body.len() > limit_bytes {
+        return Err(ArmError::too_large(limit_bytes));
+    }
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Err(ArmError::invalid_content("the body is empty; send a JSON object"));
+    }
+    // Only where and why: the text itself may hold secrets.
+    let value: Value = serde_json::from_slice(body).map_err(|why| {
+        ArmError::invalid_content(format!("the body is no valid JSON: {why}; send a JSON object"))
+    })?;
+    match value {
+        Value::Object(_) => Ok(value),
+        other => Err(ArmError::invalid_content(format!(
+            "the body is {}; send a JSON object",
+            kind(&other)
+        ))),
+    }
+}
+
+/// A place in a document: where it is, and what is there. `null` is nothing.
+pub(crate) struct Field<'a> {
+    pub(crate) path: String,
+    value: Option<&'a Value>,
+}
+
+impl<'a> Field<'a> {
+    pub(crate) fn root(value: &'a Value) -> Field<'a> {
+        Field { path: String::new(), value: Some(value) }
+    }
+
+    pub(crate) fn is_present(&self) -> bool {
+        self.value.is_some()
+    }
+
+    /// Present, and neither `{}`, `[]` nor `""`.
+    pub(crate) fn is_filled(&self) -> bool {
+        match self.value {
+            None | Some(Value::Null) => false,
+            Some(Value::Object(map)) => !map.is_empty(),
+            Some(Value::Array(items)) => !items.is_empty(),
+            Some(Value::String(text)) => !text.is_empty(),
+            Some(Value::Bool(_) | Value::Number(_)) => true,
+        }
+    }
+
+    /// The property `key` of this object; nothing of nothing is nothing.
+    pub(crate) fn get(&self, key: &str) -> Result<Field<'a>, ArmError> {
+        let path = if self.path.is_empty() { key.into() } else { format!("{}.{key}", self.path) };
+        let value = match self.value {
+            None => None,
+            Some(Value::Object(map)) => map.get(key).filter(|value| !value.is_null()),
+            Some(other) => return Err(self.wrong(other, "a JSON object")),
+        };
+        Ok(Field { path, value })
+    }
+
+    pub(crate) fn string(&self) -> Result<Option<&'a str>, ArmError> {
+        match self.value {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(self.wrong(other, "a string")),
+        }
+    }
+
+    pub(crate) fn text(&self) -> Result<Option<Box<str>>, ArmError> {
+        Ok(self.string()?.map(Box::from))
+    }
+
+    /// A string that no message may show.
+    pub(crate) fn secret(&self) -> Result<Option<&'a str>, ArmError> {
+        match self.value {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => {
+                Err(self.invalid(format!("{} is {}; give a string", self.path, kind(other))))
+            }
+        }
+    }
+
+    pub(crate) fn boolean(&self) -> Result<Option<bool>, ArmError> {
+        match self.value {
+            None => Ok(None),
+            Some(Value::Bool(yes)) => Ok(Some(*yes)),
+            Some(other) => Err(self.wrong(other, "true or false, without quotes")),
+        }
+    }
+
+    pub(crate) fn count(&self) -> Result<Option<u32>, ArmError> {
+        let Some(value) = self.value else { return Ok(None) };
+        match value.as_u64().and_then(|count| u32::try_from(count).ok()) {
+            Some(count) => Ok(Some(count)),
+            None => {
+                let wanted = format!("a whole number from 0 to {}, without quotes", u32::MAX);
+                Err(self.wrong(value, &wanted))
+            }
+        }
+    }
+
+    pub(crate) fn duration(&self) -> Result<Option<Span>, ArmError> {
+        let Some(text) = self.string()? else { return Ok(None) };
+        crate::duration::parse(text)
+            .map(Some)
+            .map_err(|why| self.invalid(format!("{}: {why}", self.path)))
+    }
+
+    /// One of the `allowed` words; case, `-` and `_` do not matter.
+    pub(crate) fn choice<T: Copy>(&self, allowed: &[(&str, T)]) -> Result<Option<T>, ArmError> {
+        let Some(text) = self.string()? else { return Ok(None) };
+        let folded = fold(text);
+        match allowed.iter().find(|(word, _)| fold(word) == folded) {
+            Some((_, value)) => Ok(Some(*value)),
+            None => {
+                let words: Vec<_> = allowed.iter().map(|(word, _)| format!("'{word}'")).collect();
+                Err(self.invalid(format!(
+                    "{} is '{}'; give {}",
+                    self.path,
+                    shorten(text),
+                    words.join(" or ")
+                )))
+            }
+        }
+    }
+
+    /// An object of strings. An entry that is `null` is left out.
+    pub(crate) fn string_map(&self) -> Result<Option<BTreeMap<String, String>>, ArmError> {
+        let Some(entries) = self.entries()? else { return Ok(None) };
+        let mut map = BTreeMap::new();
+        for (key, field) in entries {
+            if let Some(text) = field.string()? {
+                map.insert(key.to_owned(), text.to_owned());
+            }
+        }
+        Ok(Some(map))
+    }
+
+    /// The properties of an object whose keys are data.
+    pub(crate) fn entries(&self) -> Result<Option<Vec<(&'a str, Field<'a>)>>, ArmError> {
+        let map = match self.value {
+            None => return Ok(None),
+            Some(Value::Object(map)) => map,
+            Some(other) => return Err(self.wrong(other, "a JSON object")),
+        };
+        let field = |(key, value): (&'a String, &'a Value)| {
+            let path = format!("{}.{}", self.path, shorten(key));
+            (key.as_str(), Field { path, value: Some(value).filter(|value| !value.is_null()) })
+        };
+        Ok(Some(map.iter().map(field).collect()))
+    }
+
+    pub(crate) fn invalid(&self, message: String) -> ArmError {
+        ArmError::invalid_property(&self.path, message)
+    }
+
+    pub(crate) fn missing(&self, remedy: &str) -> ArmError {
+        self.invalid(format!("{} is missing; {remedy}", self.path))
+    }
+
+    fn wrong(&self, value: &Value, wanted: &str) -> ArmError {
+        let path = if self.path.is_empty() { "the body" } else { &self.path };
+        let shown = match value {
+            // What is inside may be a secret, and is not what is wrong.
+            Value::Object(_) | Value::Array(_) | Value::Null => kind(value).to_owned(),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                format!("{} ({})", shorten(&value.to_string()), kind(value))
+            }
+        };
+        self.invalid(format!("{path} is {shown}; give {wanted}"))
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+fn fold(word: &str) -> String {
+    word.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect()
+}
+
+/// A value as a message shows it: one short line.
+pub(crate) fn shorten(text: &str) -> String {
+    let mut shown: String = text
+        .chars()
+        .take(SHOWN_CHARS_MAX)
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect();
+    if text.chars().nth(SHOWN_CHARS_MAX).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(body: &str, read: impl Fn(&Field<'_>) -> Result<(), ArmError>) -> String {
+        let value = parse_object(body.as_bytes(), 1_000).unwrap();
+        let field = Field::root(&value).get("a").unwrap().get("b").unwrap();
+        let error = read(&field).unwrap_err();
+        assert_eq!(error.target(), Some("a.b"));
+        error.body.error.message
+    }
+
+    #[test]
+    fn a_wrong_type_is_named_with_its_path_and_value() {
+        let count = |field: &Field<'_>| field.count().map(drop);
+        let rest = "give a whole number from 0 to 4294967295, without quotes";
+        let cases = [
+            (r#"{"a":{"b":"4"}}"#, "\"4\" (a string)"),
+            (r#"{"a":{"b":1.5}}"#, "1.5 (a number)"),
+            (r#"{"a":{"b":-1}}"#, "-1 (a number)"),
+            (r#"{"a":{"b":4294967296}}"#, "4294967296 (a number)"),
+            (r#"{"a":{"b":true}}"#, "true (a boolean)"),
+            (r#"{"a":{"b":[1]}}"#, "an array"),
+        ];
+        for (body, shown) in cases {
+            assert_eq!(refusal(body, count), format!("a.b is {shown}; {rest}"));
+        }
+        let message = refusal(r#"{"a":{"b":"yes"}}"#, |field| field.boolean().map(drop));
+        assert_eq!(message, "a.b is \"yes\" (a string); give true or false, without quotes");
+        let message = refusal(r#"{"a":{"b":7}}"#, |field| field.string().map(drop));
+        assert_eq!(message, "a.b is 7 (a number); give a string");
+    }
+
+    #[test]
+    fn null_and_missing_are_the_same() {
+        let value = parse_object(br#"{"a":null,"b":{"c":null}}"#, 1_000).unwrap();
+        let root = Field::root(&value);
+        assert_eq!(root.get("a").unwrap().get("x").unwrap().count().unwrap(), None);
+        assert_eq!(root.get("b").unwrap().get("c").unwrap().string().unwrap(), None);
+        assert_eq!(root.get("d").unwrap().string_map().unwrap(), None);
+        let map = root.get("b").unwrap().string_map().unwrap();
+        assert_eq!(map, Some(BTreeMap::new()));
+    }
+
+    #[test]
+    fn a_secret_is_never_shown() {
+        let message = refusal(r#"{"a":{"b":12345}}"#, |field| field.secret().map(drop));
+        assert_eq!(message, "a.b is a number; give a string");
+        let inside = refusal(r#"{"a":{"b":{"adminUserPassword":"hunter2"}}}"#, |field| {
+            field.string().map(drop)
+        });
+        assert!(!inside.contains("hunter2"), "{inside}");
+        let error = parse_object(br#"{"adminUserPassword":"hunter2" x}"#, 1_000).unwrap_err();
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+
+    #[test]
+    fn only_an_object_within_its_limit_is_a_body() {
+        for body in ["", "  ", "nope", "[]", "3", "\"text\"", "null", "{", "{} {}"] {
+            let error = parse_object(body.as_bytes(), 1_000).unwrap_err();
+            assert_eq!((error.status, error.code()), (400, "InvalidRequestContent"), "{body}");
+        }
+        assert_eq!(parse_object(b"\xff{}", 1_000).unwrap_err().status, 400);
+        assert_eq!(parse_object(b"{      }", 4).unwrap_err().status, 413);
+        let deep = "[".repeat(500);
+        assert_eq!(parse_object(deep.as_bytes(), 1_000).unwrap_err().status, 400);
+    }
+
+    #[test]
+    fn words_are_compared_without_case_dash_and_underscore() {
+        let value = parse_object(br#"{"a":"Low-priority","b":"spot"}"#, 1_000).unwrap();
+        let words = [("Dedicated", 1), ("LowPriority", 2)];
+        let root = Field::root(&value);
+        assert_eq!(root.get("a").unwrap().choice(&words).unwrap(), Some(2));
+        let error = root.get("b").unwrap().choice(&words).unwrap_err();
+        assert_eq!(error.to_string(), "b is 'spot'; give 'Dedicated' or 'LowPriority'");
+    }
+
+    #[test]
+    fn json_text_is_passed_on_as_it_came() {
+        let text = r#"{ "b": 1.50, "a": 123456789012345678901234567890 }"#;
+        let json = JsonText::new(text).unwrap();
+        assert_eq!(to_json(&json), text);
+        assert_eq!(from_json::<JsonText>(text.as_bytes()).unwrap(), json);
+        assert_eq!(JsonText::new("{"), None);
+    }
+
+    #[test]
+    fn a_shown_value_is_short_and_on_one_line() {
+        assert_eq!(shorten("a\nb"), "a\u{fffd}b");
+        assert_eq!(shorten(&"é".repeat(200)).chars().count(), SHOWN_CHARS_MAX + 1);
+    }
+}

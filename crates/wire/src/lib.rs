@@ -1,0 +1,35 @@
+//! Azure's dialects as types and conversions: paths, errors, long-running operations, compute, jobs, run
+//! history, and the few endpoints that are our own.
+//!
+//! It only converts: bytes and text on one side, the types of `muster-core` on the other. It does no IO,
+//! knows no store, and untyped JSON (`serde_json::Value`) does not leave it. Every document is a typed
+//! struct that serialises and deserialises, because our own command line reads the same answers that
+//! Azure's clients read.
+//!
+//! * [`path`]: a request's path and query, normalised once, as a [`Route`];
+//! * [`error`]: whatever went wrong, as an ARM error;
+//! * [`compute`], [`job`], [`workspace`], [`operation`], [`cost`]: the resources;
+//! * [`cloud`]: what a client reads before it asks for the first resource.
+
+pub mod cloud;
+pub mod compute;
+pub mod cost;
+pub mod duration;
+pub mod error;
+pub mod job;
+mod json;
+pub mod operation;
+mod page;
+pub mod path;
+mod system_data;
+pub mod timestamp;
+pub mod workspace;
+
+pub use error::ArmError;
+pub use json::{JsonText, Unreadable, from_json, to_json};
+pub use page::Page;
+pub use path::{Query, Request, Route};
+pub use system_data::SystemData;
+
+#[cfg(test)]
+mod fuzz;

@@ -1,0 +1,72 @@
+//! The state of a long-running operation, as `Azure-AsyncOperation` polls read it.
+
+use muster_core::model::{Operation, OperationStatus};
+use serde::{Deserialize, Serialize};
+
+use crate::error::ErrorDetail;
+use crate::timestamp;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OperationDocument {
+    #[serde(default)]
+    pub name: Option<String>,
+    /// `InProgress`, `Succeeded`, `Failed` or `Canceled`.
+    pub status: String,
+    #[serde(default)]
+    pub start_time: Option<String>,
+    #[serde(default)]
+    pub end_time: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorDetail>,
+}
+
+impl OperationDocument {
+    pub fn is_over(&self) -> bool {
+        self.status != "InProgress"
+    }
+}
+
+pub fn document(operation: &Operation) -> OperationDocument {
+    let status = match operation.status {
+        OperationStatus::InProgress => "InProgress",
+        OperationStatus::Succeeded => "Succeeded",
+    };
+    OperationDocument {
+        name: Some(operation.id.to_string()),
+        status: status.to_owned(),
+        start_time: Some(timestamp::format(operation.started_at)),
+        end_time: operation.ended_at.map(timestamp::format),
+        error: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::{OperationId, WorkspaceId};
+    use muster_core::model::OperationKind;
+    use muster_core::time::Wall;
+
+    use super::*;
+
+    #[test]
+    fn a_poll_is_told_when_it_is_over_and_why() {
+        let mut operation = Operation {
+            id: OperationId(7),
+            workspace: WorkspaceId(1),
+            kind: OperationKind::PutCluster,
+            status: OperationStatus::InProgress,
+            started_at: Wall(1_000_000),
+            ended_at: None,
+        };
+        let running = document(&operation);
+        assert_eq!(
+            crate::to_json(&running),
+            r#"{"name":"o0000000000000007","status":"InProgress","startTime":"1970-01-01T00:00:01Z","endTime":null}"#
+        );
+        assert!(!running.is_over());
+        operation.ended_at = Some(Wall(2_000_000));
+        operation.status = OperationStatus::Succeeded;
+        assert!(document(&operation).is_over());
+    }
+}

@@ -1,0 +1,52 @@
+//! A request's path and query, normalised once, before anyone decides who may do what.
+//!
+//! Clients spell ARM paths in several ways: `resourcegroups` or `resourceGroups`, `//` in the middle, names
+//! with `azureml:` in front. [`Request::parse`] turns them all into one [`Route`]; names keep the case that
+//! the user gave them. Blob paths never come through here: there, every byte counts.
+
+mod query;
+mod route;
+mod segments;
+
+pub use query::{QUERY_BYTES_MAX, Query};
+pub use route::Route;
+pub(crate) use route::{parse_id, strip_prefix, workspace_id};
+pub use segments::PATH_BYTES_MAX;
+
+/// Where a request goes, and with what parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    pub route: Route,
+    pub query: Query,
+}
+
+impl Request {
+    /// `path` and `query` as they stand in the request line, not decoded yet.
+    pub fn parse(path: &str, query: Option<&str>) -> Result<Request, PathError> {
+        let segments = segments::split(path)?;
+        let query = Query::parse(query.unwrap_or(""))?;
+        Ok(Request { route: Route::of(&segments)?, query })
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    #[error("the path has {got} bytes; at most {PATH_BYTES_MAX} are allowed")]
+    PathTooLong { got: usize },
+    #[error("the query has {got} bytes; at most {QUERY_BYTES_MAX} are allowed")]
+    QueryTooLong { got: usize },
+    #[error("the path does not start with '/'")]
+    NotAbsolute,
+    #[error("'%' in '{text}' is not followed by two hexadecimal digits; write a plain '%' as %25")]
+    BadEscape { text: String },
+    #[error("'{text}' is not UTF-8 when decoded; encode names as UTF-8")]
+    NotUtf8 { text: String },
+    #[error("the path contains the segment '{text}'; write the path without it")]
+    DotSegment { text: String },
+    #[error("'{text}' contains a control character; remove it")]
+    Control { text: String },
+    #[error("'{text}' contains an encoded '/'; names cannot contain one")]
+    EncodedSlash { text: String },
+    #[error("the name '{text}' is empty without its prefix; give a name")]
+    EmptyName { text: String },
+}

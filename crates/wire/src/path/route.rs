@@ -1,0 +1,288 @@
+//! Which resource a path names, and the path of a resource.
+
+use muster_core::model::WorkspaceKey;
+
+use super::PathError;
+use super::segments::encode;
+
+const PROVIDER: &str = "Microsoft.MachineLearningServices";
+const COST_PROVIDER: &str = "Muster.Cost";
+/// What some clients leave in front of a name.
+const NAME_PREFIX: &str = "azureml:";
+
+/// Everything that is served. Names are as the user wrote them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// The cloud's metadata document.
+    Metadata,
+    /// The identity endpoint, App Service's dialect.
+    Token,
+    /// The workspace's services; the same for all of them.
+    Discovery,
+    WorkspacesOfSubscription {
+        subscription: Box<str>,
+    },
+    WorkspacesOfGroup {
+        subscription: Box<str>,
+        resource_group: Box<str>,
+    },
+    Workspace(WorkspaceKey),
+    Computes(WorkspaceKey),
+    Compute {
+        workspace: WorkspaceKey,
+        name: Box<str>,
+    },
+    ComputeNodes {
+        workspace: WorkspaceKey,
+        name: Box<str>,
+    },
+    Jobs(WorkspaceKey),
+    Job {
+        workspace: WorkspaceKey,
+        name: Box<str>,
+    },
+    JobCancel {
+        workspace: WorkspaceKey,
+        name: Box<str>,
+    },
+    /// The state of a long-running operation.
+    Operation {
+        subscription: Box<str>,
+        location: Box<str>,
+        id: Box<str>,
+    },
+    /// Run history's view of a job: status and log addresses.
+    RunDetails {
+        workspace: WorkspaceKey,
+        run: Box<str>,
+    },
+    /// Our own: what the workspace's nodes did and cost.
+    Ledger(WorkspaceKey),
+    Unknown,
+}
+
+impl Route {
+    pub(super) fn of(segments: &[String]) -> Result<Route, PathError> {
+        let folded: Vec<String> =
+            segments.iter().map(|segment| segment.to_ascii_lowercase()).collect();
+        let words: Vec<&str> = folded.iter().map(String::as_str).collect();
+        Ok(match words.as_slice() {
+            ["metadata", "endpoints"] => Route::Metadata,
+            ["msi", "token"] => Route::Token,
+            ["discovery", ..] => Route::Discovery,
+            ["history", "v1.0", rest @ ..] => of_history(&segments[2..], rest)?,
+            ["subscriptions", _, "providers", ml, rest @ ..] if is_provider(ml) => {
+                of_subscription(segments, rest)
+            }
+            ["subscriptions", _, "resourcegroups", _, "providers", ml, "workspaces"]
+                if is_provider(ml) =>
+            {
+                Route::WorkspacesOfGroup {
+                    subscription: segments[1].as_str().into(),
+                    resource_group: segments[3].as_str().into(),
+                }
+            }
+            _ => match split_workspace(segments, &words) {
+                Some((workspace, names, rest)) => of_workspace(workspace, names, rest)?,
+                None => Route::Unknown,
+            },
+        })
+    }
+
+    /// The path of this route, encoded, without a query. `Unknown` has none.
+    pub fn path(&self) -> Option<String> {
+        Some(match self {
+            Route::Metadata => "/metadata/endpoints".into(),
+            Route::Token => "/msi/token".into(),
+            Route::Discovery => "/discovery".into(),
+            Route::WorkspacesOfSubscription { subscription } => {
+                format!("/subscriptions/{}/providers/{PROVIDER}/workspaces", encode(subscription))
+            }
+            Route::WorkspacesOfGroup { subscription, resource_group } => format!(
+                "/subscriptions/{}/resourceGroups/{}/providers/{PROVIDER}/workspaces",
+                encode(subscription),
+                encode(resource_group)
+            ),
+            Route::Workspace(key) => workspace_path(key),
+            Route::Computes(key) => format!("{}/computes", workspace_path(key)),
+            Route::Compute { workspace, name } => {
+                format!("{}/computes/{}", workspace_path(workspace), encode(name))
+            }
+            Route::ComputeNodes { workspace, name } => {
+                format!("{}/computes/{}/listNodes", workspace_path(workspace), encode(name))
+            }
+            Route::Jobs(key) => format!("{}/jobs", workspace_path(key)),
+            Route::Job { workspace, name } => {
+                format!("{}/jobs/{}", workspace_path(workspace), encode(name))
+            }
+            Route::JobCancel { workspace, name } => {
+                format!("{}/jobs/{}/cancel", workspace_path(workspace), encode(name))
+            }
+            Route::Operation { subscription, location, id } => format!(
+                "/subscriptions/{}/providers/{PROVIDER}/locations/{}/computeOperationsStatus/{}",
+                encode(subscription),
+                encode(location),
+                encode(id)
+            ),
+            Route::RunDetails { workspace, run } => {
+                format!("/history/v1.0{}/runs/{}/details", workspace_path(workspace), encode(run))
+            }
+            Route::Ledger(key) => {
+                format!("{}/providers/{COST_PROVIDER}/ledger", workspace_path(key))
+            }
+            Route::Unknown => return None,
+        })
+    }
+
+    /// The absolute address of this route. `base_url` is a configured one, never the Host header: clients
+    /// send their tokens there.
+    pub fn url(&self, base_url: &str, query: &[(&str, &str)]) -> Option<String> {
+        let mut url = format!("{}{}", base_url.trim_end_matches('/'), self.path()?);
+        for (index, (key, value)) in query.iter().enumerate() {
+            url.push(if index == 0 { '?' } else { '&' });
+            // `$` is fine in a query, and what every client and its documentation shows.
+            url.push_str(&encode(key).replace("%24", "$"));
+            url.push('=');
+            url.push_str(&encode(value));
+        }
+        Some(url)
+    }
+
+    /// The `nextLink` of a list: this route again, from `token` on.
+    pub fn next_link(
+        &self,
+        base_url: &str,
+        api_version: Option<&str>,
+        token: &str,
+    ) -> Option<String> {
+        let mut query = vec![("$skipToken", token)];
+        if let Some(version) = api_version {
+            query.insert(0, ("api-version", version));
+        }
+        self.url(base_url, &query)
+    }
+}
+
+/// A resource's ARM id. Unlike a path it is not encoded: it is compared and taken apart as it stands.
+pub(crate) fn workspace_id(key: &WorkspaceKey) -> String {
+    format!(
+        "/subscriptions/{}/resourceGroups/{}/providers/{PROVIDER}/workspaces/{}",
+        key.subscription, key.resource_group, key.name
+    )
+}
+
+/// A workspace and what follows it, if the id or path is one of a workspace.
+pub(crate) fn parse_id(id: &str) -> Option<(WorkspaceKey, Vec<&str>)> {
+    let parts: Vec<&str> = id.split('/').filter(|part| !part.is_empty()).collect();
+    match parts.as_slice() {
+        [subscriptions, sub, groups, group, providers, ml, workspaces, name, rest @ ..]
+            if subscriptions.eq_ignore_ascii_case("subscriptions")
+                && groups.eq_ignore_ascii_case("resourcegroups")
+                && providers.eq_ignore_ascii_case("providers")
+                && is_provider(ml)
+                && workspaces.eq_ignore_ascii_case("workspaces") =>
+        {
+            Some((WorkspaceKey::new(sub, group, name), rest.to_vec()))
+        }
+        _ => None,
+    }
+}
+
+/// `azureml:cpu` → `cpu`.
+pub(crate) fn strip_prefix(name: &str) -> &str {
+    match name.get(..NAME_PREFIX.len()) {
+        Some(prefix) if prefix.eq_ignore_ascii_case(NAME_PREFIX) => &name[NAME_PREFIX.len()..],
+        Some(_) | None => name,
+    }
+}
+
+fn is_provider(word: &str) -> bool {
+    word.eq_ignore_ascii_case(PROVIDER)
+}
+
+fn workspace_path(key: &WorkspaceKey) -> String {
+    workspace_id(&WorkspaceKey::new(
+        &encode(&key.subscription),
+        &encode(&key.resource_group),
+        &encode(&key.name),
+    ))
+}
+
+fn name_of(segment: &str) -> Result<Box<str>, PathError> {
+    match strip_prefix(segment) {
+        "" => Err(PathError::EmptyName { text: segment.to_owned() }),
+        name => Ok(name.into()),
+    }
+}
+
+type AfterWorkspace<'a> = (WorkspaceKey, &'a [String], &'a [&'a str]);
+
+fn split_workspace<'a>(segments: &'a [String], words: &'a [&str]) -> Option<AfterWorkspace<'a>> {
+    match words {
+        ["subscriptions", _, "resourcegroups", _, "providers", ml, "workspaces", _, rest @ ..]
+            if is_provider(ml) =>
+        {
+            let key = WorkspaceKey::new(&segments[1], &segments[3], strip_prefix(&segments[7]));
+            Some((key, &segments[8..], rest))
+        }
+        _ => None,
+    }
+}
+
+fn of_subscription(segments: &[String], rest: &[&str]) -> Route {
+    match rest {
+        ["workspaces"] => {
+            Route::WorkspacesOfSubscription { subscription: segments[1].as_str().into() }
+        }
+        ["locations", _, "computeoperationsstatus", _] => Route::Operation {
+            subscription: segments[1].as_str().into(),
+            location: segments[5].as_str().into(),
+            id: segments[7].as_str().into(),
+        },
+        _ => Route::Unknown,
+    }
+}
+
+/// `names` and `rest` are what follows the workspace: as given, and in small letters.
+fn of_workspace(
+    workspace: WorkspaceKey,
+    names: &[String],
+    rest: &[&str],
+) -> Result<Route, PathError> {
+    if workspace.name.is_empty() {
+        return Err(PathError::EmptyName { text: NAME_PREFIX.to_owned() });
+    }
+    Ok(match rest {
+        [] => Route::Workspace(workspace),
+        ["computes"] => Route::Computes(workspace),
+        ["computes", _] => Route::Compute { workspace, name: name_of(&names[1])? },
+        ["computes", _, "listnodes"] => {
+            Route::ComputeNodes { workspace, name: name_of(&names[1])? }
+        }
+        ["jobs"] => Route::Jobs(workspace),
+        ["jobs", _] => Route::Job { workspace, name: name_of(&names[1])? },
+        ["jobs", _, "cancel"] => Route::JobCancel { workspace, name: name_of(&names[1])? },
+        ["providers", cost, "ledger"] if cost.eq_ignore_ascii_case(COST_PROVIDER) => {
+            Route::Ledger(workspace)
+        }
+        _ => Route::Unknown,
+    })
+}
+
+fn of_history(segments: &[String], words: &[&str]) -> Result<Route, PathError> {
+    let Some((workspace, names, rest)) = split_workspace(segments, words) else {
+        return Ok(Route::Unknown);
+    };
+    Ok(match rest {
+        ["runs", _, "details"] => Route::RunDetails { workspace, run: name_of(&names[1])? },
+        // A run's name is unique in its workspace; the experiment adds nothing.
+        ["experiments", _, "runs", _, "details"] => {
+            Route::RunDetails { workspace, run: name_of(&names[3])? }
+        }
+        _ => Route::Unknown,
+    })
+}
+
+#[cfg(test)]
+#[path = "route_tests.rs"]
+mod tests;

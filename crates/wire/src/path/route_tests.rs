@@ -1,0 +1,168 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::path::Request;
+
+const WS: &str =
+    "/subscriptions/S/resourceGroups/Rg/providers/Microsoft.MachineLearningServices/workspaces/Ws";
+
+fn key() -> WorkspaceKey {
+    WorkspaceKey::new("S", "Rg", "Ws")
+}
+
+fn route(path: &str) -> Route {
+    Request::parse(path, None).unwrap().route
+}
+
+#[test]
+fn every_route_is_found_and_names_keep_their_case() {
+    let (workspace, name) = (key(), Box::<str>::from("Cpu-Cluster"));
+    let at = |rest: &str| format!("{WS}{rest}");
+    let cases = [
+        ("/metadata/endpoints".into(), Route::Metadata),
+        ("/msi/token".into(), Route::Token),
+        ("/discovery".into(), Route::Discovery),
+        ("/discovery/v1.0/x".into(), Route::Discovery),
+        (
+            "/subscriptions/S/providers/Microsoft.MachineLearningServices/workspaces".into(),
+            Route::WorkspacesOfSubscription { subscription: "S".into() },
+        ),
+        (
+            WS.trim_end_matches("/Ws").into(),
+            Route::WorkspacesOfGroup { subscription: "S".into(), resource_group: "Rg".into() },
+        ),
+        (at(""), Route::Workspace(key())),
+        (at("/computes"), Route::Computes(key())),
+        (
+            at("/computes/Cpu-Cluster"),
+            Route::Compute { workspace: workspace.clone(), name: name.clone() },
+        ),
+        (
+            at("/computes/Cpu-Cluster/listNodes"),
+            Route::ComputeNodes { workspace: workspace.clone(), name: name.clone() },
+        ),
+        (at("/jobs"), Route::Jobs(key())),
+        (at("/jobs/Cpu-Cluster"), Route::Job { workspace: workspace.clone(), name: name.clone() }),
+        (
+            at("/jobs/Cpu-Cluster/cancel"),
+            Route::JobCancel { workspace: workspace.clone(), name: name.clone() },
+        ),
+        (
+            format!("/history/v1.0{WS}/runs/Cpu-Cluster/details"),
+            Route::RunDetails { workspace, run: name },
+        ),
+        (at("/providers/Muster.Cost/ledger"), Route::Ledger(key())),
+        (
+            "/subscriptions/S/providers/Microsoft.MachineLearningServices/locations/eastus/\
+             computeOperationsStatus/o1"
+                .into(),
+            Route::Operation {
+                subscription: "S".into(),
+                location: "eastus".into(),
+                id: "o1".into(),
+            },
+        ),
+    ];
+    for (path, wanted) in cases {
+        assert_eq!(route(&path), wanted, "{path}");
+        if wanted != Route::Discovery {
+            assert_eq!(wanted.path().as_deref(), Some(path.as_str()));
+        }
+    }
+}
+
+#[test]
+fn the_ways_in_which_clients_misspell_paths_lead_to_the_same_route() {
+    let wanted = Route::Compute { workspace: key(), name: "cpu".into() };
+    for path in [
+        format!("{WS}/computes/cpu"),
+        format!("{WS}/COMPUTES/cpu/"),
+        format!("/{WS}//computes///cpu"),
+        format!("{WS}/computes/azureml:cpu"),
+        format!("{WS}/computes/AzureML%3Acpu"),
+        WS.replace("resourceGroups", "resourcegroups") + "/computes/cpu",
+        WS.replace("Services/", "Services//").replace("Microsoft", "microsoft") + "/computes/cpu",
+        WS.replace("workspaces", "w%6Frkspaces") + "/computes/cpu",
+    ] {
+        assert_eq!(route(&path), wanted, "{path}");
+    }
+}
+
+#[test]
+fn what_is_not_served_is_unknown() {
+    for path in [
+        "/",
+        "/metadata",
+        "/metadata/identity/oauth2/token",
+        "/subscriptions",
+        "/subscriptions/S/resourceGroups/Rg",
+        "/history/v1.0",
+        "/history/v1.0/runs/x/details",
+        "/subscriptions/S/providers/Microsoft.Compute/workspaces",
+        &format!("{WS}/datastores"),
+        &format!("{WS}/computes/cpu/start"),
+        &format!("{WS}/jobs/j/cancel/x"),
+        &format!("/x{WS}"),
+    ] {
+        assert_eq!(route(path), Route::Unknown, "{path}");
+        assert_eq!(route(path).path(), None);
+    }
+}
+
+#[test]
+fn a_prefix_alone_is_no_name() {
+    let text = "azureml:".to_owned();
+    let path = format!("{WS}/computes/azureml:");
+    assert_eq!(Request::parse(&path, None), Err(PathError::EmptyName { text }));
+    assert!(Request::parse(&WS.replace("Ws", "azureml%3A"), None).is_err());
+}
+
+#[test]
+fn links_are_absolute_and_encoded() {
+    let route = Route::Jobs(WorkspaceKey::new("S", "R g", "Ws"));
+    let link = route.next_link("https://h:8443/", Some("2024-01-01-preview"), "j&1=").unwrap();
+    assert_eq!(
+        link,
+        "https://h:8443/subscriptions/S/resourceGroups/R%20g/providers/\
+         Microsoft.MachineLearningServices/workspaces/Ws/jobs\
+         ?api-version=2024-01-01-preview&$skipToken=j%261%3D"
+    );
+    let (path, query) = link["https://h:8443".len()..].split_once('?').unwrap();
+    let again = Request::parse(path, Some(query)).unwrap();
+    assert_eq!(again.route, route);
+    assert_eq!(again.query.skip(), Some("j&1="));
+}
+
+#[test]
+fn ids_are_taken_apart_in_any_case() {
+    let id = format!("{}/computes/cpu", WS.to_ascii_uppercase());
+    let (key, rest) = parse_id(&id).unwrap();
+    assert_eq!(key, WorkspaceKey::new("S", "RG", "WS"));
+    assert_eq!(rest, ["computes", "cpu"]);
+    assert_eq!(parse_id("/subscriptions/S/resourceGroups/Rg"), None);
+}
+
+fn a_name() -> impl Strategy<Value = String> {
+    "[^/\\pC]{1,12}".prop_filter("neither a dot segment nor a prefix", |name| {
+        name != "." && name != ".." && strip_prefix(name) == name
+    })
+}
+
+proptest! {
+    #[test]
+    fn the_path_of_a_route_leads_back_to_it(
+        subscription in a_name(), group in a_name(), ws in a_name(), name in a_name(),
+    ) {
+        let workspace = WorkspaceKey::new(&subscription, &group, &ws);
+        let name = name.into_boxed_str();
+        for route in [
+            Route::Compute { workspace: workspace.clone(), name: name.clone() },
+            Route::JobCancel { workspace: workspace.clone(), name: name.clone() },
+            Route::RunDetails { workspace: workspace.clone(), run: name },
+            Route::Ledger(workspace),
+        ] {
+            let path = route.path().unwrap();
+            prop_assert_eq!(Request::parse(&path, None).unwrap().route, route);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The workspace resource.
+
+use std::collections::BTreeMap;
+
+use muster_core::ids::WorkspaceId;
+use muster_core::model::Workspace;
+use serde::{Deserialize, Serialize};
+
+use crate::SystemData;
+use crate::path::workspace_id;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkspaceResource {
+    pub id: String,
+    pub name: String,
+    #[serde(rename = "type")]
+    pub resource_type: String,
+    pub location: String,
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+    #[serde(default)]
+    pub kind: Option<String>,
+    #[serde(default)]
+    pub sku: Option<Sku>,
+    pub properties: WorkspaceProperties,
+    #[serde(default)]
+    pub system_data: Option<SystemData>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sku {
+    pub name: String,
+    pub tier: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkspaceProperties {
+    #[serde(default)]
+    pub friendly_name: Option<String>,
+    #[serde(default)]
+    pub description: Option<String>,
+    pub workspace_id: String,
+    #[serde(default)]
+    pub provisioning_state: Option<String>,
+    pub discovery_url: String,
+    #[serde(default)]
+    pub ml_flow_tracking_uri: Option<String>,
+    #[serde(default)]
+    pub hbi_workspace: bool,
+    #[serde(default)]
+    pub public_network_access: Option<String>,
+}
+
+/// `created_by` is the name of the principal who made it, where it is known.
+pub fn resource(
+    workspace: &Workspace,
+    base_url: &str,
+    created_by: Option<&str>,
+) -> WorkspaceResource {
+    let base = base_url.trim_end_matches('/');
+    let id = workspace_id(&workspace.key);
+    let host = base.split_once("://").map_or(base, |(_, host)| host);
+    WorkspaceResource {
+        name: workspace.key.name.to_string(),
+        resource_type: "Microsoft.MachineLearningServices/workspaces".into(),
+        location: workspace.location.to_string(),
+        tags: BTreeMap::new(),
+        kind: Some("Default".into()),
+        sku: Some(Sku { name: "Basic".into(), tier: "Basic".into() }),
+        properties: WorkspaceProperties {
+            friendly_name: Some(workspace.key.name.to_string()),
+            description: Some(String::new()),
+            workspace_id: guid(workspace.id),
+            provisioning_state: Some("Succeeded".into()),
+            discovery_url: format!("{base}/discovery"),
+            ml_flow_tracking_uri: Some(format!("azureml://{host}/mlflow/v1.0{id}")),
+            hbi_workspace: false,
+            public_network_access: Some("Enabled".into()),
+        },
+        system_data: Some(SystemData::new(workspace.created_at, created_by, workspace.created_at)),
+        id,
+    }
+}
+
+/// Clients expect a GUID; our ids are 64 bits, so its other half is zero.
+fn guid(id: WorkspaceId) -> String {
+    format!("00000000-0000-0000-{:04x}-{:012x}", id.0 >> 48, id.0 & 0xffff_ffff_ffff)
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::PrincipalId;
+    use muster_core::model::WorkspaceKey;
+    use muster_core::time::Wall;
+
+    use super::*;
+    use crate::Page;
+
+    fn workspace() -> Workspace {
+        Workspace {
+            id: WorkspaceId(0x1234_5678_9abc_def0),
+            key: WorkspaceKey::new("s1", "Rg1", "ws1"),
+            location: "eastus".into(),
+            created_at: Wall(1_794_772_332_000_000),
+            created_by: PrincipalId(1),
+        }
+    }
+
+    #[test]
+    fn a_workspace_has_what_clients_read() {
+        let resource = resource(&workspace(), "https://localhost:8443/", Some("ada"));
+        let id = "/subscriptions/s1/resourceGroups/Rg1/providers/\
+                  Microsoft.MachineLearningServices/workspaces/ws1";
+        assert_eq!(resource.id, id);
+        assert_eq!(resource.properties.discovery_url, "https://localhost:8443/discovery");
+        assert_eq!(resource.properties.workspace_id, "00000000-0000-0000-1234-56789abcdef0");
+        assert_eq!(
+            resource.properties.ml_flow_tracking_uri,
+            Some(format!("azureml://localhost:8443/mlflow/v1.0{id}"))
+        );
+        let text = crate::to_json(&Page::whole(vec![resource.clone()]));
+        for key in ["\"mlFlowTrackingUri\":", "\"discoveryUrl\":", "\"type\":\"Microsoft.Machine"] {
+            assert!(text.contains(key), "{key} in {text}");
+        }
+        let read: Page<WorkspaceResource> = crate::from_json(text.as_bytes()).unwrap();
+        assert_eq!(read.value, [resource]);
+    }
+
+    #[test]
+    fn the_smallest_document_is_enough() {
+        let text = br#"{"id":"i","name":"n","type":"t","location":"l",
+            "properties":{"workspaceId":"w","discoveryUrl":"d","unknown":1}}"#;
+        assert_eq!(crate::from_json::<WorkspaceResource>(text).unwrap().name, "n");
+    }
+}
