@@ -1,0 +1,202 @@
+//! One attempt on this node, from its order to its end.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use muster_core::ErrorChain;
+use muster_core::agent::{Order, Signal};
+use muster_core::ids::Epoch;
+use muster_core::model::{Exit, JobSpec};
+use muster_core::time::Span;
+use tokio::sync::{mpsc, watch};
+
+use crate::backoff::Backoff;
+use crate::client::{CallError, Client};
+use crate::home::{Home, make_private_dir, remove_tree};
+use crate::identity::Identity;
+use crate::process::{Launch, Process};
+use crate::{kin, log};
+
+/// Where programs are found if whoever started the agent did not say.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const DEFAULT_LANG: &str = "C.UTF-8";
+
+/// What all attempts of a node share.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) client: Client,
+    pub(crate) home: Home,
+    pub(crate) node: String,
+}
+
+/// What became of an attempt.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Started {
+        epoch: Epoch,
+        timeout: Option<Span>,
+    },
+    Exited {
+        epoch: Epoch,
+        exit: Exit,
+    },
+    /// Follows `Exited` if it ever started: the server has its log, or will not have it.
+    LogDone {
+        epoch: Epoch,
+    },
+}
+
+/// Nobody hears the events of an agent that is on its way out; then nothing follows from them.
+type Events = mpsc::UnboundedSender<Event>;
+type Signals = mpsc::UnboundedReceiver<Signal>;
+
+pub(crate) async fn run(context: &Context, order: Order, mut signals: Signals, events: Events) {
+    let epoch = order.epoch;
+    let prepared = tokio::select! {
+        biased;
+        // There is nothing to signal yet: not going on is enough.
+        _ = signals.recv() => Err("stopped before it started".to_owned()),
+        spec = fetch_spec(&context.client, &order) => spec,
+    };
+    let started = prepared.and_then(|spec| {
+        let process = start(context, &order, &spec)
+            .map_err(|error| format!("cannot start it: {}", ErrorChain(&error)))?;
+        Ok((process, spec.timeout))
+    });
+    let (process, timeout) = match started {
+        Ok(started) => started,
+        Err(message) => {
+            tracing::warn!(%epoch, message, "not started");
+            let exit = Exit::NotStarted { message: message.into() };
+            let _ = events.send(Event::Exited { epoch, exit });
+            return;
+        }
+    };
+    tracing::info!(%epoch, job = %order.job_name, pid = process.pid(), "started");
+    let _ = events.send(Event::Started { epoch, timeout });
+    let (ended, has_ended) = watch::channel(false);
+    let path = context.home.job_log(epoch);
+    tokio::join!(log::send_all(&context.client, epoch, &path, has_ended), async {
+        let exit = follow(process, &mut signals).await;
+        tracing::info!(%epoch, ?exit, "ended");
+        // A record that stays would only say that a dead process is dead.
+        let _ = std::fs::remove_file(context.home.job_pid(epoch));
+        let _ = events.send(Event::Exited { epoch, exit });
+        let _ = ended.send(true);
+    });
+    let _ = events.send(Event::LogDone { epoch });
+}
+
+/// Sends what the server does not have of the log of an attempt that an earlier agent ran.
+pub(crate) async fn finish_log(context: &Context, epoch: Epoch, events: Events) {
+    let (_ended, has_ended) = watch::channel(true);
+    log::send_all(&context.client, epoch, &context.home.job_log(epoch), has_ended).await;
+    let _ = events.send(Event::LogDone { epoch });
+}
+
+async fn follow(mut process: Process, signals: &mut Signals) -> Exit {
+    let exit = loop {
+        tokio::select! {
+            exit = process.wait() => break exit,
+            Some(signal) = signals.recv() => process.signal(signal),
+        }
+    };
+    process.leftovers_gone().await;
+    exit.unwrap_or_else(|error| {
+        // Dropping it kills it; what it would have said is lost.
+        tracing::error!(%error, "cannot wait for a job");
+        Exit::Stopped
+    })
+}
+
+/// Tries as long as the server cannot be reached; whoever does not want the job any more drops
+/// this.
+async fn fetch_spec(client: &Client, order: &Order) -> Result<JobSpec, String> {
+    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
+    loop {
+        let error = match client.spec(&order.spec).await {
+            Ok(spec) => return Ok(spec),
+            Err(error) => error,
+        };
+        match error {
+            CallError::Unreachable(_) | CallError::NotWanted { .. } | CallError::Status { .. } => {
+                let error = ErrorChain(&error).to_string();
+                tracing::debug!(epoch = %order.epoch, error, "no specification yet");
+                tokio::time::sleep(backoff.grow()).await;
+            }
+            CallError::NotFound
+            | CallError::Superseded
+            | CallError::BadAnswer(_)
+            | CallError::OtherReport { .. } => {
+                return Err(format!("cannot fetch its specification: {}", ErrorChain(&error)));
+            }
+        }
+    }
+}
+
+fn start(context: &Context, order: &Order, spec: &JobSpec) -> io::Result<Process> {
+    let work_dir = context.home.work(order.epoch);
+    remove_tree(&work_dir)?;
+    make_private_dir(&work_dir.join("tmp"))?;
+    make_private_dir(&context.home.jobs())?;
+    let process = Process::spawn(Launch {
+        command: &spec.command,
+        work_dir: &work_dir,
+        variables: variables(context, order, spec, &work_dir)?,
+        log: open_log(&context.home.job_log(order.epoch))?,
+    })?;
+    // It may be over already: then there is nothing to record.
+    if let Some(identity) = Identity::of(process.pid())? {
+        identity.write(&context.home.job_pid(order.epoch))?;
+    }
+    Ok(process)
+}
+
+/// A plain file: output that nobody has sent yet survives the agent, and a job never waits for a
+/// reader.
+fn open_log(path: &Path) -> io::Result<File> {
+    path.parent().map_or(Ok(()), make_private_dir)?;
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+/// Everything that the job finds in its environment. Later entries win: users may replace the first
+/// few, nobody the ones that say who it is.
+fn variables(
+    context: &Context,
+    order: &Order,
+    spec: &JobSpec,
+    work_dir: &Path,
+) -> io::Result<BTreeMap<String, OsString>> {
+    let inherited =
+        |name: &str, default: &str| std::env::var_os(name).unwrap_or_else(|| default.into());
+    let mut all: BTreeMap<String, OsString> = BTreeMap::from([
+        ("PATH".into(), inherited("PATH", DEFAULT_PATH)),
+        ("LANG".into(), inherited("LANG", DEFAULT_LANG)),
+        ("HOME".into(), work_dir.into()),
+        ("TMPDIR".into(), work_dir.join("tmp").into()),
+    ]);
+    for (name, value) in &spec.environment_variables {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            let message = format!("{name:?} cannot be the name of an environment variable");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        all.insert(name.clone(), value.into());
+    }
+    let ours: [(&str, OsString); 8] = [
+        ("MUSTER_JOB_NAME", (*order.job_name).into()),
+        ("MUSTER_ATTEMPT", order.attempt.to_string().into()),
+        ("MUSTER_EPOCH", order.epoch.to_string().into()),
+        (kin::NODE_VARIABLE, context.node.as_str().into()),
+        (kin::DIR_VARIABLE, context.home.dir().into()),
+        ("AZUREML_RUN_ID", (*order.job_name).into()),
+        ("AZUREML_NODE_COUNT", order.nodes.to_string().into()),
+        ("NODE_RANK", order.rank.to_string().into()),
+    ];
+    all.extend(ours.map(|(name, value)| (name.to_owned(), value)));
+    Ok(all)
+}

@@ -1,0 +1,168 @@
+//! The agent's calls to the server: HTTPS that trusts our own CA and nothing else.
+
+use std::time::Duration;
+
+use muster_core::agent::{Desired, Report};
+use muster_core::ids::Epoch;
+use muster_core::model::{JobSpec, SpecHash};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{Response, StatusCode};
+use rustls::RootCertStore;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use serde::{Deserialize, Serialize};
+
+use crate::{AgentConfig, AgentError};
+
+/// How long the server may hold a `sync` before it answers.
+pub(crate) const SYNC_WAIT: Duration = Duration::from_secs(10);
+/// What a call may take beyond the time that the server holds it on purpose.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// A log chunk that hangs must not use up all the time that an ended job's log has.
+const LOG_TIMEOUT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    #[error("the server did not answer")]
+    Unreachable(#[from] reqwest::Error),
+    #[error("the server does not know this node (status {status})")]
+    NotWanted { status: StatusCode },
+    #[error("the server has moved on from this epoch")]
+    Superseded,
+    #[error("the server does not have it")]
+    NotFound,
+    #[error("the server answered with status {status}")]
+    Status { status: StatusCode },
+    #[error("the server's answer makes no sense")]
+    BadAnswer(#[source] serde_json::Error),
+    #[error("the server answered report {answered} when asked {asked}")]
+    OtherReport { asked: u64, answered: u64 },
+}
+
+#[derive(Serialize)]
+struct SyncRequest<'a> {
+    sequence: u64,
+    report: &'a Report,
+    wait_ms: u64,
+}
+
+#[derive(Deserialize)]
+struct SyncAnswer {
+    sequence: u64,
+    desired: Desired,
+}
+
+#[derive(Deserialize)]
+struct LogAnswer {
+    next: u64,
+}
+
+/// Cheap to clone: all clones share one pool of connections.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    http: reqwest::Client,
+    base: String,
+}
+
+impl Client {
+    pub(crate) fn new(config: &AgentConfig, secret: &str) -> Result<Client, AgentError> {
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls_config(config)?)
+            .default_headers(headers(config, secret)?)
+            .https_only(true)
+            .http1_only()
+            .no_proxy()
+            // A redirect would take the secret elsewhere.
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT_TIMEOUT)
+            .build()
+            .map_err(AgentError::Client)?;
+        let base = format!("{}/agent/v1", config.server.trim_end_matches('/'));
+        Ok(Client { http, base })
+    }
+
+    pub(crate) async fn sync(self, sequence: u64, report: Report) -> Result<Desired, CallError> {
+        let wait_ms = u64::try_from(SYNC_WAIT.as_millis()).expect("a few seconds");
+        let request = SyncRequest { sequence, report: &report, wait_ms };
+        let response = self
+            .http
+            .post(format!("{}/sync", self.base))
+            .timeout(SYNC_WAIT + CALL_TIMEOUT)
+            .json(&request)
+            .send()
+            .await?;
+        let answer: SyncAnswer = parse(accepted(response)?).await?;
+        if answer.sequence != sequence {
+            return Err(CallError::OtherReport { asked: sequence, answered: answer.sequence });
+        }
+        Ok(answer.desired)
+    }
+
+    pub(crate) async fn spec(&self, hash: &SpecHash) -> Result<JobSpec, CallError> {
+        let url = format!("{}/specs/{}", self.base, hash.0);
+        let response = self.http.get(url).timeout(CALL_TIMEOUT).send().await?;
+        parse(accepted(response)?).await
+    }
+
+    /// Sends a piece of a log and returns up to where the server has it now.
+    pub(crate) async fn send_log(
+        &self,
+        epoch: Epoch,
+        offset: u64,
+        piece: Vec<u8>,
+    ) -> Result<u64, CallError> {
+        let response = self
+            .http
+            .post(format!("{}/logs/{epoch}?offset={offset}", self.base))
+            .timeout(LOG_TIMEOUT)
+            .header(CONTENT_TYPE, "application/octet-stream")
+            .body(piece)
+            .send()
+            .await?;
+        let answer: LogAnswer = parse(accepted(response)?).await?;
+        Ok(answer.next)
+    }
+}
+
+fn accepted(response: Response) -> Result<Response, CallError> {
+    match response.status() {
+        StatusCode::OK => Ok(response),
+        status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+            Err(CallError::NotWanted { status })
+        }
+        StatusCode::CONFLICT | StatusCode::GONE => Err(CallError::Superseded),
+        StatusCode::NOT_FOUND => Err(CallError::NotFound),
+        status => Err(CallError::Status { status }),
+    }
+}
+
+async fn parse<T: serde::de::DeserializeOwned>(response: Response) -> Result<T, CallError> {
+    serde_json::from_slice(&response.bytes().await?).map_err(CallError::BadAnswer)
+}
+
+fn headers(config: &AgentConfig, secret: &str) -> Result<HeaderMap, AgentError> {
+    let value = |text: &str| HeaderValue::from_str(text).map_err(|_| AgentError::NotAHeader);
+    let mut authorization = value(&format!("Bearer {secret}"))?;
+    authorization.set_sensitive(true);
+    let mut headers = HeaderMap::new();
+    headers.insert(AUTHORIZATION, authorization);
+    headers.insert("x-muster-node", value(&config.node)?);
+    Ok(headers)
+}
+
+fn tls_config(config: &AgentConfig) -> Result<rustls::ClientConfig, AgentError> {
+    let failed = |source| AgentError::Ca { path: config.ca_file.clone(), source };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(&config.ca_file).map_err(failed)? {
+        roots
+            .add(certificate.map_err(failed)?)
+            .map_err(|source| AgentError::BadCa { path: config.ca_file.clone(), source })?;
+    }
+    let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    Ok(rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(AgentError::Tls)?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
+}

@@ -1,0 +1,136 @@
+//! What runs on a node: jobs as processes, their logs, signals, and the conversation with the
+//! server.
+//!
+//! Every decision is taken by [`muster_core::agent::Machine`]; this crate is the world around it:
+//!
+//! * `node` is the loop: news in, actions out, in order;
+//! * `exchange` keeps one report under way to the server (`client`), and repeats it until it is
+//!   answered;
+//! * `attempt` takes one order from its specification to its end, `process` runs it, `log` sends
+//!   its output;
+//! * `journal` holds what a restart must not forget;
+//! * [`home`], [`identity`], [`kin`] and [`descriptors`] say what belongs to a node on its machine:
+//!   a provider that makes nodes here uses them to find everything again.
+//!
+//! It knows nothing of scheduling and nothing of providers. It dials out and never listens.
+
+mod attempt;
+mod backoff;
+mod client;
+mod clock;
+pub mod descriptors;
+mod exchange;
+pub mod home;
+pub mod identity;
+mod journal;
+pub mod kin;
+mod log;
+mod node;
+mod process;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use muster_core::agent::{Habits, Machine, Record};
+
+use crate::attempt::Context;
+use crate::client::Client;
+use crate::home::Home;
+use crate::identity::Identity;
+use crate::journal::Journal;
+pub use crate::journal::JournalError;
+use crate::node::Node;
+
+/// Nodes made by the local provider share this machine's own network.
+const ADDRESS: &str = "127.0.0.1";
+/// What an earlier agent left running is killed and then gone, unless the kernel holds it.
+const LEFTOVERS_WITHIN: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentConfig {
+    pub node: String,
+    /// The node's folder, see [`home`]. It holds the secret already.
+    pub dir: PathBuf,
+    /// Where the server listens, `https://HOST:PORT`.
+    pub server: String,
+    /// The only certificates (PEM) that the server may be signed by.
+    pub ca_file: PathBuf,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    #[error("cannot use the node's folder {dir}")]
+    Home { dir: PathBuf, source: io::Error },
+    #[error("cannot read the node's secret {path}")]
+    Secret { path: PathBuf, source: io::Error },
+    #[error("the node's name or secret does not fit into an HTTP header")]
+    NotAHeader,
+    #[error("cannot read the CA certificate {path}")]
+    Ca { path: PathBuf, source: rustls_pki_types::pem::Error },
+    #[error("the CA certificate {path} is not usable")]
+    BadCa { path: PathBuf, source: rustls::Error },
+    #[error("cannot set up TLS")]
+    Tls(#[source] rustls::Error),
+    #[error("cannot set up the HTTP client")]
+    Client(#[source] reqwest::Error),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error("cannot listen for signals")]
+    Signals(#[source] io::Error),
+    #[error("{count} processes of an earlier agent do not end")]
+    Leftovers { count: usize },
+    #[error("an attempt ended without a word")]
+    AttemptPanicked { source: tokio::task::JoinError },
+}
+
+/// Lives as this node's agent until the node is over. Returns at once if the folder has an agent
+/// already.
+///
+/// Call it on a runtime whose threads live as long as the process (a current-thread one starts
+/// fastest): the kernel kills a job when the thread that started it ends.
+pub async fn run(config: AgentConfig) -> Result<(), AgentError> {
+    run_with_habits(config, Habits::default()).await
+}
+
+/// As [`run`], with shorter (or longer) patience.
+#[doc(hidden)]
+pub async fn run_with_habits(config: AgentConfig, habits: Habits) -> Result<(), AgentError> {
+    let failed = |source| AgentError::Home { dir: config.dir.clone(), source };
+    let home = Home::new(std::path::absolute(&config.dir).map_err(failed)?);
+    let Some(_lock) = home.lock().map_err(failed)? else {
+        tracing::info!("another agent runs this node");
+        return Ok(());
+    };
+    let identity = Identity::own().map_err(failed)?;
+    identity.write(&home.agent_pid()).map_err(failed)?;
+    let path = home.secret();
+    let secret =
+        std::fs::read_to_string(&path).map_err(|source| AgentError::Secret { path, source })?;
+    let client = Client::new(&config, secret.trim())?;
+    let (journal, records) = Journal::open(home.journal())?;
+    if !records.is_empty() {
+        end_leftovers(&config.node, &home)?;
+    }
+    let machine = Machine::new(&boot_id(&identity), ADDRESS, habits, clock::now());
+    let machine = machine.recover(&records);
+    let mut node = Node::new(machine, journal, Context { client, home, node: config.node });
+    if records.iter().any(|record| matches!(record, Record::Took(_))) {
+        node.resume_logs();
+    }
+    tracing::info!("the agent is up");
+    node.live().await
+}
+
+/// A new one for every agent, not only for every boot: what an agent runs dies with it.
+fn boot_id(identity: &Identity) -> String {
+    format!("{}-{}-{}", identity.boot, identity.pid, identity.start_ticks)
+}
+
+/// The kernel killed the first process of each job together with the agent; their children are
+/// still there.
+fn end_leftovers(node: &str, home: &Home) -> Result<(), AgentError> {
+    let failed = |source| AgentError::Home { dir: home.dir().to_path_buf(), source };
+    let left = kin::kill_all(node, home, LEFTOVERS_WITHIN).map_err(failed)?;
+    if left.is_empty() { Ok(()) } else { Err(AgentError::Leftovers { count: left.len() }) }
+}

@@ -1,0 +1,190 @@
+//! One agent, one server, and ways to wait for what they do.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use muster_agent::home::Home;
+use muster_agent::{AgentConfig, AgentError};
+use muster_core::agent::{AttemptPhase, Habits, Order};
+use muster_core::ids::Epoch;
+use muster_core::model::{Exit, JobSpec, SpecHash};
+use muster_core::time::Span;
+use tokio::task::JoinHandle;
+
+use crate::server::{Book, NODE, SECRET, Server};
+
+pub const PROCESS_VARIABLE: &str = "MUSTER_TEST_AGENT";
+/// Far more than anything here takes; a bound, not a wait.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub fn habits() -> Habits {
+    Habits {
+        stop_grace: Span::milliseconds(300),
+        lease_margin: Span::milliseconds(500),
+        alone_max: Span::milliseconds(500),
+    }
+}
+
+pub struct Harness {
+    pub server: Server,
+    pub home: Home,
+    ca_file: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Harness {
+    pub async fn new() -> Harness {
+        let mut harness = Harness::without_server().await;
+        harness.server.start().await;
+        harness
+    }
+
+    pub async fn without_server() -> Harness {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::new(dir.path().join(NODE));
+        std::fs::create_dir(home.dir()).unwrap();
+        std::fs::write(home.secret(), format!("{SECRET}\n")).unwrap();
+        let ca_file = dir.path().join("ca.pem");
+        let server = Server::new(&ca_file).await;
+        Harness { server, home, ca_file, _dir: dir }
+    }
+
+    pub fn config(&self) -> AgentConfig {
+        AgentConfig {
+            node: NODE.into(),
+            dir: self.home.dir().into(),
+            server: self.server.url(),
+            ca_file: self.ca_file.clone(),
+        }
+    }
+
+    /// An agent in this process.
+    pub fn agent(&self) -> JoinHandle<Result<(), AgentError>> {
+        self.agent_with(habits())
+    }
+
+    pub fn agent_with(&self, habits: Habits) -> JoinHandle<Result<(), AgentError>> {
+        tokio::spawn(muster_agent::run_with_habits(self.config(), habits))
+    }
+
+    /// An agent in a process of its own.
+    pub fn agent_process(&self) -> Child {
+        let AgentConfig { node, dir, server, ca_file } = self.config();
+        let config = [node, dir.display().to_string(), server, ca_file.display().to_string()];
+        let log = std::fs::File::create(self.home.agent_log()).unwrap();
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "agent_process", "--nocapture", "--test-threads=1"])
+            .env(PROCESS_VARIABLE, config.join("\n"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap()
+    }
+
+    /// Orders a job in place of all others.
+    pub fn order(&self, epoch: u64, command: &str) -> Epoch {
+        self.order_with(epoch, spec(command))
+    }
+
+    pub fn order_with(&self, epoch: u64, spec: JobSpec) -> Epoch {
+        let epoch = Epoch(epoch);
+        self.server.change(|book| {
+            book.specs.insert(epoch.to_string(), spec);
+            book.orders = vec![Order {
+                epoch,
+                job_name: "a-job".into(),
+                attempt: 2,
+                spec: SpecHash(epoch.to_string().into()),
+                rank: 0,
+                nodes: 1,
+            }];
+        });
+        epoch
+    }
+
+    /// Waits until the server has seen enough.
+    pub async fn until<T>(&self, what: &str, mut seen: impl FnMut(&Book) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(value) = seen(&self.server.look()) {
+                return value;
+            }
+            assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub async fn until_log_has(&self, epoch: Epoch, text: &str) {
+        let has = |book: &Book| {
+            book.logs.get(&epoch).map(|log| String::from_utf8_lossy(log).contains(text))
+        };
+        self.until(text, |book| has(book).filter(|has| *has)).await;
+    }
+
+    /// How the attempt ended, as the first report that tells it says.
+    pub async fn ending(&self, epoch: Epoch) -> Exit {
+        self.until("an ending", |book| endings(book, epoch).into_iter().next()).await
+    }
+
+    pub fn log(&self, epoch: Epoch) -> String {
+        let book = self.server.look();
+        String::from_utf8(book.logs.get(&epoch).cloned().unwrap_or_default()).unwrap()
+    }
+}
+
+pub fn spec(command: &str) -> JobSpec {
+    JobSpec {
+        command: command.into(),
+        compute: "pool".into(),
+        nodes: 1,
+        display_name: None,
+        experiment_name: "tests".into(),
+        description: None,
+        tags: Default::default(),
+        environment_variables: Default::default(),
+        timeout: None,
+    }
+}
+
+/// Every time that an ending was reported.
+pub fn endings(book: &Book, epoch: Epoch) -> Vec<Exit> {
+    let attempts = book.reports.iter().flat_map(|report| &report.attempts);
+    attempts
+        .filter(|attempt| attempt.epoch == epoch)
+        .filter_map(|attempt| match &attempt.phase {
+            AttemptPhase::Ended(exit) => Some(exit.clone()),
+            AttemptPhase::Preparing | AttemptPhase::Running => None,
+        })
+        .collect()
+}
+
+pub fn is_running(book: &Book, epoch: Epoch) -> bool {
+    let mut attempts = book.reports.iter().flat_map(|report| &report.attempts);
+    attempts.any(|attempt| attempt.epoch == epoch && attempt.phase == AttemptPhase::Running)
+}
+
+/// Waits for anything that can be asked for.
+pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The agent's own end, which must come.
+pub async fn end_of(agent: JoinHandle<Result<(), AgentError>>) {
+    tokio::time::timeout(PATIENCE, agent).await.expect("the agent ends").unwrap().unwrap();
+}
+
+pub fn is_alive(pid: &str) -> bool {
+    let identity = muster_agent::identity::Identity::of(pid.trim().parse().unwrap());
+    identity.unwrap().is_some()
+}
+
+pub fn mode_of(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}

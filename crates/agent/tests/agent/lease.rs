@@ -1,0 +1,88 @@
+//! The lease: what happens when the server does not answer, or not as it should.
+
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use muster_core::agent::Habits;
+use muster_core::model::Exit;
+use muster_core::time::Span;
+
+use crate::harness::{Harness, end_of, eventually, habits, is_alive};
+
+#[tokio::test]
+async fn a_job_stops_before_its_lease_is_over_and_the_node_ends() {
+    let harness = Harness::new().await;
+    harness.server.change(|book| book.lease = Span::seconds(2));
+    let agent = harness.agent();
+    let epoch = harness.order(1, "echo $$; sleep 1000");
+    harness.until_log_has(epoch, "\n").await;
+    let pid = harness.log(epoch);
+    // From here on it is on its own.
+    let cut_off = Instant::now();
+    harness.server.change(|book| book.sync_status = Some(StatusCode::SERVICE_UNAVAILABLE));
+    eventually("the job stops", || !is_alive(&pid)).await;
+    assert!(cut_off.elapsed() < Duration::from_secs(2), "{:?}", cut_off.elapsed());
+    end_of(agent).await;
+}
+
+#[tokio::test]
+async fn an_ending_from_a_lost_lease_is_told_when_the_server_is_back() {
+    let mut harness = Harness::new().await;
+    harness.server.change(|book| book.lease = Span::seconds(1));
+    let agent = harness.agent_with(Habits { alone_max: Span::seconds(60), ..habits() });
+    let epoch = harness.order(1, "echo $$; sleep 1000");
+    harness.until_log_has(epoch, "\n").await;
+    let pid = harness.log(epoch);
+    harness.server.stop().await;
+    eventually("the job stops", || !is_alive(&pid)).await;
+    harness.server.start().await;
+    assert_eq!(harness.ending(epoch).await, Exit::Stopped);
+    agent.abort();
+}
+
+#[tokio::test]
+async fn a_node_that_nobody_wants_ends_by_itself() {
+    for status in [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN] {
+        let harness = Harness::new().await;
+        harness.server.change(|book| book.sync_status = Some(status));
+        end_of(harness.agent()).await;
+        assert!(!harness.server.look().reports.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_another_ca_vouches_for_is_not_spoken_to() {
+    let harness = Harness::new().await;
+    let other = Harness::without_server().await;
+    let mut config = harness.config();
+    config.ca_file = other.config().ca_file;
+    muster_agent::run_with_habits(config, habits()).await.unwrap();
+    assert_eq!(harness.server.look().reports, []);
+}
+
+#[tokio::test]
+async fn a_dismissed_node_stops_its_job_and_ends() {
+    let harness = Harness::new().await;
+    let agent = harness.agent();
+    let epoch = harness.order(1, "echo $$; sleep 1000");
+    harness.until_log_has(epoch, "\n").await;
+    let pid = harness.log(epoch);
+    harness.server.change(|book| (book.end, book.orders) = (true, Vec::new()));
+    end_of(agent).await;
+    assert!(!is_alive(&pid));
+    assert!(harness.home.secret().exists(), "what is left is the provider's to remove");
+}
+
+#[tokio::test]
+async fn a_server_that_always_answers_at_once_is_not_asked_without_end() {
+    let harness = Harness::new().await;
+    let agent = harness.agent();
+    harness.server.change(|book| book.is_restless = true);
+    let epoch = harness.order(1, "sleep 1; exit 6");
+    assert_eq!(harness.ending(epoch).await, Exit::Code(6));
+    // 50 ms, 100 ms, 200 ms, ... : a handful a second, where every answer could have been followed
+    // at once.
+    let reports = harness.server.look().reports.len();
+    assert!(reports < 30, "{reports}");
+    agent.abort();
+}

@@ -1,0 +1,85 @@
+//! Logs: large, resumed, refused.
+
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use muster_core::model::Exit;
+
+use crate::harness::Harness;
+
+#[tokio::test]
+async fn a_hundred_megabytes_without_a_newline_arrive() {
+    const LENGTH: usize = 100_000_000;
+    let harness = Harness::new().await;
+    let agent = harness.agent();
+    let epoch = harness.order(1, &format!("head -c {LENGTH} /dev/zero | tr '\\0' x"));
+    assert_eq!(harness.ending(epoch).await, Exit::Code(0));
+    let book = harness.server.look();
+    assert_eq!(book.logs[&epoch].len(), LENGTH);
+    assert!(book.logs[&epoch].iter().all(|byte| *byte == b'x'));
+    agent.abort();
+}
+
+#[tokio::test]
+async fn output_shows_up_while_the_job_runs() {
+    let harness = Harness::new().await;
+    let agent = harness.agent();
+    let epoch = harness.order(1, "echo one; sleep 0.3; date +%s%N; sleep 1000");
+    harness.until_log_has(epoch, "one").await;
+    let written = harness
+        .until("the time", |book| {
+            let log = String::from_utf8_lossy(&book.logs[&epoch]).into_owned();
+            log.lines().nth(1).map(|line| line.parse::<u128>().unwrap())
+        })
+        .await;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let delay = Duration::from_nanos(u64::try_from(now.as_nanos() - written).unwrap());
+    // It is looked for every 80 ms; the rest is room for a busy machine.
+    assert!(delay < Duration::from_millis(500), "{delay:?}");
+    agent.abort();
+}
+
+#[tokio::test]
+async fn sending_goes_on_from_where_the_server_says() {
+    let harness = Harness::new().await;
+    let agent = harness.agent();
+    // The server loses a part of what it had.
+    harness.server.change(|book| book.forget_log_beyond = Some(300_000));
+    let epoch = harness.order(1, "seq 200000");
+    assert_eq!(harness.ending(epoch).await, Exit::Code(0));
+    let expected: String = (1..=200_000).map(|i| format!("{i}\n")).collect();
+    assert!(harness.log(epoch) == expected);
+    // The server has more than we think.
+    harness.server.change(|book| {
+        book.log_offsets.clear();
+        book.logs.insert(muster_core::ids::Epoch(2), b"1\n2\n3\n4\n".to_vec());
+    });
+    let epoch = harness.order(2, "seq 9; sleep 0.3; seq 10 12");
+    assert_eq!(harness.ending(epoch).await, Exit::Code(0));
+    let expected: String = (1..=12).map(|i| format!("{i}\n")).collect();
+    assert_eq!(harness.log(epoch), expected);
+    agent.abort();
+}
+
+#[tokio::test]
+async fn a_log_that_the_server_has_moved_on_from_is_not_sent() {
+    let harness = Harness::new().await;
+    let agent = harness.agent();
+    harness.server.change(|book| book.log_status = Some(StatusCode::GONE));
+    let epoch = harness.order(1, "echo one; sleep 0.3; echo two");
+    assert_eq!(harness.ending(epoch).await, Exit::Code(0));
+    assert_eq!(harness.server.look().log_offsets, [0]);
+    agent.abort();
+}
+
+#[tokio::test]
+async fn an_ending_does_not_wait_for_ever_for_its_log() {
+    let harness = Harness::new().await;
+    let agent = harness.agent();
+    harness.server.change(|book| book.log_status = Some(StatusCode::INTERNAL_SERVER_ERROR));
+    let began = Instant::now();
+    let epoch = harness.order(1, "echo one");
+    assert_eq!(harness.ending(epoch).await, Exit::Code(0));
+    assert!(began.elapsed() >= Duration::from_secs(10));
+    agent.abort();
+}

@@ -1,0 +1,283 @@
+//! A server that speaks the agents' protocol, remembers everything and breaks on request.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use axum::extract::{DefaultBodyLimit, Path as UrlPath, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use bytes::Bytes;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use muster_core::agent::{AttemptPhase, Desired, Order, Report};
+use muster_core::ids::Epoch;
+use muster_core::model::JobSpec;
+use muster_core::time::Span;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+
+pub const NODE: &str = "pool-1";
+pub const SECRET: &str = "sesame";
+
+/// What the server wants, what it has seen, and how it misbehaves.
+pub struct Book {
+    pub lease: Span,
+    pub orders: Vec<Order>,
+    pub end: bool,
+    pub specs: BTreeMap<String, JobSpec>,
+    pub acknowledges: bool,
+    pub reports: Vec<Report>,
+    pub logs: BTreeMap<Epoch, Vec<u8>>,
+    /// Answers every `sync` with this status instead.
+    pub sync_status: Option<StatusCode>,
+    /// Answers every `sync` at once, whether it has something to say or not.
+    pub is_restless: bool,
+    /// Answers every request for a specification with this status instead.
+    pub spec_status: Option<StatusCode>,
+    pub log_status: Option<StatusCode>,
+    /// Once: forgets everything beyond this length of a log, when it has at least so much.
+    pub forget_log_beyond: Option<usize>,
+    pub specs_asked_for: u32,
+    pub log_offsets: Vec<u64>,
+}
+
+pub struct Server {
+    book: Arc<Mutex<Book>>,
+    changed: watch::Sender<()>,
+    tls: TlsAcceptor,
+    address: SocketAddr,
+    running: Option<JoinHandle<()>>,
+}
+
+#[derive(Clone)]
+struct Shared {
+    book: Arc<Mutex<Book>>,
+    changed: watch::Sender<()>,
+}
+
+impl Server {
+    /// Makes a CA, writes its certificate to `ca_file` and takes a port, but does not listen yet.
+    pub async fn new(ca_file: &Path) -> Server {
+        let mut ca = CertificateParams::new(Vec::new()).unwrap();
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate().unwrap()).unwrap();
+        std::fs::write(ca_file, ca.pem()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let host = own_loopback_address();
+        let params = CertificateParams::new(vec![host.to_string()]).unwrap();
+        let certificate = params.signed_by(&key, &ca).unwrap();
+        let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+        let config = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)
+            .unwrap();
+        let listener = TcpListener::bind((host, 0)).await.unwrap();
+        let book = Book {
+            lease: Span::seconds(60),
+            orders: Vec::new(),
+            end: false,
+            specs: BTreeMap::new(),
+            acknowledges: true,
+            reports: Vec::new(),
+            logs: BTreeMap::new(),
+            sync_status: None,
+            is_restless: false,
+            spec_status: None,
+            log_status: None,
+            forget_log_beyond: None,
+            specs_asked_for: 0,
+            log_offsets: Vec::new(),
+        };
+        Server {
+            book: Arc::new(Mutex::new(book)),
+            changed: watch::channel(()).0,
+            tls: TlsAcceptor::from(Arc::new(config)),
+            address: listener.local_addr().unwrap(),
+            running: None,
+        }
+    }
+
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    pub fn look(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap()
+    }
+
+    /// Changes what the server wants; agents that wait for an answer get it.
+    pub fn change(&self, change: impl FnOnce(&mut Book)) {
+        change(&mut self.look());
+        self.changed.send_replace(());
+    }
+
+    pub async fn start(&mut self) {
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        let shared = Shared { book: self.book.clone(), changed: self.changed.clone() };
+        let router = Router::new()
+            .route("/agent/v1/sync", post(sync))
+            .route("/agent/v1/specs/{hash}", get(spec))
+            .route("/agent/v1/logs/{epoch}", post(log))
+            .layer(DefaultBodyLimit::max(256 * 1024))
+            .with_state(shared);
+        self.running = Some(tokio::spawn(serve(listener, self.tls.clone(), router)));
+    }
+
+    /// Gone, with all its connections.
+    pub async fn stop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.abort();
+            let _ = running.await;
+        }
+    }
+}
+
+/// A host of its own for every server: no other test can be given its port while it is down.
+fn own_loopback_address() -> Ipv4Addr {
+    static SERVERS: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, high, low, SERVERS.fetch_add(1, Ordering::Relaxed))
+}
+
+async fn serve(listener: TcpListener, tls: TlsAcceptor, router: Router) {
+    let mut connections = JoinSet::new();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let (tls, service) = (tls.clone(), TowerToHyperService::new(router.clone()));
+        connections.spawn(async move {
+            let Ok(stream) = tls.accept(stream).await else { return };
+            let http = hyper::server::conn::http1::Builder::new();
+            let _ = http.serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+fn is_ours(headers: &HeaderMap) -> bool {
+    headers.get("authorization").is_some_and(|value| value == &format!("Bearer {SECRET}"))
+        && headers.get("x-muster-node").is_some_and(|value| value == NODE)
+}
+
+#[derive(Deserialize)]
+struct SyncRequest {
+    sequence: u64,
+    report: Report,
+    wait_ms: u64,
+}
+
+async fn sync(
+    State(shared): State<Shared>,
+    headers: HeaderMap,
+    Json(request): Json<SyncRequest>,
+) -> Response {
+    if !is_ours(&headers) {
+        return StatusCode::UNAUTHORIZED.into_response();
+    }
+    let mut changed = shared.changed.subscribe();
+    let (is_news, status) = {
+        let mut book = shared.book.lock().unwrap();
+        book.reports.push(request.report.clone());
+        (book.is_restless || is_news(&book, &request.report), book.sync_status)
+    };
+    shared.changed.send_replace(());
+    changed.mark_unchanged();
+    if status.is_none() && !is_news {
+        let wait = Duration::from_millis(request.wait_ms);
+        let has_news = async {
+            loop {
+                changed.changed().await.unwrap();
+                if is_news_now(&shared, &request.report) {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(wait, has_news).await;
+    }
+    let book = shared.book.lock().unwrap();
+    if let Some(status) = book.sync_status {
+        return status.into_response();
+    }
+    let desired = desired(&book, &request.report);
+    Json(json!({ "sequence": request.sequence, "desired": desired })).into_response()
+}
+
+fn desired(book: &Book, report: &Report) -> Desired {
+    let ended = report.attempts.iter().filter(|a| matches!(a.phase, AttemptPhase::Ended(_)));
+    Desired {
+        lease: book.lease,
+        orders: book.orders.clone(),
+        floor: Epoch(0),
+        as_of: Epoch(u64::MAX),
+        acknowledged: ended.filter(|_| book.acknowledges).map(|a| a.epoch).collect(),
+        end: book.end,
+    }
+}
+
+fn is_news_now(shared: &Shared, report: &Report) -> bool {
+    let book = shared.book.lock().unwrap();
+    book.sync_status.is_some() || is_news(&book, report)
+}
+
+/// Does this report not show yet what we want?
+fn is_news(book: &Book, report: &Report) -> bool {
+    let is_wanted = |epoch| book.orders.iter().any(|order| order.epoch == epoch);
+    let is_new = |order: &Order| order.epoch > report.floor;
+    let is_over = |phase: &AttemptPhase| matches!(phase, AttemptPhase::Ended(_));
+    book.end
+        || book.orders.iter().any(is_new)
+        || report.attempts.iter().any(|attempt| match is_over(&attempt.phase) {
+            true => book.acknowledges,
+            false => !is_wanted(attempt.epoch),
+        })
+}
+
+async fn spec(State(shared): State<Shared>, UrlPath(hash): UrlPath<String>) -> Response {
+    let mut book = shared.book.lock().unwrap();
+    book.specs_asked_for += 1;
+    match (book.spec_status, book.specs.get(&hash)) {
+        (Some(status), _) => status.into_response(),
+        (None, Some(spec)) => Json(spec).into_response(),
+        (None, None) => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+async fn log(
+    State(shared): State<Shared>,
+    UrlPath(epoch): UrlPath<String>,
+    Query(query): Query<BTreeMap<String, u64>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    assert!(is_ours(&headers));
+    let mut book = shared.book.lock().unwrap();
+    book.log_offsets.push(query["offset"]);
+    if let Some(status) = book.log_status {
+        return status.into_response();
+    }
+    let offset = usize::try_from(query["offset"]).unwrap();
+    let log = book.logs.entry(epoch.parse().unwrap()).or_default();
+    // Takes what follows on what it has, and nothing twice.
+    if let Some(known) = log.len().checked_sub(offset) {
+        log.extend_from_slice(body.get(known..).unwrap_or_default());
+    }
+    let mut length = log.len();
+    if let Some(beyond) = book.forget_log_beyond.filter(|beyond| *beyond <= length) {
+        book.forget_log_beyond = None;
+        book.logs.get_mut(&epoch.parse().unwrap()).unwrap().truncate(beyond);
+        length = beyond;
+    }
+    shared.changed.send_replace(());
+    Json(json!({ "next": length })).into_response()
+}
