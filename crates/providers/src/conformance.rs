@@ -1,0 +1,128 @@
+//! What every provider must do. Panics where one does not.
+
+use std::time::{Duration, Instant};
+
+use muster_core::NodeOrder;
+use muster_core::ids::NodeId;
+use muster_core::model::Tier;
+
+use crate::Provider;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub fn order(name: &str) -> NodeOrder {
+    NodeOrder {
+        node: NodeId(1),
+        name: name.into(),
+        vm_size: "Standard_DS1_v2".into(),
+        vcpus: 1,
+        memory_mb: 3584,
+        gpus: 0,
+        tier: Tier::Dedicated,
+    }
+}
+
+/// `running` counts the nodes of that name that really run, seen by other means than the provider's
+/// own.
+pub fn check(provider: &dyn Provider, running: &dyn Fn(&str) -> usize) {
+    let subject = Subject { provider, running };
+    subject.what_never_was_is_deleted();
+    subject.the_same_order_twice_is_one_node();
+    subject.orders_at_once_are_one_node();
+    subject.deleting_one_leaves_the_others();
+    subject.other_names_are_refused();
+}
+
+struct Subject<'a> {
+    provider: &'a dyn Provider,
+    running: &'a dyn Fn(&str) -> usize,
+}
+
+impl Subject<'_> {
+    fn create(&self, name: &str) {
+        self.provider.create(&order(name)).expect("a node is made");
+    }
+
+    fn delete(&self, name: &str) {
+        self.provider.delete(name).expect("a node is deleted");
+    }
+
+    fn is_listed(&self, name: &str) -> bool {
+        self.provider.list().expect("nodes are listed").iter().any(|listed| listed == name)
+    }
+
+    fn assert_gone(&self, name: &str) {
+        assert!(!self.is_listed(name), "{name} is still listed");
+        assert_eq!((self.running)(name), 0, "{name} still runs");
+    }
+
+    /// A node may take a while to come up, but there is never more than one.
+    fn wait_for_one(&self, name: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match (self.running)(name) {
+                0 => assert!(Instant::now() < deadline, "{name} does not come up"),
+                1 => return,
+                more => panic!("{more} nodes are called {name}"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn what_never_was_is_deleted(&self) {
+        self.assert_gone("conformance-0");
+        self.delete("conformance-0");
+    }
+
+    fn the_same_order_twice_is_one_node(&self) {
+        self.create("conformance-1");
+        assert!(self.is_listed("conformance-1"));
+        self.create("conformance-1");
+        self.wait_for_one("conformance-1");
+        self.create("conformance-1");
+        assert_eq!((self.running)("conformance-1"), 1);
+        self.delete("conformance-1");
+        self.assert_gone("conformance-1");
+        self.delete("conformance-1");
+        self.assert_gone("conformance-1");
+    }
+
+    fn orders_at_once_are_one_node(&self) {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let provider = self.provider;
+                scope.spawn(move || provider.create(&order("conformance-2")).expect("made"));
+            }
+        });
+        self.wait_for_one("conformance-2");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let provider = self.provider;
+                scope.spawn(move || provider.delete("conformance-2").expect("deleted"));
+            }
+        });
+        self.assert_gone("conformance-2");
+    }
+
+    fn deleting_one_leaves_the_others(&self) {
+        // The one's name is the beginning of the other's.
+        self.create("conformance-3");
+        self.create("conformance-33");
+        self.wait_for_one("conformance-33");
+        self.delete("conformance-3");
+        self.assert_gone("conformance-3");
+        assert!(self.is_listed("conformance-33"));
+        assert_eq!((self.running)("conformance-33"), 1);
+        self.delete("conformance-33");
+        self.assert_gone("conformance-33");
+    }
+
+    fn other_names_are_refused(&self) {
+        let before = self.provider.list().expect("nodes are listed");
+        for name in ["", "..", "../up", "a/b", "Upper", "-x", "with space"] {
+            assert!(self.provider.create(&order(name)).is_err(), "{name:?} was made");
+            assert!(self.provider.delete(name).is_err(), "{name:?} was deleted");
+        }
+        assert_eq!(self.provider.list().expect("nodes are listed"), before);
+    }
+}

@@ -1,0 +1,109 @@
+//! Nodes on this machine: each is a `muster agent` process with a folder of its own.
+//!
+//! Nodes outlive the server: an agent has its own session, and everything that is needed to find it
+//! again is in its folder and its environment. There is no sandbox: a node is not kept within its
+//! size, and its jobs run as our own user.
+
+mod start;
+mod stop;
+mod turns;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use muster_agent::home::Home;
+use muster_agent::kin;
+use muster_core::NodeOrder;
+
+use crate::{BadName, CreateError, DeleteError, ListError, Provider, check_name};
+use turns::Turns;
+
+/// From asking an agent to leave to killing it. Longer than the agent gives its jobs.
+const STOP_GRACE: Duration = Duration::from_secs(15);
+
+pub struct LocalConfig {
+    /// Holds one folder per node. What the agents of deleted nodes said goes to `node-logs` beside
+    /// it.
+    pub nodes_dir: PathBuf,
+    /// The `muster` program.
+    pub agent_binary: PathBuf,
+    pub server_url: String,
+    pub ca_file: PathBuf,
+    /// What the node of this name proves itself with.
+    pub node_secret: Box<dyn Fn(&str) -> String + Send + Sync>,
+}
+
+pub struct Local {
+    config: LocalConfig,
+    stop_grace: Duration,
+    turns: Turns,
+}
+
+impl Local {
+    pub fn new(config: LocalConfig) -> Local {
+        // Agents have another working folder, and their folders mark their processes.
+        let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+        let config = LocalConfig {
+            nodes_dir: absolute(config.nodes_dir),
+            agent_binary: absolute(config.agent_binary),
+            ca_file: absolute(config.ca_file),
+            ..config
+        };
+        Local { config, stop_grace: STOP_GRACE, turns: Turns::default() }
+    }
+
+    /// How long an agent has to stop its jobs and leave before it is killed.
+    pub fn with_stop_grace(self, stop_grace: Duration) -> Local {
+        Local { stop_grace, ..self }
+    }
+
+    fn home(&self, name: &str) -> Result<Home, BadName> {
+        check_name(name)?;
+        Ok(Home::new(self.config.nodes_dir.join(name)))
+    }
+}
+
+impl Provider for Local {
+    fn name(&self) -> &'static str {
+        "local"
+    }
+
+    fn create(&self, order: &NodeOrder) -> Result<(), CreateError> {
+        let home = self.home(&order.name)?;
+        let _turn = self.turns.take(&order.name);
+        start::start(&self.config, &order.name, &home)
+    }
+
+    fn delete(&self, node_name: &str) -> Result<(), DeleteError> {
+        let home = self.home(node_name)?;
+        let _turn = self.turns.take(node_name);
+        stop::end_processes(node_name, &home, self.stop_grace)?;
+        stop::keep_log(node_name, &home, &self.config.nodes_dir);
+        muster_agent::home::remove_tree(home.dir())
+            .map_err(|source| DeleteError::Folder { dir: home.dir().to_path_buf(), source })
+    }
+
+    fn list(&self) -> Result<Vec<String>, ListError> {
+        let dir = &self.config.nodes_dir;
+        let mut names =
+            folders(dir).map_err(|source| ListError::Folder { dir: dir.clone(), source })?;
+        // A node whose folder someone took away still runs.
+        names.extend(kin::nodes_alive(dir).map_err(|source| ListError::Processes { source })?);
+        Ok(names.into_iter().filter(|name| check_name(name).is_ok()).collect())
+    }
+}
+
+fn folders(dir: &Path) -> io::Result<BTreeSet<String>> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        Err(error) => return Err(error),
+    };
+    let mut names = BTreeSet::new();
+    for entry in entries {
+        names.extend(entry?.file_name().into_string().ok());
+    }
+    Ok(names)
+}

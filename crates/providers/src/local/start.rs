@@ -1,0 +1,120 @@
+//! Makes a node's folder and starts its agent there.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use muster_agent::descriptors::close_others_on_exec;
+use muster_agent::home::{Home, make_private_dir};
+use muster_agent::identity::Identity;
+use muster_agent::kin;
+use rustix::process::{Signal, setsid};
+
+use super::LocalConfig;
+use crate::CreateError;
+
+/// What an agent inherits. Everything else of the server's environment stays here: it may hold
+/// secrets.
+const INHERITED: [&str; 7] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "RUST_LOG", "RUST_BACKTRACE"];
+/// The waiting thread calls one function.
+const REAPER_STACK_BYTES: usize = 64 * 1024;
+
+pub(super) fn start(config: &LocalConfig, name: &str, home: &Home) -> Result<(), CreateError> {
+    let folder_failed = |source| CreateError::Folder { dir: home.dir().to_path_buf(), source };
+    if has_agent(home).map_err(folder_failed)? {
+        return Ok(());
+    }
+    let secret = (config.node_secret)(name);
+    prepare(home, &secret).map_err(folder_failed)?;
+    spawn(config, name, home).map_err(|source| CreateError::Start {
+        node: name.to_owned(),
+        program: config.agent_binary.clone(),
+        source,
+    })
+}
+
+fn has_agent(home: &Home) -> io::Result<bool> {
+    Ok(Identity::read(&home.agent_pid())?.is_some_and(|agent| agent.is_alive()))
+}
+
+fn prepare(home: &Home, secret: &str) -> io::Result<()> {
+    make_private_dir(home.dir())?;
+    let temporary = home.secret().with_extension("new");
+    let mut file = private().truncate(true).write(true).open(&temporary)?;
+    file.write_all(secret.as_bytes())?;
+    std::fs::rename(temporary, home.secret())?;
+    match std::fs::remove_file(home.agent_pid()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.create(true).mode(0o600);
+    options
+}
+
+/// If we die in here, nothing is lost: the agent records itself as the first thing it does, until
+/// then its environment tells whose it is, and a second agent for the folder leaves by itself.
+fn spawn(config: &LocalConfig, name: &str, home: &Home) -> io::Result<()> {
+    let log = private().append(true).open(home.agent_log())?;
+    let child = command(config, name, home, log)?.spawn()?;
+    // Not over what is there: that would be an earlier agent's own record, and ours is about to
+    // leave.
+    if let Some(agent) = Identity::of(child.id())? {
+        agent.write_if_absent(&home.agent_pid())?;
+    }
+    reap_when_over(child)
+}
+
+fn command(config: &LocalConfig, name: &str, home: &Home, log: File) -> io::Result<Command> {
+    let inherited = INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+    let mut command = Command::new(&config.agent_binary);
+    command
+        .args(["agent", "--node", name, "--dir"])
+        .arg(home.dir())
+        .args(["--server", &config.server_url, "--ca"])
+        .arg(&config.ca_file)
+        .current_dir(home.dir())
+        .env_clear()
+        .envs(inherited)
+        .env(kin::NODE_VARIABLE, name)
+        .env(kin::DIR_VARIABLE, home.dir())
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log);
+    // SAFETY: between fork and exec this makes two system calls; it allocates nothing and takes no
+    // lock.
+    unsafe {
+        command.pre_exec(|| {
+            // In a session of its own it outlives the server and the terminal that the server runs
+            // in.
+            setsid()?;
+            close_others_on_exec()
+        });
+    }
+    Ok(command)
+}
+
+/// Collects the agent when it ends. A thread for each: it holds for any number of nodes that one
+/// machine can bear, cannot take away another part's children, and, unlike a double fork, needs no
+/// init process that collects orphans (a container's often does not).
+fn reap_when_over(mut child: Child) -> io::Result<()> {
+    let agent = Identity::of(child.id())?;
+    let thread = std::thread::Builder::new().name("reaper".into()).stack_size(REAPER_STACK_BYTES);
+    let waiting = thread.spawn(move || {
+        // It fails only if someone else has collected it.
+        let _ = child.wait();
+    });
+    if let Err(error) = waiting {
+        // A machine that has no room for a thread has none for a node.
+        if let Some(agent) = agent.map(|agent| agent.open()).transpose()?.flatten() {
+            agent.signal(Signal::KILL)?;
+        }
+        return Err(error);
+    }
+    Ok(())
+}

@@ -1,0 +1,37 @@
+//! One call at a time for each node; calls about different nodes do not wait for each other.
+
+use std::collections::BTreeSet;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    taken: Mutex<BTreeSet<String>>,
+    given_back: Condvar,
+}
+
+pub(super) struct Turn<'a> {
+    turns: &'a Turns,
+    name: &'a str,
+}
+
+impl Turns {
+    pub(super) fn take<'a>(&'a self, name: &'a str) -> Turn<'a> {
+        let taken = self.lock();
+        let is_taken = |taken: &mut BTreeSet<String>| taken.contains(name);
+        let waited = self.given_back.wait_while(taken, is_taken);
+        waited.unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+        Turn { turns: self, name }
+    }
+
+    /// Every change to the set is a single call, so a panic elsewhere leaves it whole.
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.turns.lock().remove(self.name);
+        self.turns.given_back.notify_all();
+    }
+}

@@ -1,0 +1,7 @@
+#!/bin/sh
+# An agent that does nothing, and says how it was started.
+dir=$5
+echo "$@" >"$dir/arguments"
+tr '\0' '\n' </proc/self/environ >"$dir/environment"
+ls /proc/self/fd >"$dir/descriptors"
+exec sleep 1000
