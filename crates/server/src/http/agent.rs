@@ -1,0 +1,155 @@
+//! What nodes say: whole states up and down by long poll, specifications by hash, logs by offset.
+//!
+//! A node proves its name with a secret derived from it, and speaks only for its own leases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use muster_core::agent::{AttemptPhase, Desired, Report};
+use muster_core::ids::Epoch;
+use muster_core::model::SpecHash;
+use muster_core::{ErrorChain, Input, Reply};
+use serde::{Deserialize, Serialize};
+use tracing::error;
+
+use crate::app::App;
+use crate::tokens;
+
+/// The longest that a report may wait for news. Well under the lease.
+const WAIT_MAX: Duration = Duration::from_secs(20);
+/// Of one piece of a log.
+pub const LOG_CHUNK_BYTES_MAX: usize = 256 << 10;
+
+#[derive(Deserialize)]
+pub struct SyncRequest {
+    sequence: u64,
+    report: Report,
+    wait_ms: u64,
+}
+
+#[derive(Serialize)]
+struct SyncAnswer {
+    sequence: u64,
+    desired: Desired,
+}
+
+/// Takes in a report, and answers as soon as there is something that the node does not know.
+pub async fn sync(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    Json(request): Json<SyncRequest>,
+) -> Response {
+    let Some(node) = node_of(&app, &headers) else { return refused() };
+    let mut news = app.live.news_of(&node);
+    let deadline =
+        tokio::time::Instant::now() + Duration::from_millis(request.wait_ms).min(WAIT_MAX);
+    loop {
+        news.mark_unchanged();
+        let input = Input::Report { node: node.clone(), report: request.report.clone() };
+        let desired = match app.writer.say(input).await {
+            Ok(Ok(Reply::Desired(desired))) => *desired,
+            Ok(other) => {
+                error!(?other, "a report got no desired state");
+                return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+            }
+            Err(unavailable) => {
+                return (StatusCode::SERVICE_UNAVAILABLE, unavailable.to_string()).into_response();
+            }
+        };
+        let is_late = tokio::time::Instant::now() >= deadline;
+        if has_news(&request.report, &desired) || is_late {
+            return Json(SyncAnswer { sequence: request.sequence, desired }).into_response();
+        }
+        // Time out or news: either way the report is taken in once more, which renews the lease.
+        let _ = tokio::time::timeout_at(deadline, news.changed()).await;
+    }
+}
+
+/// Whether the desired state differs from what the node already does.
+fn has_news(report: &Report, desired: &Desired) -> bool {
+    let is_held = |epoch: Epoch| report.attempts.iter().any(|attempt| attempt.epoch == epoch);
+    let is_ordered = |epoch: Epoch| desired.orders.iter().any(|order| order.epoch == epoch);
+    let must_start =
+        desired.orders.iter().any(|order| !is_held(order.epoch) && order.epoch > report.floor);
+    let must_stop = report.attempts.iter().any(|attempt| match attempt.phase {
+        AttemptPhase::Preparing | AttemptPhase::Running => !is_ordered(attempt.epoch),
+        AttemptPhase::Ended(_) => false,
+    });
+    desired.end
+        || !desired.acknowledged.is_empty()
+        || desired.floor > report.floor
+        || must_start
+        || must_stop
+}
+
+pub async fn spec(
+    State(app): State<Arc<App>>,
+    Path(hash): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    if node_of(&app, &headers).is_none() {
+        return refused();
+    }
+    let hash = SpecHash(hash.into());
+    match app.readers.read(move |reader| reader.spec(&hash)).await {
+        Ok(Some(spec)) => Json(spec).into_response(),
+        Ok(None) => StatusCode::NOT_FOUND.into_response(),
+        Err(failed) => {
+            error!(error = %ErrorChain(&failed), "a specification could not be read");
+            StatusCode::SERVICE_UNAVAILABLE.into_response()
+        }
+    }
+}
+
+#[derive(Deserialize)]
+pub struct Offset {
+    offset: u64,
+}
+
+#[derive(Serialize)]
+struct Next {
+    next: u64,
+}
+
+pub async fn log(
+    State(app): State<Arc<App>>,
+    Path(epoch): Path<String>,
+    Query(Offset { offset }): Query<Offset>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let Some(node) = node_of(&app, &headers) else { return refused() };
+    let Ok(epoch) = epoch.parse::<Epoch>() else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    // Only the holder of the live epoch writes; an old one is told that it is over.
+    let Some(attempt) = app.live.attempt(epoch) else { return StatusCode::GONE.into_response() };
+    let Some(rank) = attempt.rank_of(&node) else { return refused() };
+    let written = tokio::task::spawn_blocking(move || {
+        app.logs.append(attempt.job, epoch, rank, offset, &body)
+    });
+    match written.await {
+        Ok(Ok(next)) => Json(Next { next }).into_response(),
+        Ok(Err(failed)) => {
+            error!(error = %ErrorChain(&failed), "a log could not be written");
+            StatusCode::INSUFFICIENT_STORAGE.into_response()
+        }
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+/// The node that this request speaks for, if it proves it.
+fn node_of(app: &App, headers: &HeaderMap) -> Option<String> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let node = text("x-muster-node")?;
+    let secret = tokens::bearer(text(header::AUTHORIZATION.as_str())).ok()?;
+    app.keyring.check_node_secret(node, secret).then(|| node.to_owned())
+}
+
+fn refused() -> Response {
+    (StatusCode::UNAUTHORIZED, "this is not the secret of that node").into_response()
+}

@@ -1,0 +1,38 @@
+//! What a client reads before it asks for the first resource: where things are, and a token.
+
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use muster_wire::{ArmError, Query, cloud};
+
+use super::Failed;
+use crate::app::App;
+use crate::clock;
+use crate::http::respond::document;
+
+pub fn metadata(app: &App, query: &Query) -> Response {
+    document(StatusCode::OK, &cloud::metadata(&app.base_url, query.api_version()))
+}
+
+pub fn discovery(app: &App) -> Response {
+    document(StatusCode::OK, &cloud::discovery(&app.base_url))
+}
+
+/// App Service's identity endpoint: the API key in, a token for one audience out.
+pub fn token(app: &App, query: &Query, headers: &HeaderMap) -> Result<Response, Failed> {
+    let key = headers.get("x-identity-header").and_then(|value| value.to_str().ok());
+    let principal = key.and_then(|key| app.keyring.authenticate_key(key)).ok_or_else(|| {
+        ArmError::unauthorized(
+            &app.base_url,
+            "X-IDENTITY-HEADER is not a valid API key; run `muster env` again and use what it prints",
+        )
+    })?;
+    let resource = query.resource().ok_or_else(|| {
+        ArmError::invalid_property("resource", "resource is missing; name what the token is for")
+    })?;
+    let issued = app
+        .keyring
+        .issue(&principal, resource, &app.audiences, clock::unix_seconds())
+        .map_err(|refused| ArmError::invalid_property("resource", refused.to_string()))?;
+    let reply = cloud::TokenReply::new(&issued.token, issued.expires_unix, resource);
+    Ok(document(StatusCode::OK, &reply))
+}

@@ -1,0 +1,201 @@
+//! Compute clusters and the operations on them.
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use muster_core::catalogue::{Retirement, VmSize};
+use muster_core::ids::OperationId;
+use muster_core::model::{Cluster, WorkspaceKey};
+use muster_core::{Input, Reply};
+use muster_store::{ClusterView, Reader, StoreError};
+use muster_wire::compute::{self, ComputeFacts, NodeCounts, NodeFacts, ProvisioningState};
+use muster_wire::{ArmError, Page, Route, operation};
+
+use super::{Call, Failed, unexpected};
+use crate::http::respond::{document, with_operation, with_retry_after};
+use crate::secrets;
+
+/// Clusters on one page of a list.
+const PAGE: usize = 100;
+
+pub async fn get(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
+    let (key, wanted) = (workspace.clone(), name.clone());
+    let read = move |reader: &mut dyn Reader| view(reader, &key, &wanted);
+    let found = call.app.readers.read(read).await?;
+    let Some((view, by)) = found else { return Err(no_such(&workspace, &name).into()) };
+    Ok(document(StatusCode::OK, &resource(call, &workspace, &view, by.as_deref(), None)))
+}
+
+type Viewed = Option<(ClusterView, Option<Box<str>>)>;
+
+fn view(reader: &mut dyn Reader, key: &WorkspaceKey, name: &str) -> Result<Viewed, StoreError> {
+    let Some(view) = reader.cluster(key, name)? else { return Ok(None) };
+    let by = reader.principal(view.cluster.created_by)?;
+    Ok(Some((view, by.map(|by| by.name))))
+}
+
+fn no_such(workspace: &WorkspaceKey, name: &str) -> ArmError {
+    ArmError::not_found(
+        "name",
+        format!(
+            "compute '{name}' does not exist in workspace '{}'; check the name, or create it",
+            workspace.name
+        ),
+    )
+}
+
+pub async fn list(call: &Call, workspace: WorkspaceKey) -> Result<Response, Failed> {
+    let after = call.query.skip().map(str::to_owned);
+    let key = workspace.clone();
+    let read = move |reader: &mut dyn Reader| reader.clusters(&key, after.as_deref(), PAGE);
+    let page = call.app.readers.read(read).await?;
+    let value =
+        page.items.iter().map(|view| resource(call, &workspace, view, None, None)).collect();
+    let route = Route::Computes(workspace.clone());
+    let next = page
+        .next
+        .and_then(|next| route.next_link(&call.app.base_url, call.query.api_version(), &next));
+    Ok(document(StatusCode::OK, &Page::new(value, next)))
+}
+
+pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
+    let wanted = compute::parse_request(&call.body, &secrets::digest)?;
+    let input = Input::PutCluster {
+        workspace: workspace.clone(),
+        name: name.to_string(),
+        wanted: Box::new(wanted),
+        by: call.caller.clone(),
+    };
+    let reply = call.say(&workspace, input).await?;
+    let Reply::Cluster { cluster, operation, is_new } = reply else {
+        return Err(unexpected(&reply));
+    };
+    let state = if is_new { ProvisioningState::Creating } else { ProvisioningState::Updating };
+    let url = operation_url(call, &workspace, &cluster, operation);
+    let view = ClusterView { cluster: *cluster, counts: Default::default(), waiting_jobs: 0 };
+    let by = Some(&*call.caller.name).filter(|_| is_new);
+    let body = resource(call, &workspace, &view, by, Some(state));
+    // Azure answers 201 to updates too, and its clients take nothing but 200 and 201.
+    Ok(with_operation(document(StatusCode::CREATED, &body), &url))
+}
+
+fn operation_url(
+    call: &Call,
+    workspace: &WorkspaceKey,
+    cluster: &Cluster,
+    operation: OperationId,
+) -> String {
+    let route = Route::Operation {
+        subscription: workspace.subscription.clone(),
+        location: cluster.spec.location.clone(),
+        id: operation.to_string().into(),
+    };
+    operation_address(call, &route)
+}
+
+fn operation_address(call: &Call, route: &Route) -> String {
+    let version = call.query.api_version().unwrap_or("2025-12-01");
+    route.url(&call.app.base_url, &[("api-version", version)]).expect("an operation has an address")
+}
+
+pub async fn delete(
+    call: &Call,
+    workspace: WorkspaceKey,
+    name: Box<str>,
+) -> Result<Response, Failed> {
+    check_action(call.query.get("underlyingResourceAction"))?;
+    let input = Input::DeleteCluster { workspace: workspace.clone(), name: name.to_string() };
+    match call.say(&workspace, input).await? {
+        Reply::ClusterDeleting { operation } => {
+            let route = Route::Operation {
+                subscription: workspace.subscription.clone(),
+                location: call.app.location.clone(),
+                id: operation.to_string().into(),
+            };
+            let url = operation_address(call, &route);
+            Ok(with_operation(StatusCode::ACCEPTED.into_response(), &url))
+        }
+        Reply::NothingToDelete => Ok(StatusCode::NO_CONTENT.into_response()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn check_action(action: Option<&str>) -> Result<(), ArmError> {
+    match action {
+        None => Ok(()),
+        Some(action) if action.eq_ignore_ascii_case("Delete") => Ok(()),
+        Some(action) if action.eq_ignore_ascii_case("Detach") => Err(ArmError::not_supported(
+            "underlyingResourceAction",
+            "underlyingResourceAction is 'Detach', but nothing of a cluster exists outside that could stay; \
+             use 'Delete'",
+        )),
+        Some(action) => Err(ArmError::invalid_property(
+            "underlyingResourceAction",
+            format!("underlyingResourceAction is {action:?}; use 'Delete'"),
+        )),
+    }
+}
+
+pub async fn nodes(
+    call: &Call,
+    workspace: WorkspaceKey,
+    name: Box<str>,
+) -> Result<Response, Failed> {
+    let (key, wanted) = (workspace.clone(), name.clone());
+    let read = move |reader: &mut dyn Reader| {
+        let Some(_) = reader.cluster(&key, &wanted)? else { return Ok(None) };
+        reader.nodes(&key, &wanted).map(Some)
+    };
+    let Some(views) = call.app.readers.read(read).await? else {
+        return Err(no_such(&workspace, &name).into());
+    };
+    let facts: Vec<NodeFacts<'_>> =
+        views.iter().map(|view| NodeFacts { node: &view.node, job: view.job.as_deref() }).collect();
+    Ok(document(StatusCode::OK, &compute::nodes(&facts)))
+}
+
+pub async fn operation(call: &Call, id: &str) -> Result<Response, Failed> {
+    let unknown = || ArmError::not_found("operation", format!("operation '{id}' is not known"));
+    let parsed = id.parse::<OperationId>().map_err(|_| unknown())?;
+    let found = call.app.readers.read(move |reader| reader.operation(parsed)).await?;
+    let found = found.ok_or_else(unknown)?;
+    Ok(with_retry_after(document(StatusCode::OK, &operation::document(&found))))
+}
+
+fn resource(
+    call: &Call,
+    workspace: &WorkspaceKey,
+    view: &ClusterView,
+    created_by: Option<&str>,
+    state: Option<ProvisioningState>,
+) -> compute::ComputeResource {
+    let counts = view.counts;
+    let size = call.app.catalogue.get(&view.cluster.spec.vm_size);
+    let note = size.and_then(retirement_note);
+    compute::resource(&ComputeFacts {
+        workspace,
+        cluster: &view.cluster,
+        counts: NodeCounts {
+            preparing: counts.preparing,
+            idle: counts.idle,
+            running: counts.running,
+            unusable: counts.unusable,
+            leaving: counts.leaving,
+            preempted: 0,
+        },
+        created_by,
+        state,
+        resized_at: None,
+        note: note.as_deref(),
+    })
+}
+
+/// Clusters of a retired size go on, but their owners should know.
+fn retirement_note(size: &VmSize) -> Option<String> {
+    match &size.retirement {
+        Retirement::Current => None,
+        Retirement::Announced { on } | Retirement::Retired { on } => Some(format!(
+            "the VM size {} was retired in the cloud on {on}; plan to recreate the cluster with another",
+            size.name
+        )),
+    }
+}

@@ -1,0 +1,148 @@
+//! Command jobs: submit, show, list, cancel, and run history's view of them.
+
+use std::collections::BTreeMap;
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use muster_core::model::{JobPhase, SpecHash, WorkspaceKey};
+use muster_core::{Input, JobRequest, Reply};
+use muster_store::{JobView, Reader};
+use muster_wire::job::{self, JobFacts};
+use muster_wire::{ArmError, Page, Route};
+
+use super::{Call, Failed, unexpected};
+use crate::http::log_files;
+use crate::http::respond::document;
+use crate::secrets;
+
+/// Jobs on one page of a list.
+const PAGE: usize = 100;
+
+pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
+    let spec = job::parse_request(&call.body, &workspace)?;
+    let spec_hash = SpecHash(secrets::sha256_hex(job::spec_text(&spec).as_bytes()).into());
+    let request = JobRequest {
+        workspace: workspace.clone(),
+        name: name.to_string(),
+        spec: spec.clone(),
+        spec_hash,
+        by: call.caller.clone(),
+        existing: None,
+    };
+    let reply = call.say(&workspace, Input::SubmitJob(Box::new(request))).await?;
+    let Reply::JobAccepted { job, is_new } = reply else { return Err(unexpected(&reply)) };
+    if !is_new {
+        let view = find(call, &workspace, &name).await?;
+        return Ok(document(StatusCode::OK, &job::resource(&facts(&workspace, &view, None))));
+    }
+    // Everything about a new job is known here: whoever submits wants the answer at once.
+    let facts = JobFacts {
+        workspace: &workspace,
+        job: &job,
+        spec: &spec,
+        submitted_by: Some(&call.caller.name),
+        attempts: &[],
+        wait_reason: None,
+    };
+    Ok(document(StatusCode::CREATED, &job::resource(&facts)))
+}
+
+pub async fn get(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
+    let view = find(call, &workspace, &name).await?;
+    let reason = wait_reason(call, &view).await?;
+    let facts = facts(&workspace, &view, reason.as_deref());
+    Ok(document(StatusCode::OK, &job::resource(&facts)))
+}
+
+async fn find(call: &Call, workspace: &WorkspaceKey, name: &str) -> Result<JobView, Failed> {
+    let (key, wanted) = (workspace.clone(), name.to_owned());
+    let found = call.app.readers.read(move |reader| reader.job(&key, &wanted)).await?;
+    let missing = || {
+        ArmError::not_found(
+            "name",
+            format!(
+                "job '{name}' does not exist in workspace '{}'; check the name, or list the jobs",
+                workspace.name
+            ),
+        )
+    };
+    Ok(found.ok_or_else(missing)?)
+}
+
+fn facts<'a>(
+    workspace: &'a WorkspaceKey,
+    view: &'a JobView,
+    wait_reason: Option<&'a str>,
+) -> JobFacts<'a> {
+    JobFacts {
+        workspace,
+        job: &view.job,
+        spec: &view.spec,
+        submitted_by: view.submitted_by.as_ref().map(|by| &*by.name),
+        attempts: &view.attempts,
+        wait_reason,
+    }
+}
+
+/// Every reason why it waits, if it does, in one text.
+async fn wait_reason(call: &Call, view: &JobView) -> Result<Option<String>, Failed> {
+    if !matches!(view.job.phase(), JobPhase::Queued | JobPhase::Starting) {
+        return Ok(None);
+    }
+    let reasons = call.app.writer.why(view.job.id).await?;
+    let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+    Ok((!reasons.is_empty()).then(|| reasons.join("\n")))
+}
+
+pub async fn list(call: &Call, workspace: WorkspaceKey) -> Result<Response, Failed> {
+    let after = call.query.skip().map(str::to_owned);
+    let key = workspace.clone();
+    let read = move |reader: &mut dyn Reader| reader.jobs(&key, after.as_deref(), PAGE);
+    let page = call.app.readers.read(read).await?;
+    let value =
+        page.items.iter().map(|view| job::resource(&facts(&workspace, view, None))).collect();
+    let route = Route::Jobs(workspace.clone());
+    let next = page
+        .next
+        .and_then(|next| route.next_link(&call.app.base_url, call.query.api_version(), &next));
+    Ok(document(StatusCode::OK, &Page::new(value, next)))
+}
+
+pub async fn cancel(
+    call: &Call,
+    workspace: WorkspaceKey,
+    name: Box<str>,
+) -> Result<Response, Failed> {
+    let input =
+        Input::CancelJob { workspace: workspace.clone(), name: name.to_string(), finished: None };
+    match call.say(&workspace, input).await? {
+        Reply::CancelAccepted => Ok(StatusCode::OK.into_response()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+pub async fn details(
+    call: &Call,
+    workspace: WorkspaceKey,
+    run: Box<str>,
+) -> Result<Response, Failed> {
+    let view = find(call, &workspace, &run).await?;
+    let reason = wait_reason(call, &view).await?;
+    let logs = log_urls(call, &view);
+    let facts = facts(&workspace, &view, reason.as_deref());
+    Ok(document(StatusCode::OK, &job::details(&facts, &logs)))
+}
+
+/// The logs of the present attempt, or of the last one: one per member, under the names that clients stream.
+fn log_urls(call: &Call, view: &JobView) -> BTreeMap<String, String> {
+    let last = || view.attempts.last().map(|attempt| (attempt.epoch, attempt.members.len()));
+    let attempt = view.job.attempt().map(|attempt| (attempt.epoch, attempt.members.len()));
+    let Some((epoch, members)) = attempt.or_else(last) else { return BTreeMap::new() };
+    let name = |rank: usize| match members {
+        1 => "user_logs/std_log.txt".to_owned(),
+        _ => format!("user_logs/std_log_process_{rank}.txt"),
+    };
+    (0..members)
+        .map(|rank| (name(rank), log_files::url(&call.app, view.job.id, epoch, rank)))
+        .collect()
+}

@@ -1,0 +1,148 @@
+//! Azure's own API: one entrance that normalises the path, knows the caller, and finds the handler.
+//!
+//! A new endpoint is a `wire::Route`, an arm of [`route`], and a function in one of the files beside this.
+
+mod cloud;
+mod cluster;
+mod job;
+mod workspace;
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{Request as HttpRequest, State};
+use axum::http::{HeaderMap, Method, header};
+use axum::response::{IntoResponse, Response};
+use muster_core::model::{Caller, WorkspaceKey};
+use muster_core::{Answer, Input, RefusalKind, Reply};
+use muster_wire::{ArmError, Query, Request, Route};
+
+use super::respond::Failed;
+use super::{auth, body};
+use crate::app::App;
+
+/// The largest body that any of these routes takes.
+pub const BODY_BYTES_MAX: usize = muster_wire::job::BODY_BYTES_MAX;
+
+/// A request as the handlers see it.
+struct Call {
+    app: Arc<App>,
+    caller: Caller,
+    query: Query,
+    body: Bytes,
+}
+
+pub async fn handle(State(app): State<Arc<App>>, request: HttpRequest) -> Response {
+    match answer(app, request).await {
+        Ok(response) => response,
+        Err(failed) => failed.into_response(),
+    }
+}
+
+async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed> {
+    let (parts, content) = request.into_parts();
+    let Request { route, query } =
+        Request::parse(parts.uri.path(), parts.uri.query()).map_err(ArmError::from)?;
+    // What a client reads before it can have a token.
+    match (&parts.method, &route) {
+        (&Method::GET, Route::Metadata) => return Ok(cloud::metadata(&app, &query)),
+        (&Method::GET, Route::Discovery) => return Ok(cloud::discovery(&app)),
+        (&Method::GET, Route::Token) => return cloud::token(&app, &query, &parts.headers),
+        _ => {}
+    }
+    let caller = auth::caller(&app, &parts.headers)?;
+    let body = body::read(content, BODY_BYTES_MAX).await?;
+    check_content_type(&parts.headers, &body)?;
+    let call = Call { app, caller, query, body };
+    self::route(&call, &parts.method, route, parts.uri.path()).await
+}
+
+async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result<Response, Failed> {
+    match (method.as_str(), route) {
+        ("GET", route @ Route::WorkspacesOfSubscription { .. })
+        | ("GET", route @ Route::WorkspacesOfGroup { .. }) => workspace::list(call, route).await,
+        ("GET", Route::Workspace(key)) => workspace::get(call, key).await,
+        ("GET", Route::Computes(key)) => cluster::list(call, key).await,
+        ("GET", Route::Compute { workspace, name }) => cluster::get(call, workspace, name).await,
+        ("PUT", Route::Compute { workspace, name }) => cluster::put(call, workspace, name).await,
+        ("DELETE", Route::Compute { workspace, name }) => {
+            cluster::delete(call, workspace, name).await
+        }
+        ("POST", Route::ComputeNodes { workspace, name }) => {
+            cluster::nodes(call, workspace, name).await
+        }
+        ("GET", Route::Operation { id, .. }) => cluster::operation(call, &id).await,
+        ("GET", Route::Jobs(key)) => job::list(call, key).await,
+        ("GET", Route::Job { workspace, name }) => job::get(call, workspace, name).await,
+        ("PUT", Route::Job { workspace, name }) => job::put(call, workspace, name).await,
+        ("POST", Route::JobCancel { workspace, name }) => job::cancel(call, workspace, name).await,
+        ("GET", Route::RunDetails { workspace, run }) => job::details(call, workspace, run).await,
+        ("GET", Route::Ledger(key)) => workspace::ledger(call, key).await,
+        (_, Route::Unknown) => Err(ArmError::no_route(path).into()),
+        (method, route) => Err(ArmError::method_not_allowed(method, allowed(&route)).into()),
+    }
+}
+
+/// The methods that a route takes, for whoever tried another one.
+fn allowed(route: &Route) -> &'static str {
+    match route {
+        Route::Compute { .. } => "GET, PUT, DELETE",
+        Route::Job { .. } => "GET, PUT",
+        Route::ComputeNodes { .. } | Route::JobCancel { .. } => "POST",
+        Route::Metadata
+        | Route::Token
+        | Route::Discovery
+        | Route::WorkspacesOfSubscription { .. }
+        | Route::WorkspacesOfGroup { .. }
+        | Route::Workspace(_)
+        | Route::Computes(_)
+        | Route::Jobs(_)
+        | Route::Operation { .. }
+        | Route::RunDetails { .. }
+        | Route::Ledger(_) => "GET",
+        Route::Unknown => "",
+    }
+}
+
+fn check_content_type(headers: &HeaderMap, body: &Bytes) -> Result<(), ArmError> {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
+    let value = value.to_str().unwrap_or("");
+    let kind = value.split(';').next().unwrap_or("").trim();
+    if body.is_empty() || kind.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    Err(ArmError::unsupported_media_type(value))
+}
+
+impl Call {
+    /// Says something to the writer about a workspace. The owner's workspaces come into being when they are
+    /// first named, so a missing one is made and the same is said again.
+    async fn say(&self, workspace: &WorkspaceKey, input: Input) -> Result<Reply, Failed> {
+        let first: Answer = self.app.writer.say(input.clone()).await?;
+        match first {
+            Err(refused)
+                if refused.kind == RefusalKind::NotFound && &*refused.target == "workspace" =>
+            {
+                self.create_workspace(workspace).await?;
+                Ok(self.app.writer.say(input).await??)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    async fn create_workspace(&self, key: &WorkspaceKey) -> Result<(), Failed> {
+        let create = Input::CreateWorkspace {
+            key: key.clone(),
+            location: self.app.location.clone(),
+            by: self.caller.clone(),
+        };
+        self.app.writer.say(create).await??;
+        Ok(())
+    }
+}
+
+/// A bug of ours, said without its insides.
+fn unexpected(reply: &Reply) -> Failed {
+    tracing::error!(?reply, "the core answered another question");
+    Failed(ArmError::internal("unexpected-reply"))
+}

@@ -1,0 +1,40 @@
+//! Reading a request's body, up to a limit.
+
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use http_body_util::BodyExt;
+use muster_wire::ArmError;
+
+/// How much more than the limit is read and thrown away. A client that is still sending when the connection
+/// is closed sees a broken connection instead of the answer, so it gets to finish, within reason.
+const DISCARDED_MAX: usize = 16 << 20;
+
+/// For the whole body. The largest takes a second on a slow line.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub async fn read(body: Body, limit: usize) -> Result<Bytes, ArmError> {
+    let late = || {
+        let limit = PATIENCE.as_secs();
+        ArmError::invalid_content(format!(
+            "the body did not arrive within {limit} s; send it again"
+        ))
+    };
+    tokio::time::timeout(PATIENCE, collect(body, limit)).await.map_err(|_| late())?
+}
+
+async fn collect(mut body: Body, limit: usize) -> Result<Bytes, ArmError> {
+    let mut kept = Vec::new();
+    let mut total = 0usize;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| ArmError::invalid_content("the body ended too early"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        total = total.saturating_add(data.len());
+        if total <= limit {
+            kept.extend_from_slice(&data);
+        } else if total > limit.saturating_add(DISCARDED_MAX) {
+            break;
+        }
+    }
+    if total > limit { Err(ArmError::too_large(limit)) } else { Ok(kept.into()) }
+}

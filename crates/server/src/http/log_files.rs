@@ -1,0 +1,95 @@
+//! Logs for whoever holds a signed address: one file, read only, for at most an hour.
+//!
+//! The address is its own authorisation, as Azure's clients expect. What is served is made by users, so the
+//! browser is told to treat it as nothing but text.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use muster_core::ids::{Epoch, JobId};
+use serde::Deserialize;
+
+use crate::app::App;
+use crate::clock;
+use crate::tokens::LOG_URL_LIFETIME_MAX_S;
+
+/// A little less than what is checked, so that a clock step does not make a fresh address too long.
+const LIFETIME_S: u64 = LOG_URL_LIFETIME_MAX_S - 60;
+
+/// The signed address of one log.
+pub fn url(app: &App, job: JobId, epoch: Epoch, rank: usize) -> String {
+    let path = path(job, epoch, rank);
+    let expires = clock::unix_seconds() + LIFETIME_S;
+    let signature = app.keyring.sign_log_url(&path, expires);
+    format!("{}{path}?se={expires}&sig={signature}", app.base_url)
+}
+
+fn path(job: JobId, epoch: Epoch, rank: usize) -> String {
+    format!("/logs/{job}/{epoch}.{rank}.log")
+}
+
+#[derive(Deserialize)]
+pub struct Signed {
+    se: u64,
+    sig: String,
+}
+
+pub async fn get(
+    State(app): State<Arc<App>>,
+    Path((job, file)): Path<(String, String)>,
+    Query(Signed { se, sig }): Query<Signed>,
+    headers: HeaderMap,
+) -> Response {
+    let Some((job, epoch, rank)) = parse(&job, &file) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let checked =
+        app.keyring.check_log_url(&path(job, epoch, rank), se, &sig, clock::unix_seconds());
+    if let Err(rejected) = checked {
+        return (StatusCode::FORBIDDEN, rejected.to_string()).into_response();
+    }
+    let range = headers.get(header::RANGE).and_then(|range| range.to_str().ok());
+    let from = range.and_then(start_of_range);
+    let logs = app.logs.clone();
+    let read = tokio::task::spawn_blocking(move || logs.read(job, epoch, rank, from.unwrap_or(0)));
+    let Ok(Ok(piece)) = read.await else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    if from.is_some_and(|from| from > 0 && from >= piece.total) {
+        let total = HeaderValue::from_str(&format!("bytes */{}", piece.total));
+        let total = total.expect("digits are a header value");
+        return (StatusCode::RANGE_NOT_SATISFIABLE, [(header::CONTENT_RANGE, total)])
+            .into_response();
+    }
+    let end = piece.from + piece.bytes.len() as u64;
+    let is_part = from.is_some() || end < piece.total;
+    let mut response = piece.bytes.into_response();
+    if is_part && end > piece.from {
+        let range = format!("bytes {}-{}/{}", piece.from, end - 1, piece.total);
+        let range = HeaderValue::from_str(&range).expect("digits are a header value");
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        response.headers_mut().insert(header::CONTENT_RANGE, range);
+    }
+    for (name, value) in [
+        (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'"),
+        (header::CACHE_CONTROL, "no-store"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// `a0123….0.log` of job `j0123…`.
+fn parse(job: &str, file: &str) -> Option<(JobId, Epoch, usize)> {
+    let (epoch, rank) = file.strip_suffix(".log")?.split_once('.')?;
+    Some((job.parse().ok()?, epoch.parse().ok()?, rank.parse().ok()?))
+}
+
+/// `bytes=5-` → 5. Other forms are answered with the whole, as HTTP allows.
+fn start_of_range(range: &str) -> Option<u64> {
+    range.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
+}

@@ -1,0 +1,82 @@
+//! Answers: a typed document, or an ARM error.
+
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use muster_store::StoreError;
+use muster_wire::{ArmError, to_json};
+use serde::Serialize;
+use tracing::error;
+
+use crate::writer::Unavailable;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
+const ASYNC_OPERATION: HeaderName = HeaderName::from_static("azure-asyncoperation");
+
+/// A document with this status.
+pub fn document<T: Serialize>(status: StatusCode, document: &T) -> Response {
+    let mut response = to_json(document).into_response();
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
+    response
+}
+
+/// Tells the client where to follow a long-running operation, and to ask again in a second: without that
+/// header Azure's clients wait for thirty.
+pub fn with_operation(mut response: Response, url: &str) -> Response {
+    let url = HeaderValue::from_str(url).expect("an encoded address is a header value");
+    response.headers_mut().insert(ASYNC_OPERATION, url);
+    with_retry_after(response)
+}
+
+pub fn with_retry_after(mut response: Response) -> Response {
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+/// Why a request was not answered as asked.
+pub struct Failed(pub ArmError);
+
+impl From<ArmError> for Failed {
+    fn from(error: ArmError) -> Failed {
+        Failed(error)
+    }
+}
+
+impl From<muster_core::Refused> for Failed {
+    fn from(refused: muster_core::Refused) -> Failed {
+        Failed(refused.into())
+    }
+}
+
+impl From<Unavailable> for Failed {
+    fn from(unavailable: Unavailable) -> Failed {
+        Failed(ArmError::unavailable(unavailable.to_string()))
+    }
+}
+
+impl From<StoreError> for Failed {
+    fn from(failed: StoreError) -> Failed {
+        if let StoreError::BadPage { .. } = failed {
+            return Failed(ArmError::invalid_property("$skipToken", failed.to_string()));
+        }
+        error!(error = %muster_core::ErrorChain(&failed), "the store could not be read");
+        Failed(ArmError::unavailable("the server cannot read its store; see its log"))
+    }
+}
+
+impl IntoResponse for Failed {
+    fn into_response(self) -> Response {
+        let Failed(failed) = self;
+        let status =
+            StatusCode::from_u16(failed.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = document(status, &failed.body);
+        for (name, value) in &failed.headers {
+            if let (Ok(name), Ok(value)) =
+                (HeaderName::try_from(*name), HeaderValue::from_str(value))
+            {
+                response.headers_mut().insert(name, value);
+            }
+        }
+        response
+    }
+}

@@ -1,0 +1,228 @@
+//! The server: HTTP in front, the writer behind it, and the hands that carry out what was decided.
+//!
+//! It knows how requests are authenticated and how changes get to disk. It does not know how a provider makes
+//! a node, how an agent runs a job, or why anything is decided.
+
+mod app;
+mod clock;
+mod http;
+mod live;
+mod logs;
+mod outbox;
+pub mod pki;
+mod prices;
+mod readers;
+mod secrets;
+pub mod state_dir;
+mod sweeper;
+pub mod tokens;
+mod writer;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use muster_core::Settings;
+use muster_core::catalogue::Catalogue;
+use muster_providers::local::{Local, LocalConfig};
+use muster_store::{Durability, SqliteStore, Store, StoreError};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+use crate::app::App;
+use crate::live::Live;
+use crate::logs::Logs;
+use crate::readers::Readers;
+use crate::state_dir::{Connection, StateDir, StateDirError};
+use crate::tokens::{Audiences, Keyring};
+
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    pub state_dir: PathBuf,
+    pub listen: SocketAddr,
+    /// The `muster` binary that local nodes run as their agent.
+    pub agent_binary: PathBuf,
+    /// The operator's own prices, instead of ours.
+    pub price_file: Option<PathBuf>,
+    /// The region of workspaces that are made on first use.
+    pub location: String,
+}
+
+/// What whoever started the server is told once it can be used.
+#[derive(Debug, Clone)]
+pub struct Ready {
+    pub url: String,
+    pub state_dir: PathBuf,
+    pub notes: Vec<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error(transparent)]
+    StateDir(#[from] StateDirError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Pki(#[from] pki::PkiError),
+    #[error(transparent)]
+    Tokens(#[from] tokens::TokenError),
+    #[error(transparent)]
+    Prices(#[from] prices::PriceFileError),
+    #[error("the writer ended with a bug of ours; what was acknowledged is on disk: see the log")]
+    Writer,
+    #[error("cannot listen on {address}; is the port taken? choose another with --listen")]
+    Listen {
+        address: SocketAddr,
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Serves until `shutdown` resolves. Nodes stay up and are adopted by the next start.
+pub async fn run(
+    config: ServerConfig,
+    on_ready: impl FnOnce(&Ready) + Send,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), ServeError> {
+    let state_dir = StateDir::new(&config.state_dir);
+    let _lock = state_dir.take()?;
+    let catalogue = Arc::new(match &config.price_file {
+        Some(path) => prices::read(path)?,
+        None => Catalogue::builtin(),
+    });
+    let listener = listen(&config, &state_dir).await?;
+    let address = listener.local_addr().unwrap_or(config.listen);
+    let host_name = host_name();
+    let host = public_host(address.ip(), &host_name);
+    let base_url = format!("https://{host}:{}", address.port());
+
+    let Secured { tls, ca_file, keyring, notes } = secure(&state_dir, &host_name, &host)?;
+
+    let live = Arc::new(Live::default());
+    let (effects, wishes) = mpsc::unbounded_channel();
+    let database = state_dir.database();
+    let open_path = database.clone();
+    let open_store: writer::OpenStore = Box::new(move || {
+        let store = SqliteStore::open(&open_path, Durability::Disk)?;
+        Ok(Box::new(store) as Box<dyn Store>)
+    });
+    let (writer, mut writer_thread) =
+        writer::start(open_store, Settings::default(), catalogue.clone(), live.clone(), effects)?;
+
+    let secrets = keyring.clone();
+    let provider = Arc::new(Local::new(LocalConfig {
+        nodes_dir: state_dir.nodes(),
+        agent_binary: config.agent_binary.clone(),
+        // Agents are on this machine: no name to resolve.
+        server_url: format!("https://{}:{}", agent_host(address.ip()), address.port()),
+        ca_file,
+        node_secret: Box::new(move |name| secrets.node_secret(name)),
+    }));
+    let outbox = tokio::spawn(outbox::run(wishes, provider.clone(), writer.clone()));
+    let sweeper = tokio::spawn(sweeper::run(provider, live.clone()));
+
+    let app = Arc::new(App {
+        audiences: Audiences::for_base(&base_url),
+        base_url: base_url.clone(),
+        location: config.location.as_str().into(),
+        catalogue,
+        keyring,
+        writer: writer.clone(),
+        readers: Readers::new(database),
+        live,
+        logs: Arc::new(Logs::new(state_dir.logs())),
+    });
+    let pid = std::process::id();
+    let connection = Connection { url: base_url.clone(), port: address.port(), pid };
+    state_dir.write_connection(&connection)?;
+    on_ready(&Ready { url: base_url, state_dir: state_dir.root().to_owned(), notes });
+
+    let ended = &mut writer_thread.ended;
+    let shutdown = async {
+        tokio::select! {
+            () = shutdown => {}
+            // Without its writer a server can only refuse.
+            _ = ended => {}
+        }
+    };
+    http::serve(listener, tls, app, shutdown).await;
+    outbox.abort();
+    sweeper.abort();
+    writer.stop();
+    // The writer finishes its batch; everything acknowledged is on disk already.
+    match tokio::task::spawn_blocking(move || writer_thread.join()).await {
+        Ok(Ok(result)) => Ok(result?),
+        Ok(Err(writer::Panicked)) | Err(_) => Err(ServeError::Writer),
+    }
+}
+
+/// What the server proves itself with, and checks others by.
+struct Secured {
+    tls: Arc<rustls::ServerConfig>,
+    ca_file: PathBuf,
+    keyring: Arc<Keyring>,
+    notes: Vec<String>,
+}
+
+fn secure(state_dir: &StateDir, host_name: &str, host: &str) -> Result<Secured, ServeError> {
+    let names = pki::Names::for_host(host_name, Some(host));
+    let identity = pki::load_or_create(&state_dir.pki(), &names, SystemTime::now())?;
+    let tls = identity.server_config()?;
+    let bundle = pki::write_bundle(&state_dir.pki(), &identity.ca_pem)?;
+    let keyring = Arc::new(tokens::load_or_create(&state_dir.keys())?);
+    let notes = notes(&identity, &bundle, keyring.owner_key_made());
+    Ok(Secured { tls, ca_file: identity.ca_path, keyring, notes })
+}
+
+/// Port 0 means "any", but nodes of the last run know the last port: it is taken again if it is free.
+async fn listen(config: &ServerConfig, state_dir: &StateDir) -> Result<TcpListener, ServeError> {
+    let wanted = config.listen;
+    if wanted.port() == 0
+        && let Ok(last) = state_dir.read_connection()
+        && let Ok(listener) = TcpListener::bind(SocketAddr::new(wanted.ip(), last.port)).await
+    {
+        return Ok(listener);
+    }
+    let bound = TcpListener::bind(wanted).await;
+    bound.map_err(|source| ServeError::Listen { address: wanted, source })
+}
+
+/// The name under which clients are told to find us: configured, never taken from a request.
+fn public_host(ip: IpAddr, host_name: &str) -> String {
+    match ip {
+        ip if ip.is_loopback() => "localhost".to_owned(),
+        ip if ip.is_unspecified() => host_name.to_owned(),
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    }
+}
+
+fn agent_host(ip: IpAddr) -> String {
+    match ip {
+        ip if ip.is_unspecified() => Ipv4Addr::LOCALHOST.to_string(),
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    }
+}
+
+fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
+    if name.is_empty() { "localhost".to_owned() } else { name }
+}
+
+fn notes(identity: &pki::Identity, bundle: &pki::Bundle, is_first_start: bool) -> Vec<String> {
+    let mut notes = Vec::new();
+    if identity.renewed == pki::Renewed::CaAndLeaf && !is_first_start {
+        notes
+            .push("made a new certificate authority: run `muster env` again in open shells".into());
+    }
+    if bundle.public_from.is_none() {
+        notes.push(
+            "found no public certificate authorities on this machine: programs that use `muster env` \
+             reach only this server (install ca-certificates, then start again)"
+                .into(),
+        );
+    }
+    notes
+}

@@ -1,0 +1,130 @@
+//! What request handlers may know of the writer's World without asking it: which nodes have news, and which
+//! epochs are live. Brought up to date after every commit, never before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use muster_core::ids::{Epoch, JobId, NodeId};
+use muster_core::model::Job;
+use muster_core::{Change, World};
+use tokio::sync::watch;
+
+#[derive(Default)]
+pub struct Live {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Counts what happened to a node, for those who wait for news of it.
+    news: BTreeMap<Box<str>, watch::Sender<u64>>,
+    /// Every node that World knows. The intent to have one is here before the provider is asked.
+    nodes: BTreeSet<Box<str>>,
+    attempts: BTreeMap<Epoch, LiveAttempt>,
+    epoch_of: BTreeMap<JobId, Epoch>,
+}
+
+/// The holder of a live epoch: who may write to its log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveAttempt {
+    pub job: JobId,
+    /// Member nodes by rank.
+    pub nodes: Vec<Box<str>>,
+}
+
+impl LiveAttempt {
+    pub fn rank_of(&self, node: &str) -> Option<usize> {
+        self.nodes.iter().position(|member| &**member == node)
+    }
+}
+
+impl Live {
+    /// Starts from a freshly built World; whoever waits is woken, since anything may have changed.
+    pub fn reset(&self, world: &World) {
+        let mut inner = self.lock();
+        inner.attempts.clear();
+        inner.epoch_of.clear();
+        inner.nodes = world.nodes().map(|node| node.name.clone()).collect();
+        for job in world.jobs() {
+            inner.follow(world, job);
+        }
+        for news in inner.news.values() {
+            news.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Takes in what was just committed.
+    pub fn publish(&self, world: &World, changes: &[Change]) {
+        let mut touched: BTreeSet<NodeId> = BTreeSet::new();
+        let mut inner = self.lock();
+        for change in changes {
+            match change {
+                Change::NodeChanged { node, .. } => {
+                    touched.insert(node.id);
+                    if world.node(node.id).is_none() {
+                        inner.nodes.remove(&node.name);
+                        inner.news.remove(&node.name);
+                    } else {
+                        inner.nodes.insert(node.name.clone());
+                    }
+                }
+                Change::JobSubmitted { job, .. } | Change::JobChanged { job, .. } => {
+                    let members = job.attempt().into_iter().flat_map(|attempt| &attempt.members);
+                    touched.extend(members.map(|member| member.node));
+                    inner.follow(world, job);
+                }
+                Change::PrincipalSeen(_)
+                | Change::WorkspaceCreated(_)
+                | Change::ClusterChanged { .. }
+                | Change::AttemptEnded(_)
+                | Change::LedgerPosted(_)
+                | Change::OperationChanged(_)
+                | Change::EffectQueued(_)
+                | Change::EffectSettled { .. } => {}
+            }
+        }
+        for node in touched.into_iter().filter_map(|node| world.node(node)) {
+            if let Some(news) = inner.news.get(&node.name) {
+                news.send_modify(|count| *count += 1);
+            }
+        }
+    }
+
+    /// Tells of everything that happens to this node from now on.
+    pub fn news_of(&self, node: &str) -> watch::Receiver<u64> {
+        let mut inner = self.lock();
+        if let Some(news) = inner.news.get(node) {
+            return news.subscribe();
+        }
+        let (sender, receiver) = watch::channel(0);
+        inner.news.insert(node.into(), sender);
+        receiver
+    }
+
+    pub fn knows_node(&self, name: &str) -> bool {
+        self.lock().nodes.contains(name)
+    }
+
+    pub fn attempt(&self, epoch: Epoch) -> Option<LiveAttempt> {
+        self.lock().attempts.get(&epoch).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing in here is left half-done by a panic: every update is a single insert or remove.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn follow(&mut self, world: &World, job: &Job) {
+        if let Some(old) = self.epoch_of.remove(&job.id) {
+            self.attempts.remove(&old);
+        }
+        if let Some(attempt) = job.attempt() {
+            let name = |node: NodeId| world.node(node).map_or("".into(), |node| node.name.clone());
+            let nodes = attempt.members.iter().map(|member| name(member.node)).collect();
+            self.attempts.insert(attempt.epoch, LiveAttempt { job: job.id, nodes });
+            self.epoch_of.insert(job.id, attempt.epoch);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Job logs: bytes in files named by our own ids, one per attempt and rank, appended by the node that holds
+//! the attempt's live epoch.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use muster_core::ids::{Epoch, JobId};
+
+/// Of one rank of one attempt. A job that writes more is not stopped, its log is.
+pub const LOG_BYTES_MAX: u64 = 1 << 30;
+/// Of one request to read.
+const READ_BYTES_MAX: u64 = 8 << 20;
+
+pub struct Logs {
+    dir: PathBuf,
+    /// Appends are rare and short: one lock for all is simpler than one each.
+    append: Mutex<()>,
+}
+
+/// Part of a log, and how long the whole is now.
+pub struct Piece {
+    pub bytes: Vec<u8>,
+    pub from: u64,
+    pub total: u64,
+}
+
+impl Logs {
+    pub fn new(dir: PathBuf) -> Logs {
+        Logs { dir, append: Mutex::new(()) }
+    }
+
+    fn path(&self, job: JobId, epoch: Epoch, rank: usize) -> PathBuf {
+        self.dir.join(job.to_string()).join(format!("{epoch}.{rank}.log"))
+    }
+
+    /// Appends `bytes` that belong at `offset`, and says how much there is now. What is there already is left
+    /// alone, and what would leave a gap is not taken: the sender goes on from the answer.
+    pub fn append(
+        &self,
+        job: JobId,
+        epoch: Epoch,
+        rank: usize,
+        offset: u64,
+        bytes: &[u8],
+    ) -> io::Result<u64> {
+        let _one_at_a_time = self.append.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = self.path(job, epoch, rank);
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        let mut file = OpenOptions::new().append(true).create(true).open(&path)?;
+        let length = file.metadata()?.len();
+        if offset > length {
+            return Ok(length);
+        }
+        let known = usize::try_from(length - offset).unwrap_or(usize::MAX);
+        let Some(fresh) = bytes.get(known..).filter(|fresh| !fresh.is_empty()) else {
+            return Ok(length);
+        };
+        let room = usize::try_from(LOG_BYTES_MAX.saturating_sub(length)).unwrap_or(usize::MAX);
+        let fresh = &fresh[..fresh.len().min(room)];
+        file.write_all(fresh)?;
+        // The node forgets its copy once the job's end is on disk, so this must be there before.
+        file.sync_data()?;
+        Ok(length + fresh.len() as u64)
+    }
+
+    /// From `from` on, as much as one answer carries. A log that does not exist yet is empty.
+    pub fn read(&self, job: JobId, epoch: Epoch, rank: usize, from: u64) -> io::Result<Piece> {
+        let mut file = match File::open(self.path(job, epoch, rank)) {
+            Ok(file) => file,
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => {
+                return Ok(Piece { bytes: Vec::new(), from, total: 0 });
+            }
+            Err(other) => return Err(other),
+        };
+        let total = file.metadata()?.len();
+        let mut bytes = Vec::new();
+        if from < total {
+            file.seek(SeekFrom::Start(from))?;
+            file.take(READ_BYTES_MAX).read_to_end(&mut bytes)?;
+        }
+        Ok(Piece { bytes, from, total })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn appends_once_whatever_is_sent_twice() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let logs = Logs::new(dir.path().to_owned());
+        let (job, epoch) = (JobId(1), Epoch(2));
+        let append = |offset, bytes: &[u8]| logs.append(job, epoch, 0, offset, bytes).expect("io");
+        assert_eq!(append(0, b"hello "), 6);
+        assert_eq!(append(0, b"hello "), 6, "the same again");
+        assert_eq!(append(3, b"lo world"), 11, "overlapping");
+        assert_eq!(append(20, b"gap"), 11, "a gap is not taken");
+        let piece = logs.read(job, epoch, 0, 6).expect("io");
+        assert_eq!((piece.bytes.as_slice(), piece.total), (b"world".as_slice(), 11));
+        assert_eq!(logs.read(job, epoch, 1, 0).expect("io").total, 0);
+    }
+}

@@ -1,0 +1,301 @@
+//! The server's TLS identity: a CA of our own and the server certificate that it signs.
+//!
+//! Users trust this CA beside the public ones, so it may sign for this host's names only: its
+//! name constraints are critical, and a stolen key cannot speak for any other site. Renewal
+//! replaces one file at a time and keeps the keys, hence a crash at any point leaves a set that
+//! the next start accepts or completes. What does not fit together is refused, never overwritten.
+//!
+//! Deliberately unknown here: who connects, listeners, HTTP.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rcgen::{KeyPair, PublicKeyData};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{
+    CertificateDer, DnsName, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime,
+};
+
+mod bundle;
+mod certs;
+pub(crate) mod files;
+mod names;
+
+pub use bundle::{Bundle, write_bundle};
+pub use files::FileError;
+pub use names::Names;
+
+use names::NAMES_MAX;
+
+/// Renewed when less than this remains, so that a monthly restart is enough.
+const RENEW_BEFORE_S: i64 = 30 * 24 * 60 * 60;
+
+/// What was made anew; after `CaAndLeaf` clients must be given the new CA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewed {
+    None,
+    Leaf,
+    CaAndLeaf,
+}
+
+#[derive(Debug)]
+pub struct Identity {
+    pub ca_pem: String,
+    pub ca_path: PathBuf,
+    pub renewed: Renewed,
+    /// When the server certificate ends; a start in the 30 days before renews it.
+    pub leaf_expires: SystemTime,
+    leaf: CertificateDer<'static>,
+    leaf_key: PrivateKeyDer<'static>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(
+        "{} is there but {} is missing; restore it from a backup, or remove {remove} from that \
+         directory and start again to have new ones made",
+        present.display(), missing.display()
+    )]
+    HalfPresent { present: PathBuf, missing: PathBuf, remove: &'static str },
+    #[error(
+        "{} {what}; restore it from a backup, or remove {remove} from that directory and start \
+         again to have new ones made",
+        path.display()
+    )]
+    Damaged { path: PathBuf, what: &'static str, remove: &'static str },
+    #[error(
+        "{} is refused as a client would refuse it; restore it from a backup, or remove {LEAF} \
+         from that directory and start again to have new ones made",
+        path.display()
+    )]
+    Untrusted { path: PathBuf, source: rustls::Error },
+    #[error("{0:?} is not a host name; give one of letters, digits, hyphens and dots")]
+    BadName(String),
+    #[error(
+        "the server has {dns} dns names and {ips} addresses; a constrained ca needs at least one \
+         of each and {NAMES_MAX} in all at most"
+    )]
+    NameCount { dns: usize, ips: usize },
+    #[error(
+        "the clock is {behind_s} s behind the beginning of {}; set the clock, or remove ca.pem, \
+         ca.key, server.pem and server.key if they were made under a wrong one",
+        path.display()
+    )]
+    BeforeCa { path: PathBuf, behind_s: i64 },
+    #[error("the clock says {0} s since 1970, outside what a certificate can hold; set the clock")]
+    Clock(i64),
+    #[error("the operating system gave no random bytes")]
+    Random,
+    #[error("cannot make a certificate")]
+    Sign(#[source] rcgen::Error),
+    #[error("cannot set up tls")]
+    Tls(#[source] rustls::Error),
+}
+
+const ALL: &str = "ca.pem, ca.key, server.pem and server.key";
+const LEAF: &str = "server.pem and server.key";
+
+impl Identity {
+    /// The listener's side of TLS 1.2 and 1.3; no client certificates.
+    pub fn server_config(&self) -> Result<Arc<rustls::ServerConfig>, PkiError> {
+        let mut config = rustls::ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+            .map_err(PkiError::Tls)?
+            .with_no_client_auth()
+            .with_single_cert(vec![self.leaf.clone()], self.leaf_key.clone_key())
+            .map_err(PkiError::Tls)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+/// Reads the identity in `dir`, or makes what is missing, near its end or for other names.
+pub fn load_or_create(dir: &Path, names: &Names, now: SystemTime) -> Result<Identity, PkiError> {
+    let names = names.checked()?;
+    let since_1970 = now.duration_since(UNIX_EPOCH).map_err(|_| PkiError::Clock(-1))?;
+    let now = i64::try_from(since_1970.as_secs()).map_err(|_| PkiError::Clock(i64::MAX))?;
+    files::ensure_dir(dir)?;
+    let (ca, ca_new) = load_or_make_ca(dir, &names, now)?;
+    let (leaf, leaf_key, leaf_new) = load_or_make_leaf(dir, &ca, &names, now)?;
+    check_chain(&ca.cert.der, &leaf.der, &names, now)
+        .map_err(|source| PkiError::Untrusted { path: leaf.path.clone(), source })?;
+    let expires_s = u64::try_from(leaf.facts.not_after).map_err(|_| PkiError::Clock(now))?;
+    Ok(Identity {
+        ca_pem: ca.cert.pem,
+        ca_path: ca.cert.path,
+        renewed: match (ca_new, leaf_new) {
+            (true, _) => Renewed::CaAndLeaf,
+            (false, true) => Renewed::Leaf,
+            (false, false) => Renewed::None,
+        },
+        leaf_expires: UNIX_EPOCH + Duration::from_secs(expires_s),
+        leaf: leaf.der,
+        leaf_key: PrivatePkcs8KeyDer::from(leaf_key.serialize_der()).into(),
+    })
+}
+
+struct Cert {
+    path: PathBuf,
+    pem: String,
+    der: CertificateDer<'static>,
+    facts: certs::Facts,
+}
+
+struct Ca {
+    cert: Cert,
+    key: KeyPair,
+}
+
+fn load_or_make_ca(dir: &Path, names: &Names, now: i64) -> Result<(Ca, bool), PkiError> {
+    let (path, key_path) = (dir.join("ca.pem"), dir.join("ca.key"));
+    let leaf_path = dir.join("server.pem");
+    let pem = files::read(&path, files::FILE_BYTES_MAX)?;
+    let key = files::read_private(&key_path)?;
+    let half = |present: &Path, missing: &Path| {
+        let (present, missing) = (present.to_owned(), missing.to_owned());
+        PkiError::HalfPresent { present, missing, remove: ALL }
+    };
+    let Some(pem) = pem else {
+        // A leaf without its CA was once served. A CA key alone was not: its first start ended
+        // before the certificate was written, and is completed here.
+        for other in [leaf_path, dir.join("server.key")] {
+            if files::read(&other, files::FILE_BYTES_MAX)?.is_some() {
+                return Err(half(&other, &path));
+            }
+        }
+        let key = key_or_new(key, &key_path, ALL)?;
+        let pem = certs::make_ca(names, &key, now)?;
+        files::write(&path, pem.as_bytes(), files::PUBLIC)?;
+        return Ok((Ca { cert: parse(path, pem.into_bytes(), ALL)?, key }, true));
+    };
+    if key.is_none() {
+        return Err(half(&path, &key_path));
+    }
+    let key = key_or_new(key, &key_path, ALL)?;
+    let cert = parse(path, pem, ALL)?;
+    check_key(&cert, &key, ALL)?;
+    let Some(permitted) = &cert.facts.permitted else {
+        let what = "is not ours: a ca without name constraints could sign for any site";
+        return Err(PkiError::Damaged { path: cert.path, what, remove: ALL });
+    };
+    if now < cert.facts.not_before {
+        let behind_s = cert.facts.not_before - now;
+        return Err(PkiError::BeforeCa { path: cert.path, behind_s });
+    }
+    if certs::permits(permitted, names) && now + RENEW_BEFORE_S < cert.facts.not_after {
+        return Ok((Ca { cert, key }, false));
+    }
+    // The old leaf goes first: a leaf that its CA did not sign would be refused at the next start.
+    files::remove(&leaf_path)?;
+    let pem = certs::make_ca(names, &key, now)?;
+    files::write(&cert.path, pem.as_bytes(), files::PUBLIC)?;
+    Ok((Ca { cert: parse(cert.path, pem.into_bytes(), ALL)?, key }, true))
+}
+
+fn load_or_make_leaf(
+    dir: &Path,
+    ca: &Ca,
+    names: &Names,
+    now: i64,
+) -> Result<(Cert, KeyPair, bool), PkiError> {
+    let (path, key_path) = (dir.join("server.pem"), dir.join("server.key"));
+    let pem = files::read(&path, files::FILE_BYTES_MAX)?;
+    let key = files::read_private(&key_path)?;
+    if pem.is_some() && key.is_none() {
+        return Err(PkiError::HalfPresent { present: path, missing: key_path, remove: LEAF });
+    }
+    let key = key_or_new(key, &key_path, LEAF)?;
+    if let Some(pem) = pem {
+        let cert = parse(path.clone(), pem, LEAF)?;
+        check_key(&cert, &key, LEAF)?;
+        if cert.facts.issuer != ca.cert.facts.subject {
+            let what = "was not issued by the ca beside it";
+            return Err(PkiError::Damaged { path, what, remove: LEAF });
+        }
+        let in_time = cert.facts.not_before <= now && now + RENEW_BEFORE_S < cert.facts.not_after;
+        if in_time && cert.facts.names == *names {
+            return Ok((cert, key, false));
+        }
+    }
+    let ca_not_after = ca.cert.facts.not_after;
+    let pem = certs::make_leaf(names, &key, &ca.cert.pem, &ca.key, ca_not_after, now)?;
+    files::write(&path, pem.as_bytes(), files::PUBLIC)?;
+    Ok((parse(path, pem.into_bytes(), LEAF)?, key, true))
+}
+
+/// The key as read, or a new one that is written before any certificate of it exists.
+fn key_or_new(
+    key: Option<Vec<u8>>,
+    path: &Path,
+    remove: &'static str,
+) -> Result<KeyPair, PkiError> {
+    let Some(pem) = key else {
+        let key = KeyPair::generate().map_err(PkiError::Sign)?;
+        files::write(path, key.serialize_pem().as_bytes(), files::PRIVATE)?;
+        return Ok(key);
+    };
+    let key = std::str::from_utf8(&pem).ok().and_then(|pem| KeyPair::from_pem(pem).ok());
+    key.ok_or_else(|| {
+        let what = "does not hold a private key in pem form";
+        PkiError::Damaged { path: path.to_owned(), what, remove }
+    })
+}
+
+fn parse(path: PathBuf, pem: Vec<u8>, remove: &'static str) -> Result<Cert, PkiError> {
+    let read = || {
+        let mut found = CertificateDer::pem_slice_iter(&pem);
+        let der = found.next().and_then(Result::ok).ok_or("does not hold a certificate")?;
+        if found.next().is_some() {
+            return Err("holds more than one certificate");
+        }
+        certs::read(&der).map(|facts| (der, facts))
+    };
+    let damaged = |what| PkiError::Damaged { path: path.clone(), what, remove };
+    let (der, facts) = read().map_err(damaged)?;
+    let pem = String::from_utf8(pem).map_err(|_| damaged("is not text"))?;
+    Ok(Cert { path, pem, der, facts })
+}
+
+fn check_key(cert: &Cert, key: &KeyPair, remove: &'static str) -> Result<(), PkiError> {
+    if cert.facts.public_key == key.subject_public_key_info() {
+        return Ok(());
+    }
+    let what = "does not belong to the key beside it";
+    Err(PkiError::Damaged { path: cert.path.clone(), what, remove })
+}
+
+/// What a client will check, done before any client does: signature, time, every name.
+fn check_chain(
+    ca: &CertificateDer<'static>,
+    leaf: &CertificateDer<'static>,
+    names: &Names,
+    now: i64,
+) -> Result<(), rustls::Error> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(ca.clone())?;
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+        .build()
+        .map_err(|error| rustls::Error::General(error.to_string()))?;
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(now.unsigned_abs()));
+    let dns = names.dns.iter().filter_map(|name| DnsName::try_from(name.as_str()).ok());
+    let dns = dns.map(ServerName::DnsName);
+    let ips = names.ips.iter().map(|ip| ServerName::IpAddress((*ip).into()));
+    for name in dns.chain(ips) {
+        verifier.verify_server_cert(leaf, &[], &name, &[], now)?;
+    }
+    Ok(())
+}
+
+/// Named rather than taken from the process: another crate may have set a different default.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+#[cfg(test)]
+mod tests;

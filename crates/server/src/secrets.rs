@@ -1,0 +1,24 @@
+//! Digests. Passwords that a cluster is given are kept as nothing else.
+
+use std::num::NonZeroU32;
+
+use aws_lc_rs::{digest, pbkdf2, rand};
+
+const ROUNDS: NonZeroU32 = NonZeroU32::new(600_000).expect("not zero");
+
+/// A password as it may be stored: salted, slow to try, in the usual text form.
+pub fn digest(password: &str) -> String {
+    let mut salt = [0u8; 16];
+    rand::fill(&mut salt).expect("the system has random numbers");
+    let mut derived = [0u8; 32];
+    pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, ROUNDS, &salt, password.as_bytes(), &mut derived);
+    format!("$pbkdf2-sha256$i={ROUNDS}${}${}", hex(&salt), hex(&derived))
+}
+
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    hex(digest::digest(&digest::SHA256, bytes).as_ref())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,116 @@
+//! The folder that a server keeps everything in, and that its owner's commands find it by.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::pki::files::{self, FileError};
+
+#[derive(Debug, Clone)]
+pub struct StateDir {
+    root: PathBuf,
+}
+
+/// How the server was last reached, for `muster env` and every command on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connection {
+    pub url: String,
+    pub port: u16,
+    pub pid: u32,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StateDirError {
+    #[error("the state directory {} cannot be used", path.display())]
+    Unusable {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "another server uses the state directory {}; stop it, or name another one with --state-dir",
+        path.display()
+    )]
+    Taken { path: PathBuf },
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(
+        "no server has been started with the state directory {}; start one with `muster up`, or name \
+         its directory with --state-dir or MUSTER_STATE_DIR",
+        path.display()
+    )]
+    NeverStarted { path: PathBuf },
+    #[error("{} is damaged; start the server again, it is written anew", path.display())]
+    Damaged { path: PathBuf },
+}
+
+impl StateDir {
+    pub fn new(root: &Path) -> StateDir {
+        // Absolute, since agents and users with another working folder get paths into it.
+        let root = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
+        StateDir { root }
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.root.join("muster.db")
+    }
+
+    pub fn pki(&self) -> PathBuf {
+        self.root.join("pki")
+    }
+
+    pub fn keys(&self) -> PathBuf {
+        self.root.join("keys")
+    }
+
+    pub fn nodes(&self) -> PathBuf {
+        self.root.join("nodes")
+    }
+
+    pub fn logs(&self) -> PathBuf {
+        self.root.join("logs")
+    }
+
+    fn connection_file(&self) -> PathBuf {
+        self.root.join("connection.json")
+    }
+
+    /// Makes the folder if it is not there, for the owner only, and keeps other servers out of it for as long
+    /// as the returned file is open.
+    pub fn take(&self) -> Result<File, StateDirError> {
+        let unusable = |source| StateDirError::Unusable { path: self.root.clone(), source };
+        use std::os::unix::fs::DirBuilderExt;
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.root)
+            .map_err(unusable)?;
+        let lock = File::create(self.root.join("lock")).map_err(unusable)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(lock),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                Err(StateDirError::Taken { path: self.root.clone() })
+            }
+            Err(other) => Err(unusable(other.into())),
+        }
+    }
+
+    pub fn write_connection(&self, connection: &Connection) -> Result<(), StateDirError> {
+        let text = serde_json::to_vec_pretty(connection).expect("plain fields");
+        Ok(files::write(&self.connection_file(), &text, files::PRIVATE)?)
+    }
+
+    pub fn read_connection(&self) -> Result<Connection, StateDirError> {
+        let path = self.connection_file();
+        let text = files::read(&path, files::FILE_BYTES_MAX)?
+            .ok_or_else(|| StateDirError::NeverStarted { path: self.root.clone() })?;
+        serde_json::from_slice(&text).map_err(|_| StateDirError::Damaged { path })
+    }
+}

@@ -1,0 +1,361 @@
+//! Who is calling: API keys, the access tokens issued for them, and the credentials that are
+//! computed from the signing secret (nodes, log URLs) and therefore stored nowhere.
+//!
+//! One secret serves several purposes; each signs with a prefix of its own, so that no value made
+//! for one can pass for another. All comparisons of secrets take constant time. Time is an
+//! argument. Deliberately unknown here: roles, routes, HTTP.
+
+use std::fmt;
+use std::path::Path;
+
+use aws_lc_rs::{constant_time, digest, hmac, rand};
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use serde::{Deserialize, Serialize};
+
+use crate::pki::files::{self, FileError};
+
+mod audience;
+mod error;
+
+pub use audience::{Audiences, matches as audience_matches};
+pub use error::{LogUrlRejected, TokenError, TokenRejected};
+
+/// Clients ask again a few minutes before the end; a stolen token is of use no longer than this.
+pub const TOKEN_LIFETIME_S: u64 = 60 * 60;
+
+/// The most that a log URL may be valid from now on.
+pub const LOG_URL_LIFETIME_MAX_S: u64 = 60 * 60;
+
+/// The owner's API key, in the directory of the keyring; for the owner to read.
+pub const OWNER_KEY_FILE: &str = "owner.key";
+
+const SECRET_FILE: &str = "token.key";
+/// Lets a secret scanner know our keys.
+const KEY_PREFIX: &str = "msk_";
+
+/// Clocks of nodes and clients may differ from ours by this much.
+const LEEWAY_S: u64 = 60;
+
+/// Ours are below 1 KiB; longer ones are refused before any work is done on them.
+const TOKEN_BYTES_MAX: usize = 8 * 1024;
+
+/// Somebody who may call. The id never changes, also when the key does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    pub id: String,
+    pub name: String,
+}
+
+pub struct IssuedToken {
+    pub token: String,
+    /// The `aud` claim: the resource that was asked for, without its trailing slash.
+    pub audience: String,
+    pub expires_unix: u64,
+}
+
+/// The signing secret and the digests of the API keys.
+pub struct Keyring {
+    secret: hmac::Key,
+    encoding: EncodingKey,
+    decoding: DecodingKey,
+    validation: Validation,
+    issuer: String,
+    tenant: String,
+    keys: Vec<ApiKey>,
+    owner_key_made: bool,
+}
+
+struct ApiKey {
+    digest: [u8; 32],
+    principal: Principal,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Claims {
+    aud: String,
+    iss: String,
+    sub: String,
+    oid: String,
+    tid: String,
+    appid: String,
+    name: String,
+    upn: String,
+    iat: u64,
+    nbf: u64,
+    exp: u64,
+    /// Which API key the token was issued for; a withdrawn key takes its tokens with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+}
+
+/// Reads the keyring in `dir`, or makes its secret and the owner's key on the first start.
+///
+/// Removing the owner's key and starting again replaces it; the owner stays the same principal.
+pub fn load_or_create(dir: &Path) -> Result<Keyring, TokenError> {
+    files::ensure_dir(dir)?;
+    let (secret_path, owner_path) = (dir.join(SECRET_FILE), dir.join(OWNER_KEY_FILE));
+    let owner_key = files::read_private(&owner_path)?;
+    let secret = match files::read_private(&secret_path)? {
+        Some(content) => line(&content).and_then(unhex),
+        // A new secret would make strangers of the owner and of every node.
+        None if owner_key.is_some() => {
+            return Err(TokenError::SecretMissing { path: secret_path });
+        }
+        None => {
+            let secret = random()?;
+            write_line(&secret_path, &hex(&secret))?;
+            Some(secret)
+        }
+    };
+    let secret = secret.ok_or(TokenError::SecretDamaged { path: secret_path })?;
+    let owner_key_made = owner_key.is_none();
+    let owner_key = match &owner_key {
+        Some(content) => line(content).map(str::to_owned),
+        None => {
+            let key = format!("{KEY_PREFIX}{}", hex(&random()?));
+            write_line(&owner_path, &key)?;
+            Some(key)
+        }
+    };
+    let owner_key = owner_key
+        .filter(|key| key.strip_prefix(KEY_PREFIX).and_then(unhex).is_some())
+        .ok_or(TokenError::OwnerKeyDamaged { path: owner_path })?;
+    Ok(Keyring::new(&secret, &owner_key, owner_key_made))
+}
+
+/// The token in an `Authorization` header.
+pub fn bearer(authorization: Option<&str>) -> Result<&str, TokenRejected> {
+    let value = authorization.map(str::trim).filter(|value| !value.is_empty());
+    let (scheme, token) = value.ok_or(TokenRejected::Missing)?.split_once(' ').unwrap_or_default();
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Err(TokenRejected::Malformed);
+    }
+    Ok(token.trim_start())
+}
+
+impl Keyring {
+    fn new(secret: &[u8; 32], owner_key: &str, owner_key_made: bool) -> Keyring {
+        let secret = hmac::Key::new(hmac::HMAC_SHA256, secret);
+        let token_secret = hmac::sign(&secret, b"jwt\0hs256");
+        let tenant = uuid_like(hmac::sign(&secret, b"id\0tenant").as_ref());
+        let owner = Principal {
+            id: uuid_like(hmac::sign(&secret, b"id\0owner").as_ref()),
+            name: "owner".to_owned(),
+        };
+        let issuer = format!("urn:muster:{tenant}");
+        let mut validation = Validation::new(Algorithm::HS256);
+        validation.set_required_spec_claims(&["iss"]);
+        validation.set_issuer(&[&issuer]);
+        // Both need what the library does not take: our time, and a list per route.
+        validation.validate_exp = false;
+        validation.validate_aud = false;
+        Keyring {
+            encoding: EncodingKey::from_secret(token_secret.as_ref()),
+            decoding: DecodingKey::from_secret(token_secret.as_ref()),
+            secret,
+            validation,
+            issuer,
+            tenant,
+            keys: vec![ApiKey { digest: sha256(owner_key.as_bytes()), principal: owner }],
+            owner_key_made,
+        }
+    }
+
+    /// The `tid` of every token; one per keyring.
+    pub fn tenant_id(&self) -> &str {
+        &self.tenant
+    }
+
+    /// Whether loading made the owner's key, so that the owner must be told of it.
+    pub fn owner_key_made(&self) -> bool {
+        self.owner_key_made
+    }
+
+    /// Whose key this is.
+    pub fn authenticate_key(&self, presented: &str) -> Option<Principal> {
+        let presented = sha256(presented.as_bytes());
+        // All are compared, so that the time does not tell which one was near.
+        let mut found = None;
+        for key in &self.keys {
+            if same(&key.digest, &presented) {
+                found = Some(key.principal.clone());
+            }
+        }
+        found
+    }
+
+    /// An access token for one of the known audiences.
+    pub fn issue(
+        &self,
+        principal: &Principal,
+        resource: &str,
+        audiences: &Audiences,
+        now_unix: u64,
+    ) -> Result<IssuedToken, TokenError> {
+        if !audiences.contains(resource) {
+            let known = [&audiences.arm[..], &audiences.ml, &audiences.storage].concat();
+            let resource = resource.chars().take(200).collect();
+            return Err(TokenError::UnknownResource { resource, known: known.join(", ") });
+        }
+        let audience = audience::trimmed(resource).to_owned();
+        let expires_unix = now_unix.saturating_add(TOKEN_LIFETIME_S);
+        let claims = Claims {
+            aud: audience.clone(),
+            iss: self.issuer.clone(),
+            sub: principal.id.clone(),
+            oid: principal.id.clone(),
+            tid: self.tenant.clone(),
+            appid: principal.id.clone(),
+            name: principal.name.clone(),
+            upn: principal.name.clone(),
+            iat: now_unix,
+            nbf: now_unix,
+            exp: expires_unix,
+            key: self.keys.iter().find(|key| key.principal.id == principal.id).map(fingerprint),
+        };
+        let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &self.encoding)
+            .map_err(TokenError::Sign)?;
+        Ok(IssuedToken { token, audience, expires_unix })
+    }
+
+    /// Who a token speaks for; `accepted` are the lists of audiences that the route takes.
+    pub fn verify(
+        &self,
+        token: &str,
+        accepted: &[&[String]],
+        now_unix: u64,
+    ) -> Result<Principal, TokenRejected> {
+        if token.is_empty() {
+            return Err(TokenRejected::Missing);
+        }
+        if token.len() > TOKEN_BYTES_MAX {
+            return Err(TokenRejected::Malformed);
+        }
+        let decoded = jsonwebtoken::decode::<Claims>(token, &self.decoding, &self.validation);
+        let claims = decoded.map_err(|error| TokenRejected::from(error.kind()))?.claims;
+        let ago_s = now_unix.saturating_sub(claims.exp);
+        if ago_s > LEEWAY_S {
+            return Err(TokenRejected::Expired { ago_s });
+        }
+        let in_s = claims.nbf.saturating_sub(now_unix);
+        if in_s > LEEWAY_S {
+            return Err(TokenRejected::NotYetValid { in_s });
+        }
+        let live = |wanted: &String| self.keys.iter().any(|key| fingerprint(key) == *wanted);
+        if !claims.key.iter().all(live) {
+            return Err(TokenRejected::Revoked);
+        }
+        if !accepted.iter().copied().flatten().any(|one| audience::matches(one, &claims.aud)) {
+            return Err(TokenRejected::WrongAudience { got: claims.aud });
+        }
+        Ok(Principal { id: claims.oid, name: claims.name })
+    }
+
+    /// The credential of the node with this name, and of no other.
+    pub fn node_secret(&self, node_name: &str) -> String {
+        self.mac(&["node", node_name])
+    }
+
+    pub fn check_node_secret(&self, node_name: &str, presented: &str) -> bool {
+        same(self.node_secret(node_name).as_bytes(), presented.as_bytes())
+    }
+
+    /// The signature that lets anybody read this one path until then; hexadecimal digits.
+    pub fn sign_log_url(&self, path: &str, expires_unix: u64) -> String {
+        self.mac(&["log", &expires_unix.to_string(), path])
+    }
+
+    pub fn check_log_url(
+        &self,
+        path: &str,
+        expires_unix: u64,
+        signature: &str,
+        now_unix: u64,
+    ) -> Result<(), LogUrlRejected> {
+        let expected = self.sign_log_url(path, expires_unix);
+        if !same(expected.as_bytes(), signature.as_bytes()) {
+            return Err(LogUrlRejected::BadSignature);
+        }
+        if now_unix >= expires_unix {
+            return Err(LogUrlRejected::Expired { ago_s: now_unix - expires_unix });
+        }
+        let left_s = expires_unix - now_unix;
+        // The leeway is for a clock that was set back a little after signing.
+        if left_s > LOG_URL_LIFETIME_MAX_S + LEEWAY_S {
+            return Err(LogUrlRejected::TooLong { left_s });
+        }
+        Ok(())
+    }
+
+    /// The first part is the purpose; no part but the last may hold a zero byte.
+    fn mac(&self, parts: &[&str]) -> String {
+        hex(hmac::sign(&self.secret, parts.join("\0").as_bytes()).as_ref())
+    }
+}
+
+impl fmt::Debug for Keyring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keyring").field("tenant", &self.tenant).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for IssuedToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IssuedToken")
+            .field("audience", &self.audience)
+            .field("expires_unix", &self.expires_unix)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Names a key in its tokens. Keys are random, so a part of the digest gives nothing away.
+fn fingerprint(key: &ApiKey) -> String {
+    hex(&key.digest[..8])
+}
+
+fn sha256(data: &[u8]) -> [u8; 32] {
+    let digest = digest::digest(&digest::SHA256, data);
+    digest.as_ref().try_into().expect("sha-256 has 32 bytes")
+}
+
+fn same(one: &[u8], other: &[u8]) -> bool {
+    constant_time::verify_slices_are_equal(one, other).is_ok()
+}
+
+fn random() -> Result<[u8; 32], TokenError> {
+    let mut bytes = [0; 32];
+    rand::fill(&mut bytes).map_err(|_| TokenError::Random)?;
+    Ok(bytes)
+}
+
+fn write_line(path: &Path, text: &str) -> Result<(), FileError> {
+    files::write(path, format!("{text}\n").as_bytes(), files::PRIVATE)
+}
+
+fn line(content: &[u8]) -> Option<&str> {
+    std::str::from_utf8(content).ok().map(str::trim_end)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<[u8; 32]> {
+    let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
+    let digits: [u32; 64] = digits?.try_into().ok()?;
+    Some(std::array::from_fn(|at| (digits[2 * at] * 16 + digits[2 * at + 1]) as u8))
+}
+
+/// In the form of a UUID of version 8 (own content), which all clients take for an id.
+fn uuid_like(mac: &[u8]) -> String {
+    let mut text = hex(&mac[..16]);
+    text.replace_range(12..13, "8");
+    text.replace_range(16..17, "8");
+    for at in [20, 16, 12, 8] {
+        text.insert(at, '-');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,297 @@
+//! The writer: one thread that owns World and the store, and the only one that changes either.
+//!
+//! It takes what has queued up as one batch, calls `core::step`, commits the changes in one transaction, and
+//! only then lets answers and effects out. After a failed commit (whose outcome nobody can know) or a panic it
+//! drops World and its connection, reads the rows again, and only then goes on. When another controller has
+//! taken the store over, it ends: two that take it from each other would serve nobody.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use muster_core::catalogue::Catalogue;
+use muster_core::ids::JobId;
+use muster_core::why::{self, Reason};
+use muster_core::{Answer, Change, Effect, ErrorChain, Input, Settings, Wake, World, step};
+use muster_store::{Store, StoreError, look_up};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{error, info};
+
+use crate::clock;
+use crate::live::Live;
+
+/// Requests that may wait for the writer; beyond it they are told to come back.
+const QUEUE_MAX: usize = 4_096;
+/// Inputs that share one commit. More would only make the first of them wait longer.
+const BATCH_MAX: usize = 256;
+/// The longest sleep: a wall clock that was set forward is noticed within it.
+const SLEEP_MAX: Duration = Duration::from_secs(5);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    #[error(
+        "the server has {QUEUE_MAX} requests waiting, the most it takes; try again in a moment"
+    )]
+    Busy,
+    #[error("the change could not be confirmed on disk; ask for the present state, then try again")]
+    Unconfirmed,
+    #[error("the server is stopping; try again when it is back")]
+    Stopping,
+}
+
+enum Message {
+    Say { input: Box<Input>, reply: oneshot::Sender<Result<Answer, Unavailable>> },
+    Why { job: JobId, reply: oneshot::Sender<Vec<Reason>> },
+    Stop,
+}
+
+/// How the rest of the server talks to the writer. Cheap to clone.
+#[derive(Clone)]
+pub struct Handle {
+    sender: SyncSender<Message>,
+}
+
+impl Handle {
+    /// Says something and waits until what it changed is on disk.
+    pub async fn say(&self, input: Input) -> Result<Answer, Unavailable> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::Say { input: Box::new(input), reply })?;
+        answer.await.unwrap_or(Err(Unavailable::Stopping))
+    }
+
+    /// Why a job waits, by what World says now.
+    pub async fn why(&self, job: JobId) -> Result<Vec<Reason>, Unavailable> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::Why { job, reply })?;
+        answer.await.map_err(|_| Unavailable::Stopping)
+    }
+
+    pub fn stop(&self) {
+        // A full queue is drained in a moment, and then there is room: this may wait.
+        let _ = self.sender.send(Message::Stop);
+    }
+
+    fn send(&self, message: Message) -> Result<(), Unavailable> {
+        self.sender.try_send(message).map_err(|refused| match refused {
+            TrySendError::Full(_) => Unavailable::Busy,
+            TrySendError::Disconnected(_) => Unavailable::Stopping,
+        })
+    }
+}
+
+/// Opens the store anew; the writer calls it at start and after every failure.
+pub type OpenStore = Box<dyn FnMut() -> Result<Box<dyn Store>, StoreError> + Send>;
+
+struct Writer {
+    open_store: OpenStore,
+    settings: Settings,
+    catalogue: Arc<Catalogue>,
+    live: Arc<Live>,
+    effects: mpsc::UnboundedSender<Effect>,
+    store: Box<dyn Store>,
+    world: World,
+}
+
+/// The running thread.
+pub struct Thread {
+    handle: JoinHandle<Result<(), StoreError>>,
+    /// Resolves when the thread has ended, whatever the reason.
+    pub ended: oneshot::Receiver<()>,
+}
+
+impl Thread {
+    /// Waits for its end: `Err` if it was fenced, or if it panicked.
+    pub fn join(self) -> Result<Result<(), StoreError>, Panicked> {
+        self.handle.join().map_err(|_| Panicked)
+    }
+}
+
+pub struct Panicked;
+
+/// Opens the store, builds World and starts the thread. An unusable store is an error here, at start; later
+/// the writer tries again until it can go on.
+pub fn start(
+    mut open_store: OpenStore,
+    settings: Settings,
+    catalogue: Arc<Catalogue>,
+    live: Arc<Live>,
+    effects: mpsc::UnboundedSender<Effect>,
+) -> Result<(Handle, Thread), StoreError> {
+    let (store, world) = claim(&mut open_store, &settings, &catalogue)?;
+    let mut writer = Writer { open_store, settings, catalogue, live, effects, store, world };
+    writer.announce();
+    let (sender, receiver) = sync_channel(QUEUE_MAX);
+    let (alive, ended) = oneshot::channel();
+    let handle = std::thread::Builder::new()
+        .name("writer".into())
+        .spawn(move || {
+            let _alive = alive; // Dropped with the thread, and seen by whoever holds `ended`.
+            writer.run(&receiver)
+        })
+        .expect("a thread can be started at start-up");
+    Ok((Handle { sender }, Thread { handle, ended }))
+}
+
+fn claim(
+    open_store: &mut OpenStore,
+    settings: &Settings,
+    catalogue: &Arc<Catalogue>,
+) -> Result<(Box<dyn Store>, World), StoreError> {
+    let mut store = open_store()?;
+    let epoch = store.claim(clock::unix_us() / 1_000)?;
+    let rows = store.load()?;
+    info!(epoch, jobs = rows.jobs.len(), nodes = rows.nodes.len(), "the store is ours");
+    let world = World::rebuild(rows, epoch, settings.clone(), catalogue.clone(), clock::now());
+    Ok((store, world))
+}
+
+impl Writer {
+    fn run(&mut self, receiver: &Receiver<Message>) -> Result<(), StoreError> {
+        // The first step decides about everything that the rows brought.
+        let mut wake = self.take_or_recover(Vec::new())?;
+        loop {
+            let mut batch = Vec::new();
+            match receiver.recv_timeout(clock::until(wake, SLEEP_MAX)) {
+                Ok(message) => batch.push(message),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            batch.extend(receiver.try_iter().take(BATCH_MAX - 1));
+            let stops = batch.iter().any(|message| matches!(message, Message::Stop));
+            wake = self.take_or_recover(batch)?;
+            if stops {
+                self.audit();
+                return Ok(());
+            }
+        }
+    }
+
+    fn take_or_recover(&mut self, batch: Vec<Message>) -> Result<Wake, StoreError> {
+        match self.take(batch) {
+            Ok(wake) => Ok(wake),
+            Err(Lost::Fenced(fenced)) => Err(fenced),
+            Err(Lost::Unknown) => Ok(self.recover()),
+        }
+    }
+
+    /// One batch through `step` and onto disk.
+    fn take(&mut self, batch: Vec<Message>) -> Result<Wake, Lost> {
+        let mut inputs = Vec::with_capacity(batch.len() + 1);
+        let mut replies = Vec::with_capacity(batch.len());
+        for message in batch {
+            match message {
+                Message::Say { input, reply } => {
+                    replies.push(reply);
+                    match look_up(self.store.as_mut(), *input) {
+                        Ok(input) => inputs.push(input),
+                        Err(failed) => {
+                            error!(error = %ErrorChain(&failed), "the store cannot be read");
+                            return Err(give_up(replies, failed));
+                        }
+                    }
+                }
+                Message::Why { job, reply } => {
+                    let _ = reply.send(why::why(&self.world, job));
+                }
+                Message::Stop => {}
+            }
+        }
+        inputs.push(Input::Tick);
+        let world = &mut self.world;
+        let output = catch_unwind(AssertUnwindSafe(|| step(world, &inputs, clock::now())));
+        let Ok(output) = output else {
+            error!("the core panicked; reading the rows again");
+            give_up_all(replies);
+            return Err(Lost::Unknown);
+        };
+        if !output.changes.is_empty()
+            && let Err(failed) = self.store.commit(&output.changes, output.wall)
+        {
+            error!(error = %ErrorChain(&failed), "the commit failed");
+            return Err(give_up(replies, failed));
+        }
+        self.live.publish(&self.world, &output.changes);
+        self.dispatch(&output.changes);
+        for (reply, answer) in replies.into_iter().zip(output.answers) {
+            let _ = reply.send(Ok(answer)); // Whoever asked may have gone away: it is done all the same.
+        }
+        Ok(output.wake)
+    }
+
+    fn dispatch(&self, changes: &[Change]) {
+        for change in changes {
+            if let Change::EffectQueued(effect) = change {
+                let _ = self.effects.send(effect.clone());
+            }
+        }
+    }
+
+    /// Tells the rest of the server what the rows brought: live attempts, and every wish not yet fulfilled.
+    fn announce(&mut self) {
+        self.live.reset(&self.world);
+        for effect in self.world.effects() {
+            let _ = self.effects.send(effect.clone());
+        }
+    }
+
+    /// A debug build makes sure, every time it stops, that World is what the rows say.
+    fn audit(&mut self) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let rows = self.store.load().expect("the rows can be read");
+        let settings = self.settings.clone();
+        let rebuilt = World::rebuild(rows, 0, settings, self.catalogue.clone(), clock::now());
+        let difference = self.world.difference(&rebuilt);
+        assert_eq!(difference, None, "World is not what the rows say");
+    }
+
+    /// Drops World and the connection and starts again from the rows, for as long as it takes.
+    fn recover(&mut self) -> Wake {
+        let mut pause = Duration::from_millis(50);
+        loop {
+            match claim(&mut self.open_store, &self.settings, &self.catalogue) {
+                Ok((store, world)) => {
+                    (self.store, self.world) = (store, world);
+                    self.announce();
+                    if let Ok(wake) = self.take(Vec::new()) {
+                        return wake;
+                    }
+                }
+                Err(failed) => {
+                    error!(error = %ErrorChain(&failed), "the store cannot be opened; trying again")
+                }
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(RETRY_PAUSE_MAX);
+        }
+    }
+}
+
+/// What this writer holds is not to be built on any more.
+enum Lost {
+    /// World and disk may differ now: start again from the rows.
+    Unknown,
+    /// Someone else has the store.
+    Fenced(StoreError),
+}
+
+type Replies = Vec<oneshot::Sender<Result<Answer, Unavailable>>>;
+
+fn give_up(replies: Replies, failed: StoreError) -> Lost {
+    give_up_all(replies);
+    match failed {
+        StoreError::Fenced { .. } => Lost::Fenced(failed),
+        _ => Lost::Unknown,
+    }
+}
+
+/// Nobody can know what became of these: whoever asked has to look.
+fn give_up_all(replies: Replies) {
+    for reply in replies {
+        let _ = reply.send(Err(Unavailable::Unconfirmed));
+    }
+}
