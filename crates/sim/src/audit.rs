@@ -1,0 +1,114 @@
+//! What is checked at intervals, after every restart and at the end: the store against what was promised, and
+//! the controller's books against what the provider really runs.
+
+use std::collections::BTreeMap;
+
+use muster_core::model::{Category, OperationStatus};
+use muster_core::time::Span;
+use muster_store::Reader;
+
+use crate::clock::MINUTE;
+use crate::failure::{Broken, Held, promise};
+use crate::sim::Sim;
+use crate::workload;
+
+/// How long a machine may exist that the controller does not know. Intent comes first, so none should.
+const LEAK_GRACE: Span = MINUTE;
+
+impl Sim {
+    pub(crate) fn check_leaks(&mut self) -> Held {
+        let now = self.now;
+        let Some(live) = self.controller.live() else { return Ok(()) };
+        for (name, vm) in self.provider.vms() {
+            let is_known = live.world.node_by_name(name).is_some();
+            promise(is_known || now - vm.made_at <= LEAK_GRACE, || format!("{name} has leaked"))?;
+        }
+        Ok(())
+    }
+
+    /// Every job that a client was told of is on disk, and ended as the log says.
+    pub(crate) fn check_acknowledged(&mut self) -> Held {
+        let Some(live) = self.controller.live() else { return Ok(()) };
+        for (id, ended) in self.oracle.acknowledged() {
+            let Some(job) = live.reader.job_by_id(id)? else {
+                return Err(Broken(format!("{id} was acknowledged and is lost")));
+            };
+            let phase = job.phase();
+            promise(Some(phase).filter(|phase| phase.is_terminal()) == ended, || {
+                format!("{id} ended as {ended:?} and is {phase:?}")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What keeps the system from being at rest: every job ended, every pool at its minimum, nothing under
+    /// way, and the provider of the same opinion.
+    pub(crate) fn unrest(&mut self) -> Option<String> {
+        if !self.clients.are_content() {
+            return Some("clients wait for an answer".to_owned());
+        }
+        let Some(live) = self.controller.live() else {
+            return Some("the controller is down".to_owned());
+        };
+        let world = &live.world;
+        if let Some(job) = world.jobs().next() {
+            let why = muster_core::why::why(world, job.id);
+            return Some(format!("{} is {:?}: {why:?}", job.name, job.phase()));
+        }
+        if let Some(effect) = world.effects().next() {
+            return Some(format!("{effect:?} is in the outbox"));
+        }
+        for cluster in world.clusters() {
+            let nodes = world.pool(cluster.id).map(|pool| (pool.idle.len(), pool.existing()));
+            let floor = cluster.spec.scale.nodes_min;
+            if nodes != Some((floor as usize, floor)) {
+                return Some(format!("{} has {nodes:?} nodes, not {floor}", cluster.name));
+            }
+        }
+        let (here, there) = (world.nodes().count(), self.provider.vms().len());
+        (here != there).then(|| format!("{here} nodes in the books, {there} at the provider"))
+    }
+
+    /// What is left after everything was deleted.
+    pub(crate) fn remains(&mut self) -> Option<String> {
+        if let Some(unrest) = self.unrest() {
+            return Some(unrest);
+        }
+        let clusters = self.controller.live().map_or(0, |live| live.world.clusters().count());
+        let (vms, processes) = (self.provider.vms().len(), self.oracle.processes.live());
+        let is_at_rest = self.provider.is_at_rest() && clusters == 0 && vms == 0 && processes == 0;
+        (!is_at_rest).then(|| format!("{clusters} clusters, {vms} machines, {processes} attempts"))
+    }
+
+    /// The last word: every acknowledged job has ended, every operation too, and the store's bill is the sum
+    /// of the lines that were posted.
+    pub(crate) fn check_end(&mut self) -> Held {
+        self.controller.check_books(self.now)?;
+        self.check_acknowledged()?;
+        for (id, ended) in self.oracle.acknowledged() {
+            promise(ended.is_some(), || format!("{id} never ended"))?;
+        }
+        let unsettled = self.oracle.unsettled();
+        promise(unsettled.is_none(), || format!("the bill of {unsettled:?} has a gap"))?;
+        let now_us = self.now.wall().0;
+        let operations = std::mem::take(&mut self.clients.operations);
+        let Some(live) = self.controller.live() else {
+            return Err(Broken("the controller is down at the end".to_owned()));
+        };
+        for id in operations {
+            // Finished ones are forgotten after a while.
+            let status = live.reader.operation(id)?.map(|operation| operation.status);
+            let is_over = status.is_none_or(|status| status != OperationStatus::InProgress);
+            promise(is_over, || format!("{id} never ended"))?;
+        }
+        let mut billed: BTreeMap<Category, u64> = BTreeMap::new();
+        for workspace in workload::workspaces() {
+            for sum in live.reader.ledger(&workspace, now_us)? {
+                *billed.entry(sum.category).or_default() += sum.node_us;
+            }
+        }
+        let posted = self.oracle.sums().iter().map(|(category, (span, _))| (*category, span.0));
+        let posted: BTreeMap<Category, u64> = posted.collect();
+        promise(billed == posted, || format!("the bill is {billed:?}, the lines {posted:?}"))
+    }
+}

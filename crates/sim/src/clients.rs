@@ -1,0 +1,175 @@
+//! Users, who ask again until they are answered, and hold the system to its word.
+
+use muster_core::ids::OperationId;
+use muster_core::time::Span;
+use muster_core::{Answer, Input, JobRequest, RefusalKind, Reply};
+
+use crate::agenda::{Agenda, Arrival, ClientEvent, Event, WishId};
+use crate::chance::{Chance, Stream};
+use crate::clock::Moment;
+use crate::failure::{Broken, Held, promise};
+use crate::network::ARRIVAL_GRID;
+use crate::oracle::Oracle;
+use crate::workload::{Act, Expect, Submit, Wish, caller, workspace_key};
+
+const PATIENCE: Span = Span::seconds(10);
+const ASK_AGAIN: Span = Span::seconds(30);
+
+struct Ask {
+    wish: Wish,
+    tries: u32,
+    is_answered: bool,
+}
+
+pub(crate) struct Clients {
+    chance: Chance,
+    asks: Vec<Ask>,
+    open: usize,
+    pub(crate) refused: u64,
+    pub(crate) retries: u64,
+    /// Long-running operations that clients were told to wait for.
+    pub(crate) operations: Vec<OperationId>,
+}
+
+impl Clients {
+    pub(crate) fn new(seed: u64) -> Clients {
+        Clients {
+            chance: Chance::new(seed, Stream::Clients),
+            asks: Vec::new(),
+            open: 0,
+            refused: 0,
+            retries: 0,
+            operations: Vec::new(),
+        }
+    }
+
+    pub(crate) fn take_on(&mut self, wishes: Vec<Wish>, agenda: &mut Agenda) {
+        for wish in wishes {
+            let id = WishId(self.asks.len());
+            agenda.plan(wish.at, Event::Client(id, ClientEvent::Send));
+            self.asks.push(Ask { wish, tries: 0, is_answered: false });
+            self.open += 1;
+        }
+    }
+
+    /// Whether everyone has their answer.
+    pub(crate) fn are_content(&self) -> bool {
+        self.open == 0
+    }
+
+    pub(crate) fn act(&self, id: WishId) -> &Act {
+        &self.asks[id.0].wish.act
+    }
+
+    pub(crate) fn on(
+        &mut self,
+        id: WishId,
+        event: ClientEvent,
+        now: Moment,
+        agenda: &mut Agenda,
+        oracle: &mut Oracle,
+    ) -> Held {
+        match event {
+            ClientEvent::Send => {
+                oracle.on_asked(&self.asks[id.0].wish.act);
+                self.send(id, now, agenda);
+            }
+            ClientEvent::TimedOut { tries } => {
+                let ask = &self.asks[id.0];
+                if !ask.is_answered && ask.tries == tries {
+                    self.retries += 1;
+                    self.send(id, now, agenda);
+                }
+            }
+            ClientEvent::Answered(answer) => self.on_answer(id, &answer, now, agenda, oracle)?,
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, id: WishId, now: Moment, agenda: &mut Agenda) {
+        let ask = &mut self.asks[id.0];
+        ask.tries += 1;
+        // Requests of one instant stay together: a burst is one burst, and can be one batch.
+        let at = (now + Span(1)).on_grid(ARRIVAL_GRID);
+        agenda.plan(at, Event::Arrival(Arrival::Request(id)));
+        let jitter = self.chance.span(Span::ZERO, Span::seconds(10));
+        let timeout = ClientEvent::TimedOut { tries: ask.tries };
+        agenda.plan(at + PATIENCE + jitter, Event::Client(id, timeout));
+    }
+
+    fn on_answer(
+        &mut self,
+        id: WishId,
+        answer: &Answer,
+        now: Moment,
+        agenda: &mut Agenda,
+        oracle: &mut Oracle,
+    ) -> Held {
+        let ask = &mut self.asks[id.0];
+        oracle.on_answer(&ask.wish.act, answer)?;
+        if ask.is_answered {
+            return Ok(());
+        }
+        if let Ok(Reply::Cluster { operation, .. } | Reply::ClusterDeleting { operation }) = answer
+        {
+            self.operations.push(*operation);
+        }
+        match (ask.wish.expect, answer) {
+            (Expect::Refused, Ok(reply)) => {
+                return Err(Broken(format!("{:?} was accepted: {reply:?}", ask.wish.act)));
+            }
+            (Expect::AcceptedAtLast, Err(refused)) => {
+                let is_passing =
+                    matches!(refused.kind, RefusalKind::Conflict | RefusalKind::NotFound);
+                promise(is_passing, || format!("{:?} was refused: {refused}", ask.wish.act))?;
+                // The old cluster is on its way out, or the workspace on its way in.
+                agenda.plan(now + ASK_AGAIN, Event::Client(id, ClientEvent::Send));
+                return Ok(());
+            }
+            (Expect::Refused | Expect::AnyAnswer, Err(refused)) => {
+                promise(!refused.message.is_empty(), || "a refusal says nothing".to_owned())?;
+                self.refused += 1;
+            }
+            (Expect::AcceptedAtLast | Expect::AnyAnswer, Ok(_)) => {}
+        }
+        ask.is_answered = true;
+        self.open -= 1;
+        Ok(())
+    }
+}
+
+/// The request as the core sees it, before anything is looked up for it.
+pub(crate) fn input(act: &Act) -> Input {
+    match act {
+        Act::CreateWorkspace { workspace } => Input::CreateWorkspace {
+            key: workspace_key(*workspace),
+            location: "northeurope".into(),
+            by: caller(*workspace, "owner"),
+        },
+        Act::PutCluster { workspace, name, wanted } => Input::PutCluster {
+            workspace: workspace_key(*workspace),
+            name: name.clone(),
+            wanted: wanted.clone(),
+            by: caller(*workspace, name),
+        },
+        Act::DeleteCluster { workspace, name } => {
+            Input::DeleteCluster { workspace: workspace_key(*workspace), name: name.clone() }
+        }
+        Act::SubmitJob(submit) => {
+            let Submit { workspace, name, spec, hash } = &**submit;
+            Input::SubmitJob(Box::new(JobRequest {
+                workspace: workspace_key(*workspace),
+                name: name.clone(),
+                spec: spec.clone(),
+                spec_hash: hash.clone(),
+                by: caller(*workspace, name),
+                existing: None,
+            }))
+        }
+        Act::CancelJob { workspace, name } => Input::CancelJob {
+            workspace: workspace_key(*workspace),
+            name: name.clone(),
+            finished: None,
+        },
+    }
+}

@@ -1,0 +1,69 @@
+//! Days of Muster in seconds: virtual time, seeded users, faults, and a judge that sees everything.
+//!
+//! The core, its `step`, the SQLite store and the agents' machine are the real ones. Made up are only the
+//! clock, the network, the provider and the processes. Nothing here reads a wall clock or draws a random
+//! number that does not come from the seed, so a failure can be had again by its command.
+//!
+//! Where things are:
+//! 1. `sim`: the loop of virtual time; the order of things within one instant;
+//! 2. `workload`, `clients`: what users ask for, and how they insist;
+//! 3. `controller`, `faults`: the real core and store, and how the process around them dies;
+//! 4. `network`, `provider`, `agents`, `tasks`: the made-up world around the real agent machine;
+//! 5. `oracle`, `audit`: the promises, checked on every committed change and at intervals.
+//!
+//! A new fault is a variant of [`Fault`], a place where it is drawn (from a stream of its own), and nothing
+//! else: the promises do not know which faults there are.
+
+mod agenda;
+mod agents;
+mod audit;
+mod chance;
+mod clients;
+mod clock;
+mod controller;
+mod failure;
+mod faults;
+mod network;
+mod oracle;
+mod provider;
+mod sim;
+mod summary;
+mod tasks;
+mod workload;
+
+pub use failure::Failure;
+pub use faults::{Fault, FaultCounts};
+pub use summary::{LedgerSum, Summary};
+
+/// The most inputs that may share a step: what the writer of the real server takes at once.
+pub const BATCH_MAX: usize = 64;
+
+/// What is simulated. The same scenario always comes to the same event log, byte for byte; and so do two
+/// scenarios that differ in `batch` only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scenario {
+    pub seed: u64,
+    /// Days with users and faults, at least one; after them the system must come to rest by itself.
+    pub days: u32,
+    /// How many inputs of one instant may share a step and a commit: 1 to [`BATCH_MAX`].
+    pub batch: usize,
+    pub faults: bool,
+}
+
+impl Scenario {
+    pub fn new(seed: u64, days: u32) -> Scenario {
+        Scenario { seed, days, batch: 16, faults: true }
+    }
+
+    /// The command that simulates this again.
+    pub fn command(&self) -> String {
+        let Scenario { seed, days, batch, faults } = self;
+        let quiet = if *faults { "" } else { " --no-faults" };
+        format!("muster sim --seed {seed} --days {days} --batch {batch}{quiet}")
+    }
+}
+
+/// Simulates the scenario to its end. An error is a broken promise: a bug, never the scenario's fault.
+pub fn run(scenario: &Scenario) -> Result<Summary, Failure> {
+    sim::run(scenario)
+}

@@ -1,0 +1,156 @@
+//! Promises about jobs: none is lost, none ends twice, no two attempts overlap.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_core::agent::Order;
+use muster_core::ids::{Epoch, JobId, NodeId, WorkspaceId};
+use muster_core::model::{AttemptRecord, Job, JobEvent, JobPhase, SpecHash};
+
+use crate::failure::{Broken, Held, promise};
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) submitted: u64,
+    pub(crate) completed: u64,
+    pub(crate) failed: u64,
+    pub(crate) canceled: u64,
+    /// Went back to the queue after a node was lost.
+    pub(crate) retried: u64,
+}
+
+struct Track {
+    name: Box<str>,
+    spec: SpecHash,
+    nodes: u32,
+    attempts: u32,
+    /// The attempt that is not over.
+    live: Option<Epoch>,
+    last: Epoch,
+    ended: Option<JobPhase>,
+}
+
+#[derive(Default)]
+pub(super) struct Jobs {
+    tracks: BTreeMap<JobId, Track>,
+    names: BTreeMap<(WorkspaceId, String), JobId>,
+    acknowledged: BTreeSet<JobId>,
+    pub(super) counts: Counts,
+}
+
+impl Jobs {
+    pub(super) fn on_submitted(&mut self, job: &Job) -> Held {
+        let name = (job.workspace, job.name.to_ascii_lowercase());
+        if let Some(other) = self.names.insert(name, job.id) {
+            return Err(Broken(format!("'{}' is the name of {other} and of {}", job.name, job.id)));
+        }
+        self.counts.submitted += 1;
+        let track = Track {
+            name: job.name.clone(),
+            spec: job.spec.clone(),
+            nodes: job.nodes,
+            attempts: 0,
+            live: None,
+            last: Epoch(0),
+            ended: None,
+        };
+        let before = self.tracks.insert(job.id, track);
+        promise(before.is_none(), || format!("{} was given out twice", job.id))
+    }
+
+    /// Gives back the epoch that was granted, if one was.
+    pub(super) fn on_changed(&mut self, event: JobEvent, job: &Job) -> Held<Option<Epoch>> {
+        let Some(track) = self.tracks.get_mut(&job.id) else {
+            return Err(Broken(format!("{} changed before it was submitted", job.id)));
+        };
+        if let Some(ended) = track.ended {
+            return Err(Broken(format!("{} was {ended:?} and then {event:?}", job.id)));
+        }
+        if event == JobEvent::Requeued {
+            self.counts.retried += 1;
+        }
+        let granted = (event == JobEvent::Granted).then(|| track.on_granted(job)).transpose()?;
+        let phase = job.phase();
+        match phase {
+            JobPhase::Completed => self.counts.completed += 1,
+            JobPhase::Failed => self.counts.failed += 1,
+            JobPhase::Canceled => self.counts.canceled += 1,
+            JobPhase::Queued
+            | JobPhase::Starting
+            | JobPhase::Running
+            | JobPhase::CancelRequested => {}
+        }
+        if phase.is_terminal() || phase == JobPhase::Queued {
+            promise(track.live.is_none(), || {
+                format!("{} is {phase:?} with an attempt that is not over", job.id)
+            })?;
+        }
+        track.ended = phase.is_terminal().then_some(phase);
+        Ok(granted)
+    }
+
+    pub(super) fn on_attempt_ended(&mut self, record: &AttemptRecord) -> Held {
+        let track = self.tracks.get_mut(&record.job);
+        let live = track.and_then(|track| track.live.take());
+        promise(live == Some(record.epoch), || {
+            format!("{} ended, but the live one of {} is {live:?}", record.epoch, record.job)
+        })
+    }
+
+    /// The epoch of the last attempt, for a job that has ended.
+    pub(super) fn ended_with(&self, job: JobId) -> Option<Epoch> {
+        self.tracks.get(&job).filter(|track| track.ended.is_some()).map(|track| track.last)
+    }
+
+    /// A process may run only for an attempt that is not over, and only what was ordered.
+    pub(super) fn check_order(&self, job: JobId, order: &Order) -> Held {
+        let Some(track) = self.tracks.get(&job) else {
+            return Err(Broken(format!("{} runs for no job", order.epoch)));
+        };
+        promise(track.live == Some(order.epoch), || {
+            format!("{} of {job} started; the live attempt is {:?}", order.epoch, track.live)
+        })?;
+        let is_as_ordered = track.name == order.job_name
+            && track.spec == order.spec
+            && track.nodes == order.nodes
+            && track.attempts == order.attempt
+            && order.rank < order.nodes;
+        promise(is_as_ordered, || format!("{job} was ordered as {order:?}"))
+    }
+
+    pub(super) fn by_name(&self, workspace: WorkspaceId, name: &str) -> Option<(JobId, &SpecHash)> {
+        let id = self.names.get(&(workspace, name.to_ascii_lowercase()))?;
+        self.tracks.get(id).map(|track| (*id, &track.spec))
+    }
+
+    pub(super) fn acknowledge(&mut self, job: JobId) {
+        self.acknowledged.insert(job);
+    }
+
+    /// Every job that a client was told of, and how it ended if it has.
+    pub(super) fn acknowledged(&self) -> impl Iterator<Item = (JobId, Option<JobPhase>)> {
+        let ended = |id| self.tracks.get(id).and_then(|track| track.ended);
+        self.acknowledged.iter().map(move |id| (*id, ended(id)))
+    }
+}
+
+impl Track {
+    fn on_granted(&mut self, job: &Job) -> Held<Epoch> {
+        let Some(attempt) = job.attempt() else {
+            return Err(Broken(format!("{} was granted nothing", job.id)));
+        };
+        let is_new = self.live.is_none() && attempt.epoch > self.last;
+        promise(is_new, || {
+            format!(
+                "{} follows {} of {}, live is {:?}",
+                attempt.epoch, self.last, job.id, self.live
+            )
+        })?;
+        self.attempts += 1;
+        let nodes: BTreeSet<NodeId> = attempt.members.iter().map(|member| member.node).collect();
+        let is_whole = nodes.len() == self.nodes as usize && attempt.number == self.attempts;
+        promise(is_whole, || format!("{} was granted {attempt:?}", job.id))?;
+        self.live = Some(attempt.epoch);
+        self.last = attempt.epoch;
+        Ok(attempt.epoch)
+    }
+}

@@ -1,0 +1,176 @@
+//! The oracle: watches every change that was committed and every process that lives, and says at once when a
+//! promise is broken. It knows nothing of how decisions are made.
+
+mod bill;
+mod jobs;
+mod nodes;
+mod processes;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use jobs::Jobs;
+use muster_core::agent::Order;
+use muster_core::ids::{JobId, NodeId, WorkspaceId};
+use muster_core::model::{CancelReason, Job, JobPhase, JobState};
+use muster_core::time::Wall;
+use muster_core::{Answer, Change, Reply};
+use muster_store::Revision;
+use nodes::Nodes;
+pub(crate) use nodes::Sums;
+use processes::Processes;
+
+use crate::failure::{Held, promise};
+use crate::workload::{Act, Submit, workspace_key};
+
+/// How many changes a failure shows.
+const RECENT: usize = 20;
+
+#[derive(Default)]
+pub(crate) struct Oracle {
+    jobs: Jobs,
+    nodes: Nodes,
+    pub(crate) processes: Processes,
+    workspaces: BTreeMap<Box<str>, WorkspaceId>,
+    /// Jobs that someone asked to be canceled.
+    cancels: BTreeSet<(usize, String)>,
+    recent: VecDeque<(u64, Change)>,
+    revision: u64,
+}
+
+impl Oracle {
+    /// These changes are on disk now.
+    pub(crate) fn on_committed(
+        &mut self,
+        changes: &[Change],
+        wall: Wall,
+        revision: Revision,
+    ) -> Held {
+        for change in changes {
+            self.revision += 1;
+            if self.recent.len() == RECENT {
+                self.recent.pop_front();
+            }
+            self.recent.push_back((self.revision, change.clone()));
+            self.on_change(change, wall)?;
+        }
+        promise(self.revision == revision.0, || {
+            format!("the log is at {} after {} changes", revision.0, self.revision)
+        })
+    }
+
+    fn on_change(&mut self, change: &Change, wall: Wall) -> Held {
+        match change {
+            Change::WorkspaceCreated(workspace) => {
+                let before = self.workspaces.insert(workspace.key.name.clone(), workspace.id);
+                promise(before.is_none(), || format!("{} was created twice", workspace.key.name))
+            }
+            Change::JobSubmitted { job, .. } => self.jobs.on_submitted(job),
+            Change::JobChanged { event, job } => {
+                if let Some(epoch) = self.jobs.on_changed(*event, job)? {
+                    self.processes.granted(epoch, job.id);
+                }
+                if let Some(last) = self.jobs.ended_with(job.id) {
+                    self.processes.check_end(job, last)?;
+                }
+                self.check_wanted(job)
+            }
+            Change::AttemptEnded(record) => {
+                self.jobs.on_attempt_ended(record)?;
+                self.nodes.on_attempt_ended(record)?;
+                self.processes.on_attempt_ended(record)
+            }
+            Change::ClusterChanged { cluster, .. } => self.nodes.on_cluster(cluster),
+            Change::NodeChanged { event, node } => self.nodes.on_node(*event, node, wall),
+            Change::LedgerPosted(line) => self.nodes.on_ledger(line, wall),
+            Change::PrincipalSeen(_)
+            | Change::OperationChanged(_)
+            | Change::EffectQueued(_)
+            | Change::EffectSettled { .. } => Ok(()),
+        }
+    }
+
+    /// Someone asks for something: what ends because of it may do so from now on.
+    pub(crate) fn on_asked(&mut self, act: &Act) {
+        if let Act::CancelJob { workspace, name } = act {
+            self.cancels.insert((*workspace, name.clone()));
+        }
+    }
+
+    /// No job is canceled unless someone wanted it, or its cluster, gone.
+    fn check_wanted(&self, job: &Job) -> Held {
+        let JobState::Canceled { why, .. } = &job.state else { return Ok(()) };
+        let is_wanted = match why {
+            CancelReason::Asked => self.cancels.iter().any(|(workspace, name)| {
+                **name == *job.name
+                    && self.workspaces.get(&workspace_key(*workspace).name) == Some(&job.workspace)
+            }),
+            CancelReason::ClusterDeleted => self.nodes.is_deleting(job.cluster),
+        };
+        promise(is_wanted, || format!("{} was canceled, and nobody wanted that", job.name))
+    }
+
+    /// A client was told something: from now on it must stay true.
+    pub(crate) fn on_answer(&mut self, act: &Act, answer: &Answer) -> Held {
+        let Act::SubmitJob(submit) = act else { return Ok(()) };
+        let Submit { workspace, name, hash, .. } = &**submit;
+        let workspace = self.workspaces.get(&workspace_key(*workspace).name);
+        let known = workspace.and_then(|workspace| self.jobs.by_name(*workspace, name));
+        match (answer, known) {
+            (Ok(Reply::JobAccepted { job, .. }), Some((id, spec))) => {
+                promise(job.id == id && spec == hash, || {
+                    format!("'{name}' was acknowledged as {}, but is {id}", job.id)
+                })?;
+                self.jobs.acknowledge(id);
+                Ok(())
+            }
+            (Ok(reply), _) => promise(false, || {
+                format!("'{name}' was acknowledged and is not on disk: {reply:?}")
+            }),
+            (Err(refused), Some((_, spec))) => promise(spec != hash, || {
+                format!("'{name}' is on disk, and asking for it again was refused: {refused}")
+            }),
+            (Err(_), None) => Ok(()),
+        }
+    }
+
+    /// A process runs from now on.
+    pub(crate) fn on_process_started(&mut self, order: &Order) -> Held {
+        let job = self.processes.started(order)?;
+        self.jobs.check_order(job, order)
+    }
+
+    /// The provider made a machine; `counted` are all that it has.
+    pub(crate) fn on_machine_made(&self, counted: impl Iterator<Item = NodeId>) -> Held {
+        self.nodes.check_ceilings(counted)
+    }
+
+    pub(crate) fn acknowledged(&self) -> impl Iterator<Item = (JobId, Option<JobPhase>)> {
+        self.jobs.acknowledged()
+    }
+
+    pub(crate) fn counts(&self) -> jobs::Counts {
+        self.jobs.counts
+    }
+
+    pub(crate) fn sums(&self) -> &Sums {
+        &self.nodes.sums
+    }
+
+    /// A node whose bill does not cover its life yet.
+    pub(crate) fn unsettled(&self) -> Option<NodeId> {
+        self.nodes.unsettled()
+    }
+
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The last changes as the event log has them, oldest first.
+    pub(crate) fn recent(&self) -> Vec<String> {
+        let text = |change| serde_json::to_string(change).unwrap_or_else(|error| error.to_string());
+        self.recent
+            .iter()
+            .map(|(revision, change)| format!("{revision} {}", text(change)))
+            .collect()
+    }
+}

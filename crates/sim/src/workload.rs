@@ -1,0 +1,289 @@
+//! What users want, drawn before anything happens: so it does not depend on what the system does.
+//!
+//! Bursts with a day's rhythm, run times with a heavy tail, gangs, cancels, resubmits, changed and recreated
+//! clusters, and a share of requests that must be refused.
+
+mod commands;
+mod pools;
+
+use muster_core::ClusterPatch;
+use muster_core::model::{Caller, JobSpec, SpecHash, WorkspaceKey};
+use muster_core::time::Span;
+use sha2::{Digest, Sha256};
+
+pub(crate) use commands::Command;
+use pools::{POOLS, PoolPlan, WORKSPACES};
+
+use crate::chance::{Chance, Stream, hex};
+use crate::clock::{DAY, HOUR, Moment, minutes};
+
+/// A little above what the tests ask for, since a few are refused when their cluster is away.
+const JOBS_PER_DAY: u32 = 45;
+
+/// One thing that one user wants.
+#[derive(Debug, Clone)]
+pub(crate) struct Wish {
+    pub(crate) at: Moment,
+    pub(crate) act: Act,
+    pub(crate) expect: Expect,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Act {
+    CreateWorkspace { workspace: usize },
+    PutCluster { workspace: usize, name: String, wanted: Box<ClusterPatch> },
+    DeleteCluster { workspace: usize, name: String },
+    SubmitJob(Box<Submit>),
+    CancelJob { workspace: usize, name: String },
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Submit {
+    pub(crate) workspace: usize,
+    pub(crate) name: String,
+    pub(crate) spec: JobSpec,
+    pub(crate) hash: SpecHash,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expect {
+    /// Asked again until it is accepted.
+    AcceptedAtLast,
+    /// Whatever the answer is, it may be right: it depends on what else is going on.
+    AnyAnswer,
+    Refused,
+}
+
+pub(crate) fn workspace_key(workspace: usize) -> WorkspaceKey {
+    WorkspaceKey::new("simulated", "everyone", WORKSPACES[workspace])
+}
+
+pub(crate) fn workspaces() -> impl Iterator<Item = WorkspaceKey> {
+    (0..WORKSPACES.len()).map(workspace_key)
+}
+
+/// Who asks: a few users per workspace.
+pub(crate) fn caller(workspace: usize, name: &str) -> Caller {
+    let user = name.len() % 3;
+    Caller {
+        object_id: format!("oid-{workspace}-{user}").into(),
+        name: format!("user{user}@{}", WORKSPACES[workspace]).into(),
+    }
+}
+
+/// Everything that is wanted in `days` days, in no particular order.
+pub(crate) fn plan(seed: u64, days: u32) -> Vec<Wish> {
+    let mut drawing = Drawing { chance: Chance::new(seed, Stream::Workload), days, wishes: vec![] };
+    drawing.set_up();
+    drawing.submit_jobs();
+    drawing.change_clusters();
+    drawing.recreate_clusters();
+    drawing.ask_for_nonsense();
+    drawing.wishes
+}
+
+/// Gives every cluster its first shape back, so that every job that waits can run.
+pub(crate) fn heal(at: Moment) -> Vec<Wish> {
+    let expect = Expect::AcceptedAtLast;
+    POOLS.iter().map(|pool| Wish { at, act: pool.put(), expect }).collect()
+}
+
+pub(crate) fn tear_down(at: Moment) -> Vec<Wish> {
+    let delete = |pool: &PoolPlan| pool.delete();
+    POOLS
+        .iter()
+        .map(|pool| Wish { at, act: delete(pool), expect: Expect::AcceptedAtLast })
+        .collect()
+}
+
+struct Drawing {
+    chance: Chance,
+    days: u32,
+    wishes: Vec<Wish>,
+}
+
+impl Drawing {
+    fn want(&mut self, at: Moment, act: Act, expect: Expect) {
+        self.wishes.push(Wish { at, act, expect });
+    }
+
+    /// The last ten minutes are left free, so that what was asked for is asked before the end.
+    fn end(&self) -> Moment {
+        Moment(DAY.0 * u64::from(self.days) - minutes(10).0)
+    }
+
+    /// A moment of one of the days: work hours are busy, nights are not.
+    fn moment(&mut self) -> Moment {
+        const HOURS: [(u64, u64); 24] = {
+            let mut hours = [(1, 0); 24];
+            let mut hour = 0;
+            while hour < 24 {
+                let weight = if hour >= 8 && hour < 19 { 6 } else { 1 };
+                hours[hour] = (weight, hour as u64);
+                hour += 1;
+            }
+            hours
+        };
+        let day = self.chance.below(u64::from(self.days));
+        let hour = self.chance.weighted(&HOURS);
+        let start = Moment(day * DAY.0 + hour * HOUR.0) + minutes(5);
+        let at = start + self.chance.span(Span::ZERO, HOUR);
+        at.min(self.end())
+    }
+
+    fn later(&mut self, at: Moment, least: Span, most: Span) -> Moment {
+        (at + self.chance.span(least, most)).min(self.end())
+    }
+
+    fn set_up(&mut self) {
+        for workspace in 0..WORKSPACES.len() {
+            let act = Act::CreateWorkspace { workspace };
+            self.want(Moment(Span::seconds(1).0), act, Expect::AcceptedAtLast);
+        }
+        for pool in &POOLS {
+            self.want(Moment(Span::seconds(30).0), pool.put(), Expect::AcceptedAtLast);
+        }
+    }
+
+    fn submit_jobs(&mut self) {
+        let wanted = JOBS_PER_DAY * self.days;
+        let mut drawn = 0;
+        while drawn < wanted {
+            let at = self.moment();
+            let (least, most) = self.chance.weighted(&[(50, (1, 1)), (35, (2, 5)), (15, (6, 25))]);
+            let pool = pools::draw(&mut self.chance);
+            for _ in 0..self.chance.number(least, most) {
+                drawn += 1;
+                self.submit_job(at, pool, drawn);
+            }
+        }
+    }
+
+    fn submit_job(&mut self, at: Moment, pool: &PoolPlan, number: u32) {
+        let nodes = self.chance.weighted(&[(70, 1), (15, 2), (10, 3), (5, 4)]).min(pool.nodes_max);
+        let command = Command::draw(&mut self.chance);
+        // Half of what it needs, so it always ends there.
+        let timeout = self.chance.permille(40).then(|| command.time_limit());
+        let name = format!("{}-{number:05}", pool.name);
+        let spec = JobSpec { timeout, ..spec(pool.name, nodes, command) };
+        let submit = submit(pool.workspace, &name, spec);
+        self.want(at, submit.clone(), Expect::AnyAnswer);
+        match self.chance.below(100) {
+            0..12 => self.cancel(at, pool, name),
+            12..17 => {
+                let again = self.later(at, Span::seconds(1), minutes(120));
+                self.want(again, submit, Expect::AnyAnswer);
+            }
+            17..19 => {
+                let again = self.later(at, Span::seconds(1), minutes(120));
+                let other = spec_of_another(pool.name, nodes);
+                let other = self::submit(pool.workspace, &name, other);
+                self.want(again, other, Expect::AnyAnswer);
+            }
+            // In one breath, so that all three can be one batch.
+            19 => {
+                let cancel = Act::CancelJob { workspace: pool.workspace, name };
+                self.want(at, cancel, Expect::AnyAnswer);
+                self.want(at, submit, Expect::AnyAnswer);
+            }
+            _ => {}
+        }
+    }
+
+    fn cancel(&mut self, at: Moment, pool: &PoolPlan, name: String) {
+        let (least, most) = self.chance.weighted(&[(2, (1, 5)), (4, (5, 300)), (2, (300, 3_600))]);
+        let at = self.later(at, Span::seconds(least), Span::seconds(most));
+        self.want(at, Act::CancelJob { workspace: pool.workspace, name }, Expect::AnyAnswer);
+    }
+
+    /// Other limits for a while, then the first ones again.
+    fn change_clusters(&mut self) {
+        for _ in 0..2 * self.days {
+            let at = self.moment();
+            let pool = pools::draw(&mut self.chance);
+            let nodes_max = self.chance.number(0, 2 * pool.nodes_max);
+            let nodes_min = self.chance.number(0, nodes_max.min(2));
+            let wanted = ClusterPatch {
+                nodes_min: Some(nodes_min),
+                nodes_max: Some(nodes_max),
+                ..ClusterPatch::default()
+            };
+            let back = self.later(at, minutes(10), minutes(240));
+            self.want(at, pool.change(wanted), Expect::AnyAnswer);
+            self.want(back, pool.change(pool.limits()), Expect::AnyAnswer);
+        }
+    }
+
+    fn recreate_clusters(&mut self) {
+        for pool in POOLS.iter().filter(|pool| pool.is_recreated) {
+            for _ in 0..self.days.div_ceil(5) {
+                let at = self.moment();
+                let back = self.later(at, Span::seconds(1), minutes(10));
+                self.want(at, pool.delete(), Expect::AnyAnswer);
+                self.want(back, pool.put(), Expect::AcceptedAtLast);
+            }
+        }
+    }
+
+    fn ask_for_nonsense(&mut self) {
+        for number in 0..3 * self.days {
+            let at = self.moment();
+            let pool = pools::draw(&mut self.chance);
+            let act = self.nonsense(pool, number);
+            self.want(at, act, Expect::Refused);
+        }
+    }
+
+    fn nonsense(&mut self, pool: &PoolPlan, number: u32) -> Act {
+        let workspace = pool.workspace;
+        let put = |name: &str, wanted: ClusterPatch| Act::PutCluster {
+            workspace,
+            name: name.to_owned(),
+            wanted: Box::new(wanted),
+        };
+        let sensible = spec(pool.name, 1, Command { seconds: 5, exit: Some(0) });
+        let name = format!("nonsense-{number}");
+        let bad = |spec: JobSpec| self::submit(workspace, &name, spec);
+        match self.chance.below(8) {
+            0 => put(
+                "new-one",
+                ClusterPatch { vm_size: Some("Enormous_1".into()), ..<_>::default() },
+            ),
+            1 => put("9lives", ClusterPatch::default()),
+            2 => put(
+                "upside-down",
+                ClusterPatch { nodes_min: Some(3), nodes_max: Some(2), ..<_>::default() },
+            ),
+            3 => put("huge", ClusterPatch { nodes_max: Some(1_000_000), ..<_>::default() }),
+            4 => bad(JobSpec { compute: "nowhere".into(), ..sensible }),
+            5 => bad(JobSpec { nodes: 10_001, ..sensible }),
+            6 => bad(JobSpec { command: "  ".into(), ..sensible }),
+            _ => Act::CancelJob { workspace, name },
+        }
+    }
+}
+
+fn spec(compute: &str, nodes: u32, command: Command) -> JobSpec {
+    JobSpec {
+        command: command.to_string().into(),
+        compute: compute.into(),
+        nodes,
+        display_name: None,
+        experiment_name: "simulated".into(),
+        description: None,
+        tags: <_>::default(),
+        environment_variables: <_>::default(),
+        timeout: None,
+    }
+}
+
+/// Shorter than any that is drawn, so never by chance the same.
+fn spec_of_another(compute: &str, nodes: u32) -> JobSpec {
+    spec(compute, nodes, Command { seconds: 1, exit: Some(0) })
+}
+
+fn submit(workspace: usize, name: &str, spec: JobSpec) -> Act {
+    let text = serde_json::to_string(&spec).expect("a specification is plain data");
+    let hash = SpecHash(hex(&Sha256::digest(text)).into());
+    Act::SubmitJob(Box::new(Submit { workspace, name: name.to_owned(), spec, hash }))
+}

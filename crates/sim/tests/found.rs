@@ -1,0 +1,93 @@
+//! What simulated days have found in the core, each as the smallest case that shows it.
+
+use std::sync::Arc;
+
+use muster_core::catalogue::Catalogue;
+use muster_core::model::{Caller, JobSpec, SpecHash, WorkspaceKey};
+use muster_core::time::{Elapsed, Now, Wall};
+use muster_core::{
+    Answer, Change, ClusterPatch, Input, JobRequest, RefusalKind, Reply, Rows, Settings, World,
+    step,
+};
+
+const NOW: Now = Now { elapsed: Elapsed(1_000_000), wall: Wall(1_000_000) };
+
+fn workspace() -> WorkspaceKey {
+    WorkspaceKey::new("s", "g", "w")
+}
+
+fn caller() -> Caller {
+    Caller { object_id: "o".into(), name: "n".into() }
+}
+
+/// A World with one pool that is closed for now, so that jobs wait.
+fn world() -> World {
+    let catalogue = Arc::new(Catalogue::builtin());
+    let mut world = World::rebuild(Rows::default(), 1, Settings::default(), catalogue, NOW);
+    let wanted = ClusterPatch { nodes_max: Some(0), ..ClusterPatch::default() };
+    let inputs = [
+        Input::CreateWorkspace { key: workspace(), location: "north".into(), by: caller() },
+        Input::PutCluster {
+            workspace: workspace(),
+            name: "pool".into(),
+            wanted: Box::new(wanted),
+            by: caller(),
+        },
+    ];
+    assert!(step(&mut world, &inputs, NOW).answers.iter().all(Answer::is_ok));
+    world
+}
+
+fn submit(nodes: u32) -> Input {
+    let spec = JobSpec {
+        command: "true".into(),
+        compute: "pool".into(),
+        nodes,
+        display_name: None,
+        experiment_name: "e".into(),
+        description: None,
+        tags: <_>::default(),
+        environment_variables: <_>::default(),
+        timeout: None,
+    };
+    Input::SubmitJob(Box::new(JobRequest {
+        workspace: workspace(),
+        name: "again".into(),
+        spec,
+        spec_hash: SpecHash("hash".into()),
+        by: caller(),
+        existing: None,
+    }))
+}
+
+fn cancel() -> Input {
+    Input::CancelJob { workspace: workspace(), name: "again".into(), finished: None }
+}
+
+/// Rows are looked up before the step, so they cannot show a job that the same step submits and ends. It was
+/// taken for a new one; the store refused the second job of that name, and with it the whole batch.
+#[test]
+fn a_name_is_not_free_again_within_the_step_that_ended_its_job() {
+    let output = step(&mut world(), &[submit(1), cancel(), submit(1), cancel()], NOW);
+    let submits = |change: &&Change| matches!(change, Change::JobSubmitted { .. });
+    assert_eq!(output.changes.iter().filter(submits).count(), 1);
+    let [Ok(Reply::JobAccepted { job, is_new: true }), canceled, resubmitted, again] =
+        &output.answers[..]
+    else {
+        panic!("{:?}", output.answers);
+    };
+    let Ok(Reply::JobAccepted { job: known, is_new: false }) = resubmitted else {
+        panic!("{resubmitted:?}");
+    };
+    assert_eq!(known.id, job.id);
+    assert_eq!([canceled, again], [&Ok(Reply::CancelAccepted); 2]);
+}
+
+/// A closed pool takes jobs of any size, as it may be opened again; but none can be opened that far.
+#[test]
+fn a_job_larger_than_any_cluster_is_refused_even_by_a_closed_pool() {
+    let mut world = world();
+    let refused = step(&mut world, &[submit(10_001)], NOW).answers.remove(0).unwrap_err();
+    assert_eq!((refused.kind, &*refused.target), (RefusalKind::Invalid, "instanceCount"));
+    assert!(step(&mut world, &[submit(10_000)], NOW).answers[0].is_ok());
+}

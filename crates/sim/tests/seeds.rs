@@ -1,0 +1,55 @@
+//! Ten simulated days on each of fifty seeds: no promise is broken, and enough has happened to tell.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use muster_sim::{Failure, Scenario, Summary, run};
+
+const SEEDS: u64 = 50;
+const DAYS: u32 = 10;
+const THREADS: usize = 2;
+
+fn simulate_all() -> Vec<Result<Summary, Failure>> {
+    let next = AtomicU64::new(0);
+    let work = || {
+        let mut results = Vec::new();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= SEEDS {
+                return results;
+            }
+            results.push(run(&Scenario::new(seed, DAYS)));
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("it returns failures")).collect()
+    })
+}
+
+#[test]
+fn fifty_seeds_of_ten_days_keep_every_promise() {
+    let results = simulate_all();
+    let failures: Vec<String> =
+        results.iter().filter_map(|result| Some(result.as_ref().err()?.to_string())).collect();
+    assert!(failures.is_empty(), "{} of {SEEDS} failed; {}", failures.len(), failures[0]);
+    for summary in results.into_iter().flatten() {
+        let kills: u64 =
+            summary.faults.iter().filter(|(fault, _)| fault.is_kill()).map(|(_, n)| n).sum();
+        let ended = summary.jobs_completed + summary.jobs_failed + summary.jobs_canceled;
+        assert!(summary.jobs_submitted >= 300, "{summary}");
+        assert!(summary.faults.total() >= 30 && kills >= 5, "{summary}");
+        assert!(summary.jobs_retried > 0 && summary.requests_refused > 0, "{summary}");
+        assert_eq!(summary.jobs_submitted, ended, "{summary}");
+    }
+}
+
+#[test]
+fn without_faults_nobody_has_to_try_again() {
+    for seed in 0..2 {
+        let scenario = Scenario { faults: false, ..Scenario::new(seed, 3) };
+        let summary = run(&scenario).unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!(summary.faults.total(), 0, "{summary}");
+        assert_eq!((summary.jobs_retried, summary.requests_repeated), (0, 0), "{summary}");
+        assert!(summary.jobs_completed >= 60, "{summary}");
+    }
+}
