@@ -1,0 +1,34 @@
+//! `muster agent`: a node's side. Started by a provider, never by hand.
+
+use std::path::PathBuf;
+
+use muster_agent::AgentConfig;
+
+use crate::failure::{Failure, Outcome};
+
+/// Run as the agent of a node
+#[derive(Debug, clap::Args)]
+#[command(
+    hide = true,
+    after_help = "Mutating: runs jobs in the node's folder until the node is over."
+)]
+pub struct Args {
+    /// The node's name
+    #[arg(long)]
+    node: String,
+    /// The node's folder; it holds the node's secret
+    #[arg(long)]
+    dir: PathBuf,
+    /// Where the server listens
+    #[arg(long, value_name = "URL")]
+    server: String,
+    /// The only certificates that the server may be signed by
+    #[arg(long, value_name = "FILE")]
+    ca: PathBuf,
+}
+
+pub async fn run(args: Args) -> Outcome {
+    let Args { node, dir, server, ca } = args;
+    let config = AgentConfig { node, dir, server, ca_file: ca };
+    muster_agent::run(config).await.map_err(|why| Failure::of(&why))
+}

@@ -1,0 +1,323 @@
+//! Asking the server, as any of Azure's clients would: a token from the identity endpoint, then ARM.
+//!
+//! It trusts the server's own CA and no other, follows no redirect and uses no proxy: the token goes to the
+//! server that the state directory names, and to nobody else.
+
+use std::cell::RefCell;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use muster_core::ErrorChain;
+use muster_wire::cloud::TokenReply;
+use muster_wire::error::ErrorBody;
+use muster_wire::{Route, from_json};
+use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde::de::DeserializeOwned;
+
+use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::place::Server;
+
+/// Any is accepted; this is the newest stable one whose documents we write.
+const API_VERSION: &str = "2026-09-01";
+const TOKEN_API_VERSION: &str = "2019-08-01";
+const IDENTITY_HEADER: HeaderName = HeaderName::from_static("x-identity-header");
+const OPERATION_HEADER: HeaderName = HeaderName::from_static("azure-asyncoperation");
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// The server answers within a commit; a minute is a server that hangs.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
+pub struct Client {
+    http: reqwest::Client,
+    server: Server,
+    /// One thread and no borrow across an await, hence no lock.
+    token: RefCell<HeaderValue>,
+}
+
+/// An answer that is no error.
+pub struct Answer {
+    pub status: StatusCode,
+    /// Where a long-running operation can be followed.
+    pub operation: Option<String>,
+    pub retry_after: Option<Duration>,
+    body: Vec<u8>,
+}
+
+/// Part of a log, and how long the whole is now, if the server says so.
+pub struct LogPiece {
+    pub bytes: Vec<u8>,
+    pub total: Option<u64>,
+}
+
+impl Client {
+    pub async fn connect(server: Server) -> Outcome<Client> {
+        let client = Client {
+            http: http_client(&server)?,
+            server,
+            token: RefCell::new(HeaderValue::from_static("")),
+        };
+        client.renew_token().await?;
+        Ok(client)
+    }
+
+    pub async fn get<T: DeserializeOwned>(&self, route: &Route) -> Outcome<T> {
+        self.send(Method::GET, &self.url(route, &[]), None).await?.document()
+    }
+
+    /// A link that the server gave: the next page, or the state of an operation.
+    pub async fn follow(&self, link: &str) -> Outcome<Answer> {
+        let rest = link.strip_prefix(self.server.url.trim_end_matches('/'));
+        if !rest.is_some_and(|rest| rest.starts_with('/')) {
+            return Err(Failure::error(format!(
+                "the server at {} sent a link to {}; it is not followed, as our token would go there",
+                self.server.url,
+                quoted(link)
+            )));
+        }
+        self.send(Method::GET, link, None).await
+    }
+
+    pub async fn put(&self, route: &Route, body: String) -> Outcome<Answer> {
+        self.send(Method::PUT, &self.url(route, &[]), Some(body)).await
+    }
+
+    pub async fn post(&self, route: &Route) -> Outcome<Answer> {
+        self.send(Method::POST, &self.url(route, &[]), Some(String::new())).await
+    }
+
+    pub async fn delete(&self, route: &Route) -> Outcome<Answer> {
+        let url = self.url(route, &[("underlyingResourceAction", "Delete")]);
+        self.send(Method::DELETE, &url, None).await
+    }
+
+    /// The log at an address that is its own authorisation, from byte `from` on.
+    pub async fn log(&self, url: &str, from: u64) -> Outcome<LogPiece> {
+        let request = self.http.get(url).header(header::RANGE, format!("bytes={from}-"));
+        let response = request.send().await.map_err(|why| self.unreachable(why))?;
+        let status = response.status();
+        if status == StatusCode::RANGE_NOT_SATISFIABLE {
+            return Ok(LogPiece { bytes: Vec::new(), total: None });
+        }
+        let total = total_of(response.headers());
+        let body = response.bytes().await.map_err(|why| self.unreachable(why))?;
+        if !status.is_success() {
+            return Err(refusal(status, &body));
+        }
+        // A server may answer with the whole instead of the part.
+        let known = if status == StatusCode::PARTIAL_CONTENT { 0 } else { from };
+        let known = usize::try_from(known).unwrap_or(usize::MAX).min(body.len());
+        Ok(LogPiece { bytes: body[known..].to_vec(), total })
+    }
+
+    fn url(&self, route: &Route, more: &[(&str, &str)]) -> String {
+        let query = [&[("api-version", API_VERSION)], more].concat();
+        route.url(&self.server.url, &query).expect("every route that is asked for has a path")
+    }
+
+    async fn send(&self, method: Method, url: &str, body: Option<String>) -> Outcome<Answer> {
+        let attempt = || {
+            let request = self.http.request(method.clone(), url);
+            let request = request.header(header::AUTHORIZATION, self.token.borrow().clone());
+            with_body(request, body.clone())
+        };
+        let mut response = attempt().send().await.map_err(|why| self.unreachable(why))?;
+        // A stream may outlive its token: one new token, one more try.
+        if response.status() == StatusCode::UNAUTHORIZED {
+            self.renew_token().await?;
+            response = attempt().send().await.map_err(|why| self.unreachable(why))?;
+        }
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = response.bytes().await.map_err(|why| self.unreachable(why))?.to_vec();
+        if !status.is_success() {
+            return Err(refusal(status, &body));
+        }
+        let text = |name: HeaderName| headers.get(name)?.to_str().ok().map(str::to_owned);
+        Ok(Answer {
+            status,
+            operation: text(OPERATION_HEADER),
+            retry_after: retry_after(text(RETRY_AFTER_MS), text(header::RETRY_AFTER)),
+            body,
+        })
+    }
+
+    async fn renew_token(&self) -> Outcome {
+        let base = self.server.url.trim_end_matches('/');
+        let query = [("api-version", TOKEN_API_VERSION), ("resource", base)];
+        let url = Route::Token.url(base, &query).expect("the token's route has a path");
+        let mut key = HeaderValue::from_str(&self.server.key).map_err(|_| self.bad_key())?;
+        key.set_sensitive(true);
+        let request = self.http.get(url).header(IDENTITY_HEADER, key);
+        let response = request.send().await.map_err(|why| self.unreachable(why))?;
+        let status = response.status();
+        let body = response.bytes().await.map_err(|why| self.unreachable(why))?;
+        if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
+            return Err(self.bad_key());
+        }
+        if !status.is_success() {
+            return Err(refusal(status, &body));
+        }
+        let reply: TokenReply = read(&body)?;
+        let bearer = HeaderValue::from_str(&format!("Bearer {}", reply.access_token));
+        let mut bearer = bearer.map_err(|_| Failure::error("the server's token is damaged"))?;
+        bearer.set_sensitive(true);
+        self.token.replace(bearer);
+        Ok(())
+    }
+
+    fn bad_key(&self) -> Failure {
+        let key_file = self.server.key_file();
+        let text = format!(
+            "the server at {} does not accept the key in {}",
+            self.server.url,
+            key_file.display()
+        );
+        Failure::error(text).hint(
+            "another server may have taken its address: start the one that this key belongs to, \
+             or name the right directory with --state-dir",
+        )
+    }
+
+    fn unreachable(&self, why: reqwest::Error) -> Failure {
+        let url = &self.server.url;
+        // The address may hold a signature, and the error would repeat it.
+        let why = why.without_url();
+        let root = self.server.dir.root().display();
+        if why.is_timeout() {
+            let text = format!("the server at {url} did not answer in time");
+            return Failure::error(text)
+                .passing()
+                .hint("see what it says: MUSTER_LOG=info muster up");
+        }
+        let why = printable(&ErrorChain(&why).to_string());
+        let text = format!("cannot reach the server at {url}: {why}");
+        // Not by type: the client library wraps its TLS library's errors, and shows neither.
+        if why.contains("certificate") {
+            return Failure::error(text).hint(format!(
+                "another server may have taken its address: start the right one again, \
+                 muster up --state-dir {root}"
+            ));
+        }
+        let hint = format!("is it up? start it: muster up --state-dir {root}");
+        Failure::error(text).passing().hint(hint)
+    }
+}
+
+impl Answer {
+    pub fn document<T: DeserializeOwned>(&self) -> Outcome<T> {
+        read(&self.body)
+    }
+}
+
+fn http_client(server: &Server) -> Outcome<reqwest::Client> {
+    let bad_ca = || {
+        let path = server.ca_file();
+        Failure::error(format!("{} is no CA certificate", path.display()))
+            .hint("start the server again: `muster up` says how to repair it")
+    };
+    let cas = reqwest::Certificate::from_pem_bundle(&server.ca_pem).map_err(|_| bad_ca())?;
+    if cas.is_empty() {
+        return Err(bad_ca());
+    }
+    let mut builder = reqwest::Client::builder()
+        .user_agent(concat!("muster/", env!("CARGO_PKG_VERSION")))
+        .tls_certs_only(cas)
+        .https_only(true)
+        .http1_only()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(CONNECT_WITHIN)
+        .timeout(ANSWER_WITHIN);
+    if let Some(port) = localhost_port(&server.url) {
+        // This name means this machine (RFC 6761); asking a resolver takes longer than the answer.
+        let here = [
+            SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            SocketAddr::from((Ipv6Addr::LOCALHOST, port)),
+        ];
+        builder = builder.resolve_to_addrs("localhost", &here);
+    }
+    builder.build().map_err(|_| bad_ca())
+}
+
+fn localhost_port(url: &str) -> Option<u16> {
+    url.strip_prefix("https://localhost:")?.trim_end_matches('/').parse().ok()
+}
+
+fn with_body(request: RequestBuilder, body: Option<String>) -> RequestBuilder {
+    match body {
+        Some(body) if !body.is_empty() => {
+            request.header(header::CONTENT_TYPE, "application/json").body(body)
+        }
+        // Said explicitly: some servers want a length with every POST.
+        Some(_) => request.header(header::CONTENT_LENGTH, 0),
+        None => request,
+    }
+}
+
+fn refusal(status: StatusCode, body: &[u8]) -> Failure {
+    match from_json::<ErrorBody>(body) {
+        Ok(body) => Failure::answered(status.as_u16(), &body.error),
+        Err(_) => Failure::error(format!("the server answered {status} and did not say why")),
+    }
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Outcome<T> {
+    from_json(body).map_err(|why| {
+        Failure::error(format!(
+            "the server's answer is not understood: {}",
+            printable(&why.to_string())
+        ))
+        .hint("is the server of another version? `muster --version` says which this is")
+    })
+}
+
+fn retry_after(milliseconds: Option<String>, seconds: Option<String>) -> Option<Duration> {
+    let milliseconds = milliseconds.and_then(|text| text.trim().parse().ok());
+    let seconds = seconds.and_then(|text| text.trim().parse().ok());
+    milliseconds.map(Duration::from_millis).or_else(|| seconds.map(Duration::from_secs))
+}
+
+/// `bytes 0-4/11` → 11.
+fn total_of(headers: &HeaderMap) -> Option<u64> {
+    let range = headers.get(header::CONTENT_RANGE)?.to_str().ok()?;
+    range.rsplit_once('/')?.1.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_read_in_every_form() {
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(retry_after(None, text("1")), Some(Duration::from_secs(1)));
+        assert_eq!(retry_after(text("200"), text("1")), Some(Duration::from_millis(200)));
+        assert_eq!(retry_after(None, text("Wed, 21 Oct 2026 07:28:00 GMT")), None);
+        assert_eq!(retry_after(None, None), None);
+        let mut headers = HeaderMap::new();
+        assert_eq!(total_of(&headers), None);
+        headers.insert(header::CONTENT_RANGE, HeaderValue::from_static("bytes 0-4/11"));
+        assert_eq!(total_of(&headers), Some(11));
+        headers.insert(header::CONTENT_RANGE, HeaderValue::from_static("bytes 0-4/*"));
+        assert_eq!(total_of(&headers), None);
+    }
+
+    #[test]
+    fn only_this_machines_own_name_is_resolved_here() {
+        assert_eq!(localhost_port("https://localhost:7443"), Some(7443));
+        assert_eq!(localhost_port("https://localhost:7443/"), Some(7443));
+        for other in ["https://localhost.example:7443", "https://127.0.0.1:1", "https://localhost"]
+        {
+            assert_eq!(localhost_port(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn an_answer_without_words_is_still_told() {
+        let failure = refusal(StatusCode::BAD_GATEWAY, b"<html>");
+        assert_eq!(failure.to_string(), "the server answered 502 Bad Gateway and did not say why");
+        let body = br#"{"error":{"code":"C","message":"m"}}"#;
+        assert_eq!(refusal(StatusCode::CONFLICT, body).to_string(), "(C) m");
+    }
+}

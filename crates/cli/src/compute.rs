@@ -1,0 +1,156 @@
+//! `muster compute`: clusters, with the words of `az ml compute`.
+
+mod delete;
+mod put;
+mod view;
+
+pub use view::resource_group;
+
+use clap::Subcommand;
+use muster_core::model::WorkspaceKey;
+use muster_wire::compute::{ComputeResource, NodeList};
+use muster_wire::{Page, Route};
+
+use crate::client::Client;
+use crate::failure::Outcome;
+use crate::output::{self, Format, Print};
+use crate::scope::Scope;
+use crate::values::{self, ComputeType};
+
+/// Create, change, look at and delete compute clusters
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Create(Box<put::CreateArgs>),
+    Update(put::UpdateArgs),
+    Show(ShowArgs),
+    List(ListArgs),
+    ListNodes(ListNodesArgs),
+    Delete(delete::Args),
+}
+
+/// Show a cluster: its settings, its state and how many nodes it has
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct ShowArgs {
+    #[command(flatten)]
+    print: Print,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// List the clusters of a workspace
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct ListArgs {
+    /// Only clusters of this type
+    #[arg(long = "type", value_enum, ignore_case = true, value_name = "TYPE")]
+    _compute_type: Option<ComputeType>,
+    /// At most so many
+    #[arg(short = 'r', long, value_name = "COUNT", value_parser = values::at_least_one,
+          allow_negative_numbers = true)]
+    max_results: Option<u32>,
+    #[command(flatten)]
+    print: Print,
+    #[command(flatten)]
+    scope: Scope,
+}
+
+/// List the nodes that a cluster has now, and what runs on them
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct ListNodesArgs {
+    #[command(flatten)]
+    print: Print,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Which cluster a command is about.
+#[derive(Debug, clap::Args)]
+struct Target {
+    /// The cluster's name
+    #[arg(short, long, value_parser = values::name, display_order = 0, help_heading = None)]
+    name: String,
+    #[command(flatten)]
+    scope: Scope,
+}
+
+impl Target {
+    fn route(&self) -> Outcome<Route> {
+        Ok(route(self.scope.workspace()?, &self.name))
+    }
+}
+
+pub async fn run(command: Command) -> Outcome {
+    match command {
+        Command::Create(args) => put::create(*args).await,
+        Command::Update(args) => put::update(args).await,
+        Command::Show(args) => show(&args).await,
+        Command::List(args) => list(&args).await,
+        Command::ListNodes(args) => list_nodes(&args).await,
+        Command::Delete(args) => delete::run(&args).await,
+    }
+}
+
+async fn show(args: &ShowArgs) -> Outcome {
+    let route = args.target.route()?;
+    let client = args.target.scope.connect().await?;
+    print(&client, &route, args.print.output).await
+}
+
+async fn list(args: &ListArgs) -> Outcome {
+    let route = Route::Computes(args.scope.workspace()?);
+    let client = args.scope.connect().await?;
+    let wanted = args.max_results.map_or(usize::MAX, |count| count as usize);
+    let mut page: Page<ComputeResource> = client.get(&route).await?;
+    let mut computes = std::mem::take(&mut page.value);
+    while let Some(link) = page.next_link.take().filter(|_| computes.len() < wanted) {
+        page = client.follow(&link).await?.document()?;
+        computes.append(&mut page.value);
+    }
+    computes.truncate(wanted);
+    match args.print.output {
+        Format::Json => output::json(&computes.iter().map(view::entity).collect::<Vec<_>>()),
+        Format::Table => print_table(&computes),
+    }
+}
+
+async fn list_nodes(args: &ListNodesArgs) -> Outcome {
+    let workspace = args.target.scope.workspace()?;
+    let route = Route::ComputeNodes { workspace, name: args.target.name.as_str().into() };
+    let client = args.target.scope.connect().await?;
+    let mut page: NodeList = client.post(&route).await?.document()?;
+    let mut nodes = std::mem::take(&mut page.nodes);
+    while let Some(link) = page.next_link.take() {
+        page = client.follow(&link).await?.document()?;
+        nodes.append(&mut page.nodes);
+    }
+    match args.print.output {
+        Format::Json => output::json(&nodes.into_iter().map(view::node).collect::<Vec<_>>()),
+        Format::Table => {
+            let rows = nodes.into_iter().map(|node| view::node_row(view::node(node))).collect();
+            output::table(&view::NODE_HEADER, rows, "the cluster has no nodes now")
+        }
+    }
+}
+
+fn route(workspace: WorkspaceKey, name: &str) -> Route {
+    Route::Compute { workspace, name: name.into() }
+}
+
+/// The cluster as it is now.
+async fn print(client: &Client, route: &Route, format: Format) -> Outcome {
+    let compute: ComputeResource = client.get(route).await?;
+    if let Some(note) = &compute.properties.properties.note {
+        output::say(&format!("note: {note}"));
+    }
+    match format {
+        Format::Json => output::json(&view::entity(&compute)),
+        Format::Table => print_table(&[compute]),
+    }
+}
+
+fn print_table(computes: &[ComputeResource]) -> Outcome {
+    let rows = computes.iter().map(|compute| view::row(&view::entity(compute))).collect();
+    output::table(&view::HEADER, rows, "there are no clusters in this workspace")
+}

@@ -1,0 +1,267 @@
+//! How clusters and nodes are shown: the entities that `az ml compute` prints, and a few figures that it
+//! leaves out.
+
+use std::collections::BTreeMap;
+
+use muster_wire::compute::{
+    AllocationState, ComputeResource, IdentityBody, NodeInfo, NodeState, NodeStateCounts,
+    ProvisioningState,
+};
+use muster_wire::duration;
+use serde::Serialize;
+
+pub const HEADER: [&str; 7] =
+    ["Name", "Compute type", "State", "Instance type", "Nodes", "Min", "Max"];
+pub const NODE_HEADER: [&str; 5] = ["Node id", "State", "Address", "Port", "Run id"];
+
+#[derive(Debug, Serialize)]
+pub struct Compute {
+    name: String,
+    id: String,
+    #[serde(rename = "type")]
+    kind: String,
+    /// Camel case, because az adds it to what it got.
+    #[serde(rename = "resourceGroup")]
+    resource_group: Option<String>,
+    location: Option<String>,
+    description: Option<String>,
+    tags: Option<BTreeMap<String, String>>,
+    identity: Option<Identity>,
+    created_on: Option<String>,
+    provisioning_state: ProvisioningState,
+    provisioning_errors: Option<Vec<String>>,
+    size: String,
+    tier: Option<String>,
+    min_instances: u32,
+    max_instances: u32,
+    idle_time_before_scale_down: Option<u64>,
+    network_settings: NetworkSettings,
+    enable_node_public_ip: Option<bool>,
+    ssh_public_access_enabled: Option<bool>,
+    ssh_settings: Option<SshSettings>,
+    // From here on: ours.
+    allocation_state: Option<AllocationState>,
+    current_node_count: Option<u32>,
+    target_node_count: Option<u32>,
+    node_state_counts: Option<NodeCounts>,
+    errors: Option<Vec<String>>,
+    note: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Identity {
+    #[serde(rename = "type")]
+    kind: String,
+    user_assigned_identities: Option<Vec<AssignedIdentity>>,
+}
+
+#[derive(Debug, Serialize)]
+struct AssignedIdentity {
+    resource_id: String,
+}
+
+#[derive(Debug, Serialize)]
+struct NetworkSettings {
+    subnet: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct SshSettings {
+    admin_username: String,
+}
+
+#[derive(Debug, Serialize)]
+struct NodeCounts {
+    idle_node_count: u32,
+    leaving_node_count: u32,
+    preempted_node_count: u32,
+    preparing_node_count: u32,
+    running_node_count: u32,
+    unusable_node_count: u32,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Node {
+    node_id: String,
+    node_state: NodeState,
+    /// Text, as az prints it.
+    port: Option<String>,
+    private_ip_address: Option<String>,
+    public_ip_address: Option<String>,
+    run_id: Option<String>,
+    /// Ours: what is wrong with an unusable node.
+    reason: Option<String>,
+}
+
+pub fn entity(compute: &ComputeResource) -> Compute {
+    let (properties, aml) = (&compute.properties, &compute.properties.properties);
+    let scale = &aml.scale_settings;
+    let messages = |errors: &Option<Vec<muster_wire::error::ErrorBody>>| {
+        let errors = errors.as_ref().filter(|errors| !errors.is_empty())?;
+        let one = |body: &muster_wire::error::ErrorBody| {
+            format!("({}) {}", body.error.code, body.error.message)
+        };
+        Some(errors.iter().map(one).collect())
+    };
+    Compute {
+        name: compute.name.clone(),
+        id: compute.id.clone(),
+        kind: properties.compute_type.to_ascii_lowercase(),
+        resource_group: resource_group(&compute.id),
+        location: compute.location.clone(),
+        description: properties.description.clone(),
+        tags: compute.tags.clone().filter(|tags| !tags.is_empty()),
+        identity: compute.identity.as_ref().map(identity),
+        created_on: properties.created_on.clone(),
+        provisioning_state: properties.provisioning_state,
+        provisioning_errors: messages(&properties.provisioning_errors),
+        size: aml.vm_size.clone(),
+        tier: aml.vm_priority.as_deref().map(snake_case),
+        min_instances: scale.min_node_count,
+        max_instances: scale.max_node_count,
+        idle_time_before_scale_down: scale
+            .node_idle_time_before_scale_down
+            .as_deref()
+            .and_then(|text| duration::parse(text).ok())
+            .map(|span| span.as_seconds()),
+        network_settings: NetworkSettings {
+            subnet: aml.subnet.as_ref().map(|subnet| subnet.id.clone()),
+        },
+        enable_node_public_ip: aml.enable_node_public_ip,
+        ssh_public_access_enabled: match aml.remote_login_port_public_access.as_deref() {
+            Some("Enabled") => Some(true),
+            Some("Disabled") => Some(false),
+            Some(_) | None => None,
+        },
+        ssh_settings: aml
+            .user_account_credentials
+            .as_ref()
+            .map(|admin| SshSettings { admin_username: admin.admin_user_name.clone() }),
+        allocation_state: aml.allocation_state,
+        current_node_count: aml.current_node_count,
+        target_node_count: aml.target_node_count,
+        node_state_counts: aml.node_state_counts.map(node_counts),
+        errors: messages(&aml.errors),
+        note: aml.note.clone(),
+    }
+}
+
+pub fn row(compute: &Compute) -> Vec<String> {
+    let nodes =
+        compute.current_node_count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+    vec![
+        compute.name.clone(),
+        compute.kind.clone(),
+        format!("{:?}", compute.provisioning_state),
+        compute.size.clone(),
+        nodes,
+        compute.min_instances.to_string(),
+        compute.max_instances.to_string(),
+    ]
+}
+
+pub fn node(node: NodeInfo) -> Node {
+    Node {
+        node_id: node.node_id,
+        node_state: node.node_state,
+        port: node.port.map(|port| port.to_string()),
+        private_ip_address: node.private_ip_address,
+        public_ip_address: node.public_ip_address,
+        run_id: node.run_id,
+        reason: node.reason,
+    }
+}
+
+pub fn node_row(node: Node) -> Vec<String> {
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let state = match node.reason {
+        Some(reason) => format!("{} ({reason})", node.node_state.as_str()),
+        None => node.node_state.as_str().to_owned(),
+    };
+    vec![
+        node.node_id,
+        state,
+        or_dash(node.private_ip_address),
+        or_dash(node.port),
+        or_dash(node.run_id),
+    ]
+}
+
+/// The resource group in an ARM id.
+pub fn resource_group(id: &str) -> Option<String> {
+    let mut parts = id.split('/');
+    parts.find(|part| part.eq_ignore_ascii_case("resourceGroups"))?;
+    parts.next().map(str::to_owned)
+}
+
+fn identity(body: &IdentityBody) -> Identity {
+    let one = |id: &String| AssignedIdentity { resource_id: id.clone() };
+    Identity {
+        kind: snake_case(&body.kind),
+        user_assigned_identities: body
+            .user_assigned_identities
+            .as_ref()
+            .map(|assigned| assigned.keys().map(one).collect()),
+    }
+}
+
+fn node_counts(counts: NodeStateCounts) -> NodeCounts {
+    NodeCounts {
+        idle_node_count: counts.idle_node_count,
+        leaving_node_count: counts.leaving_node_count,
+        preempted_node_count: counts.preempted_node_count,
+        preparing_node_count: counts.preparing_node_count,
+        running_node_count: counts.running_node_count,
+        unusable_node_count: counts.unusable_node_count,
+    }
+}
+
+/// `LowPriority` → `low_priority`.
+fn snake_case(word: &str) -> String {
+    let mut text = String::with_capacity(word.len() + 2);
+    let mut before: Option<char> = None;
+    for c in word.chars() {
+        if c.is_ascii_uppercase() && before.is_some_and(|before| before.is_ascii_alphanumeric()) {
+            text.push('_');
+        }
+        text.push(c.to_ascii_lowercase());
+        before = Some(c);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHOWN: &str = r#"{
+        "id": "/subscriptions/s/resourceGroups/Rg/providers/Microsoft.MachineLearningServices/workspaces/w/computes/cpu",
+        "name": "cpu", "type": "Microsoft.MachineLearningServices/workspaces/computes",
+        "location": "eastus", "tags": {},
+        "identity": {"type": "SystemAssigned,UserAssigned", "userAssignedIdentities": {"/id/1": {}}},
+        "properties": {"computeType": "AmlCompute", "provisioningState": "Succeeded",
+            "properties": {"vmSize": "STANDARD_DS3_V2", "vmPriority": "LowPriority",
+                "scaleSettings": {"minNodeCount": 0, "maxNodeCount": 2, "nodeIdleTimeBeforeScaleDown": "PT2M"},
+                "remoteLoginPortPublicAccess": "NotSpecified", "enableNodePublicIp": true,
+                "allocationState": "Steady", "currentNodeCount": 1, "targetNodeCount": 1,
+                "nodeStateCounts": {"idleNodeCount": 1}}}}"#;
+
+    #[test]
+    fn a_cluster_is_shown_as_az_shows_it() {
+        let compute: ComputeResource = serde_json::from_str(SHOWN).unwrap();
+        let entity = entity(&compute);
+        let shown = serde_json::to_value(&entity).unwrap();
+        assert_eq!(shown["type"], "amlcompute");
+        assert_eq!(shown["tier"], "low_priority");
+        assert_eq!(shown["resourceGroup"], "Rg");
+        assert_eq!(shown["idle_time_before_scale_down"], 120);
+        assert_eq!(shown["identity"]["type"], "system_assigned,user_assigned");
+        assert_eq!(shown["identity"]["user_assigned_identities"][0]["resource_id"], "/id/1");
+        assert_eq!(shown["node_state_counts"]["idle_node_count"], 1);
+        assert!(shown["ssh_public_access_enabled"].is_null());
+        assert_eq!(
+            row(&entity),
+            ["cpu", "amlcompute", "Succeeded", "STANDARD_DS3_V2", "1", "0", "2"]
+        );
+    }
+}

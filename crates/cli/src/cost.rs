@@ -1,0 +1,183 @@
+//! `muster cost`: where the node time of a workspace went, and what it cost.
+
+use muster_wire::Route;
+use muster_wire::cost::{LedgerDocument, LedgerLine};
+use serde::Serialize;
+
+use crate::failure::{Failure, Outcome, quoted};
+use crate::output::{self, Format};
+use crate::scope::Scope;
+
+const HEADER: [&str; 5] = ["Cluster", "Category", "Outcome", "Node time", "USD"];
+/// Paid for without a job: always shown, also when there is none of it.
+const WITHOUT_WORK: [&str; 2] = ["idle", "floor"];
+
+/// Show where the node time of a workspace went, and what it cost
+///
+/// Every second of every node is in exactly one line: by cluster, by what the node was doing, and by what
+/// became of the job it served. "idle" are nodes that waited for work, "floor" are nodes kept by
+/// --min-instances.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct Args {
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+    #[command(flatten)]
+    scope: Scope,
+}
+
+#[derive(Serialize)]
+struct CostDocument {
+    lines: Vec<CostLine>,
+    total: CostTotal,
+}
+
+#[derive(Serialize)]
+struct CostLine {
+    cluster: String,
+    category: String,
+    outcome: String,
+    #[serde(flatten)]
+    sum: CostTotal,
+}
+
+#[derive(Serialize)]
+struct CostTotal {
+    node_seconds: String,
+    /// Dollars as text with six decimals: a JSON number would not keep them.
+    usd: String,
+}
+
+pub async fn run(args: &Args) -> Outcome {
+    let route = Route::Ledger(args.scope.workspace()?);
+    let ledger: LedgerDocument = args.scope.connect().await?.get(&route).await?;
+    match args.output {
+        Format::Json => output::json(&document(&ledger)),
+        Format::Table => output::table(&HEADER, rows(&ledger)?, "no node has run yet"),
+    }
+}
+
+fn document(ledger: &LedgerDocument) -> CostDocument {
+    let total = |node_seconds: &String, micro_usd| CostTotal {
+        node_seconds: node_seconds.clone(),
+        usd: usd(micro_usd),
+    };
+    let line = |line: &LedgerLine| CostLine {
+        cluster: line.cluster.clone(),
+        category: line.category.clone(),
+        outcome: line.outcome.clone(),
+        sum: total(&line.node_seconds, line.micro_usd),
+    };
+    CostDocument {
+        lines: ledger.value.iter().map(line).collect(),
+        total: total(&ledger.total.node_seconds, ledger.total.micro_usd),
+    }
+}
+
+fn rows(ledger: &LedgerDocument) -> Outcome<Vec<Vec<String>>> {
+    if ledger.value.is_empty() {
+        return Ok(Vec::new());
+    }
+    let row = |first: &str, category: &str, outcome: &str, us, micro_usd| {
+        let [first, category, outcome] = [first, category, outcome].map(str::to_owned);
+        vec![first, category, outcome, clock(us), usd(micro_usd)]
+    };
+    let mut rows = Vec::new();
+    for line in &ledger.value {
+        let us = microseconds(&line.node_seconds)?;
+        rows.push(row(&line.cluster, &line.category, &line.outcome, us, line.micro_usd));
+    }
+    let total_us = microseconds(&ledger.total.node_seconds)?;
+    rows.push(row("total", "", "", total_us, ledger.total.micro_usd));
+    for category in WITHOUT_WORK {
+        let (mut us, mut micro_usd) = (0u64, 0u64);
+        for line in ledger.value.iter().filter(|line| line.category == category) {
+            us = us.saturating_add(microseconds(&line.node_seconds)?);
+            micro_usd = micro_usd.saturating_add(line.micro_usd);
+        }
+        rows.push(row("of it", category, "", us, micro_usd));
+    }
+    Ok(rows)
+}
+
+/// `90.000001` → 90000001.
+fn microseconds(seconds: &str) -> Outcome<u64> {
+    let parse = || {
+        let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));
+        let fraction = format!("{fraction:0<6}");
+        let whole: u64 = whole.parse().ok()?;
+        let fraction: u64 = fraction.get(..6)?.parse().ok()?;
+        whole.checked_mul(1_000_000)?.checked_add(fraction)
+    };
+    parse().ok_or_else(|| {
+        Failure::error(format!("the server's ledger says {} seconds", quoted(seconds)))
+    })
+}
+
+/// `h:mm:ss`, to the nearest second.
+fn clock(us: u64) -> String {
+    let seconds = us.saturating_add(500_000) / 1_000_000;
+    format!("{}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}
+
+fn usd(micro_usd: u64) -> String {
+    format!("{}.{:06}", micro_usd / 1_000_000, micro_usd % 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_wire::cost::LedgerTotal;
+
+    use super::*;
+
+    fn line(category: &str, outcome: &str, node_seconds: &str, micro_usd: u64) -> LedgerLine {
+        LedgerLine {
+            cluster: "cpu".to_owned(),
+            category: category.to_owned(),
+            outcome: outcome.to_owned(),
+            node_seconds: node_seconds.to_owned(),
+            micro_usd,
+        }
+    }
+
+    #[test]
+    fn what_nobody_worked_on_has_lines_of_its_own() {
+        let ledger = LedgerDocument {
+            value: vec![
+                line("run", "succeeded", "3661.499999", 294_950),
+                line("idle", "none", "120.000000", 9_667),
+            ],
+            total: LedgerTotal { node_seconds: "3781.499999".to_owned(), micro_usd: 304_617 },
+        };
+        let rows = rows(&ledger).unwrap();
+        let text: Vec<String> = rows.iter().map(|row| row.join("|")).collect();
+        assert_eq!(
+            text,
+            [
+                "cpu|run|succeeded|1:01:01|0.294950",
+                "cpu|idle|none|0:02:00|0.009667",
+                "total|||1:03:01|0.304617",
+                "of it|idle||0:02:00|0.009667",
+                "of it|floor||0:00:00|0.000000",
+            ]
+        );
+        let json = serde_json::to_string(&document(&ledger)).unwrap();
+        assert!(json.contains(r#""outcome":"none","node_seconds":"120.000000","usd":"0.009667""#));
+    }
+
+    #[test]
+    fn an_empty_ledger_has_no_rows() {
+        let total = LedgerTotal { node_seconds: "0.000000".to_owned(), micro_usd: 0 };
+        assert!(rows(&LedgerDocument { value: Vec::new(), total }).unwrap().is_empty());
+    }
+
+    #[test]
+    fn seconds_are_read_to_the_last_digit() {
+        assert_eq!(microseconds("90.000001").unwrap(), 90_000_001);
+        assert_eq!(microseconds("90").unwrap(), 90_000_000);
+        for bad in ["", "x", "1.x", "-1", "99999999999999999999"] {
+            assert!(microseconds(bad).is_err(), "{bad}");
+        }
+    }
+}

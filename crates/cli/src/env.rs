@@ -1,0 +1,211 @@
+//! `muster env`: the variables that lead Azure's own clients here.
+//!
+//! All of them or none: with half of the set a client would quietly talk to Azure itself.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use clap::ValueEnum;
+use muster_wire::Route;
+use muster_wire::cloud::CLOUD_NAME;
+
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::place::{Server, StateDirArg};
+
+/// Some clients want a list of clouds and some one object; this version of the document is a list, which
+/// all of those that read the variable understand.
+const METADATA_API_VERSION: &str = "2019-05-01";
+
+/// They belong to another identity, which clients would try first, and fail.
+const STRAY: [&str; 3] = ["AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_TENANT_ID"];
+
+const PROXY_VARIABLES: [&str; 3] = ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"];
+
+/// Print the variables that lead Azure's clients to this server
+///
+/// Use it as: eval "$(muster env)", or in fish: muster env --shell fish | source
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: but what it prints holds your key, so show it to nobody.")]
+pub struct Args {
+    /// The language to print them in
+    #[arg(long, value_enum, default_value_t = Shell::Sh)]
+    shell: Shell,
+    #[command(flatten)]
+    place: StateDirArg,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Shell {
+    /// For sh, bash, zsh and their kin
+    Sh,
+    /// For fish
+    Fish,
+    /// One object, for programs
+    Json,
+}
+
+type Variables = BTreeMap<&'static str, String>;
+
+pub fn run(args: &Args) -> Outcome {
+    let server = args.place.find()?;
+    let mut variables = variables(&server)?;
+    let set = |name: &str| {
+        let value = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        value(&name.to_ascii_lowercase()).or_else(|| value(name))
+    };
+    if PROXY_VARIABLES.iter().any(|name| set(name).is_some()) {
+        let direct = without_proxy(set("NO_PROXY").as_deref(), host_of(&server.url));
+        variables.insert("NO_PROXY", direct.clone());
+        variables.insert("no_proxy", direct);
+    }
+    match args.shell {
+        Shell::Sh => output::bytes(sh(&variables).as_bytes()),
+        Shell::Fish => output::bytes(fish(&variables).as_bytes()),
+        Shell::Json => output::json(&variables),
+    }
+}
+
+fn variables(server: &Server) -> Outcome<Variables> {
+    let query = [("api-version", METADATA_API_VERSION)];
+    let metadata = Route::Metadata.url(&server.url, &query).expect("the metadata has a path");
+    let token = Route::Token.url(&server.url, &[]).expect("the token's route has a path");
+    let bundle = existing(&server.ca_bundle())?;
+    Ok(BTreeMap::from([
+        ("ARM_CLOUD_METADATA_URL", metadata),
+        // With the name set, a client that cannot read the metadata says so instead of asking Azure.
+        ("AZUREML_CURRENT_CLOUD", CLOUD_NAME.to_owned()),
+        ("IDENTITY_ENDPOINT", token),
+        ("IDENTITY_HEADER", server.key.clone()),
+        // No other identity of this machine steps in when ours is refused.
+        ("AZURE_TOKEN_CREDENTIALS", "ManagedIdentityCredential".to_owned()),
+        ("AZURE_CORE_INSTANCE_DISCOVERY", "false".to_owned()),
+        ("REQUESTS_CA_BUNDLE", bundle.clone()),
+        ("SSL_CERT_FILE", bundle),
+        ("NODE_EXTRA_CA_CERTS", existing(&server.ca_file())?),
+        ("MUSTER_STATE_DIR", text(server.dir.root())?),
+    ]))
+}
+
+fn existing(path: &Path) -> Outcome<String> {
+    if !path.is_file() {
+        return Err(Failure::error(format!("{} is missing", path.display()))
+            .hint("start the server again: `muster up` writes it"));
+    }
+    text(path)
+}
+
+fn text(path: &Path) -> Outcome<String> {
+    path.to_str().map(str::to_owned).ok_or_else(|| {
+        Failure::refused(format!(
+            "the path {} is not UTF-8, so it cannot be printed; use a state directory whose path is",
+            path.display()
+        ))
+    })
+}
+
+/// `https://[::1]:7443/` → `::1`.
+fn host_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?']).next().unwrap_or(rest);
+    match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _)) => address,
+        None => authority.split(':').next().unwrap_or(authority),
+    }
+}
+
+/// The list of hosts that are reached without a proxy, with ours in it.
+fn without_proxy(present: Option<&str>, host: &str) -> String {
+    let known =
+        |list: &str| list.split(',').any(|one| matches!(one.trim(), "*") || one.trim() == host);
+    match present {
+        Some(list) if known(list) => list.to_owned(),
+        Some(list) => format!("{list},{host}"),
+        None => host.to_owned(),
+    }
+}
+
+/// Each line ends with `;` and the comments come last: it then also works when somebody forgets the quotes
+/// around `$(muster env)` and the shell joins all lines into one.
+fn sh(variables: &Variables) -> String {
+    let mut script = String::new();
+    for (name, value) in variables {
+        script.push_str(&format!("export {name}={};\n", shell_quoted(value)));
+    }
+    script.push_str(&format!("unset {};\n", STRAY.join(" ")));
+    script.push_str(
+        "# Unset because they name another identity, which Azure's clients would try first.\n",
+    );
+    script.push_str("# Use as: eval \"$(muster env)\"\n");
+    script
+}
+
+fn fish(variables: &Variables) -> String {
+    let mut script = String::new();
+    for (name, value) in variables {
+        let value = value.replace('\\', "\\\\").replace('\'', "\\'");
+        script.push_str(&format!("set -gx {name} '{value}';\n"));
+    }
+    // Erasing what is not set is an error there, but a quiet one.
+    script.push_str(&format!("set -e {};\n", STRAY.join(" ")));
+    script.push_str(
+        "# Erased because they name another identity, which Azure's clients would try first.\n",
+    );
+    script.push_str("# Use as: muster env --shell fish | source\n");
+    script
+}
+
+/// In single quotes, where a shell leaves everything alone but a single quote.
+pub fn shell_quoted(text: &str) -> String {
+    let is_plain =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | ':' | '@');
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    const NASTY: &str = "a b'c\"d$HOME`id`\\e\n;f*?#";
+
+    #[test]
+    fn a_shell_reads_back_every_value() {
+        let variables = BTreeMap::from([("ONE", NASTY.to_owned()), ("TWO", "plain/x".to_owned())]);
+        let script = format!("{}printf '%s|%s' \"$ONE\" \"$TWO\"", sh(&variables));
+        let printed = Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(String::from_utf8(printed.stdout).unwrap(), format!("{NASTY}|plain/x"));
+        assert!(printed.stderr.is_empty());
+    }
+
+    #[test]
+    fn it_also_works_when_the_quotes_are_forgotten() {
+        let variables = BTreeMap::from([("ONE", "1".to_owned()), ("TWO", "plain/x".to_owned())]);
+        let joined = sh(&variables).replace('\n', " ");
+        let script = format!(
+            "AZURE_CLIENT_ID=x; {joined}\nprintf '%s|%s|%s' $ONE $TWO \"$AZURE_CLIENT_ID\""
+        );
+        let printed = Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(String::from_utf8(printed.stdout).unwrap(), "1|plain/x|");
+    }
+
+    #[test]
+    fn fish_quotes_are_escaped_its_own_way() {
+        let variables = BTreeMap::from([("ONE", r"a\b'c".to_owned())]);
+        assert!(fish(&variables).starts_with("set -gx ONE 'a\\\\b\\'c';\n"));
+    }
+
+    #[test]
+    fn the_host_is_added_to_what_goes_without_a_proxy() {
+        assert_eq!(host_of("https://localhost:7443"), "localhost");
+        assert_eq!(host_of("https://[::1]:7443/"), "::1");
+        assert_eq!(without_proxy(None, "h"), "h");
+        assert_eq!(without_proxy(Some("a, b"), "h"), "a, b,h");
+        assert_eq!(without_proxy(Some("a, h"), "h"), "a, h");
+        assert_eq!(without_proxy(Some("*"), "h"), "*");
+    }
+}

@@ -1,0 +1,188 @@
+//! How a command ends badly: what is said, and with which exit code.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anstyle::{AnsiColor, Style};
+use muster_core::ErrorChain;
+use muster_wire::error::ErrorDetail;
+
+use crate::output;
+
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+const ERROR: u8 = 1;
+const REFUSED: u8 = 2;
+const NOT_FOUND: u8 = 3;
+/// What a shell reports of a command that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+/// How much of a user's value a message repeats.
+const SHOWN_CHARS_MAX: usize = 80;
+
+#[derive(Debug)]
+pub enum Failure {
+    /// Nobody reads our output any more (`muster … | head`): enough was written, nothing is wrong.
+    OutputClosed,
+    /// The user left; the job did not end.
+    Interrupted,
+    Told(Box<Told>),
+}
+
+#[derive(Debug)]
+pub struct Told {
+    exit: u8,
+    message: String,
+    hint: Option<String>,
+    /// The server could not be asked: asking again may work.
+    is_passing: bool,
+}
+
+impl Failure {
+    fn new(exit: u8, message: impl Into<String>) -> Failure {
+        let told = Told { exit, message: message.into(), hint: None, is_passing: false };
+        Failure::Told(Box::new(told))
+    }
+
+    pub fn error(message: impl Into<String>) -> Failure {
+        Failure::new(ERROR, message)
+    }
+
+    /// What was asked for cannot be done as it was asked.
+    pub fn refused(message: impl Into<String>) -> Failure {
+        Failure::new(REFUSED, message)
+    }
+
+    pub fn not_found(message: impl Into<String>) -> Failure {
+        Failure::new(NOT_FOUND, message)
+    }
+
+    /// An error with its causes, on one line.
+    pub fn of(error: &dyn Error) -> Failure {
+        Failure::error(printable(&ErrorChain(error).to_string()))
+    }
+
+    /// The server's own words, after its code as Azure's command line shows it.
+    pub fn answered(status: u16, detail: &ErrorDetail) -> Failure {
+        let mut message = format!("({}) {}", printable(&detail.code), printable(&detail.message));
+        for part in &detail.details {
+            write!(message, "; ({}) {}", printable(&part.code), printable(&part.message))
+                .expect("writing to a string cannot fail");
+        }
+        match status {
+            404 => Failure::not_found(message),
+            // About who asks, or when: not about what was asked for.
+            401 | 403 => Failure::error(message),
+            408 | 429 => Failure::error(message).passing(),
+            400..=499 => Failure::refused(message),
+            _ => Failure::error(message).passing(),
+        }
+    }
+
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Failure {
+        if let Failure::Told(told) = &mut self {
+            told.hint = Some(hint.into());
+        }
+        self
+    }
+
+    #[must_use]
+    pub fn passing(mut self) -> Failure {
+        if let Failure::Told(told) = &mut self {
+            told.is_passing = true;
+        }
+        self
+    }
+
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Failure::Told(told) if told.is_passing)
+    }
+
+    /// Says it on standard error.
+    pub fn tell(&self) -> ExitCode {
+        match self {
+            Failure::OutputClosed => ExitCode::SUCCESS,
+            Failure::Interrupted => ExitCode::from(INTERRUPTED),
+            Failure::Told(told) => {
+                let bold = |colour: AnsiColor| Style::new().bold().fg_color(Some(colour.into()));
+                let (red, cyan) = (bold(AnsiColor::Red), bold(AnsiColor::Cyan));
+                output::say(&format!("{red}error:{red:#} {}", told.message));
+                if let Some(hint) = &told.hint {
+                    output::say(&format!("{cyan}hint:{cyan:#} {hint}"));
+                }
+                ExitCode::from(told.exit)
+            }
+        }
+    }
+}
+
+/// The message alone, for a line of talk about something that is tried again.
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::OutputClosed => f.write_str("nobody reads the output"),
+            Failure::Interrupted => f.write_str("interrupted"),
+            Failure::Told(told) => f.write_str(&told.message),
+        }
+    }
+}
+
+/// What others wrote, made safe for a terminal: no control characters, hence also on one line.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// A user's value in a message: printable, quoted and not too long.
+pub fn quoted(value: &str) -> String {
+    let mut shown: String = printable(value).chars().take(SHOWN_CHARS_MAX).collect();
+    if value.chars().count() > SHOWN_CHARS_MAX {
+        shown.push('…');
+    }
+    format!("'{shown}'")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exit_of(failure: &Failure) -> u8 {
+        match failure {
+            Failure::Told(told) => told.exit,
+            Failure::OutputClosed => 0,
+            Failure::Interrupted => INTERRUPTED,
+        }
+    }
+
+    #[test]
+    fn the_status_of_an_answer_decides_the_exit_code() {
+        let detail = ErrorDetail::new("Code", "words");
+        let cases = [
+            (400, 2, false),
+            (401, 1, false),
+            (403, 1, false),
+            (404, 3, false),
+            (405, 2, false),
+            (409, 2, false),
+            (413, 2, false),
+            (429, 1, true),
+            (500, 1, true),
+            (503, 1, true),
+        ];
+        for (status, exit, is_passing) in cases {
+            let failure = Failure::answered(status, &detail);
+            assert_eq!(exit_of(&failure), exit, "{status}");
+            assert_eq!(failure.is_passing(), is_passing, "{status}");
+            assert_eq!(failure.to_string(), "(Code) words");
+        }
+    }
+
+    #[test]
+    fn what_others_wrote_cannot_reach_the_terminal_as_commands() {
+        let detail = ErrorDetail::new("Code", "a\u{1b}[2Jb\nc");
+        assert_eq!(Failure::answered(400, &detail).to_string(), "(Code) a\u{fffd}[2Jb\u{fffd}c");
+        assert_eq!(quoted("x\ty"), "'x\u{fffd}y'");
+        assert_eq!(quoted(&"é".repeat(100)), format!("'{}…'", "é".repeat(80)));
+    }
+}

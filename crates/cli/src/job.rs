@@ -1,0 +1,137 @@
+//! `muster job`: jobs, with the words of `az ml job`.
+
+mod cancel;
+mod create;
+mod stream;
+mod view;
+
+use clap::Subcommand;
+use muster_wire::job::JobResource;
+use muster_wire::{Page, Route};
+
+use crate::failure::{Failure, Outcome};
+use crate::output::{self, Format, Print};
+use crate::scope::Scope;
+use crate::values;
+
+/// Submit, look at, follow and cancel jobs
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Create(create::Args),
+    Show(ShowArgs),
+    List(ListArgs),
+    Stream(StreamArgs),
+    Cancel(cancel::Args),
+}
+
+/// Show a job: what it runs, how far it is, and why it waits or failed
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct ShowArgs {
+    #[command(flatten)]
+    print: Print,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// List the jobs of a workspace, the newest first
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct ListArgs {
+    /// At most so many
+    #[arg(short = 'r', long, value_name = "COUNT", default_value_t = 50, value_parser = values::at_least_one,
+          allow_negative_numbers = true)]
+    max_results: u32,
+    #[command(flatten)]
+    print: Print,
+    #[command(flatten)]
+    scope: Scope,
+}
+
+/// Follow a job's log to its end
+///
+/// Standard output gets the log's bytes as the job wrote them, and nothing else. The exit code is 0 when the
+/// job completed, 1 when it failed or was canceled, and 130 when you leave with Ctrl-C.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: Ctrl-C leaves the job alone.")]
+pub struct StreamArgs {
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Which job a command is about.
+#[derive(Debug, clap::Args)]
+struct Target {
+    /// The job's name
+    #[arg(short, long, value_parser = values::name, display_order = 0, help_heading = None)]
+    name: String,
+    #[command(flatten)]
+    scope: Scope,
+}
+
+impl Target {
+    fn route(&self) -> Outcome<Route> {
+        let workspace = self.scope.workspace()?;
+        Ok(Route::Job { workspace, name: self.name.as_str().into() })
+    }
+}
+
+pub async fn run(command: Command) -> Outcome {
+    match command {
+        Command::Create(args) => create::run(args).await,
+        Command::Show(args) => show(&args).await,
+        Command::List(args) => list(&args).await,
+        Command::Stream(args) => {
+            let workspace = args.target.scope.workspace()?;
+            let client = args.target.scope.connect().await?;
+            stream::run(&client, workspace, &args.target.name).await
+        }
+        Command::Cancel(args) => cancel::run(&args).await,
+    }
+}
+
+async fn show(args: &ShowArgs) -> Outcome {
+    let route = args.target.route()?;
+    let client = args.target.scope.connect().await?;
+    print(&client.get(&route).await?, args.print.output)
+}
+
+async fn list(args: &ListArgs) -> Outcome {
+    let route = Route::Jobs(args.scope.workspace()?);
+    let client = args.scope.connect().await?;
+    let wanted = args.max_results as usize;
+    let mut page: Page<JobResource> = client.get(&route).await?;
+    let mut jobs = std::mem::take(&mut page.value);
+    while let Some(link) = page.next_link.take().filter(|_| jobs.len() < wanted) {
+        page = client.follow(&link).await?.document()?;
+        jobs.append(&mut page.value);
+    }
+    jobs.truncate(wanted);
+    match args.print.output {
+        Format::Json => output::json(&jobs.iter().map(view::entity).collect::<Vec<_>>()),
+        Format::Table => print_table(&jobs),
+    }
+}
+
+fn print(job: &JobResource, format: Format) -> Outcome {
+    match format {
+        Format::Json => output::json(&view::entity(job)),
+        Format::Table => print_table(std::slice::from_ref(job)),
+    }
+}
+
+fn print_table(jobs: &[JobResource]) -> Outcome {
+    let rows = jobs.iter().map(|job| view::row(&view::entity(job))).collect();
+    output::table(&view::HEADER, rows, "there are no jobs in this workspace")
+}
+
+/// A job that ended, but not as its owner hoped.
+fn ended_badly(name: &str, how: &str, why: Option<&str>) -> Failure {
+    let name = crate::failure::quoted(name);
+    match why {
+        Some(why) => {
+            Failure::error(format!("job {name} {how}: {}", crate::failure::printable(why)))
+        }
+        None => Failure::error(format!("job {name} {how}")),
+    }
+}

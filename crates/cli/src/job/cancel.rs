@@ -1,0 +1,57 @@
+//! Ending a job before it ends by itself.
+
+use std::time::Duration;
+
+use muster_wire::Route;
+use muster_wire::job::{JobResource, JobStatus};
+
+use super::Target;
+use crate::failure::Outcome;
+use crate::operation::Patience;
+use crate::output;
+use crate::progress::Progress;
+
+/// A process that is asked to end gets a few seconds before it is killed.
+const POLL: Duration = Duration::from_millis(200);
+
+/// Cancel a job
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Destructive: ends the job's processes; its log and its costs stay.")]
+pub struct Args {
+    /// Do not wait until it has ended
+    #[arg(long)]
+    no_wait: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub async fn run(args: &Args) -> Outcome {
+    let name = &args.target.name;
+    let route = args.target.route()?;
+    let workspace = args.target.scope.workspace()?;
+    let client = args.target.scope.connect().await?;
+    client.post(&Route::JobCancel { workspace, name: name.as_str().into() }).await?;
+    if args.no_wait {
+        return Ok(());
+    }
+    let mut progress = Progress::new(format!("canceling {name}"));
+    let mut patience = Patience::default();
+    loop {
+        match client.get::<JobResource>(&route).await {
+            Ok(job) => {
+                patience.calm();
+                let status = job.properties.status;
+                if status.is_terminal() {
+                    progress.done(status.as_str());
+                    if status != JobStatus::Canceled {
+                        output::say("it ended by itself before it could be canceled");
+                    }
+                    return Ok(());
+                }
+                progress.state(status.as_str());
+            }
+            Err(failure) => patience.forgive(failure)?,
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}

@@ -1,0 +1,130 @@
+//! Submitting a job.
+
+use std::hash::{BuildHasher as _, RandomState};
+
+use muster_core::model::JobSpec;
+use muster_core::time::Span;
+use muster_wire::Route;
+use muster_wire::job::{DEFAULT_EXPERIMENT, JobResource, request_json};
+
+use super::stream;
+use crate::failure::Outcome;
+use crate::output::{self, Print};
+use crate::scope::Scope;
+use crate::values;
+
+const ADJECTIVES: [&str; 32] = [
+    "able", "amber", "bold", "brave", "bright", "calm", "clear", "cool", "deep", "eager", "fair",
+    "fast", "fine", "fresh", "gentle", "glad", "golden", "good", "happy", "honest", "keen", "kind",
+    "lucky", "merry", "neat", "noble", "proud", "quick", "quiet", "steady", "sunny", "warm",
+];
+const NOUNS: [&str; 32] = [
+    "apple", "basin", "beach", "bird", "bridge", "brook", "cloud", "coral", "crane", "dawn",
+    "field", "forest", "garden", "harbor", "hill", "island", "lake", "lamp", "leaf", "meadow",
+    "moon", "oak", "orchid", "pear", "pine", "plum", "river", "rose", "sail", "star", "stone",
+    "wind",
+];
+const SUFFIX_CHARS: usize = 8;
+const DIGITS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+
+/// Submit a job: a command on the nodes of a cluster
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Mutating, costs money: the cluster grows for the job, up to its maximum.")]
+pub struct Args {
+    /// What to run, as a shell would read it
+    #[arg(long, allow_hyphen_values = true)]
+    command: String,
+    /// The cluster to run it on
+    #[arg(long, value_name = "NAME", value_parser = values::compute)]
+    compute: String,
+    /// The job's name, unique in its workspace [default: made up]
+    #[arg(short, long, value_parser = values::name)]
+    name: Option<String>,
+    /// How many nodes it takes, all at once
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = values::count,
+          allow_negative_numbers = true)]
+    instance_count: u32,
+    /// A name for people
+    #[arg(long, value_name = "TEXT")]
+    display_name: Option<String>,
+    /// What it belongs to
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_EXPERIMENT)]
+    experiment_name: String,
+    /// What it is for
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
+    /// Environment variables, as NAME=value NAME=value …
+    #[arg(long, value_name = "NAME=VALUE", num_args = 1..)]
+    env: Vec<String>,
+    /// After how many seconds it is stopped [default: never]
+    #[arg(long, value_name = "SECONDS", value_parser = values::seconds, allow_negative_numbers = true)]
+    timeout: Option<Span>,
+    /// Tags, as key=value key=value …
+    #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
+    tags: Vec<String>,
+    /// Follow its log, as `job stream` does, instead of printing the job
+    #[arg(short, long)]
+    stream: bool,
+    #[command(flatten)]
+    print: Print,
+    #[command(flatten)]
+    scope: Scope,
+}
+
+pub async fn run(args: Args) -> Outcome {
+    let workspace = args.scope.workspace()?;
+    let spec = JobSpec {
+        command: args.command.into(),
+        compute: args.compute.into(),
+        nodes: args.instance_count,
+        display_name: args.display_name.map(String::into),
+        experiment_name: args.experiment_name.into(),
+        description: args.description.map(String::into),
+        tags: values::tags(&args.tags)?,
+        environment_variables: values::pairs("--env", "EPOCHS=3", &args.env)?,
+        timeout: args.timeout,
+    };
+    let name = args.name.unwrap_or_else(made_up_name);
+    let client = args.scope.connect().await?;
+    let route = Route::Job { workspace: workspace.clone(), name: name.as_str().into() };
+    let answer = client.put(&route, request_json(&spec, &workspace)).await?;
+    if args.stream {
+        output::say(&format!("submitted {name}"));
+        return stream::run(&client, workspace, &name).await;
+    }
+    let job: JobResource = answer.document()?;
+    super::print(&job, args.print.output)
+}
+
+/// Easy to tell apart and to say: `quiet_river_k3v9x2pq`.
+fn made_up_name() -> String {
+    // Its keys come from the operating system's random numbers: all that is needed of them here.
+    let random = RandomState::new();
+    let pick = |words: &[&'static str], salt: &str| {
+        let index = usize::try_from(random.hash_one(salt) % words.len() as u64);
+        words[index.unwrap_or_default()]
+    };
+    let mut bits = random.hash_one("suffix");
+    let mut name = format!("{}_{}_", pick(&ADJECTIVES, "adjective"), pick(&NOUNS, "noun"));
+    for _ in 0..SUFFIX_CHARS {
+        name.push(char::from(DIGITS[(bits % 32) as usize]));
+        bits /= 32;
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn made_up_names_are_good_names_and_differ() {
+        let names: BTreeSet<String> = (0..200).map(|_| made_up_name()).collect();
+        assert_eq!(names.len(), 200);
+        for name in names {
+            assert!(muster_core::model::check_job_name(&name).is_ok(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Following a job's log: its bytes to standard output as they come, everything else to standard error.
+
+use std::time::Duration;
+
+use muster_core::model::WorkspaceKey;
+use muster_wire::Route;
+use muster_wire::job::{JobStatus, RunDetails, property};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::ended_badly;
+use crate::client::Client;
+use crate::failure::{Failure, Outcome, printable};
+use crate::operation::Patience;
+use crate::output;
+
+/// Short enough to feel live; a look is one small answer from memory.
+const POLL: Duration = Duration::from_millis(200);
+/// The log that Azure's clients stream: the first process of the job.
+const LOG_NAME: &str = "user_logs/std_log.txt";
+
+pub async fn run(client: &Client, workspace: WorkspaceKey, name: &str) -> Outcome {
+    let mut interrupt = signal(SignalKind::interrupt())
+        .map_err(|why| Failure::error(format!("cannot listen for signals: {why}")))?;
+    let mut stream = Stream { client, name, log: Log::default(), told: String::new() };
+    let route = Route::RunDetails { workspace, run: name.into() };
+    tokio::select! {
+        outcome = stream.follow(&route) => outcome,
+        _ = interrupt.recv() => {
+            output::say(&format!(
+                "left; the job goes on. To follow it again: muster job stream -n {name}; to end it: \
+                 muster job cancel -n {name}"
+            ));
+            Err(Failure::Interrupted)
+        }
+    }
+}
+
+struct Stream<'a> {
+    client: &'a Client,
+    name: &'a str,
+    log: Log,
+    /// The last line of talk about the job's state.
+    told: String,
+}
+
+/// How far the log has been printed.
+#[derive(Default)]
+struct Log {
+    /// The address without its signature. Another attempt has another one.
+    address: String,
+    offset: u64,
+}
+
+impl Stream<'_> {
+    async fn follow(&mut self, route: &Route) -> Outcome {
+        let mut patience = Patience::default();
+        loop {
+            match self.look(route).await {
+                Ok(details) => {
+                    patience.calm();
+                    if details.status.is_terminal() {
+                        return self.end(&details);
+                    }
+                }
+                Err(failure) => patience.forgive(failure)?,
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// The state first, then the log: once the state is the last one, the log is whole.
+    async fn look(&mut self, route: &Route) -> Outcome<RunDetails> {
+        let details: RunDetails = self.client.get(route).await?;
+        if !details.status.is_terminal() {
+            self.tell(&details);
+        }
+        if let Some(url) = log_url(&details) {
+            self.copy(&url).await?;
+        }
+        Ok(details)
+    }
+
+    fn tell(&mut self, details: &RunDetails) {
+        let mut line = format!("{}: {}", self.name, details.status.as_str());
+        for reason in details.properties.get(property::WAIT_REASON).iter().flat_map(|r| r.lines()) {
+            line.push_str(": ");
+            line.push_str(&printable(reason));
+        }
+        if line != self.told {
+            output::say(&line);
+            self.told = line;
+        }
+    }
+
+    async fn copy(&mut self, url: &str) -> Outcome {
+        let address = url.split('?').next().unwrap_or(url);
+        if address != self.log.address {
+            if self.log.offset > 0 {
+                output::say(&format!("{}: started again; its new log follows", self.name));
+            }
+            self.log = Log { address: address.to_owned(), offset: 0 };
+        }
+        loop {
+            let piece = self.client.log(url, self.log.offset).await?;
+            output::bytes(&piece.bytes)?;
+            self.log.offset += piece.bytes.len() as u64;
+            let is_all = piece.total.is_none_or(|total| self.log.offset >= total);
+            if piece.bytes.is_empty() || is_all {
+                return Ok(());
+            }
+        }
+    }
+
+    fn end(&self, details: &RunDetails) -> Outcome {
+        let said = |key: &str| details.properties.get(key).map(String::as_str);
+        let error = details.error.as_ref().map(|error| error.error.message.as_str());
+        match details.status {
+            JobStatus::Completed => {
+                output::say(&format!("{}: Completed", self.name));
+                Ok(())
+            }
+            JobStatus::Canceled => {
+                Err(ended_badly(self.name, "was canceled", said(property::CANCEL_REASON)))
+            }
+            _ => Err(ended_badly(self.name, "failed", error.or(said(property::FAILURE)))),
+        }
+    }
+}
+
+/// The log of the job's first process, under whichever name it has.
+fn log_url(details: &RunDetails) -> Option<String> {
+    let logs = &details.log_files;
+    logs.get(LOG_NAME).or_else(|| logs.values().next()).cloned()
+}

@@ -1,0 +1,94 @@
+//! Following what takes longer than one answer.
+
+use std::time::{Duration, Instant};
+
+use muster_wire::error::ErrorDetail;
+use muster_wire::operation::OperationDocument;
+
+use crate::client::{Answer, Client};
+use crate::failure::{Failure, Outcome, printable};
+use crate::output;
+use crate::progress::Progress;
+
+/// When the server does not say how long to wait.
+const POLL_DEFAULT: Duration = Duration::from_secs(1);
+/// Bounds on what it may say: neither a busy loop nor a wait that looks like a hang.
+const POLL_MIN: Duration = Duration::from_millis(20);
+const POLL_MAX: Duration = Duration::from_secs(30);
+/// A server that restarts is back well within this.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until the operation that `answer` began is over; `what` is a line of talk, such as "creating cpu".
+pub async fn follow(client: &Client, answer: &Answer, what: String) -> Outcome {
+    // An answer without an operation is about something that is done already.
+    let Some(link) = answer.operation.as_deref() else { return Ok(()) };
+    let mut progress = Progress::new(what);
+    let mut patience = Patience::default();
+    loop {
+        let (pause, document) = match look(client, link).await {
+            Ok(looked) => looked,
+            Err(failure) => {
+                patience.forgive(failure)?;
+                tokio::time::sleep(POLL_DEFAULT).await;
+                continue;
+            }
+        };
+        patience.calm();
+        if document.is_over() {
+            return finish(progress, &document);
+        }
+        progress.state(&document.status);
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn look(client: &Client, link: &str) -> Outcome<(Duration, OperationDocument)> {
+    let answer = client.follow(link).await?;
+    let pause = answer.retry_after.unwrap_or(POLL_DEFAULT).clamp(POLL_MIN, POLL_MAX);
+    Ok((pause, answer.document()?))
+}
+
+fn finish(progress: Progress, document: &OperationDocument) -> Outcome {
+    if document.status == "Succeeded" {
+        progress.done("Succeeded");
+        return Ok(());
+    }
+    let silent = ErrorDetail::new("Unknown", "the server did not say why");
+    let why = document.error.as_ref().unwrap_or(&silent);
+    Err(Failure::error(format!(
+        "the operation ended as {}: ({}) {}",
+        printable(&document.status),
+        printable(&why.code),
+        printable(&why.message)
+    )))
+}
+
+/// Forgives a server that is away for a moment, as during a restart.
+#[derive(Default)]
+pub struct Patience {
+    away_since: Option<Instant>,
+}
+
+impl Patience {
+    /// Gives the failure back when it will not pass, or has not passed for too long.
+    pub fn forgive(&mut self, failure: Failure) -> Outcome {
+        if !failure.is_passing() {
+            return Err(failure);
+        }
+        match self.away_since {
+            None => {
+                output::say(&format!("{failure}; trying again for {} s", PATIENCE.as_secs()));
+                self.away_since = Some(Instant::now());
+                Ok(())
+            }
+            Some(since) if since.elapsed() < PATIENCE => Ok(()),
+            Some(_) => Err(failure),
+        }
+    }
+
+    pub fn calm(&mut self) {
+        if self.away_since.take().is_some() {
+            output::say("the server is back");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Finding the server: by the directory in which it keeps its state, and which only its owner can read.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use muster_server::state_dir::{StateDir, StateDirError};
+use muster_server::tokens::OWNER_KEY_FILE;
+
+use crate::failure::{Failure, Outcome, printable, quoted};
+
+const VARIABLE: &str = "MUSTER_STATE_DIR";
+/// Keys and certificates take about 1 KiB.
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+
+#[derive(Debug, clap::Args)]
+pub struct StateDirArg {
+    /// Where the server keeps its state
+    /// [default: $MUSTER_STATE_DIR, $XDG_STATE_HOME/muster or ~/.local/state/muster]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+}
+
+/// A server that has been started here at least once, and what it takes to speak to it.
+pub struct Server {
+    pub dir: StateDir,
+    pub url: String,
+    pub key: String,
+    pub ca_pem: Vec<u8>,
+}
+
+impl StateDirArg {
+    /// The directory, absolute; whether it exists is another question.
+    pub fn path(&self) -> Outcome<PathBuf> {
+        let path = match &self.state_dir {
+            Some(path) => path.clone(),
+            None => default_path(|name| std::env::var_os(name).map(PathBuf::from))?,
+        };
+        std::path::absolute(&path)
+            .map_err(|why| Failure::error(format!("cannot find {}: {why}", path.display())))
+    }
+
+    pub fn find(&self) -> Outcome<Server> {
+        let dir = StateDir::new(&self.path()?);
+        let connection = dir.read_connection().map_err(|why| match &why {
+            StateDirError::NeverStarted { .. } => Failure::not_found(printable(&why.to_string())),
+            StateDirError::Unusable { .. }
+            | StateDirError::Taken { .. }
+            | StateDirError::File(_)
+            | StateDirError::Damaged { .. } => Failure::of(&why),
+        })?;
+        if !connection.url.starts_with("https://") {
+            return Err(Failure::error(format!(
+                "{} names the address {}, which is not https; start the server again, it is written anew",
+                dir.root().join("connection.json").display(),
+                quoted(&connection.url)
+            )));
+        }
+        let key_file = dir.keys().join(OWNER_KEY_FILE);
+        let key = String::from_utf8(read(&key_file)?).unwrap_or_default().trim_end().to_owned();
+        if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Failure::error(format!(
+                "{} holds no key; restore it from a backup, or remove it and start the server again",
+                key_file.display()
+            )));
+        }
+        let ca_pem = read(&dir.pki().join("ca.pem"))?;
+        Ok(Server { url: connection.url, key, ca_pem, dir })
+    }
+}
+
+impl Server {
+    /// The public CAs of this machine and ours: what replaces a client's own list.
+    pub fn ca_bundle(&self) -> PathBuf {
+        self.dir.pki().join("ca-bundle.pem")
+    }
+
+    /// Our CA alone: what is added to a client's own list.
+    pub fn ca_file(&self) -> PathBuf {
+        self.dir.pki().join("ca.pem")
+    }
+
+    pub fn key_file(&self) -> PathBuf {
+        self.dir.keys().join(OWNER_KEY_FILE)
+    }
+}
+
+fn default_path(variable: impl Fn(&str) -> Option<PathBuf>) -> Outcome<PathBuf> {
+    let set = |name: &str| variable(name).filter(|path| !path.as_os_str().is_empty());
+    if let Some(path) = set(VARIABLE) {
+        return Ok(path);
+    }
+    // A relative one is to be ignored, says the XDG specification.
+    if let Some(path) = set("XDG_STATE_HOME").filter(|path| path.is_absolute()) {
+        return Ok(path.join("muster"));
+    }
+    match set("HOME") {
+        Some(home) => Ok(home.join(".local/state/muster")),
+        None => Err(Failure::refused(format!(
+            "neither {VARIABLE} nor HOME is set, so there is no state directory; give --state-dir"
+        ))),
+    }
+}
+
+fn read(path: &Path) -> Outcome<Vec<u8>> {
+    let mut content = Vec::new();
+    File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut content)).map_err(
+        |why| {
+            Failure::error(format!("cannot read {}: {why}", path.display()))
+                .hint("start the server again: `muster up` makes what is missing")
+        },
+    )?;
+    Ok(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_specific_variable_wins() {
+        let with = |variables: &[(&str, &str)]| {
+            let found = default_path(|name| {
+                let found = variables.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| PathBuf::from(value))
+            });
+            found.ok().map(|path| path.display().to_string())
+        };
+        let home = ("HOME", "/home/ada");
+        assert_eq!(with(&[home]).as_deref(), Some("/home/ada/.local/state/muster"));
+        assert_eq!(with(&[home, ("XDG_STATE_HOME", "/x")]).as_deref(), Some("/x/muster"));
+        let relative = [home, ("XDG_STATE_HOME", "x")];
+        assert_eq!(with(&relative).as_deref(), Some("/home/ada/.local/state/muster"));
+        let all = [home, ("XDG_STATE_HOME", "/x"), ("MUSTER_STATE_DIR", "here")];
+        assert_eq!(with(&all).as_deref(), Some("here"));
+        let empty = [home, ("MUSTER_STATE_DIR", "")];
+        assert_eq!(with(&empty).as_deref(), Some("/home/ada/.local/state/muster"));
+        assert_eq!(with(&[]), None);
+    }
+}

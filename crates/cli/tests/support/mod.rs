@@ -1,0 +1,181 @@
+//! A real server in a temporary folder, and the real binary to ask it with.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Variables of whoever runs the tests that would lead commands elsewhere.
+const STRAY: [&str; 12] = [
+    "AZURE_DEFAULTS_GROUP",
+    "AZURE_DEFAULTS_WORKSPACE",
+    "AZURE_SUBSCRIPTION_ID",
+    "MUSTER_LOG",
+    "XDG_STATE_HOME",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "ALL_PROXY",
+    "https_proxy",
+    "http_proxy",
+    "all_proxy",
+    "no_proxy",
+];
+
+/// Creates the cluster that most tests use.
+pub const CLUSTER: [&str; 10] =
+    ["compute", "create", "-n", "cpu", "--max-instances", "2", "-d", "60", "--tags", "team=blue"];
+
+pub struct Site {
+    folder: tempfile::TempDir,
+    server: Option<Child>,
+}
+
+/// How a command ended.
+pub struct Done {
+    pub code: i32,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+impl Site {
+    /// A folder in which no server was ever started.
+    pub fn empty() -> Site {
+        Site { folder: tempfile::tempdir().expect("a temporary folder"), server: None }
+    }
+
+    pub fn start() -> Site {
+        let mut site = Site::empty();
+        site.up();
+        site
+    }
+
+    pub fn up(&mut self) {
+        let mut command = self.command(&["up", "--listen", "127.0.0.1:0"]);
+        self.server = Some(ready(&mut command));
+    }
+
+    /// The server, for a test that ends it in its own way.
+    pub fn take_server(&mut self) -> Child {
+        self.server.take().expect("it was started")
+    }
+
+    pub fn kill(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            server.kill().expect("it runs");
+            server.wait().expect("it was killed");
+        }
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
+        for name in STRAY {
+            command.env_remove(name);
+        }
+        command.args(arguments).env("MUSTER_STATE_DIR", self.state()).stdin(Stdio::null());
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Done {
+        done(self.command(arguments).output().expect("the binary runs"))
+    }
+
+    /// What a command that must work prints.
+    pub fn text(&self, arguments: &[&str]) -> String {
+        let done = self.run(arguments);
+        assert_eq!(done.code, 0, "muster {arguments:?}: {}", done.stderr);
+        String::from_utf8(done.stdout).expect("text")
+    }
+
+    pub fn json(&self, arguments: &[&str]) -> serde_json::Value {
+        serde_json::from_str(&self.text(arguments)).expect("JSON")
+    }
+
+    /// Looks at a job until it is as wanted.
+    pub fn wait_for_job(&self, name: &str, is_wanted: impl Fn(&serde_json::Value) -> bool) {
+        let started = Instant::now();
+        loop {
+            let job = self.json(&["job", "show", "-n", name]);
+            if is_wanted(&job) {
+                return;
+            }
+            assert!(started.elapsed() < PATIENCE, "{job}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Site {
+    /// Nodes outlive their server, so the clusters go first.
+    fn drop(&mut self) {
+        let Some(mut server) = self.server.take() else { return };
+        let listed = done(self.command(&["compute", "list"]).output().expect("the binary runs"));
+        let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
+        for cluster in listed.as_array().into_iter().flatten() {
+            let name = cluster["name"].as_str().unwrap_or_default();
+            self.run(&["compute", "delete", "--yes", "-n", name]);
+        }
+        if server.try_wait().expect("a child of ours").is_none() {
+            signal("-TERM", &server);
+        }
+        if !ends(&mut server) {
+            let _ = server.kill();
+        }
+        // A debug build checks at its end that its memory is what its rows say.
+        let status = server.wait().expect("a child of ours");
+        assert!(status.success() || std::thread::panicking(), "the server ended with {status}");
+    }
+}
+
+/// Starts a server and waits until it says that it is ready.
+pub fn ready(command: &mut Command) -> Child {
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary starts");
+    let mut first = String::new();
+    let stdout = child.stdout.take().expect("piped");
+    BufReader::new(stdout).read_line(&mut first).expect("a line");
+    assert!(first.starts_with("ready https://localhost:"), "{first:?}");
+    child
+}
+
+pub fn signal(signal: &str, child: &Child) {
+    let sent = Command::new("kill").arg(signal).arg(child.id().to_string()).status();
+    assert!(sent.expect("kill runs").success());
+}
+
+/// Whether it ends by itself, soon.
+pub fn ends(child: &mut Child) -> bool {
+    let started = Instant::now();
+    while started.elapsed() < PATIENCE {
+        if child.try_wait().expect("a child of ours").is_some() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+pub fn done(output: Output) -> Done {
+    Done {
+        code: output.status.code().unwrap_or(-1),
+        stdout: output.stdout,
+        stderr: String::from_utf8(output.stderr).expect("talk is text"),
+    }
+}
+
+/// Without the lines that differ from run to run.
+pub fn settled(text: &str) -> String {
+    let differs = |line: &&str| line.contains("created_on") || line.contains("created_at");
+    text.lines().filter(|line| !differs(line)).map(|line| format!("{line}\n")).collect()
+}
