@@ -1,0 +1,146 @@
+"""Fixtures that start a real server and point unmodified clients at it."""
+
+import json
+import os
+import pathlib
+import subprocess
+import time
+from dataclasses import dataclass
+
+import pytest
+
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+READY_LIMIT_S = 30
+STOP_LIMIT_S = 15
+
+# Any workspace that the owner names exists from its first use.
+SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
+RESOURCE_GROUP = "clients-rg"
+WORKSPACE = "clients-ws"
+WORKSPACE_FLAGS = (
+    f"--subscription={SUBSCRIPTION}",
+    f"--resource-group={RESOURCE_GROUP}",
+    f"--workspace-name={WORKSPACE}",
+)
+
+# Left over from elsewhere, these would be tried before the server's own credential.
+STRAY_PREFIXES = ("AZURE_", "AZUREML_", "ARM_", "MSI_", "IDENTITY_")
+
+
+@dataclass(frozen=True)
+class Server:
+    url: str
+    state_dir: pathlib.Path
+
+
+@pytest.fixture(scope="session")
+def muster_bin():
+    path = pathlib.Path(os.environ.get("MUSTER_BIN", REPOSITORY / "target/debug/muster"))
+    if not path.is_file():
+        pytest.fail(f"no binary at {path}: run `cargo build -p muster-cli` or set MUSTER_BIN")
+    return path.resolve()
+
+
+@pytest.fixture(scope="session")
+def server(muster_bin, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("muster")
+    output, state_dir = directory / "output.txt", directory / "state"
+    with output.open("wb") as sink:
+        process = subprocess.Popen(
+            [muster_bin, "up", "--state-dir", state_dir, "--listen", "127.0.0.1:0"],
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield Server(wait_until_ready(process, output), state_dir)
+    finally:
+        process.terminate()
+        try:
+            # A debug build checks at its end that its memory is what its rows say.
+            assert process.wait(STOP_LIMIT_S) == 0, output.read_text()
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            pytest.fail(f"the server did not stop within {STOP_LIMIT_S} s of SIGTERM")
+
+
+def wait_until_ready(process, output):
+    """The address in the server's `ready https://HOST:PORT` line."""
+    deadline = time.monotonic() + READY_LIMIT_S
+    while True:
+        ended = process.poll()
+        for line in output.read_text().splitlines(keepends=True):
+            if line.startswith("ready https://") and line.endswith("\n"):
+                return line.split()[1]
+        if ended is not None:
+            pytest.fail(f"the server ended with {ended}; it said:\n{output.read_text()}")
+        if time.monotonic() > deadline:
+            pytest.fail(f"not ready within {READY_LIMIT_S} s; it said:\n{output.read_text()}")
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def server_env(muster_bin, server):
+    """What `muster env` tells clients: a dict of variable names and values."""
+    printed = subprocess.run(
+        [muster_bin, "env", "--shell", "json", "--state-dir", server.state_dir],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return json.loads(printed.stdout)
+
+
+@pytest.fixture(scope="session")
+def client_env(server_env):
+    """The same, set in this process; ask for it before anything of azure.ai.ml is imported."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(STRAY_PREFIXES)]:
+            patch.delenv(name)
+        for name, value in server_env.items():
+            patch.setenv(name, value)
+        yield dict(os.environ)
+
+
+@pytest.fixture(scope="session")
+def muster(muster_bin, server):
+    """Runs the command line: `muster("compute", "list")` gives a CompletedProcess."""
+
+    def run(*arguments, check=True):
+        done = subprocess.run(
+            [muster_bin, *arguments],
+            env={**os.environ, "MUSTER_STATE_DIR": str(server.state_dir)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        if check and done.returncode != 0:
+            pytest.fail(
+                f"muster {' '.join(arguments)} ended with {done.returncode}:\n{done.stderr}"
+            )
+        return done
+
+    return run
+
+
+def new_ml_client(subscription=SUBSCRIPTION, resource_group=RESOURCE_GROUP, workspace=WORKSPACE):
+    from azure.ai.ml import MLClient
+    from azure.identity import DefaultAzureCredential
+
+    return MLClient(DefaultAzureCredential(), subscription, resource_group, workspace)
+
+
+@pytest.fixture(scope="session")
+def ml_client(client_env):
+    return new_ml_client()
+
+
+def wait_for(what, limit_s, look):
+    """Looks until the answer is true, and returns it."""
+    deadline = time.monotonic() + limit_s
+    while not (seen := look()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"{what}: not within {limit_s} s, last seen {seen!r}")
+        time.sleep(0.2)
+    return seen

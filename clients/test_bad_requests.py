@@ -1,0 +1,323 @@
+"""Bad input to every endpoint: a 4xx that says what is wrong, and nothing written."""
+
+import json
+import socket
+import sqlite3
+import ssl
+import urllib.parse
+
+import pytest
+import requests
+
+WS = "/subscriptions/s/resourceGroups/g/providers/Microsoft.MachineLearningServices/workspaces/w"
+LOCATION = "/subscriptions/s/providers/Microsoft.MachineLearningServices/locations/x"
+COMPUTE = f"{WS}/computes/target"
+JOB = f"{WS}/jobs/target"
+V = {"api-version": "2023-08-01-preview"}
+
+
+@pytest.fixture(scope="module")
+def session(server, server_env):
+    """A requests session with a good token; the workspace exists already."""
+    with requests.Session() as session:
+        session.trust_env = False  # Its CA bundle would win over ours.
+        session.verify = server_env["REQUESTS_CA_BUNDLE"]
+        token = session.get(
+            server_env["IDENTITY_ENDPOINT"],
+            params={"api-version": "2019-08-01", "resource": server.url},
+            headers={"X-IDENTITY-HEADER": server_env["IDENTITY_HEADER"]},
+        ).json()
+        session.headers["Authorization"] = f"Bearer {token['access_token']}"
+        assert session.get(server.url + WS, params=V).status_code == 200
+        yield session
+
+
+def revision(server):
+    """How many changes have ever been written, read from the store itself."""
+    uri = f"file:{urllib.parse.quote(str(server.state_dir / 'muster.db'))}?mode=ro"
+    connection = sqlite3.connect(uri, uri=True)
+    try:
+        return connection.execute("SELECT coalesce(max(revision), 0) FROM events").fetchone()[0]
+    finally:
+        connection.close()
+
+
+def aml(**properties):
+    return {"properties": {"computeType": "AmlCompute", "properties": properties}}
+
+
+def scale(**settings):
+    return aml(scaleSettings=settings)
+
+
+def command(**properties):
+    return {"properties": {"jobType": "Command", "command": "true", **properties}}
+
+
+# What is sent, and a word that the message must contain.
+BAD_CLUSTERS = [
+    (b"", ""),
+    (b"{", ""),
+    (b"\xff\xfe", ""),
+    (b"[]", ""),
+    (b"null", ""),
+    (b"5", ""),
+    (b"{}" * 2, ""),
+    (b"[" * 100_000, ""),
+    ({"properties": 5}, "properties"),
+    ({"properties": {"computeType": "ComputeInstance"}}, "ComputeInstance"),
+    ({"properties": {"computeType": 7}}, "computeType"),
+    (aml(vmSize="Standard_Nope"), "Standard_Nope"),
+    (aml(vmSize=5), "vmSize"),
+    (aml(vmSize="Standard_NC6"), "Standard_NC6"),
+    (aml(vmPriority="Sometimes"), "Sometimes"),
+    (aml(osType="Windows"), "Windows"),
+    (aml(osType="Plan9"), "Plan9"),
+    (aml(enableNodePublicIp="yes"), "enableNodePublicIp"),
+    (aml(remoteLoginPortPublicAccess="Maybe"), "Maybe"),
+    (aml(subnet={"id": 5}), "subnet"),
+    (aml(subnet="x"), "subnet"),
+    (aml(userAccountCredentials={"adminUserName": "Root User"}), "Root User"),
+    (aml(userAccountCredentials={"adminUserPassword": "x"}), "adminUserName"),
+    (scale(maxNodeCount="4"), "maxNodeCount"),
+    (scale(maxNodeCount=1.5), "1.5"),
+    (scale(maxNodeCount=-1), "-1"),
+    (scale(maxNodeCount=10_001), "10001"),
+    (scale(maxNodeCount=1e300), "maxNodeCount"),
+    (scale(maxNodeCount=[4]), "maxNodeCount"),
+    (scale(maxNodeCount=2, minNodeCount=3), "3"),
+    (scale(maxNodeCount=2, nodeIdleTimeBeforeScaleDown="soon"), "soon"),
+    (scale(maxNodeCount=2, nodeIdleTimeBeforeScaleDown="-PT2M"), "-PT2M"),
+    (scale(maxNodeCount=2, nodeIdleTimeBeforeScaleDown="P400D"), "34560000"),
+    (scale(maxNodeCount=2, nodeIdleTimeBeforeScaleDown=120), "120"),
+    ({**aml(), "tags": {"a": 5}}, "tags"),
+    ({**aml(), "tags": ["a"]}, "tags"),
+    ({**aml(), "tags": {f"t{n}": "" for n in range(51)}}, "51"),
+    ({**aml(), "tags": {"a": "x" * 257}}, "257"),
+    ({**aml(), "location": 5}, "location"),
+    ({**aml(), "location": "x" * 65}, "65"),
+    ({**aml(), "identity": {"type": "Mine"}}, "Mine"),
+    ({**aml(), "identity": 5}, "identity"),
+    ({"properties": {"computeType": "AmlCompute", "description": "x" * 5000}}, "5000"),
+]
+
+BAD_JOBS = [
+    (b"{", ""),
+    ({}, "properties"),
+    ({"properties": {"jobType": "Sweep"}}, "Sweep"),
+    ({"properties": {"jobType": "Command"}}, "command"),
+    (command(), "compute"),
+    (command(computeId="nowhere"), "nowhere"),
+    (command(computeId=f"{WS}/computes/nowhere"), "nowhere"),
+    (command(computeId=f"{WS}x/computes/nowhere"), ""),
+    (command(computeId=5), "computeId"),
+    (command(computeId="pool", command=""), "command"),
+    (command(computeId="pool", command="  \n"), "command"),
+    (command(computeId="pool", command="a\0b"), "NUL"),
+    (command(computeId="pool", command="x" * 120_001), "120001"),
+    (command(computeId="pool", resources={"instanceCount": 0}), "0"),
+    (command(computeId="pool", resources={"instanceCount": 3}), "3"),
+    (command(computeId="pool", resources={"instanceCount": "1"}), "instanceCount"),
+    (command(computeId="pool", limits={"timeout": "never"}), "never"),
+    (command(computeId="pool", limits={"timeout": "PT0S"}), "timeout"),
+    (command(computeId="pool", limits={"timeout": "P31D"}), "timeout"),
+    (command(computeId="pool", environmentVariables={"A=B": "x"}), "A=B"),
+    (command(computeId="pool", environmentVariables={"A": 5}), "environmentVariables"),
+    (command(computeId="pool", environmentVariables={"A": "x" * 130_000}), "environment"),
+    (command(computeId="pool", tags={"": "x"}), "tag"),
+    (command(computeId="pool", codeId="/codes/x/versions/1"), "codeId"),
+    (command(computeId="pool", environmentId="azureml:x@latest"), "environmentId"),
+    (command(computeId="pool", inputs={"a": {"jobInputType": "literal"}}), "inputs"),
+    (command(computeId="pool", outputs={"a": {}}), "outputs"),
+    (command(computeId="pool", distribution={"distributionType": "Mpi"}), "distribution"),
+    (command(computeId="pool", experimentName="x" * 300), "300"),
+]
+
+# Method, path, status, a word of the message.
+BAD_ADDRESSES = [
+    ("GET", "/", 404, ""),
+    ("GET", "/subscriptions", 404, ""),
+    ("GET", "/nothing/here", 404, "nothing"),
+    ("GET", f"{WS}/computes/nobody", 404, "nobody"),
+    ("GET", f"{WS}/jobs/nobody", 404, "nobody"),
+    ("POST", f"{WS}/jobs/nobody/cancel", 404, "nobody"),
+    ("POST", f"{WS}/computes/nobody/listNodes", 404, "nobody"),
+    ("GET", f"/history/v1.0{WS}/runs/nobody/details", 404, "nobody"),
+    ("PATCH", COMPUTE, 405, "PATCH"),
+    ("POST", COMPUTE, 405, "POST"),
+    ("DELETE", JOB, 405, "DELETE"),
+    ("PUT", WS, 405, "PUT"),
+    ("DELETE", f"{COMPUTE}?underlyingResourceAction=Detach", 400, "Detach"),
+    ("DELETE", f"{COMPUTE}?underlyingResourceAction=Burn", 400, "Burn"),
+    ("GET", f"{WS}/computes?$skipToken=%FF", 400, ""),
+    ("GET", f"{WS}/jobs?$skipToken=nonsense", 400, ""),
+    ("GET", f"{WS}/computes/%2e%2e", 400, ""),
+    ("GET", f"{WS}/computes/a%00b", 400, ""),
+    ("GET", f"{WS}/computes/a%ff", 400, ""),
+    ("GET", f"{WS}/computes/{'x' * 20_000}", 400, ""),
+    ("PUT", f"{WS}/computes/a", 400, "1 character"),
+    ("PUT", f"{WS}/computes/1abc", 400, "1abc"),
+    ("PUT", f"{WS}/computes/a_bc", 400, "a_bc"),
+    ("PUT", f"{WS}/computes/{'a' * 25}", 400, "25"),
+    ("PUT", f"{WS}/jobs/-rf", 400, "-rf"),
+    ("PUT", f"{WS}/jobs/{'a' * 256}", 400, "256"),
+    ("GET", f"{LOCATION}/computeOperationsStatus/o1", 404, "o1"),
+]
+
+
+def check(response, word, statuses=(400,)):
+    assert response.status_code in statuses, response.text
+    error = response.json()["error"]
+    assert error["code"] and error["message"]
+    assert word in error["message"] + (error.get("target") or ""), error
+    return error
+
+
+@pytest.fixture(scope="module")
+def pool(session, server):
+    body = scale(maxNodeCount=2)
+    made = session.put(f"{server.url}{WS}/computes/pool", params=V, json=body)
+    assert made.status_code == 201, made.text
+    return "pool"
+
+
+@pytest.mark.parametrize("body, word", BAD_CLUSTERS, ids=lambda value: repr(value)[:60])
+def test_bad_clusters(session, server, body, word):
+    before = revision(server)
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"}
+    check(session.put(server.url + COMPUTE, params=V, data=data, headers=headers), word)
+    assert revision(server) == before, "something was written"
+
+
+@pytest.mark.parametrize("body, word", BAD_JOBS, ids=lambda value: repr(value)[:60])
+def test_bad_jobs(session, server, pool, body, word):
+    before = revision(server)
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"}
+    check(session.put(server.url + JOB, params=V, data=data, headers=headers), word)
+    assert revision(server) == before, "something was written"
+
+
+@pytest.mark.parametrize("method, path, status, word", BAD_ADDRESSES)
+def test_bad_addresses(session, server, pool, method, path, status, word):
+    before = revision(server)
+    body = None
+    if method == "PUT" and "/computes/" in path:
+        body = scale(maxNodeCount=1)
+    elif method == "PUT" and "/jobs/" in path:
+        body = command(computeId="pool")
+    # Prepared by hand: requests would tidy the path before it is sent.
+    request = requests.Request(method, server.url, json=body, headers=session.headers)
+    prepared = request.prepare()
+    prepared.url = server.url + path
+    check(session.send(prepared), word, (status,))
+    assert revision(server) == before, "something was written"
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer x",
+        "Bearer a.b.c",
+        "Basic b3duZXI6a2V5",
+        "Bearer eyJhbGciOiJub25lIn0.eyJhdWQiOiJ4In0.",
+    ],
+)
+def test_no_entry_without_a_token(session, server, authorization):
+    before = revision(server)
+    headers = {"Authorization": authorization}
+    for method, path in [("GET", WS), ("PUT", COMPUTE), ("DELETE", COMPUTE), ("PUT", JOB)]:
+        response = requests.request(
+            method,
+            server.url + path,
+            headers={k: v for k, v in headers.items() if v is not None},
+            json=aml(),
+            verify=session.verify,
+        )
+        check(response, "", (401,))
+        assert "WWW-Authenticate" in response.headers
+    assert revision(server) == before
+
+
+def test_the_identity_endpoint_gives_nothing_away(session, server, server_env):
+    endpoint, key = server_env["IDENTITY_ENDPOINT"], server_env["IDENTITY_HEADER"]
+
+    def ask(params, headers):
+        return requests.get(endpoint, params=params, headers=headers, verify=session.verify)
+
+    good = {"api-version": "2019-08-01", "resource": server.url}
+    assert ask(good, {}).status_code == 401
+    assert ask(good, {"X-IDENTITY-HEADER": key + "x"}).status_code == 401
+    assert ask(good, {"X-IDENTITY-HEADER": ""}).status_code == 401
+    named = {"X-IDENTITY-HEADER": key}
+    check(ask({"api-version": "2019-08-01"}, named), "resource")
+    check(ask({**good, "resource": "https://example.org"}, named), "example.org")
+
+
+def test_a_token_for_storage_does_not_open_the_rest(session, server, server_env):
+    token = requests.get(
+        server_env["IDENTITY_ENDPOINT"],
+        params={"api-version": "2019-08-01", "resource": "https://storage.azure.com"},
+        headers={"X-IDENTITY-HEADER": server_env["IDENTITY_HEADER"]},
+        verify=session.verify,
+    ).json()["access_token"]
+    headers = {"Authorization": f"Bearer {token}"}
+    check(requests.get(server.url + WS, headers=headers, verify=session.verify), "", (401,))
+
+
+def test_nodes_must_prove_their_name(session, server):
+    before = revision(server)
+    report = {"boot_id": "b", "address": "a", "floor": 0, "attempts": []}
+    body = {"sequence": 1, "report": report, "wait_ms": 0}
+    for headers in (
+        {},
+        {"x-muster-node": "pool-1"},
+        {"x-muster-node": "pool-1", "Authorization": "Bearer 00"},
+        {"x-muster-node": "", "Authorization": "Bearer "},
+    ):
+        for method, path in (
+            ("POST", "/agent/v1/sync"),
+            ("POST", "/agent/v1/logs/a0000000000000001?offset=0"),
+            ("GET", "/agent/v1/specs/0"),
+        ):
+            answer = requests.request(
+                method, server.url + path, json=body, headers=headers, verify=session.verify
+            )
+            assert answer.status_code in (400, 401), (path, answer.text)
+    assert revision(server) == before
+
+
+def test_logs_need_a_signature(session, server):
+    path = "/logs/j0000000000000001/a0000000000000001.0.log"
+    for query in ("", "?se=99999999999&sig=00", "?se=x&sig=00", "?sig=00"):
+        answer = requests.get(server.url + path + query, verify=session.verify)
+        assert answer.status_code in (400, 403), answer.text
+
+
+def test_oversized_and_mistyped_bodies(session, server):
+    before = revision(server)
+    large = b'{"a":"' + b"x" * (3 << 20) + b'"}'
+    headers = {"Content-Type": "application/json"}
+    check(session.put(server.url + JOB, data=large, headers=headers), "", (400, 413))
+    headers = {"Content-Type": "text/xml"}
+    check(session.put(server.url + JOB, data=b"<a/>", headers=headers), "xml", (415,))
+    assert revision(server) == before
+
+
+def test_a_slow_or_broken_client_harms_nobody(session, server):
+    host, port = urllib.parse.urlsplit(server.url).netloc.split(":")
+    plain = socket.create_connection((host, int(port)))
+    plain.sendall(b"GET / HTTP/1.1\r\n\r\n")  # No TLS.
+    context = ssl.create_default_context(cafile=session.verify)
+    half = context.wrap_socket(socket.create_connection((host, int(port))), server_hostname=host)
+    half.sendall(b"PUT /subscriptions HTTP/1.1\r\nHost: x\r\nContent-Le")  # And no more.
+    many = [socket.create_connection((host, int(port))) for _ in range(50)]
+    try:
+        assert session.get(server.url + WS, params=V, timeout=5).status_code == 200
+    finally:
+        for connection in [plain, half, *many]:
+            connection.close()
