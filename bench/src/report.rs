@@ -1,0 +1,67 @@
+//! Figures beside their limits, as a table.
+
+use std::fmt;
+use std::time::Duration;
+
+#[derive(Default)]
+pub struct Samples(Vec<Duration>);
+
+impl Samples {
+    pub fn add(&mut self, sample: Duration) {
+        self.0.push(sample);
+    }
+
+    fn percentile_ms(&self, percent: usize) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let at = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+        sorted.get(at).map_or(f64::NAN, |sample| sample.as_secs_f64() * 1e3)
+    }
+}
+
+pub struct Report {
+    lines: Vec<[String; 4]>,
+}
+
+impl Report {
+    pub fn new() -> Report {
+        let head = ["what", "measured", "raw limit, same run", "ratio"];
+        Report { lines: vec![head.map(str::to_owned)] }
+    }
+
+    pub fn latency(&mut self, what: &str, samples: &Samples, limit: &str, raw: &Samples) {
+        let (p50, p99) = (samples.percentile_ms(50), samples.percentile_ms(99));
+        let (raw50, raw99) = (raw.percentile_ms(50), raw.percentile_ms(99));
+        self.lines.push([
+            what.to_owned(),
+            format!("p50 {p50:.1} ms, p99 {p99:.1} ms"),
+            format!("{limit}: p50 {raw50:.1} ms, p99 {raw99:.1} ms"),
+            format!("{:.1}× the limit", p50 / raw50),
+        ]);
+    }
+
+    pub fn rate(&mut self, what: &str, rate: f64, limit: &str, raw: f64) {
+        self.lines.push([
+            what.to_owned(),
+            format!("{rate:.0} per second"),
+            format!("{limit}: {raw:.0} per second"),
+            format!("{:.0} % of the limit", 100.0 * rate / raw),
+        ]);
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = |column: usize| {
+            self.lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)
+        };
+        let widths = [0, 1, 2, 3].map(width);
+        for line in &self.lines {
+            for (text, width) in line.iter().zip(widths) {
+                write!(f, "{text:<width$}  ")?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
