@@ -115,10 +115,12 @@ fn microseconds(seconds: &str) -> Outcome<u64> {
     })
 }
 
-/// `h:mm:ss`, to the nearest second.
+/// `h:mm:ss.mmm`: nodes start in milliseconds, so pieces of the bill can be that short.
 fn clock(us: u64) -> String {
-    let seconds = us.saturating_add(500_000) / 1_000_000;
-    format!("{}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+    let ms = us.saturating_add(500) / 1_000;
+    let seconds = ms / 1_000;
+    let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
+    format!("{hours}:{minutes:02}:{:02}.{:03}", seconds % 60, ms % 1_000)
 }
 
 fn usd(micro_usd: u64) -> String {
@@ -155,11 +157,11 @@ mod tests {
         assert_eq!(
             text,
             [
-                "cpu|run|succeeded|1:01:01|0.294950",
-                "cpu|idle|none|0:02:00|0.009667",
-                "total|||1:03:01|0.304617",
-                "of it|idle||0:02:00|0.009667",
-                "of it|floor||0:00:00|0.000000",
+                "cpu|run|succeeded|1:01:01.500|0.294950",
+                "cpu|idle|none|0:02:00.000|0.009667",
+                "total|||1:03:01.500|0.304617",
+                "of it|idle||0:02:00.000|0.009667",
+                "of it|floor||0:00:00.000|0.000000",
             ]
         );
         let json = serde_json::to_string(&document(&ledger)).unwrap();
