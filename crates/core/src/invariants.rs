@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::model::{ClusterPhase, JobPhase, JobState, MemberPhase, NodePhase, NodeState};
+use crate::model::{ClusterPhase, JobPhase, MemberPhase, NodePhase, NodeState};
 use crate::time::{Now, Span};
 use crate::world::World;
 
@@ -159,9 +159,4 @@ fn check_cluster(
         }
     }
     Ok(())
-}
-
-/// Whether a job's state is one of those that hold nodes. For tests.
-pub fn holds_nodes(state: &JobState) -> bool {
-    matches!(state, JobState::Starting(_) | JobState::Running(_) | JobState::CancelRequested(_))
 }

@@ -1,7 +1,7 @@
 //! The model: what exists, in the words that users know.
 //!
-//! Every entity is a plain record. What may happen to it is a wildcard-free table in its `phase.rs`
-//! neighbour; `World::apply` checks every change against that table.
+//! Every entity is a plain record. What may happen to it is a wildcard-free table beside it, its
+//! [`Lifecycle`]; `World::apply` checks every change against that table.
 
 mod cluster;
 mod job;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
+use crate::ids::{ClusterId, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::model::{Cluster, Job, JobPhase, Node, NodeState, WorkspaceKey};
 use crate::time::Wall;
 
@@ -14,7 +14,6 @@ pub(super) struct Index {
     pub(super) clusters_by_region: BTreeMap<(String, String), ClusterId>,
     pub(super) nodes_by_name: BTreeMap<Box<str>, NodeId>,
     pub(super) jobs_by_name: BTreeMap<(WorkspaceId, String), JobId>,
-    pub(super) jobs_by_epoch: BTreeMap<Epoch, JobId>,
     pub(super) pools: BTreeMap<ClusterId, Pool>,
     /// Nodes that have not reported yet, by when they were asked for.
     pub(super) boots: BTreeSet<(Wall, NodeId)>,
@@ -87,9 +86,6 @@ impl Index {
         } else {
             pool.active.insert(job.id);
         }
-        if let Some(attempt) = job.attempt() {
-            self.jobs_by_epoch.insert(attempt.epoch, job.id);
-        }
     }
 
     pub(super) fn remove_job(&mut self, job: &Job) {
@@ -104,9 +100,6 @@ impl Index {
             }
         }
         pool.active.remove(&job.id);
-        if let Some(attempt) = job.attempt() {
-            self.jobs_by_epoch.remove(&attempt.epoch);
-        }
     }
 
     pub(super) fn insert_node(&mut self, node: &Node) {

@@ -307,10 +307,6 @@ impl World {
         self.index.jobs_by_name.get(&key).and_then(|id| self.jobs.get(id))
     }
 
-    pub fn job_by_epoch(&self, epoch: Epoch) -> Option<&Job> {
-        self.index.jobs_by_epoch.get(&epoch).and_then(|id| self.jobs.get(id))
-    }
-
     /// The pool of a cluster: who waits, who runs, which nodes there are.
     pub fn pool(&self, cluster: ClusterId) -> Option<&Pool> {
         self.index.pools.get(&cluster)
