@@ -99,6 +99,8 @@ impl Server {
             tags: Default::default(),
             environment_variables: Default::default(),
             timeout: None,
+            priority: Default::default(),
+            share: Default::default(),
         };
         let route = Route::Job { workspace: workspace(), name: name.into() };
         self.call(Method::PUT, &route, Some(job::request_json(&spec, &workspace()))).await?;

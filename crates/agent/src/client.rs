@@ -100,7 +100,7 @@ impl Client {
     }
 
     pub(crate) async fn spec(&self, hash: &SpecHash) -> Result<JobSpec, CallError> {
-        let url = format!("{}/specs/{}", self.base, hash.0);
+        let url = format!("{}/specs/{}", self.base, hash);
         let response = self.http.get(url).timeout(CALL_TIMEOUT).send().await?;
         parse(accepted(response)?).await
     }

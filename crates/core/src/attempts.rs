@@ -4,49 +4,84 @@
 //! more. The job goes on (to the queue or to its end) only when every member is known to be over, so no two
 //! attempts of one job ever run at once.
 
-use crate::change::{Change, Effect, EffectKind};
+use std::sync::Arc;
+
+use crate::change::{Change, Effect, EffectKind, MemberChange};
 use crate::ids::{EffectId, Epoch, JobId, NodeId};
 use crate::meter;
 use crate::model::{
-    Attempt, AttemptRecord, CancelReason, Category, Exit, Failure, Job, JobEvent, JobState, Member,
-    MemberPhase, Node, NodeEvent, NodePhase, NodeState, Outcome, Segment, Served, Trouble, Verdict,
+    Attempt, AttemptRecord, CancelReason, Category, Cluster, ClusterEvent, Exit, Failure, Job,
+    JobEvent, JobState, Lease, Member, MemberPhase, Node, NodeEvent, NodePhase, NodeState, Outcome,
+    Part, Served, Trouble, Use, Verdict,
 };
 use crate::step::Turn;
+use crate::time::{Span, Wall};
 
-/// Gives the job these nodes, all at once, under a new epoch.
+/// Gives the job these nodes, or its share of each, all at once, under a new epoch.
 pub(crate) fn grant(turn: &mut Turn<'_>, job: JobId, nodes: &[NodeId]) {
     let epoch = Epoch(turn.world.draw());
     let mut job = turn.world.job(job).expect("granted from the queue").clone();
     let mut members = Vec::with_capacity(nodes.len());
-    for id in nodes {
-        let mut node = turn.world.node(*id).expect("granted from the idle nodes").clone();
-        meter::switch_free(turn, &mut node, Some(Category::Prepare));
-        node.state = NodeState::Leased { job: job.id, epoch };
-        members.push(Member {
-            node: *id,
-            price_micro_usd_per_hour: node.price_micro_usd_per_hour,
-            phase: MemberPhase::Ordered,
-            spent: Vec::new(),
-        });
-        turn.emit(Change::NodeChanged { event: NodeEvent::Granted, node });
+    for (rank, id) in (0..).zip(nodes) {
+        members.push(lease(turn, *id, Lease { job: job.id, epoch, rank, share: job.share }));
     }
+    let predicted = turn.world.prediction(job.cluster, job.principal);
+    let charged = use_of(turn, &members, predicted, turn.now.wall);
+    let mut account = turn.world.account(job.cluster, job.principal);
+    account.used = account.used.plus(charged);
     job.attempts += 1;
-    job.state = JobState::Starting(Attempt {
+    job.state = JobState::Starting(Box::new(Attempt {
         epoch,
         number: job.attempts,
         granted_at: turn.now.wall,
         started_at: None,
         members,
         verdict: None,
-    });
-    turn.emit(Change::JobChanged { event: JobEvent::Granted, job });
+        predicted,
+        charged,
+    }));
+    turn.emit(Change::JobChanged { event: JobEvent::Granted, job: Arc::new(job) });
+    turn.emit(Change::AccountChanged(account));
+}
+
+fn lease(turn: &mut Turn<'_>, id: NodeId, lease: Lease) -> Member {
+    let mut node = turn.world.node(id).expect("granted from nodes with room").clone();
+    match &mut node.state {
+        NodeState::Leased { leases } => leases.push(lease),
+        NodeState::Idle { .. } => node.state = NodeState::Leased { leases: vec![lease] },
+        NodeState::Requested
+        | NodeState::Booting
+        | NodeState::Unusable { .. }
+        | NodeState::Leaving
+        | NodeState::Gone => unreachable!("only a node that is up has room"),
+    }
+    meter::switch(turn, &mut node, Some(Category::Idle));
+    let mut member = Member {
+        node: id,
+        price_micro_usd_per_hour: node.price_micro_usd_per_hour,
+        part: node.part_of(lease.share),
+        phase: MemberPhase::Ordered,
+        meter: None,
+        spent: Vec::new(),
+    };
+    meter::switch_member(&mut member, Some(Category::Prepare), turn.now.wall);
+    turn.emit(Change::NodeChanged { event: NodeEvent::Granted, node: Arc::new(node) });
+    member
+}
+
+/// Holding these members' nodes for this long, as fair share counts it.
+fn use_of(turn: &Turn<'_>, members: &[Member], span: Span, at: Wall) -> Use {
+    let parts: u64 = members.iter().map(|member| u64::from(member.part.0)).sum();
+    let amount = u128::from(parts) * u128::from(span.0) / u128::from(Part::WHOLE.0);
+    let amount = u64::try_from(amount).unwrap_or(u64::MAX);
+    Use::of(amount, at, turn.world.settings.fair_share_half_life)
 }
 
 /// A node said how its member of the attempt is doing.
-pub(crate) fn on_member(turn: &mut Turn<'_>, job: JobId, node: NodeId, phase: MemberPhase) {
-    let attempt = turn.world.job(job).and_then(Job::attempt).expect("a leased node's job has one");
-    let member = attempt.members.iter().find(|member| member.node == node);
-    let is_news = match (&member.expect("the leased node is a member").phase, &phase) {
+pub(crate) fn on_member(turn: &mut Turn<'_>, lease: Lease, phase: MemberPhase) {
+    let job = turn.world.job(lease.job);
+    let attempt = job.and_then(Job::attempt).expect("a leased node's job has one");
+    let is_news = match (&attempt.members[lease.rank as usize].phase, &phase) {
         (MemberPhase::Ordered, MemberPhase::Ordered)
         | (MemberPhase::Running, MemberPhase::Ordered | MemberPhase::Running)
         | (MemberPhase::Exited(_) | MemberPhase::Lost, _) => false,
@@ -57,30 +92,65 @@ pub(crate) fn on_member(turn: &mut Turn<'_>, job: JobId, node: NodeId, phase: Me
         ) => true,
     };
     if is_news {
-        let spent = if phase == MemberPhase::Running { on_started(turn, node) } else { None };
-        follow(turn, job, node, phase, spent);
+        let verdict = verdict_of(attempt.members[lease.rank as usize].node, &phase);
+        follow(turn, lease, phase, verdict);
     }
 }
 
-/// Records what became of a member and what its node has spent on it.
-fn follow(
-    turn: &mut Turn<'_>,
-    job: JobId,
-    node: NodeId,
-    phase: MemberPhase,
-    spent: Option<Segment>,
-) {
-    let mut job = turn.world.job(job).expect("a leased node's job is live").clone();
-    let attempt = attempt_mut(&mut job);
-    let member = attempt.member_mut(node).expect("the leased node is a member");
-    member.spent.extend(spent);
-    if !member.phase.is_over() {
-        member.phase = phase.clone();
-        if attempt.verdict.is_none() {
-            attempt.verdict = verdict_of(node, &phase);
-        }
+fn verdict_of(node: NodeId, phase: &MemberPhase) -> Option<Verdict> {
+    match phase {
+        MemberPhase::Ordered | MemberPhase::Running => None,
+        // Nobody here asked it to stop: the agent did, because its lease was running out.
+        MemberPhase::Exited(Exit::Stopped) | MemberPhase::Lost => Some(Verdict::NodeLost { node }),
+        MemberPhase::Exited(exit) if exit.is_success() => None,
+        MemberPhase::Exited(exit) => Some(Verdict::Failed { node, exit: exit.clone() }),
     }
-    progress(turn, job);
+}
+
+/// Records what became of a member, and ends the attempt if that was the last word.
+fn follow(turn: &mut Turn<'_>, lease: Lease, phase: MemberPhase, verdict: Option<Verdict>) {
+    let now = turn.now.wall;
+    let job = turn.world.job(lease.job).expect("a leased node's job is live");
+    let attempt = job.attempt().expect("a leased node's job has an attempt");
+    let mut member = attempt.members[lease.rank as usize].clone();
+    match phase {
+        MemberPhase::Running => meter::switch_member(&mut member, Some(Category::Run), now),
+        // Its part of the node is free when the whole attempt is over,
+        MemberPhase::Ordered | MemberPhase::Exited(_) => {}
+        // but a lost node is nobody's from now on.
+        MemberPhase::Lost => meter::switch_member(&mut member, None, now),
+    }
+    let mut verdict_now = attempt.verdict.clone();
+    if !member.phase.is_over() {
+        member.phase = phase;
+        verdict_now = verdict_now.or(verdict);
+    }
+    let others = || attempt.members.iter().zip(0..).filter(|(_, rank)| *rank != lease.rank);
+    let is_over = member.phase.is_over() && others().all(|(other, _)| other.phase.is_over());
+    let is_running = matches!(job.state, JobState::Starting(_))
+        && member.phase == MemberPhase::Running
+        && others().all(|(other, _)| other.phase == MemberPhase::Running);
+    if !is_over && !is_running {
+        let change = MemberChange {
+            job: lease.job,
+            epoch: lease.epoch,
+            rank: lease.rank,
+            member,
+            verdict: verdict_now,
+        };
+        return turn.emit(Change::MemberChanged(change));
+    }
+    let mut job = job.clone();
+    let attempt = attempt_mut(&mut job);
+    attempt.members[lease.rank as usize] = member;
+    attempt.verdict = verdict_now;
+    if is_over {
+        return end(turn, job);
+    }
+    attempt.started_at = Some(now);
+    let attempt = attempt.clone();
+    job.state = JobState::Running(Box::new(attempt));
+    turn.emit(Change::JobChanged { event: JobEvent::Started, job: Arc::new(job) });
 }
 
 fn attempt_mut(job: &mut Job) -> &mut Attempt {
@@ -95,60 +165,26 @@ fn attempt_mut(job: &mut Job) -> &mut Attempt {
     }
 }
 
-fn verdict_of(node: NodeId, phase: &MemberPhase) -> Option<Verdict> {
-    match phase {
-        MemberPhase::Ordered | MemberPhase::Running => None,
-        // Nobody here asked it to stop: the agent did, because its lease was running out.
-        MemberPhase::Exited(Exit::Stopped) | MemberPhase::Lost => Some(Verdict::NodeLost { node }),
-        MemberPhase::Exited(exit) if exit.is_success() => None,
-        MemberPhase::Exited(exit) => Some(Verdict::Failed { node, exit: exit.clone() }),
-    }
-}
-
-fn on_started(turn: &mut Turn<'_>, node: NodeId) -> Option<Segment> {
-    let mut node = turn.world.node(node).expect("it just reported").clone();
-    let spent = meter::switch(turn, &mut node, Some(Category::Run));
-    turn.emit(Change::NodeChanged { event: NodeEvent::Started, node });
-    spent
-}
-
-/// Records a job whose attempt changed, and ends the attempt if that was the last word.
-fn progress(turn: &mut Turn<'_>, mut job: Job) {
-    let event = match &mut job.state {
-        JobState::Starting(attempt)
-            if attempt.members.iter().all(|member| member.phase == MemberPhase::Running) =>
-        {
-            attempt.started_at = Some(turn.now.wall);
-            job.state = JobState::Running(attempt.clone());
-            JobEvent::Started
-        }
-        _ => JobEvent::Progressed,
-    };
-    let is_over = job.attempt().is_some_and(Attempt::is_over);
-    if is_over {
-        end(turn, job);
-    } else {
-        turn.emit(Change::JobChanged { event, job });
-    }
-}
-
 /// Every member is over: frees the nodes, closes the books, and decides where the job goes.
 fn end(turn: &mut Turn<'_>, mut job: Job) {
-    let mut attempt = attempt_mut(&mut job).clone();
-    let served = Served { job: job.id, epoch: attempt.epoch, principal: job.principal };
+    let at = turn.now.wall;
+    let mut attempt = std::mem::replace(&mut job.state, JobState::Queued).into_attempt();
     let all_succeeded = attempt
         .members
         .iter()
         .all(|member| matches!(&member.phase, MemberPhase::Exited(exit) if exit.is_success()));
     // Finished before the cancel reached it: then it did finish.
-    let verdict = if all_succeeded { None } else { attempt.verdict.clone() };
-    let is_last = job.attempts >= turn.world.settings.attempts_max;
+    let verdict = if all_succeeded { None } else { attempt.verdict.take() };
+    job.losses += u32::from(matches!(verdict, Some(Verdict::NodeLost { .. })));
+    let is_last = job.losses >= turn.world.settings.attempts_max;
     let outcome = Outcome::of(verdict.as_ref(), is_last);
+    let served = Served { job: job.id, epoch: attempt.epoch, principal: job.principal };
     for member in &mut attempt.members {
-        member.spent.extend(release(turn, member.node, attempt.epoch));
+        release(turn, member.node, attempt.epoch);
+        meter::switch_member(member, None, at);
         meter::post_spent(turn, member, job.cluster, outcome, served);
     }
-    let at = turn.now.wall;
+    settle_account(turn, &job, &attempt, outcome);
     turn.emit(Change::AttemptEnded(AttemptRecord {
         job: job.id,
         epoch: attempt.epoch,
@@ -172,7 +208,8 @@ fn end(turn: &mut Turn<'_>, mut job: Job) {
             job.state = JobState::Failed { at, why: Failure::NodesLost { attempts: job.attempts } };
             JobEvent::Failed
         }
-        Some(Verdict::NodeLost { .. }) => {
+        // It goes back to where it stood: first come is smallest id.
+        Some(Verdict::NodeLost { .. } | Verdict::Evicted { .. }) => {
             job.state = JobState::Queued;
             JobEvent::Requeued
         }
@@ -181,18 +218,40 @@ fn end(turn: &mut Turn<'_>, mut job: Job) {
             JobEvent::Canceled
         }
     };
-    turn.emit(Change::JobChanged { event, job });
+    turn.emit(Change::JobChanged { event, job: Arc::new(job) });
+}
+
+/// Takes back what was charged for the prediction and charges what was really used, as of the middle of it.
+fn settle_account(turn: &mut Turn<'_>, job: &Job, attempt: &Attempt, outcome: Outcome) {
+    let held = turn.now.wall - attempt.granted_at;
+    let middle = attempt.granted_at + Span(held.0 / 2);
+    let used = use_of(turn, &attempt.members, held, middle);
+    let mut account = turn.world.account(job.cluster, job.principal);
+    account.used = account.used.minus(attempt.charged).plus(used);
+    match outcome {
+        Outcome::Succeeded | Outcome::Failed => account.note_run(held),
+        // It would have taken longer: this says nothing about the next run.
+        Outcome::Canceled | Outcome::Evicted | Outcome::Retried | Outcome::None => {}
+    }
+    turn.emit(Change::AccountChanged(account));
 }
 
 /// Frees a node of its job, unless it was lost before the attempt was over.
-fn release(turn: &mut Turn<'_>, node: NodeId, epoch: Epoch) -> Option<Segment> {
-    let node = turn.world.node(node)?;
-    node.lease().filter(|(_, held)| *held == epoch)?;
+fn release(turn: &mut Turn<'_>, node: NodeId, epoch: Epoch) {
+    let Some(node) = turn.world.node(node).filter(|node| node.lease_of(epoch).is_some()) else {
+        return;
+    };
     let mut node = node.clone();
-    let spent = meter::switch(turn, &mut node, Some(Category::Idle));
-    node.state = NodeState::Idle { since: turn.now.wall, awaited: false };
-    turn.emit(Change::NodeChanged { event: NodeEvent::Released, node });
-    spent
+    let NodeState::Leased { leases } = &mut node.state else { unreachable!("it has a lease") };
+    leases.retain(|lease| lease.epoch != epoch);
+    let event = if leases.is_empty() {
+        node.state = NodeState::Idle { since: turn.now.wall, has_served: true };
+        NodeEvent::Released
+    } else {
+        NodeEvent::PartReleased
+    };
+    meter::switch(turn, &mut node, Some(Category::Idle));
+    turn.emit(Change::NodeChanged { event, node: Arc::new(node) });
 }
 
 /// Ends a job before its time: at once if it only waits, else as soon as its members have stopped.
@@ -207,9 +266,10 @@ pub(crate) fn cancel(turn: &mut Turn<'_>, mut job: Job, why: CancelReason) {
             match attempt.verdict {
                 // It failed by itself before anyone asked.
                 Some(Verdict::Failed { .. }) => {}
-                None | Some(Verdict::NodeLost { .. } | Verdict::Canceled { .. }) => {
-                    attempt.verdict = Some(Verdict::Canceled { why });
-                }
+                None
+                | Some(
+                    Verdict::NodeLost { .. } | Verdict::Evicted { .. } | Verdict::Canceled { .. },
+                ) => attempt.verdict = Some(Verdict::Canceled { why }),
             }
             job.state = JobState::CancelRequested(attempt);
             JobEvent::CancelAsked
@@ -219,27 +279,45 @@ pub(crate) fn cancel(turn: &mut Turn<'_>, mut job: Job, why: CancelReason) {
         | JobState::Failed { .. }
         | JobState::Canceled { .. } => return,
     };
-    turn.emit(Change::JobChanged { event, job });
+    turn.emit(Change::JobChanged { event, job: Arc::new(job) });
 }
 
 /// The node is not to be counted on any more: it is deleted, and what it ran is over.
 pub(crate) fn lose_node(turn: &mut Turn<'_>, node: NodeId, why: Trouble) {
     let mut node = turn.world.node(node).expect("only a known node can be lost").clone();
-    let lease = node.lease();
     let event = match (&why, node.phase()) {
+        (Trouble::Evicted, _) => NodeEvent::Evicted,
         (Trouble::CreateFailed { .. }, _) => NodeEvent::CreateFailed,
         (_, NodePhase::Requested | NodePhase::Booting) => NodeEvent::BootTimedOut,
         (_, _) => NodeEvent::Lost,
     };
-    let next = node.meter.map(|_| Category::Unusable);
-    let spent = meter::switch(turn, &mut node, next);
-    node.state = NodeState::Unusable { why };
+    let leases = node.leases().to_vec();
     let id = node.id;
+    let verdict = match why {
+        Trouble::Evicted => Verdict::Evicted { node: id },
+        Trouble::LeaseExpired
+        | Trouble::Rebooted
+        | Trouble::BootTimedOut
+        | Trouble::CreateFailed { .. } => Verdict::NodeLost { node: id },
+    };
+    let is_billed = node.meter.is_some() || !leases.is_empty();
+    node.state = NodeState::Unusable { why };
+    meter::switch(turn, &mut node, is_billed.then_some(Category::Unusable));
     order_delete(turn, &node);
-    turn.emit(Change::NodeChanged { event, node });
-    if let Some((job, _)) = lease {
-        follow(turn, job, id, MemberPhase::Lost, spent);
+    turn.emit(Change::NodeChanged { event, node: Arc::new(node) });
+    for lease in leases {
+        follow(turn, lease, MemberPhase::Lost, Some(verdict.clone()));
     }
+}
+
+/// A node did not come up: its pool waits before it tries again.
+pub(crate) fn back_off(turn: &mut Turn<'_>, node: NodeId, message: &str) {
+    let node = turn.world.node(node).expect("looked up by the caller");
+    let is_paid = node.meter.is_some();
+    let cluster = turn.world.cluster(node.cluster).expect("a node's cluster outlives it");
+    let backoff = cluster.backoff.after_failure(turn.now.wall, is_paid, message);
+    let cluster = Arc::new(Cluster { backoff, ..cluster.clone() });
+    turn.emit(Change::ClusterChanged { event: ClusterEvent::BackoffChanged, cluster });
 }
 
 /// Puts the delete call into the outbox.
@@ -247,7 +325,7 @@ pub(crate) fn order_delete(turn: &mut Turn<'_>, node: &Node) {
     let effect = Effect {
         id: EffectId(turn.world.draw()),
         queued_at: turn.now.wall,
-        kind: EffectKind::DeleteNode { node: node.id, name: node.name.clone() },
+        kind: EffectKind::DeleteNode { node: node.id, name: Arc::clone(&node.name) },
     };
     turn.emit(Change::EffectQueued(effect));
 }

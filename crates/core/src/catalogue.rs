@@ -24,6 +24,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::Capacity;
 pub use price::{OperatorPrice, PRICE_MAX_MICRO_USD_PER_HOUR, Price, PriceError, PriceSource};
 
 /// One machine size that a cluster can be made of.
@@ -32,7 +33,7 @@ pub struct VmSize {
     /// The name in the cloud's own spelling, which is also how it is shown.
     pub name: Box<str>,
     /// The quota family, spelled as the cloud's quota API spells it (some have spaces).
-    pub family: Box<str>,
+    pub family: Arc<str>,
     pub vcpus: u32,
     /// Memory in MiB, so that the half-gigabyte sizes stay whole numbers.
     pub memory_mb: u64,
@@ -41,6 +42,12 @@ pub struct VmSize {
     pub gpu_model: Option<Box<str>>,
     pub price: Price,
     pub retirement: Retirement,
+}
+
+impl VmSize {
+    pub fn capacity(&self) -> Capacity {
+        Capacity { gpus: self.gpus, vcpus: self.vcpus, memory_mb: self.memory_mb }
+    }
 }
 
 /// Whether the cloud still offers a size, and what Muster makes of it.
@@ -105,6 +112,12 @@ impl Catalogue {
     /// The size called `name`, ignoring case as the cloud does (`STANDARD_DS3_V2` is common).
     pub fn get(&self, name: &str) -> Option<&VmSize> {
         self.sizes.get(key(name).as_str()).map(|entry| &entry.size)
+    }
+
+    /// The family of this name as it is spelled here, ignoring case.
+    pub fn family(&self, name: &str) -> Option<Arc<str>> {
+        let mut families = self.iter().map(|size| &size.family);
+        families.find(|family| family.eq_ignore_ascii_case(name)).map(Arc::clone)
     }
 
     /// All sizes, retired ones too, in the order of their lower-cased names.

@@ -1,14 +1,17 @@
 //! `Change`: the one value that World, the rows and the event log are all made from.
 //!
 //! A change says what happened (`event`) and what the entity is now (the whole record). Nothing computes a
-//! new state from it: World replaces, the store upserts, the log appends. So the three cannot disagree.
+//! new state from it: World replaces, the store upserts, the log appends. So the three cannot disagree. The
+//! records are shared, not copied, on their way.
+
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{EffectId, NodeId};
+use crate::ids::{EffectId, Epoch, JobId, NodeId};
 use crate::model::{
-    AttemptRecord, Cluster, ClusterEvent, Job, JobEvent, JobSpec, LedgerLine, Node, NodeEvent,
-    Operation, Principal, Tier, Workspace,
+    Account, AttemptRecord, Capacity, Cluster, ClusterEvent, Job, JobEvent, JobSpec, LedgerLine,
+    Member, Node, NodeEvent, Operation, Principal, Quota, Tier, Verdict, Workspace,
 };
 use crate::time::Wall;
 
@@ -19,30 +22,45 @@ pub enum Change {
     /// A cluster whose phase is `Gone` leaves World and its row goes.
     ClusterChanged {
         event: ClusterEvent,
-        cluster: Cluster,
+        cluster: Arc<Cluster>,
     },
     /// Carries the specification to its row; World keeps only the job.
     JobSubmitted {
-        job: Job,
-        spec: JobSpec,
+        job: Arc<Job>,
+        spec: Arc<JobSpec>,
     },
     /// A job in a terminal phase leaves World; its row stays.
     JobChanged {
         event: JobEvent,
-        job: Job,
+        job: Arc<Job>,
     },
+    /// One member of a job's attempt, so that a thousand nodes do not say the other 999 again each.
+    MemberChanged(MemberChange),
     AttemptEnded(AttemptRecord),
     /// A node whose state is `Gone` leaves World and its row goes.
     NodeChanged {
         event: NodeEvent,
-        node: Node,
+        node: Arc<Node>,
     },
     LedgerPosted(LedgerLine),
+    /// What a principal has used of a pool; goes with the cluster.
+    AccountChanged(Account),
+    QuotaChanged(Quota),
     OperationChanged(Operation),
     EffectQueued(Effect),
     EffectSettled {
         id: EffectId,
     },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberChange {
+    pub job: JobId,
+    pub epoch: Epoch,
+    pub rank: u32,
+    pub member: Member,
+    /// The attempt's verdict, now that this member has changed.
+    pub verdict: Option<Verdict>,
 }
 
 /// A wish to the outside world. It leaves the outbox at least once; whoever carries it out must take the
@@ -57,7 +75,7 @@ pub struct Effect {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EffectKind {
     CreateNode(NodeOrder),
-    DeleteNode { node: NodeId, name: Box<str> },
+    DeleteNode { node: NodeId, name: Arc<str> },
 }
 
 impl EffectKind {
@@ -74,11 +92,9 @@ impl EffectKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeOrder {
     pub node: NodeId,
-    pub name: Box<str>,
-    pub vm_size: Box<str>,
-    pub vcpus: u32,
-    pub memory_mb: u64,
-    pub gpus: u32,
+    pub name: Arc<str>,
+    pub vm_size: Arc<str>,
+    pub capacity: Capacity,
     pub tier: Tier,
 }
 
@@ -97,7 +113,12 @@ impl Change {
             Change::NodeChanged { node, .. } => node.id.0,
             Change::OperationChanged(operation) => operation.id.0,
             Change::EffectQueued(effect) => effect.id.0,
-            Change::AttemptEnded(_) | Change::LedgerPosted(_) | Change::EffectSettled { .. } => 0,
+            Change::MemberChanged(_)
+            | Change::AttemptEnded(_)
+            | Change::LedgerPosted(_)
+            | Change::AccountChanged(_)
+            | Change::QuotaChanged(_)
+            | Change::EffectSettled { .. } => 0,
         }
     }
 }

@@ -1,12 +1,13 @@
 //! What can be said to the core, and what it answers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::agent::{Desired, Report};
 use crate::ids::{EffectId, OperationId};
 use crate::model::{
-    AdminAccount, Caller, Cluster, Identity, Job, JobSpec, OsType, RemoteLogin, SpecHash, Tier,
-    Workspace, WorkspaceKey,
+    AdminAccount, Caller, Cluster, Identity, Job, JobSpec, OsType, Quota, QuotaName, QuotaScope,
+    RemoteLogin, ScaleUp, SpecHash, Tier, Workspace, WorkspaceKey,
 };
 use crate::time::Span;
 
@@ -31,7 +32,7 @@ pub enum Input {
     CancelJob {
         workspace: WorkspaceKey,
         name: String,
-        finished: Option<Box<Job>>,
+        finished: Option<Arc<Job>>,
     },
     Report {
         node: String,
@@ -42,6 +43,15 @@ pub enum Input {
     EffectDone {
         effect: EffectId,
         result: Result<(), String>,
+    },
+    /// The provider takes this low-priority node back.
+    NodeEvicted {
+        node: String,
+    },
+    /// Other limits for a region: `None` lifts one. What is not named stays.
+    SetQuota {
+        scope: QuotaScope,
+        limits: BTreeMap<QuotaName, Option<u64>>,
     },
     /// Nothing but the time has changed.
     Tick,
@@ -54,11 +64,12 @@ pub struct ClusterPatch {
     pub location: Option<Box<str>>,
     pub description: Option<Box<str>>,
     pub tags: Option<BTreeMap<String, String>>,
-    pub vm_size: Option<Box<str>>,
+    pub vm_size: Option<Arc<str>>,
     pub tier: Option<Tier>,
     pub nodes_min: Option<u32>,
     pub nodes_max: Option<u32>,
     pub idle_time: Option<Span>,
+    pub scale_up: Option<ScaleUp>,
     pub os_type: Option<OsType>,
     pub virtual_machine_image: Option<Box<str>>,
     pub isolated_network: Option<bool>,
@@ -75,11 +86,11 @@ pub struct ClusterPatch {
 pub struct JobRequest {
     pub workspace: WorkspaceKey,
     pub name: String,
-    pub spec: JobSpec,
+    pub spec: Arc<JobSpec>,
     pub spec_hash: SpecHash,
     pub by: Caller,
     /// The job of this name that the rows know, live or finished: World cannot see finished ones.
-    pub existing: Option<Box<Job>>,
+    pub existing: Option<Arc<Job>>,
 }
 
 pub type Answer = Result<Reply, Refused>;
@@ -89,7 +100,7 @@ pub enum Reply {
     Workspace(Workspace),
     /// `is_new` tells a create from an update.
     Cluster {
-        cluster: Box<Cluster>,
+        cluster: Arc<Cluster>,
         operation: OperationId,
         is_new: bool,
     },
@@ -99,10 +110,11 @@ pub enum Reply {
     /// There is nothing to delete: as good as deleted.
     NothingToDelete,
     JobAccepted {
-        job: Box<Job>,
+        job: Arc<Job>,
         is_new: bool,
     },
     CancelAccepted,
+    Quota(Quota),
     Desired(Box<Desired>),
     Noted,
 }
@@ -124,6 +136,8 @@ pub enum RefusalKind {
     NotFound,
     Conflict,
     TooMany,
+    /// More vCPUs than the quota has.
+    QuotaExceeded,
 }
 
 impl Refused {
@@ -141,6 +155,10 @@ impl Refused {
 
     pub fn too_many(target: &str, message: impl Into<String>) -> Refused {
         Refused::new(RefusalKind::TooMany, target, message)
+    }
+
+    pub fn quota(target: &str, message: impl Into<String>) -> Refused {
+        Refused::new(RefusalKind::QuotaExceeded, target, message)
     }
 
     fn new(kind: RefusalKind, target: &str, message: impl Into<String>) -> Refused {

@@ -3,7 +3,9 @@
 
 use std::fmt;
 
-use crate::model::{ClusterPhase, JobPhase, MemberPhase, NodePhase, NodeState};
+use crate::model::{
+    Capacity, Cluster, ClusterPhase, Job, JobPhase, MemberPhase, Node, NodePhase, Part, Rest,
+};
 use crate::time::{Now, Span};
 use crate::world::World;
 
@@ -54,7 +56,7 @@ fn broken<T>(promise: Promise, about: String) -> Result<T, Broken> {
     Err(Broken { promise, about })
 }
 
-fn check_job(world: &World, job: &crate::model::Job) -> Result<(), Broken> {
+fn check_job(world: &World, job: &Job) -> Result<(), Broken> {
     let phase = job.phase();
     if phase.is_terminal() {
         return broken(Promise::JobsAreLive, format!("{} is {phase:?} and still here", job.id));
@@ -62,7 +64,7 @@ fn check_job(world: &World, job: &crate::model::Job) -> Result<(), Broken> {
     let Some(pool) = world.pool(job.cluster) else {
         return broken(Promise::JobsAreLive, format!("{} has no cluster", job.id));
     };
-    let waits = pool.queue.contains(&job.id);
+    let waits = pool.queue.contains(job);
     if waits == pool.active.contains(&job.id) || waits != (phase == JobPhase::Queued) {
         return broken(Promise::JobsAreLive, format!("{} is {phase:?}, queued: {waits}", job.id));
     }
@@ -77,8 +79,8 @@ fn check_job(world: &World, job: &crate::model::Job) -> Result<(), Broken> {
         return broken(Promise::OneLiveEpoch, format!("{} is not whole", attempt.epoch));
     }
     for member in &attempt.members {
-        let lease = world.node(member.node).and_then(crate::model::Node::lease);
-        let holds = lease == Some((job.id, attempt.epoch));
+        let lease = world.node(member.node).and_then(|node| node.lease_of(attempt.epoch));
+        let holds = lease.is_some_and(|lease| lease.job == job.id);
         // One that exited keeps its node until all are over, unless the node is lost meanwhile.
         let should_hold = match member.phase {
             MemberPhase::Ordered | MemberPhase::Running => true,
@@ -93,15 +95,14 @@ fn check_job(world: &World, job: &crate::model::Job) -> Result<(), Broken> {
     Ok(())
 }
 
-fn check_node(world: &World, node: &crate::model::Node) -> Result<(), Broken> {
-    let effects = || world.effects().filter(|effect| effect.kind.node() == node.id);
+fn check_node(world: &World, node: &Node) -> Result<(), Broken> {
     match node.phase() {
         NodePhase::Requested | NodePhase::Unusable | NodePhase::Leaving
-            if effects().count() == 0 =>
+            if !world.has_effect(node.id) =>
         {
             broken(Promise::IntentIsRecorded, format!("{} has no call in the outbox", node.name))
         }
-        NodePhase::Booting | NodePhase::Idle | NodePhase::Leased if node.meter.is_none() => {
+        NodePhase::Booting | NodePhase::Idle | NodePhase::Leased if !is_metered(world, node) => {
             broken(Promise::MeterRuns, format!("{} has no meter", node.name))
         }
         NodePhase::Requested
@@ -114,24 +115,37 @@ fn check_node(world: &World, node: &crate::model::Node) -> Result<(), Broken> {
     }
 }
 
-fn check_lease(world: &World, node: &crate::model::Node) -> Result<(), Broken> {
-    let Some((job, epoch)) = node.lease() else { return Ok(()) };
-    let held = world.job(job).and_then(|job| job.attempt()).is_some_and(|attempt| {
-        attempt.epoch == epoch && attempt.members.iter().any(|member| member.node == node.id)
+/// Whether the open meters of a node add up to the whole of it.
+fn is_metered(world: &World, node: &Node) -> bool {
+    let spare = node.meter.map_or(Part::NONE, |meter| meter.part);
+    let held = node.leases().iter().map(|lease| {
+        let attempt = world.job(lease.job).and_then(Job::attempt);
+        let member = attempt.and_then(|attempt| attempt.members.get(lease.rank as usize));
+        member.and_then(|member| member.meter).map_or(0, |meter| meter.part.0)
     });
-    if held {
-        Ok(())
-    } else {
-        broken(Promise::OneLiveEpoch, format!("{} serves nobody", node.name))
-    }
+    spare.0 + held.sum::<u32>() == Part::WHOLE.0
 }
 
-fn check_cluster(
-    world: &World,
-    cluster: &crate::model::Cluster,
-    now: Now,
-    slack: Span,
-) -> Result<(), Broken> {
+fn check_lease(world: &World, node: &Node) -> Result<(), Broken> {
+    for lease in node.leases() {
+        let attempt = world.job(lease.job).and_then(Job::attempt);
+        let is_held = attempt.is_some_and(|attempt| {
+            let member = attempt.members.get(lease.rank as usize);
+            attempt.epoch == lease.epoch && member.is_some_and(|member| member.node == node.id)
+        });
+        if !is_held {
+            return broken(Promise::OneLiveEpoch, format!("{} serves nobody", node.name));
+        }
+    }
+    let held = node.leases().iter().map(|lease| lease.share.unwrap_or(node.capacity));
+    let held = held.fold(Capacity::default(), Capacity::with);
+    if !held.fits_into(node.capacity) {
+        return broken(Promise::OneLiveEpoch, format!("{} is given out twice", node.name));
+    }
+    Ok(())
+}
+
+fn check_cluster(world: &World, cluster: &Cluster, now: Now, slack: Span) -> Result<(), Broken> {
     let Some(pool) = world.pool(cluster.id) else {
         return broken(Promise::NodesWithinBounds, format!("{} has no pool", cluster.name));
     };
@@ -142,21 +156,24 @@ fn check_cluster(
         let about = format!("{}: {} of {}", cluster.name, pool.alive(), scale.nodes_max);
         return broken(Promise::NodesWithinBounds, about);
     }
-    let may_grow = cluster.backoff.until <= now.wall && pool.existing() < scale.nodes_max;
+    // Where a region is limited, others may be served first.
+    let scope = world.quota_scope_of(cluster.id);
+    let has_quota = scope.is_none_or(|scope| world.quota_limits(scope).is_none());
+    let may_grow = cluster.backoff.until <= now.wall
+        && cluster.backoff.pending_max() > u32::try_from(pool.pending.len()).unwrap_or(u32::MAX)
+        && pool.existing() < world.ceiling(cluster)
+        && has_quota;
     if cluster.phase == ClusterPhase::Succeeded && may_grow && pool.alive() < scale.nodes_min {
         let about = format!("{}: {} under {}", cluster.name, pool.alive(), scale.nodes_min);
         return broken(Promise::NodesWithinBounds, about);
     }
     if let Some((since, node)) = pool.idle.first()
+        && let Rest::Free { since: free } = cluster.rest
         && pool.alive() > scale.nodes_min
-        && *since + scale.idle_time + slack < now.wall
+        && (*since).max(free) + scale.idle_time + slack < now.wall
     {
         let node = world.node(*node);
-        let is_awaited =
-            matches!(node.map(|node| &node.state), Some(NodeState::Idle { awaited: true, .. }));
-        if !is_awaited {
-            return broken(Promise::IdleNodesGo, format!("{}: {node:?}", cluster.name));
-        }
+        return broken(Promise::IdleNodesGo, format!("{}: {node:?}", cluster.name));
     }
     Ok(())
 }

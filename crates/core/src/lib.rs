@@ -32,11 +32,11 @@ pub mod time;
 pub mod why;
 mod world;
 
-pub use change::{Change, Effect, EffectKind, NodeOrder};
+pub use change::{Change, Effect, EffectKind, MemberChange, NodeOrder};
 pub use decide::{decide, decide_everything};
 pub use error_chain::ErrorChain;
 pub use input::{Answer, ClusterPatch, Input, JobRequest, RefusalKind, Refused, Reply};
 pub use observations::desired_for;
 pub use requests::cluster::DEFAULT_VM_SIZE;
 pub use step::{Output, Wake, step, step_deciding_everything};
-pub use world::{Pool, Rows, Settings, World};
+pub use world::{Ahead, Candidate, Pool, Queue, QuotaShort, QuotaUse, Rows, Settings, World};

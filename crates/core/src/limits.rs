@@ -23,4 +23,9 @@ pub const JOB_TIMEOUT_MAX: Span = Span::seconds(30 * 24 * 3600);
 /// What World is designed to hold; beyond it a submit is refused, not half-accepted.
 pub const QUEUED_JOBS_MAX: usize = 1_000_000;
 pub const CLUSTERS_MAX: usize = 2_500;
+pub const LOCATION_BYTES_MAX: usize = 64;
+/// Far more than the largest cluster of the largest size, and far from where sums could overflow.
+pub const QUOTA_VCPUS_MAX: u64 = 1_000_000_000;
+/// How many waiting jobs a predictive pool looks at before it decides how far to grow.
+pub const FORESEEN_JOBS_MAX: usize = 10_000;
 pub const WORKSPACES_MAX: usize = 10_000;

@@ -1,41 +1,47 @@
 //! Metering: closes one piece of a node's bill and opens the next, so that pieces neither overlap nor gap.
+//!
+//! What a job holds of a node is metered with the job and posted when its outcome is known; whatever no job
+//! holds is metered with the node and posted at once. At every moment the open meters of a node add up to
+//! the whole.
+
+use std::sync::Arc;
 
 use crate::change::Change;
 use crate::ids::{ClusterId, NodeId};
-use crate::model::{Category, LedgerLine, Member, Meter, Node, Outcome, Segment, Served};
+use crate::model::{
+    Category, LedgerLine, Member, Meter, Node, Outcome, Part, Resource, Segment, Served,
+};
 use crate::step::Turn;
+use crate::time::Wall;
 
-/// From now on the node is in `category`. Time spent on an attempt is handed back, to be kept with the
-/// attempt until its outcome is known; any other time is posted at once.
-#[must_use]
-pub(crate) fn switch(
-    turn: &mut Turn<'_>,
-    node: &mut Node,
-    category: Option<Category>,
-) -> Option<Segment> {
+/// From now on whatever of the node no job holds is in `category`.
+pub(crate) fn switch(turn: &mut Turn<'_>, node: &mut Node, category: Option<Category>) {
     let now = turn.now.wall;
+    let spare = node.spare_part();
+    let next = category.filter(|_| spare > Part::NONE);
+    if let Some(meter) = node.meter
+        && Some(meter.category) == next
+        && meter.part == spare
+    {
+        return;
+    }
     let closed = node.meter.take().filter(|meter| meter.since < now);
-    node.meter = category.map(|category| Meter { category, since: now });
-    let meter = closed?;
-    let segment = Segment { category: meter.category, from: meter.since, to: now };
-    match meter.category {
-        Category::Prepare | Category::Run => Some(segment),
-        Category::Start
-        | Category::Idle
-        | Category::Floor
-        | Category::Stop
-        | Category::Unusable => {
-            let price = node.price_micro_usd_per_hour;
-            post(turn, node.id, node.cluster, price, segment, (Outcome::None, None));
-            None
-        }
+    node.meter = next.map(|category| Meter { category, since: now, part: spare });
+    if let Some(Meter { category, since, part }) = closed {
+        let price = node.price_micro_usd_per_hour;
+        let segment = Segment { category, from: since, to: now };
+        post(turn, (node.id, node.cluster), (part, price), segment, (Outcome::None, None));
     }
 }
 
-/// Like [`switch`] for a node that holds no job: there is nothing to hand back.
-pub(crate) fn switch_free(turn: &mut Turn<'_>, node: &mut Node, category: Option<Category>) {
-    let spent = switch(turn, node, category);
-    debug_assert!(spent.is_none(), "a free node spends no time on an attempt");
+/// From now on the member's part of its node is in `category`.
+pub(crate) fn switch_member(member: &mut Member, category: Option<Category>, now: Wall) {
+    if let Some(meter) = member.meter.take().filter(|meter| meter.since < now) {
+        let Meter { category, since, .. } = meter;
+        member.spent.push(Segment { category, from: since, to: now });
+    }
+    let part = member.part;
+    member.meter = category.map(|category| Meter { category, since: now, part });
 }
 
 /// Posts what a member's node spent on its attempt, now that the outcome is known.
@@ -46,31 +52,34 @@ pub(crate) fn post_spent(
     outcome: Outcome,
     served: Served,
 ) {
+    let rate = (member.part, member.price_micro_usd_per_hour);
     for segment in &member.spent {
-        let price = member.price_micro_usd_per_hour;
-        post(turn, member.node, cluster, price, *segment, (outcome, Some(served)));
+        post(turn, (member.node, cluster), rate, *segment, (outcome, Some(served)));
     }
 }
 
 fn post(
     turn: &mut Turn<'_>,
-    node: NodeId,
-    cluster: ClusterId,
-    price_micro_usd_per_hour: u64,
+    (node, cluster): (NodeId, ClusterId),
+    (part, price_micro_usd_per_hour): (Part, u64),
     segment: Segment,
     (outcome, served): (Outcome, Option<Served>),
 ) {
-    let workspace = turn.world.cluster(cluster).expect("a cluster outlives its nodes").workspace;
+    let cluster = turn.world.cluster(cluster).expect("a cluster outlives its nodes");
     let Segment { category, from, to } = segment;
-    turn.emit(Change::LedgerPosted(LedgerLine {
+    let line = LedgerLine {
         node,
-        workspace,
-        cluster,
+        workspace: cluster.workspace,
+        cluster: cluster.id,
+        resource: Resource::Node,
         category,
         outcome,
         served,
+        part,
         from,
         to,
         price_micro_usd_per_hour,
-    }));
+        tags: Arc::clone(&cluster.spec.tags),
+    };
+    turn.emit(Change::LedgerPosted(line));
 }

@@ -1,8 +1,11 @@
 //! `step`: the only way the world changes.
 
+use std::sync::Arc;
+
 use crate::change::Change;
 use crate::decide::{decide_everything_within, decide_within};
 use crate::input::{Answer, Input, Reply};
+use crate::model::Job;
 use crate::time::{Elapsed, Now, Span, Wall};
 use crate::world::World;
 use crate::{observations, requests};
@@ -13,16 +16,24 @@ pub(crate) struct Turn<'w> {
     pub(crate) world: &'w mut World,
     pub(crate) now: Now,
     pub(crate) changes: Vec<Change>,
+    /// Jobs that have ended in this step: World does not hold them any more, and the rows did not show it
+    /// yet when they were asked.
+    pub(crate) ended: Vec<Arc<Job>>,
 }
 
 impl<'w> Turn<'w> {
     pub(crate) fn new(world: &'w mut World, now: Now) -> Turn<'w> {
         let now = world.advance(now);
-        Turn { world, now, changes: Vec::new() }
+        Turn { world, now, changes: Vec::new(), ended: Vec::new() }
     }
 
     pub(crate) fn emit(&mut self, change: Change) {
         self.world.apply(&change);
+        if let Change::JobChanged { job, .. } = &change
+            && job.phase().is_terminal()
+        {
+            self.ended.push(Arc::clone(job));
+        }
         self.changes.push(change);
     }
 }
@@ -92,6 +103,8 @@ fn take_in(turn: &mut Turn<'_>, input: &Input) -> Answer {
         }
         Input::Report { node, report } => observations::on_report(turn, node, report),
         Input::EffectDone { effect, result } => observations::on_effect_done(turn, *effect, result),
+        Input::NodeEvicted { node } => observations::on_evicted(turn, node),
+        Input::SetQuota { scope, limits } => requests::quota::set(turn, scope, limits),
         Input::Tick => Ok(Reply::Noted),
     }
 }

@@ -20,7 +20,7 @@ fn order(epoch: u64) -> Order {
         epoch: Epoch(epoch),
         job_name: "job".into(),
         attempt: 1,
-        spec: SpecHash("hash".into()),
+        spec: SpecHash::made_up("hash"),
         rank: 0,
         nodes: 1,
     }

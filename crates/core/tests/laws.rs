@@ -3,16 +3,20 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use muster_core::agent::{AttemptPhase, AttemptReport, Report};
 use muster_core::ids::Epoch;
-use muster_core::model::{Exit, JobSpec, SpecHash};
+use muster_core::model::{
+    Exit, JobSpec, Priority, QuotaName, QuotaScope, ScaleUp, ShareRequest, SpecHash, Tier,
+};
 use muster_core::time::Span;
 use muster_core::{
     Change, ClusterPatch, Input, JobRequest, World, decide, invariants, step,
     step_deciding_everything,
 };
 use proptest::prelude::*;
-use support::{Stage, someone, workspace};
+use support::{Stage, someone, user, workspace};
 
 /// What may happen, in terms that make sense whatever the world looks like.
 #[derive(Debug, Clone)]
@@ -22,6 +26,16 @@ enum Act {
         min: u32,
         max: u32,
         idle_s: u64,
+        is_predictive: bool,
+        is_low_priority: bool,
+    },
+    /// A limit for one of the names, or none.
+    Limit {
+        name: u8,
+        nodes: Option<u64>,
+    },
+    Evict {
+        node: u8,
     },
     Delete {
         cluster: u8,
@@ -30,6 +44,9 @@ enum Act {
         job: u8,
         cluster: u8,
         nodes: u32,
+        by: u8,
+        priority: u8,
+        cores: u32,
     },
     Cancel {
         job: u8,
@@ -51,55 +68,94 @@ enum Act {
 
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
-        1 => (0..3u8, 0..3u32, 0..5u32, 0..200u64).prop_map(|(cluster, min, more, idle_s)| {
-            Act::Put { cluster, min, max: min + more, idle_s }
-        }),
+        1 => (0..3u8, 0..3u32, 0..5u32, 0..200u64, any::<bool>(), any::<bool>()).prop_map(
+            |(cluster, min, more, idle_s, is_predictive, is_low_priority)| {
+                Act::Put { cluster, min, max: min + more, idle_s, is_predictive, is_low_priority }
+            }
+        ),
+        1 => (0..3u8, prop::option::of(0..8u64)).prop_map(|(name, nodes)| Act::Limit { name, nodes }),
+        1 => any::<u8>().prop_map(|node| Act::Evict { node }),
         1 => (0..3u8).prop_map(|cluster| Act::Delete { cluster }),
-        4 => (any::<u8>(), 0..3u8, 1..4u32)
-            .prop_map(|(job, cluster, nodes)| Act::Submit { job, cluster, nodes }),
+        6 => (any::<u8>(), 0..3u8, 1..4u32, 0..3u8, 0..6u8, 0..6u32).prop_map(
+            |(job, cluster, nodes, by, priority, cores)| {
+                Act::Submit { job, cluster, nodes, by, priority, cores }
+            }
+        ),
         1 => any::<u8>().prop_map(|job| Act::Cancel { job }),
         6 => (any::<bool>(), prop::bool::weighted(0.1))
             .prop_map(|(second, fails)| Act::Provide { second, fails }),
         10 => (any::<u8>(), 0..7u8).prop_map(|(node, says)| Act::Report { node, says }),
-        3 => (0..90u64).prop_map(|seconds| Act::Pass { seconds }),
+        3 => prop_oneof![3 => 0..60u64, 1 => 0..4_000u64].prop_map(|seconds| Act::Pass { seconds }),
     ]
 }
 
 fn input(world: &World, act: &Act) -> Option<Input> {
     let cluster_name = |cluster: u8| format!("pool{}", ['a', 'b', 'c'][usize::from(cluster)]);
     Some(match act {
-        Act::Put { cluster, min, max, idle_s } => Input::PutCluster {
-            workspace: workspace(),
-            name: cluster_name(*cluster),
-            wanted: Box::new(ClusterPatch {
-                nodes_min: Some(*min),
-                nodes_max: Some(*max),
-                idle_time: Some(Span::seconds(*idle_s)),
-                ..ClusterPatch::default()
-            }),
-            by: someone(),
-        },
+        Act::Put { cluster, min, max, idle_s, is_predictive, is_low_priority } => {
+            Input::PutCluster {
+                workspace: workspace(),
+                name: cluster_name(*cluster),
+                wanted: Box::new(ClusterPatch {
+                    nodes_min: Some(*min),
+                    nodes_max: Some(*max),
+                    idle_time: Some(Span::seconds(*idle_s)),
+                    scale_up: is_predictive.then_some(ScaleUp::Predictive),
+                    // Fixed for life: a later wish to change it is refused, which is fine here.
+                    tier: is_low_priority.then_some(Tier::LowPriority),
+                    ..ClusterPatch::default()
+                }),
+                by: someone(),
+            }
+        }
         Act::Delete { cluster } => {
             Input::DeleteCluster { workspace: workspace(), name: cluster_name(*cluster) }
         }
-        Act::Submit { job, cluster, nodes } => Input::SubmitJob(Box::new(JobRequest {
-            workspace: workspace(),
-            name: format!("job{job}"),
-            spec: JobSpec {
-                command: "true".into(),
-                compute: cluster_name(*cluster).into(),
-                nodes: *nodes,
-                display_name: None,
-                experiment_name: "Default".into(),
-                description: None,
-                tags: Default::default(),
-                environment_variables: Default::default(),
-                timeout: None,
-            },
-            spec_hash: SpecHash(format!("{cluster}/{nodes}").into()),
-            by: someone(),
-            existing: None,
-        })),
+        Act::Limit { name, nodes } => {
+            let name = match name {
+                0 => QuotaName::Region,
+                1 => QuotaName::LowPriority,
+                _ => QuotaName::parse("standardDSv2Family"),
+            };
+            let scope = QuotaScope::new("sub", "eastus");
+            let limits = [(name, nodes.map(|nodes| nodes * 4))].into_iter().collect();
+            Input::SetQuota { scope, limits }
+        }
+        Act::Evict { node } => {
+            let count = world.nodes().count();
+            let node = world.nodes().nth(usize::from(*node) % count.max(1))?;
+            Input::NodeEvicted { node: node.name.to_string() }
+        }
+        Act::Submit { job, cluster, nodes, by, priority, cores } => {
+            Input::SubmitJob(Box::new(JobRequest {
+                workspace: workspace(),
+                name: format!("job{job}"),
+                spec: Arc::new(JobSpec {
+                    command: "true".into(),
+                    compute: cluster_name(*cluster).into(),
+                    nodes: *nodes,
+                    display_name: None,
+                    experiment_name: "Default".into(),
+                    description: None,
+                    tags: Default::default(),
+                    environment_variables: Default::default(),
+                    timeout: None,
+                    priority: match priority {
+                        0 => Priority::Low,
+                        1 => Priority::High,
+                        _ => Priority::Medium,
+                    },
+                    // Of the four that a node has; most jobs take all.
+                    share: ShareRequest {
+                        vcpus: Some(*cores).filter(|cores| (1..4).contains(cores)),
+                        ..ShareRequest::default()
+                    },
+                }),
+                spec_hash: SpecHash::made_up(&format!("{cluster}/{nodes}")),
+                by: user(&format!("user{by}")),
+                existing: None,
+            }))
+        }
         Act::Cancel { job } => {
             Input::CancelJob { workspace: workspace(), name: format!("job{job}"), finished: None }
         }
@@ -116,7 +172,9 @@ fn input(world: &World, act: &Act) -> Option<Input> {
 fn report(world: &World, node: u8, says: u8) -> Option<Input> {
     let count = world.nodes().count();
     let node = world.nodes().nth(usize::from(node) % count.max(1))?;
-    let held = node.lease().map(|(_, epoch)| epoch);
+    // One of those that it holds; of the others it says nothing.
+    let leases = node.leases();
+    let held = leases.get(usize::from(says) % leases.len().max(1)).map(|lease| lease.epoch);
     let phase = match says {
         0 | 1 => None,
         2 | 3 => Some(AttemptPhase::Running),
@@ -143,7 +201,7 @@ fn report(world: &World, node: u8, says: u8) -> Option<Input> {
 fn look_up(changes: &[Change], input: &Input) -> Input {
     let ended = |name: &str| {
         changes.iter().rev().find_map(|change| match change {
-            Change::JobChanged { job, .. } if &*job.name == name => Some(Box::new(job.clone())),
+            Change::JobChanged { job, .. } if &*job.name == name => Some(Arc::clone(job)),
             _ => None,
         })
     };
@@ -157,7 +215,7 @@ fn look_up(changes: &[Change], input: &Input) -> Input {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn decide_equals_decide_everything(acts in prop::collection::vec(act(), 1..120)) {

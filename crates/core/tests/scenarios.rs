@@ -73,8 +73,13 @@ fn a_wide_job_starts_whole_or_not_at_all() {
     stage.provide();
     assert_eq!(stage.phase("wide"), JobPhase::Queued);
     assert_eq!((stage.count(NodePhase::Idle), stage.count(NodePhase::Leased)), (2, 1));
+    stage.pass_s(10);
     stage.submit("late", "pool", 1).expect("accepted");
-    assert_eq!(stage.phase("late"), JobPhase::Queued, "it may not overtake the wide one");
+    assert_eq!(
+        stage.phase("late"),
+        JobPhase::Queued,
+        "it would not be done in time for the wide one"
+    );
     stage.pass_s(600);
     assert_eq!(stage.count(NodePhase::Idle), 2, "awaited nodes do not time out");
     stage.finish("narrow");
@@ -267,6 +272,8 @@ fn a_node_that_never_boots_is_replaced() {
     stage.pass_s(600);
     assert_eq!(stage.nodes(), [NodePhase::Unusable]);
     stage.settle_effects(|_| true);
+    assert_eq!(stage.nodes(), [], "it waits before it tries again");
+    stage.pass_s(2);
     assert_eq!(stage.nodes(), [NodePhase::Requested]);
 }
 
@@ -321,7 +328,7 @@ fn every_reason_for_waiting_is_said() {
     let reasons = |stage: &Stage, job: &str| why(&stage.world, stage.job(job).expect("live").id);
     assert!(matches!(reasons(&stage, "runs")[..], [Reason::NodesStarting { starting: 1, .. }]));
     stage.provide();
-    assert!(matches!(reasons(&stage, "runs")[..], [Reason::Starting { nodes: 1 }]));
+    assert!(matches!(reasons(&stage, "runs")[..], [Reason::Starting { nodes: 1, .. }]));
     stage.run("runs");
     stage.submit("waits", "pool", 1).expect("accepted");
     stage.submit("behind", "pool", 1).expect("accepted");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use muster_core::NodeOrder;
 use muster_core::ids::NodeId;
-use muster_core::model::Tier;
+use muster_core::model::{Capacity, Tier};
 
 use crate::Provider;
 
@@ -15,9 +15,7 @@ pub fn order(name: &str) -> NodeOrder {
         node: NodeId(1),
         name: name.into(),
         vm_size: "Standard_DS1_v2".into(),
-        vcpus: 1,
-        memory_mb: 3584,
-        gpus: 0,
+        capacity: Capacity { gpus: 0, vcpus: 1, memory_mb: 3584 },
         tier: Tier::Dedicated,
     }
 }

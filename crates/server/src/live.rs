@@ -2,7 +2,7 @@
 //! epochs are live. Brought up to date after every commit, never before.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_core::ids::{Epoch, JobId, NodeId};
 use muster_core::model::Job;
@@ -17,9 +17,9 @@ pub struct Live {
 #[derive(Default)]
 struct Inner {
     /// Counts what happened to a node, for those who wait for news of it.
-    news: BTreeMap<Box<str>, watch::Sender<u64>>,
+    news: BTreeMap<Arc<str>, watch::Sender<u64>>,
     /// Every node that World knows. The intent to have one is here before the provider is asked.
-    nodes: BTreeSet<Box<str>>,
+    nodes: BTreeSet<Arc<str>>,
     attempts: BTreeMap<Epoch, LiveAttempt>,
     epoch_of: BTreeMap<JobId, Epoch>,
 }
@@ -29,7 +29,7 @@ struct Inner {
 pub struct LiveAttempt {
     pub job: JobId,
     /// Member nodes by rank.
-    pub nodes: Vec<Box<str>>,
+    pub nodes: Vec<Arc<str>>,
 }
 
 impl LiveAttempt {
@@ -73,8 +73,18 @@ impl Live {
                     touched.extend(members.map(|member| member.node));
                     inner.follow(world, job);
                 }
+                // Once it is decided how an attempt ends, every member has to know.
+                Change::MemberChanged(change) => {
+                    let job = world.job(change.job).filter(|_| change.verdict.is_some());
+                    let attempt = job.and_then(Job::attempt);
+                    let members = attempt.into_iter().flat_map(|attempt| &attempt.members);
+                    touched.extend(members.map(|member| member.node));
+                    touched.insert(change.member.node);
+                }
                 Change::PrincipalSeen(_)
                 | Change::WorkspaceCreated(_)
+                | Change::AccountChanged(_)
+                | Change::QuotaChanged(_)
                 | Change::ClusterChanged { .. }
                 | Change::AttemptEnded(_)
                 | Change::LedgerPosted(_)

@@ -15,8 +15,9 @@ pub fn digest(password: &str) -> String {
     format!("$pbkdf2-sha256$i={ROUNDS}${}${}", hex(&salt), hex(&derived))
 }
 
-pub fn sha256_hex(bytes: &[u8]) -> String {
-    hex(digest::digest(&digest::SHA256, bytes).as_ref())
+pub fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let digest = digest::digest(&digest::SHA256, bytes);
+    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
 fn hex(bytes: &[u8]) -> String {

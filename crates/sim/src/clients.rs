@@ -160,7 +160,7 @@ pub(crate) fn input(act: &Act) -> Input {
             Input::SubmitJob(Box::new(JobRequest {
                 workspace: workspace_key(*workspace),
                 name: name.clone(),
-                spec: spec.clone(),
+                spec: std::sync::Arc::clone(spec),
                 spec_hash: hash.clone(),
                 by: caller(*workspace, name),
                 existing: None,

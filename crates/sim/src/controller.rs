@@ -101,7 +101,7 @@ impl Controller {
     pub(crate) fn fetch_spec(&mut self, hash: &SpecHash) -> Held<Option<JobSpec>> {
         let Some(live) = self.live.as_mut() else { return Ok(None) };
         let spec = live.reader.spec(hash)?;
-        promise(spec.is_some(), || format!("the specification {} is not on disk", hash.0))?;
+        promise(spec.is_some(), || format!("the specification {} is not on disk", hash))?;
         Ok(spec)
     }
 

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 pub(crate) use commands::Command;
 use pools::{POOLS, PoolPlan, WORKSPACES};
 
-use crate::chance::{Chance, Stream, hex};
+use crate::chance::{Chance, Stream};
 use crate::clock::{DAY, HOUR, Moment, minutes};
 
 /// A little above what the tests ask for, since a few are refused when their cluster is away.
@@ -41,7 +41,7 @@ pub(crate) enum Act {
 pub(crate) struct Submit {
     pub(crate) workspace: usize,
     pub(crate) name: String,
-    pub(crate) spec: JobSpec,
+    pub(crate) spec: std::sync::Arc<JobSpec>,
     pub(crate) hash: SpecHash,
 }
 
@@ -274,6 +274,8 @@ fn spec(compute: &str, nodes: u32, command: Command) -> JobSpec {
         tags: <_>::default(),
         environment_variables: <_>::default(),
         timeout: None,
+        priority: Default::default(),
+        share: Default::default(),
     }
 }
 
@@ -284,6 +286,6 @@ fn spec_of_another(compute: &str, nodes: u32) -> JobSpec {
 
 fn submit(workspace: usize, name: &str, spec: JobSpec) -> Act {
     let text = serde_json::to_string(&spec).expect("a specification is plain data");
-    let hash = SpecHash(hex(&Sha256::digest(text)).into());
-    Act::SubmitJob(Box::new(Submit { workspace, name: name.to_owned(), spec, hash }))
+    let hash = SpecHash(Sha256::digest(text).into());
+    Act::SubmitJob(Box::new(Submit { workspace, name: name.to_owned(), spec: spec.into(), hash }))
 }

@@ -49,12 +49,14 @@ fn submit(nodes: u32) -> Input {
         tags: <_>::default(),
         environment_variables: <_>::default(),
         timeout: None,
+        priority: Default::default(),
+        share: Default::default(),
     };
     Input::SubmitJob(Box::new(JobRequest {
         workspace: workspace(),
         name: "again".into(),
-        spec,
-        spec_hash: SpecHash("hash".into()),
+        spec: spec.into(),
+        spec_hash: SpecHash::made_up("hash"),
         by: caller(),
         existing: None,
     }))

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use muster_core::Change;
 use muster_core::ids::{ClusterId, JobId, PrincipalId, WorkspaceId};
-use muster_core::model::{Job, JobSpec, JobState, SpecHash};
+use muster_core::model::{Job, JobSpec, JobState};
 use muster_core::time::Wall;
 use muster_store::{Durability, SqliteStore, Store};
 
@@ -86,9 +86,12 @@ fn submitted(number: u64) -> Change {
         name: format!("job-{}", &hash[..12]).into(),
         principal: PrincipalId(1),
         nodes: 1,
-        spec: SpecHash(hash.into()),
+        share: None,
+        priority: Default::default(),
+        spec: hash.parse().expect("64 hex digits"),
         submitted_at: Wall(number),
         attempts: 0,
+        losses: 0,
         state: JobState::Queued,
     };
     let spec = JobSpec {
@@ -101,6 +104,8 @@ fn submitted(number: u64) -> Change {
         tags: Default::default(),
         environment_variables: Default::default(),
         timeout: None,
+        priority: Default::default(),
+        share: Default::default(),
     };
-    Change::JobSubmitted { job, spec }
+    Change::JobSubmitted { job: job.into(), spec: spec.into() }
 }

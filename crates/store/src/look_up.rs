@@ -1,5 +1,7 @@
 //! What World cannot see, looked up in the rows and added to an input before it is stepped.
 
+use std::sync::Arc;
+
 use muster_core::Input;
 
 use crate::{Store, StoreError};
@@ -9,16 +11,18 @@ pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreEr
     match &mut input {
         Input::SubmitJob(request) => {
             let found = store.find_job(&request.workspace, &request.name)?;
-            request.existing = found.map(Box::new);
+            request.existing = found.map(Arc::new);
         }
         Input::CancelJob { workspace, name, finished } => {
-            *finished = store.find_job(workspace, name)?.map(Box::new);
+            *finished = store.find_job(workspace, name)?.map(Arc::new);
         }
         Input::CreateWorkspace { .. }
         | Input::PutCluster { .. }
         | Input::DeleteCluster { .. }
         | Input::Report { .. }
         | Input::EffectDone { .. }
+        | Input::NodeEvicted { .. }
+        | Input::SetQuota { .. }
         | Input::Tick => {}
     }
     Ok(input)

@@ -16,11 +16,14 @@ pub use resource::{
     ScaleSettingsBody, UserAccountCredentials, resource,
 };
 
-use muster_core::model::{OsType, RemoteLogin, Tier};
+use muster_core::model::{OsType, RemoteLogin, ScaleUp, Tier};
 
 /// The one kind of compute that there is so far.
 pub const COMPUTE_TYPE: &str = "AmlCompute";
 
+/// Ours: Azure's clients leave it alone.
+const SCALE_UPS: [(&str, ScaleUp); 2] =
+    [("Immediate", ScaleUp::Immediate), ("Predictive", ScaleUp::Predictive)];
 const TIERS: [(&str, Tier); 2] =
     [("Dedicated", Tier::Dedicated), ("LowPriority", Tier::LowPriority)];
 const OS_TYPES: [(&str, OsType); 2] = [("Linux", OsType::Linux), ("Windows", OsType::Windows)];

@@ -25,6 +25,7 @@ pub mod code {
     pub const CONFLICT: &str = "Conflict";
     pub const REQUEST_TOO_LARGE: &str = "RequestTooLarge";
     pub const UNSUPPORTED_MEDIA_TYPE: &str = "UnsupportedMediaType";
+    pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
     pub const TOO_MANY_REQUESTS: &str = "TooManyRequests";
     pub const INTERNAL_SERVER_ERROR: &str = "InternalServerError";
     pub const SERVICE_UNAVAILABLE: &str = "ServiceUnavailable";
@@ -212,13 +213,17 @@ impl From<&Refused> for ArmError {
             RefusalKind::NotFound => (404, code::RESOURCE_NOT_FOUND),
             RefusalKind::Conflict => (409, code::CONFLICT),
             RefusalKind::TooMany => (429, code::TOO_MANY_REQUESTS),
+            RefusalKind::QuotaExceeded => (400, code::QUOTA_EXCEEDED),
         };
         let error = ArmError::new(status, code, &*refused.message).at(&refused.target);
         match refused.kind {
             RefusalKind::TooMany => {
                 error.with_header("Retry-After", TOO_MANY_RETRY_AFTER_S.to_string())
             }
-            RefusalKind::Invalid | RefusalKind::NotFound | RefusalKind::Conflict => error,
+            RefusalKind::Invalid
+            | RefusalKind::NotFound
+            | RefusalKind::Conflict
+            | RefusalKind::QuotaExceeded => error,
         }
     }
 }

@@ -92,12 +92,12 @@ impl Harness {
     pub fn order_with(&self, epoch: u64, spec: JobSpec) -> Epoch {
         let epoch = Epoch(epoch);
         self.server.change(|book| {
-            book.specs.insert(epoch.to_string(), spec);
+            book.specs.insert(SpecHash::made_up(&epoch.to_string()).to_string(), spec);
             book.orders = vec![Order {
                 epoch,
                 job_name: "a-job".into(),
                 attempt: 2,
-                spec: SpecHash(epoch.to_string().into()),
+                spec: SpecHash::made_up(&epoch.to_string()),
                 rank: 0,
                 nodes: 1,
             }];
@@ -146,6 +146,8 @@ pub fn spec(command: &str) -> JobSpec {
         tags: Default::default(),
         environment_variables: Default::default(),
         timeout: None,
+        priority: Default::default(),
+        share: Default::default(),
     }
 }
 

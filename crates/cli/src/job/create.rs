@@ -83,6 +83,8 @@ pub async fn run(args: Args) -> Outcome {
         tags: values::tags(&args.tags)?,
         environment_variables: values::pairs("--env", "EPOCHS=3", &args.env)?,
         timeout: args.timeout,
+        priority: Default::default(),
+        share: Default::default(),
     };
     let name = args.name.unwrap_or_else(made_up_name);
     let client = args.scope.connect().await?;

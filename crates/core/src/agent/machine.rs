@@ -178,12 +178,14 @@ impl Machine {
         for epoch in unwanted {
             self.stop(epoch, StopReason::Unwanted, now, &mut actions);
         }
-        if !self.is_ending && !self.is_lease_over(now) {
+        let may_start = !self.is_ending && !self.is_lease_over(now);
+        if may_start {
             for order in &desired.orders {
                 self.take_on(order, &mut actions);
             }
         }
-        if desired.floor > self.floor && !self.is_ending {
+        // After the orders: those below it were just taken on.
+        if may_start && desired.floor > self.floor {
             self.floor = desired.floor;
             actions.push(Action::Journal(Record::Floor(desired.floor)));
             actions.push(Action::Report);

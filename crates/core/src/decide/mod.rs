@@ -2,13 +2,28 @@
 //!
 //! [`decide`] visits what was touched or is due; [`decide_everything`] visits all there is. They must come to
 //! the same changes, and deciding again must come to none: both are property tests.
+//!
+//! Where things are:
+//! 1. `place`: who starts now, on which nodes; who is kept for whom (`reserve`);
+//! 2. `pool`: everything else about one pool but its growth: provision, retire, shrink;
+//! 3. `grow`: which pools get new nodes, in the order of their first waiting jobs, within the quota;
+//! 4. `foresee`: how far a predictive pool needs to grow.
 
+mod foresee;
+mod grow;
+mod place;
 mod pool;
+mod reserve;
+
+use std::collections::BTreeSet;
+
+pub(crate) use grow::{missing, wanted_nodes};
+pub(crate) use reserve::{nodes_with_room, reserve};
 
 use crate::attempts;
 use crate::change::Change;
-use crate::ids::ClusterId;
-use crate::model::{NodePhase, Trouble};
+use crate::ids::{ClusterId, NodeId};
+use crate::model::{NodePhase, QuotaScope, Trouble};
 use crate::step::{Turn, patience};
 use crate::time::Now;
 use crate::world::World;
@@ -27,10 +42,21 @@ pub(crate) fn decide_within(turn: &mut Turn<'_>) {
     }
     let overdue = turn.world.overdue_boots(turn.now.wall, turn.world.settings.boot_timeout);
     for node in overdue {
-        attempts::lose_node(turn, node, Trouble::BootTimedOut);
+        give_up_boot(turn, node);
     }
-    for cluster in turn.world.volatile.due(turn.now.wall) {
-        decide_cluster(turn, cluster);
+    let mut regions = turn.world.volatile.wishes.take_changed();
+    loop {
+        let due = turn.world.volatile.due(turn.now.wall);
+        if due.is_empty() && regions.is_empty() {
+            return;
+        }
+        for cluster in due {
+            decide_cluster(turn, cluster, &mut regions);
+        }
+        // A pool that has grown is looked at once more: its floor may have moved.
+        for region in std::mem::take(&mut regions) {
+            grow::region(turn, &region);
+        }
     }
 }
 
@@ -64,21 +90,46 @@ pub(crate) fn decide_everything_within(turn: &mut Turn<'_>) {
         .collect();
     overdue.sort_unstable();
     for (_, node) in overdue {
-        attempts::lose_node(turn, node, Trouble::BootTimedOut);
+        give_up_boot(turn, node);
     }
-    let clusters: Vec<ClusterId> = turn.world.clusters().map(|cluster| cluster.id).collect();
-    for cluster in clusters {
-        decide_cluster(turn, cluster);
+    turn.world.volatile.wishes.take_changed();
+    loop {
+        let before = turn.changes.len();
+        let clusters: Vec<ClusterId> = turn.world.clusters().map(|cluster| cluster.id).collect();
+        for cluster in clusters {
+            decide_cluster(turn, cluster, &mut BTreeSet::new());
+        }
+        for region in turn.world.volatile.wishes.scopes() {
+            grow::region(turn, &region);
+        }
+        if turn.changes.len() == before {
+            return;
+        }
     }
 }
 
-fn decide_cluster(turn: &mut Turn<'_>, cluster: ClusterId) {
-    if turn.world.cluster(cluster).is_none() {
+fn give_up_boot(turn: &mut Turn<'_>, node: NodeId) {
+    let limit = turn.world.settings.boot_timeout.as_seconds();
+    attempts::back_off(turn, node, &format!("it did not report within {limit} s"));
+    attempts::lose_node(turn, node, Trouble::BootTimedOut);
+}
+
+/// Everything but growth. A cluster that would grow says so in the list of wishes; its region is to be
+/// looked at, as are all regions in which nodes may have given back quota.
+fn decide_cluster(turn: &mut Turn<'_>, cluster: ClusterId, regions: &mut BTreeSet<QuotaScope>) {
+    let Some(scope) = turn.world.quota_scope_of(cluster).cloned() else {
         turn.world.volatile.forget_cluster(cluster);
         return;
+    };
+    if turn.world.volatile.wishes.is_any_in(&scope) {
+        regions.insert((*scope).clone());
     }
     let wake = pool::decide(turn, cluster);
-    if turn.world.cluster(cluster).is_some() {
-        turn.world.volatile.settled(cluster, wake);
+    if turn.world.cluster(cluster).is_none() {
+        return;
+    }
+    turn.world.volatile.settled(cluster, wake);
+    if grow::wishes(turn, cluster, &scope) {
+        regions.insert((*scope).clone());
     }
 }

@@ -1,12 +1,16 @@
-//! All decisions about one pool, in a fixed order: provision or retire, place, grow, shrink.
+//! All decisions about one pool but its growth, in a fixed order: provision or retire, place, shrink.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{grow, place};
 use crate::attempts;
-use crate::change::{Change, Effect, EffectKind, NodeOrder};
-use crate::ids::{ClusterId, EffectId, JobId, NodeId};
+use crate::change::Change;
+use crate::ids::{ClusterId, JobId, NodeId};
 use crate::meter;
 use crate::model::{
-    CancelReason, Category, Cluster, ClusterEvent, ClusterPhase, Node, NodeEvent, NodeState,
-    Operation, OperationKind, OperationStatus, Tier,
+    CancelReason, Category, Cluster, ClusterEvent, ClusterPhase, NodeEvent, NodeState, Operation,
+    OperationKind, OperationStatus, Rest, ScaleUp,
 };
 use crate::step::Turn;
 use crate::time::Wall;
@@ -23,19 +27,24 @@ pub(super) fn decide(turn: &mut Turn<'_>, id: ClusterId) -> Option<Wall> {
         }
         ClusterPhase::Gone => return None,
     }
-    place(turn, id);
-    await_company(turn, id);
-    grow(turn, id);
-    shrink(turn, id);
-    mark_floor(turn, id);
-    next_look(turn, id)
+    // One decision can call for another (the last idle node goes, so none is held any more): until none does.
+    loop {
+        let before = turn.changes.len();
+        place::place(turn, id);
+        hold_idle(turn, id);
+        shrink(turn, id);
+        mark_floor(turn, id);
+        if turn.changes.len() == before {
+            return next_look(turn, id);
+        }
+    }
 }
 
-fn cluster<'t>(turn: &'t Turn<'_>, id: ClusterId) -> &'t Cluster {
+pub(super) fn cluster<'t>(turn: &'t Turn<'_>, id: ClusterId) -> &'t Cluster {
     turn.world.cluster(id).expect("decided about while it exists")
 }
 
-fn pool<'t>(turn: &'t Turn<'_>, id: ClusterId) -> &'t Pool {
+pub(super) fn pool<'t>(turn: &'t Turn<'_>, id: ClusterId) -> &'t Pool {
     turn.world.pool(id).expect("every cluster has a pool")
 }
 
@@ -44,7 +53,8 @@ fn provision(turn: &mut Turn<'_>, id: ClusterId) {
     let mut cluster = cluster(turn, id).clone();
     cluster.phase = ClusterPhase::Succeeded;
     finish_operation(turn, &mut cluster, OperationKind::PutCluster);
-    turn.emit(Change::ClusterChanged { event: ClusterEvent::Provisioned, cluster });
+    let event = ClusterEvent::Provisioned;
+    turn.emit(Change::ClusterChanged { event, cluster: Arc::new(cluster) });
 }
 
 fn finish_operation(turn: &mut Turn<'_>, cluster: &mut Cluster, kind: OperationKind) {
@@ -63,14 +73,16 @@ fn finish_operation(turn: &mut Turn<'_>, cluster: &mut Cluster, kind: OperationK
 /// Ends every job, lets every free node go, and the cluster with the last of them.
 fn retire(turn: &mut Turn<'_>, id: ClusterId) {
     let pool_now = pool(turn, id);
-    let jobs: Vec<JobId> = pool_now.queue.iter().chain(&pool_now.active).copied().collect();
+    let mut jobs: Vec<JobId> = pool_now.queue.ids();
+    jobs.extend(&pool_now.active);
     for job in jobs {
         let job = turn.world.job(job).expect("indexed").clone();
         attempts::cancel(turn, job, CancelReason::ClusterDeleted);
     }
     let pool_now = pool(turn, id);
     let idle = pool_now.idle.iter().map(|(_, node)| *node);
-    let free: Vec<NodeId> = pool_now.pending.iter().copied().chain(idle).collect();
+    let pending = pool_now.pending.iter().map(|(_, node)| *node);
+    let free: Vec<NodeId> = pending.chain(idle).collect();
     for node in free {
         let_go(turn, node);
     }
@@ -78,118 +90,30 @@ fn retire(turn: &mut Turn<'_>, id: ClusterId) {
         let mut cluster = cluster(turn, id).clone();
         cluster.phase = ClusterPhase::Gone;
         finish_operation(turn, &mut cluster, OperationKind::DeleteCluster);
-        turn.emit(Change::ClusterChanged { event: ClusterEvent::Emptied, cluster });
+        let event = ClusterEvent::Emptied;
+        turn.emit(Change::ClusterChanged { event, cluster: Arc::new(cluster) });
     }
-}
-
-/// First come, first served, all nodes of a job at once, the most recently used node first. The first job
-/// that does not fit holds back those behind it; one that can never fit does not.
-fn place(turn: &mut Turn<'_>, id: ClusterId) {
-    loop {
-        let nodes_max = cluster(turn, id).spec.scale.nodes_max;
-        let pool_now = pool(turn, id);
-        let Some((job, nodes)) = first_feasible(turn, pool_now, nodes_max) else { return };
-        let chosen: Vec<NodeId> =
-            pool_now.idle.iter().rev().take(nodes as usize).map(|(_, node)| *node).collect();
-        if chosen.len() < nodes as usize {
-            return;
-        }
-        attempts::grant(turn, job, &chosen);
-    }
-}
-
-fn first_feasible(turn: &Turn<'_>, pool: &Pool, nodes_max: u32) -> Option<(JobId, u32)> {
-    pool.shapes.range(..=nodes_max).next()?;
-    pool.queue
-        .iter()
-        .map(|job| (*job, turn.world.job(*job).expect("indexed").nodes))
-        .find(|(_, nodes)| *nodes <= nodes_max)
 }
 
 /// Idle nodes that a waiting job will use once it has enough of them do not time out meanwhile; when nobody
-/// waits any more, their timer starts.
-fn await_company(turn: &mut Turn<'_>, id: ClusterId) {
-    let nodes_max = cluster(turn, id).spec.scale.nodes_max;
-    let pool_now = pool(turn, id);
-    let awaited = pool_now.waiting_nodes(nodes_max) > 0;
-    let changing: Vec<NodeId> = pool_now
-        .idle
-        .iter()
-        .map(|(_, node)| *node)
-        .filter(|node| is_awaited(turn, *node) != awaited)
-        .collect();
-    for node in changing {
-        let mut node = turn.world.node(node).expect("indexed").clone();
-        let NodeState::Idle { since, .. } = node.state else { unreachable!("indexed as idle") };
-        let since = if awaited { since } else { turn.now.wall };
-        node.state = NodeState::Idle { since, awaited };
-        turn.emit(Change::NodeChanged { event: NodeEvent::RestChanged, node });
-    }
-}
-
-fn is_awaited(turn: &Turn<'_>, node: NodeId) -> bool {
-    let node = turn.world.node(node).expect("indexed");
-    matches!(node.state, NodeState::Idle { awaited: true, .. })
-}
-
-/// The pool that the minimum and the waiting jobs call for, within the maximum.
-fn wanted_nodes(cluster: &Cluster, pool: &Pool) -> u32 {
-    let scale = cluster.spec.scale;
-    let busy = pool.leased.len() as u64;
-    let needed = busy + pool.waiting_nodes(scale.nodes_max);
-    u32::try_from(needed).unwrap_or(u32::MAX).clamp(scale.nodes_min, scale.nodes_max)
-}
-
-fn grow(turn: &mut Turn<'_>, id: ClusterId) {
+/// waits for them any more, their time starts anew.
+fn hold_idle(turn: &mut Turn<'_>, id: ClusterId) {
     let cluster_now = cluster(turn, id);
-    if cluster_now.backoff.until > turn.now.wall {
-        return;
-    }
+    let ceiling = turn.world.ceiling(cluster_now);
     let pool_now = pool(turn, id);
-    let missing = wanted_nodes(cluster_now, pool_now).saturating_sub(pool_now.alive());
-    let room = cluster_now.spec.scale.nodes_max.saturating_sub(pool_now.existing());
-    for _ in 0..missing.min(room) {
-        request_node(turn, id);
-    }
-}
-
-/// Records the intent and puts the create call into the outbox, in that order.
-fn request_node(turn: &mut Turn<'_>, id: ClusterId) {
-    let node_id = NodeId(turn.world.draw());
-    let effect_id = EffectId(turn.world.draw());
-    let cluster = cluster(turn, id);
-    let size = turn.world.catalogue.get(&cluster.spec.vm_size);
-    let price = size.map_or(0, |size| match cluster.spec.tier {
-        Tier::Dedicated => size.price.dedicated_micro_usd_per_hour,
-        Tier::LowPriority => size.price.low_priority_micro_usd_per_hour,
-    });
-    let name: Box<str> = format!("{}-{:x}", cluster.name.folded(), node_id.0).into();
-    let order = NodeOrder {
-        node: node_id,
-        name: name.clone(),
-        vm_size: cluster.spec.vm_size.clone(),
-        vcpus: size.map_or(1, |size| size.vcpus),
-        memory_mb: size.map_or(1024, |size| size.memory_mb),
-        gpus: size.map_or(0, |size| size.gpus),
-        tier: cluster.spec.tier,
+    let is_awaited = !pool_now.idle.is_empty()
+        && pool_now
+            .queue
+            .shapes()
+            .first_key_value()
+            .is_some_and(|(shape, _)| shape.nodes <= ceiling);
+    let rest = match (cluster_now.rest, is_awaited) {
+        (Rest::Held, true) | (Rest::Free { .. }, false) => return,
+        (Rest::Free { .. }, true) => Rest::Held,
+        (Rest::Held, false) => Rest::Free { since: turn.now.wall },
     };
-    let node = Node {
-        id: node_id,
-        name,
-        cluster: id,
-        vm_size: cluster.spec.vm_size.clone(),
-        tier: cluster.spec.tier,
-        price_micro_usd_per_hour: price,
-        requested_at: turn.now.wall,
-        state: NodeState::Requested,
-        boot_id: "".into(),
-        address: "".into(),
-        meter: None,
-    };
-    let kind = EffectKind::CreateNode(order);
-    turn.emit(Change::NodeChanged { event: NodeEvent::Requested, node });
-    let effect = Effect { id: effect_id, queued_at: turn.now.wall, kind };
-    turn.emit(Change::EffectQueued(effect));
+    let cluster = Arc::new(Cluster { rest, ..cluster_now.clone() });
+    turn.emit(Change::ClusterChanged { event: ClusterEvent::RestChanged, cluster });
 }
 
 fn shrink(turn: &mut Turn<'_>, id: ClusterId) {
@@ -198,7 +122,8 @@ fn shrink(turn: &mut Turn<'_>, id: ClusterId) {
     while pool(turn, id).alive() > nodes_max {
         let pool_now = pool(turn, id);
         let oldest_idle = pool_now.idle.first().map(|(_, node)| *node);
-        let Some(node) = pool_now.pending.last().copied().or(oldest_idle) else { break };
+        let newest = pool_now.pending.last().map(|(_, node)| *node);
+        let Some(node) = newest.or(oldest_idle) else { break };
         let_go(turn, node);
     }
     // Idle for too long: the least recently used goes first, but never below the minimum.
@@ -209,56 +134,73 @@ fn shrink(turn: &mut Turn<'_>, id: ClusterId) {
 
 /// The node that will time out next, and when.
 fn due_to_go(turn: &Turn<'_>, id: ClusterId) -> Option<(Wall, NodeId)> {
-    let scale = cluster(turn, id).spec.scale;
+    let cluster_now = cluster(turn, id);
     let pool_now = pool(turn, id);
-    if pool_now.alive() <= scale.nodes_min {
+    if pool_now.alive() <= cluster_now.spec.scale.nodes_min {
         return None;
     }
     let (since, node) = *pool_now.idle.first()?;
-    (!is_awaited(turn, node)).then_some((since + scale.idle_time, node))
+    match cluster_now.rest {
+        Rest::Held => None,
+        Rest::Free { since: free } => {
+            Some((since.max(free) + cluster_now.spec.scale.idle_time, node))
+        }
+    }
 }
 
 /// Deletes a node that holds no job.
 fn let_go(turn: &mut Turn<'_>, node: NodeId) {
     let mut node = turn.world.node(node).expect("indexed").clone();
     let next = node.meter.map(|_| Category::Stop);
-    meter::switch_free(turn, &mut node, next);
     node.state = NodeState::Leaving;
+    meter::switch(turn, &mut node, next);
     attempts::order_delete(turn, &node);
-    turn.emit(Change::NodeChanged { event: NodeEvent::ScaledDown, node });
+    turn.emit(Change::NodeChanged { event: NodeEvent::ScaledDown, node: Arc::new(node) });
 }
 
-/// Tells idle time that the minimum causes from idle time that will end: the nodes above the minimum that
-/// would go first are idle, the others are the floor.
+/// Tells idle time that the minimum causes from idle time that will end: of the idle nodes, those that would
+/// go last are the floor.
 fn mark_floor(turn: &mut Turn<'_>, id: ClusterId) {
     let nodes_min = cluster(turn, id).spec.scale.nodes_min;
     let pool_now = pool(turn, id);
+    if nodes_min == 0 && pool_now.floor.is_empty() {
+        return;
+    }
     let surplus = pool_now.alive().saturating_sub(nodes_min) as usize;
-    let changing: Vec<(NodeId, Category)> = pool_now
-        .idle
-        .iter()
-        .enumerate()
-        .map(|(place, (_, node))| {
-            (*node, if place < surplus { Category::Idle } else { Category::Floor })
-        })
-        .filter(|(node, category)| {
-            let meter = turn.world.node(*node).expect("indexed").meter;
-            meter.is_some_and(|meter| meter.category != *category)
-        })
-        .collect();
+    let kept = pool_now.idle.len().saturating_sub(surplus);
+    let floor: BTreeSet<NodeId> =
+        pool_now.idle.iter().rev().take(kept).map(|(_, node)| *node).collect();
+    let leaving = pool_now.floor.difference(&floor).map(|node| (*node, Category::Idle));
+    let joining = floor.difference(&pool_now.floor).map(|node| (*node, Category::Floor));
+    let changing: Vec<(NodeId, Category)> = leaving.chain(joining).collect();
     for (node, category) in changing {
         let mut node = turn.world.node(node).expect("indexed").clone();
-        meter::switch_free(turn, &mut node, Some(category));
-        turn.emit(Change::NodeChanged { event: NodeEvent::RestChanged, node });
+        meter::switch(turn, &mut node, Some(category));
+        turn.emit(Change::NodeChanged { event: NodeEvent::RestChanged, node: Arc::new(node) });
     }
 }
 
 fn next_look(turn: &Turn<'_>, id: ClusterId) -> Option<Wall> {
+    let now = turn.now.wall;
     let cluster_now = cluster(turn, id);
     let pool_now = pool(turn, id);
-    let is_short = wanted_nodes(cluster_now, pool_now) > pool_now.alive();
-    let retry = (is_short && cluster_now.backoff.until > turn.now.wall)
-        .then_some(cluster_now.backoff.until);
+    let is_short = || {
+        let wanted = grow::wanted_nodes(turn.world, cluster_now, pool_now, now);
+        wanted > pool_now.alive()
+    };
+    let until = cluster_now.backoff.until;
+    let retry = (until > now && is_short()).then_some(until);
     let timeout = due_to_go(turn, id).map(|(at, _)| at);
-    retry.into_iter().chain(timeout).min()
+    // An attempt that takes longer than was thought can make room behind a reservation, or a new node
+    // worth its start.
+    let has_room = !pool_now.idle.is_empty() || !pool_now.partial.is_empty();
+    let foresees = cluster_now.spec.scale.scale_up == ScaleUp::Predictive;
+    let is_watched = !pool_now.queue.is_empty() && (has_room || foresees);
+    let mut ends =
+        turn.world.releases(id).map(|(end, _)| end).take_while(|_| is_watched).peekable();
+    let overrun = ends.peek().copied();
+    // And one that would have ended after a new node was up will, from then on, have ended before.
+    let boot = cluster_now.boot.unwrap_or(turn.world.settings.boot);
+    let sooner = ends.find(|end| *end > now + boot).map(|end| Wall(end.0 - boot.0));
+    [retry, timeout, overrun, sooner].into_iter().flatten().min()
 }

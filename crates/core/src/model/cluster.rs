@@ -1,10 +1,11 @@
 //! Compute clusters: elastic pools of like nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterName, Lifecycle};
+use super::{Capacity, ClusterName, Lifecycle};
 use crate::ids::{ClusterId, OperationId, PrincipalId, WorkspaceId};
 use crate::time::{Span, Wall};
 
@@ -20,7 +21,37 @@ pub struct Cluster {
     pub created_at: Wall,
     pub created_by: PrincipalId,
     pub modified_at: Wall,
+    /// What each node has, and the family that its vCPUs count for: the size is fixed for life.
+    pub capacity: Capacity,
+    pub family: Arc<str>,
     pub backoff: Backoff,
+    pub rest: Rest,
+    /// How long nodes take from the request to their first report: the mean of the last few.
+    pub boot: Option<Span>,
+}
+
+/// Whether idle nodes are counted down. While a waiting job will take them once it has enough of them they
+/// are not; afterwards their time starts anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Rest {
+    Held,
+    Free { since: Wall },
+}
+
+impl Default for Rest {
+    fn default() -> Rest {
+        Rest::Free { since: Wall(0) }
+    }
+}
+
+impl Cluster {
+    /// The mean moves by a quarter of what is new.
+    pub fn boot_after(&self, observed: Span) -> Span {
+        match self.boot {
+            Some(mean) => Span(mean.0 - mean.0 / 4 + observed.0 / 4),
+            None => observed,
+        }
+    }
 }
 
 /// Everything that Azure's AmlCompute can say about a pool.
@@ -28,9 +59,9 @@ pub struct Cluster {
 pub struct ClusterSpec {
     pub location: Box<str>,
     pub description: Option<Box<str>>,
-    pub tags: BTreeMap<String, String>,
+    pub tags: Arc<BTreeMap<String, String>>,
     /// As the user wrote it; looked up without case.
-    pub vm_size: Box<str>,
+    pub vm_size: Arc<str>,
     pub tier: Tier,
     pub scale: ScaleSettings,
     pub os_type: OsType,
@@ -51,12 +82,38 @@ pub struct ScaleSettings {
     pub nodes_min: u32,
     pub nodes_max: u32,
     pub idle_time: Span,
+    #[serde(default)]
+    pub scale_up: ScaleUp,
+}
+
+/// When a pool grows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum ScaleUp {
+    /// A node for every node that a job waits for.
+    #[default]
+    Immediate,
+    /// Only if none that is there will probably be free before a new one could be up.
+    Predictive,
+}
+
+impl ScaleUp {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ScaleUp::Immediate => "immediate",
+            ScaleUp::Predictive => "predictive",
+        }
+    }
 }
 
 impl Default for ScaleSettings {
     /// What Azure's own clients fill in: 0 to 4 nodes, two minutes.
     fn default() -> ScaleSettings {
-        ScaleSettings { nodes_min: 0, nodes_max: 4, idle_time: Span::seconds(120) }
+        ScaleSettings {
+            nodes_min: 0,
+            nodes_max: 4,
+            idle_time: Span::seconds(120),
+            scale_up: ScaleUp::Immediate,
+        }
     }
 }
 
@@ -93,21 +150,39 @@ pub struct Identity {
     pub user_assigned: BTreeSet<String>,
 }
 
-/// After failed creates the pool waits before it tries again, so that a broken provider is not hammered.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// After nodes failed to come up the pool waits before it tries again, longer each time, so that a broken
+/// provider is not hammered. From the third failure in a row on it tries with one node at a time, and after
+/// failures that cost money it waits up to an hour: one bad pool cannot burn money.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backoff {
     pub failures: u32,
     pub until: Wall,
+    /// What the last failure was.
+    #[serde(default)]
+    pub last: Option<Arc<str>>,
 }
 
 impl Backoff {
     const FIRST: Span = Span::seconds(2);
     const LONGEST: Span = Span::seconds(300);
+    const LONGEST_PAID: Span = Span::seconds(3_600);
+    /// So many failures in a row open the breaker.
+    pub const BREAKER: u32 = 3;
 
-    pub fn after_failure(self, now: Wall) -> Backoff {
+    /// `is_paid`: the node that failed was running, and billed, until then.
+    #[must_use]
+    pub fn after_failure(&self, now: Wall, is_paid: bool, last: &str) -> Backoff {
+        let longest = if is_paid { Self::LONGEST_PAID } else { Self::LONGEST };
         let factor = 1u64 << self.failures.min(20);
-        let pause = Span(Self::FIRST.0.saturating_mul(factor)).min(Self::LONGEST);
-        Backoff { failures: self.failures.saturating_add(1), until: now + pause }
+        let pause = Span(Self::FIRST.0.saturating_mul(factor)).min(longest);
+        // Nodes that were asked for together fail together: that is one more failure, but not one each.
+        let failures = if self.until > now { self.failures } else { self.failures + 1 };
+        Backoff { failures, until: self.until.max(now + pause), last: Some(last.into()) }
+    }
+
+    /// Nodes that may be on their way at a time.
+    pub fn pending_max(&self) -> u32 {
+        if self.failures >= Self::BREAKER { 1 } else { u32::MAX }
     }
 }
 
@@ -130,6 +205,10 @@ pub enum ClusterEvent {
     Emptied,
     /// Creating a node failed, or worked again: the pause before the next try changed.
     BackoffChanged,
+    /// Its idle nodes are kept for a waiting job, or not any more.
+    RestChanged,
+    /// A node came up: how long that takes is known better.
+    BootMeasured,
 }
 
 impl Lifecycle for ClusterPhase {
@@ -150,6 +229,8 @@ impl Lifecycle for ClusterPhase {
         ClusterEvent::DeleteAsked,
         ClusterEvent::Emptied,
         ClusterEvent::BackoffChanged,
+        ClusterEvent::RestChanged,
+        ClusterEvent::BootMeasured,
     ];
 
     fn after(self, event: ClusterEvent) -> Option<ClusterPhase> {
@@ -166,10 +247,11 @@ impl Lifecycle for ClusterPhase {
             (P::Deleting | P::Gone, E::DeleteAsked) => None,
             (P::Deleting, E::Emptied) => Some(P::Gone),
             (P::Creating | P::Updating | P::Succeeded | P::Gone, E::Emptied) => None,
-            (P::Creating | P::Updating | P::Succeeded | P::Deleting, E::BackoffChanged) => {
-                Some(self)
-            }
-            (P::Gone, E::BackoffChanged) => None,
+            (
+                P::Creating | P::Updating | P::Succeeded | P::Deleting,
+                E::BackoffChanged | E::RestChanged | E::BootMeasured,
+            ) => Some(self),
+            (P::Gone, E::BackoffChanged | E::RestChanged | E::BootMeasured) => None,
         }
     }
 }

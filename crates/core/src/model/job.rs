@@ -7,14 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Lifecycle, Segment};
+use super::{Capacity, Lifecycle, Meter, Part, Segment, SpecHash, Use};
 use crate::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::time::{Span, Wall};
-
-/// SHA-256 of the specification's stored text, in hex: what an agent fetches it by.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct SpecHash(pub Box<str>);
 
 /// What the user asked to run. Never held by World.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +24,83 @@ pub struct JobSpec {
     pub tags: BTreeMap<String, String>,
     pub environment_variables: BTreeMap<String, String>,
     pub timeout: Option<Span>,
+    #[serde(default, skip_serializing_if = "Priority::is_usual")]
+    pub priority: Priority,
+    /// The part of each node that it needs. Nothing named: whole nodes.
+    #[serde(default, skip_serializing_if = "ShareRequest::is_whole")]
+    pub share: ShareRequest,
+}
+
+/// Who goes first when not all can. Azure's three.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Priority {
+    Low,
+    #[default]
+    Medium,
+    High,
+}
+
+impl Priority {
+    fn is_usual(&self) -> bool {
+        *self == Priority::default()
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Priority::Low => "low",
+            Priority::Medium => "medium",
+            Priority::High => "high",
+        }
+    }
+}
+
+/// A part of a node as users ask for it. What is left out follows in proportion to what is named.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareRequest {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vcpus: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_mb: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
+}
+
+impl ShareRequest {
+    pub fn is_whole(&self) -> bool {
+        *self == ShareRequest::default()
+    }
+
+    /// The share of a node of this capacity; `None` for a whole one.
+    pub fn of(self, node: Capacity) -> Option<Capacity> {
+        if self.is_whole() {
+            return None;
+        }
+        let named = [
+            (self.vcpus.map(u64::from), u64::from(node.vcpus)),
+            (self.memory_mb, node.memory_mb),
+            (self.gpus.map(u64::from), u64::from(node.gpus)),
+        ];
+        // The largest part that is named, as a fraction.
+        let (taken, all) = named
+            .into_iter()
+            .filter_map(|(taken, all)| Some((taken?, all)).filter(|(_, all)| *all > 0))
+            .max_by(|(a, all_a), (b, all_b)| {
+                (u128::from(*a) * u128::from(*all_b)).cmp(&(u128::from(*b) * u128::from(*all_a)))
+            })
+            .unwrap_or((0, 1));
+        let fill = |named: Option<u64>, have: u64| {
+            let in_proportion = u128::from(have) * u128::from(taken) / u128::from(all);
+            named.unwrap_or_else(|| u64::try_from(in_proportion).unwrap_or(u64::MAX))
+        };
+        let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        Some(Capacity {
+            // Something always runs on a core.
+            vcpus: small(fill(self.vcpus.map(u64::from), u64::from(node.vcpus))).max(1),
+            memory_mb: fill(self.memory_mb, node.memory_mb).max(1),
+            // GPUs only for those who ask for some.
+            gpus: self.gpus.unwrap_or(0),
+        })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,19 +113,24 @@ pub struct Job {
     pub name: Box<str>,
     pub principal: PrincipalId,
     pub nodes: u32,
+    /// What it takes of each node; `None` is all of it.
+    pub share: Option<Capacity>,
+    pub priority: Priority,
     pub spec: SpecHash,
     pub submitted_at: Wall,
     /// Attempts granted so far.
     pub attempts: u32,
+    /// How many of them ended because a node was lost, evictions aside.
+    pub losses: u32,
     pub state: JobState,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobState {
     Queued,
-    Starting(Attempt),
-    Running(Attempt),
-    CancelRequested(Attempt),
+    Starting(Box<Attempt>),
+    Running(Box<Attempt>),
+    CancelRequested(Box<Attempt>),
     Completed { at: Wall },
     Failed { at: Wall, why: Failure },
     Canceled { at: Wall, why: CancelReason },
@@ -66,16 +143,26 @@ pub struct Attempt {
     pub number: u32,
     pub granted_at: Wall,
     pub started_at: Option<Wall>,
+    /// By rank.
     pub members: Vec<Member>,
     /// Set by the first thing that decides how it ends; from then on every member is asked to stop.
     pub verdict: Option<Verdict>,
+    /// How long it was thought to take when it was granted. Never used to end it.
+    pub predicted: Span,
+    /// What its principal was charged for that, to be taken back when the real use is known.
+    pub charged: Use,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     pub node: NodeId,
     pub price_micro_usd_per_hour: u64,
+    /// How much of the node it holds.
+    #[serde(default)]
+    pub part: Part,
     pub phase: MemberPhase,
+    /// Runs while it holds its part of the node.
+    pub meter: Option<Meter>,
     /// The node's time that went into this attempt, posted to the ledger when its outcome is known.
     pub spent: Vec<Segment>,
 }
@@ -121,9 +208,20 @@ impl Exit {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    Failed { node: NodeId, exit: Exit },
-    NodeLost { node: NodeId },
-    Canceled { why: CancelReason },
+    Failed {
+        node: NodeId,
+        exit: Exit,
+    },
+    NodeLost {
+        node: NodeId,
+    },
+    /// The provider took a low-priority node back.
+    Evicted {
+        node: NodeId,
+    },
+    Canceled {
+        why: CancelReason,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,13 +255,33 @@ pub struct AttemptRecord {
     pub outcome: super::Outcome,
 }
 
+impl JobState {
+    /// The attempt of a state that has one.
+    pub(crate) fn into_attempt(self) -> Attempt {
+        match self {
+            JobState::Starting(attempt)
+            | JobState::Running(attempt)
+            | JobState::CancelRequested(attempt) => *attempt,
+            JobState::Queued
+            | JobState::Completed { .. }
+            | JobState::Failed { .. }
+            | JobState::Canceled { .. } => unreachable!("a job that holds nodes has an attempt"),
+        }
+    }
+}
+
 impl Attempt {
     pub fn is_over(&self) -> bool {
         self.members.iter().all(|member| member.phase.is_over())
     }
 
-    pub fn member_mut(&mut self, node: NodeId) -> Option<&mut Member> {
-        self.members.iter_mut().find(|member| member.node == node)
+    /// When it will probably free its nodes. Whoever has been wrong once is given twice the time.
+    pub fn predicted_end(&self, now: Wall) -> Wall {
+        let predicted = self.predicted.0.max(1_000_000);
+        let so_far = (now - self.granted_at).0;
+        let doublings = (so_far / predicted + 1).next_power_of_two().trailing_zeros();
+        let factor = 1u64.checked_shl(doublings).unwrap_or(u64::MAX);
+        self.granted_at + Span(predicted.saturating_mul(factor))
     }
 }
 
@@ -180,6 +298,11 @@ impl Job {
         }
     }
 
+    /// What jobs that are placed alike have in common.
+    pub fn shape(&self) -> Shape {
+        Shape { nodes: self.nodes, share: self.share }
+    }
+
     pub fn attempt(&self) -> Option<&Attempt> {
         match &self.state {
             JobState::Starting(attempt)
@@ -191,6 +314,13 @@ impl Job {
             | JobState::Canceled { .. } => None,
         }
     }
+}
+
+/// How many nodes, and how much of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Shape {
+    pub nodes: u32,
+    pub share: Option<Capacity>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -222,8 +352,6 @@ pub enum JobEvent {
     Granted,
     /// Every member runs.
     Started,
-    /// Something about a member or the verdict changed, the phase did not.
-    Progressed,
     CancelAsked,
     Succeeded,
     Failed,
@@ -248,7 +376,6 @@ impl Lifecycle for JobPhase {
         JobEvent::Submitted,
         JobEvent::Granted,
         JobEvent::Started,
-        JobEvent::Progressed,
         JobEvent::CancelAsked,
         JobEvent::Succeeded,
         JobEvent::Failed,
@@ -263,17 +390,10 @@ impl Lifecycle for JobPhase {
             (P::Queued, E::Submitted) => Some(P::Queued),
             (P::Queued, E::Granted) => Some(P::Starting),
             (P::Queued, E::Canceled) => Some(P::Canceled),
-            (
-                P::Queued,
-                E::Started
-                | E::Progressed
-                | E::CancelAsked
-                | E::Succeeded
-                | E::Failed
-                | E::Requeued,
-            ) => None,
+            (P::Queued, E::Started | E::CancelAsked | E::Succeeded | E::Failed | E::Requeued) => {
+                None
+            }
             (P::Starting, E::Started) => Some(P::Running),
-            (P::Starting | P::Running | P::CancelRequested, E::Progressed) => Some(self),
             (P::Starting | P::Running, E::CancelAsked) => Some(P::CancelRequested),
             (P::Starting | P::Running | P::CancelRequested, E::Succeeded) => Some(P::Completed),
             (P::Starting | P::Running | P::CancelRequested, E::Failed) => Some(P::Failed),
@@ -291,7 +411,6 @@ impl Lifecycle for JobPhase {
                 E::Submitted
                 | E::Granted
                 | E::Started
-                | E::Progressed
                 | E::CancelAsked
                 | E::Succeeded
                 | E::Failed

@@ -1,10 +1,29 @@
 //! The ledger: every node-second belongs to exactly one line, and the lines add up to the bill.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use super::Verdict;
+use super::{Part, Verdict};
 use crate::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::time::{Span, Wall};
+
+/// What is paid for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Resource {
+    /// The time of a node.
+    #[default]
+    Node,
+}
+
+impl Resource {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Resource::Node => "node",
+        }
+    }
+}
 
 /// What a node was doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -62,6 +81,15 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    pub const ALL: [Outcome; 6] = [
+        Outcome::Succeeded,
+        Outcome::Failed,
+        Outcome::Canceled,
+        Outcome::Evicted,
+        Outcome::Retried,
+        Outcome::None,
+    ];
+
     /// What an attempt with this verdict comes to. `is_last` is whether a lost node ends the job.
     pub fn of(verdict: Option<&Verdict>, is_last: bool) -> Outcome {
         match verdict {
@@ -69,6 +97,7 @@ impl Outcome {
             Some(Verdict::Failed { .. }) => Outcome::Failed,
             Some(Verdict::NodeLost { .. }) if is_last => Outcome::Failed,
             Some(Verdict::NodeLost { .. }) => Outcome::Retried,
+            Some(Verdict::Evicted { .. }) => Outcome::Evicted,
             Some(Verdict::Canceled { .. }) => Outcome::Canceled,
         }
     }
@@ -98,12 +127,24 @@ pub struct LedgerLine {
     pub node: NodeId,
     pub workspace: WorkspaceId,
     pub cluster: ClusterId,
+    #[serde(default)]
+    pub resource: Resource,
     pub category: Category,
     pub outcome: Outcome,
     pub served: Option<Served>,
+    /// How much of the node it stands for: at every moment the lines of a node add up to the whole.
+    #[serde(default)]
+    pub part: Part,
     pub from: Wall,
     pub to: Wall,
     pub price_micro_usd_per_hour: u64,
+    /// The cluster's tags at that time. Those of the job served are in its specification.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub tags: Arc<BTreeMap<String, String>>,
+}
+
+fn is_empty(tags: &Arc<BTreeMap<String, String>>) -> bool {
+    tags.is_empty()
 }
 
 /// The attempt that a line's time was spent on, and for whom.
@@ -120,22 +161,40 @@ impl LedgerLine {
     }
 }
 
-/// Adds up node time at a price without losing a fraction: divide once, at the end.
+/// Adds up node time, and what it costs, without losing a fraction: divide once, at the end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cost {
-    micro_usd_us_per_hour: u128,
+    /// Millionths of a node × microseconds.
+    parts_us: u128,
+    /// The same × micro-dollars per hour.
+    charged: u128,
 }
 
 impl Cost {
     const US_PER_HOUR: u128 = 3_600_000_000;
 
-    pub fn add(&mut self, span: Span, price_micro_usd_per_hour: u64) {
-        self.micro_usd_us_per_hour += u128::from(span.0) * u128::from(price_micro_usd_per_hour);
+    pub fn add(&mut self, part: Part, span: Span, price_micro_usd_per_hour: u64) {
+        let parts_us = u128::from(part.0) * u128::from(span.0);
+        self.parts_us += parts_us;
+        self.charged += parts_us * u128::from(price_micro_usd_per_hour);
+    }
+
+    pub fn merge(&mut self, other: Cost) {
+        self.parts_us += other.parts_us;
+        self.charged += other.charged;
+    }
+
+    /// Microseconds of whole nodes, rounded to the nearest.
+    pub fn node_us(self) -> u64 {
+        rounded(self.parts_us, u128::from(Part::WHOLE.0))
     }
 
     /// Rounded to the nearest millionth of a dollar.
     pub fn micro_usd(self) -> u64 {
-        let rounded = (self.micro_usd_us_per_hour + Self::US_PER_HOUR / 2) / Self::US_PER_HOUR;
-        u64::try_from(rounded).unwrap_or(u64::MAX)
+        rounded(self.charged, u128::from(Part::WHOLE.0) * Self::US_PER_HOUR)
     }
+}
+
+fn rounded(value: u128, unit: u128) -> u64 {
+    u64::try_from((value + unit / 2) / unit).unwrap_or(u64::MAX)
 }

@@ -1,8 +1,10 @@
 //! Nodes: the machines of a pool, from the intent to have one until it is gone.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use super::{Category, Lifecycle, Tier};
+use super::{Capacity, Category, Lifecycle, Part, Tier};
 use crate::ids::{ClusterId, Epoch, JobId, NodeId};
 use crate::time::Wall;
 
@@ -10,17 +12,19 @@ use crate::time::Wall;
 pub struct Node {
     pub id: NodeId,
     /// Made by us before the provider is asked, never used again: the create call's idempotency key.
-    pub name: Box<str>,
+    pub name: Arc<str>,
     pub cluster: ClusterId,
-    pub vm_size: Box<str>,
+    pub vm_size: Arc<str>,
+    pub capacity: Capacity,
     pub tier: Tier,
     /// Captured when the node was asked for; a later price list does not change a running bill.
     pub price_micro_usd_per_hour: u64,
     pub requested_at: Wall,
     pub state: NodeState,
     /// What tells a reboot from a reconnect. Empty until the agent reported.
-    pub boot_id: Box<str>,
-    pub address: Box<str>,
+    pub boot_id: Arc<str>,
+    pub address: Arc<str>,
+    /// Runs on whatever of the node no job holds; what a job holds is metered with the job.
     pub meter: Option<Meter>,
 }
 
@@ -32,12 +36,12 @@ pub enum NodeState {
     Booting,
     Idle {
         since: Wall,
-        /// A waiting job will take this node once it has company, so its idle timer rests.
-        awaited: bool,
+        /// Whether any job ever ran here.
+        has_served: bool,
     },
+    /// Held by one job as a whole, or by several in parts; in the order of their grants.
     Leased {
-        job: JobId,
-        epoch: Epoch,
+        leases: Vec<Lease>,
     },
     /// Lost, or never came up. Being deleted.
     Unusable {
@@ -46,6 +50,17 @@ pub enum NodeState {
     /// Being deleted in peace.
     Leaving,
     Gone,
+}
+
+/// An attempt's hold on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    pub job: JobId,
+    pub epoch: Epoch,
+    /// Which of the attempt's members this node is.
+    pub rank: u32,
+    /// What it takes; `None` is all of it.
+    pub share: Option<Capacity>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +73,8 @@ pub enum Trouble {
     CreateFailed {
         message: Box<str>,
     },
+    /// A low-priority node that the provider took back.
+    Evicted,
 }
 
 /// The open piece of a node's bill.
@@ -65,6 +82,9 @@ pub enum Trouble {
 pub struct Meter {
     pub category: Category,
     pub since: Wall,
+    /// How much of the node it stands for.
+    #[serde(default)]
+    pub part: Part,
 }
 
 impl Node {
@@ -80,16 +100,45 @@ impl Node {
         }
     }
 
-    pub fn lease(&self) -> Option<(JobId, Epoch)> {
-        match self.state {
-            NodeState::Leased { job, epoch } => Some((job, epoch)),
+    pub fn leases(&self) -> &[Lease] {
+        match &self.state {
+            NodeState::Leased { leases } => leases,
             NodeState::Requested
             | NodeState::Booting
             | NodeState::Idle { .. }
             | NodeState::Unusable { .. }
             | NodeState::Leaving
-            | NodeState::Gone => None,
+            | NodeState::Gone => &[],
         }
+    }
+
+    pub fn lease_of(&self, epoch: Epoch) -> Option<&Lease> {
+        self.leases().iter().find(|lease| lease.epoch == epoch)
+    }
+
+    /// What is left for further jobs.
+    pub fn room(&self) -> Capacity {
+        let left = |room: Capacity, lease: &Lease| room.without(lease.share.unwrap_or(room));
+        match &self.state {
+            NodeState::Idle { .. } => self.capacity,
+            NodeState::Leased { leases } => leases.iter().fold(self.capacity, left),
+            NodeState::Requested
+            | NodeState::Booting
+            | NodeState::Unusable { .. }
+            | NodeState::Leaving
+            | NodeState::Gone => Capacity::default(),
+        }
+    }
+
+    /// How much of it such a share stands for.
+    pub fn part_of(&self, share: Option<Capacity>) -> Part {
+        share.map_or(Part::WHOLE, |share| self.capacity.part(share))
+    }
+
+    /// How much of it no job holds.
+    pub fn spare_part(&self) -> Part {
+        let held: u32 = self.leases().iter().map(|lease| self.part_of(lease.share).0).sum();
+        Part(Part::WHOLE.0.saturating_sub(held))
     }
 }
 
@@ -110,14 +159,16 @@ pub enum NodeEvent {
     Created,
     CreateFailed,
     Joined,
-    /// Its idle timer stopped or started again, or its idle time became part of the floor, or left it.
+    /// Its idle time became part of the floor, or left it.
     RestChanged,
     Granted,
-    /// The user's process runs: from here on it is run time.
-    Started,
+    /// One of several jobs has left it.
+    PartReleased,
+    /// The last job has left it.
     Released,
     Lost,
     BootTimedOut,
+    Evicted,
     ScaledDown,
     Deleted,
 }
@@ -142,10 +193,11 @@ impl Lifecycle for NodePhase {
         NodeEvent::Joined,
         NodeEvent::RestChanged,
         NodeEvent::Granted,
-        NodeEvent::Started,
+        NodeEvent::PartReleased,
         NodeEvent::Released,
         NodeEvent::Lost,
         NodeEvent::BootTimedOut,
+        NodeEvent::Evicted,
         NodeEvent::ScaledDown,
         NodeEvent::Deleted,
     ];
@@ -177,15 +229,12 @@ impl Lifecycle for NodePhase {
                 P::Requested | P::Booting | P::Leased | P::Unusable | P::Leaving | P::Gone,
                 E::RestChanged,
             ) => None,
-            (P::Idle, E::Granted) => Some(P::Leased),
-            (
-                P::Requested | P::Booting | P::Leased | P::Unusable | P::Leaving | P::Gone,
-                E::Granted,
-            ) => None,
-            (P::Leased, E::Started) => Some(P::Leased),
+            (P::Idle | P::Leased, E::Granted) => Some(P::Leased),
+            (P::Requested | P::Booting | P::Unusable | P::Leaving | P::Gone, E::Granted) => None,
+            (P::Leased, E::PartReleased) => Some(P::Leased),
             (
                 P::Requested | P::Booting | P::Idle | P::Unusable | P::Leaving | P::Gone,
-                E::Started,
+                E::PartReleased,
             ) => None,
             (P::Leased, E::Released) => Some(P::Idle),
             (
@@ -196,6 +245,8 @@ impl Lifecycle for NodePhase {
             (P::Requested | P::Booting | P::Unusable | P::Leaving | P::Gone, E::Lost) => None,
             (P::Requested | P::Booting, E::BootTimedOut) => Some(P::Unusable),
             (P::Idle | P::Leased | P::Unusable | P::Leaving | P::Gone, E::BootTimedOut) => None,
+            (P::Requested | P::Booting | P::Idle | P::Leased, E::Evicted) => Some(P::Unusable),
+            (P::Unusable | P::Leaving | P::Gone, E::Evicted) => None,
             (P::Requested | P::Booting | P::Idle, E::ScaledDown) => Some(P::Leaving),
             // Never while it holds a job.
             (P::Leased | P::Unusable | P::Leaving | P::Gone, E::ScaledDown) => None,

@@ -1,13 +1,13 @@
 //! A provider carried out a wish of the outbox, or could not.
 
+use std::sync::Arc;
+
 use crate::attempts;
 use crate::change::{Change, EffectKind};
 use crate::ids::{EffectId, NodeId};
 use crate::input::{Answer, Reply};
 use crate::meter;
-use crate::model::{
-    Backoff, Category, Cluster, ClusterEvent, NodeEvent, NodePhase, NodeState, Trouble,
-};
+use crate::model::{Category, NodeEvent, NodePhase, NodeState, Trouble};
 use crate::step::Turn;
 
 pub(crate) fn on_effect_done(
@@ -32,37 +32,28 @@ pub(crate) fn on_effect_done(
 
 fn on_created(turn: &mut Turn<'_>, node: NodeId) {
     let Some(node) = turn.world.node(node) else { return };
-    let cluster = node.cluster;
     if node.phase() == NodePhase::Requested {
         let mut node = node.clone();
-        meter::switch_free(turn, &mut node, Some(Category::Start));
         node.state = NodeState::Booting;
-        turn.emit(Change::NodeChanged { event: NodeEvent::Created, node });
-    }
-    let cluster = turn.world.cluster(cluster).expect("a node's cluster outlives it");
-    if cluster.backoff != Backoff::default() {
-        let cluster = Cluster { backoff: Backoff::default(), ..cluster.clone() };
-        turn.emit(Change::ClusterChanged { event: ClusterEvent::BackoffChanged, cluster });
+        meter::switch(turn, &mut node, Some(Category::Start));
+        turn.emit(Change::NodeChanged { event: NodeEvent::Created, node: Arc::new(node) });
     }
 }
 
 fn on_create_failed(turn: &mut Turn<'_>, node: NodeId, message: &str) {
     let Some(node) = turn.world.node(node) else { return };
-    let (id, cluster) = (node.id, node.cluster);
+    let id = node.id;
     if node.phase() != NodePhase::Requested {
         return; // It reported, or is being deleted already: the answer no longer matters.
     }
-    let cluster = turn.world.cluster(cluster).expect("a node's cluster outlives it");
-    let backoff = cluster.backoff.after_failure(turn.now.wall);
-    let cluster = Cluster { backoff, ..cluster.clone() };
-    turn.emit(Change::ClusterChanged { event: ClusterEvent::BackoffChanged, cluster });
+    attempts::back_off(turn, id, message);
     attempts::lose_node(turn, id, Trouble::CreateFailed { message: message.into() });
 }
 
 fn on_deleted(turn: &mut Turn<'_>, node: NodeId) {
     let Some(node) = turn.world.node(node) else { return };
     let mut node = node.clone();
-    meter::switch_free(turn, &mut node, None);
+    meter::switch(turn, &mut node, None);
     node.state = NodeState::Gone;
-    turn.emit(Change::NodeChanged { event: NodeEvent::Deleted, node });
+    turn.emit(Change::NodeChanged { event: NodeEvent::Deleted, node: Arc::new(node) });
 }

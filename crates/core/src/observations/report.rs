@@ -1,5 +1,7 @@
 //! An agent said everything it knows.
 
+use std::sync::Arc;
+
 use crate::agent::{AttemptPhase, Desired, Order, Report};
 use crate::attempts;
 use crate::change::Change;
@@ -7,7 +9,8 @@ use crate::ids::{Epoch, NodeId};
 use crate::input::{Answer, Reply};
 use crate::meter;
 use crate::model::{
-    Category, Exit, Member, MemberPhase, Node, NodeEvent, NodePhase, NodeState, Trouble,
+    Backoff, Category, Cluster, ClusterEvent, Exit, Lease, MemberPhase, Node, NodeEvent, NodePhase,
+    NodeState, Trouble,
 };
 use crate::step::Turn;
 use crate::world::World;
@@ -22,18 +25,22 @@ pub(crate) fn on_report(turn: &mut Turn<'_>, name: &str, report: &Report) -> Ans
     let id = node.id;
     match node.phase() {
         NodePhase::Requested | NodePhase::Booting => join(turn, node.clone(), report),
-        NodePhase::Idle | NodePhase::Leased if node.boot_id != report.boot_id => {
+        NodePhase::Idle | NodePhase::Leased if *node.boot_id != *report.boot_id => {
             // An end that it journalled before still counts; whatever else it held is gone.
-            let lease = node.lease().map(|(_, epoch)| epoch);
-            if ended.iter().any(|epoch| Some(*epoch) == lease) {
-                follow_attempt(turn, id, report);
+            let leases = node.leases().to_vec();
+            for lease in leases.iter().filter(|lease| ended.contains(&lease.epoch)) {
+                follow_attempt(turn, *lease, report);
             }
             attempts::lose_node(turn, id, Trouble::Rebooted);
             return Ok(dismissed(turn.world, ended));
         }
-        NodePhase::Idle | NodePhase::Leased => {
+        NodePhase::Idle => turn.world.volatile.renew(id, turn.now.elapsed),
+        NodePhase::Leased => {
+            let leases = node.leases().to_vec();
             turn.world.volatile.renew(id, turn.now.elapsed);
-            follow_attempt(turn, id, report);
+            for lease in leases {
+                follow_attempt(turn, lease, report);
+            }
         }
         NodePhase::Unusable | NodePhase::Leaving | NodePhase::Gone => {
             return Ok(dismissed(turn.world, ended));
@@ -72,67 +79,75 @@ fn dismissed(world: &World, acknowledged: Vec<Epoch>) -> Reply {
 }
 
 fn join(turn: &mut Turn<'_>, mut node: Node, report: &Report) {
-    meter::switch_free(turn, &mut node, Some(Category::Idle));
-    node.state = NodeState::Idle { since: turn.now.wall, awaited: false };
-    node.boot_id = report.boot_id.clone();
-    node.address = report.address.clone();
-    let id = node.id;
-    turn.emit(Change::NodeChanged { event: NodeEvent::Joined, node });
+    node.state = NodeState::Idle { since: turn.now.wall, has_served: false };
+    meter::switch(turn, &mut node, Some(Category::Idle));
+    node.boot_id = report.boot_id.as_ref().into();
+    node.address = report.address.as_ref().into();
+    let (id, cluster) = (node.id, node.cluster);
+    let took = turn.now.wall - node.requested_at;
+    turn.emit(Change::NodeChanged { event: NodeEvent::Joined, node: Arc::new(node) });
     turn.world.volatile.renew(id, turn.now.elapsed);
+    // The pool can make nodes: whatever was wrong is over.
+    let cluster = turn.world.cluster(cluster).expect("a node's cluster outlives it");
+    let boot = Some(cluster.boot_after(took));
+    if cluster.boot != boot || cluster.backoff != Backoff::default() {
+        let backoff = Backoff::default();
+        let cluster = Arc::new(Cluster { boot, backoff, ..cluster.clone() });
+        turn.emit(Change::ClusterChanged { event: ClusterEvent::BootMeasured, cluster });
+    }
 }
 
-/// Brings the attempt that we gave this node up to what the node says of it.
-fn follow_attempt(turn: &mut Turn<'_>, id: NodeId, report: &Report) {
-    let node = turn.world.node(id).expect("looked up by the caller");
-    let Some((job, epoch)) = node.lease() else { return };
-    match report.attempts.iter().find(|attempt| attempt.epoch == epoch) {
+/// Brings an attempt that we gave this node up to what the node says of it.
+fn follow_attempt(turn: &mut Turn<'_>, lease: Lease, report: &Report) {
+    match report.attempts.iter().find(|attempt| attempt.epoch == lease.epoch) {
         Some(attempt) => {
             let phase = match &attempt.phase {
                 AttemptPhase::Preparing => return,
                 AttemptPhase::Running => MemberPhase::Running,
                 AttemptPhase::Ended(exit) => MemberPhase::Exited(exit.clone()),
             };
-            attempts::on_member(turn, job, id, phase);
+            attempts::on_member(turn, lease, phase);
         }
         // It took this epoch on once, or was told never to, and does not hold it: nothing runs there.
-        None if report.floor >= epoch => {
-            attempts::on_member(turn, job, id, MemberPhase::Exited(Exit::Stopped));
+        None if report.floor >= lease.epoch => {
+            attempts::on_member(turn, lease, MemberPhase::Exited(Exit::Stopped));
         }
         None => {}
     }
 }
 
-/// What a node should hold: its member of an attempt that nothing has decided yet.
+/// What a node should hold: its members of attempts that nothing has decided yet.
 pub fn desired_for(world: &World, node: NodeId) -> Desired {
     let node = world.node(node);
-    let order = node.and_then(|node| order_for(world, node));
-    let leased = node.and_then(Node::lease).map_or(Epoch(0), |(_, epoch)| epoch);
+    let leases = node.map_or(&[][..], Node::leases);
+    let mut orders = Vec::with_capacity(leases.len());
+    // In the order of their grants: what is held but not ordered any more must never be started.
+    let mut floor = Epoch(0);
+    for lease in leases {
+        match order_for(world, lease) {
+            Some(order) => orders.push(order),
+            None => floor = lease.epoch,
+        }
+    }
     let end = node.is_none_or(|node| match node.phase() {
         NodePhase::Unusable | NodePhase::Leaving | NodePhase::Gone => true,
         NodePhase::Requested | NodePhase::Booting | NodePhase::Idle | NodePhase::Leased => false,
     });
-    Desired {
-        lease: world.settings.lease,
-        floor: if order.is_some() { Epoch(0) } else { leased },
-        orders: order.into_iter().collect(),
-        as_of: world.next_epoch(),
-        acknowledged: Vec::new(),
-        end,
-    }
+    let as_of = world.next_epoch();
+    let lease = world.settings.lease;
+    Desired { lease, floor, orders, as_of, acknowledged: Vec::new(), end }
 }
 
-fn order_for(world: &World, node: &Node) -> Option<Order> {
-    let (job, epoch) = node.lease()?;
-    let job = world.job(job)?;
+fn order_for(world: &World, lease: &Lease) -> Option<Order> {
+    let job = world.job(lease.job)?;
     let attempt = job.attempt().filter(|attempt| attempt.verdict.is_none())?;
-    let is_mine = |member: &Member| member.node == node.id && !member.phase.is_over();
-    let rank = attempt.members.iter().position(is_mine)?;
-    Some(Order {
-        epoch,
+    let member = attempt.members.get(lease.rank as usize)?;
+    (!member.phase.is_over()).then(|| Order {
+        epoch: lease.epoch,
         job_name: job.name.clone(),
         attempt: attempt.number,
-        spec: job.spec.clone(),
-        rank: u32::try_from(rank).expect("a job has far fewer than 2^32 members"),
+        spec: job.spec,
+        rank: lease.rank,
         nodes: job.nodes,
     })
 }

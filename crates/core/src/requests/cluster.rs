@@ -1,5 +1,7 @@
 //! Asking for a cluster: create, update by merge, delete.
 
+use std::sync::Arc;
+
 use super::cluster_rules::{check_spec, merge, new_spec};
 use super::{find_workspace, principal};
 use crate::change::Change;
@@ -7,10 +9,11 @@ use crate::ids::{ClusterId, OperationId, WorkspaceId};
 use crate::input::{Answer, ClusterPatch, Refused, Reply};
 use crate::limits;
 use crate::model::{
-    Backoff, Caller, Cluster, ClusterEvent, ClusterName, ClusterPhase, ClusterSpec, Operation,
-    OperationKind, OperationStatus, WorkspaceKey,
+    Backoff, Caller, Capacity, Cluster, ClusterEvent, ClusterName, ClusterPhase, ClusterSpec,
+    Operation, OperationKind, OperationStatus, QuotaName, QuotaScope, Rest, WorkspaceKey,
 };
 use crate::step::Turn;
+use crate::world::QuotaShort;
 
 /// What Azure's clients send when the user names no size.
 pub const DEFAULT_VM_SIZE: &str = "STANDARD_DS3_V2";
@@ -54,16 +57,19 @@ fn create(
             ),
         ));
     }
-    if turn.world.clusters().count() >= limits::CLUSTERS_MAX {
+    if turn.world.clusters().len() >= limits::CLUSTERS_MAX {
         return Err(Refused::too_many(
             "name",
             format!("there are {} computes, the most allowed; delete one", limits::CLUSTERS_MAX),
         ));
     }
+    let size = turn.world.catalogue.get(&spec.vm_size).expect("checked with the rest");
+    let (family, capacity) = (Arc::clone(&size.family), size.capacity());
+    check_reservation(turn, workspace, &spec, (&family, capacity), 0)?;
     let created_by = principal(turn, by);
     let id = ClusterId(turn.world.draw());
     let operation = OperationId(turn.world.draw());
-    let cluster = Cluster {
+    let cluster = Arc::new(Cluster {
         id,
         workspace,
         name,
@@ -73,12 +79,16 @@ fn create(
         created_at: turn.now.wall,
         created_by,
         modified_at: turn.now.wall,
+        capacity,
+        family,
         backoff: Backoff::default(),
-    };
+        rest: Rest::default(),
+        boot: None,
+    });
     start_operation(turn, operation, workspace, OperationKind::PutCluster);
     let event = ClusterEvent::CreateAsked;
-    turn.emit(Change::ClusterChanged { event, cluster: cluster.clone() });
-    Ok(Reply::Cluster { cluster: Box::new(cluster), operation, is_new: true })
+    turn.emit(Change::ClusterChanged { event, cluster: Arc::clone(&cluster) });
+    Ok(Reply::Cluster { cluster, operation, is_new: true })
 }
 
 fn update(turn: &mut Turn<'_>, mut cluster: Cluster, wanted: &ClusterPatch) -> Answer {
@@ -88,8 +98,11 @@ fn update(turn: &mut Turn<'_>, mut cluster: Cluster, wanted: &ClusterPatch) -> A
             format!("compute '{}' is being deleted; wait until it is gone", cluster.name),
         ));
     }
+    let reserved = cluster.spec.scale.nodes_max;
     cluster.spec = merge(&cluster.spec, wanted)?;
     check_spec(turn.world, &cluster.spec)?;
+    let size = (&cluster.family, cluster.capacity);
+    check_reservation(turn, cluster.workspace, &cluster.spec, size, reserved)?;
     let operation = OperationId(turn.world.draw());
     cluster.phase = ClusterPhase::Updating;
     cluster.operation = Some(operation);
@@ -98,8 +111,9 @@ fn update(turn: &mut Turn<'_>, mut cluster: Cluster, wanted: &ClusterPatch) -> A
     cluster.backoff = Backoff::default();
     start_operation(turn, operation, cluster.workspace, OperationKind::PutCluster);
     let event = ClusterEvent::UpdateAsked;
-    turn.emit(Change::ClusterChanged { event, cluster: cluster.clone() });
-    Ok(Reply::Cluster { cluster: Box::new(cluster), operation, is_new: false })
+    let cluster = Arc::new(cluster);
+    turn.emit(Change::ClusterChanged { event, cluster: Arc::clone(&cluster) });
+    Ok(Reply::Cluster { cluster, operation, is_new: false })
 }
 
 pub(crate) fn delete(turn: &mut Turn<'_>, workspace: &WorkspaceKey, name: &str) -> Answer {
@@ -117,7 +131,8 @@ pub(crate) fn delete(turn: &mut Turn<'_>, workspace: &WorkspaceKey, name: &str) 
     cluster.operation = Some(operation);
     cluster.modified_at = turn.now.wall;
     start_operation(turn, operation, workspace, OperationKind::DeleteCluster);
-    turn.emit(Change::ClusterChanged { event: ClusterEvent::DeleteAsked, cluster });
+    let event = ClusterEvent::DeleteAsked;
+    turn.emit(Change::ClusterChanged { event, cluster: Arc::new(cluster) });
     Ok(Reply::ClusterDeleting { operation })
 }
 
@@ -135,6 +150,39 @@ fn start_operation(
         started_at: turn.now.wall,
         ended_at: None,
     }));
+}
+
+/// The maximum is reserved when it is asked for: a cluster that exists can always grow to it, as far as
+/// quota goes. Lowering a maximum is always possible, even where limits were lowered below what is reserved.
+fn check_reservation(
+    turn: &Turn<'_>,
+    workspace: WorkspaceId,
+    spec: &ClusterSpec,
+    (family, node): (&Arc<str>, Capacity),
+    reserved_nodes: u32,
+) -> Result<(), Refused> {
+    let nodes = spec.scale.nodes_max.saturating_sub(reserved_nodes);
+    if nodes == 0 {
+        return Ok(());
+    }
+    let workspace = turn.world.workspace_by_id(workspace).expect("looked up by the caller");
+    let scope = QuotaScope::new(&workspace.key.subscription, &spec.location);
+    let names = QuotaName::of(spec.tier, family);
+    let vcpus = u64::from(nodes) * u64::from(node.vcpus);
+    let Some(short) = turn.world.quota_short_to_reserve(&scope, &names, vcpus) else {
+        return Ok(());
+    };
+    let QuotaShort { name, limit, taken } = short;
+    let needed = taken + vcpus;
+    Err(Refused::quota(
+        "maxNodeCount",
+        format!(
+            "{} nodes of {} vCPUs do not fit into the quota {name} of region '{}': its limit is {limit} \
+             vCPUs, {taken} are reserved, {needed} would be needed; lower maxNodeCount, or raise the \
+             limit: muster quota update --location {} --name {name} --limit {needed}",
+            spec.scale.nodes_max, node.vcpus, spec.location, spec.location
+        ),
+    ))
 }
 
 /// Only a new cluster is refused a retired size; one that exists goes on.

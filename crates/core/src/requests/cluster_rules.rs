@@ -1,5 +1,7 @@
 //! The rules about a cluster's properties: defaults, merge, what is fixed for life, what is in range.
 
+use std::sync::Arc;
+
 use super::{check_tags, check_text, shorten};
 use crate::input::{ClusterPatch, Refused};
 use crate::limits;
@@ -7,7 +9,6 @@ use crate::model::{AdminAccount, ClusterSpec, OsType, RemoteLogin, ScaleSettings
 use crate::requests::cluster::DEFAULT_VM_SIZE;
 use crate::world::World;
 
-const LOCATION_BYTES_MAX: usize = 64;
 const RESOURCE_ID_BYTES_MAX: usize = 2_048;
 const PROPERTY_BAG_BYTES_MAX: usize = 16_384;
 const IDENTITIES_MAX: usize = 100;
@@ -19,13 +20,14 @@ pub(super) fn new_spec(wanted: &ClusterPatch, home: &str) -> Result<ClusterSpec,
     Ok(ClusterSpec {
         location: wanted.location.clone().unwrap_or_else(|| home.into()),
         description: wanted.description.clone(),
-        tags: wanted.tags.clone().unwrap_or_default(),
+        tags: Arc::new(wanted.tags.clone().unwrap_or_default()),
         vm_size: wanted.vm_size.clone().unwrap_or_else(|| DEFAULT_VM_SIZE.into()),
         tier: wanted.tier.unwrap_or(Tier::Dedicated),
         scale: ScaleSettings {
             nodes_min: wanted.nodes_min.unwrap_or(default.nodes_min),
             nodes_max,
             idle_time: wanted.idle_time.unwrap_or(default.idle_time),
+            scale_up: wanted.scale_up.unwrap_or(default.scale_up),
         },
         os_type: wanted.os_type.unwrap_or(OsType::Linux),
         virtual_machine_image: wanted.virtual_machine_image.clone(),
@@ -74,11 +76,12 @@ pub(super) fn merge(old: &ClusterSpec, wanted: &ClusterPatch) -> Result<ClusterS
     }
     Ok(ClusterSpec {
         description: wanted.description.clone().or_else(|| old.description.clone()),
-        tags: wanted.tags.clone().unwrap_or_else(|| old.tags.clone()),
+        tags: wanted.tags.clone().map_or_else(|| Arc::clone(&old.tags), Arc::new),
         scale: ScaleSettings {
             nodes_min: wanted.nodes_min.unwrap_or(old.scale.nodes_min),
             nodes_max: wanted.nodes_max.unwrap_or(old.scale.nodes_max),
             idle_time: wanted.idle_time.unwrap_or(old.scale.idle_time),
+            scale_up: wanted.scale_up.unwrap_or(old.scale.scale_up),
         },
         identity: wanted.identity.clone().or_else(|| old.identity.clone()),
         property_bag: wanted.property_bag.clone().or_else(|| old.property_bag.clone()),
@@ -112,7 +115,7 @@ pub(super) fn check_spec(world: &World, spec: &ClusterSpec) -> Result<(), Refuse
     check_scale(&spec.scale)?;
     check_size(world, spec)?;
     check_tags(&spec.tags)?;
-    check_text("location", Some(&spec.location), LOCATION_BYTES_MAX)?;
+    check_text("location", Some(&spec.location), limits::LOCATION_BYTES_MAX)?;
     check_text("description", spec.description.as_deref(), limits::DESCRIPTION_BYTES_MAX)?;
     check_text("subnet", spec.subnet.as_deref(), RESOURCE_ID_BYTES_MAX)?;
     check_text(

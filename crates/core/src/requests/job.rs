@@ -1,13 +1,16 @@
 //! Asking for a job to run, or to end.
 
+use std::sync::Arc;
+
 use super::{check_tags, check_text, find_workspace, principal, shorten};
 use crate::attempts;
 use crate::change::Change;
-use crate::ids::{ClusterId, JobId, WorkspaceId};
+use crate::ids::{JobId, WorkspaceId};
 use crate::input::{Answer, JobRequest, Refused, Reply};
 use crate::limits;
 use crate::model::{
-    CancelReason, ClusterPhase, Job, JobPhase, JobSpec, JobState, WorkspaceKey, check_job_name,
+    CancelReason, Capacity, Cluster, ClusterPhase, Job, JobPhase, JobSpec, JobState, WorkspaceKey,
+    check_job_name,
 };
 use crate::step::Turn;
 
@@ -16,12 +19,10 @@ pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
     check_job_name(&request.name).map_err(|why| {
         Refused::invalid("name", format!("job name {:?}: {why}", shorten(&request.name)))
     })?;
-    let live = turn.world.job_by_name(workspace, &request.name);
-    let known = live.or_else(|| ended_in_this_step(turn, workspace, &request.name));
-    if let Some(job) = known.or(request.existing.as_deref()) {
+    if let Some(job) = known_job(turn, workspace, request) {
         // The same submit again (a retry after a lost answer) is answered as the first one was.
         if job.spec == request.spec_hash {
-            return Ok(Reply::JobAccepted { job: Box::new(job.clone()), is_new: false });
+            return Ok(Reply::JobAccepted { job, is_new: false });
         }
         return Err(Refused::conflict(
             "name",
@@ -33,6 +34,8 @@ pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
     }
     check_spec(&request.spec)?;
     let cluster = find_cluster(turn, workspace, request)?;
+    let share = share_of(cluster, &request.spec)?;
+    let cluster = cluster.id;
     if turn.world.jobs().len() >= limits::QUEUED_JOBS_MAX {
         return Err(Refused::too_many(
             "name",
@@ -43,46 +46,82 @@ pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
         ));
     }
     let by = principal(turn, &request.by);
-    let job = Job {
+    let job = Arc::new(Job {
         id: JobId(turn.world.draw()),
         workspace,
         cluster,
         name: request.name.as_str().into(),
         principal: by,
         nodes: request.spec.nodes,
-        spec: request.spec_hash.clone(),
+        share,
+        priority: request.spec.priority,
+        spec: request.spec_hash,
         submitted_at: turn.now.wall,
         attempts: 0,
+        losses: 0,
         state: JobState::Queued,
-    };
-    turn.emit(Change::JobSubmitted { job: job.clone(), spec: request.spec.clone() });
-    Ok(Reply::JobAccepted { job: Box::new(job), is_new: true })
+    });
+    turn.emit(Change::JobSubmitted { job: Arc::clone(&job), spec: Arc::clone(&request.spec) });
+    Ok(Reply::JobAccepted { job, is_new: true })
 }
 
-/// The job of this name that an earlier input of the same step has ended: World does not hold it any more,
-/// and the rows did not show it yet when they were asked.
+/// The job of this name, live or ended.
+fn known_job(turn: &Turn<'_>, workspace: WorkspaceId, request: &JobRequest) -> Option<Arc<Job>> {
+    let live = turn.world.job_by_name(workspace, &request.name);
+    let live = live.and_then(|job| turn.world.shared_job(job.id));
+    let known = live.or_else(|| ended_in_this_step(turn, workspace, &request.name));
+    known.or(request.existing.as_ref()).cloned()
+}
+
+/// The job of this name that an earlier input of the same step has ended.
 fn ended_in_this_step<'t>(
     turn: &'t Turn<'_>,
     workspace: WorkspaceId,
     name: &str,
-) -> Option<&'t Job> {
-    turn.changes.iter().rev().find_map(|change| match change {
-        Change::JobChanged { job, .. }
-            if job.workspace == workspace && job.name.eq_ignore_ascii_case(name) =>
+) -> Option<&'t Arc<Job>> {
+    let is_it = |job: &&Arc<Job>| job.workspace == workspace && job.name.eq_ignore_ascii_case(name);
+    turn.ended.iter().rev().find(is_it)
+}
+
+/// What the job takes of each node: less than a node of this cluster has, or all of it.
+fn share_of(cluster: &Cluster, spec: &JobSpec) -> Result<Option<Capacity>, Refused> {
+    let has = cluster.capacity;
+    let asked = [
+        ("resources.cpus", spec.share.vcpus.map(u64::from), u64::from(has.vcpus), "vCPUs"),
+        ("resources.memory", spec.share.memory_mb, has.memory_mb, "MiB of memory"),
+        ("resources.gpus", spec.share.gpus.map(u64::from), u64::from(has.gpus), "GPUs"),
+    ];
+    for (target, asked, has, unit) in asked {
+        if let Some(asked) = asked
+            && asked > has
         {
-            Some(job)
+            return Err(Refused::invalid(
+                target,
+                format!(
+                    "the job asks for {asked} {unit} of each node, but a node of compute '{}' ({}) has \
+                     {has}; ask for less, or submit to a compute with a larger size",
+                    cluster.name, cluster.spec.vm_size
+                ),
+            ));
         }
-        _ => None,
-    })
+        // No GPU is a wish that can be told; no core or no memory is a slip.
+        if asked == Some(0) && target != "resources.gpus" {
+            return Err(Refused::invalid(
+                target,
+                format!("the job asks for 0 {unit}; ask for at least 1, or leave it out"),
+            ));
+        }
+    }
+    Ok(spec.share.of(has))
 }
 
 /// The cluster that the job names, if the job can ever run there.
-fn find_cluster(
-    turn: &Turn<'_>,
+fn find_cluster<'t>(
+    turn: &'t Turn<'_>,
     workspace: WorkspaceId,
     request: &JobRequest,
-) -> Result<ClusterId, Refused> {
-    let JobSpec { compute, nodes, .. } = &request.spec;
+) -> Result<&'t Cluster, Refused> {
+    let JobSpec { compute, nodes, .. } = &*request.spec;
     let Some(cluster) = turn.world.cluster_by_name(workspace, compute) else {
         return Err(Refused::invalid(
             "computeId",
@@ -111,7 +150,7 @@ fn find_cluster(
             ),
         ));
     }
-    Ok(cluster.id)
+    Ok(cluster)
 }
 
 fn check_spec(spec: &JobSpec) -> Result<(), Refused> {
@@ -203,8 +242,8 @@ pub(crate) fn cancel(
     let key = workspace;
     let workspace = find_workspace(turn, key)?.id;
     let Some(job) = turn.world.job_by_name(workspace, name).cloned() else {
-        let finished = ended_in_this_step(turn, workspace, name).or(finished);
-        return match finished.map(Job::phase) {
+        let ended = ended_in_this_step(turn, workspace, name).map(|job| &**job);
+        return match ended.or(finished).map(Job::phase) {
             // Asked again, or a moment too late: it has ended as wanted.
             Some(JobPhase::Canceled) => Ok(Reply::CancelAccepted),
             Some(phase) => Err(Refused::conflict(

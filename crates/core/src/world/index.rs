@@ -1,9 +1,15 @@
 //! The ordered indexes of World, kept in step with every record.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::Arc;
 
+use super::queue::{Queue, nodes_for};
+use super::quotas::Quotas;
 use crate::ids::{ClusterId, JobId, NodeId, PrincipalId, WorkspaceId};
-use crate::model::{Cluster, Job, JobPhase, Node, NodeState, WorkspaceKey};
+use crate::model::{
+    Capacity, Category, Cluster, Job, JobPhase, Node, NodePhase, NodeState, Use, WorkspaceKey,
+};
 use crate::time::Wall;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -12,24 +18,41 @@ pub(super) struct Index {
     pub(super) workspaces: BTreeMap<WorkspaceKey, WorkspaceId>,
     pub(super) clusters_by_name: BTreeMap<(WorkspaceId, String), ClusterId>,
     pub(super) clusters_by_region: BTreeMap<(String, String), ClusterId>,
-    pub(super) nodes_by_name: BTreeMap<Box<str>, NodeId>,
-    pub(super) jobs_by_name: BTreeMap<(WorkspaceId, String), JobId>,
+    pub(super) nodes_by_name: BTreeMap<Arc<str>, NodeId>,
+    /// By a hash of the name, as a million names are as large as all the rest.
+    pub(super) jobs_by_name: BTreeSet<(WorkspaceId, u64, JobId)>,
     pub(super) pools: BTreeMap<ClusterId, Pool>,
+    pub(super) quotas: Quotas,
     /// Nodes that have not reported yet, by when they were asked for.
     pub(super) boots: BTreeSet<(Wall, NodeId)>,
+}
+
+/// Names are compared without case, and so are their hashes. Only ever compared with hashes of this process.
+pub(super) fn name_hash(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for byte in name.bytes() {
+        hasher.write_u8(byte.to_ascii_lowercase());
+    }
+    hasher.finish()
 }
 
 /// The jobs and nodes of one cluster, sorted by what they are doing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pool {
-    /// First come is smallest id.
-    pub queue: BTreeSet<JobId>,
-    /// How many queued jobs need how many nodes.
-    pub shapes: BTreeMap<u32, u32>,
+    pub queue: Queue,
     pub active: BTreeSet<JobId>,
-    pub pending: BTreeSet<NodeId>,
-    /// By since when: the last is the most recently used.
+    /// By when they were asked for.
+    pub pending: BTreeSet<(Wall, NodeId)>,
+    /// By since when: the first goes first.
     pub idle: BTreeSet<(Wall, NodeId)>,
+    /// The same in the order in which they are used again, the best last: the most recently used, and last
+    /// of all those that have never served, as they would be missed least.
+    pub reuse: BTreeSet<(bool, Wall, NodeId)>,
+    /// Those of them whose time is billed as the minimum's.
+    pub floor: BTreeSet<NodeId>,
+    /// Held in parts, with some room left: the tightest first.
+    pub partial: BTreeSet<(Capacity, NodeId)>,
+    /// All that hold a job, in part or as a whole.
     pub leased: BTreeSet<NodeId>,
     /// Leaving or unusable: not ours to use, but still there and still paid for.
     pub going: BTreeSet<NodeId>,
@@ -41,17 +64,15 @@ impl Pool {
         count(self.pending.len() + self.idle.len() + self.leased.len())
     }
 
-    /// Nodes that exist or may exist: what the maximum and the bill count.
+    /// Nodes that exist or may exist: what the maximum, the quota and the bill count.
     pub fn existing(&self) -> u32 {
         self.alive() + count(self.going.len())
     }
 
-    /// Nodes that the waiting jobs would fill, leaving out jobs that can never fit into `nodes_max`.
-    pub fn waiting_nodes(&self, nodes_max: u32) -> u64 {
-        self.shapes
-            .range(..=nodes_max)
-            .map(|(nodes, jobs)| u64::from(*nodes) * u64::from(*jobs))
-            .sum()
+    /// Nodes that the waiting jobs would fill, leaving out jobs that do not fit into `nodes_max`.
+    pub fn waiting_nodes(&self, nodes_max: u32, node: Capacity) -> u64 {
+        let fitting = self.queue.shapes().iter().take_while(|(shape, _)| shape.nodes <= nodes_max);
+        fitting.map(|(shape, jobs)| nodes_for(*shape, *jobs, node)).sum()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -59,15 +80,16 @@ impl Pool {
     }
 }
 
-fn count(length: usize) -> u32 {
+pub(super) fn count(length: usize) -> u32 {
     u32::try_from(length).expect("a pool has far fewer than 2^32 nodes")
 }
 
 impl Index {
-    pub(super) fn insert_cluster(&mut self, cluster: &Cluster) {
+    pub(super) fn insert_cluster(&mut self, cluster: &Cluster, subscription: &str) {
         let (by_name, by_region) = cluster_keys(cluster);
         self.clusters_by_name.insert(by_name, cluster.id);
         self.clusters_by_region.insert(by_region, cluster.id);
+        self.quotas.reserve(cluster, subscription);
         self.pools.entry(cluster.id).or_default();
     }
 
@@ -75,46 +97,67 @@ impl Index {
         let (by_name, by_region) = cluster_keys(cluster);
         self.clusters_by_name.remove(&by_name);
         self.clusters_by_region.remove(&by_region);
+        self.quotas.unreserve(cluster.id);
     }
 
-    pub(super) fn insert_job(&mut self, job: &Job) {
-        self.jobs_by_name.insert((job.workspace, job.name.to_ascii_lowercase()), job.id);
+    /// `used` is what the job's principal has used of the pool.
+    pub(super) fn insert_job(&mut self, job: &Job, used: Use) {
         let pool = self.pools.entry(job.cluster).or_default();
         if job.phase() == JobPhase::Queued {
-            pool.queue.insert(job.id);
-            *pool.shapes.entry(job.nodes).or_default() += 1;
+            pool.queue.insert(job, used);
         } else {
             pool.active.insert(job.id);
         }
     }
 
     pub(super) fn remove_job(&mut self, job: &Job) {
-        self.jobs_by_name.remove(&(job.workspace, job.name.to_ascii_lowercase()));
         let pool = self.pools.entry(job.cluster).or_default();
-        if pool.queue.remove(&job.id)
-            && let Some(jobs) = pool.shapes.get_mut(&job.nodes)
-        {
-            *jobs -= 1;
-            if *jobs == 0 {
-                pool.shapes.remove(&job.nodes);
-            }
+        if job.phase() == JobPhase::Queued {
+            pool.queue.remove(job);
+        } else {
+            pool.active.remove(&job.id);
         }
-        pool.active.remove(&job.id);
+    }
+
+    pub(super) fn insert_name(&mut self, job: &Job) {
+        self.jobs_by_name.insert((job.workspace, name_hash(&job.name), job.id));
+    }
+
+    pub(super) fn remove_name(&mut self, job: &Job) {
+        self.jobs_by_name.remove(&(job.workspace, name_hash(&job.name), job.id));
+    }
+
+    /// The node is there: it has a name and counts for the quota until it is gone.
+    pub(super) fn admit_node(&mut self, node: &Node) {
+        self.nodes_by_name.insert(Arc::clone(&node.name), node.id);
+        self.quotas.take(node.cluster, node.capacity.vcpus);
+    }
+
+    pub(super) fn dismiss_node(&mut self, node: &Node) {
+        self.nodes_by_name.remove(&node.name);
+        self.quotas.give_back(node.cluster, node.capacity.vcpus);
     }
 
     pub(super) fn insert_node(&mut self, node: &Node) {
-        self.nodes_by_name.insert(node.name.clone(), node.id);
         let pool = self.pools.entry(node.cluster).or_default();
-        match node.state {
+        match &node.state {
             NodeState::Requested | NodeState::Booting => {
-                pool.pending.insert(node.id);
+                pool.pending.insert((node.requested_at, node.id));
                 self.boots.insert((node.requested_at, node.id));
             }
-            NodeState::Idle { since, .. } => {
-                pool.idle.insert((since, node.id));
+            NodeState::Idle { since, has_served } => {
+                pool.idle.insert((*since, node.id));
+                pool.reuse.insert((*has_served, *since, node.id));
+                if node.meter.is_some_and(|meter| meter.category == Category::Floor) {
+                    pool.floor.insert(node.id);
+                }
             }
             NodeState::Leased { .. } => {
                 pool.leased.insert(node.id);
+                let room = node.room();
+                if has_room(room) {
+                    pool.partial.insert((room, node.id));
+                }
             }
             NodeState::Unusable { .. } | NodeState::Leaving => {
                 pool.going.insert(node.id);
@@ -124,16 +167,36 @@ impl Index {
     }
 
     pub(super) fn remove_node(&mut self, node: &Node) {
-        self.nodes_by_name.remove(&node.name);
-        self.boots.remove(&(node.requested_at, node.id));
         let pool = self.pools.entry(node.cluster).or_default();
-        if let NodeState::Idle { since, .. } = node.state {
-            pool.idle.remove(&(since, node.id));
+        match node.phase() {
+            NodePhase::Requested | NodePhase::Booting => {
+                pool.pending.remove(&(node.requested_at, node.id));
+                self.boots.remove(&(node.requested_at, node.id));
+            }
+            NodePhase::Idle => {
+                if let NodeState::Idle { since, has_served } = node.state {
+                    pool.idle.remove(&(since, node.id));
+                    pool.reuse.remove(&(has_served, since, node.id));
+                }
+                pool.floor.remove(&node.id);
+            }
+            NodePhase::Leased => {
+                pool.leased.remove(&node.id);
+                let room = node.room();
+                if has_room(room) {
+                    pool.partial.remove(&(room, node.id));
+                }
+            }
+            NodePhase::Unusable | NodePhase::Leaving | NodePhase::Gone => {
+                pool.going.remove(&node.id);
+            }
         }
-        pool.pending.remove(&node.id);
-        pool.leased.remove(&node.id);
-        pool.going.remove(&node.id);
     }
+}
+
+/// Nothing runs without a core and some memory.
+fn has_room(room: Capacity) -> bool {
+    room.vcpus > 0 && room.memory_mb > 0
 }
 
 fn cluster_keys(cluster: &Cluster) -> ((WorkspaceId, String), (String, String)) {

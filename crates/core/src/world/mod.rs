@@ -4,6 +4,8 @@
 //! a row nor an event (lease renewals, what to look at next) lives in [`volatile`] and is made anew at start.
 
 mod index;
+mod queue;
+mod quotas;
 mod volatile;
 
 use std::collections::BTreeMap;
@@ -11,16 +13,18 @@ use std::sync::Arc;
 
 use index::Index;
 pub use index::Pool;
+pub use queue::{Ahead, Candidate, Queue};
+pub use quotas::{QuotaShort, QuotaUse};
 pub(crate) use volatile::Volatile;
 
 use crate::catalogue::Catalogue;
-use crate::change::{Change, Effect};
+use crate::change::{Change, Effect, MemberChange};
 use crate::ids::{
     ClusterId, EPOCH_SHIFT, EffectId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId,
 };
 use crate::model::{
-    Cluster, ClusterPhase, Job, JobPhase, Lifecycle, Node, NodePhase, Principal, Workspace,
-    WorkspaceKey,
+    Account, Attempt, Cluster, ClusterPhase, Job, JobPhase, JobState, Lifecycle, Node, NodePhase,
+    Principal, Quota, QuotaName, QuotaScope, Use, Workspace, WorkspaceKey,
 };
 use crate::time::{Elapsed, Now, Span, Wall};
 
@@ -33,8 +37,14 @@ pub struct Settings {
     pub lease_margin: Span,
     /// From the create call to the first report.
     pub boot_timeout: Span,
-    /// A job whose nodes were lost this often is not tried again.
+    /// A job whose nodes were lost this often is not tried again. Evictions do not count.
     pub attempts_max: u32,
+    /// After this time use counts half.
+    pub fair_share_half_life: Span,
+    /// What a run of somebody who never ran anything is thought to take.
+    pub prediction: Span,
+    /// What a node is thought to take to come up while none has.
+    pub boot: Span,
 }
 
 impl Default for Settings {
@@ -44,6 +54,9 @@ impl Default for Settings {
             lease_margin: Span::seconds(10),
             boot_timeout: Span::seconds(600),
             attempts_max: 5,
+            fair_share_half_life: Span::seconds(24 * 3600),
+            prediction: Span::seconds(3600),
+            boot: Span::seconds(180),
         }
     }
 }
@@ -55,8 +68,10 @@ pub struct Rows {
     pub last_wall: Wall,
     pub principals: Vec<Principal>,
     pub workspaces: Vec<Workspace>,
+    pub quotas: Vec<Quota>,
     pub clusters: Vec<Cluster>,
     pub nodes: Vec<Node>,
+    pub accounts: Vec<Account>,
     /// Live ones only.
     pub jobs: Vec<Job>,
     pub effects: Vec<Effect>,
@@ -70,10 +85,12 @@ pub struct World {
     last_wall: Wall,
     principals: BTreeMap<PrincipalId, Principal>,
     workspaces: BTreeMap<WorkspaceId, Workspace>,
-    clusters: BTreeMap<ClusterId, Cluster>,
-    nodes: BTreeMap<NodeId, Node>,
-    jobs: BTreeMap<JobId, Job>,
+    clusters: BTreeMap<ClusterId, Arc<Cluster>>,
+    nodes: BTreeMap<NodeId, Arc<Node>>,
+    jobs: BTreeMap<JobId, Arc<Job>>,
+    accounts: BTreeMap<(ClusterId, PrincipalId), Account>,
     effects: BTreeMap<EffectId, Effect>,
+    effects_by_node: BTreeMap<NodeId, u32>,
     index: Index,
     pub(crate) volatile: Volatile,
 }
@@ -98,7 +115,9 @@ impl World {
             clusters: BTreeMap::new(),
             nodes: BTreeMap::new(),
             jobs: BTreeMap::new(),
-            effects: rows.effects.into_iter().map(|effect| (effect.id, effect)).collect(),
+            accounts: BTreeMap::new(),
+            effects: BTreeMap::new(),
+            effects_by_node: BTreeMap::new(),
             index: Index::default(),
             volatile: Volatile::default(),
         };
@@ -108,19 +127,28 @@ impl World {
         for workspace in rows.workspaces {
             world.put_workspace(workspace);
         }
+        for quota in rows.quotas {
+            world.index.quotas.set(&quota);
+        }
         for cluster in rows.clusters {
-            world.put_cluster(cluster);
+            world.put_cluster(Arc::new(cluster));
         }
         for node in rows.nodes {
             let id = node.id;
             let is_up = matches!(node.phase(), NodePhase::Idle | NodePhase::Leased);
-            world.put_node(node);
+            world.put_node(Arc::new(node));
             if is_up {
                 world.volatile.renew(id, now.elapsed);
             }
         }
+        for account in rows.accounts {
+            world.put_account(account);
+        }
         for job in rows.jobs {
-            world.put_job(job);
+            world.put_job(Arc::new(job));
+        }
+        for effect in rows.effects {
+            world.put_effect(effect);
         }
         world
     }
@@ -136,28 +164,27 @@ impl World {
                 let before =
                     self.clusters.get(&cluster.id).map_or(ClusterPhase::INITIAL, |c| c.phase);
                 expect_phase(before.on(*event), cluster.phase);
-                self.put_cluster(cluster.clone());
+                self.put_cluster(Arc::clone(cluster));
             }
             Change::JobSubmitted { job, .. } => {
                 expect_phase(Ok(JobPhase::INITIAL), job.phase());
-                self.put_job(job.clone());
+                self.put_job(Arc::clone(job));
             }
             Change::JobChanged { event, job } => {
-                let before = self.jobs.get(&job.id).map_or(JobPhase::INITIAL, Job::phase);
+                let before = self.jobs.get(&job.id).map_or(JobPhase::INITIAL, |job| job.phase());
                 expect_phase(before.on(*event), job.phase());
-                self.put_job(job.clone());
+                self.put_job(Arc::clone(job));
             }
+            Change::MemberChanged(change) => self.put_member(change),
             Change::NodeChanged { event, node } => {
-                let before = self.nodes.get(&node.id).map_or(NodePhase::INITIAL, Node::phase);
+                let before = self.nodes.get(&node.id).map_or(NodePhase::INITIAL, |n| n.phase());
                 expect_phase(before.on(*event), node.phase());
-                self.put_node(node.clone());
+                self.put_node(Arc::clone(node));
             }
-            Change::EffectQueued(effect) => {
-                self.effects.insert(effect.id, effect.clone());
-            }
-            Change::EffectSettled { id } => {
-                self.effects.remove(id);
-            }
+            Change::AccountChanged(account) => self.put_account(*account),
+            Change::QuotaChanged(quota) => self.index.quotas.set(quota),
+            Change::EffectQueued(effect) => self.put_effect(effect.clone()),
+            Change::EffectSettled { id } => self.drop_effect(*id),
             Change::AttemptEnded(_) | Change::LedgerPosted(_) | Change::OperationChanged(_) => {}
         }
     }
@@ -190,48 +217,122 @@ impl World {
         self.workspaces.insert(workspace.id, workspace);
     }
 
-    fn put_cluster(&mut self, cluster: Cluster) {
+    fn put_cluster(&mut self, cluster: Arc<Cluster>) {
         let id = cluster.id;
-        if let Some(old) = self.clusters.remove(&id) {
-            self.index.remove_cluster(&old);
-        }
         if cluster.phase == ClusterPhase::Gone {
+            if let Some(old) = self.clusters.remove(&id) {
+                self.index.remove_cluster(&old);
+            }
             self.index.pools.remove(&id);
+            self.index.quotas.forget(id);
+            let accounts = (id, PrincipalId(0))..=(id, PrincipalId(u64::MAX));
+            let principals: Vec<_> = self.accounts.range(accounts).map(|(key, _)| *key).collect();
+            for key in principals {
+                self.accounts.remove(&key);
+            }
             self.volatile.forget_cluster(id);
             return;
         }
-        self.index.insert_cluster(&cluster);
-        self.clusters.insert(id, cluster);
         self.volatile.touch(id);
+        let old = self.clusters.insert(id, Arc::clone(&cluster));
+        // Most changes (a pause, a measurement) leave everything that is indexed as it was.
+        if old.as_ref().is_some_and(|old| old.spec == cluster.spec) {
+            return;
+        }
+        if let Some(old) = old {
+            self.index.remove_cluster(&old);
+        }
+        let workspace =
+            self.workspaces.get(&cluster.workspace).expect("a cluster's workspace stays");
+        self.index.insert_cluster(&cluster, &workspace.key.subscription);
     }
 
-    fn put_job(&mut self, job: Job) {
-        if let Some(old) = self.jobs.remove(&job.id) {
-            self.index.remove_job(&old);
-        }
+    fn put_job(&mut self, job: Arc<Job>) {
+        let id = job.id;
         self.volatile.touch(job.cluster);
-        if !job.phase().is_terminal() {
-            self.index.insert_job(&job);
-            self.jobs.insert(job.id, job);
+        let end = job.attempt().map(|attempt| attempt.predicted_end(attempt.granted_at));
+        self.volatile.forecast.set(job.cluster, id, end);
+        if job.phase().is_terminal() {
+            if let Some(old) = self.jobs.remove(&id) {
+                self.index.remove_job(&old);
+                self.index.remove_name(&old);
+            }
+            return;
         }
+        match self.jobs.insert(id, Arc::clone(&job)) {
+            Some(old) if old.phase() != JobPhase::Queued && job.phase() != JobPhase::Queued => {
+                return;
+            }
+            Some(old) => self.index.remove_job(&old),
+            None => self.index.insert_name(&job),
+        }
+        let used = self.used(job.cluster, job.principal);
+        self.index.insert_job(&job, used);
     }
 
-    fn put_node(&mut self, node: Node) {
-        if let Some(old) = self.nodes.remove(&node.id) {
-            self.index.remove_node(&old);
-        }
+    fn put_member(&mut self, change: &MemberChange) {
+        let job = self.jobs.get_mut(&change.job).expect("only a live job has members");
+        let job = Arc::make_mut(job);
+        let (JobState::Starting(attempt)
+        | JobState::Running(attempt)
+        | JobState::CancelRequested(attempt)) = &mut job.state
+        else {
+            panic!("{} has no attempt", change.job);
+        };
+        assert_eq!(attempt.epoch, change.epoch, "a member of another attempt");
+        attempt.members[change.rank as usize] = change.member.clone();
+        attempt.verdict.clone_from(&change.verdict);
+        self.volatile.touch(job.cluster);
+    }
+
+    fn put_node(&mut self, node: Arc<Node>) {
+        let (id, phase) = (node.id, node.phase());
         self.volatile.touch(node.cluster);
-        match node.phase() {
+        match phase {
             NodePhase::Idle | NodePhase::Leased => {}
             NodePhase::Requested
             | NodePhase::Booting
             | NodePhase::Unusable
             | NodePhase::Leaving
-            | NodePhase::Gone => self.volatile.forget_node(node.id),
+            | NodePhase::Gone => self.volatile.forget_node(id),
         }
-        if node.phase() != NodePhase::Gone {
-            self.index.insert_node(&node);
-            self.nodes.insert(node.id, node);
+        if phase == NodePhase::Gone {
+            if let Some(old) = self.nodes.remove(&id) {
+                self.index.remove_node(&old);
+                self.index.dismiss_node(&old);
+            }
+            return;
+        }
+        match self.nodes.insert(id, Arc::clone(&node)) {
+            Some(old) => self.index.remove_node(&old),
+            None => self.index.admit_node(&node),
+        }
+        self.index.insert_node(&node);
+    }
+
+    fn put_account(&mut self, account: Account) {
+        if let Some(pool) = self.index.pools.get_mut(&account.cluster) {
+            pool.queue.set_used(account.principal, account.used);
+        }
+        self.accounts.insert((account.cluster, account.principal), account);
+        self.volatile.touch(account.cluster);
+    }
+
+    fn put_effect(&mut self, effect: Effect) {
+        let node = effect.kind.node();
+        if self.effects.insert(effect.id, effect).is_none() {
+            *self.effects_by_node.entry(node).or_default() += 1;
+        }
+    }
+
+    fn drop_effect(&mut self, id: EffectId) {
+        let Some(effect) = self.effects.remove(&id) else { return };
+        let node = effect.kind.node();
+        if let Some(effects) = self.effects_by_node.get_mut(&node) {
+            *effects -= 1;
+            if *effects == 0 {
+                self.effects_by_node.remove(&node);
+            }
         }
     }
 }
@@ -239,27 +340,118 @@ impl World {
 /// Looking things up.
 impl World {
     pub fn cluster(&self, id: ClusterId) -> Option<&Cluster> {
-        self.clusters.get(&id)
+        self.clusters.get(&id).map(|cluster| &**cluster)
     }
 
     pub fn node(&self, id: NodeId) -> Option<&Node> {
-        self.nodes.get(&id)
+        self.nodes.get(&id).map(|node| &**node)
     }
 
     pub fn job(&self, id: JobId) -> Option<&Job> {
-        self.jobs.get(&id)
+        self.jobs.get(&id).map(|job| &**job)
     }
 
-    pub fn clusters(&self) -> impl Iterator<Item = &Cluster> {
-        self.clusters.values()
+    pub fn clusters(&self) -> impl ExactSizeIterator<Item = &Cluster> {
+        self.clusters.values().map(|cluster| &**cluster)
     }
 
-    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.values()
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = &Node> {
+        self.nodes.values().map(|node| &**node)
     }
 
     pub fn jobs(&self) -> impl ExactSizeIterator<Item = &Job> {
-        self.jobs.values()
+        self.jobs.values().map(|job| &**job)
+    }
+
+    pub(crate) fn shared_job(&self, id: JobId) -> Option<&Arc<Job>> {
+        self.jobs.get(&id)
+    }
+
+    pub fn account(&self, cluster: ClusterId, principal: PrincipalId) -> Account {
+        let known = self.accounts.get(&(cluster, principal)).copied();
+        known.unwrap_or_else(|| Account::new(cluster, principal))
+    }
+
+    fn used(&self, cluster: ClusterId, principal: PrincipalId) -> Use {
+        self.accounts.get(&(cluster, principal)).map_or(Use::ZERO, |account| account.used)
+    }
+
+    /// How long a run of this principal will probably hold its nodes.
+    pub fn prediction(&self, cluster: ClusterId, principal: PrincipalId) -> Span {
+        let account = self.accounts.get(&(cluster, principal));
+        account.and_then(Account::prediction).unwrap_or(self.settings.prediction)
+    }
+
+    /// Brings the forecast of a cluster up to date: an attempt that takes longer than was thought is given
+    /// twice the time.
+    pub(crate) fn foresee(&mut self, cluster: ClusterId, now: Wall) {
+        loop {
+            let first = self.volatile.forecast.of(cluster).next();
+            let Some((_, job)) = first.filter(|(end, _)| *end <= now) else { return };
+            let attempt = self.jobs.get(&job).and_then(|job| job.attempt());
+            let end = attempt.map(|attempt| attempt.predicted_end(now));
+            self.volatile.forecast.set(cluster, job, end);
+        }
+    }
+
+    /// The attempts of a cluster that hold nodes, by when they will probably end.
+    pub(crate) fn releases(&self, cluster: ClusterId) -> impl Iterator<Item = (Wall, &Attempt)> {
+        let ends = self.volatile.forecast.of(cluster);
+        ends.filter_map(|(end, job)| Some((end, self.jobs.get(&job)?.attempt()?)))
+    }
+
+    /// Whether a call about this node is in the outbox.
+    pub fn has_effect(&self, node: NodeId) -> bool {
+        self.effects_by_node.contains_key(&node)
+    }
+
+    pub fn quota_limits(&self, scope: &QuotaScope) -> Option<&BTreeMap<QuotaName, u64>> {
+        self.index.quotas.limits(scope)
+    }
+
+    pub fn quota_uses(&self, scope: &QuotaScope) -> Option<&BTreeMap<QuotaName, QuotaUse>> {
+        self.index.quotas.uses(scope)
+    }
+
+    pub fn quota_scopes(&self) -> impl Iterator<Item = &QuotaScope> {
+        self.index.quotas.scopes()
+    }
+
+    pub fn quota_scope_of(&self, cluster: ClusterId) -> Option<&Arc<QuotaScope>> {
+        self.index.quotas.scope_of(cluster)
+    }
+
+    /// The first limit that so many more nodes of this cluster would break.
+    pub fn quota_short(&self, cluster: &Cluster, nodes: u32) -> Option<QuotaShort> {
+        let vcpus = u64::from(nodes) * u64::from(cluster.capacity.vcpus);
+        self.index.quotas.short(cluster.id, vcpus)
+    }
+
+    /// The first limit that reserving so many more vCPUs would break.
+    pub(crate) fn quota_short_to_reserve(
+        &self,
+        scope: &QuotaScope,
+        names: &[QuotaName],
+        vcpus: u64,
+    ) -> Option<QuotaShort> {
+        self.index.quotas.short_to_reserve(scope, names, vcpus)
+    }
+
+    /// How many more nodes of this cluster the quota leaves room for.
+    pub(crate) fn quota_room(&self, cluster: &Cluster) -> u32 {
+        self.index.quotas.room(cluster.id, cluster.capacity.vcpus)
+    }
+
+    /// The most nodes that this cluster can ever have under its maximum and the limits, whoever else has
+    /// some: what does not fit into this does not hold back others.
+    pub fn ceiling(&self, cluster: &Cluster) -> u32 {
+        let quota = self.index.quotas.ceiling(cluster.id, cluster.capacity.vcpus);
+        cluster.spec.scale.nodes_max.min(quota)
+    }
+
+    pub(crate) fn clusters_in(&self, scope: &QuotaScope) -> impl Iterator<Item = &Cluster> {
+        let ids = self.index.quotas.clusters_in(scope);
+        ids.filter_map(|id| self.cluster(id))
     }
 
     /// What is still to be done outside, oldest first.
@@ -289,7 +481,7 @@ impl World {
 
     pub fn cluster_by_name(&self, workspace: WorkspaceId, name: &str) -> Option<&Cluster> {
         let key = (workspace, name.to_ascii_lowercase());
-        self.index.clusters_by_name.get(&key).and_then(|id| self.clusters.get(id))
+        self.index.clusters_by_name.get(&key).and_then(|id| self.cluster(*id))
     }
 
     /// Whoever has this name in this region: names are unique there across all workspaces.
@@ -299,12 +491,14 @@ impl World {
     }
 
     pub fn node_by_name(&self, name: &str) -> Option<&Node> {
-        self.index.nodes_by_name.get(name).and_then(|id| self.nodes.get(id))
+        self.index.nodes_by_name.get(name).and_then(|id| self.node(*id))
     }
 
     pub fn job_by_name(&self, workspace: WorkspaceId, name: &str) -> Option<&Job> {
-        let key = (workspace, name.to_ascii_lowercase());
-        self.index.jobs_by_name.get(&key).and_then(|id| self.jobs.get(id))
+        let hash = index::name_hash(name);
+        let range = (workspace, hash, JobId(0))..=(workspace, hash, JobId(u64::MAX));
+        let found = self.index.jobs_by_name.range(range).filter_map(|(_, _, id)| self.job(*id));
+        found.into_iter().find(|job| job.name.eq_ignore_ascii_case(name))
     }
 
     /// The pool of a cluster: who waits, who runs, which nodes there are.
@@ -324,6 +518,11 @@ impl World {
 
     pub(crate) fn next_boot_deadline(&self) -> Option<Wall> {
         self.index.boots.first().map(|(at, _)| *at + self.settings.boot_timeout)
+    }
+
+    /// The latest time that was decided by.
+    pub fn last_wall(&self) -> Wall {
+        self.last_wall
     }
 
     pub fn last_renewal(&self, node: NodeId) -> Option<Elapsed> {
@@ -348,6 +547,7 @@ impl World {
             .or_else(|| first("cluster", &self.clusters, &other.clusters))
             .or_else(|| first("node", &self.nodes, &other.nodes))
             .or_else(|| first("job", &self.jobs, &other.jobs))
+            .or_else(|| first("account", &self.accounts, &other.accounts))
             .or_else(|| first("effect", &self.effects, &other.effects))
             .or_else(|| first("pool", &self.index.pools, &other.index.pools))
             .or_else(|| (self.index != other.index).then(|| "the indexes differ".to_owned()))

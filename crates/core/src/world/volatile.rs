@@ -1,11 +1,13 @@
-//! What World knows only while it runs: lease renewals, and what to look at next.
+//! What World knows only while it runs: lease renewals, when attempts will probably end, and what to look
+//! at next.
 //!
 //! None of this is a row or an event. After a restart every lease counts as just renewed and every cluster
 //! is looked at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ids::{ClusterId, NodeId};
+use crate::ids::{ClusterId, JobId, NodeId};
+use crate::model::QuotaScope;
 use crate::time::{Elapsed, Span, Wall};
 
 #[derive(Debug, Clone, Default)]
@@ -17,12 +19,19 @@ pub(crate) struct Volatile {
     dirty: BTreeSet<ClusterId>,
     wakes: BTreeSet<(Wall, ClusterId)>,
     wake_of: BTreeMap<ClusterId, Wall>,
+    pub(crate) forecast: Forecast,
+    pub(crate) wishes: Wishes,
 }
 
 impl Volatile {
     pub(crate) fn renew(&mut self, node: NodeId, at: Elapsed) {
-        self.forget_node(node);
-        self.renewed.insert(node, at);
+        match self.renewed.insert(node, at) {
+            Some(before) if before == at => return,
+            Some(before) => {
+                self.by_renewal.remove(&(before, node));
+            }
+            None => {}
+        }
         self.by_renewal.insert((at, node));
     }
 
@@ -39,6 +48,7 @@ impl Volatile {
     pub(crate) fn forget_cluster(&mut self, cluster: ClusterId) {
         self.dirty.remove(&cluster);
         self.wake_at(cluster, None);
+        self.wishes.drop(cluster);
     }
 
     /// Nodes whose last renewal is at least `patience` ago.
@@ -64,6 +74,9 @@ impl Volatile {
     }
 
     fn wake_at(&mut self, cluster: ClusterId, wake: Option<Wall>) {
+        if self.wake_of.get(&cluster) == wake.as_ref() {
+            return;
+        }
         if let Some(old) = self.wake_of.remove(&cluster) {
             self.wakes.remove(&(old, cluster));
         }
@@ -73,13 +86,109 @@ impl Volatile {
         }
     }
 
-    /// The clusters to decide about now: touched ones and those whose timer is due.
-    pub(crate) fn due(&self, now: Wall) -> BTreeSet<ClusterId> {
+    /// The next cluster to decide about, by id, after `after`: touched ones and those whose timer is due.
+    pub(crate) fn due(&self, now: Wall) -> Vec<ClusterId> {
         let timers = self.wakes.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id);
-        timers.chain(self.dirty.iter().copied()).collect()
+        let mut due: Vec<ClusterId> = timers.chain(self.dirty.iter().copied()).collect();
+        due.sort_unstable();
+        due.dedup();
+        due
     }
 
     pub(crate) fn next_wake(&self) -> Option<Wall> {
         self.wakes.first().map(|(at, _)| *at)
+    }
+}
+
+/// When attempts will probably end, by cluster. An entry in the past stands for an attempt that takes longer
+/// than was thought: `World::foresee` moves it on.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Forecast {
+    ends: BTreeSet<(ClusterId, Wall, JobId)>,
+    end_of: BTreeMap<JobId, Wall>,
+}
+
+impl Forecast {
+    pub(super) fn set(&mut self, cluster: ClusterId, job: JobId, end: Option<Wall>) {
+        if self.end_of.get(&job) == end.as_ref() {
+            return;
+        }
+        if let Some(old) = self.end_of.remove(&job) {
+            self.ends.remove(&(cluster, old, job));
+        }
+        if let Some(end) = end {
+            self.end_of.insert(job, end);
+            self.ends.insert((cluster, end, job));
+        }
+    }
+
+    /// The cluster's attempts by when they will probably end.
+    pub(crate) fn of(&self, cluster: ClusterId) -> impl Iterator<Item = (Wall, JobId)> {
+        let range = (cluster, Wall(0), JobId(0))..=(cluster, Wall(u64::MAX), JobId(u64::MAX));
+        self.ends.range(range).map(|(_, end, job)| (*end, *job))
+    }
+}
+
+/// Clusters that would grow if the quota let them, by region: the one whose first job came first is served
+/// first.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wishes {
+    by_scope: BTreeMap<QuotaScope, BTreeSet<(JobId, ClusterId)>>,
+    of: BTreeMap<ClusterId, (QuotaScope, JobId)>,
+    /// Regions whose limits have changed.
+    changed: BTreeSet<QuotaScope>,
+}
+
+impl Wishes {
+    pub(crate) fn put(&mut self, cluster: ClusterId, scope: &QuotaScope, first: JobId) {
+        if self.of.get(&cluster).is_some_and(|(_, before)| *before == first) {
+            return;
+        }
+        self.drop(cluster);
+        self.by_scope.entry(scope.clone()).or_default().insert((first, cluster));
+        self.of.insert(cluster, (scope.clone(), first));
+    }
+
+    pub(crate) fn reconsider(&mut self, scope: &QuotaScope) {
+        self.changed.insert(scope.clone());
+    }
+
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<QuotaScope> {
+        std::mem::take(&mut self.changed)
+    }
+
+    pub(crate) fn drop(&mut self, cluster: ClusterId) {
+        if let Some((scope, first)) = self.of.remove(&cluster)
+            && let Some(wishes) = self.by_scope.get_mut(&scope)
+        {
+            wishes.remove(&(first, cluster));
+            if wishes.is_empty() {
+                self.by_scope.remove(&scope);
+            }
+        }
+    }
+
+    /// The first wish of a region after `after`.
+    pub(crate) fn next(
+        &self,
+        scope: &QuotaScope,
+        after: Option<(JobId, ClusterId)>,
+    ) -> Option<(JobId, ClusterId)> {
+        let wishes = self.by_scope.get(scope)?;
+        match after {
+            Some(after) => {
+                wishes.range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded)).next()
+            }
+            None => wishes.first(),
+        }
+        .copied()
+    }
+
+    pub(crate) fn is_any_in(&self, scope: &QuotaScope) -> bool {
+        self.by_scope.contains_key(scope)
+    }
+
+    pub(crate) fn scopes(&self) -> Vec<QuotaScope> {
+        self.by_scope.keys().cloned().collect()
     }
 }

@@ -9,7 +9,8 @@ use muster_core::agent::{AttemptPhase, AttemptReport, Desired, Report};
 use muster_core::catalogue::Catalogue;
 use muster_core::ids::{Epoch, NodeId};
 use muster_core::model::{
-    Caller, ClusterPhase, Exit, JobPhase, JobSpec, NodePhase, SpecHash, WorkspaceKey,
+    Caller, ClusterPhase, Exit, Job, JobPhase, JobSpec, JobState, NodePhase, Priority,
+    ShareRequest, SpecHash, WorkspaceKey,
 };
 use muster_core::time::{Elapsed, Now, Span, Wall};
 use muster_core::{
@@ -29,6 +30,24 @@ pub fn workspace() -> WorkspaceKey {
 
 pub fn someone() -> Caller {
     Caller { object_id: "someone".into(), name: "Some One".into() }
+}
+
+pub fn user(name: &str) -> Caller {
+    Caller { object_id: name.into(), name: name.into() }
+}
+
+/// What a job asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Wants {
+    pub nodes: u32,
+    pub priority: Priority,
+    pub share: ShareRequest,
+}
+
+impl Default for Wants {
+    fn default() -> Wants {
+        Wants { nodes: 1, priority: Priority::Medium, share: ShareRequest::default() }
+    }
 }
 
 impl Stage {
@@ -108,6 +127,11 @@ impl Stage {
     }
 
     pub fn submit(&mut self, name: &str, compute: &str, nodes: u32) -> Answer {
+        self.submit_as(someone(), name, compute, Wants { nodes, ..Wants::default() })
+    }
+
+    pub fn submit_as(&mut self, by: Caller, name: &str, compute: &str, wants: Wants) -> Answer {
+        let Wants { nodes, priority, share } = wants;
         let spec = JobSpec {
             command: "true".into(),
             compute: compute.into(),
@@ -118,13 +142,15 @@ impl Stage {
             tags: Default::default(),
             environment_variables: Default::default(),
             timeout: None,
+            priority,
+            share,
         };
         self.say(Input::SubmitJob(Box::new(JobRequest {
             workspace: workspace(),
             name: name.into(),
-            spec_hash: SpecHash(format!("hash of {name} on {nodes}").into()),
-            spec,
-            by: someone(),
+            spec_hash: SpecHash::made_up(&format!("{name} on {nodes}")),
+            spec: Arc::new(spec),
+            by,
             existing: None,
         })))
     }
@@ -178,11 +204,11 @@ impl Stage {
             .nodes()
             .filter(|node| matches!(node.phase(), NodePhase::Idle | NodePhase::Leased))
             .map(|node| {
-                let running = node.lease().filter(|(job, _)| {
-                    self.world.job(*job).is_some_and(|job| job.phase() == JobPhase::Running)
+                let running = node.leases().iter().filter(|lease| {
+                    self.world.job(lease.job).is_some_and(|job| job.phase() == JobPhase::Running)
                 });
-                let attempts = running.map(|(_, epoch)| (epoch, AttemptPhase::Running));
-                (node.name.to_string(), attempts.into_iter().collect())
+                let attempts = running.map(|lease| (lease.epoch, AttemptPhase::Running));
+                (node.name.to_string(), attempts.collect())
             })
             .collect();
         for (name, attempts) in up {
@@ -248,8 +274,10 @@ fn rows(changes: &[Change]) -> Rows {
         }
     }
     let mut rows = Rows::default();
-    let (mut clusters, mut nodes, mut jobs, mut effects) =
-        (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let (mut clusters, mut nodes, mut effects) =
+        (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let mut jobs: BTreeMap<_, Arc<Job>> = BTreeMap::new();
+    let (mut accounts, mut quotas) = (BTreeMap::new(), BTreeMap::new());
     for change in changes {
         rows.next_sequence = rows.next_sequence.max(change.highest_sequence() + 1);
         match change.clone() {
@@ -257,11 +285,30 @@ fn rows(changes: &[Change]) -> Rows {
             Change::WorkspaceCreated(workspace) => rows.workspaces.push(workspace),
             Change::ClusterChanged { cluster, .. } => {
                 let is_there = cluster.phase != ClusterPhase::Gone;
+                if !is_there {
+                    accounts.retain(|(id, _), _| *id != cluster.id);
+                }
                 put(&mut clusters, cluster.id, cluster, is_there);
             }
             Change::JobSubmitted { job, .. } | Change::JobChanged { job, .. } => {
                 let is_live = !job.phase().is_terminal();
                 put(&mut jobs, job.id, job, is_live);
+            }
+            Change::MemberChanged(change) => {
+                let job = Arc::make_mut(jobs.get_mut(&change.job).expect("a live job"));
+                if let JobState::Starting(attempt)
+                | JobState::Running(attempt)
+                | JobState::CancelRequested(attempt) = &mut job.state
+                {
+                    attempt.members[change.rank as usize] = change.member;
+                    attempt.verdict = change.verdict;
+                }
+            }
+            Change::AccountChanged(account) => {
+                accounts.insert((account.cluster, account.principal), account);
+            }
+            Change::QuotaChanged(quota) => {
+                quotas.insert(quota.scope.clone(), quota);
             }
             Change::NodeChanged { node, .. } => {
                 let is_there = node.phase() != NodePhase::Gone;
@@ -274,9 +321,11 @@ fn rows(changes: &[Change]) -> Rows {
             Change::AttemptEnded(_) | Change::LedgerPosted(_) | Change::OperationChanged(_) => {}
         }
     }
-    rows.clusters = clusters.into_values().collect();
-    rows.nodes = nodes.into_values().collect();
-    rows.jobs = jobs.into_values().collect();
+    rows.clusters = clusters.into_values().map(Arc::unwrap_or_clone).collect();
+    rows.nodes = nodes.into_values().map(Arc::unwrap_or_clone).collect();
+    rows.jobs = jobs.into_values().map(Arc::unwrap_or_clone).collect();
+    rows.accounts = accounts.into_values().collect();
+    rows.quotas = quotas.into_values().collect();
     rows.effects = effects.into_values().collect();
     rows
 }

@@ -94,7 +94,7 @@ pub async fn spec(
     if node_of(&app, &headers).is_none() {
         return refused();
     }
-    let hash = SpecHash(hash.into());
+    let Ok(hash) = hash.parse::<SpecHash>() else { return StatusCode::NOT_FOUND.into_response() };
     match app.readers.read(move |reader| reader.spec(&hash)).await {
         Ok(Some(spec)) => Json(spec).into_response(),
         Ok(None) => StatusCode::NOT_FOUND.into_response(),

@@ -123,6 +123,9 @@ mod tests {
             from: Wall(from),
             to: Wall(to),
             price_micro_usd_per_hour: 7,
+            resource: Default::default(),
+            part: Default::default(),
+            tags: Default::default(),
         }
     }
 

@@ -84,6 +84,9 @@ impl Oracle {
             Change::LedgerPosted(line) => self.nodes.on_ledger(line, wall),
             Change::PrincipalSeen(_)
             | Change::OperationChanged(_)
+            | Change::MemberChanged(_)
+            | Change::AccountChanged(_)
+            | Change::QuotaChanged(_)
             | Change::EffectQueued(_)
             | Change::EffectSettled { .. } => Ok(()),
         }

@@ -39,7 +39,7 @@ impl Pool {
 #[derive(Default)]
 pub(super) struct Nodes {
     tracks: BTreeMap<NodeId, Track>,
-    names: BTreeSet<Box<str>>,
+    names: BTreeSet<std::sync::Arc<str>>,
     pools: BTreeMap<ClusterId, Pool>,
     /// What the lines of attempts that are not over say about their outcome.
     said: BTreeMap<Epoch, Vec<Outcome>>,
@@ -116,7 +116,7 @@ impl Nodes {
         }
         let (span, cost) = self.sums.entry(line.category).or_default();
         *span = Span(span.0 + line.span().0);
-        cost.add(line.span(), line.price_micro_usd_per_hour);
+        cost.add(line.part, line.span(), line.price_micro_usd_per_hour);
         Ok(())
     }
 

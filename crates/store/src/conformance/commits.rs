@@ -21,7 +21,7 @@ pub fn a_refused_batch_leaves_nothing(database: &dyn Database) {
     // The same name again: core never does this, and a store must not let it pass.
     let mut twin = job.clone();
     twin.id.0 += 1_000;
-    let batch = [seen(77), Change::JobSubmitted { job: twin, spec }, seen(78)];
+    let batch = [seen(77), Change::JobSubmitted { job: twin.into(), spec: spec.into() }, seen(78)];
     let before = stage.store.load().expect("it loads");
     assert!(stage.store.commit(&batch, stage.now.wall).is_err());
     assert_eq!(stage.store.load().expect("it loads"), before);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::model::{Category, ClusterPhase, Cost, Outcome};
+use muster_core::model::{Category, ClusterPhase, Cost, Outcome, Part};
 use muster_core::time::Span;
 use muster_core::{Change, Input};
 
@@ -66,12 +66,10 @@ pub(super) fn check_bill(stage: &mut Stage<'_>, node_seconds: u64) -> Vec<Ledger
 /// The same by the longest way: from every change ever committed, and every open piece in World.
 pub(super) fn expected_sums(stage: &Stage<'_>) -> Vec<LedgerSum> {
     type Key = (Box<str>, Category, Outcome);
-    let mut sums: BTreeMap<Key, (u64, Cost)> = BTreeMap::new();
-    let mut add = |key: Key, span: Span, price: u64| {
+    let mut sums: BTreeMap<Key, Cost> = BTreeMap::new();
+    let mut add = |key: Key, (part, span): (Part, Span), price: u64| {
         if span > Span::ZERO {
-            let (node_us, cost) = sums.entry(key).or_default();
-            *node_us += span.0;
-            cost.add(span, price);
+            sums.entry(key).or_default().add(part, span, price);
         }
     };
     let mut names = BTreeMap::new();
@@ -82,7 +80,7 @@ pub(super) fn expected_sums(stage: &Stage<'_>) -> Vec<LedgerSum> {
             }
             Change::LedgerPosted(line) => {
                 let key = (names[&line.cluster].clone(), line.category, line.outcome);
-                add(key, line.span(), line.price_micro_usd_per_hour);
+                add(key, (line.part, line.span()), line.price_micro_usd_per_hour);
             }
             _ => {}
         }
@@ -90,22 +88,27 @@ pub(super) fn expected_sums(stage: &Stage<'_>) -> Vec<LedgerSum> {
     for node in stage.world.nodes() {
         if let Some(meter) = node.meter {
             let key = (names[&node.cluster].clone(), meter.category, Outcome::None);
-            add(key, stage.now.wall - meter.since, node.price_micro_usd_per_hour);
+            add(key, (meter.part, stage.now.wall - meter.since), node.price_micro_usd_per_hour);
         }
     }
     for job in stage.world.jobs() {
         for member in job.attempt().into_iter().flat_map(|attempt| &attempt.members) {
             for piece in &member.spent {
                 let key = (names[&job.cluster].clone(), piece.category, Outcome::None);
-                add(key, piece.to - piece.from, member.price_micro_usd_per_hour);
+                add(key, (member.part, piece.to - piece.from), member.price_micro_usd_per_hour);
+            }
+            if let Some(meter) = member.meter {
+                let key = (names[&job.cluster].clone(), meter.category, Outcome::None);
+                let running = (meter.part, stage.now.wall - meter.since);
+                add(key, running, member.price_micro_usd_per_hour);
             }
         }
     }
-    let sum = |((cluster, category, outcome), (node_us, cost)): (Key, (u64, Cost))| LedgerSum {
+    let sum = |((cluster, category, outcome), cost): (Key, Cost)| LedgerSum {
         cluster,
         category,
         outcome,
-        node_us,
+        node_us: cost.node_us(),
         micro_usd: cost.micro_usd(),
     };
     sums.into_iter().map(sum).collect()

@@ -164,7 +164,7 @@ pub fn a_specification_is_found_by_its_hash(database: &dyn Database) {
     let hash = stage.live_job("second").expect("queued").spec.clone();
     let spec = stage.reader.spec(&hash).expect("it reads");
     assert_eq!(spec, Some(specification("cpu", 1)));
-    assert_eq!(stage.reader.spec(&SpecHash("no such".into())).expect("it reads"), None);
+    assert_eq!(stage.reader.spec(&SpecHash::made_up("no such")).expect("it reads"), None);
     let by = stage.live_job("second").expect("queued").principal;
     let principal = stage.reader.principal(by).expect("it reads").expect("it is there");
     assert_eq!(principal.object_id, someone().object_id);

@@ -107,9 +107,9 @@ impl<'d> Stage<'d> {
         nodes: u32,
     ) -> Input {
         let existing = self.store.find_job(&workspace, name).expect("it reads");
-        let existing = existing.map(Box::new);
-        let spec = specification(compute, nodes);
-        let spec_hash = SpecHash(format!("hash of {nodes} on {compute}").into());
+        let existing = existing.map(Arc::new);
+        let spec = Arc::new(specification(compute, nodes));
+        let spec_hash = SpecHash::made_up(&format!("{nodes} on {compute}"));
         let (name, by) = (name.to_owned(), someone());
         Input::SubmitJob(Box::new(JobRequest { workspace, name, spec, spec_hash, by, existing }))
     }
@@ -181,6 +181,8 @@ pub fn specification(compute: &str, nodes: u32) -> JobSpec {
         tags: BTreeMap::new(),
         environment_variables: BTreeMap::from([("X".to_owned(), "a\tb\u{7f}c".to_owned())]),
         timeout: Some(Span::seconds(3_600)),
+        priority: Default::default(),
+        share: Default::default(),
     }
 }
 

@@ -134,7 +134,7 @@ fn something(stage: &mut Stage<'_>, chance: &mut Chance) -> Input {
         1 if chance.below(4) == 0 => Input::DeleteCluster { workspace, name: cluster.to_owned() },
         2 => {
             let finished = stage.store.find_job(&workspace, &job).expect("it reads");
-            Input::CancelJob { workspace, name: job, finished: finished.map(Box::new) }
+            Input::CancelJob { workspace, name: job, finished: finished.map(std::sync::Arc::new) }
         }
         3..=7 => stage.submission(workspace, &job, cluster, 1 + chance.below(3) as u32),
         8..=11 => {
@@ -150,7 +150,8 @@ fn something(stage: &mut Stage<'_>, chance: &mut Chance) -> Input {
 fn some_report(stage: &Stage<'_>, chance: &mut Chance) -> Input {
     let nodes: Vec<_> = stage.world.nodes().collect();
     let Some(node) = chance.one_of(&nodes) else { return Input::Tick };
-    let attempt = node.lease().and_then(|(job, _)| stage.world.job(job)).and_then(Job::attempt);
+    let leased = node.leases().first().and_then(|lease| stage.world.job(lease.job));
+    let attempt = leased.and_then(Job::attempt);
     let attempt = attempt.and_then(|attempt| {
         let member = attempt.members.iter().find(|member| member.node == node.id)?;
         let phase = match &member.phase {
@@ -169,7 +170,7 @@ fn some_report(stage: &Stage<'_>, chance: &mut Chance) -> Input {
 /// The last word on every job that has left World.
 fn ended_jobs(log: &[Change]) -> BTreeMap<JobId, &Job> {
     let ended = log.iter().filter_map(|change| match change {
-        Change::JobChanged { job, .. } if job.phase().is_terminal() => Some((job.id, job)),
+        Change::JobChanged { job, .. } if job.phase().is_terminal() => Some((job.id, &**job)),
         _ => None,
     });
     ended.collect()
@@ -188,7 +189,8 @@ fn check_views(stage: &mut Stage<'_>) {
         let nodes = stage.reader.nodes(&workspace.key, name).expect("it reads");
         for view in &nodes {
             assert_eq!(stage.world.node(view.node.id), Some(&view.node));
-            let job = view.node.lease().and_then(|(job, _)| stage.world.job(job));
+            let lease = view.node.leases().first();
+            let job = lease.and_then(|lease| stage.world.job(lease.job));
             assert_eq!(view.job, job.map(|job| job.name.clone()));
             match view.node.phase() {
                 NodePhase::Requested | NodePhase::Booting => counts.preparing += 1,

@@ -7,8 +7,8 @@ use muster_core::model::{Job, WorkspaceKey};
 use muster_core::time::Wall;
 use rusqlite::Connection;
 
-use super::doc;
 use super::meta::Meta;
+use super::{doc, members};
 use crate::StoreError;
 
 /// The caller has begun a transaction, so that all tables are of one moment.
@@ -22,11 +22,24 @@ pub(super) fn rows(connection: &Connection, path: &Path) -> Result<Rows, StoreEr
         [],
     )?;
     jobs.sort_unstable_by_key(|job| job.id);
+    members::overlay_all(connection, path, &mut jobs)?;
     Ok(Rows {
         next_sequence: meta.next_sequence,
         last_wall: Wall(meta.last_wall_us),
         principals: doc::many(connection, path, "SELECT doc FROM principals ORDER BY id", [])?,
         workspaces: doc::many(connection, path, "SELECT doc FROM workspaces ORDER BY id", [])?,
+        quotas: doc::many(
+            connection,
+            path,
+            "SELECT doc FROM quotas ORDER BY subscription, location",
+            [],
+        )?,
+        accounts: doc::many(
+            connection,
+            path,
+            "SELECT doc FROM accounts ORDER BY cluster, principal",
+            [],
+        )?,
         clusters: doc::many(connection, path, "SELECT doc FROM clusters ORDER BY id", [])?,
         nodes: doc::many(connection, path, "SELECT doc FROM nodes ORDER BY id", [])?,
         jobs,
@@ -44,5 +57,7 @@ pub(super) fn job(
     let sql = "SELECT j.doc FROM workspaces w JOIN jobs j ON j.workspace = w.id AND j.folded = ?4 \
                WHERE w.subscription = ?1 AND w.resource_group = ?2 AND w.folded = ?3";
     let folded = name.to_ascii_lowercase();
-    doc::one(connection, path, sql, (&key.subscription, &key.resource_group, &key.name, folded))
+    let values = (&key.subscription, &key.resource_group, &key.name, folded);
+    let found: Option<Job> = doc::one(connection, path, sql, values)?;
+    found.map(|job| members::overlay(connection, path, job)).transpose()
 }

@@ -5,6 +5,7 @@ mod doc;
 mod fault;
 mod ledger;
 mod load;
+mod members;
 mod meta;
 mod open;
 mod reader;

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::doc;
 use super::fault::Doing;
-use super::{ledger, open};
+use super::{ledger, members, open};
 use crate::{
     ClusterView, Event, JobView, LedgerSum, NodeCounts, NodeView, Page, Reader, Revision,
     StoreError,
@@ -124,8 +124,9 @@ impl Snapshot<'_> {
     }
 
     fn job_view(&self, row: &Row<'_>) -> Result<JobView, StoreError> {
+        let job = doc::decode(row, 0, self.path)?;
         Ok(JobView {
-            job: doc::decode(row, 0, self.path)?,
+            job: members::overlay(&self.transaction, self.path, job)?,
             spec: doc::decode(row, 1, self.path)?,
             submitted_by: doc::decode_optional(row, 2, self.path)?,
             attempts: Vec::new(),
@@ -249,12 +250,10 @@ impl Reader for SqliteReader {
     }
 
     fn job_by_id(&mut self, id: JobId) -> Result<Option<Job>, StoreError> {
-        doc::one(
-            &self.connection,
-            &self.path,
-            "SELECT doc FROM jobs WHERE id = ?1",
-            (doc::key(id.0),),
-        )
+        let snapshot = self.snapshot()?;
+        let sql = "SELECT doc FROM jobs WHERE id = ?1";
+        let job = doc::one(&snapshot.transaction, snapshot.path, sql, (doc::key(id.0),))?;
+        job.map(|job| members::overlay(&snapshot.transaction, snapshot.path, job)).transpose()
     }
 
     fn jobs(
@@ -287,7 +286,7 @@ impl Reader for SqliteReader {
 
     fn spec(&mut self, hash: &SpecHash) -> Result<Option<JobSpec>, StoreError> {
         let sql = "SELECT doc FROM specs WHERE hash = ?1";
-        doc::one(&self.connection, &self.path, sql, (&hash.0,))
+        doc::one(&self.connection, &self.path, sql, (hash.to_string(),))
     }
 
     fn operation(&mut self, id: OperationId) -> Result<Option<Operation>, StoreError> {

@@ -7,8 +7,9 @@ use rusqlite::{Connection, TransactionBehavior};
 use super::fault::Doing;
 use crate::StoreError;
 
-/// "MUST" in ASCII, in the header of every file of ours.
-pub(super) const APPLICATION_ID: u32 = 0x4d55_5354;
+/// "MUSR" in ASCII, in the header of every file of ours. Files from before the first release have another
+/// mark, as their records were other ones.
+pub(super) const APPLICATION_ID: u32 = 0x4d55_5352;
 
 /// Applied in order, each in a transaction of its own. A released step never changes: add one.
 pub(super) const STEPS: &[&str] = &[include_str!("migrations/0001_first.sql")];

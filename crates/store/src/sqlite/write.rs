@@ -48,9 +48,24 @@ pub(super) fn rows(
         Change::ClusterChanged { cluster, .. } => writer.cluster(cluster),
         Change::JobSubmitted { job, spec } => writer.new_job(job, spec),
         Change::JobChanged { job, .. } => writer.job(job),
+        Change::MemberChanged(change) => writer.run(
+            "INSERT INTO members (job, rank, doc) VALUES (?1, ?2, ?3)
+             ON CONFLICT (job, rank) DO UPDATE SET doc = excluded.doc",
+            (change.job.0, change.rank, encode(change)),
+        ),
         Change::AttemptEnded(attempt) => writer.attempt(attempt),
         Change::NodeChanged { node, .. } => writer.node(node),
         Change::LedgerPosted(line) => writer.ledger(line),
+        Change::AccountChanged(account) => writer.run(
+            "INSERT INTO accounts (cluster, principal, doc) VALUES (?1, ?2, ?3)
+             ON CONFLICT (cluster, principal) DO UPDATE SET doc = excluded.doc",
+            (account.cluster.0, account.principal.0, encode(account)),
+        ),
+        Change::QuotaChanged(quota) => writer.run(
+            "INSERT INTO quotas (subscription, location, doc) VALUES (?1, ?2, ?3)
+             ON CONFLICT (subscription, location) DO UPDATE SET doc = excluded.doc",
+            (&*quota.scope.subscription, &*quota.scope.location, encode(quota)),
+        ),
         Change::OperationChanged(operation) => writer.operation(operation),
         Change::EffectQueued(effect) => writer.run(
             "INSERT INTO outbox (id, doc) VALUES (?1, ?2)
@@ -104,6 +119,7 @@ impl Writer<'_> {
 
     fn cluster(&self, cluster: &Cluster) -> Result<(), StoreError> {
         if cluster.phase == ClusterPhase::Gone {
+            self.run("DELETE FROM accounts WHERE cluster = ?1", (cluster.id.0,))?;
             return self.run("DELETE FROM clusters WHERE id = ?1", (cluster.id.0,));
         }
         self.run(
@@ -123,7 +139,7 @@ impl Writer<'_> {
         if node.phase() == NodePhase::Gone {
             return self.run("DELETE FROM nodes WHERE id = ?1", (node.id.0,));
         }
-        let job = node.lease().map(|(job, _)| job.0);
+        let job = node.leases().first().map(|lease| lease.job.0);
         self.run(
             "INSERT INTO nodes (id, cluster, phase, job, doc) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (id) DO UPDATE SET
@@ -136,7 +152,7 @@ impl Writer<'_> {
     fn new_job(&self, job: &Job, spec: &JobSpec) -> Result<(), StoreError> {
         self.run(
             "INSERT INTO specs (hash, doc) VALUES (?1, ?2) ON CONFLICT (hash) DO NOTHING",
-            (&job.spec.0, encode(spec)),
+            (job.spec.to_string(), encode(spec)),
         )?;
         self.run(
             "INSERT INTO jobs (id, workspace, folded, cluster, principal, spec, phase, live, doc)
@@ -147,7 +163,7 @@ impl Writer<'_> {
                 job.name.to_ascii_lowercase(),
                 job.cluster.0,
                 job.principal.0,
-                &job.spec.0,
+                job.spec.to_string(),
                 word(&job.phase()),
                 !job.phase().is_terminal(),
                 encode(job),
@@ -161,6 +177,10 @@ impl Writer<'_> {
             "UPDATE jobs SET phase = ?2, live = ?3, doc = ?4 WHERE id = ?1",
             (job.id.0, word(&phase), !phase.is_terminal(), encode(job)),
         )?;
+        // The document says everything about its members again.
+        if job.nodes > 1 || job.attempt().is_none() {
+            self.run("DELETE FROM members WHERE job = ?1", (job.id.0,))?;
+        }
         if rows == 1 {
             return Ok(());
         }
@@ -177,20 +197,44 @@ impl Writer<'_> {
     }
 
     fn ledger(&self, line: &LedgerLine) -> Result<(), StoreError> {
+        let served = line.served.as_ref();
+        let tags = (!line.tags.is_empty()).then(|| encode(&line.tags));
+        let (resource, category, outcome) =
+            (line.resource.as_str(), line.category.as_str(), line.outcome.as_str());
         self.run(
-            "INSERT INTO ledger (workspace, cluster_name, doc)
-             VALUES (?1, (SELECT name FROM clusters WHERE id = ?2), ?3)",
-            (line.workspace.0, line.cluster.0, encode(line)),
+            "INSERT INTO ledger (workspace, cluster_name, node, resource, category, outcome, principal,
+             job, epoch, tags, part, price_micro_usd_per_hour, from_us, to_us)
+             VALUES (?1, (SELECT name FROM clusters WHERE id = ?2), ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
+             ?11, ?12, ?13, ?14)",
+            rusqlite::params![
+                line.workspace.0,
+                line.cluster.0,
+                line.node.0,
+                resource,
+                category,
+                outcome,
+                served.map(|served| served.principal.0),
+                served.map(|served| served.job.0),
+                served.map(|served| served.epoch.0),
+                tags,
+                line.part.0,
+                line.price_micro_usd_per_hour,
+                line.from.0,
+                line.to.0
+            ],
         )?;
         self.run(
             "INSERT INTO ledger_totals
-             VALUES (?1, (SELECT name FROM clusters WHERE id = ?2), ?3, ?4, ?5, ?6)
-             ON CONFLICT DO UPDATE SET node_us = node_us + excluded.node_us",
+             VALUES (?1, (SELECT name FROM clusters WHERE id = ?2), ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+             ON CONFLICT DO UPDATE SET span_us = span_us + excluded.span_us",
             (
                 line.workspace.0,
                 line.cluster.0,
-                word(&line.category),
-                word(&line.outcome),
+                resource,
+                category,
+                outcome,
+                served.map_or(0, |served| served.principal.0),
+                line.part.0,
                 line.price_micro_usd_per_hour,
                 line.span().0,
             ),

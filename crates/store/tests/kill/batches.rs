@@ -23,14 +23,14 @@ pub fn batch(number: u64) -> impl Iterator<Item = Change> {
     let started = [Change::PrincipalSeen(principal), Change::EffectQueued(effect)];
     let submitted = (0..jobs).map(move |place| {
         let (job, spec) = job(number, place);
-        Change::JobSubmitted { job, spec }
+        Change::JobSubmitted { job: job.into(), spec: spec.into() }
     });
     // Half of the last batch's jobs end, and its effect is done.
     let before = number.checked_sub(1).filter(|before| *before > 0);
     let ended = before.into_iter().flat_map(|before| {
         (0..jobs_in(before) / 2).map(move |place| {
             let state = JobState::Canceled { at: Wall(before), why: CancelReason::Asked };
-            let job = Job { state, ..job(before, place).0 };
+            let job = Job { state, ..job(before, place).0 }.into();
             Change::JobChanged { event: JobEvent::Canceled, job }
         })
     });
@@ -61,9 +61,12 @@ fn job(number: u64, place: u64) -> (Job, JobSpec) {
         name: format!("{number}-{place}").into(),
         principal: PrincipalId(number * IDS_PER_BATCH),
         nodes: 1,
-        spec: SpecHash(format!("{:x}", chance.below(u64::MAX)).into()),
+        share: None,
+        priority: Default::default(),
+        spec: SpecHash::made_up(&format!("{:x}", chance.below(u64::MAX))),
         submitted_at: Wall(number),
         attempts: 0,
+        losses: 0,
         state: JobState::Queued,
     };
     let spec = JobSpec {
@@ -76,6 +79,8 @@ fn job(number: u64, place: u64) -> (Job, JobSpec) {
         tags: Default::default(),
         environment_variables: Default::default(),
         timeout: None,
+        priority: Default::default(),
+        share: Default::default(),
     };
     (job, spec)
 }
@@ -97,7 +102,7 @@ pub fn expected(batches: u64) -> Rows {
         rows.next_sequence = rows.next_sequence.max(change.highest_sequence() + 1);
         match change {
             Change::PrincipalSeen(principal) => rows.principals.push(principal),
-            Change::JobSubmitted { job, .. } => rows.jobs.push(job),
+            Change::JobSubmitted { job, .. } => rows.jobs.push((*job).clone()),
             Change::JobChanged { job, .. } => rows.jobs.retain(|other| other.id != job.id),
             Change::EffectQueued(effect) => rows.effects.push(effect),
             Change::EffectSettled { id } => rows.effects.retain(|effect| effect.id != id),

@@ -151,6 +151,9 @@ fn trouble(why: &Trouble) -> String {
         Trouble::BootTimedOut => {
             "it did not report in time after it was created; it is being deleted".to_owned()
         }
+        Trouble::Evicted => {
+            "the provider took this low-priority node back; it is being deleted".to_owned()
+        }
         Trouble::CreateFailed { message } => format!("it could not be created: {message}"),
     }
 }
@@ -181,12 +184,19 @@ mod tests {
 
     use super::*;
 
+    fn leased() -> CoreState {
+        let lease =
+            muster_core::model::Lease { job: JobId(1), epoch: Epoch(1), rank: 0, share: None };
+        CoreState::Leased { leases: vec![lease] }
+    }
+
     fn node(state: CoreState) -> Node {
         Node {
             id: NodeId(1),
             name: "cpu-n1".into(),
             cluster: ClusterId(1),
             vm_size: "STANDARD_DS3_V2".into(),
+            capacity: Default::default(),
             tier: Tier::Dedicated,
             price_micro_usd_per_hour: 1,
             requested_at: Wall(0),
@@ -200,12 +210,12 @@ mod tests {
     #[test]
     fn states_are_azures() {
         let since = Wall(0);
-        let leased = CoreState::Leased { job: JobId(1), epoch: Epoch(1) };
+        let leased = leased();
         let failed = Trouble::CreateFailed { message: "no room".into() };
         let cases = [
             (CoreState::Requested, "preparing"),
             (CoreState::Booting, "preparing"),
-            (CoreState::Idle { since, awaited: false }, "idle"),
+            (CoreState::Idle { since, has_served: false }, "idle"),
             (leased, "running"),
             (CoreState::Unusable { why: failed }, "unusable"),
             (CoreState::Leaving, "leaving"),
@@ -222,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_node_is_written_in_both_spellings_and_read_in_one() {
-        let node = node(CoreState::Leased { job: JobId(1), epoch: Epoch(1) });
+        let node = node(leased());
         let list = nodes(&[NodeFacts { node: &node, job: Some("job1") }]);
         let text = crate::to_json(&list);
         assert_eq!(

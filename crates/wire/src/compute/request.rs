@@ -1,13 +1,14 @@
 //! A cluster as a client wants it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use muster_core::ClusterPatch;
 use muster_core::model::{AdminAccount, Identity};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{COMPUTE_TYPE, OS_TYPES, REMOTE_LOGINS, TIERS, word};
+use super::{COMPUTE_TYPE, OS_TYPES, REMOTE_LOGINS, SCALE_UPS, TIERS, word};
 use crate::error::ArmError;
 use crate::json::{Field, JsonText, parse_object, shorten};
 
@@ -35,11 +36,12 @@ pub fn parse_request(
         location,
         description: compute.get("description")?.text()?,
         tags: root.get("tags")?.string_map()?,
-        vm_size: aml.get("vmSize")?.text()?,
+        vm_size: aml.get("vmSize")?.text()?.map(Arc::from),
         tier: aml.get("vmPriority")?.choice(&TIERS)?,
         nodes_min: scale.get("minNodeCount")?.count()?,
         nodes_max: scale.get("maxNodeCount")?.count()?,
         idle_time: scale.get("nodeIdleTimeBeforeScaleDown")?.duration()?,
+        scale_up: scale.get("scaleUp")?.choice(&SCALE_UPS)?,
         os_type: aml.get("osType")?.choice(&OS_TYPES)?,
         virtual_machine_image: reference(&aml.get("virtualMachineImage")?)?,
         isolated_network: aml.get("isolatedNetwork")?.boolean()?,
@@ -221,6 +223,7 @@ pub fn request_json(patch: &ClusterPatch, password: Option<&str>) -> String {
                     "minNodeCount": patch.nodes_min,
                     "maxNodeCount": patch.nodes_max,
                     "nodeIdleTimeBeforeScaleDown": patch.idle_time.map(crate::duration::format),
+                    "scaleUp": patch.scale_up.map(|scale_up| word(&SCALE_UPS, scale_up)),
                 },
                 "osType": patch.os_type.map(|os_type| word(&OS_TYPES, os_type)),
                 "virtualMachineImage": id(&patch.virtual_machine_image),

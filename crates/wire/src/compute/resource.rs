@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::model::{Backoff, Cluster, ClusterPhase, Identity, WorkspaceKey};
+use muster_core::model::{Backoff, Cluster, ClusterPhase, Identity, ScaleUp, WorkspaceKey};
 use muster_core::time::Wall;
 use serde::{Deserialize, Serialize};
 
-use super::{COMPUTE_TYPE, OS_TYPES, REMOTE_LOGINS, TIERS, word};
+use super::{COMPUTE_TYPE, OS_TYPES, REMOTE_LOGINS, SCALE_UPS, TIERS, word};
 use crate::error::{ErrorBody, ErrorDetail};
 use crate::path::workspace_id;
 use crate::{JsonText, SystemData, duration, timestamp};
@@ -158,6 +158,9 @@ pub struct ScaleSettingsBody {
     pub max_node_count: u32,
     #[serde(default)]
     pub node_idle_time_before_scale_down: Option<String>,
+    /// Ours: left out where it is as Azure does it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale_up: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -193,7 +196,7 @@ pub fn resource(facts: &ComputeFacts<'_>) -> ComputeResource {
         name: cluster.name.to_string(),
         resource_type: "Microsoft.MachineLearningServices/workspaces/computes".into(),
         location: Some(spec.location.to_string()),
-        tags: Some(spec.tags.clone()),
+        tags: Some((*spec.tags).clone()),
         identity: identity.map(identity_body),
         properties: ComputeProperties {
             compute_type: COMPUTE_TYPE.into(),
@@ -230,6 +233,9 @@ fn aml_compute(facts: &ComputeFacts<'_>) -> AmlCompute {
             min_node_count: spec.scale.nodes_min,
             max_node_count: spec.scale.nodes_max,
             node_idle_time_before_scale_down: Some(duration::format(spec.scale.idle_time)),
+            scale_up: Some(spec.scale.scale_up)
+                .filter(|scale_up| *scale_up != ScaleUp::default())
+                .map(|scale_up| word(&SCALE_UPS, scale_up)),
         },
         subnet: reference(&spec.subnet),
         remote_login_port_public_access: Some(word(&REMOTE_LOGINS, spec.remote_login)),
@@ -245,7 +251,7 @@ fn aml_compute(facts: &ComputeFacts<'_>) -> AmlCompute {
         allocation_state_transition_time: Some(timestamp::format(
             facts.resized_at.unwrap_or(facts.cluster.modified_at),
         )),
-        errors: errors(facts.cluster.backoff),
+        errors: errors(&facts.cluster.backoff),
         note: facts.note.map(str::to_owned),
         current_node_count: Some(sum(&wanted).saturating_add(sum(&unwanted))),
         target_node_count: Some(sum(&wanted)),
@@ -275,13 +281,14 @@ fn state_of(phase: ClusterPhase) -> ProvisioningState {
     }
 }
 
-fn errors(backoff: Backoff) -> Option<Vec<ErrorBody>> {
-    let Backoff { failures, until } = backoff;
-    (failures > 0).then(|| {
+fn errors(backoff: &Backoff) -> Option<Vec<ErrorBody>> {
+    let Backoff { failures, until, last } = backoff;
+    (*failures > 0).then(|| {
         let message = format!(
-            "creating nodes failed {failures} times in a row; the next try is at {}; \
-             the list of nodes says what went wrong",
-            timestamp::format(until)
+            "nodes do not come up ({failures} times in a row); the next try is at {}; the last time \
+             because: {}",
+            timestamp::format(*until),
+            last.as_deref().unwrap_or("no reason was given")
         );
         vec![ErrorBody { error: ErrorDetail::new("NodeCreationFailed", message) }]
     })

@@ -54,6 +54,8 @@ pub fn parse_request(body: &[u8], workspace: &WorkspaceKey) -> Result<JobSpec, A
         tags: job.get("tags")?.string_map()?.unwrap_or_default(),
         environment_variables: job.get("environmentVariables")?.string_map()?.unwrap_or_default(),
         timeout: job.get("limits")?.get("timeout")?.duration()?,
+        priority: Default::default(),
+        share: Default::default(),
     })
 }
 

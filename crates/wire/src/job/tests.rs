@@ -56,6 +56,8 @@ fn spec() -> JobSpec {
         tags: BTreeMap::from([("a".into(), "b".into())]),
         environment_variables: BTreeMap::from([("X".into(), "1".into())]),
         timeout: Some(Span::seconds(3_600)),
+        priority: Default::default(),
+        share: Default::default(),
     }
 }
 
@@ -197,22 +199,27 @@ fn job(state: JobState) -> Job {
         name: "calm_tree".into(),
         principal: PrincipalId(1),
         nodes: 2,
-        spec: SpecHash("00".into()),
+        spec: SpecHash::made_up("00"),
+        share: None,
+        priority: Default::default(),
+        losses: 0,
         submitted_at: Wall(1_000_000),
         attempts: 2,
         state,
     }
 }
 
-fn attempt(verdict: Option<Verdict>) -> Attempt {
-    Attempt {
+fn attempt(verdict: Option<Verdict>) -> Box<Attempt> {
+    Box::new(Attempt {
         epoch: Epoch(1),
         number: 2,
         granted_at: Wall(2_000_000),
         started_at: Some(Wall(3_000_000)),
         members: Vec::new(),
         verdict,
-    }
+        predicted: Default::default(),
+        charged: Default::default(),
+    })
 }
 
 fn record() -> AttemptRecord {

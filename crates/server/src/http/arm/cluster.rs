@@ -71,7 +71,8 @@ pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
     };
     let state = if is_new { ProvisioningState::Creating } else { ProvisioningState::Updating };
     let url = operation_url(call, &workspace, &cluster, operation);
-    let view = ClusterView { cluster: *cluster, counts: Default::default(), waiting_jobs: 0 };
+    let view =
+        ClusterView { cluster: (*cluster).clone(), counts: Default::default(), waiting_jobs: 0 };
     let by = Some(&*call.caller.name).filter(|_| is_new);
     let body = resource(call, &workspace, &view, by, Some(state));
     // Azure answers 201 to updates too, and its clients take nothing but 200 and 201.

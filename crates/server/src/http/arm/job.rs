@@ -1,6 +1,7 @@
 //! Command jobs: submit, show, list, cancel, and run history's view of them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -19,12 +20,12 @@ use crate::secrets;
 const PAGE: usize = 100;
 
 pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
-    let spec = job::parse_request(&call.body, &workspace)?;
-    let spec_hash = SpecHash(secrets::sha256_hex(job::spec_text(&spec).as_bytes()).into());
+    let spec = Arc::new(job::parse_request(&call.body, &workspace)?);
+    let spec_hash = SpecHash(secrets::sha256(job::spec_text(&spec).as_bytes()));
     let request = JobRequest {
         workspace: workspace.clone(),
         name: name.to_string(),
-        spec: spec.clone(),
+        spec: Arc::clone(&spec),
         spec_hash,
         by: call.caller.clone(),
         existing: None,

@@ -59,6 +59,30 @@ CREATE INDEX jobs_newest ON jobs (workspace, id);
 -- Finished jobs are many, live ones few: loading and counting must not walk the former.
 CREATE INDEX jobs_live ON jobs (cluster, phase) WHERE live = 1;
 
+-- What has changed about the members of a live job since its own document was written: a job of a thousand nodes
+-- is not written again for each of them.
+CREATE TABLE members (
+    job  INTEGER NOT NULL,
+    rank INTEGER NOT NULL,
+    doc  TEXT NOT NULL,
+    PRIMARY KEY (job, rank)
+) STRICT, WITHOUT ROWID;
+
+-- What each principal has used of each cluster.
+CREATE TABLE accounts (
+    cluster   INTEGER NOT NULL,
+    principal INTEGER NOT NULL,
+    doc       TEXT NOT NULL,
+    PRIMARY KEY (cluster, principal)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE quotas (
+    subscription TEXT NOT NULL,
+    location     TEXT NOT NULL,
+    doc          TEXT NOT NULL,
+    PRIMARY KEY (subscription, location)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE specs (
     number INTEGER PRIMARY KEY,
     hash   TEXT NOT NULL UNIQUE,
@@ -77,18 +101,38 @@ CREATE TABLE ledger (
     number       INTEGER PRIMARY KEY,
     workspace    INTEGER NOT NULL,
     cluster_name TEXT NOT NULL,
-    doc          TEXT NOT NULL
+    node         INTEGER NOT NULL,
+    resource     TEXT NOT NULL,
+    category     TEXT NOT NULL,
+    outcome      TEXT NOT NULL,
+    -- Whom and what it served, if anybody.
+    principal    INTEGER,
+    job          INTEGER,
+    epoch        INTEGER,
+    -- The cluster's tags at that time, as JSON; those of the job are in its specification.
+    tags         TEXT,
+    -- Millionths of a node.
+    part         INTEGER NOT NULL,
+    price_micro_usd_per_hour INTEGER NOT NULL,
+    from_us      INTEGER NOT NULL,
+    to_us        INTEGER NOT NULL
 ) STRICT;
+CREATE INDEX ledger_by_end ON ledger (workspace, to_us);
 
 -- The lines of `ledger` added up, in the same transaction, so that a bill costs what it shows.
 CREATE TABLE ledger_totals (
     workspace                INTEGER NOT NULL,
     cluster_name             TEXT NOT NULL,
+    resource                 TEXT NOT NULL,
     category                 TEXT NOT NULL,
     outcome                  TEXT NOT NULL,
+    -- 0 where nobody was served.
+    principal                INTEGER NOT NULL,
+    part                     INTEGER NOT NULL,
     price_micro_usd_per_hour INTEGER NOT NULL,
-    node_us                  INTEGER NOT NULL,
-    PRIMARY KEY (workspace, cluster_name, category, outcome, price_micro_usd_per_hour)
+    span_us                  INTEGER NOT NULL,
+    PRIMARY KEY (workspace, cluster_name, resource, category, outcome, principal, part,
+                 price_micro_usd_per_hour)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE operations (

@@ -14,7 +14,7 @@ fn cluster() -> Cluster {
         spec: ClusterSpec {
             location: "westus".into(),
             description: None,
-            tags: BTreeMap::new(),
+            tags: Default::default(),
             vm_size: "STANDARD_DS3_v2".into(),
             tier: Tier::Dedicated,
             scale: ScaleSettings::default(),
@@ -35,6 +35,10 @@ fn cluster() -> Cluster {
         created_by: PrincipalId(1),
         modified_at: Wall(1_794_772_333_000_000),
         backoff: Backoff::default(),
+        capacity: Default::default(),
+        family: "standardDSv2Family".into(),
+        rest: Default::default(),
+        boot: None,
     }
 }
 
@@ -121,7 +125,7 @@ fn a_full_cluster_shows_everything_but_its_secrets() {
         password_digest: Some("digest".into()),
     });
     cluster.phase = ClusterPhase::Updating;
-    cluster.backoff = Backoff { failures: 3, until: Wall(0) };
+    cluster.backoff = Backoff { failures: 3, until: Wall(0), last: None };
     let counts =
         NodeCounts { preparing: 1, idle: 2, running: 3, unusable: 4, leaving: 5, preempted: 6 };
     let shown = shown(&cluster, counts);

@@ -1,0 +1,145 @@
+//! Growing: which pools get new nodes.
+//!
+//! Pools of one region share its quota. They are served in the order in which their first waiting jobs came;
+//! the first that a limit stops holds back everyone behind it at that limit, so that a large node is not
+//! overtaken by small ones for ever. One that does not fit into the limit at all holds back nobody.
+
+use std::sync::Arc;
+
+use super::foresee;
+use super::pool::{cluster, pool};
+use crate::change::{Change, Effect, EffectKind, NodeOrder};
+use crate::ids::{ClusterId, EffectId, JobId, NodeId};
+use crate::model::{
+    Cluster, ClusterPhase, Node, NodeEvent, NodeState, QuotaName, QuotaScope, ScaleUp, Tier,
+};
+use crate::step::Turn;
+use crate::world::{Candidate, Pool, World};
+
+/// Notes whether the cluster would grow if it could; gives back whether it would.
+pub(super) fn wishes(turn: &mut Turn<'_>, id: ClusterId, scope: &QuotaScope) -> bool {
+    let wants = missing(turn.world, cluster(turn, id), turn.now.wall) > 0;
+    if wants {
+        let first = pool(turn, id).queue.candidates().next().map_or(JobId(0), |first| first.job);
+        turn.world.volatile.wishes.put(id, scope, first);
+    } else {
+        turn.world.volatile.wishes.drop(id);
+    }
+    wants
+}
+
+/// Serves the wishes of a region in order.
+pub(super) fn region(turn: &mut Turn<'_>, scope: &QuotaScope) {
+    let mut closed: Vec<QuotaName> = Vec::new();
+    let mut last = None;
+    while let Some(wish) = turn.world.volatile.wishes.next(scope, last) {
+        last = Some(wish);
+        let (_, id) = wish;
+        let cluster_now = cluster(turn, id);
+        let names = QuotaName::of(cluster_now.spec.tier, &cluster_now.family);
+        if names.iter().any(|name| closed.contains(name)) {
+            if closed.contains(&QuotaName::Region) && closed.contains(&QuotaName::LowPriority) {
+                return;
+            }
+            continue;
+        }
+        let wanted = missing(turn.world, cluster_now, turn.now.wall);
+        let room = turn.world.quota_room(cluster_now);
+        // Half a gang is of no use: if the first job cannot have all its nodes, nobody behind it gets any.
+        let pool_now = pool(turn, id);
+        let first = first_feasible(turn.world, cluster_now, pool_now);
+        let first = first.map_or(0, |first| first.shape.nodes.saturating_sub(pool_now.alive()));
+        let is_whole = first <= room;
+        let floor = cluster_now.spec.scale.nodes_min.saturating_sub(pool_now.alive());
+        let granted = wanted.min(room).min(if is_whole { u32::MAX } else { floor });
+        for _ in 0..granted {
+            request_node(turn, id);
+        }
+        let cluster_now = cluster(turn, id);
+        if wanted == granted {
+            turn.world.volatile.wishes.drop(id);
+            continue;
+        }
+        let short = turn.world.quota_short(cluster_now, wanted.max(first) - granted);
+        closed.extend(short.map(|short| short.name));
+    }
+}
+
+fn first_feasible(world: &World, cluster: &Cluster, pool: &Pool) -> Option<Candidate> {
+    let ceiling = world.ceiling(cluster);
+    pool.queue.candidates().find(|kind| kind.shape.nodes <= ceiling)
+}
+
+/// How many more nodes the pool would have if others did not use the quota.
+pub(crate) fn missing(world: &World, cluster: &Cluster, now: crate::time::Wall) -> u32 {
+    let Some(pool) = world.pool(cluster.id) else { return 0 };
+    if cluster.phase == ClusterPhase::Deleting || cluster.backoff.until > now {
+        return 0;
+    }
+    let wanted = wanted_nodes(world, cluster, pool, now);
+    let ceiling = world.ceiling(cluster);
+    let pending = u32::try_from(pool.pending.len()).unwrap_or(u32::MAX);
+    wanted
+        .saturating_sub(pool.alive())
+        .min(ceiling.saturating_sub(pool.existing()))
+        .min(cluster.backoff.pending_max().saturating_sub(pending))
+}
+
+/// The pool that the minimum and the waiting jobs call for, within the maximum.
+pub(crate) fn wanted_nodes(
+    world: &World,
+    cluster: &Cluster,
+    pool: &Pool,
+    now: crate::time::Wall,
+) -> u32 {
+    let scale = cluster.spec.scale;
+    let ceiling = world.ceiling(cluster);
+    let busy = u32::try_from(pool.leased.len()).unwrap_or(u32::MAX);
+    let waiting = match scale.scale_up {
+        ScaleUp::Immediate => {
+            let waiting = pool.waiting_nodes(ceiling, cluster.capacity);
+            u32::try_from(waiting).unwrap_or(u32::MAX)
+        }
+        ScaleUp::Predictive => foresee::nodes_worth_having(world, cluster, pool, now),
+    };
+    busy.saturating_add(waiting).min(ceiling).max(scale.nodes_min.min(ceiling))
+}
+
+/// Records the intent and puts the create call into the outbox, in that order.
+fn request_node(turn: &mut Turn<'_>, id: ClusterId) {
+    let node_id = NodeId(turn.world.draw());
+    let effect_id = EffectId(turn.world.draw());
+    let cluster = cluster(turn, id);
+    let size = turn.world.catalogue.get(&cluster.spec.vm_size);
+    let price = size.map_or(0, |size| match cluster.spec.tier {
+        Tier::Dedicated => size.price.dedicated_micro_usd_per_hour,
+        Tier::LowPriority => size.price.low_priority_micro_usd_per_hour,
+    });
+    let name: Arc<str> = format!("{}-{:x}", cluster.name.folded(), node_id.0).into();
+    let order = NodeOrder {
+        node: node_id,
+        name: Arc::clone(&name),
+        vm_size: Arc::clone(&cluster.spec.vm_size),
+        capacity: cluster.capacity,
+        tier: cluster.spec.tier,
+    };
+    let empty: Arc<str> = Arc::from("");
+    let node = Arc::new(Node {
+        id: node_id,
+        name,
+        cluster: id,
+        vm_size: Arc::clone(&cluster.spec.vm_size),
+        capacity: cluster.capacity,
+        tier: cluster.spec.tier,
+        price_micro_usd_per_hour: price,
+        requested_at: turn.now.wall,
+        state: NodeState::Requested,
+        boot_id: Arc::clone(&empty),
+        address: empty,
+        meter: None,
+    });
+    let kind = EffectKind::CreateNode(order);
+    turn.emit(Change::NodeChanged { event: NodeEvent::Requested, node });
+    let effect = Effect { id: effect_id, queued_at: turn.now.wall, kind };
+    turn.emit(Change::EffectQueued(effect));
+}

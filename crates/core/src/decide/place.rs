@@ -1,0 +1,58 @@
+//! Placing: who starts now, and where.
+//!
+//! Jobs are served by priority, then fair share, then arrival. The first that has to wait gets a
+//! reservation; jobs behind it start only on what it does not need, or if they will be done by then. A job
+//! that can never fit holds back nobody.
+
+use std::collections::BTreeSet;
+
+use super::pool::{cluster, pool};
+use super::reserve::{is_done_by, nodes_with_room, reserve};
+use crate::attempts;
+use crate::ids::{ClusterId, JobId, NodeId};
+use crate::step::Turn;
+use crate::world::Candidate;
+
+/// Starts every job that can start.
+pub(super) fn place(turn: &mut Turn<'_>, id: ClusterId) {
+    turn.world.foresee(id, turn.now.wall);
+    while let Some((job, nodes)) = next_start(turn, id) {
+        attempts::grant(turn, job, &nodes);
+    }
+}
+
+fn next_start(turn: &Turn<'_>, id: ClusterId) -> Option<(JobId, Vec<NodeId>)> {
+    let (world, now) = (&*turn.world, turn.now.wall);
+    let (cluster, pool) = (cluster(turn, id), pool(turn, id));
+    if pool.idle.is_empty() && pool.partial.is_empty() {
+        return None;
+    }
+    let ceiling = world.ceiling(cluster);
+    let mut candidates = pool.queue.candidates().filter(|kind| kind.shape.nodes <= ceiling);
+    let first = candidates.next()?;
+    let start = |kind: &Candidate, avoided: &BTreeSet<NodeId>| {
+        let nodes = nodes_with_room(world, pool, kind.shape, avoided);
+        (nodes.len() == kind.shape.nodes as usize).then_some((kind.job, nodes))
+    };
+    let nobody = BTreeSet::new();
+    if let Some(started) = start(&first, &nobody) {
+        return Some(started);
+    }
+    let mut second = candidates.next()?;
+    let reservation = reserve(world, cluster, pool, first.shape, now);
+    loop {
+        // Those that are like the first cannot start either.
+        if second.shape != first.shape {
+            let prediction = world.prediction(id, second.principal);
+            let avoided = if is_done_by(reservation.at, now, prediction) {
+                &nobody
+            } else {
+                &reservation.nodes
+            };
+            if let Some(started) = start(&second, avoided) {
+                return Some(started);
+            }
+        }
+        second = candidates.next()?;
+    }
+}

@@ -1,0 +1,92 @@
+//! Quota: how many vCPUs may be reserved, and used, in one region of one subscription.
+//!
+//! Two figures, never mixed: what clusters have *reserved* (maximum × vCPUs, taken when a cluster is created
+//! or its maximum raised, refused if it does not fit) and what their nodes *use* (in flight, up or going;
+//! a reason to wait). No limit means that nothing is limited.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Tier;
+
+/// Where a quota counts. In small letters, as Azure compares both without case.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct QuotaScope {
+    pub subscription: Arc<str>,
+    pub location: Arc<str>,
+}
+
+impl QuotaScope {
+    pub fn new(subscription: &str, location: &str) -> QuotaScope {
+        QuotaScope {
+            subscription: subscription.to_ascii_lowercase().into(),
+            location: location.to_ascii_lowercase().into(),
+        }
+    }
+}
+
+/// What is counted within a scope.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum QuotaName {
+    /// Dedicated vCPUs of one family of sizes, as the catalogue spells it.
+    Family(Arc<str>),
+    /// All dedicated vCPUs of the region.
+    Region,
+    /// All low-priority vCPUs of the region, whatever their family.
+    LowPriority,
+}
+
+impl QuotaName {
+    const REGION: &'static str = "TotalDedicatedCores";
+    const LOW_PRIORITY: &'static str = "TotalLowPriorityCores";
+
+    /// The limits that a cluster of this tier and family counts towards.
+    pub fn of(tier: Tier, family: &Arc<str>) -> Vec<QuotaName> {
+        match tier {
+            Tier::Dedicated => vec![QuotaName::Family(Arc::clone(family)), QuotaName::Region],
+            Tier::LowPriority => vec![QuotaName::LowPriority],
+        }
+    }
+
+    pub fn parse(text: &str) -> QuotaName {
+        if text.eq_ignore_ascii_case(Self::REGION) {
+            QuotaName::Region
+        } else if text.eq_ignore_ascii_case(Self::LOW_PRIORITY) {
+            QuotaName::LowPriority
+        } else {
+            QuotaName::Family(text.into())
+        }
+    }
+}
+
+impl fmt::Display for QuotaName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            QuotaName::Family(family) => family,
+            QuotaName::Region => Self::REGION,
+            QuotaName::LowPriority => Self::LOW_PRIORITY,
+        })
+    }
+}
+
+impl Serialize for QuotaName {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for QuotaName {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<QuotaName, D::Error> {
+        String::deserialize(deserializer).map(|text| QuotaName::parse(&text))
+    }
+}
+
+/// The limits of one scope, in vCPUs. What is not named is not limited.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quota {
+    pub scope: QuotaScope,
+    pub limits: BTreeMap<QuotaName, u64>,
+}

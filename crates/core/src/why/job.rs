@@ -1,0 +1,229 @@
+//! Why a job waits.
+
+use std::collections::BTreeSet;
+
+use super::{QuotaLimit, Reason};
+use crate::decide::{missing, nodes_with_room, reserve};
+use crate::ids::JobId;
+use crate::limits;
+use crate::model::{Cluster, Job, JobPhase, QuotaName, ScaleUp};
+use crate::time::Wall;
+use crate::world::{Ahead, Pool, World};
+
+/// Every reason why `job` does not run. Empty only for a job that runs or has ended.
+pub fn why(world: &World, job: JobId) -> Vec<Reason> {
+    let Some(job) = world.job(job) else { return Vec::new() };
+    let (Some(cluster), Some(pool)) = (world.cluster(job.cluster), world.pool(job.cluster)) else {
+        return Vec::new();
+    };
+    match job.phase() {
+        JobPhase::Queued => {}
+        JobPhase::Starting => {
+            return vec![Reason::Starting { cluster: cluster.name.clone(), nodes: job.nodes }];
+        }
+        JobPhase::Running
+        | JobPhase::CancelRequested
+        | JobPhase::Completed
+        | JobPhase::Failed
+        | JobPhase::Canceled => return Vec::new(),
+    }
+    let case = Case::new(world, cluster, pool, job);
+    let mut reasons = Vec::new();
+    reasons.extend(case.maximum_too_low());
+    reasons.extend(case.quota_too_low());
+    reasons.extend(create_failing(world, cluster, pool));
+    reasons.extend(case.quota_reached());
+    reasons.extend(case.maximum_reached());
+    reasons.extend(case.reserved());
+    reasons.extend(case.behind());
+    reasons.extend(case.free_soon());
+    if !pool.pending.is_empty() || reasons.is_empty() {
+        reasons.push(case.nodes_starting());
+    }
+    reasons
+}
+
+/// Nodes do not come up, and the pool would want some.
+pub(super) fn create_failing(world: &World, cluster: &Cluster, pool: &Pool) -> Option<Reason> {
+    let backoff = &cluster.backoff;
+    let is_short =
+        crate::decide::wanted_nodes(world, cluster, pool, world.last_wall()) > pool.alive();
+    let is_failing = backoff.failures > 0 && (is_short || !pool.pending.is_empty());
+    is_failing.then(|| Reason::CreateFailing {
+        cluster: cluster.name.clone(),
+        failures: backoff.failures,
+        retry_at: backoff.until,
+        last: backoff.last.as_deref().unwrap_or("no reason was given").into(),
+    })
+}
+
+/// A limit that `nodes` more nodes would break, and what it would have to be.
+pub(super) fn quota_short(
+    world: &World,
+    cluster: &Cluster,
+    nodes: u32,
+) -> Option<(QuotaLimit, u64, u64)> {
+    let short = world.quota_short(cluster, nodes)?;
+    let more = u64::from(nodes) * u64::from(cluster.capacity.vcpus);
+    let location = cluster.spec.location.clone();
+    let quota = QuotaLimit { location, name: short.name, limit: short.limit };
+    Some((quota, short.taken, short.taken + more))
+}
+
+struct Case<'w> {
+    world: &'w World,
+    cluster: &'w Cluster,
+    pool: &'w Pool,
+    job: &'w Job,
+    ahead: Ahead,
+    now: Wall,
+    /// Nodes that have room for it now, as far as it needs them.
+    free: u32,
+    /// The nodes that there would have to be for everyone ahead and this one to run beside those that do.
+    needed: u32,
+}
+
+impl<'w> Case<'w> {
+    fn new(world: &'w World, cluster: &'w Cluster, pool: &'w Pool, job: &'w Job) -> Case<'w> {
+        let ahead = pool.queue.ahead_of(job, world.ceiling(cluster), cluster.capacity);
+        let fitting = nodes_with_room(world, pool, job.shape(), &BTreeSet::new());
+        let busy = pool.leased.len() as u64;
+        let needed = busy + ahead.nodes + u64::from(job.nodes);
+        let most = u64::from(limits::CLUSTER_NODES_MAX);
+        Case {
+            world,
+            cluster,
+            pool,
+            job,
+            ahead,
+            now: world.last_wall(),
+            free: u32::try_from(fitting.len()).unwrap_or(u32::MAX),
+            needed: u32::try_from(needed.min(most)).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn nodes_max(&self) -> u32 {
+        self.cluster.spec.scale.nodes_max
+    }
+
+    /// The maximum that would do, with nodes on their way out counted.
+    fn needed_max(&self) -> u32 {
+        let going = u32::try_from(self.pool.going.len()).unwrap_or(u32::MAX);
+        self.needed.saturating_add(going).min(limits::CLUSTER_NODES_MAX).max(self.nodes_max())
+    }
+
+    fn maximum_too_low(&self) -> Option<Reason> {
+        (self.job.nodes > self.nodes_max()).then(|| Reason::MaximumTooLow {
+            cluster: self.cluster.name.clone(),
+            nodes_max: self.nodes_max(),
+            needed: self.job.nodes,
+        })
+    }
+
+    /// Even alone in its region it could not have its nodes.
+    fn quota_too_low(&self) -> Option<Reason> {
+        let scope = self.world.quota_scope_of(self.cluster.id)?;
+        let limits = self.world.quota_limits(scope)?;
+        let vcpus = u64::from(self.job.nodes) * u64::from(self.cluster.capacity.vcpus);
+        let names = QuotaName::of(self.cluster.spec.tier, &self.cluster.family);
+        let (name, limit) = names.into_iter().find_map(|name| {
+            let limit = *limits.get(&name)?;
+            (limit < vcpus).then_some((name, limit))
+        })?;
+        let location = self.cluster.spec.location.clone();
+        let others = self.world.quota_uses(scope).and_then(|uses| uses.get(&name));
+        let own = u64::from(self.pool.existing()) * u64::from(self.cluster.capacity.vcpus);
+        let others = others.map_or(0, |sum| sum.used).saturating_sub(own);
+        let needed = others + vcpus;
+        Some(Reason::QuotaTooLow { quota: QuotaLimit { location, name, limit }, needed })
+    }
+
+    fn is_possible(&self) -> bool {
+        self.job.nodes <= self.world.ceiling(self.cluster)
+    }
+
+    fn quota_reached(&self) -> Option<Reason> {
+        let room = self.nodes_max().saturating_sub(self.pool.existing());
+        let more = self.needed.saturating_sub(self.pool.alive()).min(room);
+        if !self.is_possible() || more == 0 {
+            return None;
+        }
+        let (quota, used, needed) = quota_short(self.world, self.cluster, more)?;
+        Some(Reason::QuotaReached { quota, used, needed })
+    }
+
+    fn maximum_reached(&self) -> Option<Reason> {
+        let is_short = self.needed > self.pool.alive();
+        let is_full = self.pool.existing() >= self.nodes_max();
+        (self.job.nodes <= self.nodes_max() && is_short && is_full).then(|| {
+            Reason::MaximumReached {
+                cluster: self.cluster.name.clone(),
+                nodes_max: self.nodes_max(),
+                free: self.free,
+                needed: self.needed_max(),
+            }
+        })
+    }
+
+    /// It would fit if the nodes were not kept for the first job that has to wait.
+    fn reserved(&self) -> Option<Reason> {
+        if self.free < self.job.nodes {
+            return None;
+        }
+        let ceiling = self.world.ceiling(self.cluster);
+        let first = self.pool.queue.candidates().find(|kind| kind.shape.nodes <= ceiling)?;
+        if first.job == self.job.id {
+            return None;
+        }
+        let kept = reserve(self.world, self.cluster, self.pool, first.shape, self.now);
+        Some(Reason::Reserved {
+            cluster: self.cluster.name.clone(),
+            job: self.world.job(first.job)?.name.clone(),
+            at: kept.at,
+            free: self.free,
+            nodes_max: self.nodes_max(),
+            needed: self.needed_max(),
+        })
+    }
+
+    fn behind(&self) -> Option<Reason> {
+        let first = self.ahead.first.and_then(|first| self.world.job(first))?;
+        Some(Reason::Behind {
+            cluster: self.cluster.name.clone(),
+            jobs: u32::try_from(self.ahead.jobs).unwrap_or(u32::MAX),
+            first: first.name.clone(),
+            nodes_max: self.nodes_max(),
+            needed: self.needed_max(),
+        })
+    }
+
+    /// A predictive pool does not grow for it.
+    fn free_soon(&self) -> Option<Reason> {
+        let can_grow = self.pool.existing() < self.world.ceiling(self.cluster)
+            && self.needed > self.pool.alive()
+            && self.is_possible();
+        let waits = self.cluster.spec.scale.scale_up == ScaleUp::Predictive
+            && self.cluster.backoff.until <= self.now
+            && can_grow
+            && missing(self.world, self.cluster, self.now) == 0;
+        let boot = self.cluster.boot.unwrap_or(self.world.settings.boot);
+        waits.then(|| Reason::FreeSoon {
+            cluster: self.cluster.name.clone(),
+            at: self.world.releases(self.cluster.id).next().map_or(self.now, |(end, _)| end),
+            up_at: self.now + boot,
+            needed: self.job.nodes,
+        })
+    }
+
+    fn nodes_starting(&self) -> Reason {
+        let boot = self.cluster.boot.unwrap_or(self.world.settings.boot);
+        let last = self.pool.pending.last().map_or(self.now, |(requested_at, _)| *requested_at);
+        Reason::NodesStarting {
+            cluster: self.cluster.name.clone(),
+            starting: u32::try_from(self.pool.pending.len()).unwrap_or(u32::MAX),
+            free: self.free,
+            needed: self.job.nodes,
+            at: last + boot,
+        }
+    }
+}

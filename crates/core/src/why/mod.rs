@@ -1,0 +1,175 @@
+//! Why a job waits, and why a pool is as large as it is: every reason, the most fundamental first, computed
+//! when asked and never stored.
+//!
+//! A new reason is a variant of [`Reason`], a case in [`job`] or [`cluster`], its figures in
+//! [`Reason::figures`], its remedy in [`Reason::remedy`], and its words in `Display`.
+
+mod cluster;
+mod job;
+mod remedy;
+mod words;
+
+pub use cluster::why_cluster;
+pub use job::why;
+pub use remedy::Remedy;
+
+use crate::model::{ClusterName, QuotaName};
+use crate::time::Wall;
+
+/// What keeps a job from starting, or a pool from being larger or smaller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// It needs more nodes than the cluster may ever have.
+    MaximumTooLow { cluster: ClusterName, nodes_max: u32, needed: u32 },
+    /// It needs more vCPUs than the quota would give even if nobody else used any.
+    QuotaTooLow { quota: QuotaLimit, needed: u64 },
+    /// Nodes do not come up; the next try is not due yet, or is under way.
+    CreateFailing { cluster: ClusterName, failures: u32, retry_at: Wall, last: Box<str> },
+    /// The cluster could grow, but the quota is used up.
+    QuotaReached { quota: QuotaLimit, used: u64, needed: u64 },
+    /// The cluster is as large as it may be, and too much of it is busy.
+    MaximumReached { cluster: ClusterName, nodes_max: u32, free: u32, needed: u32 },
+    /// There are free nodes, but they are kept for another job that will start at `at`.
+    Reserved {
+        cluster: ClusterName,
+        job: Box<str>,
+        at: Wall,
+        free: u32,
+        nodes_max: u32,
+        needed: u32,
+    },
+    /// Others are served first: by priority, by fair share, or because they came first.
+    Behind { cluster: ClusterName, jobs: u32, first: Box<str>, nodes_max: u32, needed: u32 },
+    /// A node will be free before a new one could be up, and the pool grows by prediction.
+    FreeSoon { cluster: ClusterName, at: Wall, up_at: Wall, needed: u32 },
+    /// Nodes are on their way.
+    NodesStarting { cluster: ClusterName, starting: u32, free: u32, needed: u32, at: Wall },
+    /// It has its nodes; they have not reported the start yet.
+    Starting { cluster: ClusterName, nodes: u32 },
+    /// (A pool) is being deleted, and still has jobs or nodes to end.
+    Deleting { cluster: ClusterName, jobs: u32, nodes: u32 },
+    /// (A pool) Nodes that are on their way out still count.
+    NodesGoing { cluster: ClusterName, going: u32, nodes_max: u32 },
+    /// (A pool) The minimum keeps nodes that nobody uses.
+    KeptByMinimum { cluster: ClusterName, nodes_min: u32, idle: u32 },
+    /// (A pool) Idle nodes are kept for a job that needs more of them.
+    HeldFor { cluster: ClusterName, job: Box<str>, idle: u32, needed: u32 },
+    /// (A pool) Idle nodes go when their time is over.
+    IdleUntil { cluster: ClusterName, idle: u32, idle_s: u64, at: Wall },
+    /// (A pool) Every node is at work, and nobody waits.
+    Busy { cluster: ClusterName, nodes: u32, nodes_max: u32 },
+    /// (A pool) Nobody waits, so there are no nodes.
+    Empty { cluster: ClusterName, nodes_min: u32 },
+}
+
+/// A limit in vCPUs, and where it counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaLimit {
+    pub location: Box<str>,
+    pub name: QuotaName,
+    pub limit: u64,
+}
+
+/// The limit that a reason is about: its name, what it is, what it would have to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Figures {
+    pub limit: Box<str>,
+    pub value: u64,
+    pub needed: u64,
+}
+
+impl Reason {
+    /// A word for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Reason::MaximumTooLow { .. } => "MaximumTooLow",
+            Reason::QuotaTooLow { .. } => "QuotaTooLow",
+            Reason::CreateFailing { .. } => "CreateFailing",
+            Reason::QuotaReached { .. } => "QuotaReached",
+            Reason::MaximumReached { .. } => "MaximumReached",
+            Reason::Reserved { .. } => "Reserved",
+            Reason::Behind { .. } => "Behind",
+            Reason::FreeSoon { .. } => "FreeSoon",
+            Reason::NodesStarting { .. } => "NodesStarting",
+            Reason::Starting { .. } => "Starting",
+            Reason::Deleting { .. } => "Deleting",
+            Reason::NodesGoing { .. } => "NodesGoing",
+            Reason::KeptByMinimum { .. } => "KeptByMinimum",
+            Reason::HeldFor { .. } => "HeldFor",
+            Reason::IdleUntil { .. } => "IdleUntil",
+            Reason::Busy { .. } => "Busy",
+            Reason::Empty { .. } => "Empty",
+        }
+    }
+
+    pub fn figures(&self) -> Figures {
+        let figures =
+            |limit: &str, value: u64, needed: u64| Figures { limit: limit.into(), value, needed };
+        let nodes = |limit: &str, value: &u32, needed: &u32| {
+            figures(limit, u64::from(*value), u64::from(*needed))
+        };
+        match self {
+            Reason::MaximumTooLow { nodes_max, needed, .. }
+            | Reason::MaximumReached { nodes_max, needed, .. }
+            | Reason::Reserved { nodes_max, needed, .. }
+            | Reason::Behind { nodes_max, needed, .. } => nodes("max_instances", nodes_max, needed),
+            Reason::QuotaTooLow { quota, needed } | Reason::QuotaReached { quota, needed, .. } => {
+                figures(&format!("quota {}", quota.name), quota.limit, *needed)
+            }
+            Reason::CreateFailing { failures, .. } => {
+                nodes("nodes failed to start in a row", failures, &0)
+            }
+            Reason::FreeSoon { needed, .. } => nodes("free nodes", &0, needed),
+            Reason::NodesStarting { free, needed, .. } => nodes("free nodes", free, needed),
+            Reason::Starting { nodes: needed, .. } => nodes("nodes running it", &0, needed),
+            Reason::Deleting { nodes: left, .. } => nodes("nodes left", left, &0),
+            Reason::NodesGoing { going, nodes_max, .. } => {
+                nodes("max_instances", nodes_max, &nodes_max.saturating_add(*going))
+            }
+            Reason::KeptByMinimum { nodes_min, .. } => nodes("min_instances", nodes_min, &0),
+            Reason::HeldFor { idle, needed, .. } => nodes("free nodes", idle, needed),
+            Reason::IdleUntil { idle_s, .. } => figures("idle_time_before_scale_down", *idle_s, 0),
+            Reason::Busy { nodes: at_work, nodes_max, .. } => {
+                nodes("max_instances", nodes_max, at_work)
+            }
+            Reason::Empty { nodes_min, .. } => nodes("min_instances", nodes_min, &1),
+        }
+    }
+
+    /// What would lift it.
+    pub fn remedy(&self) -> Remedy {
+        let cluster_nodes = |cluster: &ClusterName, nodes_max: u32| Remedy::SetMaximum {
+            cluster: cluster.clone(),
+            nodes_max,
+        };
+        match self {
+            Reason::MaximumTooLow { cluster, needed, .. }
+            | Reason::MaximumReached { cluster, needed, .. }
+            | Reason::Reserved { cluster, needed, .. }
+            | Reason::Behind { cluster, needed, .. } => cluster_nodes(cluster, *needed),
+            Reason::NodesGoing { cluster, going, nodes_max } => {
+                cluster_nodes(cluster, nodes_max.saturating_add(*going))
+            }
+            Reason::QuotaTooLow { quota, needed } | Reason::QuotaReached { quota, needed, .. } => {
+                let QuotaLimit { location, name, .. } = quota.clone();
+                Remedy::SetQuota { location, name, limit: *needed }
+            }
+            Reason::CreateFailing { cluster, .. } => Remedy::TryAgain { cluster: cluster.clone() },
+            Reason::FreeSoon { cluster, .. } => Remedy::GrowAtOnce { cluster: cluster.clone() },
+            Reason::NodesStarting { cluster, .. }
+            | Reason::Starting { cluster, .. }
+            | Reason::Deleting { cluster, .. }
+            | Reason::Busy { cluster, .. } => Remedy::Wait { cluster: cluster.clone() },
+            Reason::KeptByMinimum { cluster, .. } => {
+                Remedy::SetMinimum { cluster: cluster.clone(), nodes_min: 0 }
+            }
+            Reason::Empty { cluster, .. } => {
+                Remedy::SetMinimum { cluster: cluster.clone(), nodes_min: 1 }
+            }
+            Reason::HeldFor { job, .. } => Remedy::Cancel { job: job.clone() },
+            Reason::IdleUntil { cluster, .. } => {
+                Remedy::SetIdleTime { cluster: cluster.clone(), seconds: 0 }
+            }
+        }
+    }
+}

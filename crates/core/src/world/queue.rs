@@ -1,0 +1,221 @@
+//! Who waits in a pool, in the order in which they are served: priority, then fair share between
+//! principals, then arrival.
+//!
+//! Jobs are kept by priority, principal and shape. All jobs of one principal and shape are alike to a
+//! decision, so whoever looks for one that fits walks shapes, not jobs.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ids::{JobId, PrincipalId};
+use crate::model::{Capacity, Job, Priority, Shape, Use};
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Queue {
+    /// The highest priority first.
+    classes: BTreeMap<Reverse<Priority>, Class>,
+    /// How many jobs there are of each shape.
+    shapes: BTreeMap<Shape, u32>,
+    jobs: usize,
+}
+
+/// The jobs of one priority.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Class {
+    lines: BTreeMap<PrincipalId, Line>,
+    /// Whoever has used least goes first; between equals, whoever came first.
+    order: BTreeSet<(Use, JobId, PrincipalId)>,
+}
+
+/// The jobs of one principal. Never empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Line {
+    used: Use,
+    by_shape: BTreeMap<Shape, BTreeSet<JobId>>,
+}
+
+impl Line {
+    fn first(&self) -> Option<JobId> {
+        self.by_shape.values().filter_map(|jobs| jobs.first().copied()).min()
+    }
+}
+
+/// The first of all jobs that are alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    pub job: JobId,
+    pub principal: PrincipalId,
+    pub shape: Shape,
+    /// How many there are.
+    pub count: usize,
+}
+
+impl Queue {
+    pub fn len(&self) -> usize {
+        self.jobs
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.jobs == 0
+    }
+
+    pub fn contains(&self, job: &Job) -> bool {
+        let line =
+            self.classes.get(&Reverse(job.priority)).and_then(|c| c.lines.get(&job.principal));
+        let jobs = line.and_then(|line| line.by_shape.get(&job.shape()));
+        jobs.is_some_and(|jobs| jobs.contains(&job.id))
+    }
+
+    /// How many jobs there are of each shape.
+    pub fn shapes(&self) -> &BTreeMap<Shape, u32> {
+        &self.shapes
+    }
+
+    pub(super) fn insert(&mut self, job: &Job, used: Use) {
+        let class = self.classes.entry(Reverse(job.priority)).or_default();
+        let line =
+            class.lines.entry(job.principal).or_insert_with(|| Line { used, ..<_>::default() });
+        let first = line.first();
+        line.by_shape.entry(job.shape()).or_default().insert(job.id);
+        if first.is_none_or(|first| job.id < first) {
+            if let Some(first) = first {
+                class.order.remove(&(line.used, first, job.principal));
+            }
+            class.order.insert((line.used, job.id, job.principal));
+        }
+        *self.shapes.entry(job.shape()).or_default() += 1;
+        self.jobs += 1;
+    }
+
+    pub(super) fn remove(&mut self, job: &Job) -> bool {
+        let shape = job.shape();
+        let Some(class) = self.classes.get_mut(&Reverse(job.priority)) else { return false };
+        let Some(line) = class.lines.get_mut(&job.principal) else { return false };
+        let Some(jobs) = line.by_shape.get_mut(&shape) else { return false };
+        if !jobs.remove(&job.id) {
+            return false;
+        }
+        if jobs.is_empty() {
+            line.by_shape.remove(&shape);
+        }
+        if class.order.remove(&(line.used, job.id, job.principal)) {
+            match line.first() {
+                Some(first) => {
+                    class.order.insert((line.used, first, job.principal));
+                }
+                None => {
+                    class.lines.remove(&job.principal);
+                }
+            }
+        }
+        if class.lines.is_empty() {
+            self.classes.remove(&Reverse(job.priority));
+        }
+        let left = self.shapes.get_mut(&shape).expect("counted when it came");
+        *left -= 1;
+        if *left == 0 {
+            self.shapes.remove(&shape);
+        }
+        self.jobs -= 1;
+        true
+    }
+
+    /// A principal has used more, or less than was thought.
+    pub(super) fn set_used(&mut self, principal: PrincipalId, used: Use) {
+        for class in self.classes.values_mut() {
+            let Some(line) = class.lines.get_mut(&principal) else { continue };
+            let first = line.first().expect("a line is never empty");
+            class.order.remove(&(line.used, first, principal));
+            line.used = used;
+            class.order.insert((used, first, principal));
+        }
+    }
+
+    /// One of each kind of job, in the order in which they are served.
+    pub fn candidates(&self) -> impl Iterator<Item = Candidate> {
+        let lines = self.classes.values().flat_map(|class| {
+            class.order.iter().map(|(_, _, principal)| (*principal, &class.lines[principal]))
+        });
+        lines.flat_map(|(principal, line)| {
+            let first = |(shape, jobs): (&Shape, &BTreeSet<JobId>)| {
+                let (job, shape, count) = (*jobs.first()?, *shape, jobs.len());
+                Some(Candidate { job, principal, shape, count })
+            };
+            let mut kinds: Vec<Candidate> = line.by_shape.iter().filter_map(first).collect();
+            kinds.sort_unstable_by_key(|kind| kind.job);
+            kinds
+        })
+    }
+
+    /// The jobs in the order of their arrival, whatever their rank.
+    pub fn ids(&self) -> Vec<JobId> {
+        let lines = self.classes.values().flat_map(|class| class.lines.values());
+        let mut ids: Vec<JobId> =
+            lines.flat_map(|line| line.by_shape.values().flatten().copied()).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Who would be served before this job: those of higher priority, those of principals that have used
+    /// less, and the principal's own earlier ones. Jobs that cannot fit into `nodes_max` do not count.
+    pub fn ahead_of(&self, job: &Job, nodes_max: u32, node: Capacity) -> Ahead {
+        let mut ahead = Ahead::default();
+        for (priority, class) in &self.classes {
+            if priority.0 < job.priority {
+                break;
+            }
+            for (_, _, principal) in &class.order {
+                let is_own = priority.0 == job.priority && *principal == job.principal;
+                let before = if is_own { job.id } else { JobId(u64::MAX) };
+                for (shape, ids) in class.lines[principal].by_shape.range(..=widest(nodes_max)) {
+                    ahead.add(*shape, ids.range(..before), node);
+                }
+                if is_own {
+                    return ahead;
+                }
+            }
+        }
+        ahead
+    }
+}
+
+fn widest(nodes: u32) -> Shape {
+    let share = Some(Capacity { gpus: u32::MAX, vcpus: u32::MAX, memory_mb: u64::MAX });
+    Shape { nodes, share }
+}
+
+/// Jobs that are served before another, and the nodes that they will fill.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ahead {
+    pub jobs: usize,
+    pub nodes: u64,
+    /// The first of all.
+    pub first: Option<JobId>,
+}
+
+impl Ahead {
+    fn add<'q>(
+        &mut self,
+        shape: Shape,
+        ids: impl Iterator<Item = &'q JobId> + Clone,
+        node: Capacity,
+    ) {
+        let Some(first) = ids.clone().next() else { return };
+        self.first.get_or_insert(*first);
+        let jobs = ids.count();
+        self.jobs += jobs;
+        self.nodes += nodes_for(shape, u32::try_from(jobs).unwrap_or(u32::MAX), node);
+    }
+}
+
+/// Nodes that so many jobs of a shape fill when they run together.
+pub(super) fn nodes_for(shape: Shape, jobs: u32, node: Capacity) -> u64 {
+    let members = u64::from(shape.nodes) * u64::from(jobs);
+    match shape.share {
+        None => members,
+        Some(share) => {
+            let full = members.div_ceil(u64::from(node.holds(share).max(1)));
+            full.max(u64::from(shape.nodes))
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The books of quota: what is reserved and what is used, by region and by name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::ids::ClusterId;
+use crate::model::{Cluster, Quota, QuotaName, QuotaScope};
+
+/// vCPUs that clusters have reserved, and that their nodes use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QuotaUse {
+    pub reserved: u64,
+    pub used: u64,
+}
+
+/// A limit that leaves no room, or too little.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaShort {
+    pub name: QuotaName,
+    pub limit: u64,
+    /// What is taken of it now.
+    pub taken: u64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Quotas {
+    limits: BTreeMap<QuotaScope, BTreeMap<QuotaName, u64>>,
+    uses: Uses,
+    bookings: BTreeMap<ClusterId, Booking>,
+}
+
+/// What one cluster counts towards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Booking {
+    scope: Arc<QuotaScope>,
+    names: Vec<QuotaName>,
+    reserved: u64,
+    used: u64,
+}
+
+impl Quotas {
+    pub(super) fn set(&mut self, quota: &Quota) {
+        if quota.limits.is_empty() {
+            self.limits.remove(&quota.scope);
+        } else {
+            self.limits.insert(quota.scope.clone(), quota.limits.clone());
+        }
+    }
+
+    pub(super) fn limits(&self, scope: &QuotaScope) -> Option<&BTreeMap<QuotaName, u64>> {
+        self.limits.get(scope)
+    }
+
+    pub(super) fn uses(&self, scope: &QuotaScope) -> Option<&BTreeMap<QuotaName, QuotaUse>> {
+        self.uses.get(scope)
+    }
+
+    /// Every scope that has a limit or a use.
+    pub(super) fn scopes(&self) -> impl Iterator<Item = &QuotaScope> {
+        let without_use = self.limits.keys().filter(|scope| !self.uses.contains_key(scope));
+        self.uses.keys().chain(without_use)
+    }
+
+    pub(super) fn scope_of(&self, cluster: ClusterId) -> Option<&Arc<QuotaScope>> {
+        self.bookings.get(&cluster).map(|booking| &booking.scope)
+    }
+
+    pub(super) fn clusters_in(&self, scope: &QuotaScope) -> impl Iterator<Item = ClusterId> {
+        let bookings = self.bookings.iter().filter(move |(_, booking)| *booking.scope == *scope);
+        bookings.map(|(id, _)| *id)
+    }
+
+    pub(super) fn reserve(&mut self, cluster: &Cluster, subscription: &str) {
+        let scope = QuotaScope::new(subscription, &cluster.spec.location);
+        let reserved = u64::from(cluster.spec.scale.nodes_max) * u64::from(cluster.capacity.vcpus);
+        let booking = self.bookings.entry(cluster.id).or_insert_with(|| Booking {
+            scope: Arc::new(scope),
+            names: QuotaName::of(cluster.spec.tier, &cluster.family),
+            reserved: 0,
+            used: 0,
+        });
+        booking.reserved = reserved;
+        post(&mut self.uses, booking, |sum| sum.reserved += reserved);
+    }
+
+    /// The reservation ends; what nodes use stays until they are gone.
+    pub(super) fn unreserve(&mut self, cluster: ClusterId) {
+        let Some(booking) = self.bookings.get_mut(&cluster) else { return };
+        let reserved = std::mem::take(&mut booking.reserved);
+        post(&mut self.uses, booking, |sum| sum.reserved -= reserved);
+    }
+
+    pub(super) fn forget(&mut self, cluster: ClusterId) {
+        self.bookings.remove(&cluster);
+    }
+
+    pub(super) fn take(&mut self, cluster: ClusterId, vcpus: u32) {
+        let Some(booking) = self.bookings.get_mut(&cluster) else { return };
+        booking.used += u64::from(vcpus);
+        post(&mut self.uses, booking, |sum| sum.used += u64::from(vcpus));
+    }
+
+    pub(super) fn give_back(&mut self, cluster: ClusterId, vcpus: u32) {
+        let Some(booking) = self.bookings.get_mut(&cluster) else { return };
+        booking.used -= u64::from(vcpus);
+        post(&mut self.uses, booking, |sum| sum.used -= u64::from(vcpus));
+    }
+
+    /// The first limit that so many more vCPUs of this cluster would break.
+    pub(super) fn short(&self, cluster: ClusterId, vcpus: u64) -> Option<QuotaShort> {
+        let booking = self.bookings.get(&cluster)?;
+        self.shortage(&booking.scope, &booking.names, vcpus, |sum| sum.used)
+    }
+
+    /// The first limit that reserving so many more vCPUs would break.
+    pub(super) fn short_to_reserve(
+        &self,
+        scope: &QuotaScope,
+        names: &[QuotaName],
+        vcpus: u64,
+    ) -> Option<QuotaShort> {
+        self.shortage(scope, names, vcpus, |sum| sum.reserved)
+    }
+
+    fn shortage(
+        &self,
+        scope: &QuotaScope,
+        names: &[QuotaName],
+        vcpus: u64,
+        taken: impl Fn(&QuotaUse) -> u64,
+    ) -> Option<QuotaShort> {
+        let limits = self.limits.get(scope)?;
+        let uses = self.uses.get(scope);
+        names.iter().find_map(|name| {
+            let limit = *limits.get(name)?;
+            let taken = uses.and_then(|uses| uses.get(name)).map_or(0, &taken);
+            (taken.saturating_add(vcpus) > limit).then(|| QuotaShort {
+                name: name.clone(),
+                limit,
+                taken,
+            })
+        })
+    }
+
+    /// How many more nodes of so many vCPUs the limits leave room for.
+    pub(super) fn room(&self, cluster: ClusterId, vcpus: u32) -> u32 {
+        self.nodes_within(cluster, vcpus, |sum| sum.used)
+    }
+
+    /// How many nodes of so many vCPUs the limits would leave room for if nobody used any.
+    pub(super) fn ceiling(&self, cluster: ClusterId, vcpus: u32) -> u32 {
+        self.nodes_within(cluster, vcpus, |_| 0)
+    }
+
+    fn nodes_within(
+        &self,
+        cluster: ClusterId,
+        vcpus: u32,
+        taken: impl Fn(&QuotaUse) -> u64,
+    ) -> u32 {
+        if self.limits.is_empty() {
+            return u32::MAX;
+        }
+        let Some(booking) = self.bookings.get(&cluster) else { return u32::MAX };
+        let Some(limits) = self.limits.get(&booking.scope) else { return u32::MAX };
+        let uses = self.uses.get(&booking.scope);
+        let nodes = booking.names.iter().filter_map(|name| {
+            let limit = *limits.get(name)?;
+            let taken = uses.and_then(|uses| uses.get(name)).map_or(0, &taken);
+            limit.saturating_sub(taken).checked_div(u64::from(vcpus))
+        });
+        nodes.min().map_or(u32::MAX, |nodes| u32::try_from(nodes).unwrap_or(u32::MAX))
+    }
+}
+
+type Uses = BTreeMap<QuotaScope, BTreeMap<QuotaName, QuotaUse>>;
+
+fn post(uses: &mut Uses, booking: &Booking, change: impl Fn(&mut QuotaUse)) {
+    let names = uses.entry((*booking.scope).clone()).or_default();
+    for name in &booking.names {
+        let sum = names.entry(name.clone()).or_default();
+        change(sum);
+        if *sum == QuotaUse::default() {
+            names.remove(name);
+        }
+    }
+    if names.is_empty() {
+        uses.remove(&*booking.scope);
+    }
+}
