@@ -1,11 +1,10 @@
 //! Traces through the real core: figures computed by hand, laws, and the figures of a reference simulator.
 
 use muster_core::Change;
-use muster_core::model::JobEvent;
+use muster_core::model::{JobEvent, ScaleUp};
 use muster_core::time::Span;
 use muster_sim::replay::{
-    Figures, ScaleUp, Setting, SettingError, Trace, TraceJob, optimum, peak, replay,
-    replay_watching,
+    Figures, Setting, SettingError, Trace, TraceJob, optimum, peak, replay, replay_watching,
 };
 
 const HEADER: &str = "submit_s,duration_s,nodes,gpus_per_node,user,group\n";
@@ -20,6 +19,7 @@ fn setting(max_nodes: u32, idle_s: u64, boot_s: u64) -> Setting {
         idle: Span::seconds(idle_s),
         boot: Span::seconds(boot_s),
         scale_up: ScaleUp::Immediate,
+        fair_share: false,
         vm_size: "Standard_DS3_v2".into(),
     }
 }

@@ -4,8 +4,9 @@
 
 use std::path::Path;
 
+use muster_core::model::ScaleUp;
 use muster_core::time::Span;
-use muster_sim::replay::{Figures, ScaleUp, Setting, Trace, peak, replay};
+use muster_sim::replay::{Figures, Setting, Trace, peak, replay};
 
 /// The reference: the optimum in node-hours; idle and boot time as a multiple of it without idle time and
 /// with 300 s, and in node-hours with 120 s and 1800 s; the mean queue times in seconds for 0, 120, 300 and
@@ -41,6 +42,7 @@ fn figures(trace: &Trace, idle_s: u64) -> Figures {
         idle: Span::seconds(idle_s),
         boot: Span::seconds(180),
         scale_up: ScaleUp::Immediate,
+        fair_share: false,
         vm_size: "Standard_DS3_v2".into(),
     };
     replay(trace, &setting).expect("a good setting")

@@ -6,7 +6,7 @@
 //! answered in the same instant, before anything else happens.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use muster_core::agent::{AttemptPhase, AttemptReport, Report};
@@ -19,7 +19,7 @@ use muster_core::{
 };
 
 use super::tally::Tally;
-use super::{Figures, ScaleUp, Setting, SettingError, Trace};
+use super::{Figures, Setting, SettingError, Trace};
 use crate::clock::Moment;
 
 /// Longer than any trace: agents of the replay report only when they have news, and no lease may run out.
@@ -52,7 +52,10 @@ enum Event {
 struct Replay<'t, W> {
     trace: &'t Trace,
     boot: Span,
+    fair_share: bool,
     callers: Vec<Caller>,
+    /// One for each number of nodes: nothing else differs.
+    specs: BTreeMap<u32, Arc<JobSpec>>,
     world: World,
     now: Moment,
     agenda: BinaryHeap<Reverse<(Moment, Event)>>,
@@ -85,7 +88,9 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
         Replay {
             trace,
             boot: setting.boot,
+            fair_share: setting.fair_share,
             callers: trace.users().iter().map(caller).collect(),
+            specs: BTreeMap::new(),
             world: World::rebuild(Rows::default(), 1, settings, catalogue, now.now()),
             now,
             agenda: BinaryHeap::new(),
@@ -99,7 +104,7 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
 
     fn prepare(&mut self, setting: &Setting) -> Result<(), SettingError> {
         let by = Caller { object_id: NOBODY.into(), name: NOBODY.into() };
-        let wanted = cluster_patch(setting)?;
+        let wanted = cluster_patch(setting);
         let put = Input::PutCluster {
             workspace: workspace(),
             name: CLUSTER.to_owned(),
@@ -154,23 +159,16 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
         let row = self.next_row;
         self.next_row += 1;
         let job = self.trace.jobs()[row];
-        let spec = JobSpec {
-            command: "run".into(),
-            compute: CLUSTER.into(),
-            nodes: job.nodes,
-            display_name: None,
-            experiment_name: "".into(),
-            description: None,
-            tags: Default::default(),
-            environment_variables: Default::default(),
-            timeout: None,
-        };
+        let user = if self.fair_share { job.user as usize } else { 0 };
+        let spec =
+            self.specs.entry(job.nodes).or_insert_with(|| Arc::new(specification(job.nodes)));
+        let spec = Arc::clone(spec);
         self.inbox.push(Input::SubmitJob(Box::new(JobRequest {
             workspace: workspace(),
             name: row.to_string(),
             spec,
-            spec_hash: SpecHash("".into()),
-            by: self.callers[job.user as usize].clone(),
+            spec_hash: SpecHash([0; 32]),
+            by: self.callers[user].clone(),
             existing: None,
         })));
     }
@@ -204,6 +202,9 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
             | Change::JobSubmitted { .. }
             | Change::AttemptEnded(_)
             | Change::NodeChanged { .. }
+            | Change::MemberChanged(_)
+            | Change::AccountChanged(_)
+            | Change::QuotaChanged(_)
             | Change::OperationChanged(_)
             | Change::EffectSettled { .. } => {}
         }
@@ -246,21 +247,33 @@ fn report(node: &str, epoch: Epoch, phase: Option<AttemptPhase>) -> Input {
     Input::Report { node: node.to_owned(), report }
 }
 
+fn specification(nodes: u32) -> JobSpec {
+    JobSpec {
+        command: "run".into(),
+        compute: CLUSTER.into(),
+        nodes,
+        display_name: None,
+        experiment_name: "".into(),
+        description: None,
+        tags: Default::default(),
+        environment_variables: Default::default(),
+        timeout: None,
+        priority: Default::default(),
+        share: Default::default(),
+    }
+}
+
 fn workspace() -> WorkspaceKey {
     WorkspaceKey::new("replay", "replay", "replay")
 }
 
-fn cluster_patch(setting: &Setting) -> Result<ClusterPatch, SettingError> {
-    // The one place that tells the core how to scale up.
-    match setting.scale_up {
-        ScaleUp::Immediate => {}
-        ScaleUp::Predictive => return Err(SettingError::NotPredictive),
-    }
-    Ok(ClusterPatch {
+fn cluster_patch(setting: &Setting) -> ClusterPatch {
+    ClusterPatch {
+        scale_up: Some(setting.scale_up),
         vm_size: Some(setting.vm_size.clone()),
         nodes_min: Some(0),
         nodes_max: Some(setting.max_nodes),
         idle_time: Some(setting.idle.max(IDLE_MIN)),
         ..ClusterPatch::default()
-    })
+    }
 }

@@ -17,8 +17,11 @@ mod driver;
 mod tally;
 mod trace;
 
+use std::sync::Arc;
+
 use muster_core::Change;
 use muster_core::limits::{CLUSTER_NODES_MAX, IDLE_TIME_MAX};
+use muster_core::model::ScaleUp;
 use muster_core::time::Span;
 
 pub use demand::{optimum, peak};
@@ -36,17 +39,12 @@ pub struct Setting {
     pub idle: Span,
     pub boot: Span,
     pub scale_up: ScaleUp,
+    /// Whether the users of the trace share the pool fairly, as they would live. If not, jobs are served in
+    /// the order in which they came, as if one user had submitted them all: what settings cost can then be
+    /// compared without the effect of who submits what.
+    pub fair_share: bool,
     /// Sets the price, nothing else: jobs take whole nodes.
-    pub vm_size: Box<str>,
-}
-
-/// When nodes are started for waiting jobs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScaleUp {
-    /// At once, for all of them.
-    Immediate,
-    /// Not when a node in use is expected to be free before a new one could boot.
-    Predictive,
+    pub vm_size: Arc<str>,
 }
 
 /// Why a setting cannot be tried.
@@ -71,8 +69,6 @@ pub enum SettingError {
         .boot.as_seconds(), BOOT_MAX.as_seconds()
     )]
     BootTooLong { boot: Span },
-    #[error("predictive scale-up is not there yet; use immediate")]
-    NotPredictive,
     /// The core did not take the cluster or a job, in its own words.
     #[error("{0}")]
     Refused(#[from] muster_core::Refused),

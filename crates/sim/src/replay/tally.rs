@@ -75,7 +75,7 @@ impl Tally {
             }
         };
         sum.0 += line.span().0;
-        self.cost.add(line.span(), line.price_micro_usd_per_hour);
+        self.cost.add(line.part, line.span(), line.price_micro_usd_per_hour);
     }
 
     pub(super) fn figures(mut self, trace: &Trace, setting: &Setting) -> Figures {
