@@ -11,6 +11,7 @@ use crate::model::{
     Attempt, AttemptRecord, CancelReason, Category, Exit, Failure, Job, JobEvent, JobState, Member,
     MemberPhase, Node, NodeEvent, NodePhase, NodeState, Outcome, Segment, Served, Trouble, Verdict,
 };
+use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
 
 /// Gives the job these nodes, all at once, under a new epoch.
@@ -142,14 +143,15 @@ fn end(turn: &mut Turn<'_>, mut job: Job) {
         .all(|member| matches!(&member.phase, MemberPhase::Exited(exit) if exit.is_success()));
     // Finished before the cancel reached it: then it did finish.
     let verdict = if all_succeeded { None } else { attempt.verdict.clone() };
-    let is_last = job.attempts >= turn.world.settings.attempts_max;
+    let is_last =
+        job.attempts >= turn.world.settings.attempts_max || is_planted(Bug::EvictionNotRequeued);
     let outcome = Outcome::of(verdict.as_ref(), is_last);
     for member in &mut attempt.members {
         member.spent.extend(release(turn, member.node, attempt.epoch));
         meter::post_spent(turn, member, job.cluster, outcome, served);
     }
     let at = turn.now.wall;
-    turn.emit(Change::AttemptEnded(AttemptRecord {
+    let record = AttemptRecord {
         job: job.id,
         epoch: attempt.epoch,
         number: attempt.number,
@@ -158,7 +160,11 @@ fn end(turn: &mut Turn<'_>, mut job: Job) {
         ended_at: at,
         members: attempt.members,
         outcome,
-    }));
+    };
+    if is_planted(Bug::CompletionTwice) {
+        turn.emit(Change::AttemptEnded(record.clone()));
+    }
+    turn.emit(Change::AttemptEnded(record));
     let event = match verdict {
         None => {
             job.state = JobState::Completed { at };
@@ -235,9 +241,12 @@ pub(crate) fn lose_node(turn: &mut Turn<'_>, node: NodeId, why: Trouble) {
     let spent = meter::switch(turn, &mut node, next);
     node.state = NodeState::Unusable { why };
     let id = node.id;
-    order_delete(turn, &node);
+    if !is_planted(Bug::LostNodeKept) {
+        order_delete(turn, &node);
+    }
     turn.emit(Change::NodeChanged { event, node });
     if let Some((job, _)) = lease {
+        let spent = spent.filter(|_| !is_planted(Bug::LostNodeUnbilled));
         follow(turn, job, id, MemberPhase::Lost, spent);
     }
 }

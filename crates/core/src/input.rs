@@ -43,6 +43,10 @@ pub enum Input {
         effect: EffectId,
         result: Result<(), String>,
     },
+    /// The provider took the node away: what it ran is over by now.
+    NodeEvicted {
+        node: String,
+    },
     /// Nothing but the time has changed.
     Tick,
 }

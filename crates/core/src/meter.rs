@@ -3,7 +3,9 @@
 use crate::change::Change;
 use crate::ids::{ClusterId, NodeId};
 use crate::model::{Category, LedgerLine, Member, Meter, Node, Outcome, Segment, Served};
+use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
+use crate::time::Wall;
 
 /// From now on the node is in `category`. Time spent on an attempt is handed back, to be kept with the
 /// attempt until its outcome is known; any other time is posted at once.
@@ -16,6 +18,9 @@ pub(crate) fn switch(
     let now = turn.now.wall;
     let closed = node.meter.take().filter(|meter| meter.since < now);
     node.meter = category.map(|category| Meter { category, since: now });
+    if let Some(meter) = node.meter.as_mut().filter(|_| is_planted(Bug::IdleSecondTwice)) {
+        meter.since = Wall(now.0 - 1_000_000);
+    }
     let meter = closed?;
     let segment = Segment { category: meter.category, from: meter.since, to: now };
     match meter.category {

@@ -3,6 +3,7 @@
 use crate::change::Change;
 use crate::decide::{decide_everything_within, decide_within};
 use crate::input::{Answer, Input, Reply};
+use crate::planted::{Bug, is_planted};
 use crate::time::{Elapsed, Now, Span, Wall};
 use crate::world::World;
 use crate::{observations, requests};
@@ -92,9 +93,11 @@ fn take_in(turn: &mut Turn<'_>, input: &Input) -> Answer {
         }
         Input::Report { node, report } => observations::on_report(turn, node, report),
         Input::EffectDone { effect, result } => observations::on_effect_done(turn, *effect, result),
+        Input::NodeEvicted { node } => observations::on_evicted(turn, node),
         Input::Tick => Ok(Reply::Noted),
     }
 }
+
 fn next_wake(world: &World) -> Wake {
     let timers = [world.volatile.next_wake(), world.next_boot_deadline()];
     Wake {
@@ -105,5 +108,8 @@ fn next_wake(world: &World) -> Wake {
 
 /// How long a node may be silent before it is lost.
 pub(crate) fn patience(world: &World) -> Span {
+    if is_planted(Bug::ControllerImpatient) {
+        return Span(world.settings.lease.0 / 2);
+    }
     Span(world.settings.lease.0 + world.settings.lease_margin.0)
 }

@@ -19,6 +19,7 @@ pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreEr
         | Input::DeleteCluster { .. }
         | Input::Report { .. }
         | Input::EffectDone { .. }
+        | Input::NodeEvicted { .. }
         | Input::Tick => {}
     }
     Ok(input)

@@ -8,6 +8,7 @@ use crate::model::{
     CancelReason, Category, Cluster, ClusterEvent, ClusterPhase, Node, NodeEvent, NodeState,
     Operation, OperationKind, OperationStatus, Tier,
 };
+use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
 use crate::time::Wall;
 use crate::world::Pool;
@@ -91,7 +92,8 @@ fn place(turn: &mut Turn<'_>, id: ClusterId) {
         let Some((job, nodes)) = first_feasible(turn, pool_now, nodes_max) else { return };
         let chosen: Vec<NodeId> =
             pool_now.idle.iter().rev().take(nodes as usize).map(|(_, node)| *node).collect();
-        if chosen.len() < nodes as usize {
+        let is_short = chosen.len() < nodes as usize;
+        if is_short && !(is_planted(Bug::HalfGangStarted) && !chosen.is_empty()) {
             return;
         }
         attempts::grant(turn, job, &chosen);
@@ -142,7 +144,7 @@ fn wanted_nodes(cluster: &Cluster, pool: &Pool) -> u32 {
 
 fn grow(turn: &mut Turn<'_>, id: ClusterId) {
     let cluster_now = cluster(turn, id);
-    if cluster_now.backoff.until > turn.now.wall {
+    if cluster_now.backoff.until > turn.now.wall && !is_planted(Bug::BackoffIgnored) {
         return;
     }
     let pool_now = pool(turn, id);
@@ -163,7 +165,11 @@ fn request_node(turn: &mut Turn<'_>, id: ClusterId) {
         Tier::Dedicated => size.price.dedicated_micro_usd_per_hour,
         Tier::LowPriority => size.price.low_priority_micro_usd_per_hour,
     });
-    let name: Box<str> = format!("{}-{:x}", cluster.name.folded(), node_id.0).into();
+    let number = match pool(turn, id).existing() {
+        existing if is_planted(Bug::NodeNameReused) => u64::from(existing),
+        _ => node_id.0,
+    };
+    let name: Box<str> = format!("{}-{number:x}", cluster.name.folded()).into();
     let order = NodeOrder {
         node: node_id,
         name: name.clone(),
@@ -198,7 +204,9 @@ fn shrink(turn: &mut Turn<'_>, id: ClusterId) {
     while pool(turn, id).alive() > nodes_max {
         let pool_now = pool(turn, id);
         let oldest_idle = pool_now.idle.first().map(|(_, node)| *node);
-        let Some(node) = pool_now.pending.last().copied().or(oldest_idle) else { break };
+        let busy = pool_now.leased.first().copied().filter(|_| is_planted(Bug::BusyNodeReleased));
+        let free = pool_now.pending.last().copied().or(oldest_idle);
+        let Some(node) = busy.or(free) else { break };
         let_go(turn, node);
     }
     // Idle for too long: the least recently used goes first, but never below the minimum.
@@ -215,7 +223,8 @@ fn due_to_go(turn: &Turn<'_>, id: ClusterId) -> Option<(Wall, NodeId)> {
         return None;
     }
     let (since, node) = *pool_now.idle.first()?;
-    (!is_awaited(turn, node)).then_some((since + scale.idle_time, node))
+    (!is_awaited(turn, node) && !is_planted(Bug::IdleNodeKept))
+        .then_some((since + scale.idle_time, node))
 }
 
 /// Deletes a node that holds no job.

@@ -55,6 +55,8 @@ pub enum Trouble {
     /// The agent reported with another boot id: what it ran is gone.
     Rebooted,
     BootTimedOut,
+    /// The provider took it away.
+    Evicted,
     CreateFailed {
         message: Box<str>,
     },

@@ -22,6 +22,7 @@ use crate::model::{
     Cluster, ClusterPhase, Job, JobPhase, Lifecycle, Node, NodePhase, Principal, Workspace,
     WorkspaceKey,
 };
+use crate::planted::{Bug, is_planted};
 use crate::time::{Elapsed, Now, Span, Wall};
 
 /// The operator's choices that decisions depend on. Not state: they come with every start.
@@ -116,7 +117,10 @@ impl World {
             let is_up = matches!(node.phase(), NodePhase::Idle | NodePhase::Leased);
             world.put_node(node);
             if is_up {
-                world.volatile.renew(id, now.elapsed);
+                let is_old = is_planted(Bug::LeaseFromRow);
+                let renewed =
+                    if is_old { Elapsed(now.elapsed.0 - 60_000_000) } else { now.elapsed };
+                world.volatile.renew(id, renewed);
             }
         }
         for job in rows.jobs {

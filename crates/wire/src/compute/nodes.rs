@@ -151,6 +151,7 @@ fn trouble(why: &Trouble) -> String {
         Trouble::BootTimedOut => {
             "it did not report in time after it was created; it is being deleted".to_owned()
         }
+        Trouble::Evicted => "the provider took it away; it is being deleted".to_owned(),
         Trouble::CreateFailed { message } => format!("it could not be created: {message}"),
     }
 }
