@@ -14,6 +14,7 @@ use crate::model::{
     JobEvent, JobState, Lease, Member, MemberPhase, Node, NodeEvent, NodePhase, NodeState, Outcome,
     Part, Served, Trouble, Use, Verdict,
 };
+use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
 use crate::time::{Span, Wall};
 
@@ -118,6 +119,7 @@ fn follow(turn: &mut Turn<'_>, lease: Lease, phase: MemberPhase, verdict: Option
         // Its part of the node is free when the whole attempt is over,
         MemberPhase::Ordered | MemberPhase::Exited(_) => {}
         // but a lost node is nobody's from now on.
+        MemberPhase::Lost if is_planted(Bug::LostNodeUnbilled) => member.meter = None,
         MemberPhase::Lost => meter::switch_member(&mut member, None, now),
     }
     let mut verdict_now = attempt.verdict.clone();
@@ -177,6 +179,7 @@ fn end(turn: &mut Turn<'_>, mut job: Job) {
     let verdict = if all_succeeded { None } else { attempt.verdict.take() };
     job.losses += u32::from(matches!(verdict, Some(Verdict::NodeLost { .. })));
     let is_last = job.losses >= turn.world.settings.attempts_max;
+    let is_given_up = is_planted(Bug::EvictionNotRequeued);
     let outcome = Outcome::of(verdict.as_ref(), is_last);
     let served = Served { job: job.id, epoch: attempt.epoch, principal: job.principal };
     for member in &mut attempt.members {
@@ -185,7 +188,7 @@ fn end(turn: &mut Turn<'_>, mut job: Job) {
         meter::post_spent(turn, member, job.cluster, outcome, served);
     }
     settle_account(turn, &job, &attempt, outcome);
-    turn.emit(Change::AttemptEnded(AttemptRecord {
+    let record = AttemptRecord {
         job: job.id,
         epoch: attempt.epoch,
         number: attempt.number,
@@ -194,7 +197,11 @@ fn end(turn: &mut Turn<'_>, mut job: Job) {
         ended_at: at,
         members: attempt.members,
         outcome,
-    }));
+    };
+    if is_planted(Bug::CompletionTwice) {
+        turn.emit(Change::AttemptEnded(record.clone()));
+    }
+    turn.emit(Change::AttemptEnded(record));
     let event = match verdict {
         None => {
             job.state = JobState::Completed { at };
@@ -202,6 +209,10 @@ fn end(turn: &mut Turn<'_>, mut job: Job) {
         }
         Some(Verdict::Failed { node, exit }) => {
             job.state = JobState::Failed { at, why: Failure::Exit { node, exit } };
+            JobEvent::Failed
+        }
+        Some(Verdict::NodeLost { .. } | Verdict::Evicted { .. }) if is_given_up => {
+            job.state = JobState::Failed { at, why: Failure::NodesLost { attempts: job.attempts } };
             JobEvent::Failed
         }
         Some(Verdict::NodeLost { .. }) if is_last => {
@@ -303,7 +314,9 @@ pub(crate) fn lose_node(turn: &mut Turn<'_>, node: NodeId, why: Trouble) {
     let is_billed = node.meter.is_some() || !leases.is_empty();
     node.state = NodeState::Unusable { why };
     meter::switch(turn, &mut node, is_billed.then_some(Category::Unusable));
-    order_delete(turn, &node);
+    if !is_planted(Bug::LostNodeKept) {
+        order_delete(turn, &node);
+    }
     turn.emit(Change::NodeChanged { event, node: Arc::new(node) });
     for lease in leases {
         follow(turn, lease, MemberPhase::Lost, Some(verdict.clone()));

@@ -1,8 +1,11 @@
 //! What must always hold, checked on a whole World. The simulator and tests check after every step, with
 //! what only they can see (acknowledged submits, the provider's own list) on top.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::change::Change;
+use crate::ids::{ClusterId, JobId, NodeId};
 use crate::model::{
     Capacity, Cluster, ClusterPhase, Job, JobPhase, MemberPhase, Node, NodePhase, Part, Rest,
 };
@@ -47,6 +50,59 @@ pub fn check(world: &World, now: Now, slack: Span) -> Result<(), Broken> {
         check_node(world, node)?;
     }
     for cluster in world.clusters() {
+        check_cluster(world, cluster, now, slack)?;
+    }
+    Ok(())
+}
+
+/// Checks what these changes touched, right after they were made: the cheap check, for every step.
+pub fn check_touched(
+    world: &World,
+    changes: &[Change],
+    now: Now,
+    slack: Span,
+) -> Result<(), Broken> {
+    let mut jobs: BTreeSet<JobId> = BTreeSet::new();
+    let mut nodes: BTreeSet<NodeId> = BTreeSet::new();
+    let mut clusters: BTreeSet<ClusterId> = BTreeSet::new();
+    for change in changes {
+        match change {
+            Change::ClusterChanged { cluster, .. } => {
+                clusters.insert(cluster.id);
+            }
+            Change::JobSubmitted { job, .. } | Change::JobChanged { job, .. } => {
+                jobs.insert(job.id);
+                clusters.insert(job.cluster);
+                let members = job.attempt().into_iter().flat_map(|attempt| &attempt.members);
+                nodes.extend(members.map(|member| member.node));
+            }
+            Change::NodeChanged { node, .. } => {
+                nodes.insert(node.id);
+                clusters.insert(node.cluster);
+                jobs.extend(node.leases().iter().map(|lease| lease.job));
+            }
+            Change::MemberChanged(change) => {
+                jobs.insert(change.job);
+                nodes.insert(change.member.node);
+            }
+            Change::PrincipalSeen(_)
+            | Change::WorkspaceCreated(_)
+            | Change::AccountChanged(_)
+            | Change::QuotaChanged(_)
+            | Change::AttemptEnded(_)
+            | Change::LedgerPosted(_)
+            | Change::OperationChanged(_)
+            | Change::EffectQueued(_)
+            | Change::EffectSettled { .. } => {}
+        }
+    }
+    for job in jobs.into_iter().filter_map(|id| world.job(id)) {
+        check_job(world, job)?;
+    }
+    for node in nodes.into_iter().filter_map(|id| world.node(id)) {
+        check_node(world, node)?;
+    }
+    for cluster in clusters.into_iter().filter_map(|id| world.cluster(id)) {
         check_cluster(world, cluster, now, slack)?;
     }
     Ok(())

@@ -11,6 +11,7 @@ use crate::ids::{ClusterId, NodeId};
 use crate::model::{
     Category, LedgerLine, Member, Meter, Node, Outcome, Part, Resource, Segment, Served,
 };
+use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
 use crate::time::Wall;
 
@@ -27,6 +28,9 @@ pub(crate) fn switch(turn: &mut Turn<'_>, node: &mut Node, category: Option<Cate
     }
     let closed = node.meter.take().filter(|meter| meter.since < now);
     node.meter = next.map(|category| Meter { category, since: now, part: spare });
+    if let Some(meter) = node.meter.as_mut().filter(|_| is_planted(Bug::IdleSecondTwice)) {
+        meter.since = Wall(now.0 - 1_000_000);
+    }
     if let Some(Meter { category, since, part }) = closed {
         let price = node.price_micro_usd_per_hour;
         let segment = Segment { category, from: since, to: now };

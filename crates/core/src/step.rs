@@ -6,6 +6,7 @@ use crate::change::Change;
 use crate::decide::{decide_everything_within, decide_within};
 use crate::input::{Answer, Input, Reply};
 use crate::model::Job;
+use crate::planted::{Bug, is_planted};
 use crate::time::{Elapsed, Now, Span, Wall};
 use crate::world::World;
 use crate::{observations, requests};
@@ -108,6 +109,7 @@ fn take_in(turn: &mut Turn<'_>, input: &Input) -> Answer {
         Input::Tick => Ok(Reply::Noted),
     }
 }
+
 fn next_wake(world: &World) -> Wake {
     let timers = [world.volatile.next_wake(), world.next_boot_deadline()];
     Wake {
@@ -118,5 +120,8 @@ fn next_wake(world: &World) -> Wake {
 
 /// How long a node may be silent before it is lost.
 pub(crate) fn patience(world: &World) -> Span {
+    if is_planted(Bug::ControllerImpatient) {
+        return Span(world.settings.lease.0 / 2);
+    }
     Span(world.settings.lease.0 + world.settings.lease_margin.0)
 }

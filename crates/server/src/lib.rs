@@ -120,7 +120,7 @@ pub async fn run(
         node_secret: Box::new(move |name| secrets.node_secret(name)),
     }));
     let outbox = tokio::spawn(outbox::run(wishes, provider.clone(), writer.clone()));
-    let sweeper = tokio::spawn(sweeper::run(provider, live.clone()));
+    let sweeper = tokio::spawn(sweeper::run(provider, live.clone(), writer.clone()));
 
     let app = Arc::new(App {
         audiences: Audiences::for_base(&base_url),

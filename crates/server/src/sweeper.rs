@@ -1,43 +1,60 @@
-//! Deletes what a provider runs for us and nobody wants: nodes of a future that a restored backup forgot.
-//!
-//! The intent to have a node is on disk before the provider is asked, and goes only after the provider has
-//! deleted it. So whatever the provider lists and World does not know is an orphan, however young.
+//! Deletes what a provider runs for us and nobody wants. Which that is, `core` decides.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_core::ErrorChain;
+use muster_core::sweep::Sweep;
+use muster_core::{ErrorChain, Input};
 use muster_providers::Provider;
 use tracing::{info, warn};
 
+use crate::clock;
 use crate::live::Live;
+use crate::writer::Handle;
 
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// Sweeps at start and then once a minute, until dropped.
-pub async fn run(provider: Arc<dyn Provider>, live: Arc<Live>) {
+pub async fn run(provider: Arc<dyn Provider>, live: Arc<Live>, writer: Handle) {
+    let mut sweep = Sweep::default();
     loop {
-        let (provider, live) = (provider.clone(), live.clone());
-        let swept = tokio::task::spawn_blocking(move || sweep(provider.as_ref(), &live)).await;
-        if swept.is_err() {
-            warn!("the provider panicked while it was swept");
+        if let Some(listed) = list(&provider).await
+            // Only the one controller may sweep: an answer proves that we were it after the listing.
+            && writer.say(Input::Tick).await.is_ok()
+        {
+            let now = clock::now().elapsed;
+            let orphans = sweep.orphans(&listed, |name| live.knows_node(name), now);
+            delete(&provider, orphans).await;
         }
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-fn sweep(provider: &dyn Provider, live: &Live) {
-    // Listed first, looked up after: a node that comes up in between is known.
-    let listed = match provider.list() {
-        Ok(listed) => listed,
-        Err(failed) => {
-            return warn!(error = %ErrorChain(&failed), "the provider cannot list its nodes");
+async fn list(provider: &Arc<dyn Provider>) -> Option<Vec<String>> {
+    let provider = provider.clone();
+    match tokio::task::spawn_blocking(move || provider.list()).await {
+        Ok(Ok(listed)) => Some(listed),
+        Ok(Err(failed)) => {
+            warn!(error = %ErrorChain(&failed), "the provider cannot list its nodes");
+            None
         }
-    };
-    for name in listed.iter().filter(|name| !live.knows_node(name)) {
+        Err(_) => {
+            warn!("the provider panicked while it listed its nodes");
+            None
+        }
+    }
+}
+
+async fn delete(provider: &Arc<dyn Provider>, orphans: Vec<String>) {
+    for name in orphans {
         info!(node = %name, "deleting an orphan");
-        if let Err(failed) = provider.delete(name) {
-            warn!(node = %name, error = %ErrorChain(&failed), "an orphan could not be deleted; trying again later");
+        let (provider, node) = (provider.clone(), name.clone());
+        match tokio::task::spawn_blocking(move || provider.delete(&node)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(failed)) => {
+                warn!(node = %name, error = %ErrorChain(&failed), "an orphan could not be deleted; trying again later");
+            }
+            Err(_) => warn!(node = %name, "the provider panicked while it deleted an orphan"),
         }
     }
 }

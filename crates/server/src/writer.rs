@@ -207,9 +207,11 @@ impl Writer {
             give_up_all(replies);
             return Err(Lost::Unknown);
         };
-        if !output.changes.is_empty()
-            && let Err(failed) = self.store.commit(&output.changes, output.wall)
-        {
+        // Without changes nothing is written, but an answer that goes out must still be that of the one
+        // controller: from one that was replaced, a mere renewal would keep a node running what the next
+        // controller has given to another.
+        let must_hold = !output.changes.is_empty() || !replies.is_empty();
+        if must_hold && let Err(failed) = self.store.commit(&output.changes, output.wall) {
             error!(error = %ErrorChain(&failed), "the commit failed");
             return Err(give_up(replies, failed));
         }

@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::Answer;
-use muster_core::agent::{Desired, Report};
+use muster_core::agent::{Desired, Record, Report};
 use muster_core::ids::{EffectId, Epoch};
 use muster_core::model::Exit;
 use muster_core::time::Elapsed;
+use muster_core::{Answer, NodeOrder};
 
 use crate::clock::Moment;
+use crate::mischief::Mischief;
 
 /// One boot of one machine: a machine that is made again under its old name has another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,34 +26,59 @@ pub(crate) struct WishId(pub(crate) usize);
 pub(crate) enum Event {
     /// The controller comes up again.
     Restart,
+    /// Something that was wrong with the controller's machine is right again.
+    Mended(Mended),
     Provider(ProviderEvent),
-    /// One agent's network turns bad for a while.
-    Weather,
+    Mischief(Mischief),
+    /// This agent is cut off until then.
+    Cut(AgentId, Moment),
     Agent(AgentId, AgentEvent),
     Client(WishId, ClientEvent),
+    /// Someone wants a job to end that is just about to.
+    Race {
+        job: Box<str>,
+    },
     Arrival(Arrival),
+    /// Every quiet agent tells the controller that it is there.
+    Beat,
+    Sweep,
     Checkpoint,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mended {
+    Clock,
+    Stall,
 }
 
 #[derive(Debug)]
 pub(crate) enum ProviderEvent {
-    /// The call under way for this node has made the machine.
-    Made {
-        node: Box<str>,
-    },
+    /// A create call has made its machine, perhaps long after it was answered.
+    Made { order: Box<NodeOrder> },
     Booted {
         node: Box<str>,
         made_at: Moment,
+        /// What an earlier agent of this machine wrote down.
+        journal: Vec<Record>,
     },
     /// The call under way for this node is over.
-    Finished {
-        node: Box<str>,
-    },
+    Finished { node: Box<str> },
+    /// A create call that was sent twice arrives for the second time.
+    Repeated { order: Box<NodeOrder> },
+    /// The provider takes the machine away.
+    Evicted { node: Box<str>, made_at: Moment, is_noticed: bool },
+    /// The sweeper's delete is carried out.
+    Swept { node: Box<str>, made_at: Moment },
 }
 
 #[derive(Debug)]
 pub(crate) enum AgentEvent {
-    Heartbeat,
+    /// Reports, unless other plans were made since.
+    Heartbeat {
+        plan: u32,
+    },
+    /// The controller has news for it: its long poll comes back.
+    Poke,
     Tick,
     Answered(Box<Answered>),
     /// The next thing happens to a task, unless something else was planned for it since.
@@ -61,6 +87,8 @@ pub(crate) enum AgentEvent {
         plan: u32,
         due: Due,
     },
+    /// A pause is over.
+    Resume,
 }
 
 #[derive(Debug)]
@@ -75,6 +103,8 @@ pub(crate) enum Due {
     Fetch,
     Ready,
     Exit(Exit),
+    /// It takes its agent down with it.
+    Poison,
 }
 
 #[derive(Debug)]
@@ -93,19 +123,28 @@ pub(crate) enum Arrival {
     Request(WishId),
     Report(Box<SentReport>),
     EffectDone { effect: EffectId, result: Result<(), String> },
+    Evicted { node: Box<str> },
     Tick,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct SentReport {
-    pub(crate) agent: AgentId,
+    pub(crate) from: Sender,
     pub(crate) node: Box<str>,
     pub(crate) report: Report,
+}
+
+/// Who sent a report, and what the answer must say to be understood.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sender {
+    pub(crate) agent: AgentId,
     pub(crate) sequence: u64,
     /// By the agent's own clock.
     pub(crate) sent_at: Elapsed,
     /// Whether it says anything that no answered report said before.
     pub(crate) is_news: bool,
+    /// Whether it is one of those that stand for many that would all have said the same.
+    pub(crate) is_beat: bool,
 }
 
 #[derive(Default)]
@@ -136,11 +175,16 @@ impl Agenda {
 fn kind(event: &Event) -> u8 {
     match event {
         Event::Restart => 0,
-        Event::Provider(_) => 1,
-        Event::Weather => 2,
-        Event::Agent(..) => 3,
-        Event::Client(..) => 4,
-        Event::Arrival(_) => 5,
-        Event::Checkpoint => 6,
+        Event::Mended(_) => 1,
+        Event::Provider(_) => 2,
+        Event::Mischief(_) => 3,
+        Event::Cut(..) => 4,
+        Event::Agent(..) => 5,
+        Event::Client(..) => 6,
+        Event::Race { .. } => 7,
+        Event::Arrival(_) => 8,
+        Event::Beat => 9,
+        Event::Sweep => 10,
+        Event::Checkpoint => 11,
     }
 }

@@ -1,31 +1,44 @@
-//! Agents: the real machine of a node, with a made-up clock, network and processes around it.
+//! Agents: the real machine of a node, with a made-up clock, network, disk and processes around it.
 //!
-//! An agent with something to tell reports every 10 s until it is answered; one that runs something quietly
-//! every 20 s, a third of its lease, so that two lost heartbeats do not matter; one that has nothing to do
-//! every 30 s, as it has nothing to lose. Rare enough for ten days of ten nodes to be cheap. Long polls are
-//! not modelled: an order waits for the next heartbeat.
+//! An agent with something to tell reports at once and then every 10 s until it is answered. One that has said
+//! everything and was answered is *quiet*: it holds a long poll, as the real one does, which comes back when the
+//! controller has news for it. Quiet agents are not simulated one by one: a single event (`Event::Beat`) renews
+//! all their leases just in time, with the very same reports and answers. A heartbeat that is left out could
+//! only have said what was said before; an agent to which anything is amiss (its network is bad, it is paused,
+//! the controller is down) is not quiet.
+
+mod pause;
 
 use std::collections::BTreeMap;
 
-use muster_core::agent::{Action, Habits, Machine, Report};
+use muster_core::agent::{Action, AttemptPhase, Desired, Habits, Machine, Record, Report};
 use muster_core::ids::Epoch;
 use muster_core::time::{Elapsed, Span};
 
+use self::pause::Pause;
 use crate::agenda::{
-    Agenda, AgentEvent, AgentId, Answered, Arrival, Event, ProviderEvent, SentReport,
+    Agenda, AgentEvent, AgentId, Answered, Arrival, Event, ProviderEvent, Sender, SentReport,
 };
 use crate::chance::Chance;
-use crate::clock::Moment;
+use crate::clock::{Moment, NodeClock};
 use crate::controller::Controller;
 use crate::failure::{Held, promise};
+use crate::faults::Fault;
 use crate::network::{ARRIVAL_GRID, Direction, Network};
 use crate::oracle::Oracle;
 use crate::provider::Provider;
 use crate::tasks::Task;
 
-const HEARTBEAT_IDLE: Span = Span::seconds(30);
-const HEARTBEAT_QUIET: Span = Span::seconds(20);
-const HEARTBEAT_BUSY: Span = Span::seconds(10);
+/// Of an agent that is not quiet.
+const HEARTBEAT: Span = Span::seconds(10);
+/// Of all quiet agents together. An agent stops what it runs 15 s before its lease of 60 s is over.
+pub(crate) const BEAT: Span = Span::seconds(40);
+/// How old the report may be whose answer makes an agent quiet: its lease must last beyond the next beat.
+const FRESH: Span = Span::seconds(4);
+/// What an answer brings is said again right away.
+const SOON: Span = Span::seconds(1);
+/// Parts per million: one per cent.
+const DRIFT_MAX: u32 = 10_000;
 
 /// What an agent finds around itself.
 pub(crate) struct Site<'s> {
@@ -37,12 +50,33 @@ pub(crate) struct Site<'s> {
     pub(crate) oracle: &'s mut Oracle,
 }
 
+/// What happens at an agent's next write to its journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doom {
+    /// It dies, and the record is not on disk.
+    Torn,
+    /// It dies right after.
+    Kept,
+    /// It cannot write, and gives up.
+    Full,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Lives,
+    /// It ended itself.
+    Over,
+    /// It died with all that it ran, and may come back.
+    Died {
+        back_after: Option<Span>,
+    },
+}
+
 pub(crate) struct Agent {
     pub(super) id: AgentId,
     node: Box<str>,
     pub(super) machine: Machine,
-    /// How far this node's clock is ahead of virtual time: no two nodes agree.
-    clock_offset: u64,
+    clock: NodeClock,
     /// The number of the last report.
     sent: u64,
     /// The newest report that was answered.
@@ -50,72 +84,122 @@ pub(crate) struct Agent {
     /// What was said last, and in which report it was said first.
     said: Option<(Report, u64)>,
     tick_at: Option<Moment>,
+    /// Which heartbeat is in force: a new one makes the old one void.
+    beat: u32,
+    is_quiet: bool,
     pub(super) tasks: BTreeMap<Epoch, Task>,
-    is_over: bool,
+    /// The disk: what was written down and not compacted since.
+    journal: Vec<Record>,
+    doom: Option<Doom>,
+    pause: Option<Pause>,
+    pub(super) fate: Fate,
 }
 
 impl Agent {
-    /// The agent of a machine that came up just now.
-    fn boot(id: AgentId, node: &str, site: &mut Site<'_>) -> Agent {
+    /// The agent of a machine that came up just now, with what an earlier one left on its disk.
+    fn boot(id: AgentId, node: &str, journal: Vec<Record>, site: &mut Site<'_>) -> Agent {
         let boot_id = format!("boot-{}", id.0);
         let mut chance = Chance::of(site.seed, &boot_id);
-        let clock_offset = chance.below(Span::seconds(30 * 86_400).0);
+        let offset = chance.below(Span::seconds(30 * 86_400).0);
+        let first = chance.span(Span(1), Span::seconds(2));
+        let drift = i64::from(chance.number(0, 2 * DRIFT_MAX)) - i64::from(DRIFT_MAX);
+        let drift = if site.network.is_faulty() { drift } else { 0 };
+        if drift.unsigned_abs() > u64::from(DRIFT_MAX) / 2 {
+            site.network.faults.note(Fault::ClockDrifted);
+        }
         let address = format!("10.0.{}.{}", id.0 / 250 % 250, id.0 % 250);
-        let clock = Elapsed(site.now.0 + clock_offset);
-        let first = site.now + chance.span(Span(1), Span::seconds(2));
-        site.agenda.plan(first, Event::Agent(id, AgentEvent::Heartbeat));
+        let clock = NodeClock { offset, drift };
+        let machine = Machine::new(&boot_id, &address, Habits::default(), clock.at(site.now));
         let mut agent = Agent {
             id,
             node: node.into(),
-            machine: Machine::new(&boot_id, &address, Habits::default(), clock),
-            clock_offset,
+            machine: machine.recover(&journal),
+            clock,
             sent: 0,
             answered: 0,
             said: None,
             tick_at: None,
+            beat: 0,
+            is_quiet: false,
             tasks: BTreeMap::new(),
-            is_over: false,
+            journal,
+            doom: None,
+            pause: None,
+            fate: Fate::Lives,
         };
+        agent.plan_beat(first, site.now, site.agenda);
         agent.plan_tick(site);
         agent
     }
 
     pub(super) fn clock(&self, now: Moment) -> Elapsed {
-        Elapsed(now.0 + self.clock_offset)
+        self.clock.at(now)
     }
 
     fn on(&mut self, event: AgentEvent, site: &mut Site<'_>) -> Held {
+        let Some(event) = self.unless_paused(event, site)? else { return Ok(()) };
         let now = self.clock(site.now);
         let actions = match event {
-            AgentEvent::Heartbeat => {
-                self.beat(site);
+            AgentEvent::Heartbeat { plan } => {
+                if plan == self.beat {
+                    self.report(site);
+                }
+                Vec::new()
+            }
+            AgentEvent::Poke => {
+                self.report(site);
                 Vec::new()
             }
             AgentEvent::Tick => {
                 self.tick_at = None;
                 self.machine.on_tick(now)
             }
-            AgentEvent::Answered(answered) => {
-                let Answered { sequence, sent_at, desired } = *answered;
-                self.answered = self.answered.max(sequence);
-                self.machine.on_desired(&desired, sequence, sent_at, now)
-            }
+            AgentEvent::Answered(answered) => return self.on_answered(&answered, site),
             AgentEvent::Task { epoch, plan, due } => self.on_task(epoch, plan, due, site)?,
+            AgentEvent::Resume => return self.resume(site),
         };
+        self.follow_up(actions, site)
+    }
+
+    fn follow_up(&mut self, actions: Vec<Action>, site: &mut Site<'_>) -> Held {
         self.carry_out(actions, site)?;
-        if !self.is_over && self.machine.next_tick() <= now {
-            let actions = self.machine.on_tick(now);
+        if self.fate == Fate::Lives && self.machine.next_tick() <= self.clock(site.now) {
+            let actions = self.machine.on_tick(self.clock(site.now));
             self.carry_out(actions, site)?;
         }
         self.plan_tick(site);
         Ok(())
     }
 
+    pub(super) fn on_answered(&mut self, answered: &Answered, site: &mut Site<'_>) -> Held {
+        let Answered { sequence, sent_at, desired } = answered;
+        let now = self.clock(site.now);
+        self.answered = self.answered.max(*sequence);
+        let sent = self.sent;
+        let actions = self.machine.on_desired(desired, *sequence, *sent_at, now);
+        let brings_nothing = actions.is_empty();
+        self.follow_up(actions, site)?;
+        let is_heard = self.answered == sent && !self.has_news();
+        let is_fresh = now - *sent_at <= FRESH && !site.network.is_troubled(self.id, site.now);
+        if self.sent == sent && is_heard && is_fresh {
+            if brings_nothing {
+                self.is_quiet = true;
+                self.beat += 1;
+            } else {
+                self.plan_beat(SOON, site.now, site.agenda);
+            }
+        }
+        Ok(())
+    }
+
     fn carry_out(&mut self, actions: Vec<Action>, site: &mut Site<'_>) -> Held {
         for action in actions {
             match action {
-                // The agent itself is never restarted here, so nobody reads the journal.
-                Action::Journal(_) => {}
+                Action::Journal(record) => {
+                    if !self.write_down(record, site) {
+                        return Ok(());
+                    }
+                }
                 Action::Start(order) => self.start(order, site)?,
                 Action::Signal { epoch, signal } => self.signal(epoch, signal, site),
                 Action::Report => self.report(site),
@@ -123,22 +207,41 @@ impl Agent {
                     promise(self.tasks.is_empty(), || {
                         format!("{} ended itself while something ran on it", self.node)
                     })?;
-                    self.is_over = true;
+                    self.fate = Fate::Over;
                 }
             }
         }
         Ok(())
     }
 
-    fn beat(&mut self, site: &mut Site<'_>) {
-        let is_quiet = self.answered == self.sent && !self.has_news();
-        self.report(site);
-        let pause = match (is_quiet, self.tasks.is_empty()) {
-            (true, true) => HEARTBEAT_IDLE,
-            (true, false) => HEARTBEAT_QUIET,
-            (false, _) => HEARTBEAT_BUSY,
+    /// Whether the agent is still there afterwards.
+    fn write_down(&mut self, record: Record, site: &mut Site<'_>) -> bool {
+        let Some(doom) = self.doom.take() else {
+            self.append(record);
+            return true;
         };
-        site.agenda.plan(site.now + pause, Event::Agent(self.id, AgentEvent::Heartbeat));
+        let (fault, back_after) = match doom {
+            Doom::Torn => (Fault::JournalTorn, Some(Span::seconds(5))),
+            Doom::Kept => (Fault::JournalKept, Some(Span::seconds(5))),
+            Doom::Full => (Fault::AgentDiskFull, None),
+        };
+        if doom == Doom::Kept {
+            self.append(record);
+        }
+        site.network.faults.note(fault);
+        self.fate = Fate::Died { back_after };
+        false
+    }
+
+    fn append(&mut self, record: Record) {
+        let is_forgotten = matches!(record, Record::Forgotten(_));
+        self.journal.push(record);
+        if is_forgotten {
+            let report = self.machine.report();
+            if report.attempts.is_empty() {
+                self.journal = vec![Record::Floor(report.floor)];
+            }
+        }
     }
 
     /// Whether the last thing that was said may not have been heard.
@@ -146,35 +249,67 @@ impl Agent {
         self.said.as_ref().is_none_or(|(_, since)| *since > self.answered)
     }
 
+    /// Says everything, and again until it is answered.
     fn report(&mut self, site: &mut Site<'_>) {
+        let sent = self.next_report(site.now, false);
+        let from = sent.from;
+        let received = site.network.carry(Direction::Report, self.id, from.is_news, site.now);
+        for at in received.into_iter().flatten() {
+            let arrival = Arrival::Report(Box::new(sent.clone()));
+            site.agenda.plan(at.on_grid(ARRIVAL_GRID), Event::Arrival(arrival));
+        }
+        self.plan_beat(HEARTBEAT, site.now, site.agenda);
+    }
+
+    fn next_report(&mut self, now: Moment, is_beat: bool) -> SentReport {
         let report = self.machine.report();
         self.sent += 1;
         if self.said.as_ref().is_none_or(|(said, _)| *said != report) {
             self.said = Some((report.clone(), self.sent));
         }
-        let sent = SentReport {
+        let from = Sender {
             agent: self.id,
-            node: self.node.clone(),
-            report,
             sequence: self.sent,
-            sent_at: self.clock(site.now),
+            sent_at: self.clock(now),
             is_news: self.has_news(),
+            is_beat,
         };
-        let received = site.network.carry(Direction::Report, self.id, sent.is_news, site.now);
-        for at in received.into_iter().flatten() {
-            let arrival = Arrival::Report(Box::new(sent.clone()));
-            site.agenda.plan(at.on_grid(ARRIVAL_GRID), Event::Arrival(arrival));
-        }
+        SentReport { from, node: self.node.clone(), report }
+    }
+
+    /// From now on it reports by itself.
+    fn plan_beat(&mut self, after: Span, now: Moment, agenda: &mut Agenda) {
+        self.is_quiet = false;
+        self.beat += 1;
+        let event = AgentEvent::Heartbeat { plan: self.beat };
+        agenda.plan(now + after, Event::Agent(self.id, event));
     }
 
     /// Plans the machine's next tick. One that was planned for an earlier time finds nothing to do and plans
     /// again: cheaper than planning anew whenever a lease is renewed.
     fn plan_tick(&mut self, site: &mut Site<'_>) {
-        let at = Moment(self.machine.next_tick().0.saturating_sub(self.clock_offset));
+        if self.fate != Fate::Lives {
+            return;
+        }
+        let at = self.clock.when(self.machine.next_tick());
         if at > site.now && self.tick_at.is_none_or(|planned| planned > at) {
             self.tick_at = Some(at);
             site.agenda.plan(at, Event::Agent(self.id, AgentEvent::Tick));
         }
+    }
+
+    /// Whether what is desired differs from what it does: then its long poll comes back.
+    fn has_news_in(&self, desired: &Desired) -> bool {
+        let report = self.machine.report();
+        let is_held = |epoch: Epoch| report.attempts.iter().any(|held| held.epoch == epoch);
+        let is_ordered = |epoch: Epoch| desired.orders.iter().any(|order| order.epoch == epoch);
+        let must_start =
+            desired.orders.iter().any(|order| !is_held(order.epoch) && order.epoch > report.floor);
+        let must_stop = report.attempts.iter().any(|attempt| match attempt.phase {
+            AttemptPhase::Preparing | AttemptPhase::Running => !is_ordered(attempt.epoch),
+            AttemptPhase::Ended(_) => false,
+        });
+        desired.end || desired.floor > report.floor || must_start || must_stop
     }
 }
 
@@ -190,20 +325,103 @@ impl Fleet {
         self.agents.keys().copied().collect()
     }
 
-    pub(crate) fn boot(&mut self, node: &str, site: &mut Site<'_>) -> AgentId {
+    /// Those that run something.
+    pub(crate) fn busy_ids(&self) -> Vec<AgentId> {
+        let busy = self.agents.iter().filter(|(_, agent)| !agent.tasks.is_empty());
+        busy.map(|(id, _)| *id).collect()
+    }
+
+    pub(crate) fn node_of(&self, id: AgentId) -> Option<&str> {
+        self.agents.get(&id).map(|agent| &*agent.node)
+    }
+
+    fn boot(&mut self, node: &str, journal: Vec<Record>, site: &mut Site<'_>) -> AgentId {
         self.booted += 1;
         let id = AgentId(self.booted);
-        self.agents.insert(id, Agent::boot(id, node, site));
+        self.agents.insert(id, Agent::boot(id, node, journal, site));
         id
     }
 
-    /// The machine is off: its agent and all that it ran are gone at once.
-    pub(crate) fn power_off(&mut self, id: AgentId, oracle: &mut Oracle) {
-        let Some(agent) = self.agents.remove(&id) else { return };
+    /// The agent and all that it ran are gone at once. Gives back what is on its disk.
+    pub(crate) fn power_off(&mut self, id: AgentId, site: &mut Site<'_>) -> Vec<Record> {
+        site.network.forget(id);
+        let Some(agent) = self.agents.remove(&id) else { return Vec::new() };
         for (epoch, task) in &agent.tasks {
             if task.is_running() {
-                oracle.processes.ended(*epoch, task.rank());
+                site.oracle.processes.ended(*epoch, task.rank());
             }
+        }
+        agent.journal
+    }
+
+    /// What every quiet agent would say now.
+    pub(crate) fn beat(&mut self, now: Moment) -> Vec<SentReport> {
+        let quiet = self.agents.values_mut().filter(|agent| agent.is_quiet);
+        quiet.map(|agent| agent.next_report(now, true)).collect()
+    }
+
+    /// The answer to a beat.
+    pub(crate) fn on_beat_answered(
+        &mut self,
+        answered: &Answered,
+        id: AgentId,
+        site: &mut Site<'_>,
+    ) -> Held {
+        match self.agents.get_mut(&id) {
+            Some(agent) => agent.on_answered(answered, site),
+            None => Ok(()),
+        }
+    }
+
+    /// Something is amiss: these agents are not quiet any more, and report within `most`.
+    pub(crate) fn disturb(
+        &mut self,
+        ids: &[AgentId],
+        chance: &mut Chance,
+        most: Span,
+        now: Moment,
+        agenda: &mut Agenda,
+    ) {
+        for id in ids {
+            let after = chance.span(Span::milliseconds(100), most);
+            if let Some(agent) = self.agents.get_mut(id)
+                && agent.pause.is_none()
+            {
+                agent.plan_beat(after, now, agenda);
+            }
+        }
+    }
+
+    /// Wakes the long poll of an agent for whom there is news.
+    pub(crate) fn poke(&self, id: AgentId, desired: &Desired, now: Moment, agenda: &mut Agenda) {
+        let Some(agent) = self.agents.get(&id) else { return };
+        if agent.has_news_in(desired) {
+            let at = now + Span::milliseconds(1);
+            agenda.plan(at, Event::Agent(id, AgentEvent::Poke));
+        }
+    }
+
+    /// Dooms an agent; what it does to it comes with its next write to the journal.
+    pub(crate) fn doom(&mut self, id: AgentId, doom: Doom) -> bool {
+        match self.agents.get_mut(&id) {
+            Some(agent) if agent.doom.is_none() => {
+                agent.doom = Some(doom);
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// Stands still until then: only the agent, or the whole machine.
+    pub(crate) fn pause(
+        &mut self,
+        id: AgentId,
+        is_whole: bool,
+        until: Moment,
+        site: &mut Site<'_>,
+    ) {
+        if let Some(agent) = self.agents.get_mut(&id) {
+            agent.begin_pause(is_whole, until, site);
         }
     }
 
@@ -217,13 +435,30 @@ impl Fleet {
         // Whatever was on its way to an agent that is gone, or was planned by it, comes to nothing.
         let Some(agent) = self.agents.get_mut(&id) else { return Ok(()) };
         agent.on(event, site)?;
-        if agent.is_over {
-            if let Some(vm) = provider.vm_mut(&agent.node) {
-                vm.agent = None;
-            }
-            self.agents.remove(&id);
+        match agent.fate {
+            Fate::Lives => {}
+            Fate::Over => self.restart(id, None, site, provider),
+            Fate::Died { back_after } => self.restart(id, back_after, site, provider),
         }
         Ok(())
+    }
+
+    /// The agent is gone; if its machine is still there, another one comes up on it after a while.
+    pub(crate) fn restart(
+        &mut self,
+        id: AgentId,
+        after: Option<Span>,
+        site: &mut Site<'_>,
+        provider: &mut Provider,
+    ) {
+        let Some(node) = self.node_of(id).map(Box::<str>::from) else { return };
+        let journal = self.power_off(id, site);
+        let Some(vm) = provider.vm_mut(&node) else { return };
+        vm.agent = None;
+        if let Some(after) = after {
+            let event = ProviderEvent::Booted { node, made_at: vm.made_at, journal };
+            site.agenda.plan(site.now + after, Event::Provider(event));
+        }
     }
 }
 
@@ -232,12 +467,14 @@ pub(crate) fn on_booted(
     fleet: &mut Fleet,
     provider: &mut Provider,
     site: &mut Site<'_>,
-    event: &ProviderEvent,
+    node: &str,
+    made_at: Moment,
+    journal: Vec<Record>,
 ) {
-    let ProviderEvent::Booted { node, made_at } = event else { return };
     if let Some(vm) = provider.vm_mut(node)
-        && vm.made_at == *made_at
+        && vm.made_at == made_at
+        && vm.agent.is_none()
     {
-        vm.agent = Some(fleet.boot(node, site));
+        vm.agent = Some(fleet.boot(node, journal, site));
     }
 }

@@ -7,22 +7,37 @@ use muster_core::model::{Category, OperationStatus};
 use muster_core::time::Span;
 use muster_store::Reader;
 
-use crate::clock::MINUTE;
+use crate::clock::minutes;
 use crate::failure::{Broken, Held, promise};
 use crate::sim::Sim;
 use crate::workload;
 
-/// How long a machine may exist that the controller does not know. Intent comes first, so none should.
-const LEAK_GRACE: Span = MINUTE;
+/// How long a machine may exist that the controller does not know. Intent comes first, so none should; but a
+/// create can come late, a delete do nothing, and a backup forget: then the sweeper has to find it, in spite of
+/// stale listings and a provider that refuses every second call.
+const LEAK_GRACE: Span = minutes(60);
 
 impl Sim {
     pub(crate) fn check_leaks(&mut self) -> Held {
         let now = self.now;
         let Some(live) = self.controller.live() else { return Ok(()) };
-        for (name, vm) in self.provider.vms() {
-            let is_known = live.world.node_by_name(name).is_some();
-            promise(is_known || now - vm.made_at <= LEAK_GRACE, || format!("{name} has leaked"))?;
+        let known = |name: &str| live.world.node_by_name(name).is_some();
+        let strangers = self.provider.vms().filter(|(name, _)| !known(name));
+        let strangers = strangers.map(|(name, vm)| {
+            let key = (Box::<str>::from(name), vm.made_at);
+            let since = self.strangers.get(&key).copied().unwrap_or(now);
+            (key, since)
+        });
+        self.strangers = strangers.collect();
+        for ((name, _), since) in &self.strangers {
+            promise(now - *since <= LEAK_GRACE, || format!("{name} has leaked"))?;
         }
+        self.check_quota()
+    }
+
+    /// Quota is never exceeded, creates in flight included.
+    fn check_quota(&mut self) -> Held {
+        // World has no quota yet.
         Ok(())
     }
 
@@ -44,8 +59,8 @@ impl Sim {
     /// What keeps the system from being at rest: every job ended, every pool at its minimum, nothing under
     /// way, and the provider of the same opinion.
     pub(crate) fn unrest(&mut self) -> Option<String> {
-        if !self.clients.are_content() {
-            return Some("clients wait for an answer".to_owned());
+        if let Some(act) = self.clients.waiting() {
+            return Some(format!("a client waits for an answer: {act:?}"));
         }
         let Some(live) = self.controller.live() else {
             return Some("the controller is down".to_owned());
@@ -90,7 +105,7 @@ impl Sim {
         }
         let unsettled = self.oracle.unsettled();
         promise(unsettled.is_none(), || format!("the bill of {unsettled:?} has a gap"))?;
-        let now_us = self.now.wall().0;
+        let now_us = self.controller.clock.wall(self.now).0;
         let operations = std::mem::take(&mut self.clients.operations);
         let Some(live) = self.controller.live() else {
             return Err(Broken("the controller is down at the end".to_owned()));

@@ -17,6 +17,12 @@ pub(crate) enum Stream {
     Provider = 5,
     Kills = 6,
     Weather = 7,
+    /// What goes wrong with calls to the provider.
+    Calls = 8,
+    Listings = 9,
+    ClientAnswers = 10,
+    /// Which of two controllers a message reaches.
+    Rivals = 11,
 }
 
 pub(crate) struct Chance(ChaCha8Rng);

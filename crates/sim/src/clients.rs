@@ -52,9 +52,27 @@ impl Clients {
         }
     }
 
-    /// Whether everyone has their answer.
-    pub(crate) fn are_content(&self) -> bool {
-        self.open == 0
+    /// Someone changes their mind about a job just when it is about to end.
+    pub(crate) fn race(&mut self, job: &str, now: Moment, agenda: &mut Agenda) {
+        let submitted = self.asks.iter().find_map(|ask| match &ask.wish.act {
+            Act::SubmitJob(submit) if submit.name == job => Some(submit.workspace),
+            Act::SubmitJob(_)
+            | Act::CreateWorkspace { .. }
+            | Act::PutCluster { .. }
+            | Act::DeleteCluster { .. }
+            | Act::CancelJob { .. } => None,
+        });
+        let Some(workspace) = submitted else { return };
+        let act = Act::CancelJob { workspace, name: job.to_owned() };
+        self.take_on(vec![Wish { at: now, act, expect: Expect::AnyAnswer }], agenda);
+    }
+
+    /// Something that was asked for and not answered yet.
+    pub(crate) fn waiting(&self) -> Option<&Act> {
+        if self.open == 0 {
+            return None;
+        }
+        self.asks.iter().find(|ask| !ask.is_answered).map(|ask| &ask.wish.act)
     }
 
     pub(crate) fn act(&self, id: WishId) -> &Act {

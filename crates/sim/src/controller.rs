@@ -1,80 +1,128 @@
-//! The controller: the real World, `step` and store, in a process that can die and come back.
+//! The controller: the real World, `step` and store, in a process that can die, be replaced and come back.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use muster_core::catalogue::Catalogue;
 use muster_core::model::{JobSpec, SpecHash};
-use muster_core::time::{Now, Span};
+use muster_core::sweep::Sweep;
+use muster_core::time::{Now, Span, Wall};
 use muster_core::{
     Change, Effect, Input, Output, Settings, Wake, World, decide_everything, invariants, step,
 };
-use muster_store::{Durability, Reader, Revision, SqliteReader, SqliteStore, Store, StoreError};
+use muster_store::{Reader, Revision, SqliteReader, Store, StoreError};
 
-use crate::clock::Moment;
+use crate::clock::{ControllerClock, Moment};
 use crate::failure::{Broken, Held, promise};
+use crate::store::{CommitFault, FaultyStore};
 
 pub(crate) struct Controller {
     path: PathBuf,
     catalogue: Arc<Catalogue>,
+    pub(crate) clock: ControllerClock,
     live: Option<Live>,
+    /// One that was replaced and does not know it yet.
+    pub(crate) rival: Option<Live>,
     dead: Option<Dead>,
     epoch: u64,
     pub(crate) steps: u64,
+    /// Nothing is taken in before.
+    pub(crate) stalled_until: Moment,
+    pub(crate) disk_full_until: Moment,
 }
 
 pub(crate) struct Live {
-    store: SqliteStore,
+    store: FaultyStore,
     pub(crate) reader: SqliteReader,
     pub(crate) world: World,
+    pub(crate) sweep: Sweep,
+    pub(crate) epoch: u64,
     wake: Wake,
 }
 
 /// What is left of a process that died: a handle that must not be able to write any more, what it was about
-/// to write or has just written, and what World must look like to the next one.
+/// to write or has just written, and what World must look like to the next one, where that is known.
 struct Dead {
-    store: SqliteStore,
+    store: FaultyStore,
     changes: Vec<Change>,
-    now: Now,
-    expected: World,
+    wall: Wall,
+    expected: Option<World>,
+}
+
+/// What became of a commit.
+pub(crate) enum Commit {
+    Done(Revision),
+    /// An error was told; whether the changes are on disk only the simulator knows.
+    Failed {
+        is_kept: bool,
+    },
 }
 
 impl Controller {
     pub(crate) fn new(path: PathBuf) -> Controller {
-        let catalogue = Arc::new(Catalogue::builtin());
-        Controller { path, catalogue, live: None, dead: None, epoch: 0, steps: 0 }
+        Controller {
+            path,
+            catalogue: Arc::new(Catalogue::builtin()),
+            clock: ControllerClock::default(),
+            live: None,
+            rival: None,
+            dead: None,
+            epoch: 0,
+            steps: 0,
+            stalled_until: Moment::default(),
+            disk_full_until: Moment::default(),
+        }
     }
 
     /// A new process takes over. Gives back what is still to be done outside.
     pub(crate) fn start(&mut self, now: Moment) -> Held<Vec<Effect>> {
-        let mut store = SqliteStore::open(&self.path, Durability::None)?;
-        let epoch = store.claim(now.unix_ms())?;
-        promise(epoch > self.epoch && epoch >= now.unix_ms(), || {
+        let mut store = FaultyStore::open(&self.path)?;
+        let unix_ms = self.clock.unix_ms(now);
+        let epoch = store.claim(unix_ms)?;
+        promise(epoch > self.epoch && epoch >= unix_ms, || {
             format!("controller epoch {epoch} follows {}", self.epoch)
         })?;
         self.epoch = epoch;
+        let now = self.clock.now(now);
         let world = self.rebuild(&mut store, now)?;
         if let Some(dead) = self.dead.take() {
             dead.check(&world)?;
         }
         let effects = world.effects().cloned().collect();
-        let reader = store.reader()?;
-        self.live = Some(Live { store, reader, world, wake: Wake::default() });
+        let (reader, sweep, wake) = (store.reader()?, Sweep::default(), Wake::default());
+        self.live = Some(Live { store, reader, world, sweep, epoch, wake });
         Ok(effects)
     }
 
-    fn rebuild(&self, store: &mut SqliteStore, now: Moment) -> Held<World> {
-        let rows = store.load()?;
-        let catalogue = Arc::clone(&self.catalogue);
-        Ok(World::rebuild(rows, self.epoch, Settings::default(), catalogue, now.now()))
+    /// A second process takes over while the first one goes on.
+    pub(crate) fn replace(&mut self, now: Moment) -> Held<Vec<Effect>> {
+        self.rival = self.live.take();
+        self.start(now)
     }
 
-    /// The process dies. `changes` is what it was writing, `expected` what World is without or with them.
-    pub(crate) fn die(&mut self, changes: Vec<Change>, expected: World, now: Moment) {
-        if let Some(Live { store, .. }) = self.live.take() {
-            self.dead = Some(Dead { store, changes, now: now.now(), expected });
+    fn rebuild(&self, store: &mut FaultyStore, now: Now) -> Held<World> {
+        let rows = store.load()?;
+        let catalogue = Arc::clone(&self.catalogue);
+        Ok(World::rebuild(rows, self.epoch, Settings::default(), catalogue, now))
+    }
+
+    /// The process dies. `changes` is what it was writing; they are on disk or not.
+    pub(crate) fn die(&mut self, changes: Vec<Change>, are_kept: bool, now: Moment) {
+        self.stalled_until = now;
+        if let Some(Live { store, world, .. }) = self.live.take() {
+            // World has the changes: without them nobody can say what it was, but the rows can.
+            let expected = are_kept.then_some(world);
+            self.dead = Some(Dead { store, changes, wall: self.clock.wall(now), expected });
         }
+    }
+
+    /// The process dies, and what it leaves behind is about to be overwritten.
+    pub(crate) fn die_without_trace(&mut self, now: Moment) {
+        (self.live, self.rival, self.dead) = (None, None, None);
+        self.stalled_until = now;
     }
 
     pub(crate) fn live(&mut self) -> Option<&mut Live> {
@@ -85,46 +133,86 @@ impl Controller {
         self.live.is_some()
     }
 
+    pub(crate) fn is_stalled(&self, now: Moment) -> bool {
+        self.stalled_until > now
+    }
+
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch
     }
 
     /// When it wants to step even if nothing arrives.
     pub(crate) fn wake_at(&self) -> Option<Moment> {
-        let wake = self.live.as_ref()?.wake;
-        let wall = wake.wall.map(Moment::of_wall);
-        let elapsed = wake.elapsed.map(Moment::of_elapsed);
-        wall.into_iter().chain(elapsed).min()
+        let live = self.live.as_ref()?;
+        self.clock.due(live.wake).map(|at| at.max(self.stalled_until))
     }
 
-    /// The specification that an agent asks for: `None` while nobody is there to answer.
-    pub(crate) fn fetch_spec(&mut self, hash: &SpecHash) -> Held<Option<JobSpec>> {
-        let Some(live) = self.live.as_mut() else { return Ok(None) };
+    /// The specification that an agent asks for: `None` while nobody is there to answer. It is on disk, unless
+    /// a restored backup does not know the job.
+    pub(crate) fn fetch_spec(
+        &mut self,
+        hash: &SpecHash,
+        is_forgotten: bool,
+        now: Moment,
+    ) -> Held<Option<JobSpec>> {
+        let is_stalled = self.is_stalled(now);
+        let Some(live) = self.live.as_mut().filter(|_| !is_stalled) else { return Ok(None) };
         let spec = live.reader.spec(hash)?;
-        promise(spec.is_some(), || format!("the specification {} is not on disk", hash))?;
+        promise(spec.is_some() || is_forgotten, || {
+            format!("the specification {} is not on disk", hash)
+        })?;
         Ok(spec)
     }
 
     pub(crate) fn step(&mut self, inputs: &[Input], now: Moment) -> Held<Output> {
         let live = self.live.as_mut().ok_or_else(|| Broken("stepped while down".to_owned()))?;
         self.steps += 1;
-        let output = catch_unwind(AssertUnwindSafe(|| step(&mut live.world, inputs, now.now())))
-            .map_err(|panic| Broken(format!("the core panicked: {}", words_of(&*panic))))?;
-        live.wake = output.wake;
-        Ok(output)
+        live.step(inputs, self.clock.now(now))
     }
 
     /// Compares World with World made from the rows, and the decisions that were made with those that would
     /// be made without any index.
     pub(crate) fn check_books(&mut self, now: Moment) -> Held {
+        if self.is_stalled(now) {
+            return Ok(());
+        }
         let Some(mut live) = self.live.take() else { return Ok(()) };
+        let now = self.clock.now(now);
         let rebuilt = self.rebuild(&mut live.store, now)?;
         let difference = live.world.difference(&rebuilt);
         promise(difference.is_none(), || format!("World and rows differ: {difference:?}"))?;
-        let undecided = decide_everything(&mut live.world.clone(), now.now());
+        live.check(now)?;
+        let undecided = decide_everything(&mut live.world.clone(), now);
         promise(undecided.is_empty(), || format!("not decided yet: {undecided:?}"))?;
         self.live = Some(live);
         Ok(())
+    }
+
+    /// Copies the file as it is, log included: nobody writes to it at this moment.
+    pub(crate) fn back_up(&self) -> Held {
+        copy_store(&self.path, &self.path.with_extension("backup"))
+    }
+
+    /// Puts the backup in the place of the file. Nobody has it open.
+    pub(crate) fn restore(&self) -> Held {
+        copy_store(&self.path.with_extension("backup"), &self.path)
+    }
+}
+
+fn companion(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn copy_store(from: &Path, to: &Path) -> Held {
+    let failed = |error| Broken(format!("a backup cannot be copied: {error}"));
+    fs::copy(from, to).map_err(failed)?;
+    let _ = fs::remove_file(companion(to, "-shm"));
+    let _ = fs::remove_file(companion(to, "-wal"));
+    match fs::copy(companion(from, "-wal"), companion(to, "-wal")) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        result => result.map(|_| ()).map_err(failed),
     }
 }
 
@@ -134,14 +222,50 @@ impl Live {
         Ok(muster_store::look_up(&mut self.store, input)?)
     }
 
-    pub(crate) fn commit(&mut self, output: &Output) -> Held<Revision> {
-        Ok(self.store.commit(&output.changes, output.wall)?)
+    pub(crate) fn step(&mut self, inputs: &[Input], now: Now) -> Held<Output> {
+        let world = &mut self.world;
+        let output = catch_unwind(AssertUnwindSafe(|| step(world, inputs, now)))
+            .map_err(|panic| Broken(format!("the core panicked: {}", words_of(&*panic))))?;
+        self.wake = output.wake;
+        Ok(output)
     }
 
-    /// Everything that must hold in World right after a step.
-    pub(crate) fn check(&self, now: Moment) -> Held {
-        // The wake-ups are exact here, so nothing may be late.
-        let result = invariants::check(&self.world, now.now(), Span::ZERO);
+    pub(crate) fn commit(&mut self, output: &Output) -> Held<Commit> {
+        let fault = self.store.next;
+        match (self.store.commit(&output.changes, output.wall), fault) {
+            (Ok(revision), _) => Ok(Commit::Done(revision)),
+            (Err(_), Some(fault)) => Ok(Commit::Failed { is_kept: fault == CommitFault::Kept }),
+            (Err(error), None) => Err(error.into()),
+        }
+    }
+
+    /// As a controller that was replaced: whatever it wants to say, the store must refuse it.
+    pub(crate) fn is_fenced(&mut self, output: &Output) -> Held {
+        let late = self.store.commit(&output.changes, output.wall);
+        promise(matches!(late, Err(StoreError::Fenced { .. })), || {
+            format!("a controller that was replaced could still write: {late:?}")
+        })
+    }
+
+    /// The next commit with changes fails in this way.
+    pub(crate) fn fail_next(&mut self, fault: CommitFault) {
+        self.store.next = Some(fault);
+    }
+
+    pub(crate) fn is_about_to_fail(&self) -> bool {
+        self.store.next.is_some()
+    }
+
+    /// Everything that must hold in World right after a step. The wake-ups are exact here, so nothing may be
+    /// late.
+    pub(crate) fn check(&self, now: Now) -> Held {
+        let result = invariants::check(&self.world, now, Span::ZERO);
+        result.map_err(|broken| Broken(broken.to_string()))
+    }
+
+    /// The same about what these changes touched.
+    pub(crate) fn check_touched(&self, changes: &[Change], now: Now) -> Held {
+        let result = invariants::check_touched(&self.world, changes, now, Span::ZERO);
         result.map_err(|broken| Broken(broken.to_string()))
     }
 }
@@ -149,11 +273,12 @@ impl Live {
 impl Dead {
     /// The dead process cannot write any more, and the next one found what it should.
     fn check(mut self, world: &World) -> Held {
-        let late = self.store.commit(&self.changes, self.now.wall);
+        self.store.next = None;
+        let late = self.store.commit(&self.changes, self.wall);
         promise(matches!(late, Err(StoreError::Fenced { .. })), || {
             format!("a controller that was replaced could still write: {late:?}")
         })?;
-        let difference = self.expected.difference(world);
+        let difference = self.expected.and_then(|expected| expected.difference(world));
         promise(difference.is_none(), || format!("after a restart: {difference:?}"))
     }
 }

@@ -1,53 +1,123 @@
-//! The faults there are, how often they come, and how many came.
+//! The faults there are, and how many came.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use muster_core::time::Span;
+use crate::failpoints::{Failpoint, Side};
 
-use crate::chance::{Chance, Stream};
+macro_rules! faults {
+    ($($(#[$doc:meta])* $name:ident => $words:literal,)*) => {
+        /// What can go wrong. Each kind is drawn from a stream of its own.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Fault {
+            /// The controller was killed at a step that persists this, on this side of its commit.
+            Killed(Failpoint, Side),
+            $($(#[$doc])* $name,)*
+        }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fault {
-    /// The controller died with changes that were not committed yet.
-    KilledBeforeCommit,
-    /// The controller died with the changes on disk, and nobody told.
-    KilledAfterCommit,
-    ReportLost,
-    ReportDoubled,
-    ReportDelayed,
-    AnswerLost,
-    AnswerDoubled,
-    AnswerDelayed,
+        impl Fault {
+            /// Every kind that there is.
+            pub fn all() -> impl Iterator<Item = Fault> {
+                let kills = Failpoint::ALL.iter().flat_map(|at| {
+                    [Fault::Killed(*at, Side::Before), Fault::Killed(*at, Side::After)]
+                });
+                kills.chain([$(Fault::$name,)*])
+            }
+        }
+
+        impl fmt::Display for Fault {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    Fault::Killed(at, side) => write!(f, "killed {side} {at}"),
+                    $(Fault::$name => f.write_str($words),)*
+                }
+            }
+        }
+    };
+}
+
+faults! {
+    // The control plane.
+    /// The machine of a killed controller starts again, and with it its elapsed time.
+    ControllerRebooted => "controller's machine rebooted",
+    /// A second controller takes over while the first one goes on.
+    TwoControllers => "two controllers alive",
+    /// The one that was taken over tried to answer or to commit, and was refused.
+    ControllerFenced => "old controller fenced",
+    BackupRestored => "old backup restored",
+    /// The controller stands still (stopped, swapped out) and goes on later.
+    ControllerPaused => "controller paused",
+    /// A commit takes ten seconds and more.
+    SlowDisk => "slow fsync",
+    /// A commit fails; its changes are not on disk.
+    CommitLost => "fsync error, changes lost",
+    /// A commit fails; its changes are on disk all the same.
+    CommitKept => "fsync error, changes kept",
+    DiskFull => "disk full",
+    ClockForward => "wall clock set an hour forward",
+    ClockBack => "wall clock set an hour back",
+    ClockFrozen => "wall clock frozen",
+    // The network.
+    ReportLost => "report lost",
+    ReportDoubled => "report doubled",
+    ReportDelayed => "report delayed",
+    AnswerLost => "answer lost",
+    AnswerDoubled => "answer doubled",
+    AnswerDelayed => "answer delayed",
+    ClientAnswerLost => "answer to a client lost",
+    /// Most of what one agent sends and gets is lost for a while.
+    BadPatch => "bad patch of an agent's network",
+    PartitionBothWays => "partition both ways",
+    PartitionOfReports => "partition of reports",
+    PartitionOfAnswers => "partition of answers",
+    /// Nobody reaches the controller.
+    PartitionOfAll => "partition of all agents",
+    /// Several agents are cut off one after the other, and come back in another order.
+    SwizzleClog => "swizzle-clog",
+    // Agents and their machines.
+    /// The agent stands still, past its lease, while what it runs goes on.
+    AgentPaused => "agent paused past its lease",
+    /// The whole machine stands still past its lease.
+    MachinePaused => "machine paused past its lease",
+    AgentRestarted => "agent restarted",
+    /// The agent dies at a write to its journal: the record is lost, and nothing followed from it.
+    JournalTorn => "agent died, last record torn",
+    /// The agent dies right after a write to its journal, before anything followed from it.
+    JournalKept => "agent died, last record kept",
+    /// The journal cannot be written: the agent gives up.
+    AgentDiskFull => "agent's disk full",
+    NodeRebooted => "node rebooted",
+    ClockDrifted => "agent's clock drifts by 0.5 % or more",
+    // The provider.
+    /// An error is told, the machine appears later.
+    CreateTimedOut => "create timed out but succeeded",
+    /// A machine appeared after its delete was carried out.
+    LateCreate => "machine made after its delete",
+    DuplicateCreate => "create called twice",
+    NoCapacity => "no capacity for a while",
+    ProviderErrors => "provider answers 429 and 500",
+    CallRefused => "call refused with 429 or 500",
+    BootNever => "boot never ends",
+    BootSlow => "boot takes very long",
+    /// The call says it worked, and the machine goes on.
+    DeleteWithoutEffect => "delete does nothing",
+    MachineVanished => "machine vanished",
+    PreemptionStorm => "preemption storm",
+    EvictionNoticed => "eviction with notice",
+    EvictionUnnoticed => "eviction, notice lost",
+    ListingStale => "stale listing",
+    // The workload.
+    PoisonRan => "poison job killed its agent",
+    JobHung => "job hung",
+    CancelRaced => "cancel raced with finish",
+    /// An attempt was over by the books while a paused machine still ran it: its effects are refused.
+    ZombieRan => "zombie ran past its attempt",
 }
 
 impl Fault {
     /// Whether it is one of those that end the controller's process.
     pub fn is_kill(self) -> bool {
-        match self {
-            Fault::KilledBeforeCommit | Fault::KilledAfterCommit => true,
-            Fault::ReportLost
-            | Fault::ReportDoubled
-            | Fault::ReportDelayed
-            | Fault::AnswerLost
-            | Fault::AnswerDoubled
-            | Fault::AnswerDelayed => false,
-        }
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Fault::KilledBeforeCommit => "controller killed before a commit",
-            Fault::KilledAfterCommit => "controller killed after a commit",
-            Fault::ReportLost => "report lost",
-            Fault::ReportDoubled => "report doubled",
-            Fault::ReportDelayed => "report delayed",
-            Fault::AnswerLost => "answer lost",
-            Fault::AnswerDoubled => "answer doubled",
-            Fault::AnswerDelayed => "answer delayed",
-        })
+        matches!(self, Fault::Killed(..))
     }
 }
 
@@ -60,6 +130,12 @@ impl FaultCounts {
         *self.0.entry(fault).or_default() += 1;
     }
 
+    pub fn add(&mut self, other: &FaultCounts) {
+        for (fault, count) in other.iter() {
+            *self.0.entry(fault).or_default() += count;
+        }
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (Fault, u64)> {
         self.0.iter().map(|(fault, count)| (*fault, *count))
     }
@@ -67,61 +143,9 @@ impl FaultCounts {
     pub fn total(&self) -> u64 {
         self.0.values().sum()
     }
-}
 
-/// Says at which input the controller dies. It counts inputs that are likely to change something, so that
-/// the place does not depend on how inputs are batched; at that place it waits for one that does.
-pub(crate) struct Killer {
-    chance: Chance,
-    /// Candidates still to be let pass; `None` when nobody is to be killed.
-    left: Option<u32>,
-}
-
-/// One death: on which side of the commit, and for how long.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Death {
-    pub(crate) fault: Fault,
-    pub(crate) down: Span,
-}
-
-impl Killer {
-    /// A few dozen inputs change something for every job, so this is about two deaths a day.
-    const CANDIDATES: (u32, u32) = (30, 600);
-
-    pub(crate) fn new(seed: u64, is_on: bool) -> Killer {
-        let mut killer = Killer { chance: Chance::new(seed, Stream::Kills), left: None };
-        if is_on {
-            killer.arm();
-        }
-        killer
-    }
-
-    fn arm(&mut self) {
-        let (least, most) = Self::CANDIDATES;
-        self.left = Some(self.chance.number(least, most));
-    }
-
-    pub(crate) fn calm_down(&mut self) {
-        self.left = None;
-    }
-
-    /// Whether the controller dies at the next candidate.
-    pub(crate) fn is_due(&self) -> bool {
-        self.left == Some(0)
-    }
-
-    pub(crate) fn pass(&mut self) {
-        self.left = self.left.map(|left| left.saturating_sub(1));
-    }
-
-    /// The candidate does change something: how the controller dies.
-    pub(crate) fn strike(&mut self) -> Death {
-        let sides = [(1, Fault::KilledBeforeCommit), (1, Fault::KilledAfterCommit)];
-        let fault = self.chance.weighted(&sides);
-        // Half of them are back before any lease has run out.
-        let longest = self.chance.weighted(&[(1, Span::seconds(15)), (1, Span::seconds(120))]);
-        let down = self.chance.span(Span(1), longest);
-        self.arm();
-        Death { fault, down }
+    /// The kinds that never came.
+    pub fn missing(&self) -> Vec<Fault> {
+        Fault::all().filter(|fault| !self.0.contains_key(fault)).collect()
     }
 }

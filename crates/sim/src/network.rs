@@ -1,4 +1,4 @@
-//! The way between agents and the controller: slow at best, and at times lossy.
+//! The way between agents and the controller: slow at best, at times lossy, at times cut.
 //!
 //! Every latency is above zero, so nothing that is sent at an instant can come back within it.
 
@@ -8,7 +8,7 @@ use muster_core::time::Span;
 
 use crate::agenda::AgentId;
 use crate::chance::{Chance, Stream};
-use crate::clock::{Moment, minutes};
+use crate::clock::Moment;
 use crate::faults::{Fault, FaultCounts};
 
 /// What reaches the controller does so on a grid, so that inputs meet in one instant and batches are real.
@@ -20,13 +20,20 @@ pub(crate) enum Direction {
     Answer,
 }
 
+/// What is wrong with one agent's network, and until when.
+#[derive(Debug, Clone, Copy, Default)]
+struct Trouble {
+    lossy: Moment,
+    no_reports: Moment,
+    no_answers: Moment,
+}
+
 pub(crate) struct Network {
     reports: Chance,
     answers: Chance,
-    weather: Chance,
+    client_answers: Chance,
     is_faulty: bool,
-    /// Agents whose network is bad at present, and until when.
-    patches: BTreeMap<AgentId, Moment>,
+    troubles: BTreeMap<AgentId, Trouble>,
     pub(crate) faults: FaultCounts,
 }
 
@@ -35,32 +42,64 @@ impl Network {
         Network {
             reports: Chance::new(seed, Stream::Reports),
             answers: Chance::new(seed, Stream::Answers),
-            weather: Chance::new(seed, Stream::Weather),
+            client_answers: Chance::new(seed, Stream::ClientAnswers),
             is_faulty,
-            patches: BTreeMap::new(),
+            troubles: BTreeMap::new(),
             faults: FaultCounts::default(),
         }
     }
 
     pub(crate) fn calm_down(&mut self) {
         self.is_faulty = false;
-        self.patches.clear();
+        self.troubles.clear();
     }
 
-    /// When the weather changes next, if it ever does.
-    pub(crate) fn next_weather(&mut self) -> Option<Span> {
-        self.is_faulty.then(|| self.weather.span(minutes(30), minutes(600)))
+    pub(crate) fn is_faulty(&self) -> bool {
+        self.is_faulty
     }
 
-    /// A bad patch for one of the agents that are there: long enough, at times, for its lease to run out.
-    pub(crate) fn spoil(&mut self, agents: &[AgentId], now: Moment) {
-        self.patches.retain(|_, until| *until > now);
-        if !self.is_faulty || agents.is_empty() {
-            return;
+    fn trouble(&mut self, agent: AgentId) -> &mut Trouble {
+        self.troubles.entry(agent).or_default()
+    }
+
+    /// Most messages of this agent are lost.
+    pub(crate) fn spoil(&mut self, agent: AgentId, until: Moment) {
+        let trouble = self.trouble(agent);
+        trouble.lossy = trouble.lossy.max(until);
+    }
+
+    pub(crate) fn cut(&mut self, agent: AgentId, direction: Direction, until: Moment) {
+        let trouble = self.trouble(agent);
+        let cut = match direction {
+            Direction::Report => &mut trouble.no_reports,
+            Direction::Answer => &mut trouble.no_answers,
+        };
+        *cut = until.max(*cut);
+    }
+
+    pub(crate) fn is_troubled(&self, agent: AgentId, now: Moment) -> bool {
+        self.troubles.get(&agent).is_some_and(|trouble| {
+            trouble.lossy.max(trouble.no_reports).max(trouble.no_answers) > now
+        })
+    }
+
+    /// Whether this agent gets an answer to a question that is not part of its reports.
+    pub(crate) fn is_connected(&self, agent: AgentId, now: Moment) -> bool {
+        let cut = |trouble: &Trouble| trouble.no_reports.max(trouble.no_answers) > now;
+        !self.troubles.get(&agent).is_some_and(cut)
+    }
+
+    pub(crate) fn forget(&mut self, agent: AgentId) {
+        self.troubles.remove(&agent);
+    }
+
+    /// Whether an answer to a client gets through.
+    pub(crate) fn carry_to_client(&mut self) -> bool {
+        if self.client_answers.permille(12) && self.is_faulty {
+            self.faults.note(Fault::ClientAnswerLost);
+            return false;
         }
-        let agent = agents[self.weather.index(agents.len())];
-        let until = now + self.weather.span(Span::seconds(20), Span::seconds(240));
-        self.patches.insert(agent, until);
+        true
     }
 
     /// When a message that is sent now is received: never, once or twice. Messages that say something new
@@ -72,10 +111,10 @@ impl Network {
         is_news: bool,
         now: Moment,
     ) -> [Option<Moment>; 2] {
-        let is_spoilt = self.patches.get(&agent).is_some_and(|until| *until > now);
-        let chance = match direction {
-            Direction::Report => &mut self.reports,
-            Direction::Answer => &mut self.answers,
+        let trouble = self.troubles.get(&agent).copied().unwrap_or_default();
+        let (chance, cut) = match direction {
+            Direction::Report => (&mut self.reports, trouble.no_reports),
+            Direction::Answer => (&mut self.answers, trouble.no_answers),
         };
         // All three are always drawn, so that a quiet message does not move what comes after it.
         let at = now + chance.span(Span::milliseconds(2), Span::milliseconds(150));
@@ -84,10 +123,13 @@ impl Network {
         if !self.is_faulty {
             return [Some(at), None];
         }
-        let (lost, doubled, delayed) = match (is_spoilt, is_news) {
+        if cut > now {
+            return [None, None];
+        }
+        let (lost, doubled, delayed) = match (trouble.lossy > now, is_news) {
             (true, _) => (850, 875, 900),
             (false, true) => (15, 25, 40),
-            (false, false) => (1, 2, 3),
+            (false, false) => (5, 10, 15),
         };
         let (mishap, received) = match draw {
             draw if draw < lost => (Mishap::Lost, [None, None]),

@@ -4,18 +4,27 @@
 //! the controller takes in what has arrived, in batches; then the audits. As every latency is above zero,
 //! what a batch causes comes back at a later instant: so it does not matter how inputs are batched.
 
+mod outside;
+mod recover;
 mod serve;
+mod strike;
+
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use muster_core::time::Span;
 use tempfile::TempDir;
 
-use crate::agenda::{Agenda, Arrival, Event, ProviderEvent};
-use crate::agents::{Fleet, Site, on_booted};
+use crate::agenda::{Agenda, Arrival, Event, Mended};
+use crate::agents::{BEAT, Fleet, Site};
+use crate::chance::{Chance, Stream};
 use crate::clients::Clients;
 use crate::clock::{DAY, Moment, minutes};
 use crate::controller::Controller;
+use crate::failpoints::Killer;
 use crate::failure::{Broken, Held};
-use crate::faults::Killer;
+use crate::faults::{Fault, FaultCounts};
+use crate::mischief::Mischiefs;
 use crate::network::Network;
 use crate::oracle::Oracle;
 use crate::provider::Provider;
@@ -24,25 +33,39 @@ use crate::{Failure, Scenario, Summary, summary, workload};
 const CHECKPOINT: Span = minutes(10);
 /// Every so many checkpoints World is compared with the rows: every three hours.
 const CHECKPOINTS_PER_AUDIT: u32 = 18;
-/// And every so many each job that was ever acknowledged is looked up: once a day, as that takes longer.
-const CHECKPOINTS_PER_ROLL_CALL: u32 = 144;
+/// And every so many each job that was ever acknowledged is looked up: every other day, as that takes longer.
+const CHECKPOINTS_PER_ROLL_CALL: u32 = 288;
+/// Rarer than the server's, which sweeps once a minute: what a sweep finds does not depend on that.
+const SWEEP: Span = minutes(5);
 /// Longer than any backlog of the workload takes: its longest job runs for eight hours.
 const HEALING_MAX: Span = Span::seconds(3 * 86_400);
-const TEAR_DOWN_MAX: Span = minutes(60);
+/// An orphan that came up late is found by the sweeper within minutes.
+const TEAR_DOWN_MAX: Span = minutes(90);
 
 pub(crate) struct Sim {
     pub(crate) scenario: Scenario,
     pub(crate) now: Moment,
     agenda: Agenda,
     inbox: Vec<Arrival>,
+    /// What reaches a controller that was replaced.
+    rival_inbox: Vec<Arrival>,
     pub(crate) controller: Controller,
     killer: Killer,
+    mischiefs: Mischiefs,
     pub(crate) network: Network,
     pub(crate) provider: Provider,
     fleet: Fleet,
     pub(crate) clients: Clients,
     pub(crate) oracle: Oracle,
+    /// What the oracle knew when the last backup was made.
+    backup: Option<Box<Oracle>>,
+    /// Who is disturbed when, and whom a message reaches when there are two controllers.
+    disturbances: Chance,
+    rivalry: Chance,
+    faults: FaultCounts,
     stage: Stage,
+    /// Machines that the controller does not know, and since when.
+    pub(crate) strangers: BTreeMap<(Box<str>, Moment), Moment>,
     checkpoints: u32,
     is_checkpoint: bool,
     /// Where the store is; gone with the simulation.
@@ -72,33 +95,50 @@ pub(crate) fn run(scenario: &Scenario) -> Result<Summary, Failure> {
     ended.map_err(|broken| fail(&broken, sim.now, sim.oracle.recent()))
 }
 
+/// In memory where there is such a folder: what is written there is forgotten soon.
+fn scratch() -> Held<TempDir> {
+    let memory = Path::new("/dev/shm");
+    let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    let folder = folder.or_else(|_| tempfile::tempdir());
+    folder.map_err(|error| Broken(format!("no temporary folder for the store: {error}")))
+}
+
 impl Sim {
     fn new(scenario: &Scenario) -> Held<Sim> {
         let Scenario { seed, days, batch, faults } = *scenario;
         let (days, batch) = (days.max(1), batch.clamp(1, crate::BATCH_MAX));
-        let folder = tempfile::tempdir()
-            .map_err(|error| Broken(format!("no temporary folder for the store: {error}")))?;
+        let folder = scratch()?;
         let mut sim = Sim {
             scenario: Scenario { seed, days, batch, faults },
             now: Moment::default(),
             agenda: Agenda::default(),
             inbox: Vec::new(),
+            rival_inbox: Vec::new(),
             controller: Controller::new(folder.path().join("muster.db")),
-            killer: Killer::new(seed, faults),
+            killer: Killer::new(seed),
+            mischiefs: Mischiefs::new(seed, faults),
             network: Network::new(seed, faults),
-            provider: Provider::new(seed),
+            provider: Provider::new(seed, faults),
             fleet: Fleet::default(),
             clients: Clients::new(seed),
             oracle: Oracle::default(),
+            backup: None,
+            disturbances: Chance::new(seed, Stream::Weather),
+            rivalry: Chance::new(seed, Stream::Rivals),
+            faults: FaultCounts::default(),
             stage: Stage::Busy,
+            strangers: BTreeMap::new(),
             checkpoints: 0,
             is_checkpoint: false,
             _folder: folder,
         };
-        sim.agenda.plan(Moment::default(), Event::Restart);
-        sim.agenda.plan(Moment::default() + CHECKPOINT, Event::Checkpoint);
-        sim.plan_weather();
-        sim.clients.take_on(workload::plan(seed, days), &mut sim.agenda);
+        let start = Moment::default();
+        sim.agenda.plan(start, Event::Restart);
+        sim.agenda.plan(start + CHECKPOINT, Event::Checkpoint);
+        sim.agenda.plan(start + BEAT, Event::Beat);
+        sim.agenda.plan(start + SWEEP, Event::Sweep);
+        sim.mischiefs.begin(&mut sim.agenda);
+        sim.clients.take_on(workload::plan(seed, days, faults), &mut sim.agenda);
         Ok(sim)
     }
 
@@ -112,6 +152,7 @@ impl Sim {
             while let Some(event) = self.agenda.pop(self.now) {
                 self.on(event)?;
             }
+            self.serve_rival()?;
             self.serve()?;
             if std::mem::take(&mut self.is_checkpoint) {
                 self.on_checkpoint()?;
@@ -123,10 +164,16 @@ impl Sim {
     fn on(&mut self, event: Event) -> Held {
         match event {
             Event::Restart => self.restart(),
-            Event::Provider(event) => self.on_provider(&event),
-            Event::Weather => {
-                self.network.spoil(&self.fleet.ids(), self.now);
-                self.plan_weather();
+            Event::Mended(Mended::Clock) => {
+                self.controller.clock.mend();
+                Ok(())
+            }
+            // Whatever waited is taken in at this instant.
+            Event::Mended(Mended::Stall) => Ok(()),
+            Event::Provider(event) => self.on_provider(event),
+            Event::Mischief(mischief) => self.strike(mischief),
+            Event::Cut(agent, until) => {
+                self.cut(&[agent], until);
                 Ok(())
             }
             Event::Agent(id, event) => {
@@ -136,10 +183,22 @@ impl Sim {
             Event::Client(id, event) => {
                 self.clients.on(id, event, self.now, &mut self.agenda, &mut self.oracle)
             }
-            Event::Arrival(arrival) => {
-                self.inbox.push(arrival);
+            Event::Race { job } => {
+                if self.stage == Stage::Busy && self.scenario.faults {
+                    self.faults.note(Fault::CancelRaced);
+                    self.clients.race(&job, self.now, &mut self.agenda);
+                }
                 Ok(())
             }
+            Event::Arrival(arrival) => {
+                self.on_arrival(arrival);
+                Ok(())
+            }
+            Event::Beat => {
+                self.on_beat();
+                Ok(())
+            }
+            Event::Sweep => self.on_sweep(),
             Event::Checkpoint => {
                 self.agenda.plan(self.now + CHECKPOINT, Event::Checkpoint);
                 self.is_checkpoint = true;
@@ -160,36 +219,25 @@ impl Sim {
         (&mut self.fleet, &mut self.provider, site)
     }
 
-    fn plan_weather(&mut self) {
-        if let Some(pause) = self.network.next_weather() {
-            self.agenda.plan(self.now + pause, Event::Weather);
+    /// Every fault that there was.
+    pub(crate) fn fault_counts(&self) -> FaultCounts {
+        let mut counts = self.faults.clone();
+        counts.add(&self.network.faults);
+        counts.add(&self.provider.faults);
+        for _ in 0..self.oracle.processes.zombies {
+            counts.note(Fault::ZombieRan);
         }
+        counts
     }
 
-    fn on_provider(&mut self, event: &ProviderEvent) -> Held {
-        match event {
-            ProviderEvent::Made { node } => {
-                self.provider.on_made(node, self.now, &mut self.agenda);
-                let machines = self.provider.vms().map(|(_, vm)| vm.node);
-                self.oracle.on_machine_made(machines)?;
-            }
-            ProviderEvent::Booted { .. } => {
-                let (fleet, provider, mut site) = self.around();
-                on_booted(fleet, provider, &mut site, event);
-            }
-            ProviderEvent::Finished { node } => {
-                let finished = self.provider.on_finished(node, self.now, &mut self.agenda);
-                if let Some(agent) = finished.removed.and_then(|vm| vm.agent) {
-                    self.fleet.power_off(agent, &mut self.oracle);
-                }
-                // The answer to a controller that has died since reaches nobody.
-                if finished.controller == self.controller.epoch() {
-                    let (effect, result) = (finished.effect, finished.result);
-                    self.inbox.push(Arrival::EffectDone { effect, result });
-                }
-            }
-        }
-        Ok(())
+    /// From now on everything works.
+    fn calm_down(&mut self) {
+        self.killer.calm_down();
+        self.mischiefs.calm_down();
+        self.network.calm_down();
+        self.provider.calm_down();
+        self.controller.clock.mend();
+        self.controller.disk_full_until = self.now;
     }
 
     fn on_checkpoint(&mut self) -> Held {
@@ -204,8 +252,7 @@ impl Sim {
         let end = Moment(DAY.0 * u64::from(self.scenario.days));
         self.stage = match self.stage {
             Stage::Busy if self.now >= end => {
-                self.killer.calm_down();
-                self.network.calm_down();
+                self.calm_down();
                 self.clients.take_on(workload::heal(self.now + Span(1)), &mut self.agenda);
                 Stage::Healing { until: self.now + HEALING_MAX }
             }

@@ -69,7 +69,7 @@ pub(crate) fn of(sim: &mut Sim) -> Held<Summary> {
         processes_started: sim.oracle.processes.started,
         node_creates: sim.provider.made,
         node_creates_failed: sim.provider.failed,
-        faults: sim.network.faults.clone(),
+        faults: sim.fault_counts(),
         steps: sim.controller.steps,
         revisions: sim.oracle.revision(),
         ledger: ledger.collect(),

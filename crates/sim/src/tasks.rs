@@ -8,13 +8,18 @@ use muster_core::model::{Exit, JobSpec};
 use muster_core::time::Span;
 
 use crate::agenda::{AgentEvent, Due, Event};
-use crate::agents::{Agent, Site};
+use crate::agents::{Agent, Fate, Site};
 use crate::chance::Chance;
 use crate::clock::Moment;
 use crate::failure::{Broken, Held};
-use crate::workload::Command;
+use crate::faults::Fault;
+use crate::workload::{Command, End};
 
 const FETCH_AGAIN: Span = Span::seconds(5);
+/// Longer than anything is simulated.
+const FOR_EVER: Span = Span::seconds(400 * 86_400);
+/// How far from a job's end someone asks for it, at most.
+const RACE: Span = Span::milliseconds(2_500);
 
 pub(crate) struct Task {
     order: Order,
@@ -36,6 +41,8 @@ struct Nature {
     heeds: Option<Span>,
     /// How long the system takes to end a process that cannot refuse.
     dies: Span,
+    /// Someone asks for it to be canceled, so much before or after this long before its end.
+    raced: Option<Span>,
 }
 
 impl Nature {
@@ -49,6 +56,7 @@ impl Nature {
             gives_up: chance.permille(600).then_some(soon),
             heeds: chance.permille(800).then_some(soon),
             dies: chance.span(Span::milliseconds(1), Span::milliseconds(500)),
+            raced: chance.permille(20).then(|| chance.span(Span::ZERO, Span(2 * RACE.0))),
         }
     }
 }
@@ -62,21 +70,26 @@ impl Task {
         self.order.rank
     }
 
-    /// How long it runs and how it ends, if left alone. When a gang fails, one member does so first and the
-    /// others would go on.
-    fn course(&self) -> Result<(Span, i32), Exit> {
+    pub(crate) fn is_planned(&self, plan: u32) -> bool {
+        self.plan == plan
+    }
+
+    /// How long it runs and what comes then, if left alone. When a gang fails, one member does so first and
+    /// the others would go on.
+    fn course(&self) -> Result<(Span, Due), Exit> {
         let text = self.spec.as_ref().map_or("", |spec| &spec.command);
-        let command: Result<Command, _> = text.parse();
         let rank = u64::from(self.order.rank);
-        match command {
-            Ok(Command { seconds, exit: Some(0) }) => Ok((Span::seconds(seconds + 3 * rank), 0)),
-            Ok(Command { seconds, exit: Some(code) }) if rank == 0 => {
-                Ok((Span::seconds(seconds), code))
-            }
-            Ok(Command { seconds, exit: Some(_) }) => Ok((Span::seconds(seconds + 120), 0)),
-            Ok(Command { exit: None, .. }) | Err(_) => {
-                Err(Exit::NotStarted { message: "no such program".into() })
-            }
+        let exit = |code| Due::Exit(Exit::Code(code));
+        let Ok(Command { seconds, end }) = text.parse() else {
+            return Err(Exit::NotStarted { message: "no such program".into() });
+        };
+        match end {
+            End::Exit(0) => Ok((Span::seconds(seconds + 3 * rank), exit(0))),
+            End::Exit(code) if rank == 0 => Ok((Span::seconds(seconds), exit(code))),
+            End::Exit(_) => Ok((Span::seconds(seconds + 120), exit(0))),
+            End::Poison if rank == 0 => Ok((Span::seconds(seconds), Due::Poison)),
+            End::Hang | End::Poison => Ok((FOR_EVER, exit(0))),
+            End::Broken => Err(Exit::NotStarted { message: "no such program".into() }),
         }
     }
 }
@@ -114,7 +127,11 @@ impl Agent {
         };
         match due {
             Due::Fetch => {
-                task.spec = site.controller.fetch_spec(&task.order.spec)?;
+                if site.network.is_connected(self.id, site.now) {
+                    let is_forgotten = site.oracle.processes.is_forgotten(epoch);
+                    let hash = &task.order.spec;
+                    task.spec = site.controller.fetch_spec(hash, is_forgotten, site.now)?;
+                }
                 let (after, next) = match task.spec {
                     Some(_) => (task.nature.preparation, Due::Ready),
                     None => (FETCH_AGAIN, Due::Fetch),
@@ -130,6 +147,11 @@ impl Agent {
                 self.tasks.remove(&epoch);
                 Ok(self.machine.on_exited(epoch, exit, self.clock(site.now)))
             }
+            Due::Poison => {
+                site.network.faults.note(Fault::PoisonRan);
+                self.fate = Fate::Died { back_after: None };
+                Ok(Vec::new())
+            }
         }
     }
 
@@ -141,11 +163,18 @@ impl Agent {
                 self.tasks.remove(&epoch);
                 Ok(self.machine.on_exited(epoch, exit, now))
             }
-            Ok((after, code)) => {
+            Ok((after, due)) => {
                 task.is_running = true;
                 let timeout = task.spec.as_ref().and_then(|spec| spec.timeout);
                 site.oracle.on_process_started(&task.order)?;
-                self.plan_task(epoch, after, Due::Exit(Exit::Code(code)), site);
+                if after == FOR_EVER {
+                    site.network.faults.note(Fault::JobHung);
+                } else if let Some(raced) = task.nature.raced.filter(|_| task.order.rank == 0) {
+                    let at = Moment((site.now + after + raced).0.saturating_sub(RACE.0));
+                    let job = task.order.job_name.clone();
+                    site.agenda.plan(at.max(site.now), Event::Race { job });
+                }
+                self.plan_task(epoch, after, due, site);
                 Ok(self.machine.on_started(epoch, timeout, now))
             }
         }

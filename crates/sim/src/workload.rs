@@ -11,14 +11,14 @@ use muster_core::model::{Caller, JobSpec, SpecHash, WorkspaceKey};
 use muster_core::time::Span;
 use sha2::{Digest, Sha256};
 
-pub(crate) use commands::Command;
+pub(crate) use commands::{Command, End};
 use pools::{POOLS, PoolPlan, WORKSPACES};
 
 use crate::chance::{Chance, Stream};
 use crate::clock::{DAY, HOUR, Moment, minutes};
 
 /// A little above what the tests ask for, since a few are refused when their cluster is away.
-const JOBS_PER_DAY: u32 = 45;
+const JOBS_PER_DAY: u32 = 38;
 
 /// One thing that one user wants.
 #[derive(Debug, Clone)]
@@ -72,8 +72,9 @@ pub(crate) fn caller(workspace: usize, name: &str) -> Caller {
 }
 
 /// Everything that is wanted in `days` days, in no particular order.
-pub(crate) fn plan(seed: u64, days: u32) -> Vec<Wish> {
-    let mut drawing = Drawing { chance: Chance::new(seed, Stream::Workload), days, wishes: vec![] };
+pub(crate) fn plan(seed: u64, days: u32, has_faults: bool) -> Vec<Wish> {
+    let chance = Chance::new(seed, Stream::Workload);
+    let mut drawing = Drawing { chance, days, has_faults, wishes: vec![] };
     drawing.set_up();
     drawing.submit_jobs();
     drawing.change_clusters();
@@ -99,6 +100,7 @@ pub(crate) fn tear_down(at: Moment) -> Vec<Wish> {
 struct Drawing {
     chance: Chance,
     days: u32,
+    has_faults: bool,
     wishes: Vec<Wish>,
 }
 
@@ -161,9 +163,10 @@ impl Drawing {
 
     fn submit_job(&mut self, at: Moment, pool: &PoolPlan, number: u32) {
         let nodes = self.chance.weighted(&[(70, 1), (15, 2), (10, 3), (5, 4)]).min(pool.nodes_max);
-        let command = Command::draw(&mut self.chance);
-        // Half of what it needs, so it always ends there.
-        let timeout = self.chance.permille(40).then(|| command.time_limit());
+        let command = Command::draw(&mut self.chance, self.has_faults);
+        // Whatever hangs must have one.
+        let is_limited = self.chance.permille(40) || command.end == End::Hang;
+        let timeout = is_limited.then(|| command.time_limit());
         let name = format!("{}-{number:05}", pool.name);
         let spec = JobSpec { timeout, ..spec(pool.name, nodes, command) };
         let submit = submit(pool.workspace, &name, spec);
@@ -241,7 +244,7 @@ impl Drawing {
             name: name.to_owned(),
             wanted: Box::new(wanted),
         };
-        let sensible = spec(pool.name, 1, Command { seconds: 5, exit: Some(0) });
+        let sensible = spec(pool.name, 1, Command { seconds: 5, end: End::Exit(0) });
         let name = format!("nonsense-{number}");
         let bad = |spec: JobSpec| self::submit(workspace, &name, spec);
         match self.chance.below(8) {
@@ -281,7 +284,7 @@ fn spec(compute: &str, nodes: u32, command: Command) -> JobSpec {
 
 /// Shorter than any that is drawn, so never by chance the same.
 fn spec_of_another(compute: &str, nodes: u32) -> JobSpec {
-    spec(compute, nodes, Command { seconds: 1, exit: Some(0) })
+    spec(compute, nodes, Command { seconds: 1, end: End::Exit(0) })
 }
 
 fn submit(workspace: usize, name: &str, spec: JobSpec) -> Act {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{AttemptPhase, AttemptReport, Desired, Order, Report};
 use crate::ids::Epoch;
 use crate::model::Exit;
+use crate::planted::{Bug, is_planted};
 use crate::time::{Elapsed, Span};
 
 /// How a node behaves on its own.
@@ -164,7 +165,8 @@ impl Machine {
             return Vec::new();
         }
         self.answered = sequence;
-        self.lease_until = sent_at + desired.lease;
+        let from = if is_planted(Bug::LeaseFromAnswer) { now } else { sent_at };
+        self.lease_until = from + desired.lease;
         self.is_ending |= desired.end;
         let mut actions = Vec::new();
         self.forget(&desired.acknowledged, &mut actions);
@@ -204,7 +206,8 @@ impl Machine {
     }
 
     fn take_on(&mut self, order: &Order, actions: &mut Vec<Action>) {
-        if order.epoch <= self.floor || self.held.contains_key(&order.epoch) {
+        let is_void = order.epoch <= self.floor && !is_planted(Bug::FloorIgnored);
+        if is_void || self.held.contains_key(&order.epoch) {
             return;
         }
         self.floor = order.epoch;

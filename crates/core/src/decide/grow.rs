@@ -13,6 +13,7 @@ use crate::ids::{ClusterId, EffectId, JobId, NodeId};
 use crate::model::{
     Cluster, ClusterPhase, Node, NodeEvent, NodeState, QuotaName, QuotaScope, ScaleUp, Tier,
 };
+use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
 use crate::world::{Candidate, Pool, World};
 
@@ -44,7 +45,10 @@ pub(super) fn region(turn: &mut Turn<'_>, scope: &QuotaScope) {
             continue;
         }
         let wanted = missing(turn.world, cluster_now, turn.now.wall);
-        let room = turn.world.quota_room(cluster_now);
+        let room = match turn.world.quota_room(cluster_now) {
+            _ if is_planted(Bug::QuotaIgnored) => u32::MAX,
+            room => room,
+        };
         // Half a gang is of no use: if the first job cannot have all its nodes, nobody behind it gets any.
         let pool_now = pool(turn, id);
         let first = first_feasible(turn.world, cluster_now, pool_now);
@@ -73,7 +77,8 @@ fn first_feasible(world: &World, cluster: &Cluster, pool: &Pool) -> Option<Candi
 /// How many more nodes the pool would have if others did not use the quota.
 pub(crate) fn missing(world: &World, cluster: &Cluster, now: crate::time::Wall) -> u32 {
     let Some(pool) = world.pool(cluster.id) else { return 0 };
-    if cluster.phase == ClusterPhase::Deleting || cluster.backoff.until > now {
+    let is_pausing = cluster.backoff.until > now && !is_planted(Bug::BackoffIgnored);
+    if cluster.phase == ClusterPhase::Deleting || is_pausing {
         return 0;
     }
     let wanted = wanted_nodes(world, cluster, pool, now);
@@ -115,7 +120,11 @@ fn request_node(turn: &mut Turn<'_>, id: ClusterId) {
         Tier::Dedicated => size.price.dedicated_micro_usd_per_hour,
         Tier::LowPriority => size.price.low_priority_micro_usd_per_hour,
     });
-    let name: Arc<str> = format!("{}-{:x}", cluster.name.folded(), node_id.0).into();
+    let number = match pool(turn, id).existing() {
+        existing if is_planted(Bug::NodeNameReused) => u64::from(existing),
+        _ => node_id.0,
+    };
+    let name: Arc<str> = format!("{}-{number:x}", cluster.name.folded()).into();
     let order = NodeOrder {
         node: node_id,
         name: Arc::clone(&name),

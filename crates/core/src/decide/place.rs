@@ -10,6 +10,7 @@ use super::pool::{cluster, pool};
 use super::reserve::{is_done_by, nodes_with_room, reserve};
 use crate::attempts;
 use crate::ids::{ClusterId, JobId, NodeId};
+use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
 use crate::world::Candidate;
 
@@ -32,7 +33,8 @@ fn next_start(turn: &Turn<'_>, id: ClusterId) -> Option<(JobId, Vec<NodeId>)> {
     let first = candidates.next()?;
     let start = |kind: &Candidate, avoided: &BTreeSet<NodeId>| {
         let nodes = nodes_with_room(world, pool, kind.shape, avoided);
-        (nodes.len() == kind.shape.nodes as usize).then_some((kind.job, nodes))
+        let is_half = is_planted(Bug::HalfGangStarted) && !nodes.is_empty();
+        (nodes.len() == kind.shape.nodes as usize || is_half).then_some((kind.job, nodes))
     };
     let nobody = BTreeSet::new();
     if let Some(started) = start(&first, &nobody) {

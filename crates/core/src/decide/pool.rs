@@ -12,6 +12,7 @@ use crate::model::{
     CancelReason, Category, Cluster, ClusterEvent, ClusterPhase, NodeEvent, NodeState, Operation,
     OperationKind, OperationStatus, Rest, ScaleUp,
 };
+use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
 use crate::time::Wall;
 use crate::world::Pool;
@@ -123,7 +124,8 @@ fn shrink(turn: &mut Turn<'_>, id: ClusterId) {
         let pool_now = pool(turn, id);
         let oldest_idle = pool_now.idle.first().map(|(_, node)| *node);
         let newest = pool_now.pending.last().map(|(_, node)| *node);
-        let Some(node) = newest.or(oldest_idle) else { break };
+        let busy = pool_now.leased.first().copied().filter(|_| is_planted(Bug::BusyNodeReleased));
+        let Some(node) = busy.or(newest).or(oldest_idle) else { break };
         let_go(turn, node);
     }
     // Idle for too long: the least recently used goes first, but never below the minimum.
@@ -142,6 +144,7 @@ fn due_to_go(turn: &Turn<'_>, id: ClusterId) -> Option<(Wall, NodeId)> {
     let (since, node) = *pool_now.idle.first()?;
     match cluster_now.rest {
         Rest::Held => None,
+        Rest::Free { .. } if is_planted(Bug::IdleNodeKept) => None,
         Rest::Free { since: free } => {
             Some((since.max(free) + cluster_now.spec.scale.idle_time, node))
         }

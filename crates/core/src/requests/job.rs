@@ -12,6 +12,7 @@ use crate::model::{
     CancelReason, Capacity, Cluster, ClusterPhase, Job, JobPhase, JobSpec, JobState, WorkspaceKey,
     check_job_name,
 };
+use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
 
 pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
@@ -260,6 +261,8 @@ pub(crate) fn cancel(
             )),
         };
     };
-    attempts::cancel(turn, job, CancelReason::Asked);
+    if !is_planted(Bug::CancelForgotten) {
+        attempts::cancel(turn, job, CancelReason::Asked);
+    }
     Ok(Reply::CancelAccepted)
 }

@@ -10,6 +10,7 @@ use crate::ids::{ClusterId, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::model::{
     Capacity, Category, Cluster, Job, JobPhase, Node, NodePhase, NodeState, Use, WorkspaceKey,
 };
+use crate::planted::{Bug, is_planted};
 use crate::time::Wall;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -130,7 +131,9 @@ impl Index {
     /// The node is there: it has a name and counts for the quota until it is gone.
     pub(super) fn admit_node(&mut self, node: &Node) {
         self.nodes_by_name.insert(Arc::clone(&node.name), node.id);
-        self.quotas.take(node.cluster, node.capacity.vcpus);
+        if !(is_planted(Bug::QuotaWithoutInFlight) && node.phase() == NodePhase::Requested) {
+            self.quotas.take(node.cluster, node.capacity.vcpus);
+        }
     }
 
     pub(super) fn dismiss_node(&mut self, node: &Node) {

@@ -26,6 +26,7 @@ use crate::model::{
     Account, Attempt, Cluster, ClusterPhase, Job, JobPhase, JobState, Lifecycle, Node, NodePhase,
     Principal, Quota, QuotaName, QuotaScope, Use, Workspace, WorkspaceKey,
 };
+use crate::planted::{Bug, is_planted};
 use crate::time::{Elapsed, Now, Span, Wall};
 
 /// The operator's choices that decisions depend on. Not state: they come with every start.
@@ -138,7 +139,10 @@ impl World {
             let is_up = matches!(node.phase(), NodePhase::Idle | NodePhase::Leased);
             world.put_node(Arc::new(node));
             if is_up {
-                world.volatile.renew(id, now.elapsed);
+                let is_old = is_planted(Bug::LeaseFromRow);
+                let renewed =
+                    if is_old { Elapsed(now.elapsed.0 - 60_000_000) } else { now.elapsed };
+                world.volatile.renew(id, renewed);
             }
         }
         for account in rows.accounts {

@@ -102,8 +102,10 @@ impl Quotas {
 
     pub(super) fn give_back(&mut self, cluster: ClusterId, vcpus: u32) {
         let Some(booking) = self.bookings.get_mut(&cluster) else { return };
-        booking.used -= u64::from(vcpus);
-        post(&mut self.uses, booking, |sum| sum.used -= u64::from(vcpus));
+        booking.used = booking.used.saturating_sub(u64::from(vcpus));
+        post(&mut self.uses, booking, |sum| {
+            sum.used = sum.used.saturating_sub(u64::from(vcpus));
+        });
     }
 
     /// The first limit that so many more vCPUs of this cluster would break.

@@ -9,7 +9,7 @@ use muster_core::time::Wall;
 
 use crate::failure::{Held, promise};
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Bill {
     price_micro_usd_per_hour: u64,
     /// When the meter first ran, and when the node was gone.

@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_core::Settings;
 use muster_core::agent::Order;
 use muster_core::ids::{Epoch, JobId, NodeId, WorkspaceId};
-use muster_core::model::{AttemptRecord, Job, JobEvent, JobPhase, SpecHash};
+use muster_core::model::{
+    AttemptRecord, Failure, Job, JobEvent, JobPhase, JobState, Outcome, SpecHash,
+};
 
 use crate::failure::{Broken, Held, promise};
 
@@ -18,6 +21,7 @@ pub(crate) struct Counts {
     pub(crate) retried: u64,
 }
 
+#[derive(Clone)]
 struct Track {
     name: Box<str>,
     spec: SpecHash,
@@ -26,10 +30,13 @@ struct Track {
     /// The attempt that is not over.
     live: Option<Epoch>,
     last: Epoch,
+    /// Attempts that ended because a node was lost, evictions left out.
+    lost: u32,
+    is_canceling: bool,
     ended: Option<JobPhase>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Jobs {
     tracks: BTreeMap<JobId, Track>,
     names: BTreeMap<(WorkspaceId, String), JobId>,
@@ -51,6 +58,8 @@ impl Jobs {
             attempts: 0,
             live: None,
             last: Epoch(0),
+            lost: 0,
+            is_canceling: false,
             ended: None,
         };
         let before = self.tracks.insert(job.id, track);
@@ -84,12 +93,24 @@ impl Jobs {
                 format!("{} is {phase:?} with an attempt that is not over", job.id)
             })?;
         }
+        if let JobState::Failed { why: Failure::NodesLost { .. }, .. } = &job.state {
+            let least = Settings::default().attempts_max;
+            promise(track.lost >= least, || {
+                format!("{} was given up after {} lost attempts of {least}", job.id, track.lost)
+            })?;
+        }
+        track.is_canceling |= matches!(phase, JobPhase::CancelRequested | JobPhase::Canceled);
         track.ended = phase.is_terminal().then_some(phase);
         Ok(granted)
     }
 
     pub(super) fn on_attempt_ended(&mut self, record: &AttemptRecord) -> Held {
-        let track = self.tracks.get_mut(&record.job);
+        let mut track = self.tracks.get_mut(&record.job);
+        if let Some(track) = &mut track
+            && record.outcome != Outcome::Evicted
+        {
+            track.lost += 1;
+        }
         let live = track.and_then(|track| track.live.take());
         promise(live == Some(record.epoch), || {
             format!("{} ended, but the live one of {} is {live:?}", record.epoch, record.job)
@@ -120,6 +141,12 @@ impl Jobs {
     pub(super) fn by_name(&self, workspace: WorkspaceId, name: &str) -> Option<(JobId, &SpecHash)> {
         let id = self.names.get(&(workspace, name.to_ascii_lowercase()))?;
         self.tracks.get(id).map(|track| (*id, &track.spec))
+    }
+
+    /// Whether a cancel that was accepted is, or was, on its way.
+    pub(super) fn is_canceling(&self, job: JobId) -> bool {
+        let track = self.tracks.get(&job);
+        track.is_some_and(|track| track.is_canceling || track.ended.is_some())
     }
 
     pub(super) fn acknowledge(&mut self, job: JobId) {

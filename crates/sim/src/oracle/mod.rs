@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use jobs::Jobs;
 use muster_core::agent::Order;
 use muster_core::ids::{JobId, NodeId, WorkspaceId};
-use muster_core::model::{CancelReason, Job, JobPhase, JobState};
+use muster_core::model::{CancelReason, Job, JobEvent, JobPhase, JobState, NodeEvent};
 use muster_core::time::Wall;
 use muster_core::{Answer, Change, Reply};
 use muster_store::Revision;
@@ -20,12 +20,12 @@ pub(crate) use nodes::Sums;
 use processes::Processes;
 
 use crate::failure::{Held, promise};
-use crate::workload::{Act, Submit, workspace_key};
+use crate::workload::{self, Act, Submit, workspace_key};
 
 /// How many changes a failure shows.
 const RECENT: usize = 20;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Oracle {
     jobs: Jobs,
     nodes: Nodes,
@@ -35,15 +35,19 @@ pub(crate) struct Oracle {
     cancels: BTreeSet<(usize, String)>,
     recent: VecDeque<(u64, Change)>,
     revision: u64,
+    /// The largest number that was ever drawn for an id, and what it was when a backup was restored: no new
+    /// one may be below that.
+    highest: u64,
+    floor: u64,
 }
 
 impl Oracle {
-    /// These changes are on disk now.
+    /// These changes are on disk now. The revision is not known if an error was told about them.
     pub(crate) fn on_committed(
         &mut self,
         changes: &[Change],
         wall: Wall,
-        revision: Revision,
+        revision: Option<Revision>,
     ) -> Held {
         for change in changes {
             self.revision += 1;
@@ -51,11 +55,50 @@ impl Oracle {
                 self.recent.pop_front();
             }
             self.recent.push_back((self.revision, change.clone()));
+            self.check_ids(change)?;
             self.on_change(change, wall)?;
         }
+        let Some(revision) = revision else { return Ok(()) };
         promise(self.revision == revision.0, || {
             format!("the log is at {} after {} changes", revision.0, self.revision)
         })
+    }
+
+    /// Nothing that is new has a number that was given out in a forgotten future.
+    fn check_ids(&mut self, change: &Change) -> Held {
+        let drawn = match change {
+            Change::JobSubmitted { job, .. } => job.id.0,
+            Change::JobChanged { event: JobEvent::Granted, job } => {
+                job.attempt().map_or(0, |attempt| attempt.epoch.0)
+            }
+            Change::NodeChanged { event: NodeEvent::Requested, node } => node.id.0,
+            Change::EffectQueued(effect) => effect.id.0,
+            Change::WorkspaceCreated(_)
+            | Change::PrincipalSeen(_)
+            | Change::ClusterChanged { .. }
+            | Change::JobChanged { .. }
+            | Change::NodeChanged { .. }
+            | Change::AttemptEnded(_)
+            | Change::LedgerPosted(_)
+            | Change::MemberChanged(_)
+            | Change::AccountChanged(_)
+            | Change::QuotaChanged(_)
+            | Change::OperationChanged(_)
+            | Change::EffectSettled { .. } => return Ok(()),
+        };
+        self.highest = self.highest.max(drawn);
+        promise(drawn > self.floor, || format!("an id is given out again: {change:?}"))
+    }
+
+    /// The store is back to what it was when `then` was copied. What was acknowledged since is lost, and that
+    /// is what was asked for; but what was used stays used, and what runs goes on.
+    pub(crate) fn roll_back(&mut self, then: &Oracle) {
+        self.jobs = then.jobs.clone();
+        self.nodes.roll_back(&then.nodes);
+        self.processes.roll_back(&then.processes);
+        self.workspaces = then.workspaces.clone();
+        self.revision = then.revision;
+        self.floor = self.highest;
     }
 
     fn on_change(&mut self, change: &Change, wall: Wall) -> Held {
@@ -103,9 +146,9 @@ impl Oracle {
     fn check_wanted(&self, job: &Job) -> Held {
         let JobState::Canceled { why, .. } = &job.state else { return Ok(()) };
         let is_wanted = match why {
-            CancelReason::Asked => self.cancels.iter().any(|(workspace, name)| {
-                **name == *job.name
-                    && self.workspaces.get(&workspace_key(*workspace).name) == Some(&job.workspace)
+            CancelReason::Asked => workload::workspaces().enumerate().any(|(index, key)| {
+                self.workspaces.get(&key.name) == Some(&job.workspace)
+                    && self.cancels.contains(&(index, job.name.to_string()))
             }),
             CancelReason::ClusterDeleted => self.nodes.is_deleting(job.cluster),
         };
@@ -114,6 +157,9 @@ impl Oracle {
 
     /// A client was told something: from now on it must stay true.
     pub(crate) fn on_answer(&mut self, act: &Act, answer: &Answer) -> Held {
+        if let (Act::CancelJob { workspace, name }, Ok(_)) = (act, answer) {
+            return self.on_cancel_accepted(*workspace, name);
+        }
         let Act::SubmitJob(submit) = act else { return Ok(()) };
         let Submit { workspace, name, hash, .. } = &**submit;
         let workspace = self.workspaces.get(&workspace_key(*workspace).name);
@@ -136,10 +182,22 @@ impl Oracle {
         }
     }
 
+    fn on_cancel_accepted(&self, workspace: usize, name: &str) -> Held {
+        let workspace = self.workspaces.get(&workspace_key(workspace).name);
+        let known = workspace.and_then(|workspace| self.jobs.by_name(*workspace, name));
+        let is_on_its_way = known.is_some_and(|(id, _)| self.jobs.is_canceling(id));
+        promise(is_on_its_way, || format!("'{name}' is said to be canceled, and is not"))
+    }
+
+    /// The provider said that a create call worked.
+    pub(crate) fn on_create_done(&mut self, node: NodeId) {
+        self.nodes.on_create_done(node);
+    }
+
     /// A process runs from now on.
     pub(crate) fn on_process_started(&mut self, order: &Order) -> Held {
-        let job = self.processes.started(order)?;
-        self.jobs.check_order(job, order)
+        let (job, is_excused) = self.processes.started(order)?;
+        if is_excused { Ok(()) } else { self.jobs.check_order(job, order) }
     }
 
     /// The provider made a machine; `counted` are all that it has.

@@ -16,18 +16,21 @@ use crate::failure::{Broken, Held, promise};
 /// Node time and cost, added up by category.
 pub(crate) type Sums = BTreeMap<Category, (Span, Cost)>;
 
+#[derive(Clone)]
 struct Track {
     cluster: ClusterId,
     bill: Bill,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Pool {
     nodes_max: u32,
     nodes: BTreeSet<NodeId>,
     /// How many there may be: more than the maximum only while it was lowered under them.
     ceiling: usize,
     is_deleting: bool,
+    /// Nothing is created before.
+    backoff_until: Wall,
 }
 
 impl Pool {
@@ -36,7 +39,7 @@ impl Pool {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Nodes {
     tracks: BTreeMap<NodeId, Track>,
     names: BTreeSet<std::sync::Arc<str>>,
@@ -46,6 +49,8 @@ pub(super) struct Nodes {
     /// Attempts whose bill is closed.
     closed: BTreeSet<Epoch>,
     pub(super) sums: Sums,
+    /// Nodes whose create call was said to have worked.
+    created: BTreeSet<NodeId>,
 }
 
 impl Nodes {
@@ -56,6 +61,7 @@ impl Nodes {
         }
         let pool = self.pools.entry(cluster.id).or_default();
         pool.nodes_max = cluster.spec.scale.nodes_max;
+        pool.backoff_until = cluster.backoff.until;
         pool.is_deleting = cluster.phase == ClusterPhase::Deleting;
         pool.ceiling = pool.nodes.len().max(pool.nodes_max as usize);
         Ok(())
@@ -67,7 +73,12 @@ impl Nodes {
 
     pub(super) fn on_node(&mut self, event: NodeEvent, node: &Node, wall: Wall) -> Held {
         if event == NodeEvent::Requested {
-            self.on_requested(node)?;
+            self.on_requested(node, wall)?;
+        }
+        if event == NodeEvent::Created {
+            promise(self.created.contains(&node.id), || {
+                format!("{} is taken for created, and was not", node.name)
+            })?;
         }
         let Some(track) = self.tracks.get_mut(&node.id) else {
             return Err(Broken(format!("{} was never requested: {event:?}", node.name)));
@@ -86,13 +97,29 @@ impl Nodes {
         Ok(())
     }
 
-    fn on_requested(&mut self, node: &Node) -> Held {
+    pub(super) fn on_create_done(&mut self, node: NodeId) {
+        self.created.insert(node);
+    }
+
+    /// The store is back to what it was when `then` was copied, but names stay used.
+    pub(super) fn roll_back(&mut self, then: &Nodes) {
+        let names = std::mem::take(&mut self.names);
+        let created = std::mem::take(&mut self.created);
+        *self = then.clone();
+        self.names = names;
+        self.created = created;
+    }
+
+    fn on_requested(&mut self, node: &Node, wall: Wall) -> Held {
         promise(self.names.insert(node.name.clone()), || {
             format!("the node name {} is used again", node.name)
         })?;
         let Some(pool) = self.pools.get_mut(&node.cluster) else {
             return Err(Broken(format!("{} was requested for no cluster", node.name)));
         };
+        promise(pool.backoff_until <= wall, || {
+            format!("{} is requested before the pause after a failure is over", node.name)
+        })?;
         pool.nodes.insert(node.id);
         promise(pool.nodes.len() <= pool.nodes_max as usize, || {
             format!("{} is one more than {}", node.name, pool.nodes_max)
@@ -147,9 +174,8 @@ impl Nodes {
     pub(super) fn check_ceilings(&self, machines: impl Iterator<Item = NodeId>) -> Held {
         let mut counted: BTreeMap<ClusterId, usize> = BTreeMap::new();
         for node in machines {
-            let Some(track) = self.tracks.get(&node) else {
-                return Err(Broken(format!("the provider runs {node}, which nobody knows")));
-            };
+            // One that nobody knows is the sweeper's business.
+            let Some(track) = self.tracks.get(&node) else { continue };
             *counted.entry(track.cluster).or_default() += 1;
         }
         for (cluster, count) in counted {

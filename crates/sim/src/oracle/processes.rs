@@ -1,5 +1,9 @@
 //! The strongest promises, about what really runs: no two attempts of a job have a live process at the same
 //! moment, none outlives the end of its attempt, and what is recorded of a job is what its processes did.
+//!
+//! Two kinds of processes are let off, because nobody can stop them in time: those of a machine that stood still
+//! for longer than its lease, and those of attempts that a restored backup knows nothing of. What they do must
+//! have no effect; that their ends are not recorded is checked all the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +13,7 @@ use muster_core::model::{AttemptRecord, Exit, Failure, Job, JobState};
 
 use crate::failure::{Broken, Held, promise};
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Processes {
     jobs: BTreeMap<Epoch, JobId>,
     /// The ranks that run, by job and epoch.
@@ -17,6 +21,11 @@ pub(crate) struct Processes {
     /// With which code the processes of an attempt ended that ended by themselves.
     codes: BTreeMap<Epoch, BTreeMap<u32, i32>>,
     pub(crate) started: u64,
+    excused: BTreeSet<(Epoch, u32)>,
+    /// Attempts that a restored backup does not know.
+    forgotten: BTreeSet<Epoch>,
+    /// Excused processes that were there when their attempt was over, or began after that.
+    pub(crate) zombies: u64,
 }
 
 impl Processes {
@@ -24,13 +33,18 @@ impl Processes {
         self.jobs.insert(epoch, job);
     }
 
-    pub(super) fn started(&mut self, order: &Order) -> Held<JobId> {
+    /// Gives back the job, and whether the process is one of those that are let off.
+    pub(super) fn started(&mut self, order: &Order) -> Held<(JobId, bool)> {
         let Some(job) = self.jobs.get(&order.epoch).copied() else {
             return Err(Broken(format!("{} runs and was never granted", order.epoch)));
         };
+        let is_excused = self.is_excused(order.epoch, order.rank);
         let all = (job, Epoch(0))..=(job, Epoch(u64::MAX));
-        let other = self.live.range(all).map(|((_, epoch), _)| *epoch).find(|e| *e != order.epoch);
-        if let Some(other) = other {
+        let others = self.live.range(all).filter(|((_, epoch), _)| *epoch != order.epoch);
+        let other = others
+            .flat_map(|((_, epoch), ranks)| ranks.iter().map(move |rank| (*epoch, *rank)))
+            .find(|(epoch, rank)| !self.is_excused(*epoch, *rank));
+        if let Some((other, _)) = other.filter(|_| !is_excused) {
             return Err(Broken(format!("{job} runs twice: {} and {other}", order.epoch)));
         }
         let ranks = self.live.entry((job, order.epoch)).or_default();
@@ -38,7 +52,29 @@ impl Processes {
             format!("rank {} of {} of {job} runs twice", order.rank, order.epoch)
         })?;
         self.started += 1;
-        Ok(job)
+        Ok((job, is_excused))
+    }
+
+    fn is_excused(&self, epoch: Epoch, rank: u32) -> bool {
+        self.is_forgotten(epoch) || self.excused.contains(&(epoch, rank))
+    }
+
+    /// Its machine stands still for longer than its lease.
+    pub(crate) fn excuse(&mut self, epoch: Epoch, rank: u32) {
+        self.excused.insert((epoch, rank));
+    }
+
+    /// Whether a restored backup does not know this attempt.
+    pub(crate) fn is_forgotten(&self, epoch: Epoch) -> bool {
+        self.forgotten.contains(&epoch)
+    }
+
+    /// The store is back to what it was when `then` was copied: what runs goes on, what was granted since is
+    /// forgotten.
+    pub(super) fn roll_back(&mut self, then: &Processes) {
+        let since = self.jobs.keys().filter(|epoch| !then.jobs.contains_key(epoch));
+        let since: Vec<Epoch> = since.copied().collect();
+        self.forgotten.extend(since);
     }
 
     /// A process ended, by itself or not.
@@ -61,11 +97,16 @@ impl Processes {
         }
     }
 
-    pub(super) fn on_attempt_ended(&self, record: &AttemptRecord) -> Held {
-        let live = self.live.get(&(record.job, record.epoch));
-        promise(live.is_none(), || {
-            format!("{} of {} is over, but ranks {live:?} still run", record.epoch, record.job)
-        })
+    pub(super) fn on_attempt_ended(&mut self, record: &AttemptRecord) -> Held {
+        let epoch = record.epoch;
+        let live = self.live.get(&(record.job, epoch));
+        let runs = |rank: &&u32| !self.is_excused(epoch, **rank);
+        let running = live.and_then(|ranks| ranks.iter().find(runs));
+        promise(running.is_none(), || {
+            format!("{epoch} of {} is over, but rank {running:?} still runs", record.job)
+        })?;
+        self.zombies += live.map_or(0, BTreeSet::len) as u64;
+        Ok(())
     }
 
     /// A job ended: its last attempt must have done what the record says.

@@ -15,12 +15,12 @@ use muster_core::ids::{EffectId, Epoch, JobId, NodeId};
 use muster_core::model::{Caller, Exit, Job, JobEvent, JobSpec, SpecHash, WorkspaceKey};
 use muster_core::time::Span;
 use muster_core::{
-    Change, ClusterPatch, Effect, EffectKind, Input, JobRequest, Rows, Settings, World, step,
+    Change, ClusterPatch, Effect, EffectKind, Input, JobRequest, Rows, Settings, Wake, World, step,
 };
 
 use super::tally::Tally;
 use super::{Figures, Setting, SettingError, Trace};
-use crate::clock::Moment;
+use crate::clock::{ControllerClock, Moment};
 
 /// Longer than any trace: agents of the replay report only when they have news, and no lease may run out.
 const FOREVER: Span = Span::seconds(1_000 * 366 * 24 * 3_600);
@@ -58,6 +58,7 @@ struct Replay<'t, W> {
     specs: BTreeMap<u32, Arc<JobSpec>>,
     world: World,
     now: Moment,
+    clock: ControllerClock,
     agenda: BinaryHeap<Reverse<(Moment, Event)>>,
     /// The row of the trace that is submitted next.
     next_row: usize,
@@ -79,6 +80,7 @@ enum Next {
 impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
     fn new(trace: &'t Trace, setting: &Setting, watch: W) -> Replay<'t, W> {
         let now = Moment::default();
+        let mut clock = ControllerClock::default();
         let settings = Settings { lease: FOREVER, boot_timeout: FOREVER, ..Settings::default() };
         let catalogue = Arc::new(Catalogue::builtin());
         let caller = |user: &Box<str>| {
@@ -91,8 +93,9 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
             fair_share: setting.fair_share,
             callers: trace.users().iter().map(caller).collect(),
             specs: BTreeMap::new(),
-            world: World::rebuild(Rows::default(), 1, settings, catalogue, now.now()),
+            world: World::rebuild(Rows::default(), 1, settings, catalogue, clock.now(now)),
             now,
+            clock,
             agenda: BinaryHeap::new(),
             next_row: 0,
             wake: None,
@@ -176,7 +179,7 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
     /// Lets the core decide, and answers what it decided, until nothing is left to say in this instant.
     fn settle(&mut self) -> Result<(), SettingError> {
         while !self.inbox.is_empty() {
-            let output = step(&mut self.world, &self.inbox, self.now.now());
+            let output = step(&mut self.world, &self.inbox, self.clock.now(self.now));
             self.inbox.clear();
             for answer in output.answers {
                 answer?;
@@ -184,7 +187,8 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
             for change in &output.changes {
                 self.follow(change);
             }
-            self.wake = output.wake.wall.map(Moment::of_wall);
+            // No lease runs out here, so only the wall clock matters.
+            self.wake = self.clock.due(Wake { elapsed: None, ..output.wake });
         }
         Ok(())
     }

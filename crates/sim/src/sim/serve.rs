@@ -1,37 +1,48 @@
 //! The controller takes in what has arrived: batches, commits, answers, and death in between.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
+use muster_core::agent::Report;
+use muster_core::ids::NodeId;
+use muster_core::model::Job;
+use muster_core::planted::{Bug, is_planted};
 use muster_core::time::Span;
-use muster_core::{Answer, Change, Input, Output, Reply, World};
+use muster_core::{Answer, Change, Input, Output, Reply, desired_for};
 
 use super::Sim;
-use crate::agenda::{AgentEvent, Answered, Arrival, ClientEvent, Event};
+use crate::agenda::{AgentEvent, Answered, Arrival, ClientEvent, Event, Sender, WishId};
 use crate::clients;
+use crate::controller::Commit;
+use crate::failpoints::has_new_order;
 use crate::failure::{Broken, Held, promise};
 use crate::faults::Fault;
 use crate::network::Direction;
 
 /// How often the controller may want to step again at the same instant: decisions must not go round.
 const TICKS_PER_INSTANT_MAX: u32 = 2;
-/// World as a whole is checked after every step that changed it, and after one of so many that did not.
-const STEPS_PER_CHECK: u64 = 256;
 const CLIENT_LATENCY: Span = Span::milliseconds(50);
 
-impl Sim {
-    pub(super) fn restart(&mut self) -> Held {
-        let effects = self.controller.start(self.now)?;
-        let epoch = self.controller.epoch();
-        for effect in &effects {
-            self.provider.carry_out(effect, epoch, self.now, &mut self.agenda);
-        }
-        self.check_acknowledged()?;
-        // Whatever became due while nobody was there.
-        self.inbox.push(Arrival::Tick);
-        Ok(())
-    }
+/// Who waits for the answer to an input.
+enum Origin {
+    Client(WishId),
+    Agent(Sender),
+    Nobody,
+}
 
+/// Whether what a step came to may be told.
+pub(super) enum Told {
+    Yes,
+    /// The commit failed. Whether it is on disk all the same, nobody but us knows.
+    No {
+        is_kept: bool,
+    },
+}
+
+impl Sim {
     pub(super) fn serve(&mut self) -> Held {
+        if self.controller.is_stalled(self.now) {
+            return Ok(());
+        }
         let mut ticks = 0;
         loop {
             let mut inbox = VecDeque::from(std::mem::take(&mut self.inbox));
@@ -48,141 +59,203 @@ impl Sim {
             }
             // What reaches a dead controller is lost: whoever sent it gets no answer.
             while self.controller.is_up() && !inbox.is_empty() {
-                let (batch, is_struck) = self.next_batch(&mut inbox);
-                self.run_batch(batch, is_struck)?;
+                let length = inbox.len().min(self.batch_max());
+                let batch: Vec<Arrival> = inbox.drain(..length).collect();
+                self.run_batch(batch)?;
             }
         }
     }
 
-    /// The next inputs to share a step, and whether the controller is to die at them. Where it dies is fixed
-    /// by the input alone: what came before is flushed, so batching makes no difference.
-    fn next_batch(&mut self, inbox: &mut VecDeque<Arrival>) -> (Vec<Arrival>, bool) {
-        let mut batch = Vec::new();
-        while batch.len() < self.scenario.batch {
-            let Some(arrival) = inbox.front() else { break };
-            let is_candidate = is_likely_to_change(arrival);
-            let is_struck = is_candidate && self.killer.is_due();
-            if is_struck && !batch.is_empty() {
-                break;
-            }
-            if is_candidate {
-                self.killer.pass();
-            }
-            batch.extend(inbox.pop_front());
-            if is_struck {
-                return (batch, true);
-            }
-        }
-        (batch, false)
+    /// Where something is about to go wrong, one input at a time: what it goes wrong with must not depend on
+    /// how inputs are batched.
+    fn batch_max(&mut self) -> usize {
+        let is_failing = self.controller.live().is_some_and(|live| live.is_about_to_fail());
+        if is_failing || self.killer.is_armed() { 1 } else { self.scenario.batch }
     }
 
-    fn run_batch(&mut self, batch: Vec<Arrival>, is_struck: bool) -> Held {
+    fn run_batch(&mut self, batch: Vec<Arrival>) -> Held {
         let mut inputs = Vec::with_capacity(batch.len());
-        for arrival in &batch {
-            let input = self.input(arrival);
+        let mut origins = Vec::with_capacity(batch.len());
+        for arrival in batch {
+            let (origin, input) = self.unpack(arrival);
             let live = self.controller.live().ok_or_else(|| Broken("it is down".to_owned()))?;
             inputs.push(live.look_up(input)?);
+            origins.push(origin);
         }
-        let before = self.controller.live().filter(|_| is_struck).map(|live| live.world.clone());
         let output = self.controller.step(&inputs, self.now)?;
-        promise(output.answers.len() == batch.len(), || "an input has no answer".to_owned())?;
-        if let Some(before) = before
-            && !output.changes.is_empty()
-        {
-            return self.kill(output, before);
+        promise(output.answers.len() == inputs.len(), || "an input has no answer".to_owned())?;
+        if let Some(death) = self.killer.strike(&inputs[0], &output) {
+            if is_planted(Bug::AcknowledgedTooEarly) {
+                self.answer_all(origins, &inputs, output.answers.clone())?;
+            }
+            return self.kill(output, death);
         }
-        self.commit(&output)?;
-        self.send_out(batch, output);
+        match self.commit(&output)? {
+            Told::Yes => return self.send_out(origins, &inputs, output),
+            Told::No { is_kept } => self.start_again(output, is_kept),
+        }
         Ok(())
     }
 
-    fn input(&self, arrival: &Arrival) -> Input {
+    fn unpack(&self, arrival: Arrival) -> (Origin, Input) {
         match arrival {
-            Arrival::Request(wish) => clients::input(self.clients.act(*wish)),
+            Arrival::Request(wish) => {
+                (Origin::Client(wish), clients::input(self.clients.act(wish)))
+            }
             Arrival::Report(sent) => {
-                Input::Report { node: sent.node.to_string(), report: sent.report.clone() }
+                let input = Input::Report { node: sent.node.into(), report: sent.report };
+                (Origin::Agent(sent.from), input)
             }
             Arrival::EffectDone { effect, result } => {
-                Input::EffectDone { effect: *effect, result: result.clone() }
+                (Origin::Nobody, Input::EffectDone { effect, result })
             }
-            Arrival::Tick => Input::Tick,
+            Arrival::Evicted { node } => (Origin::Nobody, Input::NodeEvicted { node: node.into() }),
+            Arrival::Tick => (Origin::Nobody, Input::Tick),
         }
     }
 
-    fn commit(&mut self, output: &Output) -> Held {
-        let is_checked = self.controller.steps.is_multiple_of(STEPS_PER_CHECK);
-        let Some(live) = self.controller.live() else { return Ok(()) };
-        if !output.changes.is_empty() {
-            let revision = live.commit(output)?;
-            self.oracle.on_committed(&output.changes, output.wall, revision)?;
-        }
-        if is_checked || !output.changes.is_empty() {
-            live.check(self.now)?;
-        }
-        Ok(())
-    }
-
-    /// The process dies at this step, before or after its commit; either way nobody is told.
-    fn kill(&mut self, output: Output, before: World) -> Held {
-        let death = self.killer.strike();
-        self.network.faults.note(death.fault);
-        let expected = if death.fault == Fault::KilledAfterCommit {
-            self.commit(&output)?;
-            self.controller.live().map_or(before, |live| live.world.clone())
-        } else {
-            before
+    /// Brings what the step came to onto the disk.
+    pub(super) fn commit(&mut self, output: &Output) -> Held<Told> {
+        let now = self.controller.clock.now(self.now);
+        let Some(live) = self.controller.live() else {
+            return Err(Broken("it is down".to_owned()));
         };
-        self.controller.die(output.changes, expected, self.now);
-        self.provider.forget_waiting_calls();
-        self.agenda.plan(self.now + death.down, Event::Restart);
-        Ok(())
+        if output.changes.is_empty() {
+            return Ok(Told::Yes);
+        }
+        live.check_touched(&output.changes, now)?;
+        match live.commit(output)? {
+            Commit::Done(revision) => {
+                self.oracle.on_committed(&output.changes, output.wall, Some(revision))?;
+                Ok(Told::Yes)
+            }
+            Commit::Failed { is_kept } => {
+                if is_kept {
+                    self.oracle.on_committed(&output.changes, output.wall, None)?;
+                }
+                Ok(Told::No { is_kept })
+            }
+        }
     }
 
     /// It is on disk: now the world may know.
-    fn send_out(&mut self, batch: Vec<Arrival>, output: Output) {
+    fn send_out(&mut self, origins: Vec<Origin>, inputs: &[Input], output: Output) -> Held {
         let epoch = self.controller.epoch();
         for change in &output.changes {
             if let Change::EffectQueued(effect) = change {
                 self.provider.carry_out(effect, epoch, self.now, &mut self.agenda);
             }
         }
-        for (arrival, answer) in batch.into_iter().zip(output.answers) {
-            self.answer(arrival, answer);
-        }
+        self.poke(&output.changes);
+        self.answer_all(origins, inputs, output.answers)
     }
 
-    fn answer(&mut self, arrival: Arrival, answer: Answer) {
-        match arrival {
-            Arrival::Request(wish) => {
-                let at = self.now + CLIENT_LATENCY;
-                let event = ClientEvent::Answered(Box::new(answer));
-                self.agenda.plan(at, Event::Client(wish, event));
-            }
-            Arrival::Report(sent) => {
-                let Ok(Reply::Desired(desired)) = answer else { return };
-                let is_held = |epoch| sent.report.attempts.iter().any(|held| held.epoch == epoch);
-                let is_new = desired.orders.iter().any(|order| !is_held(order.epoch));
-                let is_news = sent.is_news || is_new;
-                let carried = self.network.carry(Direction::Answer, sent.agent, is_news, self.now);
-                for at in carried.into_iter().flatten() {
-                    let answered = Answered {
-                        sequence: sent.sequence,
-                        sent_at: sent.sent_at,
-                        desired: (*desired).clone(),
-                    };
-                    let event = AgentEvent::Answered(Box::new(answered));
-                    self.agenda.plan(at, Event::Agent(sent.agent, event));
+    /// Wakes the long polls of those agents for whom there is news.
+    fn poke(&mut self, changes: &[Change]) {
+        let Some(live) = self.controller.live() else { return };
+        let mut touched: BTreeSet<NodeId> = BTreeSet::new();
+        for change in changes {
+            match change {
+                Change::NodeChanged { node, .. } => {
+                    touched.insert(node.id);
                 }
+                Change::JobChanged { job, .. } => {
+                    let members = job.attempt().into_iter().flat_map(|attempt| &attempt.members);
+                    touched.extend(members.map(|member| member.node));
+                }
+                Change::MemberChanged(change) => {
+                    let job = live.world.job(change.job).filter(|_| change.verdict.is_some());
+                    let attempt = job.and_then(Job::attempt);
+                    let members = attempt.into_iter().flat_map(|attempt| &attempt.members);
+                    touched.extend(members.map(|member| member.node));
+                    touched.insert(change.member.node);
+                }
+                Change::PrincipalSeen(_)
+                | Change::WorkspaceCreated(_)
+                | Change::ClusterChanged { .. }
+                | Change::JobSubmitted { .. }
+                | Change::AttemptEnded(_)
+                | Change::LedgerPosted(_)
+                | Change::AccountChanged(_)
+                | Change::QuotaChanged(_)
+                | Change::OperationChanged(_)
+                | Change::EffectQueued(_)
+                | Change::EffectSettled { .. } => {}
             }
-            Arrival::EffectDone { .. } | Arrival::Tick => {}
+        }
+        for id in touched {
+            let Some(node) = live.world.node(id) else { continue };
+            let Some(agent) = self.provider.vm(&node.name).and_then(|vm| vm.agent) else {
+                continue;
+            };
+            let desired = desired_for(&live.world, id);
+            self.fleet.poke(agent, &desired, self.now, &mut self.agenda);
         }
     }
-}
 
-/// Whether an input is one of those that usually change something.
-fn is_likely_to_change(arrival: &Arrival) -> bool {
-    match arrival {
-        Arrival::Report(sent) => sent.is_news,
-        Arrival::Request(_) | Arrival::EffectDone { .. } | Arrival::Tick => true,
+    fn answer_all(&mut self, origins: Vec<Origin>, inputs: &[Input], answers: Vec<Answer>) -> Held {
+        for ((origin, input), answer) in origins.into_iter().zip(inputs).zip(answers) {
+            match origin {
+                Origin::Client(wish) => {
+                    if self.network.carry_to_client() {
+                        let at = self.now + CLIENT_LATENCY;
+                        let event = ClientEvent::Answered(Box::new(answer));
+                        self.agenda.plan(at, Event::Client(wish, event));
+                    }
+                }
+                Origin::Agent(sender) => {
+                    let is_new = has_new_order(input, &answer);
+                    let Input::Report { report, .. } = input else { continue };
+                    self.answer_agent(sender, report, is_new, answer)?;
+                }
+                Origin::Nobody => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn answer_agent(&mut self, to: Sender, said: &Report, is_new: bool, answer: Answer) -> Held {
+        let Ok(Reply::Desired(desired)) = answer else { return Ok(()) };
+        let brings_nothing = desired.acknowledged.is_empty()
+            && desired.orders.len() == said.attempts.len()
+            && !desired.end
+            && desired.floor <= said.floor;
+        let Sender { agent, sequence, sent_at, is_news, is_beat } = to;
+        let answered = Answered { sequence, sent_at, desired: *desired };
+        // A mere renewal of a quiet agent: nothing else can come of it, so it need not travel.
+        if is_beat && !is_new && brings_nothing {
+            let (fleet, _, mut site) = self.around();
+            return fleet.on_beat_answered(&answered, agent, &mut site);
+        }
+        let carried = self.network.carry(Direction::Answer, agent, is_news || is_new, self.now);
+        for at in carried.into_iter().flatten() {
+            let Answered { sequence, sent_at, ref desired } = answered;
+            let answered = Answered { sequence, sent_at, desired: desired.clone() };
+            let event = AgentEvent::Answered(Box::new(answered));
+            self.agenda.plan(at, Event::Agent(agent, event));
+        }
+        Ok(())
+    }
+
+    /// A controller that was replaced takes in what reaches it, as if nothing had been; whatever it wants to
+    /// tell, the store refuses, and it ends.
+    pub(super) fn serve_rival(&mut self) -> Held {
+        for arrival in std::mem::take(&mut self.rival_inbox) {
+            let (origin, input) = self.unpack(arrival);
+            let now = self.controller.clock.now(self.now);
+            let Some(rival) = self.controller.rival.as_mut() else { continue };
+            let inputs = [rival.look_up(input)?];
+            let output = rival.step(&inputs, now)?;
+            if output.changes.is_empty() && is_planted(Bug::FencedAnswer) {
+                self.answer_all(vec![origin], &inputs, output.answers)?;
+                continue;
+            }
+            rival.is_fenced(&output)?;
+            self.faults.note(Fault::ControllerFenced);
+            let epoch = rival.epoch;
+            self.controller.rival = None;
+            self.provider.forget_waiting_calls(epoch);
+        }
+        Ok(())
     }
 }

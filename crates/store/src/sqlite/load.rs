@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use muster_core::Rows;
 use muster_core::model::{Job, WorkspaceKey};
+use muster_core::planted::{Bug, is_planted};
 use muster_core::time::Wall;
+use muster_core::{Effect, Rows};
 use rusqlite::Connection;
 
 use super::meta::Meta;
@@ -23,6 +24,11 @@ pub(super) fn rows(connection: &Connection, path: &Path) -> Result<Rows, StoreEr
     )?;
     jobs.sort_unstable_by_key(|job| job.id);
     members::overlay_all(connection, path, &mut jobs)?;
+    let mut effects: Vec<Effect> =
+        doc::many(connection, path, "SELECT doc FROM outbox ORDER BY id", [])?;
+    if is_planted(Bug::OutboxRowDropped) && !effects.is_empty() {
+        effects.remove(0);
+    }
     Ok(Rows {
         next_sequence: meta.next_sequence,
         last_wall: Wall(meta.last_wall_us),
@@ -43,7 +49,7 @@ pub(super) fn rows(connection: &Connection, path: &Path) -> Result<Rows, StoreEr
         clusters: doc::many(connection, path, "SELECT doc FROM clusters ORDER BY id", [])?,
         nodes: doc::many(connection, path, "SELECT doc FROM nodes ORDER BY id", [])?,
         jobs,
-        effects: doc::many(connection, path, "SELECT doc FROM outbox ORDER BY id", [])?,
+        effects,
     })
 }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use muster_core::ids::EPOCH_SHIFT;
+use muster_core::planted::{Bug, is_planted};
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::fault::Doing;
@@ -62,6 +63,7 @@ pub(super) fn claim(
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .doing("claiming the store", path)?;
     let mut meta = Meta::read(&transaction, path)?;
+    let unix_ms = if is_planted(Bug::EpochFromRowOnly) { 0 } else { unix_ms };
     let epoch = unix_ms.max(meta.controller_epoch + 1);
     if epoch > EPOCH_MAX {
         return Err(StoreError::Clock { unix_ms });

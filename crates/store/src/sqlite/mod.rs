@@ -47,8 +47,22 @@ impl SqliteStore {
     /// Opens the file at `path`, creates it if it is missing or empty, and brings an older one up to date. A
     /// file that is damaged, newer than us or not ours is refused and left as it is.
     pub fn open(path: impl AsRef<Path>, durability: Durability) -> Result<SqliteStore, StoreError> {
-        let path = path.as_ref();
-        let mut connection = open::writer(path, durability)?;
+        SqliteStore::open_with(path.as_ref(), durability, open::Look::Whole)
+    }
+
+    /// As [`SqliteStore::open`], without reading the whole file for damage first: for simulations that open
+    /// their own file a hundred times.
+    #[doc(hidden)]
+    pub fn open_unchecked(path: impl AsRef<Path>) -> Result<SqliteStore, StoreError> {
+        SqliteStore::open_with(path.as_ref(), Durability::None, open::Look::Header)
+    }
+
+    fn open_with(
+        path: &Path,
+        durability: Durability,
+        look: open::Look,
+    ) -> Result<SqliteStore, StoreError> {
+        let mut connection = open::writer(path, durability, look)?;
         let checkpoints = Checkpoints::watch(&mut connection).doing("opening the store", path)?;
         Ok(SqliteStore { connection, path: path.to_owned(), claimed: None, checkpoints })
     }

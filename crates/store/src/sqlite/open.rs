@@ -32,7 +32,18 @@ const DATABASE_BYTES_MIN: u64 = 512;
 const WRITER_CACHE_KIB: i32 = 64 * 1024;
 const READER_CACHE_KIB: i32 = 16 * 1024;
 
-pub(super) fn writer(path: &Path, durability: Durability) -> Result<Connection, StoreError> {
+/// How much of a file is looked at before it is written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    Header,
+    Whole,
+}
+
+pub(super) fn writer(
+    path: &Path,
+    durability: Durability,
+    look_at: Look,
+) -> Result<Connection, StoreError> {
     let found = look(path)?;
     if found == Found::Content {
         refuse_strangers(path)?;
@@ -53,7 +64,8 @@ pub(super) fn writer(path: &Path, durability: Durability) -> Result<Connection, 
     // Should it be refused below, closing it must not tidy up either.
     let hands_off = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
     connection.set_db_config(hands_off, true).doing("opening the store", path)?;
-    if schema::inspect(&mut connection, path)? != Format::Empty {
+    let is_empty = schema::inspect(&mut connection, path)? == Format::Empty;
+    if look_at == Look::Whole && !is_empty {
         refuse_torn_end(&connection, path)?;
         schema::check(&connection, path)?;
     }

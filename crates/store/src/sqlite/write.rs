@@ -16,8 +16,6 @@ use crate::StoreError;
 
 /// How long a client may come back and ask how an operation ended.
 const OPERATIONS_KEPT: Span = Span::seconds(24 * 3600);
-/// A commit's own work must not grow with what others left behind.
-const OPERATIONS_PRUNED_MAX: u32 = 64;
 
 /// Appends to the event log.
 pub(super) fn event(
@@ -83,10 +81,12 @@ pub(super) fn prune_operations(
     wall: Wall,
 ) -> Result<(), StoreError> {
     let before = wall.0.saturating_sub(OPERATIONS_KEPT.0);
+    // A few at a time: a commit's own work must not grow with what others left behind. With a bare parameter
+    // as the limit or the bound, SQLite would compile the statement anew at every commit.
     Writer { connection, path }.run(
         "DELETE FROM operations WHERE id IN
-         (SELECT id FROM operations WHERE ended_us < ?1 ORDER BY ended_us LIMIT ?2)",
-        (before, OPERATIONS_PRUNED_MAX),
+         (SELECT id FROM operations WHERE ended_us < ?1 + 0 ORDER BY ended_us LIMIT 64)",
+        (before,),
     )
 }
 

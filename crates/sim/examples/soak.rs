@@ -1,0 +1,49 @@
+//! Many seeds on every core, for as long as one likes: `soak FIRST LAST DAYS`. Prints each failure with the
+//! command that shows it again, and at the end what a seed came to on average.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use muster_sim::{Scenario, run};
+
+fn main() {
+    let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
+    let &[first, last, days] = &numbers[..] else {
+        eprintln!("usage: soak FIRST LAST DAYS");
+        std::process::exit(2);
+    };
+    let days = u32::try_from(days).unwrap_or(30);
+    let next = AtomicU64::new(first);
+    let failed = AtomicU64::new(0);
+    let began = std::time::Instant::now();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed > last {
+                        return;
+                    }
+                    let at = std::time::Instant::now();
+                    match run(&Scenario::new(seed, days)) {
+                        Ok(summary) => println!(
+                            "seed {seed} {:.2} s: {} jobs, {} creates, {} faults, {} steps, {} changes",
+                            at.elapsed().as_secs_f64(),
+                            summary.jobs_submitted,
+                            summary.node_creates,
+                            summary.faults.total(),
+                            summary.steps,
+                            summary.revisions,
+                        ),
+                        Err(failure) => {
+                            failed.fetch_add(1, Ordering::Relaxed);
+                            println!("seed {seed} FAILED {failure}\n");
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let seconds = began.elapsed().as_secs_f64();
+    println!("{} of {} failed, {seconds:.1} s", failed.into_inner(), last - first + 1);
+}

@@ -1,0 +1,181 @@
+//! Where the controller is killed: at a step that persists a certain thing, before or after its commit.
+//!
+//! When a kill is due, a place is drawn, and from then on inputs are stepped one by one until a step is at that
+//! place. So where it dies does not depend on how inputs are batched.
+
+use std::fmt;
+
+use muster_core::agent::{AttemptPhase, Report};
+use muster_core::model::{JobEvent, NodeEvent};
+use muster_core::time::Span;
+use muster_core::{Answer, Change, EffectKind, Input, Output, Reply};
+
+use crate::chance::{Chance, Stream};
+
+macro_rules! failpoints {
+    ($($name:ident => $words:literal,)*) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Failpoint {
+            $($name,)*
+        }
+
+        impl Failpoint {
+            pub const ALL: &'static [Failpoint] = &[$(Failpoint::$name,)*];
+        }
+
+        impl fmt::Display for Failpoint {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Failpoint::$name => $words,)*
+                })
+            }
+        }
+    };
+}
+
+failpoints! {
+    SubmitAck => "submit-ack",
+    LeaseGrant => "lease-grant",
+    CreateQueued => "create-queued",
+    CreateRecorded => "create-recorded",
+    StartSent => "start-sent",
+    CompletionReceived => "completion-received",
+    CompletionCommitted => "completion-committed",
+    DeleteCall => "delete-call",
+    DeleteRecord => "delete-record",
+    LedgerPost => "ledger-post",
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    Before,
+    After,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Side::Before => "before",
+            Side::After => "after",
+        })
+    }
+}
+
+impl Failpoint {
+    /// Whether a step that took in this one input is here.
+    fn is_at(self, input: &Input, output: &Output) -> bool {
+        match self {
+            Failpoint::StartSent => {
+                output.answers.iter().any(|answer| has_new_order(input, answer))
+            }
+            Failpoint::CompletionReceived => {
+                matches!(input, Input::Report { report, .. } if has_ended(report))
+            }
+            Failpoint::SubmitAck
+            | Failpoint::LeaseGrant
+            | Failpoint::CreateQueued
+            | Failpoint::CreateRecorded
+            | Failpoint::CompletionCommitted
+            | Failpoint::DeleteCall
+            | Failpoint::DeleteRecord
+            | Failpoint::LedgerPost => output.changes.iter().any(|change| self.is_in(change)),
+        }
+    }
+
+    fn is_in(self, change: &Change) -> bool {
+        match change {
+            Change::JobSubmitted { .. } => self == Failpoint::SubmitAck,
+            Change::JobChanged { event: JobEvent::Granted, .. } => self == Failpoint::LeaseGrant,
+            Change::AttemptEnded(_) => self == Failpoint::CompletionCommitted,
+            Change::NodeChanged { event: NodeEvent::Created, .. } => {
+                self == Failpoint::CreateRecorded
+            }
+            Change::NodeChanged { event: NodeEvent::Deleted, .. } => {
+                self == Failpoint::DeleteRecord
+            }
+            Change::LedgerPosted(_) => self == Failpoint::LedgerPost,
+            Change::EffectQueued(effect) => match effect.kind {
+                EffectKind::CreateNode(_) => self == Failpoint::CreateQueued,
+                EffectKind::DeleteNode { .. } => self == Failpoint::DeleteCall,
+            },
+            Change::JobChanged { .. }
+            | Change::NodeChanged { .. }
+            | Change::PrincipalSeen(_)
+            | Change::WorkspaceCreated(_)
+            | Change::ClusterChanged { .. }
+            | Change::MemberChanged(_)
+            | Change::AccountChanged(_)
+            | Change::QuotaChanged(_)
+            | Change::OperationChanged(_)
+            | Change::EffectSettled { .. } => false,
+        }
+    }
+}
+
+fn has_ended(report: &Report) -> bool {
+    report.attempts.iter().any(|attempt| matches!(attempt.phase, AttemptPhase::Ended(_)))
+}
+
+/// Whether the answer to a report orders something that the node does not hold yet.
+pub(crate) fn has_new_order(input: &Input, answer: &Answer) -> bool {
+    let (Input::Report { report, .. }, Ok(Reply::Desired(desired))) = (input, answer) else {
+        return false;
+    };
+    let is_held = |epoch| report.attempts.iter().any(|held| held.epoch == epoch);
+    desired.orders.iter().any(|order| !is_held(order.epoch))
+}
+
+/// One death: where, on which side of the commit, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Death {
+    pub(crate) at: Failpoint,
+    pub(crate) side: Side,
+    pub(crate) down: Span,
+    /// How long its machine has been on when it is back, if that started again too.
+    pub(crate) uptime: Option<Span>,
+}
+
+pub(crate) struct Killer {
+    chance: Chance,
+    target: Option<(Death, u32)>,
+}
+
+impl Killer {
+    pub(crate) fn new(seed: u64) -> Killer {
+        Killer { chance: Chance::new(seed, Stream::Kills), target: None }
+    }
+
+    /// The next death is due: draws which.
+    pub(crate) fn arm(&mut self) {
+        let at = Failpoint::ALL[self.chance.index(Failpoint::ALL.len())];
+        let side = self.chance.weighted(&[(1, Side::Before), (1, Side::After)]);
+        // Half of them are back before any lease has run out.
+        let longest = self.chance.weighted(&[(1, Span::seconds(15)), (1, Span::seconds(150))]);
+        let down = self.chance.span(Span(1), longest);
+        let uptime = self.chance.span(Span::seconds(10), Span::seconds(300));
+        let uptime = self.chance.permille(250).then_some(uptime);
+        let passed = self.chance.number(0, 3);
+        self.target = Some((Death { at, side, down, uptime }, passed));
+    }
+
+    pub(crate) fn calm_down(&mut self) {
+        self.target = None;
+    }
+
+    pub(crate) fn is_armed(&self) -> bool {
+        self.target.is_some()
+    }
+
+    /// Whether the controller dies at this step.
+    pub(crate) fn strike(&mut self, input: &Input, output: &Output) -> Option<Death> {
+        let (death, passed) = self.target.as_mut()?;
+        if !death.at.is_at(input, output) {
+            return None;
+        }
+        if *passed > 0 {
+            *passed -= 1;
+            return None;
+        }
+        self.target.take().map(|(death, _)| death)
+    }
+}

@@ -1,0 +1,112 @@
+//! What happens around the controller: at the provider, and with agents as a whole.
+
+use muster_core::EffectKind;
+
+use super::{SWEEP, Sim};
+use crate::agenda::{Arrival, Event, ProviderEvent};
+use crate::agents::{BEAT, on_booted};
+use crate::failure::{Held, promise};
+use crate::faults::Fault;
+use crate::provider::Vm;
+
+impl Sim {
+    pub(super) fn on_provider(&mut self, event: ProviderEvent) -> Held {
+        match event {
+            ProviderEvent::Made { order } | ProviderEvent::Repeated { order } => {
+                self.provider.on_made(&order, self.now, &mut self.agenda);
+                let machines = self.provider.vms().map(|(_, vm)| vm.node);
+                self.oracle.on_machine_made(machines)
+            }
+            ProviderEvent::Booted { node, made_at, journal } => {
+                let (fleet, provider, mut site) = self.around();
+                on_booted(fleet, provider, &mut site, &node, made_at, journal);
+                Ok(())
+            }
+            ProviderEvent::Finished { node } => {
+                self.on_call_finished(&node);
+                Ok(())
+            }
+            ProviderEvent::Evicted { node, made_at, is_noticed } => {
+                let removed = self.provider.remove_made_at(&node, made_at, self.now);
+                let Some(vm) = removed else { return Ok(()) };
+                self.power_off(Some(vm));
+                if is_noticed {
+                    self.faults.note(Fault::EvictionNoticed);
+                    self.on_arrival(Arrival::Evicted { node });
+                } else {
+                    self.faults.note(Fault::EvictionUnnoticed);
+                }
+                Ok(())
+            }
+            ProviderEvent::Swept { node, made_at } => {
+                let removed = self.provider.remove_made_at(&node, made_at, self.now);
+                self.power_off(removed);
+                Ok(())
+            }
+        }
+    }
+
+    fn on_call_finished(&mut self, node: &str) {
+        let epoch = self.controller.epoch();
+        let rival = self.controller.rival.as_ref().map(|rival| rival.epoch);
+        let is_live = |controller| controller == epoch || Some(controller) == rival;
+        let finished = self.provider.on_finished(node, is_live, self.now, &mut self.agenda);
+        let Some(finished) = finished else { return };
+        self.power_off(finished.removed);
+        if let (EffectKind::CreateNode(order), Ok(())) = (&finished.effect.kind, &finished.result) {
+            self.oracle.on_create_done(order.node);
+        }
+        // The answer to a controller that has died since reaches nobody.
+        let arrival = Arrival::EffectDone { effect: finished.effect.id, result: finished.result };
+        if finished.controller == epoch {
+            self.inbox.push(arrival);
+        } else if Some(finished.controller) == rival {
+            self.rival_inbox.push(arrival);
+        }
+    }
+
+    /// The machine is off: its agent and all that it ran are gone at once.
+    pub(super) fn power_off(&mut self, vm: Option<Vm>) {
+        if let Some(agent) = vm.and_then(|vm| vm.agent) {
+            let (fleet, _, mut site) = self.around();
+            fleet.power_off(agent, &mut site);
+        }
+    }
+
+    /// While there are two controllers, nobody knows which of them a message reaches.
+    pub(super) fn on_arrival(&mut self, arrival: Arrival) {
+        if self.controller.rival.is_some() && self.rivalry.permille(500) {
+            self.rival_inbox.push(arrival);
+        } else {
+            self.inbox.push(arrival);
+        }
+    }
+
+    /// Every quiet agent tells the controller that it is there.
+    pub(super) fn on_beat(&mut self) {
+        self.agenda.plan(self.now + BEAT, Event::Beat);
+        for sent in self.fleet.beat(self.now) {
+            self.on_arrival(Arrival::Report(Box::new(sent)));
+        }
+    }
+
+    /// The sweeper, as the server runs it: lists, makes sure that it is the one controller, and deletes.
+    pub(super) fn on_sweep(&mut self) -> Held {
+        self.agenda.plan(self.now + SWEEP, Event::Sweep);
+        if self.controller.is_stalled(self.now) {
+            return Ok(());
+        }
+        let elapsed = self.controller.clock.elapsed(self.now);
+        let Some(live) = self.controller.live() else { return Ok(()) };
+        let listed = self.provider.list(self.now);
+        let world = &live.world;
+        let orphans =
+            live.sweep.orphans(&listed, |name| world.node_by_name(name).is_some(), elapsed);
+        for name in orphans {
+            let is_known = world.node_by_name(&name).is_some();
+            promise(!is_known, || format!("{name} is wanted, and was swept away"))?;
+            self.provider.sweep(&name, self.now, &mut self.agenda);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! How controllers end and begin: killed, replaced, with a disk that fails, from an old backup.
+
+use muster_core::Output;
+use muster_core::time::Span;
+
+use super::Sim;
+use crate::agenda::{Arrival, Event};
+use crate::failpoints::{Death, Side};
+use crate::failure::Held;
+use crate::faults::Fault;
+
+/// How soon agents notice that the controller is not the one they talked to.
+const NOTICED: Span = Span::seconds(10);
+/// What the server waits before it opens a store again that failed.
+const REOPEN: Span = Span::milliseconds(50);
+
+impl Sim {
+    pub(super) fn restart(&mut self) -> Held {
+        if self.controller.is_up() {
+            return Ok(());
+        }
+        let effects = self.controller.start(self.now)?;
+        self.take_over(&effects);
+        Ok(())
+    }
+
+    fn take_over(&mut self, effects: &[muster_core::Effect]) {
+        let epoch = self.controller.epoch();
+        for effect in effects {
+            self.provider.carry_out(effect, epoch, self.now, &mut self.agenda);
+        }
+        // Whatever became due while nobody was there.
+        self.inbox.push(Arrival::Tick);
+    }
+
+    /// Nobody is answered any more: every agent finds out, and reports by itself.
+    fn hang_up(&mut self) {
+        let ids = self.fleet.ids();
+        let (now, agenda) = (self.now, &mut self.agenda);
+        self.fleet.disturb(&ids, &mut self.disturbances, NOTICED, now, agenda);
+    }
+
+    /// The process dies at this step, before or after its commit; either way nobody is told.
+    pub(super) fn kill(&mut self, output: Output, death: Death) -> Held {
+        self.faults.note(Fault::Killed(death.at, death.side));
+        let is_kept = death.side == Side::After;
+        if is_kept {
+            self.commit(&output)?;
+        }
+        self.controller.die(output.changes, is_kept, self.now);
+        self.go_down(death.down);
+        if let Some(uptime) = death.uptime {
+            self.faults.note(Fault::ControllerRebooted);
+            let back = self.now + death.down;
+            self.controller.clock.reboot(back, uptime);
+        }
+        Ok(())
+    }
+
+    /// The process is gone and comes back after a while.
+    fn go_down(&mut self, down: Span) {
+        self.provider.forget_waiting_calls(self.controller.epoch());
+        self.hang_up();
+        self.agenda.plan(self.now + down, Event::Restart);
+    }
+
+    /// A commit failed, and nobody can know what is on disk: World and the connection are dropped, as the
+    /// server's writer does, and made anew as soon as the disk lets it.
+    pub(super) fn start_again(&mut self, output: Output, is_kept: bool) {
+        self.controller.die(output.changes, is_kept, self.now);
+        let until_free = self.controller.disk_full_until - self.now;
+        self.go_down(REOPEN.max(until_free));
+    }
+
+    /// A second controller takes over while the first one goes on.
+    pub(super) fn replace_controller(&mut self) -> Held {
+        self.faults.note(Fault::TwoControllers);
+        let effects = self.controller.replace(self.now)?;
+        self.hang_up();
+        self.take_over(&effects);
+        Ok(())
+    }
+
+    pub(super) fn back_up(&mut self) -> Held {
+        self.controller.back_up()?;
+        self.backup = Some(Box::new(self.oracle.clone()));
+        Ok(())
+    }
+
+    /// Someone puts the last backup in the place of the store.
+    pub(super) fn restore_backup(&mut self, down: Span) -> Held {
+        let Some(backup) = &self.backup else { return Ok(()) };
+        self.faults.note(Fault::BackupRestored);
+        self.oracle.roll_back(backup);
+        self.controller.die_without_trace(self.now);
+        self.controller.restore()?;
+        self.go_down(down);
+        Ok(())
+    }
+}
