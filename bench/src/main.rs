@@ -1,6 +1,7 @@
 //! `make bench`: how fast Muster is, each figure beside what this machine can do at all, measured in the same
 //! run. Times move from machine to machine; the ratio is what counts.
 
+mod brain;
 mod raw;
 mod report;
 mod server;
@@ -17,17 +18,28 @@ const WARM_RUNS: usize = 100;
 const COLD_RUNS: usize = 20;
 const SUBMIT_TIME: Duration = Duration::from_secs(3);
 
+#[global_allocator]
+static HEAP: brain::Counting = brain::Counting;
+
 #[tokio::main]
 async fn main() -> Result<()> {
     let muster = std::env::current_exe()?.with_file_name("muster");
     anyhow::ensure!(muster.exists(), "{} is missing: run `make bench`", muster.display());
     let folder = tempfile::tempdir()?;
     let mut report = Report::new();
+    // `muster-bench brain` leaves the server out.
+    let is_brain_only = std::env::args().nth(1).as_deref() == Some("brain");
+    brain::measure(&mut report, folder.path())?;
+    if is_brain_only {
+        println!("{report}");
+        return Ok(());
+    }
 
     eprintln!("measuring what this machine can do …");
     let spawn = raw::spawn_latency(folder.path(), WARM_RUNS)?;
     let sync_one = raw::durable_appends_per_second(folder.path(), 1)?;
     let sync_eight = raw::durable_appends_per_second(folder.path(), 8)?;
+    let sync_many = raw::durable_appends_per_second(folder.path(), 64)?;
 
     let server = Server::start(muster, folder.path().join("state")).await?;
     eprintln!("submit → process start on a warm node, {WARM_RUNS} times …");
@@ -36,7 +48,7 @@ async fn main() -> Result<()> {
     eprintln!("submit → process start from zero nodes, {COLD_RUNS} times …");
     let cold = start_latency(&server, folder.path().join("cold"), "cold", 0, COLD_RUNS).await?;
     report.latency("submit → process start, from zero", &cold, "sh started directly", &spawn);
-    for (clients, limit) in [(1, sync_one), (8, sync_eight)] {
+    for (clients, limit) in [(1, sync_one), (8, sync_eight), (64, sync_many)] {
         eprintln!("durable submits with {clients} clients, {} s …", SUBMIT_TIME.as_secs());
         let rate = submit_rate(&server, clients).await?;
         let what = format!("durable submits, {clients} clients");
@@ -77,7 +89,7 @@ async fn start_latency(
 
 /// Submits to a cluster that may not have nodes, so that nothing but the submit is measured.
 async fn submit_rate(server: &Server, clients: usize) -> Result<f64> {
-    let cluster = format!("queue{}", ["a", "b", "c"][clients % 3]);
+    let cluster = format!("queue-{clients}");
     server.put_cluster(&cluster, 0, 0, 0).await?;
     let started = std::time::Instant::now();
     let mut tasks = Vec::new();

@@ -11,11 +11,15 @@ impl Samples {
         self.0.push(sample);
     }
 
-    fn percentile_ms(&self, percent: usize) -> f64 {
+    pub fn percentile(&self, percent: usize) -> Duration {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
         let at = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
-        sorted.get(at).map_or(f64::NAN, |sample| sample.as_secs_f64() * 1e3)
+        sorted.get(at).copied().unwrap_or_default()
+    }
+
+    fn percentile_ms(&self, percent: usize) -> f64 {
+        self.percentile(percent).as_secs_f64() * 1e3
     }
 }
 
@@ -38,6 +42,13 @@ impl Report {
             format!("{limit}: p50 {raw50:.1} ms, p99 {raw99:.1} ms"),
             format!("{:.1}× the limit", p50 / raw50),
         ]);
+    }
+
+    /// A figure beside what it is meant to be.
+    pub fn goal(&mut self, what: &str, measured: String, goal: &str, is_met: bool) {
+        let verdict = if is_met { "met" } else { "not met" };
+        let goal = format!("goal: {goal}");
+        self.lines.push([what.to_owned(), measured, goal, verdict.to_owned()]);
     }
 
     pub fn rate(&mut self, what: &str, rate: f64, limit: &str, raw: f64) {

@@ -20,8 +20,8 @@ pub const ENVIRONMENT_BYTES_MAX: usize = 128_000;
 pub const JOB_NAME_BYTES_MAX: usize = 255;
 /// Azure's longest job lifetime.
 pub const JOB_TIMEOUT_MAX: Span = Span::seconds(30 * 24 * 3600);
-/// What World is designed to hold; beyond it a submit is refused, not half-accepted.
-pub const QUEUED_JOBS_MAX: usize = 1_000_000;
+/// A million that wait and those that run; beyond it a submit is refused, not half-accepted.
+pub const QUEUED_JOBS_MAX: usize = 1_100_000;
 pub const CLUSTERS_MAX: usize = 2_500;
 pub const LOCATION_BYTES_MAX: usize = 64;
 /// Far more than the largest cluster of the largest size, and far from where sums could overflow.

@@ -15,14 +15,15 @@ use crate::model::{
 };
 use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
-use crate::world::{Candidate, Pool, World};
+use crate::world::{Candidate, Pool, QuotaLine, World};
 
 /// Notes whether the cluster would grow if it could; gives back whether it would.
 pub(super) fn wishes(turn: &mut Turn<'_>, id: ClusterId, scope: &QuotaScope) -> bool {
     let wants = missing(turn.world, cluster(turn, id), turn.now.wall) > 0;
     if wants {
         let first = pool(turn, id).queue.candidates().next().map_or(JobId(0), |first| first.job);
-        turn.world.volatile.wishes.put(id, scope, first);
+        let cluster = Arc::clone(turn.world.shared_cluster(id).expect("looked at just now"));
+        turn.world.volatile.wishes.put(&cluster, scope, first);
     } else {
         turn.world.volatile.wishes.drop(id);
     }
@@ -33,17 +34,15 @@ pub(super) fn wishes(turn: &mut Turn<'_>, id: ClusterId, scope: &QuotaScope) -> 
 pub(super) fn region(turn: &mut Turn<'_>, scope: &QuotaScope) {
     let mut closed: Vec<QuotaName> = Vec::new();
     let mut last = None;
-    while let Some(wish) = turn.world.volatile.wishes.next(scope, last) {
-        last = Some(wish);
-        let (_, id) = wish;
+    loop {
+        let is_open = |(tier, family): &QuotaLine| {
+            closed.is_empty()
+                || !QuotaName::of(*tier, family).iter().any(|name| closed.contains(name))
+        };
+        let next = turn.world.volatile.wishes.next(scope, last, is_open);
+        let Some((first, id)) = next else { return };
+        last = Some((first, id));
         let cluster_now = cluster(turn, id);
-        let names = QuotaName::of(cluster_now.spec.tier, &cluster_now.family);
-        if names.iter().any(|name| closed.contains(name)) {
-            if closed.contains(&QuotaName::Region) && closed.contains(&QuotaName::LowPriority) {
-                return;
-            }
-            continue;
-        }
         let wanted = missing(turn.world, cluster_now, turn.now.wall);
         let room = match turn.world.quota_room(cluster_now) {
             _ if is_planted(Bug::QuotaIgnored) => u32::MAX,

@@ -15,7 +15,7 @@ use index::Index;
 pub use index::Pool;
 pub use queue::{Ahead, Candidate, Queue};
 pub use quotas::{QuotaShort, QuotaUse};
-pub(crate) use volatile::Volatile;
+pub(crate) use volatile::{QuotaLine, Volatile};
 
 use crate::catalogue::Catalogue;
 use crate::change::{Change, Effect, MemberChange};
@@ -365,6 +365,10 @@ impl World {
 
     pub fn jobs(&self) -> impl ExactSizeIterator<Item = &Job> {
         self.jobs.values().map(|job| &**job)
+    }
+
+    pub(crate) fn shared_cluster(&self, id: ClusterId) -> Option<&Arc<Cluster>> {
+        self.clusters.get(&id)
     }
 
     pub(crate) fn shared_job(&self, id: JobId) -> Option<&Arc<Job>> {

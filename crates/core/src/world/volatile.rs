@@ -5,9 +5,11 @@
 //! is looked at once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
 
 use crate::ids::{ClusterId, JobId, NodeId};
-use crate::model::QuotaScope;
+use crate::model::{Cluster, QuotaScope, Tier};
 use crate::time::{Elapsed, Span, Wall};
 
 #[derive(Debug, Clone, Default)]
@@ -129,24 +131,31 @@ impl Forecast {
     }
 }
 
-/// Clusters that would grow if the quota let them, by region: the one whose first job came first is served
-/// first.
+/// What clusters of a region have in common that count towards the same limits.
+pub(crate) type QuotaLine = (Tier, Arc<str>);
+/// A cluster that would grow, by its first job.
+pub(crate) type Wish = (JobId, ClusterId);
+
+/// Clusters that would grow if the quota let them, by region and line: the one whose first job came first is
+/// served first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Wishes {
-    by_scope: BTreeMap<QuotaScope, BTreeSet<(JobId, ClusterId)>>,
-    of: BTreeMap<ClusterId, (QuotaScope, JobId)>,
+    by_scope: BTreeMap<QuotaScope, BTreeMap<QuotaLine, BTreeSet<Wish>>>,
+    of: BTreeMap<ClusterId, (QuotaScope, QuotaLine, JobId)>,
     /// Regions whose limits have changed.
     changed: BTreeSet<QuotaScope>,
 }
 
 impl Wishes {
-    pub(crate) fn put(&mut self, cluster: ClusterId, scope: &QuotaScope, first: JobId) {
-        if self.of.get(&cluster).is_some_and(|(_, before)| *before == first) {
+    pub(crate) fn put(&mut self, cluster: &Cluster, scope: &QuotaScope, first: JobId) {
+        if self.of.get(&cluster.id).is_some_and(|(_, _, before)| *before == first) {
             return;
         }
-        self.drop(cluster);
-        self.by_scope.entry(scope.clone()).or_default().insert((first, cluster));
-        self.of.insert(cluster, (scope.clone(), first));
+        self.drop(cluster.id);
+        let line = (cluster.spec.tier, Arc::clone(&cluster.family));
+        let lines = self.by_scope.entry(scope.clone()).or_default();
+        lines.entry(line.clone()).or_default().insert((first, cluster.id));
+        self.of.insert(cluster.id, (scope.clone(), line, first));
     }
 
     pub(crate) fn reconsider(&mut self, scope: &QuotaScope) {
@@ -158,30 +167,31 @@ impl Wishes {
     }
 
     pub(crate) fn drop(&mut self, cluster: ClusterId) {
-        if let Some((scope, first)) = self.of.remove(&cluster)
-            && let Some(wishes) = self.by_scope.get_mut(&scope)
-        {
-            wishes.remove(&(first, cluster));
-            if wishes.is_empty() {
-                self.by_scope.remove(&scope);
-            }
+        let Some((scope, line, first)) = self.of.remove(&cluster) else { return };
+        let Some(lines) = self.by_scope.get_mut(&scope) else { return };
+        let Some(wishes) = lines.get_mut(&line) else { return };
+        wishes.remove(&(first, cluster));
+        if wishes.is_empty() {
+            lines.remove(&line);
+        }
+        if lines.is_empty() {
+            self.by_scope.remove(&scope);
         }
     }
 
-    /// The first wish of a region after `after`.
+    /// The first wish of a region after `after` on a line that `is_open`.
     pub(crate) fn next(
         &self,
         scope: &QuotaScope,
-        after: Option<(JobId, ClusterId)>,
-    ) -> Option<(JobId, ClusterId)> {
-        let wishes = self.by_scope.get(scope)?;
-        match after {
-            Some(after) => {
-                wishes.range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded)).next()
-            }
+        after: Option<Wish>,
+        is_open: impl Fn(&QuotaLine) -> bool,
+    ) -> Option<Wish> {
+        let lines = self.by_scope.get(scope)?.iter().filter(|(line, _)| is_open(line));
+        let firsts = lines.filter_map(|(_, wishes)| match after {
+            Some(after) => wishes.range((Bound::Excluded(after), Bound::Unbounded)).next(),
             None => wishes.first(),
-        }
-        .copied()
+        });
+        firsts.min().copied()
     }
 
     pub(crate) fn is_any_in(&self, scope: &QuotaScope) -> bool {

@@ -1,0 +1,78 @@
+//! The core alone: how long decisions take in a large world, and what a waiting job weighs.
+
+mod heap;
+mod large;
+mod start;
+mod traces;
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+pub use heap::Counting;
+use large::{Large, Size};
+
+use crate::report::{Report, Samples};
+
+const SMALL: Size = Size { clusters: 1_000, nodes: 10_000, queued: 10_000 };
+const LARGE: Size = Size { clusters: 1_000, nodes: 10_000, queued: 1_000_000 };
+const DECISION_GOAL: Duration = Duration::from_millis(1);
+
+pub fn measure(report: &mut Report, folder: &std::path::Path) -> Result<()> {
+    traces::measure(report)?;
+    decisions(report);
+    weights(report);
+    eprintln!("why, with 100,000 jobs waiting …");
+    let why = large::why_the_last_waits(100_000);
+    report.goal(
+        "why, 100,000 jobs waiting",
+        millis(why),
+        "100 ms",
+        why <= Duration::from_millis(100),
+    );
+    eprintln!("the start of a controller with 100,000 live jobs …");
+    let start = start::with_live_jobs(folder, 100_000)?;
+    report.goal(
+        "start with 100,000 live jobs",
+        millis(start),
+        "1 s",
+        start <= Duration::from_secs(1),
+    );
+    Ok(())
+}
+
+/// Each kind of decision with few jobs waiting and with many: the second must not be much slower.
+fn decisions(report: &mut Report) {
+    eprintln!("decisions with {} jobs waiting …", SMALL.queued);
+    let few = Large::decisions(SMALL);
+    eprintln!("decisions with {} jobs waiting …", LARGE.queued);
+    let many = Large::decisions(LARGE);
+    for ((what, few), (_, many)) in few.iter().zip(&many) {
+        let (few, many) = (few.percentile(99), many.percentile(99));
+        let growth = many.as_secs_f64() / few.as_secs_f64();
+        report.goal(
+            &format!("decided, 1,000,000 waiting: {what}"),
+            format!("p99 {:.0} µs", many.as_secs_f64() * 1e6),
+            &format!("1 ms; 10,000 waiting: {:.0} µs, {growth:.2}×", few.as_secs_f64() * 1e6),
+            many <= DECISION_GOAL,
+        );
+    }
+}
+
+fn weights(report: &mut Report) {
+    eprintln!("the weight of a waiting job …");
+    let separate = large::bytes_per_job(100_000, "a-job-of-its-own-with-a-name-from-its-user");
+    let task = large::bytes_per_job(100_000, "sweep");
+    report.goal("World per separate job", format!("{separate} bytes"), "1,000", separate <= 1_000);
+    report.goal("World per task of a sweep", format!("{task} bytes"), "300", task <= 300);
+}
+
+fn millis(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1e3)
+}
+
+fn timed<T>(samples: &mut Samples, work: impl FnOnce() -> T) -> T {
+    let started = Instant::now();
+    let result = work();
+    samples.add(started.elapsed());
+    result
+}
