@@ -10,6 +10,7 @@
 //! 3. `controller`, `faults`: the real core and store, and how the process around them dies;
 //! 4. `network`, `provider`, `agents`, `tasks`: the made-up world around the real agent machine;
 //! 5. `oracle`, `audit`: the promises, checked on every committed change and at intervals.
+//! 6. [`replay`]: something else on the same core: a trace of real jobs, to see what a setting would cost.
 //!
 //! A new fault is a variant of [`Fault`], a place where it is drawn (from a stream of its own), and nothing
 //! else: the promises do not know which faults there are.
@@ -26,6 +27,7 @@ mod faults;
 mod network;
 mod oracle;
 mod provider;
+pub mod replay;
 mod sim;
 mod summary;
 mod tasks;

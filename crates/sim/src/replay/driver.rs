@@ -1,0 +1,266 @@
+//! The loop of virtual time around the core.
+//!
+//! Within one instant what ends comes first, then nodes that have booted, then what is submitted, and last the
+//! core's own timers: a node serves a job that comes in the very second in which it becomes free or in which
+//! its idle time is up. What the core decides on the way (a node to create or delete, a job to start) is
+//! answered in the same instant, before anything else happens.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use muster_core::agent::{AttemptPhase, AttemptReport, Report};
+use muster_core::catalogue::Catalogue;
+use muster_core::ids::{EffectId, Epoch, JobId, NodeId};
+use muster_core::model::{Caller, Exit, Job, JobEvent, JobSpec, SpecHash, WorkspaceKey};
+use muster_core::time::Span;
+use muster_core::{
+    Change, ClusterPatch, Effect, EffectKind, Input, JobRequest, Rows, Settings, World, step,
+};
+
+use super::tally::Tally;
+use super::{Figures, ScaleUp, Setting, SettingError, Trace};
+use crate::clock::Moment;
+
+/// Longer than any trace: agents of the replay report only when they have news, and no lease may run out.
+const FOREVER: Span = Span::seconds(1_000 * 366 * 24 * 3_600);
+/// An idle time of zero is one tick of the clock, or a node that becomes free would be gone before a job of
+/// the same second comes. The tally leaves that tick out again.
+pub(super) const IDLE_MIN: Span = Span(1);
+const CLUSTER: &str = "pool";
+/// Who submits where the trace does not say: one principal for all of them.
+const NOBODY: &str = "-";
+
+pub(super) fn run(
+    trace: &Trace,
+    setting: &Setting,
+    watch: impl FnMut(Span, &Change),
+) -> Result<Figures, SettingError> {
+    let mut replay = Replay::new(trace, setting, watch);
+    replay.prepare(setting)?;
+    replay.play()?;
+    Ok(replay.tally.figures(trace, setting))
+}
+
+/// What will happen: at one instant in this order, and among equals the older one first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    JobEnds(JobId),
+    NodeIsUp(NodeId),
+}
+
+struct Replay<'t, W> {
+    trace: &'t Trace,
+    boot: Span,
+    callers: Vec<Caller>,
+    world: World,
+    now: Moment,
+    agenda: BinaryHeap<Reverse<(Moment, Event)>>,
+    /// The row of the trace that is submitted next.
+    next_row: usize,
+    /// When the core wants to be asked again.
+    wake: Option<Moment>,
+    /// What the provider and the agents say in this instant.
+    inbox: Vec<Input>,
+    tally: Tally,
+    watch: W,
+}
+
+/// What comes next.
+enum Next {
+    Event,
+    Submit,
+    Tick,
+}
+
+impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
+    fn new(trace: &'t Trace, setting: &Setting, watch: W) -> Replay<'t, W> {
+        let now = Moment::default();
+        let settings = Settings { lease: FOREVER, boot_timeout: FOREVER, ..Settings::default() };
+        let catalogue = Arc::new(Catalogue::builtin());
+        let caller = |user: &str| {
+            let name: Box<str> = if user.is_empty() { NOBODY } else { user }.into();
+            Caller { object_id: name.clone(), name }
+        };
+        Replay {
+            trace,
+            boot: setting.boot,
+            callers: trace.users().iter().map(|user| caller(user)).collect(),
+            world: World::rebuild(Rows::default(), 1, settings, catalogue, now.now()),
+            now,
+            agenda: BinaryHeap::new(),
+            next_row: 0,
+            wake: None,
+            inbox: Vec::new(),
+            tally: Tally::new(trace.jobs().len()),
+            watch,
+        }
+    }
+
+    fn prepare(&mut self, setting: &Setting) -> Result<(), SettingError> {
+        let by = Caller { object_id: NOBODY.into(), name: NOBODY.into() };
+        let wanted = cluster_patch(setting)?;
+        let put = Input::PutCluster {
+            workspace: workspace(),
+            name: CLUSTER.to_owned(),
+            wanted: Box::new(wanted),
+            by: by.clone(),
+        };
+        let create = Input::CreateWorkspace { key: workspace(), location: "here".into(), by };
+        self.inbox.extend([create, put]);
+        self.settle()
+    }
+
+    fn play(&mut self) -> Result<(), SettingError> {
+        while let Some((at, next)) = self.next() {
+            self.now = at;
+            match next {
+                Next::Event => self.happen(),
+                Next::Submit => self.submit(),
+                Next::Tick => self.inbox.push(Input::Tick),
+            }
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    fn next(&self) -> Option<(Moment, Next)> {
+        let event = self.agenda.peek().map(|Reverse((at, _))| (*at, Next::Event));
+        let job = self.trace.jobs().get(self.next_row);
+        let submit = job.map(|job| (Moment(job.submit.0), Next::Submit));
+        let tick = self.wake.map(|at| (at.max(self.now), Next::Tick));
+        // Of equal ones the first is taken.
+        [event, submit, tick].into_iter().flatten().min_by_key(|(at, _)| *at)
+    }
+
+    fn happen(&mut self) {
+        let Some(Reverse((_, event))) = self.agenda.pop() else { return };
+        match event {
+            Event::JobEnds(job) => {
+                let job = self.world.job(job).expect("a job that runs is live");
+                members_say(&self.world, &mut self.inbox, job, AttemptPhase::Ended(Exit::Code(0)));
+            }
+            Event::NodeIsUp(node) => {
+                // It may have been let go before it was up.
+                if let Some(node) = self.world.node(node) {
+                    self.inbox.push(report(&node.name, Epoch(0), None));
+                }
+            }
+        }
+    }
+
+    /// Submits the next row. A job is named by its row, so that no table is needed to find it again.
+    fn submit(&mut self) {
+        let row = self.next_row;
+        self.next_row += 1;
+        let job = self.trace.jobs()[row];
+        let spec = JobSpec {
+            command: "run".into(),
+            compute: CLUSTER.into(),
+            nodes: job.nodes,
+            display_name: None,
+            experiment_name: "".into(),
+            description: None,
+            tags: Default::default(),
+            environment_variables: Default::default(),
+            timeout: None,
+        };
+        self.inbox.push(Input::SubmitJob(Box::new(JobRequest {
+            workspace: workspace(),
+            name: row.to_string(),
+            spec,
+            spec_hash: SpecHash("".into()),
+            by: self.callers[job.user as usize].clone(),
+            existing: None,
+        })));
+    }
+
+    /// Lets the core decide, and answers what it decided, until nothing is left to say in this instant.
+    fn settle(&mut self) -> Result<(), SettingError> {
+        while !self.inbox.is_empty() {
+            let output = step(&mut self.world, &self.inbox, self.now.now());
+            self.inbox.clear();
+            for answer in output.answers {
+                answer?;
+            }
+            for change in &output.changes {
+                self.follow(change);
+            }
+            self.wake = output.wake.wall.map(Moment::of_wall);
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, change: &Change) {
+        (self.watch)(Span(self.now.0), change);
+        match change {
+            Change::EffectQueued(Effect { id, kind, .. }) => self.carry_out(*id, kind),
+            Change::JobChanged { event: JobEvent::Granted, job } => self.start(job),
+            Change::LedgerPosted(line) => self.tally.post(line),
+            Change::JobChanged { .. }
+            | Change::PrincipalSeen(_)
+            | Change::WorkspaceCreated(_)
+            | Change::ClusterChanged { .. }
+            | Change::JobSubmitted { .. }
+            | Change::AttemptEnded(_)
+            | Change::NodeChanged { .. }
+            | Change::OperationChanged(_)
+            | Change::EffectSettled { .. } => {}
+        }
+    }
+
+    /// The provider says yes at once; a node that it makes needs its boot time.
+    fn carry_out(&mut self, effect: EffectId, kind: &EffectKind) {
+        match kind {
+            EffectKind::CreateNode(order) => {
+                let up = (self.now + self.boot, Event::NodeIsUp(order.node));
+                self.agenda.push(Reverse(up));
+            }
+            EffectKind::DeleteNode { .. } => {}
+        }
+        self.inbox.push(Input::EffectDone { effect, result: Ok(()) });
+    }
+
+    /// All nodes of the job start it at once, and will end it when the trace says.
+    fn start(&mut self, job: &Job) {
+        let row: usize = job.name.parse().expect("jobs are named by their row");
+        let traced = self.trace.jobs()[row];
+        self.tally.start(Moment(traced.submit.0), self.now);
+        self.agenda.push(Reverse((self.now + traced.duration, Event::JobEnds(job.id))));
+        members_say(&self.world, &mut self.inbox, job, AttemptPhase::Running);
+    }
+}
+
+fn members_say(world: &World, inbox: &mut Vec<Input>, job: &Job, phase: AttemptPhase) {
+    let attempt = job.attempt().expect("a job that was granted nodes has an attempt");
+    for member in &attempt.members {
+        let node = world.node(member.node).expect("no node of the replay is ever lost");
+        inbox.push(report(&node.name, attempt.epoch, Some(phase.clone())));
+    }
+}
+
+/// All that a node of the replay has to say. It boots once and has no address, so it names neither.
+fn report(node: &str, epoch: Epoch, phase: Option<AttemptPhase>) -> Input {
+    let attempts = phase.map(|phase| AttemptReport { epoch, phase }).into_iter().collect();
+    let report = Report { boot_id: "".into(), address: "".into(), floor: epoch, attempts };
+    Input::Report { node: node.to_owned(), report }
+}
+
+fn workspace() -> WorkspaceKey {
+    WorkspaceKey::new("replay", "replay", "replay")
+}
+
+fn cluster_patch(setting: &Setting) -> Result<ClusterPatch, SettingError> {
+    // The one place that tells the core how to scale up.
+    match setting.scale_up {
+        ScaleUp::Immediate => {}
+        ScaleUp::Predictive => return Err(SettingError::NotPredictive),
+    }
+    Ok(ClusterPatch {
+        vm_size: Some(setting.vm_size.clone()),
+        nodes_min: Some(0),
+        nodes_max: Some(setting.max_nodes),
+        idle_time: Some(setting.idle.max(IDLE_MIN)),
+        ..ClusterPatch::default()
+    })
+}
