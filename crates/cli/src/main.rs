@@ -25,6 +25,7 @@ mod scope;
 mod sim;
 mod up;
 mod values;
+mod whatif;
 
 use std::process::ExitCode;
 
@@ -53,6 +54,7 @@ enum Command {
     #[command(subcommand)]
     Job(job::Command),
     Cost(cost::Args),
+    Whatif(whatif::Args),
     Sim(sim::Args),
     Agent(agent::Args),
 }
@@ -73,6 +75,7 @@ fn run(command: Command) -> Outcome {
         Command::Compute(command) => block_on(compute::run(command)),
         Command::Job(command) => block_on(job::run(command)),
         Command::Cost(args) => block_on(cost::run(&args)),
+        Command::Whatif(args) => whatif::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Agent(args) => block_on(agent::run(args)),
     }

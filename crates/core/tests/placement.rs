@@ -88,9 +88,12 @@ fn over_a_day_everyone_gets_the_same_share() {
         for (who, (name, _)) in users.iter().enumerate() {
             // Never more than three wait.
             let waiting = |stage: &Stage, number: u32| {
-                stage.job(&format!("{name}-{number}")).is_some_and(|job| job.phase() == JobPhase::Queued)
+                stage
+                    .job(&format!("{name}-{number}"))
+                    .is_some_and(|job| job.phase() == JobPhase::Queued)
             };
-            while (0..3).any(|back| next[who] < back + 1 || !waiting(&stage, next[who] - 1 - back)) {
+            while (0..3).any(|back| next[who] < back + 1 || !waiting(&stage, next[who] - 1 - back))
+            {
                 let job = format!("{name}-{}", next[who]);
                 stage.submit_as(user(name), &job, "pool", wants(1)).expect("accepted");
                 next[who] += 1;
@@ -141,7 +144,11 @@ fn a_short_job_fills_the_gap_before_a_wide_one_and_a_long_one_does_not() {
     stage.submit_as(user("slow"), "too-long", "pool", wants(1)).expect("accepted");
     stage.submit_as(user("quick"), "short", "pool", wants(1)).expect("accepted");
     assert_eq!(stage.phase("too-long"), JobPhase::Queued);
-    assert_eq!(stage.phase("short"), JobPhase::Starting, "it is done long before the wide one can start");
+    assert_eq!(
+        stage.phase("short"),
+        JobPhase::Starting,
+        "it is done long before the wide one can start"
+    );
     stage.run("short");
     stage.pass_s(100);
     stage.finish("short");
@@ -158,7 +165,10 @@ fn shares_of_a_node_are_packed_metered_and_given_back() {
     stage.submit_as(user("b"), "two", "pool", cores(2)).expect("accepted");
     stage.provide();
     assert_eq!(stage.members("one")[0].0, stage.members("two")[0].0, "they share a node");
-    assert_eq!(stage.count(NodePhase::Leased) + stage.count(NodePhase::Idle), 1 + stage.count(NodePhase::Idle));
+    assert_eq!(
+        stage.count(NodePhase::Leased) + stage.count(NodePhase::Idle),
+        1 + stage.count(NodePhase::Idle)
+    );
     stage.submit_as(user("c"), "three", "pool", cores(2)).expect("accepted");
     stage.provide();
     assert_ne!(stage.members("three")[0].0, stage.members("one")[0].0, "only one core was left");
@@ -245,7 +255,9 @@ fn a_predictive_pool_starts_one_node_for_work_that_fits_on_one() {
     stage.settle_effects(|_| true);
     assert_eq!(stage.nodes().len(), 0);
     for number in 0..10 {
-        stage.submit_as(user("quick"), &format!("job-{number}"), "pool", wants(1)).expect("accepted");
+        stage
+            .submit_as(user("quick"), &format!("job-{number}"), "pool", wants(1))
+            .expect("accepted");
     }
     assert_eq!(stage.nodes().len(), 1, "ten times five seconds is less than one start");
 }

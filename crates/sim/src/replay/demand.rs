@@ -32,11 +32,11 @@ pub fn optimum(trace: &Trace, boot: Span) -> Span {
         let mut needed = nodes;
         while needed > 0 {
             let Some((since, count)) = free.last_mut() else {
-                spent += needed.unsigned_abs() as u128 * u128::from(boot.0);
+                spent += u128::from(needed.unsigned_abs()) * u128::from(boot.0);
                 break;
             };
             let taken = needed.min(*count);
-            spent += taken.unsigned_abs() as u128 * u128::from((at - *since).min(boot.0));
+            spent += u128::from(taken.unsigned_abs()) * u128::from((at - *since).min(boot.0));
             needed -= taken;
             *count -= taken;
             if *count == 0 {

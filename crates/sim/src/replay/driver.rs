@@ -83,15 +83,15 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
         let mut clock = ControllerClock::default();
         let settings = Settings { lease: FOREVER, boot_timeout: FOREVER, ..Settings::default() };
         let catalogue = Arc::new(Catalogue::builtin());
-        let caller = |user: &Box<str>| {
-            let name: Box<str> = if user.is_empty() { NOBODY.into() } else { user.clone() };
+        let caller = |user: &str| {
+            let name: Box<str> = if user.is_empty() { NOBODY } else { user }.into();
             Caller { object_id: name.clone(), name }
         };
         Replay {
             trace,
             boot: setting.boot,
             fair_share: setting.fair_share,
-            callers: trace.users().iter().map(caller).collect(),
+            callers: trace.users().iter().map(|user| caller(user)).collect(),
             specs: BTreeMap::new(),
             world: World::rebuild(Rows::default(), 1, settings, catalogue, clock.now(now)),
             now,
