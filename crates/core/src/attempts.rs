@@ -24,7 +24,11 @@ pub(crate) fn grant(turn: &mut Turn<'_>, job: JobId, nodes: &[NodeId]) {
     let mut job = turn.world.job(job).expect("granted from the queue").clone();
     let mut members = Vec::with_capacity(nodes.len());
     for (rank, id) in (0..).zip(nodes) {
-        members.push(lease(turn, *id, Lease { job: job.id, epoch, rank, share: job.share }));
+        members.push(lease(
+            turn,
+            *id,
+            Lease { job: job.id, epoch, rank, share: job.shape().share },
+        ));
     }
     let predicted = turn.world.prediction(job.cluster, job.principal);
     let charged = use_of(turn, &members, predicted, turn.now.wall);
@@ -208,15 +212,21 @@ fn end(turn: &mut Turn<'_>, mut job: Job) {
             JobEvent::Succeeded
         }
         Some(Verdict::Failed { node, exit }) => {
-            job.state = JobState::Failed { at, why: Failure::Exit { node, exit } };
+            job.state = JobState::Failed { at, why: Box::new(Failure::Exit { node, exit }) };
             JobEvent::Failed
         }
         Some(Verdict::NodeLost { .. } | Verdict::Evicted { .. }) if is_given_up => {
-            job.state = JobState::Failed { at, why: Failure::NodesLost { attempts: job.attempts } };
+            job.state = JobState::Failed {
+                at,
+                why: Box::new(Failure::NodesLost { attempts: job.attempts }),
+            };
             JobEvent::Failed
         }
         Some(Verdict::NodeLost { .. }) if is_last => {
-            job.state = JobState::Failed { at, why: Failure::NodesLost { attempts: job.attempts } };
+            job.state = JobState::Failed {
+                at,
+                why: Box::new(Failure::NodesLost { attempts: job.attempts }),
+            };
             JobEvent::Failed
         }
         // It goes back to where it stood: first come is smallest id.

@@ -65,8 +65,8 @@ fn free_times(
     let idle = pool.idle.iter().map(|_| now);
     let pending = pool.pending.iter().map(|(requested_at, _)| (*requested_at + boot).max(now));
     let busy = world.releases(cluster.id).flat_map(|(end, attempt)| {
-        // One that takes longer than was thought: `end` may be of the past when only asked why.
-        let end = if end > now { end } else { attempt.predicted_end(now) };
+        // One that takes a little longer than was thought may end at any moment.
+        let end = if end > now { end } else { attempt.predicted_end(now).max(now) };
         attempt.members.iter().map(move |_| end)
     });
     idle.chain(pending).chain(busy).map(Reverse).collect()

@@ -19,7 +19,10 @@ use crate::world::{Candidate, Pool, QuotaLine, World};
 
 /// Notes whether the cluster would grow if it could; gives back whether it would.
 pub(super) fn wishes(turn: &mut Turn<'_>, id: ClusterId, scope: &QuotaScope) -> bool {
-    let wants = missing(turn.world, cluster(turn, id), turn.now.wall) > 0;
+    let pool_now = pool(turn, id);
+    let has_enough =
+        pool_now.queue.is_empty() && pool_now.alive() >= cluster(turn, id).spec.scale.nodes_min;
+    let wants = !has_enough && missing(turn.world, cluster(turn, id), turn.now.wall) > 0;
     if wants {
         let first = pool(turn, id).queue.candidates().next().map_or(JobId(0), |first| first.job);
         let cluster = Arc::clone(turn.world.shared_cluster(id).expect("looked at just now"));

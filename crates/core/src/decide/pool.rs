@@ -9,8 +9,8 @@ use crate::change::Change;
 use crate::ids::{ClusterId, JobId, NodeId};
 use crate::meter;
 use crate::model::{
-    CancelReason, Category, Cluster, ClusterEvent, ClusterPhase, NodeEvent, NodeState, Operation,
-    OperationKind, OperationStatus, Rest, ScaleUp,
+    Attempt, CancelReason, Category, Cluster, ClusterEvent, ClusterPhase, NodeEvent, NodeState,
+    Operation, OperationKind, OperationStatus, Rest, ScaleUp,
 };
 use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
@@ -201,7 +201,7 @@ fn next_look(turn: &Turn<'_>, id: ClusterId) -> Option<Wall> {
     let is_watched = !pool_now.queue.is_empty() && (has_room || foresees);
     let mut ends =
         turn.world.releases(id).map(|(end, _)| end).take_while(|_| is_watched).peekable();
-    let overrun = ends.peek().copied();
+    let overrun = ends.peek().map(|end| *end + Attempt::GRACE);
     // And one that would have ended after a new node was up will, from then on, have ended before.
     let boot = cluster_now.boot.unwrap_or(turn.world.settings.boot);
     let sooner = ends.find(|end| *end > now + boot).map(|end| Wall(end.0 - boot.0));

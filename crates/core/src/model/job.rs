@@ -113,8 +113,8 @@ pub struct Job {
     pub name: Box<str>,
     pub principal: PrincipalId,
     pub nodes: u32,
-    /// What it takes of each node; `None` is all of it.
-    pub share: Option<Capacity>,
+    /// What it takes of each node; `None` is all of it. In a box, as hardly any job has one.
+    pub share: Option<Box<Capacity>>,
     pub priority: Priority,
     pub spec: SpecHash,
     pub submitted_at: Wall,
@@ -132,7 +132,7 @@ pub enum JobState {
     Running(Box<Attempt>),
     CancelRequested(Box<Attempt>),
     Completed { at: Wall },
-    Failed { at: Wall, why: Failure },
+    Failed { at: Wall, why: Box<Failure> },
     Canceled { at: Wall, why: CancelReason },
 }
 
@@ -275,10 +275,13 @@ impl Attempt {
         self.members.iter().all(|member| member.phase.is_over())
     }
 
+    /// How long after its predicted end an attempt counts as just ending: news takes its time.
+    pub const GRACE: Span = Span::seconds(60);
+
     /// When it will probably free its nodes. Whoever has been wrong once is given twice the time.
     pub fn predicted_end(&self, now: Wall) -> Wall {
         let predicted = self.predicted.0.max(1_000_000);
-        let so_far = (now - self.granted_at).0;
+        let so_far = (now - self.granted_at).0.saturating_sub(Attempt::GRACE.0);
         let doublings = (so_far / predicted + 1).next_power_of_two().trailing_zeros();
         let factor = 1u64.checked_shl(doublings).unwrap_or(u64::MAX);
         self.granted_at + Span(predicted.saturating_mul(factor))
@@ -300,7 +303,7 @@ impl Job {
 
     /// What jobs that are placed alike have in common.
     pub fn shape(&self) -> Shape {
-        Shape { nodes: self.nodes, share: self.share }
+        Shape { nodes: self.nodes, share: self.share.as_deref().copied() }
     }
 
     pub fn attempt(&self) -> Option<&Attempt> {

@@ -47,9 +47,20 @@ pub(crate) fn on_report(turn: &mut Turn<'_>, name: &str, report: &Report) -> Ans
             return Ok(dismissed(turn.world, ended));
         }
     }
-    let mut desired = desired_for(turn.world, id);
-    desired.acknowledged = ended;
-    Ok(Reply::Desired(Box::new(desired)))
+    // What it should do is looked up after the next decision, which may be about it.
+    Ok(Reply::Desired(Box::new(Desired { acknowledged: ended, ..nothing(turn.world) })))
+}
+
+/// Nothing but a lease.
+fn nothing(world: &World) -> Desired {
+    Desired {
+        lease: world.settings.lease,
+        orders: Vec::new(),
+        as_of: Epoch(0),
+        floor: Epoch(0),
+        acknowledged: Vec::new(),
+        end: false,
+    }
 }
 
 /// Replaces what was desired when the report came in by what is desired now.
@@ -69,14 +80,8 @@ fn is_ended(phase: &AttemptPhase) -> bool {
 
 /// Unknown, lost or on its way out: it is to stop everything and end.
 fn dismissed(world: &World, acknowledged: Vec<Epoch>) -> Reply {
-    Reply::Desired(Box::new(Desired {
-        lease: world.settings.lease,
-        orders: Vec::new(),
-        as_of: Epoch(u64::MAX),
-        floor: Epoch(u64::MAX),
-        acknowledged,
-        end: true,
-    }))
+    let (as_of, floor) = (Epoch(u64::MAX), Epoch(u64::MAX));
+    Reply::Desired(Box::new(Desired { as_of, floor, acknowledged, end: true, ..nothing(world) }))
 }
 
 fn join(turn: &mut Turn<'_>, mut node: Node, report: &Report) {

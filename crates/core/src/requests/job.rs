@@ -85,7 +85,7 @@ fn ended_in_this_step<'t>(
 }
 
 /// What the job takes of each node: less than a node of this cluster has, or all of it.
-fn share_of(cluster: &Cluster, spec: &JobSpec) -> Result<Option<Capacity>, Refused> {
+fn share_of(cluster: &Cluster, spec: &JobSpec) -> Result<Option<Box<Capacity>>, Refused> {
     let has = cluster.capacity;
     let asked = [
         ("resources.cpus", spec.share.vcpus.map(u64::from), u64::from(has.vcpus), "vCPUs"),
@@ -113,7 +113,7 @@ fn share_of(cluster: &Cluster, spec: &JobSpec) -> Result<Option<Capacity>, Refus
             ));
         }
     }
-    Ok(spec.share.of(has))
+    Ok(spec.share.of(has).map(Box::new))
 }
 
 /// The cluster that the job names, if the job can ever run there.

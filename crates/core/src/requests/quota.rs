@@ -39,23 +39,23 @@ pub(crate) fn set(
     }
     let quota = Quota { scope: scope.clone(), limits: now };
     if quota.limits != before {
-        let ceilings = ceilings(turn, scope);
+        let lowest = lowest_change(&before, &quota.limits);
         turn.emit(Change::QuotaChanged(quota.clone()));
-        // The books show everyone the new limit; only who may now become larger or smaller by itself has
-        // something to decide. Whoever waits for others to give back is served from the list of wishes.
-        for (cluster, before) in ceilings {
-            let now = turn.world.cluster(cluster).map(|now| turn.world.ceiling(now));
-            if now != Some(before) {
-                turn.world.volatile.touch(cluster);
-            }
+        // Only whoever has reserved more than a limit, old or new, can now become larger or smaller by
+        // itself. Whoever waits for others to give back is served from the list of wishes.
+        for cluster in turn.world.clusters_beyond(scope, lowest) {
+            turn.world.volatile.touch(cluster);
         }
         turn.world.volatile.wishes.reconsider(scope);
     }
     Ok(Reply::Quota(quota))
 }
 
-fn ceilings(turn: &Turn<'_>, scope: &QuotaScope) -> Vec<(crate::ids::ClusterId, u32)> {
-    turn.world.clusters_in(scope).map(|cluster| (cluster.id, turn.world.ceiling(cluster))).collect()
+/// The lowest of all limits that are not what they were, old ones and new ones.
+fn lowest_change(before: &BTreeMap<QuotaName, u64>, now: &BTreeMap<QuotaName, u64>) -> u64 {
+    let changed = before.keys().chain(now.keys()).filter(|name| before.get(name) != now.get(name));
+    let limits = changed.flat_map(|name| [before.get(name), now.get(name)]);
+    limits.flatten().min().copied().unwrap_or(u64::MAX)
 }
 
 /// The family as the catalogue spells it.

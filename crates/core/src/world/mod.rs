@@ -253,10 +253,10 @@ impl World {
 
     fn put_job(&mut self, job: Arc<Job>) {
         let id = job.id;
-        self.volatile.touch(job.cluster);
         let end = job.attempt().map(|attempt| attempt.predicted_end(attempt.granted_at));
         self.volatile.forecast.set(job.cluster, id, end);
         if job.phase().is_terminal() {
+            self.volatile.touch(job.cluster);
             if let Some(old) = self.jobs.remove(&id) {
                 self.index.remove_job(&old);
                 self.index.remove_name(&old);
@@ -264,12 +264,14 @@ impl World {
             return;
         }
         match self.jobs.insert(id, Arc::clone(&job)) {
+            // It holds the nodes that it held: nothing is to be decided.
             Some(old) if old.phase() != JobPhase::Queued && job.phase() != JobPhase::Queued => {
                 return;
             }
             Some(old) => self.index.remove_job(&old),
             None => self.index.insert_name(&job),
         }
+        self.volatile.touch(job.cluster);
         let used = self.used(job.cluster, job.principal);
         self.index.insert_job(&job, used);
     }
@@ -286,7 +288,6 @@ impl World {
         assert_eq!(attempt.epoch, change.epoch, "a member of another attempt");
         attempt.members[change.rank as usize] = change.member.clone();
         attempt.verdict.clone_from(&change.verdict);
-        self.volatile.touch(job.cluster);
     }
 
     fn put_node(&mut self, node: Arc<Node>) {
@@ -395,7 +396,8 @@ impl World {
     pub(crate) fn foresee(&mut self, cluster: ClusterId, now: Wall) {
         loop {
             let first = self.volatile.forecast.of(cluster).next();
-            let Some((_, job)) = first.filter(|(end, _)| *end <= now) else { return };
+            let overdue = first.filter(|(end, _)| *end + Attempt::GRACE <= now);
+            let Some((_, job)) = overdue else { return };
             let attempt = self.jobs.get(&job).and_then(|job| job.attempt());
             let end = attempt.map(|attempt| attempt.predicted_end(now));
             self.volatile.forecast.set(cluster, job, end);
@@ -457,9 +459,9 @@ impl World {
         cluster.spec.scale.nodes_max.min(quota)
     }
 
-    pub(crate) fn clusters_in(&self, scope: &QuotaScope) -> impl Iterator<Item = &Cluster> {
-        let ids = self.index.quotas.clusters_in(scope);
-        ids.filter_map(|id| self.cluster(id))
+    /// Clusters of a region that have reserved more than so many vCPUs.
+    pub(crate) fn clusters_beyond(&self, scope: &QuotaScope, vcpus: u64) -> Vec<ClusterId> {
+        self.index.quotas.clusters_beyond(scope, vcpus)
     }
 
     /// What is still to be done outside, oldest first.

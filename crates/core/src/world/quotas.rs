@@ -1,6 +1,6 @@
 //! The books of quota: what is reserved and what is used, by region and by name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::ids::ClusterId;
@@ -27,6 +27,8 @@ pub(super) struct Quotas {
     limits: BTreeMap<QuotaScope, BTreeMap<QuotaName, u64>>,
     uses: Uses,
     bookings: BTreeMap<ClusterId, Booking>,
+    /// Clusters by how much they have reserved.
+    reserves: BTreeMap<QuotaScope, BTreeSet<(u64, ClusterId)>>,
 }
 
 /// What one cluster counts towards.
@@ -65,9 +67,9 @@ impl Quotas {
         self.bookings.get(&cluster).map(|booking| &booking.scope)
     }
 
-    pub(super) fn clusters_in(&self, scope: &QuotaScope) -> impl Iterator<Item = ClusterId> {
-        let bookings = self.bookings.iter().filter(move |(_, booking)| *booking.scope == *scope);
-        bookings.map(|(id, _)| *id)
+    pub(super) fn clusters_beyond(&self, scope: &QuotaScope, vcpus: u64) -> Vec<ClusterId> {
+        let Some(reserves) = self.reserves.get(scope) else { return Vec::new() };
+        reserves.range((vcpus.saturating_add(1), ClusterId(0))..).map(|(_, id)| *id).collect()
     }
 
     pub(super) fn reserve(&mut self, cluster: &Cluster, subscription: &str) {
@@ -80,6 +82,8 @@ impl Quotas {
             used: 0,
         });
         booking.reserved = reserved;
+        let reserves = self.reserves.entry((*booking.scope).clone()).or_default();
+        reserves.insert((reserved, cluster.id));
         post(&mut self.uses, booking, |sum| sum.reserved += reserved);
     }
 
@@ -87,6 +91,12 @@ impl Quotas {
     pub(super) fn unreserve(&mut self, cluster: ClusterId) {
         let Some(booking) = self.bookings.get_mut(&cluster) else { return };
         let reserved = std::mem::take(&mut booking.reserved);
+        if let Some(reserves) = self.reserves.get_mut(&*booking.scope) {
+            reserves.remove(&(reserved, cluster));
+            if reserves.is_empty() {
+                self.reserves.remove(&*booking.scope);
+            }
+        }
         post(&mut self.uses, booking, |sum| sum.reserved -= reserved);
     }
 

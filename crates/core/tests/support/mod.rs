@@ -9,7 +9,7 @@ use muster_core::agent::{AttemptPhase, AttemptReport, Desired, Report};
 use muster_core::catalogue::Catalogue;
 use muster_core::ids::{Epoch, NodeId};
 use muster_core::model::{
-    Caller, ClusterPhase, Exit, Job, JobPhase, JobSpec, JobState, NodePhase, Priority,
+    Caller, ClusterPhase, Exit, Job, JobPhase, JobSpec, JobState, Lease, NodePhase, Priority,
     ShareRequest, SpecHash, WorkspaceKey,
 };
 use muster_core::time::{Elapsed, Now, Span, Wall};
@@ -219,8 +219,21 @@ impl Stage {
     /// All members of the job report this.
     pub fn members_say(&mut self, job: &str, phase: AttemptPhase) {
         for (node, epoch) in self.members(job) {
-            let name = self.world.node(node).expect("a member").name.to_string();
-            self.report(&name, &[(epoch, phase.clone())]);
+            let node = self.world.node(node).expect("a member");
+            // A node says everything that it holds.
+            let says = |lease: &Lease| {
+                let is_running =
+                    self.world.job(lease.job).is_some_and(|job| job.phase() == JobPhase::Running);
+                let phase = match is_running {
+                    _ if lease.epoch == epoch => phase.clone(),
+                    true => AttemptPhase::Running,
+                    false => AttemptPhase::Preparing,
+                };
+                (lease.epoch, phase)
+            };
+            let (name, held) =
+                (node.name.to_string(), node.leases().iter().map(says).collect::<Vec<_>>());
+            self.report(&name, &held);
         }
     }
 

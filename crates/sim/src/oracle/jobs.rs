@@ -93,7 +93,9 @@ impl Jobs {
                 format!("{} is {phase:?} with an attempt that is not over", job.id)
             })?;
         }
-        if let JobState::Failed { why: Failure::NodesLost { .. }, .. } = &job.state {
+        if let JobState::Failed { why, .. } = &job.state
+            && matches!(**why, Failure::NodesLost { .. })
+        {
             let least = Settings::default().attempts_max;
             promise(track.lost >= least, || {
                 format!("{} was given up after {} lost attempts of {least}", job.id, track.lost)

@@ -117,14 +117,16 @@ impl Processes {
             JobState::Completed { .. } => {
                 codes.len() == job.nodes as usize && codes.values().all(|code| *code == 0)
             }
-            JobState::Failed { why: Failure::Exit { exit, .. }, .. } => match exit {
-                Exit::Code(code) => *code != 0 && codes.values().any(|seen| seen == code),
-                Exit::TimedOut | Exit::NotStarted { .. } => true,
+            JobState::Failed { why, .. } => match &**why {
+                Failure::NodesLost { .. } => true,
+                Failure::Exit { exit: Exit::Code(code), .. } => {
+                    *code != 0 && codes.values().any(|seen| seen == code)
+                }
+                Failure::Exit { exit: Exit::TimedOut | Exit::NotStarted { .. }, .. } => true,
                 // Only we end processes by a signal, and that is no failure of theirs.
-                Exit::Signal(_) | Exit::Stopped => false,
+                Failure::Exit { exit: Exit::Signal(_) | Exit::Stopped, .. } => false,
             },
-            JobState::Failed { why: Failure::NodesLost { .. }, .. }
-            | JobState::Canceled { .. }
+            JobState::Canceled { .. }
             | JobState::Queued
             | JobState::Starting(_)
             | JobState::Running(_)

@@ -69,7 +69,7 @@ pub fn details(facts: &JobFacts<'_>, log_files: &BTreeMap<String, String>) -> Ru
 
 fn error(state: &JobState) -> Option<RunError> {
     let JobState::Failed { at, why } = state else { return None };
-    let code = match why {
+    let code = match &**why {
         Failure::Exit {
             exit: Exit::Code(_) | Exit::Signal(_) | Exit::Stopped | Exit::TimedOut,
             ..

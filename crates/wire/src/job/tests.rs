@@ -263,7 +263,7 @@ fn statuses_are_azures() {
         (JobState::Running(attempt(lost())), "Finalizing", false),
         (JobState::CancelRequested(attempt(lost())), "CancelRequested", false),
         (JobState::Completed { at }, "Completed", true),
-        (JobState::Failed { at, why: failed }, "Failed", true),
+        (JobState::Failed { at, why: failed.into() }, "Failed", true),
         (JobState::Canceled { at, why: CancelReason::Asked }, "Canceled", true),
     ];
     for (state, word, is_terminal) in cases {
@@ -335,7 +335,7 @@ fn a_failure_says_what_happened() {
         (Failure::NodesLost { attempts: 3 }, "SystemError", "3 attempts"),
     ];
     for (why, code, words) in cases {
-        let (job, details) = shown(JobState::Failed { at: Wall(5_000_000), why }, None);
+        let (job, details) = shown(JobState::Failed { at: Wall(5_000_000), why: why.into() }, None);
         let text = &job.properties.properties[property::FAILURE];
         assert!(text.contains(words), "{text}");
         let error = details.error.clone().unwrap();
