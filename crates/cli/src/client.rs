@@ -63,7 +63,15 @@ impl Client {
     }
 
     pub async fn get<T: DeserializeOwned>(&self, route: &Route) -> Outcome<T> {
-        self.send(Method::GET, &self.url(route, &[]), None).await?.document()
+        self.get_with(route, &[]).await
+    }
+
+    pub async fn get_with<T: DeserializeOwned>(
+        &self,
+        route: &Route,
+        query: &[(&str, &str)],
+    ) -> Outcome<T> {
+        self.send(Method::GET, &self.url(route, query), None).await?.document()
     }
 
     /// A link that the server gave: the next page, or the state of an operation.

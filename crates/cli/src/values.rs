@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::ValueEnum;
 use muster_core::model::Tier;
-use muster_core::time::Span;
+use muster_core::time::{Span, Wall};
 
 use crate::failure::{Failure, Outcome, quoted};
 
@@ -41,6 +41,32 @@ pub fn seconds(text: &str) -> Result<Span, String> {
         .parse()
         .map_err(|_| format!("give whole seconds from 0 to {}, such as 120", u32::MAX))?;
     Ok(Span::seconds(u64::from(seconds)))
+}
+
+/// A point in the past: a date, a time, or how long ago it was.
+pub fn when(text: &str) -> Result<Wall, String> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = now.ok().and_then(|now| u64::try_from(now.as_micros()).ok()).unwrap_or_default();
+    when_at(text, Wall(now))
+}
+
+fn when_at(text: &str, now: Wall) -> Result<Wall, String> {
+    let units = [('s', 1), ('m', 60), ('h', 3_600), ('d', 86_400), ('w', 604_800)];
+    let span = units.into_iter().find_map(|(unit, seconds)| {
+        let count: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        Some(Span::seconds(count.checked_mul(seconds)?))
+    });
+    if let Some(span) = span {
+        return Ok(Wall(now.0.saturating_sub(span.0)));
+    }
+    // Digits alone could be seconds as well as a year: they are left to programs.
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    let time = muster_wire::cost::parse_since(text).filter(|_| !is_number);
+    time.ok_or_else(|| {
+        "give a date such as 2026-11-15, a time such as 2026-11-15T19:52:12Z, or a span such as 90m, 24h \
+         or 7d"
+            .to_owned()
+    })
 }
 
 /// Also as Python writes it.
@@ -122,6 +148,27 @@ mod tests {
         for bad in ["", "-1", "1.5", "four", "4294967296", "0x4", " 4"] {
             assert!(count(bad).is_err(), "{bad:?}");
             assert!(seconds(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_a_date_a_moment_or_so_long_ago() {
+        let now = Wall(1_794_772_332_000_000);
+        let ago = |seconds: u64| Ok(Wall(now.0 - seconds * 1_000_000));
+        for (text, wanted) in [
+            ("90m", ago(5_400)),
+            ("24h", ago(86_400)),
+            ("7d", ago(604_800)),
+            ("1w", ago(604_800)),
+            ("30s", ago(30)),
+            ("2026-11-15T19:52:12Z", Ok(now)),
+            ("2026-11-15", Ok(Wall(1_794_700_800_000_000))),
+            ("99999999999d", Ok(Wall(0))),
+        ] {
+            assert_eq!(when_at(text, now), wanted, "{text}");
+        }
+        for bad in ["", "h", "-1h", "1.5h", "yesterday", "2026", "1h30m", "99999999999999999999d"] {
+            assert!(when_at(bad, now).is_err(), "{bad}");
         }
     }
 
