@@ -92,7 +92,11 @@ impl Client {
     }
 
     pub async fn post(&self, route: &Route) -> Outcome<Answer> {
-        self.send(Method::POST, &self.url(route, &[]), Some(String::new())).await
+        self.post_body(route, String::new()).await
+    }
+
+    pub async fn post_body(&self, route: &Route, body: String) -> Outcome<Answer> {
+        self.send(Method::POST, &self.url(route, &[]), Some(body)).await
     }
 
     pub async fn delete(&self, route: &Route) -> Outcome<Answer> {

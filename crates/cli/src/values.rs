@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::ValueEnum;
-use muster_core::model::Tier;
+use muster_core::model::{Priority, ScaleUp, Tier};
 use muster_core::time::{Span, Wall};
 
 use crate::failure::{Failure, Outcome, quoted};
@@ -87,6 +87,40 @@ pub fn tier(text: &str) -> Result<Tier, String> {
         "lowpriority" => Ok(Tier::LowPriority),
         _ => Err("give dedicated or low_priority".to_owned()),
     }
+}
+
+pub fn scale_up(text: &str) -> Result<ScaleUp, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "immediate" => Ok(ScaleUp::Immediate),
+        "predictive" => Ok(ScaleUp::Predictive),
+        _ => Err("give immediate or predictive".to_owned()),
+    }
+}
+
+pub fn priority(text: &str) -> Result<Priority, String> {
+    let all = [Priority::Low, Priority::Medium, Priority::High];
+    let found = all.into_iter().find(|known| known.as_str().eq_ignore_ascii_case(text));
+    found.ok_or_else(|| "give low, medium or high".to_owned())
+}
+
+/// In MB.
+pub fn memory(text: &str) -> Result<u64, String> {
+    muster_wire::job::parse_memory(text).ok_or_else(|| "write it like 4GB or 512MB".to_owned())
+}
+
+/// A limit, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit(pub Option<u64>);
+
+pub fn limit(text: &str) -> Result<Limit, String> {
+    if text.eq_ignore_ascii_case("none") {
+        return Ok(Limit(None));
+    }
+    // Larger ones cannot be written on the wire; how large it may be is up to the server.
+    let limit = text.parse::<u64>().ok().filter(|limit| i64::try_from(*limit).is_ok());
+    limit
+        .map(|limit| Limit(Some(limit)))
+        .ok_or_else(|| "give a number of vCPUs, or none".to_owned())
 }
 
 /// The one kind of compute that there is so far.
@@ -182,6 +216,14 @@ mod tests {
         }
         assert_eq!(tier("Dedicated"), Ok(Tier::Dedicated));
         assert!(tier("spot").is_err());
+        assert_eq!(scale_up("Predictive"), Ok(ScaleUp::Predictive));
+        assert!(scale_up("later").is_err());
+        assert_eq!(priority("HIGH"), Ok(Priority::High));
+        assert!(priority("urgent").is_err());
+        assert_eq!((limit("24"), limit("none")), (Ok(Limit(Some(24))), Ok(Limit(None))));
+        for bad in ["", "-1", "all", "1.5", "99999999999999999999"] {
+            assert!(limit(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

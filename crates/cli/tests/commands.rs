@@ -67,6 +67,7 @@ const SHOWN: &str = r#"{
   },
   "provisioning_state": "Succeeded",
   "resourceGroup": "default",
+  "scale_up": "immediate",
   "size": "STANDARD_DS3_V2",
   "tags": {
     "team": "blue"
