@@ -12,6 +12,8 @@ use crate::values;
 
 /// Paid for without a job: always shown, also when there is none of it.
 const WITHOUT_WORK: [&str; 2] = ["idle", "floor"];
+/// In front of them, below the total.
+const OF_IT: &str = "of it";
 
 /// Show where the node time of a workspace went, and what it cost
 ///
@@ -75,8 +77,13 @@ pub async fn run(args: &Args) -> Outcome {
         Format::Json => output::json(&document(&ledger)),
         Format::Table => {
             let first = heading(&args.by);
-            let header = [&*first, "Category", "Outcome", "Node time", "USD"];
-            output::table(&header, rows(&ledger)?, nothing)
+            let mut header = vec![&*first, "Category", "Outcome", "Node time", "USD"];
+            let mut rows = rows(&ledger)?;
+            if args.by == By::Category {
+                header.remove(0);
+                rows = rows.into_iter().map(without_group).collect();
+            }
+            output::table(&header, rows, nothing)
         }
     }
 }
@@ -85,9 +92,20 @@ fn heading(by: &By) -> String {
     match by {
         By::Cluster => "Cluster".to_owned(),
         By::User => "User".to_owned(),
-        By::Category => "Group".to_owned(),
+        By::Category => "Category".to_owned(),
         By::Tag(key) => format!("Tag {key}"),
     }
+}
+
+/// By category the group says nothing new; what sums are of is said in the next column.
+fn without_group(mut row: Vec<String>) -> Vec<String> {
+    let group = row.remove(0);
+    match row.first_mut() {
+        Some(category) if category.is_empty() => *category = group,
+        Some(category) if group == OF_IT => *category = format!("{OF_IT} {category}"),
+        Some(_) | None => {}
+    }
+    row
 }
 
 fn document(ledger: &LedgerDocument) -> CostDocument {
@@ -130,7 +148,7 @@ fn rows(ledger: &LedgerDocument) -> Outcome<Vec<Vec<String>>> {
             us = us.saturating_add(microseconds(&line.node_seconds)?);
             micro_usd = micro_usd.saturating_add(line.micro_usd);
         }
-        rows.push(row("of it", category, "", us, micro_usd));
+        rows.push(row(OF_IT, category, "", us, micro_usd));
     }
     Ok(rows)
 }
@@ -199,6 +217,9 @@ mod tests {
                 "of it|floor||0:00:00.000|0.000000",
             ]
         );
+        let by_category: Vec<_> = rows.into_iter().map(without_group).collect();
+        assert_eq!(by_category[0][0], "run");
+        assert_eq!([&by_category[2][0], &by_category[3][0]], ["total", "of it idle"]);
         let json = serde_json::to_string(&document(&ledger)).unwrap();
         assert!(json.contains(r#""outcome":"none","node_seconds":"120.000000","usd":"0.009667""#));
     }

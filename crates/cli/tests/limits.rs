@@ -127,7 +127,7 @@ fn a_quota_refuses_clusters_and_holds_jobs_until_it_is_raised() {
     paste(&site, text(&reason["command"]));
     site.wait_for_job("second", |job| job["status"] == "Running");
     let shown =
-        site.text(&["quota", "show", "-l", region, "-n", "STANDARDdsv2FAMILY", "-o", "table"]);
+        site.text(&["quota", "show", "-l", region, "-n", "standarddsv2family", "-o", "table"]);
     assert_eq!(shown.lines().last(), Some("standardDSv2Family  8      8         8"), "{shown}");
 
     for job in ["first", "second"] {

@@ -32,7 +32,7 @@ pub struct QuotaFigures {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(into = "BothSpellings", rename_all = "camelCase")]
 pub struct Usage {
     pub id: String,
     #[serde(rename = "type")]
@@ -69,6 +69,43 @@ pub struct ResourceQuota {
     pub name: UsageName,
     #[serde(default)]
     pub aml_workspace_location: Option<String>,
+}
+
+/// Azure's client copies the keys of a usage to attributes that it then reads in snake case. See the nodes of
+/// a cluster.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BothSpellings {
+    id: String,
+    #[serde(rename = "type")]
+    kind: String,
+    unit: String,
+    current_value: u64,
+    #[serde(rename = "current_value")]
+    current_value_snake: u64,
+    used_value: u64,
+    limit: i64,
+    name: UsageName,
+    aml_workspace_location: Option<String>,
+    #[serde(rename = "aml_workspace_location")]
+    aml_workspace_location_snake: Option<String>,
+}
+
+impl From<Usage> for BothSpellings {
+    fn from(usage: Usage) -> BothSpellings {
+        BothSpellings {
+            id: usage.id,
+            kind: usage.kind,
+            unit: usage.unit,
+            current_value: usage.current_value,
+            current_value_snake: usage.current_value,
+            used_value: usage.used_value,
+            limit: usage.limit,
+            name: usage.name,
+            aml_workspace_location: usage.aml_workspace_location.clone(),
+            aml_workspace_location_snake: usage.aml_workspace_location,
+        }
+    }
 }
 
 /// One limit of the answer to `updateQuotas`.
@@ -246,11 +283,13 @@ mod tests {
             concat!(
                 r#"{"id":"/subscriptions/S/providers/Microsoft.MachineLearningServices/locations/eastus/"#,
                 r#"usages/standardDSv2Family","type":"Microsoft.MachineLearningServices/vmFamily/usages","#,
-                r#""unit":"Count","currentValue":16,"usedValue":4,"limit":24,"name":{"value":"#,
+                r#""unit":"Count","currentValue":16,"current_value":16,"usedValue":4,"limit":24,"name":{"value":"#,
                 r#""standardDSv2Family","localizedValue":"standardDSv2Family Cluster Dedicated vCPUs"},"#,
-                r#""amlWorkspaceLocation":"eastus"}"#
+                r#""amlWorkspaceLocation":"eastus","aml_workspace_location":"eastus"}"#
             )
         );
+        let text = crate::to_json(&usage);
+        assert_eq!(crate::from_json::<Usage>(text.as_bytes()).unwrap(), usage);
         assert_eq!(quota(REGION, &QuotaFigures { limit: None, ..figures }).limit, -1);
     }
 
