@@ -118,6 +118,10 @@ BAD_JOBS = [
     (command(computeId="pool", resources={"instanceCount": 0}), "0"),
     (command(computeId="pool", resources={"instanceCount": 3}), "3"),
     (command(computeId="pool", resources={"instanceCount": "1"}), "instanceCount"),
+    (command(computeId="pool", queueSettings={"priority": 4}), "high"),
+    (command(computeId="pool", resources={"properties": {"cpus": 1.5}}), "cpus"),
+    (command(computeId="pool", resources={"properties": {"cpus": 64}}), "64"),
+    (command(computeId="pool", resources={"properties": {"memory": "lots"}}), "lots"),
     (command(computeId="pool", limits={"timeout": "never"}), "never"),
     (command(computeId="pool", limits={"timeout": "PT0S"}), "timeout"),
     (command(computeId="pool", limits={"timeout": "P31D"}), "timeout"),
@@ -162,6 +166,14 @@ BAD_ADDRESSES = [
     ("PUT", f"{WS}/jobs/-rf", 400, "-rf"),
     ("PUT", f"{WS}/jobs/{'a' * 256}", 400, "256"),
     ("GET", f"{LOCATION}/computeOperationsStatus/o1", 404, "o1"),
+    ("GET", f"{WS}/providers/Muster.Why/jobs/nobody", 404, "nobody"),
+    ("GET", f"{WS}/providers/Muster.Why/computes/nobody", 404, "nobody"),
+    ("POST", f"{WS}/providers/Muster.Why/jobs/nobody", 405, "POST"),
+    ("GET", f"{WS}/providers/Muster.Cost/ledger?by=colour", 400, "tag:KEY"),
+    ("GET", f"{WS}/providers/Muster.Cost/ledger?since=yesterday", 400, "yesterday"),
+    ("POST", f"{LOCATION}/usages", 405, "POST"),
+    ("GET", f"{LOCATION}/updateQuotas", 405, "GET"),
+    ("POST", f"{LOCATION}/updateQuotas", 400, "empty"),
 ]
 
 

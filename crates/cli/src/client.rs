@@ -63,7 +63,15 @@ impl Client {
     }
 
     pub async fn get<T: DeserializeOwned>(&self, route: &Route) -> Outcome<T> {
-        self.send(Method::GET, &self.url(route, &[]), None).await?.document()
+        self.get_with(route, &[]).await
+    }
+
+    pub async fn get_with<T: DeserializeOwned>(
+        &self,
+        route: &Route,
+        query: &[(&str, &str)],
+    ) -> Outcome<T> {
+        self.send(Method::GET, &self.url(route, query), None).await?.document()
     }
 
     /// A link that the server gave: the next page, or the state of an operation.
@@ -84,7 +92,11 @@ impl Client {
     }
 
     pub async fn post(&self, route: &Route) -> Outcome<Answer> {
-        self.send(Method::POST, &self.url(route, &[]), Some(String::new())).await
+        self.post_body(route, String::new()).await
+    }
+
+    pub async fn post_body(&self, route: &Route, body: String) -> Outcome<Answer> {
+        self.send(Method::POST, &self.url(route, &[]), Some(body)).await
     }
 
     pub async fn delete(&self, route: &Route) -> Outcome<Answer> {

@@ -1,25 +1,36 @@
 //! `muster cost`: where the node time of a workspace went, and what it cost.
 
+use muster_core::time::Wall;
 use muster_wire::Route;
-use muster_wire::cost::{LedgerDocument, LedgerLine};
+use muster_wire::cost::{By, LedgerDocument, LedgerLine, LedgerRequest};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome, quoted};
 use crate::output::{self, Format};
 use crate::scope::Scope;
+use crate::values;
 
-const HEADER: [&str; 5] = ["Cluster", "Category", "Outcome", "Node time", "USD"];
 /// Paid for without a job: always shown, also when there is none of it.
 const WITHOUT_WORK: [&str; 2] = ["idle", "floor"];
+/// In front of them, below the total.
+const OF_IT: &str = "of it";
 
 /// Show where the node time of a workspace went, and what it cost
 ///
 /// Every second of every node is in exactly one line: by cluster, by what the node was doing, and by what
 /// became of the job it served. "idle" are nodes that waited for work, "floor" are nodes kept by
-/// --min-instances.
+/// --min-instances. What served no job, or has no such tag, is in the group "-".
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct Args {
+    /// What to add up by: cluster, user, category or tag:KEY
+    ///
+    /// A tag is the job's if it has it, else the cluster's as it was at that time.
+    #[arg(long, value_name = "WHAT", default_value = "cluster")]
+    by: By,
+    /// Only what was spent from then on: a date, a time (RFC 3339), or a span such as 90m, 24h or 7d
+    #[arg(long, value_name = "WHEN", value_parser = values::when, allow_hyphen_values = true)]
+    since: Option<Wall>,
     /// How to print it
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -35,7 +46,10 @@ struct CostDocument {
 
 #[derive(Serialize)]
 struct CostLine {
-    cluster: String,
+    /// By cluster.
+    cluster: Option<String>,
+    /// By anything else.
+    group: Option<String>,
     category: String,
     outcome: String,
     #[serde(flatten)]
@@ -51,11 +65,47 @@ struct CostTotal {
 
 pub async fn run(args: &Args) -> Outcome {
     let route = Route::Ledger(args.scope.workspace()?);
-    let ledger: LedgerDocument = args.scope.connect().await?.get(&route).await?;
+    let query = LedgerRequest { by: args.by.clone(), since: args.since }.query();
+    let query: Vec<_> = query.iter().map(|(key, value)| (*key, value.as_str())).collect();
+    let client = args.scope.connect().await?;
+    let ledger: LedgerDocument = client.get_with(&route, &query).await?;
+    let nothing = match args.since {
+        None => "no node has run yet",
+        Some(_) => "no node has run since then",
+    };
     match args.output {
         Format::Json => output::json(&document(&ledger)),
-        Format::Table => output::table(&HEADER, rows(&ledger)?, "no node has run yet"),
+        Format::Table => {
+            let first = heading(&args.by);
+            let mut header = vec![&*first, "Category", "Outcome", "Node time", "USD"];
+            let mut rows = rows(&ledger)?;
+            if args.by == By::Category {
+                header.remove(0);
+                rows = rows.into_iter().map(without_group).collect();
+            }
+            output::table(&header, rows, nothing)
+        }
     }
+}
+
+fn heading(by: &By) -> String {
+    match by {
+        By::Cluster => "Cluster".to_owned(),
+        By::User => "User".to_owned(),
+        By::Category => "Category".to_owned(),
+        By::Tag(key) => format!("Tag {key}"),
+    }
+}
+
+/// By category the group says nothing new; what sums are of is said in the next column.
+fn without_group(mut row: Vec<String>) -> Vec<String> {
+    let group = row.remove(0);
+    match row.first_mut() {
+        Some(category) if category.is_empty() => *category = group,
+        Some(category) if group == OF_IT => *category = format!("{OF_IT} {category}"),
+        Some(_) | None => {}
+    }
+    row
 }
 
 fn document(ledger: &LedgerDocument) -> CostDocument {
@@ -65,6 +115,7 @@ fn document(ledger: &LedgerDocument) -> CostDocument {
     };
     let line = |line: &LedgerLine| CostLine {
         cluster: line.cluster.clone(),
+        group: line.group.clone(),
         category: line.category.clone(),
         outcome: line.outcome.clone(),
         sum: total(&line.node_seconds, line.micro_usd),
@@ -86,7 +137,8 @@ fn rows(ledger: &LedgerDocument) -> Outcome<Vec<Vec<String>>> {
     let mut rows = Vec::new();
     for line in &ledger.value {
         let us = microseconds(&line.node_seconds)?;
-        rows.push(row(&line.cluster, &line.category, &line.outcome, us, line.micro_usd));
+        let group = line.cluster.as_deref().or(line.group.as_deref()).unwrap_or("-");
+        rows.push(row(group, &line.category, &line.outcome, us, line.micro_usd));
     }
     let total_us = microseconds(&ledger.total.node_seconds)?;
     rows.push(row("total", "", "", total_us, ledger.total.micro_usd));
@@ -96,7 +148,7 @@ fn rows(ledger: &LedgerDocument) -> Outcome<Vec<Vec<String>>> {
             us = us.saturating_add(microseconds(&line.node_seconds)?);
             micro_usd = micro_usd.saturating_add(line.micro_usd);
         }
-        rows.push(row("of it", category, "", us, micro_usd));
+        rows.push(row(OF_IT, category, "", us, micro_usd));
     }
     Ok(rows)
 }
@@ -135,7 +187,8 @@ mod tests {
 
     fn line(category: &str, outcome: &str, node_seconds: &str, micro_usd: u64) -> LedgerLine {
         LedgerLine {
-            cluster: "cpu".to_owned(),
+            cluster: Some("cpu".to_owned()),
+            group: None,
             category: category.to_owned(),
             outcome: outcome.to_owned(),
             node_seconds: node_seconds.to_owned(),
@@ -164,6 +217,9 @@ mod tests {
                 "of it|floor||0:00:00.000|0.000000",
             ]
         );
+        let by_category: Vec<_> = rows.into_iter().map(without_group).collect();
+        assert_eq!(by_category[0][0], "run");
+        assert_eq!([&by_category[2][0], &by_category[3][0]], ["total", "of it idle"]);
         let json = serde_json::to_string(&document(&ledger)).unwrap();
         assert!(json.contains(r#""outcome":"none","node_seconds":"120.000000","usd":"0.009667""#));
     }

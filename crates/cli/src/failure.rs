@@ -100,6 +100,10 @@ impl Failure {
         matches!(self, Failure::Told(told) if told.is_passing)
     }
 
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Failure::Told(told) if told.exit == NOT_FOUND)
+    }
+
     /// Says it on standard error.
     pub fn tell(&self) -> ExitCode {
         match self {

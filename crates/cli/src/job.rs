@@ -9,7 +9,7 @@ use clap::Subcommand;
 use muster_wire::job::JobResource;
 use muster_wire::{Page, Route};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, printable};
 use crate::output::{self, Format, Print};
 use crate::scope::Scope;
 use crate::values;
@@ -17,7 +17,7 @@ use crate::values;
 /// Submit, look at, follow and cancel jobs
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    Create(create::Args),
+    Create(Box<create::Args>),
     Show(ShowArgs),
     List(ListArgs),
     Stream(StreamArgs),
@@ -78,7 +78,7 @@ impl Target {
 
 pub async fn run(command: Command) -> Outcome {
     match command {
-        Command::Create(args) => create::run(args).await,
+        Command::Create(args) => create::run(*args).await,
         Command::Show(args) => show(&args).await,
         Command::List(args) => list(&args).await,
         Command::Stream(args) => {
@@ -116,7 +116,12 @@ async fn list(args: &ListArgs) -> Outcome {
 fn print(job: &JobResource, format: Format) -> Outcome {
     match format {
         Format::Json => output::json(&view::entity(job)),
-        Format::Table => print_table(std::slice::from_ref(job)),
+        Format::Table => {
+            print_table(std::slice::from_ref(job))?;
+            let notes = view::notes(&view::entity(job));
+            let notes = notes.iter().map(|note| format!("{}\n", printable(note)));
+            output::bytes(notes.collect::<String>().as_bytes())
+        }
     }
 }
 
@@ -129,9 +134,7 @@ fn print_table(jobs: &[JobResource]) -> Outcome {
 fn ended_badly(name: &str, how: &str, why: Option<&str>) -> Failure {
     let name = crate::failure::quoted(name);
     match why {
-        Some(why) => {
-            Failure::error(format!("job {name} {how}: {}", crate::failure::printable(why)))
-        }
+        Some(why) => Failure::error(format!("job {name} {how}: {}", printable(why))),
         None => Failure::error(format!("job {name} {how}")),
     }
 }

@@ -21,11 +21,13 @@ mod operation;
 mod output;
 mod place;
 mod progress;
+mod quota;
 mod scope;
 mod sim;
 mod up;
 mod values;
 mod whatif;
+mod why;
 
 use std::process::ExitCode;
 
@@ -53,8 +55,11 @@ enum Command {
     Compute(compute::Command),
     #[command(subcommand)]
     Job(job::Command),
+    Why(why::Args),
     Cost(cost::Args),
     Whatif(whatif::Args),
+    #[command(subcommand)]
+    Quota(quota::Command),
     Sim(sim::Args),
     Agent(agent::Args),
 }
@@ -74,6 +79,8 @@ fn run(command: Command) -> Outcome {
         Command::Env(args) => env::run(&args),
         Command::Compute(command) => block_on(compute::run(command)),
         Command::Job(command) => block_on(job::run(command)),
+        Command::Why(args) => block_on(why::run(&args)),
+        Command::Quota(command) => block_on(quota::run(command)),
         Command::Cost(args) => block_on(cost::run(&args)),
         Command::Whatif(args) => whatif::run(&args),
         Command::Sim(args) => sim::run(&args),

@@ -40,6 +40,11 @@ impl StateDirArg {
             .map_err(|why| Failure::error(format!("cannot find {}: {why}", path.display())))
     }
 
+    /// As given on the command line. A path that is not UTF-8 is left to whoever reads the command.
+    pub fn given(&self) -> Option<&str> {
+        self.state_dir.as_deref().and_then(Path::to_str)
+    }
+
     pub fn find(&self) -> Outcome<Server> {
         let dir = StateDir::new(&self.path()?);
         let connection = dir.read_connection().map_err(|why| match &why {

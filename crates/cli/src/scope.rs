@@ -3,6 +3,7 @@
 use muster_core::model::WorkspaceKey;
 
 use crate::client::Client;
+use crate::env::shell_quoted;
 use crate::failure::{Failure, Outcome, quoted};
 use crate::place::StateDirArg;
 use crate::values;
@@ -34,6 +35,19 @@ impl Scope {
         let name =
             choose(self.workspace_name.as_deref(), "AZURE_DEFAULTS_WORKSPACE", DEFAULT_NAME)?;
         Ok(WorkspaceKey::new(&subscription, &group, &name))
+    }
+
+    /// What was given on the command line, to be put behind another command about the same place.
+    pub fn flags(&self) -> String {
+        let text = |value: &Option<String>| value.as_deref().map(shell_quoted);
+        let given = [
+            ("--resource-group", text(&self.resource_group)),
+            ("--workspace-name", text(&self.workspace_name)),
+            ("--subscription", text(&self.subscription)),
+            ("--state-dir", self.place.given().map(shell_quoted)),
+        ];
+        let given = given.into_iter().filter_map(|(flag, value)| Some((flag, value?)));
+        given.map(|(flag, value)| format!(" {flag} {value}")).collect()
     }
 
     /// The server, ready to be asked.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use clap::ValueEnum;
-use muster_core::model::Tier;
-use muster_core::time::Span;
+use muster_core::model::{Priority, ScaleUp, Tier};
+use muster_core::time::{Span, Wall};
 
 use crate::failure::{Failure, Outcome, quoted};
 
@@ -43,6 +43,32 @@ pub fn seconds(text: &str) -> Result<Span, String> {
     Ok(Span::seconds(u64::from(seconds)))
 }
 
+/// A point in the past: a date, a time, or how long ago it was.
+pub fn when(text: &str) -> Result<Wall, String> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = now.ok().and_then(|now| u64::try_from(now.as_micros()).ok()).unwrap_or_default();
+    when_at(text, Wall(now))
+}
+
+fn when_at(text: &str, now: Wall) -> Result<Wall, String> {
+    let units = [('s', 1), ('m', 60), ('h', 3_600), ('d', 86_400), ('w', 604_800)];
+    let span = units.into_iter().find_map(|(unit, seconds)| {
+        let count: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        Some(Span::seconds(count.checked_mul(seconds)?))
+    });
+    if let Some(span) = span {
+        return Ok(Wall(now.0.saturating_sub(span.0)));
+    }
+    // Digits alone could be seconds as well as a year: they are left to programs.
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    let time = muster_wire::cost::parse_since(text).filter(|_| !is_number);
+    time.ok_or_else(|| {
+        "give a date such as 2026-11-15, a time such as 2026-11-15T19:52:12Z, or a span such as 90m, 24h \
+         or 7d"
+            .to_owned()
+    })
+}
+
 /// Also as Python writes it.
 pub fn boolean(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
@@ -61,6 +87,40 @@ pub fn tier(text: &str) -> Result<Tier, String> {
         "lowpriority" => Ok(Tier::LowPriority),
         _ => Err("give dedicated or low_priority".to_owned()),
     }
+}
+
+pub fn scale_up(text: &str) -> Result<ScaleUp, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "immediate" => Ok(ScaleUp::Immediate),
+        "predictive" => Ok(ScaleUp::Predictive),
+        _ => Err("give immediate or predictive".to_owned()),
+    }
+}
+
+pub fn priority(text: &str) -> Result<Priority, String> {
+    let all = [Priority::Low, Priority::Medium, Priority::High];
+    let found = all.into_iter().find(|known| known.as_str().eq_ignore_ascii_case(text));
+    found.ok_or_else(|| "give low, medium or high".to_owned())
+}
+
+/// In MB.
+pub fn memory(text: &str) -> Result<u64, String> {
+    muster_wire::job::parse_memory(text).ok_or_else(|| "write it like 4GB or 512MB".to_owned())
+}
+
+/// A limit, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit(pub Option<u64>);
+
+pub fn limit(text: &str) -> Result<Limit, String> {
+    if text.eq_ignore_ascii_case("none") {
+        return Ok(Limit(None));
+    }
+    // Larger ones cannot be written on the wire; how large it may be is up to the server.
+    let limit = text.parse::<u64>().ok().filter(|limit| i64::try_from(*limit).is_ok());
+    limit
+        .map(|limit| Limit(Some(limit)))
+        .ok_or_else(|| "give a number of vCPUs, or none".to_owned())
 }
 
 /// The one kind of compute that there is so far.
@@ -126,6 +186,27 @@ mod tests {
     }
 
     #[test]
+    fn a_time_is_a_date_a_moment_or_so_long_ago() {
+        let now = Wall(1_794_772_332_000_000);
+        let ago = |seconds: u64| Ok(Wall(now.0 - seconds * 1_000_000));
+        for (text, wanted) in [
+            ("90m", ago(5_400)),
+            ("24h", ago(86_400)),
+            ("7d", ago(604_800)),
+            ("1w", ago(604_800)),
+            ("30s", ago(30)),
+            ("2026-11-15T19:52:12Z", Ok(now)),
+            ("2026-11-15", Ok(Wall(1_794_700_800_000_000))),
+            ("99999999999d", Ok(Wall(0))),
+        ] {
+            assert_eq!(when_at(text, now), wanted, "{text}");
+        }
+        for bad in ["", "h", "-1h", "1.5h", "yesterday", "2026", "1h30m", "99999999999999999999d"] {
+            assert!(when_at(bad, now).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn words_are_read_in_any_case() {
         assert_eq!(boolean("True"), Ok(true));
         assert_eq!(boolean("false"), Ok(false));
@@ -135,6 +216,14 @@ mod tests {
         }
         assert_eq!(tier("Dedicated"), Ok(Tier::Dedicated));
         assert!(tier("spot").is_err());
+        assert_eq!(scale_up("Predictive"), Ok(ScaleUp::Predictive));
+        assert!(scale_up("later").is_err());
+        assert_eq!(priority("HIGH"), Ok(Priority::High));
+        assert!(priority("urgent").is_err());
+        assert_eq!((limit("24"), limit("none")), (Ok(Limit(Some(24))), Ok(Limit(None))));
+        for bad in ["", "-1", "all", "1.5", "99999999999999999999"] {
+            assert!(limit(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

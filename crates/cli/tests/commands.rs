@@ -67,6 +67,7 @@ const SHOWN: &str = r#"{
   },
   "provisioning_state": "Succeeded",
   "resourceGroup": "default",
+  "scale_up": "immediate",
   "size": "STANDARD_DS3_V2",
   "tags": {
     "team": "blue"
@@ -181,6 +182,29 @@ fn costs_add_up_and_show_what_nobody_used() {
         text.parse().expect("digits")
     };
     assert_eq!(lines.iter().map(micros).sum::<u64>(), micros(&json["total"]));
+    assert!(lines.iter().all(|line| line["cluster"] == "cpu" && line.get("group").is_none()));
+
+    let groups = |by: &str| -> Vec<String> {
+        let json = site.json(&["cost", "--by", by, "--since", "1h", "-o", "json"]);
+        let lines = json["lines"].as_array().expect("lines").iter();
+        let named = lines.map(|line| line["group"].as_str().unwrap_or("-").to_owned());
+        let mut named: Vec<_> = named.collect();
+        named.dedup();
+        named
+    };
+    assert_eq!(groups("tag:team"), ["blue"]);
+    assert_eq!(groups("tag:cost-centre"), ["-"]);
+    assert_eq!(groups("user").len(), 2, "the owner, and nobody");
+    assert!(groups("category").contains(&"run".to_owned()));
+    let by_user = site.text(&["cost", "--by", "user"]);
+    assert!(by_user.starts_with("User "), "{by_user}");
+    assert!(by_user.lines().any(|line| line.starts_with("of it") && line.contains("idle")));
+    assert_eq!(site.run(&["cost", "--since", "2999-01-01"]).stdout.len(), 0);
+    for bad in [["--by", "colour"], ["--since", "yesterday"], ["--by", "tag:"]] {
+        let refused = site.run(&[&["cost"], &bad[..]].concat());
+        assert_eq!(refused.code, 2, "{bad:?}");
+        assert!(refused.stderr.contains("give "), "{}", refused.stderr);
+    }
 }
 
 #[test]

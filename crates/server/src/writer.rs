@@ -5,6 +5,7 @@
 //! drops World and its connection, reads the rows again, and only then goes on. When another controller has
 //! taken the store over, it ends: two that take it from each other would serve nobody.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -12,10 +13,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use muster_core::catalogue::Catalogue;
-use muster_core::ids::JobId;
+use muster_core::ids::{ClusterId, JobId};
+use muster_core::model::{QuotaName, QuotaScope};
 use muster_core::why::{self, Reason};
 use muster_core::{Answer, Change, Effect, ErrorChain, Input, Settings, Wake, World, step};
 use muster_store::{Store, StoreError, look_up};
+use muster_wire::quota::QuotaFigures;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info};
 
@@ -43,8 +46,12 @@ pub enum Unavailable {
 }
 
 enum Message {
-    Say { input: Box<Input>, reply: oneshot::Sender<Result<Answer, Unavailable>> },
-    Why { job: JobId, reply: oneshot::Sender<Vec<Reason>> },
+    Say {
+        input: Box<Input>,
+        reply: oneshot::Sender<Result<Answer, Unavailable>>,
+    },
+    /// A question about World as it is between two batches.
+    Ask(Box<dyn FnOnce(&World) + Send>),
     Stop,
 }
 
@@ -64,8 +71,28 @@ impl Handle {
 
     /// Why a job waits, by what World says now.
     pub async fn why(&self, job: JobId) -> Result<Vec<Reason>, Unavailable> {
+        self.ask(move |world| why::why(world, job)).await
+    }
+
+    /// Why a cluster is as large as it is. Nothing for one that is gone.
+    pub async fn why_cluster(&self, cluster: ClusterId) -> Result<Vec<Reason>, Unavailable> {
+        self.ask(move |world| why::why_cluster(world, cluster)).await
+    }
+
+    /// The limits of a region and what is taken of them: the totals, then every family of the catalogue.
+    pub async fn quota(&self, scope: QuotaScope) -> Result<Vec<QuotaFigures>, Unavailable> {
+        self.ask(move |world| quota_figures(world, &scope)).await
+    }
+
+    /// The answer leaves the writer's thread, World does not: ask for little.
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&World) -> T + Send + 'static,
+    ) -> Result<T, Unavailable> {
         let (reply, answer) = oneshot::channel();
-        self.send(Message::Why { job, reply })?;
+        self.send(Message::Ask(Box::new(move |world| {
+            let _ = reply.send(question(world)); // Whoever asked may have gone away.
+        })))?;
         answer.await.map_err(|_| Unavailable::Stopping)
     }
 
@@ -193,9 +220,7 @@ impl Writer {
                         }
                     }
                 }
-                Message::Why { job, reply } => {
-                    let _ = reply.send(why::why(&self.world, job));
-                }
+                Message::Ask(question) => question(&self.world),
                 Message::Stop => {}
             }
         }
@@ -271,6 +296,22 @@ impl Writer {
             pause = (pause * 2).min(RETRY_PAUSE_MAX);
         }
     }
+}
+
+fn quota_figures(world: &World, scope: &QuotaScope) -> Vec<QuotaFigures> {
+    let (limits, uses) = (world.quota_limits(scope), world.quota_uses(scope));
+    let families: BTreeSet<_> = world.catalogue.iter().map(|size| size.family.clone()).collect();
+    let totals = [QuotaName::Region, QuotaName::LowPriority];
+    let figures = |name: QuotaName| {
+        let taken = uses.and_then(|uses| uses.get(&name)).copied().unwrap_or_default();
+        QuotaFigures {
+            limit: limits.and_then(|limits| limits.get(&name)).copied(),
+            reserved: taken.reserved,
+            used: taken.used,
+            name,
+        }
+    };
+    totals.into_iter().chain(families.into_iter().map(QuotaName::Family)).map(figures).collect()
 }
 
 /// What this writer holds is not to be built on any more.

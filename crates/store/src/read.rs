@@ -5,6 +5,7 @@ use muster_core::model::{
     AttemptRecord, Category, Cluster, Job, JobSpec, Node, Operation, Outcome, Principal, SpecHash,
     Workspace, WorkspaceKey,
 };
+use muster_core::time::Wall;
 
 use crate::{Revision, StoreError};
 
@@ -44,10 +45,31 @@ pub struct JobView {
     pub attempts: Vec<AttemptRecord>,
 }
 
+/// What lines of the ledger are put together by, beside category and outcome.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LedgerBy {
+    Cluster,
+    /// The name of the principal whose job was served.
+    User,
+    Category,
+    /// The value of this tag: of the job that was served if it has it, else of the cluster at that time.
+    Tag(Box<str>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LedgerQuery {
+    pub by: LedgerBy,
+    /// What was spent before does not count.
+    pub since: Option<Wall>,
+    /// Up to when open meters of nodes that still run count.
+    pub now: Wall,
+}
+
 /// Node time of one kind, added up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LedgerSum {
-    pub cluster: Box<str>,
+    /// `None` where nobody was served, or nothing has the tag.
+    pub group: Option<Box<str>>,
     pub category: Category,
     pub outcome: Outcome,
     pub node_us: u64,
@@ -107,11 +129,20 @@ pub trait Reader: Send {
     fn spec(&mut self, hash: &SpecHash) -> Result<Option<JobSpec>, StoreError>;
     fn operation(&mut self, id: OperationId) -> Result<Option<Operation>, StoreError>;
     fn principal(&mut self, id: PrincipalId) -> Result<Option<Principal>, StoreError>;
-    /// Closed lines and, up to `now_us`, the open meters of nodes that still run: what was spent so far.
+    /// Everything that was spent so far, by cluster.
     fn ledger(
         &mut self,
         workspace: &WorkspaceKey,
         now_us: u64,
+    ) -> Result<Vec<LedgerSum>, StoreError> {
+        let query = LedgerQuery { by: LedgerBy::Cluster, since: None, now: Wall(now_us) };
+        self.ledger_by(workspace, &query)
+    }
+    /// Closed lines and, up to now, the open meters of nodes that still run, in the order of their groups.
+    fn ledger_by(
+        &mut self,
+        workspace: &WorkspaceKey,
+        query: &LedgerQuery,
     ) -> Result<Vec<LedgerSum>, StoreError>;
     /// Entries after `after`, oldest first.
     fn events(&mut self, after: Revision, limit: usize) -> Result<Vec<Event>, StoreError>;

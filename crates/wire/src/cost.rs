@@ -1,13 +1,112 @@
 //! `GET {workspace}/providers/Muster.Cost/ledger`: what a workspace's nodes did, and what it cost. Azure
-//! has nothing like it, so the form is ours.
+//! has nothing like it, so the form is ours. The query may say `by` (cluster, user, category or tag:KEY) and
+//! `since` (a date or time, or microseconds since 1970).
+
+use std::fmt;
+use std::str::FromStr;
 
 use muster_core::model::{Category, Outcome};
+use muster_core::time::Wall;
 use serde::{Deserialize, Serialize};
+
+use crate::json::shorten;
+use crate::{ArmError, Query, timestamp};
+
+/// What lines are put together by, beside category and outcome.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum By {
+    #[default]
+    Cluster,
+    User,
+    Category,
+    /// The value of the tag with this key.
+    Tag(Box<str>),
+}
+
+/// The words that [`By`] is written with.
+pub const BY_WORDS: &str = "cluster, user, category or tag:KEY";
+
+impl FromStr for By {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<By, String> {
+        match text.split_once(':') {
+            Some((tag, key)) if tag.eq_ignore_ascii_case("tag") && !key.is_empty() => {
+                return Ok(By::Tag(key.into()));
+            }
+            Some(_) | None => {}
+        }
+        match text.to_ascii_lowercase().as_str() {
+            "cluster" => Ok(By::Cluster),
+            "user" => Ok(By::User),
+            "category" => Ok(By::Category),
+            _ => Err(format!("give {BY_WORDS}")),
+        }
+    }
+}
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            By::Cluster => f.write_str("cluster"),
+            By::User => f.write_str("user"),
+            By::Category => f.write_str("category"),
+            By::Tag(key) => write!(f, "tag:{key}"),
+        }
+    }
+}
+
+/// What is asked of the ledger.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LedgerRequest {
+    pub by: By,
+    pub since: Option<Wall>,
+}
+
+impl LedgerRequest {
+    pub fn parse(query: &Query) -> Result<LedgerRequest, ArmError> {
+        let by = match query.get("by") {
+            None => By::default(),
+            Some(text) => text.parse().map_err(|remedy| {
+                let message = format!("by is '{}'; {remedy}", shorten(text));
+                ArmError::invalid_property("by", message)
+            })?,
+        };
+        let since = match query.get("since") {
+            None => None,
+            Some(text) => Some(parse_since(text).ok_or_else(|| {
+                let message = format!(
+                    "since is '{}'; give a time such as 2026-11-15T19:52:12Z, a date such as 2026-11-15, \
+                     or microseconds since 1970",
+                    shorten(text)
+                );
+                ArmError::invalid_property("since", message)
+            })?),
+        };
+        Ok(LedgerRequest { by, since })
+    }
+
+    /// The query that [`LedgerRequest::parse`] reads back.
+    pub fn query(&self) -> Vec<(&'static str, String)> {
+        let by = Some(("by", self.by.to_string())).filter(|_| self.by != By::default());
+        let since = self.since.map(|since| ("since", since.0.to_string()));
+        by.into_iter().chain(since).collect()
+    }
+}
+
+/// Microseconds since 1970, a time, or the beginning of a day in UTC.
+pub fn parse_since(text: &str) -> Option<Wall> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return text.parse().ok().map(Wall);
+    }
+    timestamp::parse(text).or_else(|| timestamp::parse(&format!("{text}T00:00:00Z")))
+}
 
 /// Node time of one kind, added up, as the reader of the ledger has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LedgerSum<'a> {
-    pub cluster: &'a str,
+    /// `None` where nobody was served, or nothing has the tag.
+    pub group: Option<&'a str>,
     pub category: Category,
     pub outcome: Outcome,
     pub node_us: u64,
@@ -24,7 +123,13 @@ pub struct LedgerDocument {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerLine {
-    pub cluster: String,
+    /// If asked for by cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// If asked for by anything else: the user, the category or the tag's value. Nothing where nobody was
+    /// served, or nothing has the tag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
     /// What the nodes were doing: start, prepare, run, idle, floor, stop or unusable.
     pub category: String,
     /// What became of the attempts served: succeeded, failed, canceled, evicted, retried or none.
@@ -42,9 +147,11 @@ pub struct LedgerTotal {
     pub micro_usd: u64,
 }
 
-pub fn document(sums: &[LedgerSum<'_>]) -> LedgerDocument {
+pub fn document(by: &By, sums: &[LedgerSum<'_>]) -> LedgerDocument {
+    let group = |sum: &LedgerSum<'_>| sum.group.map(str::to_owned);
     let line = |sum: &LedgerSum<'_>| LedgerLine {
-        cluster: sum.cluster.to_owned(),
+        cluster: group(sum).filter(|_| *by == By::Cluster),
+        group: group(sum).filter(|_| *by != By::Cluster),
         category: sum.category.as_str().to_owned(),
         outcome: sum.outcome.as_str().to_owned(),
         node_seconds: seconds(sum.node_us),
@@ -71,16 +178,17 @@ mod tests {
     #[test]
     fn lines_add_up_to_the_total_to_the_last_microsecond() {
         let sum = |category, outcome, node_us, micro_usd| LedgerSum {
-            cluster: "cpu",
+            group: Some("cpu"),
             category,
             outcome,
             node_us,
             micro_usd,
         };
-        let document = document(&[
+        let sums = [
             sum(Category::Run, Outcome::Succeeded, 90_000_001, 7_250),
             sum(Category::Idle, Outcome::None, 120_500_000, 9_667),
-        ]);
+        ];
+        let document = document(&By::Cluster, &sums);
         let text = crate::to_json(&document);
         assert_eq!(
             text,
@@ -92,5 +200,43 @@ mod tests {
             )
         );
         assert_eq!(crate::from_json::<LedgerDocument>(text.as_bytes()).unwrap(), document);
+        let by_user = super::document(&By::User, &[sums[0], LedgerSum { group: None, ..sums[1] }]);
+        let groups: Vec<_> = by_user.value.iter().map(|line| line.group.as_deref()).collect();
+        assert_eq!((groups, &by_user.value[0].cluster), (vec![Some("cpu"), None], &None));
+    }
+
+    fn parse(raw: &str) -> Result<LedgerRequest, ArmError> {
+        let path = "/subscriptions/s/resourceGroups/g/providers/\
+                    Microsoft.MachineLearningServices/workspaces/w/providers/Muster.Cost/ledger";
+        LedgerRequest::parse(&crate::Request::parse(path, Some(raw)).unwrap().query)
+    }
+
+    #[test]
+    fn a_question_is_read_back_as_it_was_written() {
+        for by in [By::Cluster, By::User, By::Category, By::Tag("cost:centre".into())] {
+            for since in [None, Some(Wall(1_794_772_332_345_922))] {
+                let request = LedgerRequest { by: by.clone(), since };
+                let parts =
+                    request.query().into_iter().map(|(key, value)| format!("{key}={value}"));
+                let raw = parts.collect::<Vec<_>>().join("&");
+                assert_eq!(parse(&raw).unwrap(), request, "{raw}");
+            }
+        }
+        let since = |raw: &str| parse(raw).unwrap().since;
+        assert_eq!(since("since=2026-11-15T19:52:12Z"), Some(Wall(1_794_772_332_000_000)));
+        assert_eq!(since("since=2026-11-15"), Some(Wall(1_794_700_800_000_000)));
+    }
+
+    #[test]
+    fn a_question_that_makes_no_sense_is_refused_with_the_choices() {
+        for raw in ["by=", "by=owner", "by=tag:", "by=tag"] {
+            let error = parse(raw).unwrap_err();
+            assert_eq!((error.status, error.target()), (400, Some("by")), "{raw}");
+            assert!(error.to_string().ends_with(BY_WORDS), "{error}");
+        }
+        for raw in ["since=", "since=yesterday", "since=-5", "since=99999999999999999999"] {
+            let error = parse(raw).unwrap_err();
+            assert_eq!((error.status, error.target()), (400, Some("since")), "{raw}");
+        }
     }
 }

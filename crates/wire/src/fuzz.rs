@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::error::ArmError;
 use crate::path::Request;
-use crate::{compute, job};
+use crate::{compute, job, quota};
 
 const WS: &str =
     "/subscriptions/s/resourceGroups/g/providers/Microsoft.MachineLearningServices/workspaces/w";
@@ -79,6 +79,11 @@ const JOB_PLACES: &[&str] = &[
     "/properties/computeId",
     "/properties/resources",
     "/properties/resources/instanceCount",
+    "/properties/resources/properties",
+    "/properties/resources/properties/cpus",
+    "/properties/resources/properties/memory",
+    "/properties/queueSettings",
+    "/properties/queueSettings/priority",
     "/properties/limits",
     "/properties/limits/timeout",
     "/properties/tags",
@@ -86,6 +91,12 @@ const JOB_PLACES: &[&str] = &[
     "/properties/inputs",
     "/properties/isArchived",
 ];
+
+const QUOTA_PLACES: &[&str] = &["/value", "/value/0/id", "/value/0/limit"];
+
+fn good_quota() -> Value {
+    json!({"value": [{"id": "TotalDedicatedCores", "limit": 3}]})
+}
 
 fn good_compute() -> Value {
     json!({
@@ -107,7 +118,8 @@ fn good_job() -> Value {
             "jobType": "Command",
             "command": "ls",
             "computeId": "cpu",
-            "resources": {},
+            "resources": {"properties": {}},
+            "queueSettings": {},
             "limits": {},
         },
     })
@@ -150,6 +162,21 @@ fn check_job(body: &[u8]) -> Result<(), TestCaseError> {
     }
 }
 
+fn check_quota(body: &[u8]) -> Result<(), TestCaseError> {
+    let region = quota::Region { subscription: "s", location: "eastus" };
+    match quota::parse_update(body, region) {
+        Ok(limits) => {
+            for (name, limit) in limits {
+                let again = quota::update_json(region, &name.to_string(), limit);
+                let read = quota::parse_update(again.as_bytes(), region).unwrap();
+                prop_assert_eq!(read.into_iter().next(), Some((name, limit)));
+            }
+            Ok(())
+        }
+        Err(error) => check_refusal(&error),
+    }
+}
+
 proptest! {
     #[test]
     fn no_path_panics(path in "\\PC{0,60}", query in proptest::option::of("\\PC{0,40}")) {
@@ -173,6 +200,7 @@ proptest! {
     fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         check_compute(&bytes)?;
         check_job(&bytes)?;
+        check_quota(&bytes)?;
     }
 
     #[test]
@@ -184,6 +212,11 @@ proptest! {
     #[test]
     fn no_odd_compute_panics(body in odd_body(good_compute(), COMPUTE_PLACES)) {
         check_compute(&body)?;
+    }
+
+    #[test]
+    fn no_odd_quota_panics(body in odd_body(good_quota(), QUOTA_PLACES)) {
+        check_quota(&body)?;
     }
 
     #[test]

@@ -6,6 +6,8 @@
 mod details;
 mod request;
 mod resource;
+mod sentence;
+mod wants;
 
 pub use details::{RunDetails, RunError, details};
 pub use request::{
@@ -15,6 +17,7 @@ pub use resource::{
     CommandJob, CreationContext, JobFacts, JobLimits, JobResource, JobResources, JobStatus,
     resource,
 };
+pub use wants::{NodeShare, QueueSettings, parse_memory};
 
 /// Keys of ours among a job's properties. All values are text.
 pub mod property {

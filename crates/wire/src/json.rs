@@ -167,6 +167,36 @@ impl<'a> Field<'a> {
         }
     }
 
+    pub(crate) fn whole(&self) -> Result<Option<i64>, ArmError> {
+        let Some(value) = self.value else { return Ok(None) };
+        let whole = value.as_i64();
+        whole.map(Some).ok_or_else(|| self.wrong(value, "a whole number, without quotes"))
+    }
+
+    /// What some clients write as a number and some as text, as text.
+    pub(crate) fn number_or_text(&self) -> Result<Option<String>, ArmError> {
+        match self.value {
+            None => Ok(None),
+            Some(Value::Number(number)) => Ok(Some(number.to_string())),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(other) => Err(self.wrong(other, "a number or a string")),
+        }
+    }
+
+    /// What is in an array.
+    pub(crate) fn items(&self) -> Result<Option<Vec<Field<'a>>>, ArmError> {
+        let items = match self.value {
+            None => return Ok(None),
+            Some(Value::Array(items)) => items,
+            Some(other) => return Err(self.wrong(other, "a JSON array")),
+        };
+        let field = |(index, value): (usize, &'a Value)| {
+            let path = format!("{}[{index}]", self.path);
+            Field { path, value: Some(value).filter(|value| !value.is_null()) }
+        };
+        Ok(Some(items.iter().enumerate().map(field).collect()))
+    }
+
     pub(crate) fn duration(&self) -> Result<Option<Span>, ArmError> {
         let Some(text) = self.string()? else { return Ok(None) };
         crate::duration::parse(text)

@@ -8,7 +8,7 @@
 //!
 //! * [`path`]: a request's path and query, normalised once, as a [`Route`];
 //! * [`error`]: whatever went wrong, as an ARM error;
-//! * [`compute`], [`job`], [`workspace`], [`operation`], [`cost`]: the resources;
+//! * [`compute`], [`job`], [`workspace`], [`operation`], [`quota`], [`cost`], [`why`]: the resources;
 //! * [`cloud`]: what a client reads before it asks for the first resource.
 
 pub mod cloud;
@@ -21,8 +21,10 @@ mod json;
 pub mod operation;
 mod page;
 pub mod path;
+pub mod quota;
 mod system_data;
 pub mod timestamp;
+pub mod why;
 pub mod workspace;
 
 pub use error::ArmError;

@@ -10,7 +10,7 @@ mod segments;
 
 pub use query::{QUERY_BYTES_MAX, Query};
 pub use route::Route;
-pub(crate) use route::{parse_id, strip_prefix, workspace_id};
+pub(crate) use route::{parse_id, quota_id, strip_prefix, workspace_id};
 pub use segments::PATH_BYTES_MAX;
 
 /// Where a request goes, and with what parameters.

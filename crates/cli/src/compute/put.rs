@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use muster_core::ClusterPatch;
-use muster_core::model::{AdminAccount, Identity, RemoteLogin, Tier, WorkspaceKey};
+use muster_core::model::{AdminAccount, Identity, RemoteLogin, ScaleUp, Tier, WorkspaceKey};
 use muster_core::time::Span;
 use muster_wire::compute::{ComputeResource, request_json};
 
@@ -64,6 +64,9 @@ pub struct CreateArgs {
 }
 
 /// Change a cluster: its limits, its idle time, its tags
+///
+/// Whatever is not given stays. Any update, also one that changes nothing, ends the pause after nodes did not
+/// come up.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Mutating, costs money: nodes cost while they are there, busy or not.")]
 pub struct UpdateArgs {
@@ -93,6 +96,10 @@ struct Scale {
     #[arg(short = 'd', long, value_name = "SECONDS", value_parser = values::seconds,
           allow_negative_numbers = true)]
     idle_time_before_scale_down: Option<Span>,
+    /// immediate, or predictive: no new node when one frees sooner than it could boot
+    /// [default: immediate]
+    #[arg(long, value_name = "HOW", value_parser = values::scale_up)]
+    scale_up: Option<ScaleUp>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -157,13 +164,6 @@ pub async fn create(args: CreateArgs) -> Outcome {
 pub async fn update(args: UpdateArgs) -> Outcome {
     let tags = args.tags.as_deref().map(values::tags).transpose()?;
     let patch = ClusterPatch { tags, ..args.scale.patch() };
-    if patch == ClusterPatch::default() {
-        return Err(Failure::refused(format!(
-            "nothing to change about {}; give at least one of --min-instances, --max-instances, \
-             --idle-time-before-scale-down and --tags",
-            quoted(&args.target.name)
-        )));
-    }
     let doing = Doing { what: "updating", no_wait: args.no_wait, print: args.print };
     doing.put(&args.target, &patch, None, true).await
 }
@@ -202,6 +202,7 @@ impl Scale {
             nodes_min: self.min_instances,
             nodes_max: self.max_instances,
             idle_time: self.idle_time_before_scale_down,
+            scale_up: self.scale_up,
             ..ClusterPatch::default()
         }
     }

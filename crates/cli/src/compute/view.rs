@@ -40,6 +40,7 @@ pub struct Compute {
     ssh_public_access_enabled: Option<bool>,
     ssh_settings: Option<SshSettings>,
     // From here on: ours.
+    scale_up: String,
     allocation_state: Option<AllocationState>,
     current_node_count: Option<u32>,
     target_node_count: Option<u32>,
@@ -137,6 +138,7 @@ pub fn entity(compute: &ComputeResource) -> Compute {
             .user_account_credentials
             .as_ref()
             .map(|admin| SshSettings { admin_username: admin.admin_user_name.clone() }),
+        scale_up: scale.scale_up.as_deref().unwrap_or("Immediate").to_ascii_lowercase(),
         allocation_state: aml.allocation_state,
         current_node_count: aml.current_node_count,
         target_node_count: aml.target_node_count,

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 
-use muster_core::model::JobSpec;
+use muster_core::model::{JobSpec, Priority, ShareRequest};
 use muster_core::time::Span;
 use muster_wire::Route;
 use muster_wire::job::{DEFAULT_EXPERIMENT, JobResource, request_json};
@@ -44,6 +44,11 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = values::count,
           allow_negative_numbers = true)]
     instance_count: u32,
+    /// Who goes first when not all can: low, medium or high
+    #[arg(long, value_name = "PRIORITY", default_value = "medium", value_parser = values::priority)]
+    priority: Priority,
+    #[command(flatten)]
+    share: Share,
     /// A name for people
     #[arg(long, value_name = "TEXT")]
     display_name: Option<String>,
@@ -71,7 +76,22 @@ pub struct Args {
     scope: Scope,
 }
 
+/// A part of each node, where others may run beside it. Nothing given: whole nodes.
+#[derive(Debug, clap::Args)]
+struct Share {
+    /// How many vCPUs of each node it takes; without --cpus, --memory and --gpus it takes whole nodes
+    #[arg(long, value_name = "COUNT", value_parser = values::count, allow_negative_numbers = true)]
+    cpus: Option<u32>,
+    /// How much memory of each node, such as 4GB or 512MB [default: in proportion]
+    #[arg(long, value_name = "SIZE", value_parser = values::memory, allow_negative_numbers = true)]
+    memory: Option<u64>,
+    /// How many GPUs of each node [default: none if another share is given]
+    #[arg(long, value_name = "COUNT", value_parser = values::count, allow_negative_numbers = true)]
+    gpus: Option<u32>,
+}
+
 pub async fn run(args: Args) -> Outcome {
+    let Share { cpus: vcpus, memory: memory_mb, gpus } = args.share;
     let workspace = args.scope.workspace()?;
     let spec = JobSpec {
         command: args.command.into(),
@@ -83,8 +103,8 @@ pub async fn run(args: Args) -> Outcome {
         tags: values::tags(&args.tags)?,
         environment_variables: values::pairs("--env", "EPOCHS=3", &args.env)?,
         timeout: args.timeout,
-        priority: Default::default(),
-        share: Default::default(),
+        priority: args.priority,
+        share: ShareRequest { vcpus, memory_mb, gpus },
     };
     let name = args.name.unwrap_or_else(made_up_name);
     let client = args.scope.connect().await?;

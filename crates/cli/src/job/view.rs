@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use muster_wire::duration;
-use muster_wire::job::{CreationContext, JobResource, JobStatus, property};
+use muster_wire::job::{
+    CreationContext, JobResource, JobStatus, NodeShare, QueueSettings, property,
+};
 use serde::Serialize;
 
 use crate::compute::resource_group;
@@ -27,6 +29,7 @@ pub struct Job {
     /// `azureml:NAME`, as az prints it.
     compute: Option<String>,
     resources: Option<Resources>,
+    queue_settings: Option<Queue>,
     limits: Option<Limits>,
     environment_variables: Option<BTreeMap<String, String>>,
     tags: BTreeMap<String, String>,
@@ -43,6 +46,13 @@ pub struct Job {
 #[derive(Debug, Serialize)]
 struct Resources {
     instance_count: Option<u32>,
+    /// A share of each node: cpus, memory, gpus.
+    properties: Option<NodeShare>,
+}
+
+#[derive(Debug, Serialize)]
+struct Queue {
+    priority: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -82,10 +92,15 @@ pub fn entity(job: &JobResource) -> Job {
         description: spec.description.clone(),
         command: spec.command.clone(),
         compute: spec.compute_id.as_deref().map(|id| format!("azureml:{}", last_part(id))),
-        resources: spec
-            .resources
+        resources: spec.resources.as_ref().map(|resources| Resources {
+            instance_count: resources.instance_count,
+            properties: Some(resources.properties.clone()).filter(|share| !share.is_whole()),
+        }),
+        queue_settings: spec
+            .queue_settings
             .as_ref()
-            .map(|resources| Resources { instance_count: resources.instance_count }),
+            .and_then(QueueSettings::priority)
+            .map(|priority| Queue { priority: priority.as_str() }),
         limits: timeout.map(|timeout| Limits { timeout: timeout.as_seconds() }),
         environment_variables: Some(spec.environment_variables.clone())
             .filter(|variables| !variables.is_empty()),
@@ -98,6 +113,18 @@ pub fn entity(job: &JobResource) -> Job {
         cancel_reason,
         properties,
     }
+}
+
+/// What a person should read below the table.
+pub fn notes(job: &Job) -> Vec<String> {
+    let mut notes = Vec::new();
+    let reasons = job.wait_reasons.as_deref().unwrap_or_default();
+    if !reasons.is_empty() {
+        notes.push(format!("{} waits because:", job.name));
+    }
+    notes.extend(reasons.iter().enumerate().map(|(index, why)| format!("{}. {why}", index + 1)));
+    notes.extend(job.failure.iter().map(|why| format!("{} failed: {why}", job.name)));
+    notes
 }
 
 pub fn row(job: &Job) -> Vec<String> {
@@ -151,6 +178,7 @@ mod tests {
         assert_eq!(shown["wait_reasons"][1], "two");
         assert_eq!(shown["properties"].to_string(), r#"{"mine":"x"}"#);
         assert_eq!(shown["created_on"], "2026-11-15T19:52:12Z");
+        assert_eq!(notes(&entity), ["j1 waits because:", "1. one", "2. two"]);
         assert_eq!(
             row(&entity),
             ["j1", "Queued", "Default", "cpu", "command", "2026-11-15T19:52:12Z"]

@@ -66,7 +66,7 @@ fn known_name(turn: &Turn<'_>, name: &QuotaName) -> Result<QuotaName, Refused> {
         Refused::invalid(
             "name",
             format!(
-                "the VM family '{}' is not known; `muster compute list-sizes` shows them, and {} and {} \
+                "the VM family '{}' is not known; `muster quota list --location REGION` shows them, and {} and {} \
                  are the totals of a region",
                 super::shorten(family),
                 QuotaName::Region,

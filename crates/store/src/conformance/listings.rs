@@ -161,7 +161,7 @@ pub fn a_specification_is_found_by_its_hash(database: &dyn Database) {
     stage.put_cluster("cpu", 0, 1);
     stage.submit("first", "cpu", 1);
     stage.submit("second", "cpu", 1);
-    let hash = stage.live_job("second").expect("queued").spec.clone();
+    let hash = stage.live_job("second").expect("queued").spec;
     let spec = stage.reader.spec(&hash).expect("it reads");
     assert_eq!(spec, Some(specification("cpu", 1)));
     assert_eq!(stage.reader.spec(&SpecHash::made_up("no such")).expect("it reads"), None);

@@ -52,6 +52,7 @@ macro_rules! conformance {
             a_specification_is_found_by_its_hash,
             the_bill_adds_up_exactly,
             the_bill_outlives_its_cluster,
+            the_bill_is_put_together_by_anything,
         );
     };
     ($fresh:path: $($check:ident),+ $(,)?) => {

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use muster_core::agent::AttemptPhase;
 use muster_core::ids::JobId;
 use muster_core::model::{Exit, Job, MemberPhase, NodePhase, WorkspaceKey};
+use muster_core::time::Wall;
 use muster_core::{Change, Input};
 
 use super::commits::text;
 use super::ledger::expected_sums;
 use super::stage::{home, put_cluster, report};
 use super::{Chance, Database, Stage};
-use crate::{NodeCounts, Revision};
+use crate::{LedgerBy, LedgerQuery, LedgerSum, NodeCounts, Revision};
 
 pub fn a_pool_lives_and_goes(database: &dyn Database) {
     let mut stage = Stage::new(database);
@@ -208,8 +209,14 @@ fn check_views(stage: &mut Stage<'_>) {
         assert_eq!(stage.reader.job_by_id(id).expect("it reads").as_ref(), Some(job));
     }
     let now = stage.now.wall;
-    let mut sums = stage.reader.ledger(&home(), now.0).expect("it reads");
-    sums.extend(stage.reader.ledger(&elsewhere(), now.0).expect("it reads"));
-    let total = |sums: &[crate::LedgerSum]| sums.iter().map(|sum| sum.node_us).sum::<u64>();
-    assert_eq!(total(&sums), total(&expected_sums(stage)));
+    let total = |sums: &[LedgerSum]| sums.iter().map(|sum| sum.node_us).sum::<u64>();
+    let middle = Wall(u64::midpoint(Stage::START.0, now.0));
+    for by in [LedgerBy::Cluster, LedgerBy::User, LedgerBy::Tag("owner".into())] {
+        for since in [None, Some(middle)] {
+            let query = LedgerQuery { by: by.clone(), since, now };
+            let mut sums = stage.reader.ledger_by(&home(), &query).expect("it reads");
+            sums.extend(stage.reader.ledger_by(&elsewhere(), &query).expect("it reads"));
+            assert_eq!(total(&sums), total(&expected_sums(stage, &query)), "{query:?}");
+        }
+    }
 }

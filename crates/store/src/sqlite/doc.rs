@@ -62,13 +62,28 @@ pub(super) fn rows<T>(
     params: impl Params,
     mut each: impl FnMut(&Row<'_>) -> Result<T, StoreError>,
 ) -> Result<Vec<T>, StoreError> {
+    let mut all = Vec::new();
+    self::each(connection, path, sql, params, |row| {
+        all.push(each(row)?);
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// Every row of a query, one after the other.
+pub(super) fn each(
+    connection: &Connection,
+    path: &Path,
+    sql: &str,
+    params: impl Params,
+    mut each: impl FnMut(&Row<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
     let mut statement = connection.prepare_cached(sql).doing("reading rows", path)?;
     let mut found = statement.query(params).doing("reading rows", path)?;
-    let mut all = Vec::new();
     while let Some(row) = found.next().doing("reading rows", path)? {
-        all.push(each(row)?);
+        each(row)?;
     }
-    Ok(all)
+    Ok(())
 }
 
 /// The records in the first column of a query.
@@ -96,6 +111,6 @@ pub(super) fn one<T: DeserializeOwned>(
     }
 }
 
-fn damaged(path: &Path, why: &dyn std::error::Error) -> StoreError {
+pub(super) fn damaged(path: &Path, why: &dyn std::error::Error) -> StoreError {
     StoreError::Damaged { path: path.to_owned(), what: format!("a row does not read: {why}") }
 }

@@ -6,7 +6,6 @@ use muster_core::ids::{JobId, OperationId, PrincipalId};
 use muster_core::model::{
     AttemptRecord, Job, JobSpec, NodePhase, Operation, Principal, SpecHash, Workspace, WorkspaceKey,
 };
-use muster_core::time::Wall;
 use rusqlite::{Connection, Row, Transaction};
 use serde::Deserialize;
 
@@ -14,8 +13,8 @@ use super::doc;
 use super::fault::Doing;
 use super::{ledger, members, open};
 use crate::{
-    ClusterView, Event, JobView, LedgerSum, NodeCounts, NodeView, Page, Reader, Revision,
-    StoreError,
+    ClusterView, Event, JobView, LedgerQuery, LedgerSum, NodeCounts, NodeView, Page, Reader,
+    Revision, StoreError,
 };
 
 /// However much is asked for, one answer has at most so many items: readers hold back the log's reuse.
@@ -299,14 +298,14 @@ impl Reader for SqliteReader {
         doc::one(&self.connection, &self.path, sql, (doc::key(id.0),))
     }
 
-    fn ledger(
+    fn ledger_by(
         &mut self,
         workspace: &WorkspaceKey,
-        now_us: u64,
+        query: &LedgerQuery,
     ) -> Result<Vec<LedgerSum>, StoreError> {
         let snapshot = self.snapshot()?;
         let Some(workspace) = snapshot.workspace(workspace)? else { return Ok(Vec::new()) };
-        ledger::sums(&snapshot.transaction, snapshot.path, workspace.id.0, Wall(now_us))
+        ledger::sums(&snapshot.transaction, snapshot.path, workspace.id.0, query)
     }
 
     fn events(&mut self, after: Revision, limit: usize) -> Result<Vec<Event>, StoreError> {

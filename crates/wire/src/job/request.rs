@@ -3,6 +3,7 @@
 use muster_core::model::{JobSpec, WorkspaceKey};
 use serde_json::json;
 
+use super::wants::{NodeShare, QueueSettings, parse_priority, parse_share};
 use crate::compute::without_nulls;
 use crate::error::ArmError;
 use crate::json::{Field, Unreadable, parse_object, shorten};
@@ -54,8 +55,8 @@ pub fn parse_request(body: &[u8], workspace: &WorkspaceKey) -> Result<JobSpec, A
         tags: job.get("tags")?.string_map()?.unwrap_or_default(),
         environment_variables: job.get("environmentVariables")?.string_map()?.unwrap_or_default(),
         timeout: job.get("limits")?.get("timeout")?.duration()?,
-        priority: Default::default(),
-        share: Default::default(),
+        priority: parse_priority(&job.get("queueSettings")?.get("priority")?)?,
+        share: parse_share(&resources.get("properties")?)?,
     })
 }
 
@@ -131,12 +132,14 @@ pub fn request_json(spec: &JobSpec, workspace: &WorkspaceKey) -> String {
     let limits = spec.timeout.map(
         |timeout| json!({ "jobLimitsType": JOB_TYPE, "timeout": crate::duration::format(timeout) }),
     );
+    let share = Some(NodeShare::of(spec.share)).filter(|share| !share.is_whole());
     let body = json!({
         "properties": {
             "jobType": JOB_TYPE,
             "command": spec.command,
             "computeId": format!("{}/computes/{}", workspace_id(workspace), spec.compute),
-            "resources": { "instanceCount": spec.nodes },
+            "resources": { "instanceCount": spec.nodes, "properties": share },
+            "queueSettings": QueueSettings::of(spec.priority),
             "displayName": spec.display_name,
             "experimentName": spec.experiment_name,
             "description": spec.description,

@@ -8,7 +8,7 @@ use muster_core::model::{
 use muster_core::time::Wall;
 use serde::{Deserialize, Serialize};
 
-use super::property;
+use super::{NodeShare, QueueSettings, property};
 use crate::path::workspace_id;
 use crate::{SystemData, duration, timestamp};
 
@@ -56,6 +56,8 @@ pub struct CommandJob {
     pub compute_id: Option<String>,
     #[serde(default)]
     pub resources: Option<JobResources>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_settings: Option<QueueSettings>,
     #[serde(default)]
     pub limits: Option<JobLimits>,
     #[serde(default)]
@@ -161,7 +163,7 @@ pub struct JobResources {
     #[serde(default)]
     pub instance_count: Option<u32>,
     #[serde(default)]
-    pub properties: BTreeMap<String, NotYet>,
+    pub properties: NodeShare,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -202,8 +204,9 @@ pub fn resource(facts: &JobFacts<'_>) -> JobResource {
             compute_id: Some(format!("{workspace}/computes/{}", spec.compute)),
             resources: Some(JobResources {
                 instance_count: Some(spec.nodes),
-                properties: BTreeMap::new(),
+                properties: NodeShare::of(spec.share),
             }),
+            queue_settings: QueueSettings::of(spec.priority),
             limits: spec.timeout.map(|timeout| JobLimits {
                 job_limits_type: Some("Command".into()),
                 timeout: Some(duration::format(timeout)),

@@ -3,8 +3,8 @@ use std::path::PathBuf;
 
 use muster_core::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use muster_core::model::{
-    Attempt, AttemptRecord, CancelReason, Exit, Failure, Job, JobSpec, JobState, Outcome, SpecHash,
-    Verdict, WorkspaceKey,
+    Attempt, AttemptRecord, CancelReason, Exit, Failure, Job, JobSpec, JobState, Outcome, Priority,
+    ShareRequest, SpecHash, Verdict, WorkspaceKey,
 };
 use muster_core::time::{Span, Wall};
 use serde_json::{Value, json};
@@ -392,4 +392,45 @@ fn recorded_jobs_are_read_or_refused_for_a_reason() {
         }
     }
     assert!(refused > 10, "only {refused} recorded jobs were found");
+}
+
+#[test]
+fn priorities_and_shares_are_read_in_both_spellings_and_shown_again() {
+    let read = |queue: Value, properties: Value| {
+        let body = json!({"properties": {"jobType": "Command", "command": "true", "computeId": "cpu",
+            "queueSettings": queue, "resources": {"properties": properties}}});
+        parse_request(body.to_string().as_bytes(), &WorkspaceKey::new("s", "g", "w"))
+    };
+    let share = |vcpus, memory_mb, gpus| ShareRequest { vcpus, memory_mb, gpus };
+    for (queue, wanted) in [
+        (json!(null), Priority::Medium),
+        (json!({}), Priority::Medium),
+        (json!({"jobTier": "Standard", "priority": 1}), Priority::Low),
+        (json!({"priority": "2"}), Priority::Medium),
+        (json!({"priority": "High"}), Priority::High),
+    ] {
+        assert_eq!(read(queue.clone(), json!(null)).unwrap().priority, wanted, "{queue}");
+    }
+    for (properties, wanted) in [
+        (json!({"AISuperComputer": {"x": 1}}), share(None, None, None)),
+        (json!({"cpus": 2, "memory": "4GB", "gpus": 1}), share(Some(2), Some(4_096), Some(1))),
+        (json!({"cpus": "2", "memory": 512, "gpus": "0"}), share(Some(2), Some(512), Some(0))),
+    ] {
+        assert_eq!(read(json!(null), properties.clone()).unwrap().share, wanted, "{properties}");
+    }
+    for (queue, properties, target) in [
+        (json!({"priority": 4}), json!({}), "properties.queueSettings.priority"),
+        (json!({"priority": "urgent"}), json!({}), "properties.queueSettings.priority"),
+        (json!({"priority": true}), json!({}), "properties.queueSettings.priority"),
+        (json!({}), json!({"cpus": 1.5}), "properties.resources.properties.cpus"),
+        (json!({}), json!({"gpus": -1}), "properties.resources.properties.gpus"),
+        (json!({}), json!({"memory": "4 elephants"}), "properties.resources.properties.memory"),
+    ] {
+        let error = read(queue, properties).unwrap_err();
+        assert_eq!((error.status, error.target()), (400, Some(target)), "{error}");
+    }
+    let key = WorkspaceKey::new("s", "g", "w");
+    let wanted = read(json!({"priority": 3}), json!({"cpus": 2, "memory": "512MB"})).unwrap();
+    let again = parse_request(request_json(&wanted, &key).as_bytes(), &key).unwrap();
+    assert_eq!(again, wanted);
 }

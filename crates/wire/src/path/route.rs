@@ -7,6 +7,7 @@ use super::segments::encode;
 
 const PROVIDER: &str = "Microsoft.MachineLearningServices";
 const COST_PROVIDER: &str = "Muster.Cost";
+const WHY_PROVIDER: &str = "Muster.Why";
 /// What some clients leave in front of a name.
 const NAME_PREFIX: &str = "azureml:";
 
@@ -58,6 +59,29 @@ pub enum Route {
     },
     /// Our own: what the workspace's nodes did and cost.
     Ledger(WorkspaceKey),
+    /// Our own: why a job waits.
+    WhyJob {
+        workspace: WorkspaceKey,
+        name: Box<str>,
+    },
+    /// Our own: why a cluster is as large as it is.
+    WhyCompute {
+        workspace: WorkspaceKey,
+        name: Box<str>,
+    },
+    /// What is reserved and used of a region's limits.
+    Usages {
+        subscription: Box<str>,
+        location: Box<str>,
+    },
+    Quotas {
+        subscription: Box<str>,
+        location: Box<str>,
+    },
+    UpdateQuotas {
+        subscription: Box<str>,
+        location: Box<str>,
+    },
     Unknown,
 }
 
@@ -130,6 +154,23 @@ impl Route {
             Route::Ledger(key) => {
                 format!("{}/providers/{COST_PROVIDER}/ledger", workspace_path(key))
             }
+            Route::WhyJob { workspace, name } => {
+                let workspace = workspace_path(workspace);
+                format!("{workspace}/providers/{WHY_PROVIDER}/jobs/{}", encode(name))
+            }
+            Route::WhyCompute { workspace, name } => {
+                let workspace = workspace_path(workspace);
+                format!("{workspace}/providers/{WHY_PROVIDER}/computes/{}", encode(name))
+            }
+            Route::Usages { subscription, location } => {
+                region_path(subscription, location, "usages")
+            }
+            Route::Quotas { subscription, location } => {
+                region_path(subscription, location, "quotas")
+            }
+            Route::UpdateQuotas { subscription, location } => {
+                region_path(subscription, location, "updateQuotas")
+            }
             Route::Unknown => return None,
         })
     }
@@ -169,6 +210,16 @@ pub(crate) fn workspace_id(key: &WorkspaceKey) -> String {
         "/subscriptions/{}/resourceGroups/{}/providers/{PROVIDER}/workspaces/{}",
         key.subscription, key.resource_group, key.name
     )
+}
+
+/// The id of a limit (`what` is `quotas`) or of what is taken of it (`usages`).
+pub(crate) fn quota_id(subscription: &str, location: &str, what: &str, name: &str) -> String {
+    format!("/subscriptions/{subscription}/providers/{PROVIDER}/locations/{location}/{what}/{name}")
+}
+
+fn region_path(subscription: &str, location: &str, what: &str) -> String {
+    let (subscription, location) = (encode(subscription), encode(location));
+    format!("/subscriptions/{subscription}/providers/{PROVIDER}/locations/{location}/{what}")
 }
 
 /// A workspace and what follows it, if the id or path is one of a workspace.
@@ -239,6 +290,16 @@ fn of_subscription(segments: &[String], rest: &[&str]) -> Route {
             location: segments[5].as_str().into(),
             id: segments[7].as_str().into(),
         },
+        ["locations", _, what] => {
+            let subscription = segments[1].as_str().into();
+            let location = segments[5].as_str().into();
+            match *what {
+                "usages" => Route::Usages { subscription, location },
+                "quotas" => Route::Quotas { subscription, location },
+                "updatequotas" => Route::UpdateQuotas { subscription, location },
+                _ => Route::Unknown,
+            }
+        }
         _ => Route::Unknown,
     }
 }
@@ -264,6 +325,12 @@ fn of_workspace(
         ["jobs", _, "cancel"] => Route::JobCancel { workspace, name: name_of(&names[1])? },
         ["providers", cost, "ledger"] if cost.eq_ignore_ascii_case(COST_PROVIDER) => {
             Route::Ledger(workspace)
+        }
+        ["providers", why, "jobs", _] if why.eq_ignore_ascii_case(WHY_PROVIDER) => {
+            Route::WhyJob { workspace, name: name_of(&names[3])? }
+        }
+        ["providers", why, "computes", _] if why.eq_ignore_ascii_case(WHY_PROVIDER) => {
+            Route::WhyCompute { workspace, name: name_of(&names[3])? }
         }
         _ => Route::Unknown,
     })

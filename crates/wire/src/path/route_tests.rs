@@ -18,6 +18,11 @@ fn route(path: &str) -> Route {
 fn every_route_is_found_and_names_keep_their_case() {
     let (workspace, name) = (key(), Box::<str>::from("Cpu-Cluster"));
     let at = |rest: &str| format!("{WS}{rest}");
+    let in_region = |what: &str| {
+        format!(
+            "/subscriptions/S/providers/Microsoft.MachineLearningServices/locations/eastus/{what}"
+        )
+    };
     let cases = [
         ("/metadata/endpoints".into(), Route::Metadata),
         ("/msi/token".into(), Route::Token),
@@ -52,6 +57,26 @@ fn every_route_is_found_and_names_keep_their_case() {
             Route::RunDetails { workspace, run: name },
         ),
         (at("/providers/Muster.Cost/ledger"), Route::Ledger(key())),
+        (
+            at("/providers/Muster.Why/jobs/J1"),
+            Route::WhyJob { workspace: key(), name: "J1".into() },
+        ),
+        (
+            at("/providers/Muster.Why/computes/Cpu"),
+            Route::WhyCompute { workspace: key(), name: "Cpu".into() },
+        ),
+        (
+            in_region("usages"),
+            Route::Usages { subscription: "S".into(), location: "eastus".into() },
+        ),
+        (
+            in_region("quotas"),
+            Route::Quotas { subscription: "S".into(), location: "eastus".into() },
+        ),
+        (
+            in_region("updateQuotas"),
+            Route::UpdateQuotas { subscription: "S".into(), location: "eastus".into() },
+        ),
         (
             "/subscriptions/S/providers/Microsoft.MachineLearningServices/locations/eastus/\
              computeOperationsStatus/o1"
@@ -158,7 +183,10 @@ proptest! {
         for route in [
             Route::Compute { workspace: workspace.clone(), name: name.clone() },
             Route::JobCancel { workspace: workspace.clone(), name: name.clone() },
-            Route::RunDetails { workspace: workspace.clone(), run: name },
+            Route::RunDetails { workspace: workspace.clone(), run: name.clone() },
+            Route::WhyJob { workspace: workspace.clone(), name: name.clone() },
+            Route::WhyCompute { workspace: workspace.clone(), name: name.clone() },
+            Route::UpdateQuotas { subscription: subscription.into(), location: name.clone() },
             Route::Ledger(workspace),
         ] {
             let path = route.path().unwrap();

@@ -33,7 +33,7 @@ fn view(reader: &mut dyn Reader, key: &WorkspaceKey, name: &str) -> Result<Viewe
     Ok(Some((view, by.map(|by| by.name))))
 }
 
-fn no_such(workspace: &WorkspaceKey, name: &str) -> ArmError {
+pub(super) fn no_such(workspace: &WorkspaceKey, name: &str) -> ArmError {
     ArmError::not_found(
         "name",
         format!(

@@ -55,7 +55,11 @@ pub async fn get(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
     Ok(document(StatusCode::OK, &job::resource(&facts)))
 }
 
-async fn find(call: &Call, workspace: &WorkspaceKey, name: &str) -> Result<JobView, Failed> {
+pub(super) async fn find(
+    call: &Call,
+    workspace: &WorkspaceKey,
+    name: &str,
+) -> Result<JobView, Failed> {
     let (key, wanted) = (workspace.clone(), name.to_owned());
     let found = call.app.readers.read(move |reader| reader.job(&key, &wanted)).await?;
     let missing = || {
@@ -70,7 +74,7 @@ async fn find(call: &Call, workspace: &WorkspaceKey, name: &str) -> Result<JobVi
     Ok(found.ok_or_else(missing)?)
 }
 
-fn facts<'a>(
+pub(super) fn facts<'a>(
     workspace: &'a WorkspaceKey,
     view: &'a JobView,
     wait_reason: Option<&'a str>,

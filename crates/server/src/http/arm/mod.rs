@@ -5,6 +5,8 @@
 mod cloud;
 mod cluster;
 mod job;
+mod quota;
+mod why;
 mod workspace;
 
 use std::sync::Arc;
@@ -78,6 +80,17 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         ("POST", Route::JobCancel { workspace, name }) => job::cancel(call, workspace, name).await,
         ("GET", Route::RunDetails { workspace, run }) => job::details(call, workspace, run).await,
         ("GET", Route::Ledger(key)) => workspace::ledger(call, key).await,
+        ("GET", Route::WhyJob { workspace, name }) => why::job(call, workspace, name).await,
+        ("GET", Route::WhyCompute { workspace, name }) => why::compute(call, workspace, name).await,
+        ("GET", Route::Usages { subscription, location }) => {
+            quota::usages(call, &subscription, &location).await
+        }
+        ("GET", Route::Quotas { subscription, location }) => {
+            quota::quotas(call, &subscription, &location).await
+        }
+        ("POST", Route::UpdateQuotas { subscription, location }) => {
+            quota::update(call, &subscription, &location).await
+        }
         (_, Route::Unknown) => Err(ArmError::no_route(path).into()),
         (method, route) => Err(ArmError::method_not_allowed(method, allowed(&route)).into()),
     }
@@ -88,7 +101,7 @@ fn allowed(route: &Route) -> &'static str {
     match route {
         Route::Compute { .. } => "GET, PUT, DELETE",
         Route::Job { .. } => "GET, PUT",
-        Route::ComputeNodes { .. } | Route::JobCancel { .. } => "POST",
+        Route::ComputeNodes { .. } | Route::JobCancel { .. } | Route::UpdateQuotas { .. } => "POST",
         Route::Metadata
         | Route::Token
         | Route::Discovery
@@ -99,7 +112,11 @@ fn allowed(route: &Route) -> &'static str {
         | Route::Jobs(_)
         | Route::Operation { .. }
         | Route::RunDetails { .. }
-        | Route::Ledger(_) => "GET",
+        | Route::Ledger(_)
+        | Route::WhyJob { .. }
+        | Route::WhyCompute { .. }
+        | Route::Usages { .. }
+        | Route::Quotas { .. } => "GET",
         Route::Unknown => "",
     }
 }

@@ -3,6 +3,8 @@
 use axum::http::StatusCode;
 use axum::response::Response;
 use muster_core::model::WorkspaceKey;
+use muster_core::time::Wall;
+use muster_store::{LedgerBy, LedgerQuery};
 use muster_wire::{Page, Route, cost, workspace};
 
 use super::{Call, Failed};
@@ -48,16 +50,24 @@ pub async fn list(call: &Call, route: Route) -> Result<Response, Failed> {
 }
 
 pub async fn ledger(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
-    let sums = call.app.readers.read(move |reader| reader.ledger(&key, clock::unix_us())).await?;
+    let request = cost::LedgerRequest::parse(&call.query)?;
+    let by = match &request.by {
+        cost::By::Cluster => LedgerBy::Cluster,
+        cost::By::User => LedgerBy::User,
+        cost::By::Category => LedgerBy::Category,
+        cost::By::Tag(key) => LedgerBy::Tag(key.clone()),
+    };
+    let query = LedgerQuery { by, since: request.since, now: Wall(clock::unix_us()) };
+    let sums = call.app.readers.read(move |reader| reader.ledger_by(&key, &query)).await?;
     let sums: Vec<_> = sums
         .iter()
         .map(|sum| cost::LedgerSum {
-            cluster: &sum.cluster,
+            group: sum.group.as_deref(),
             category: sum.category,
             outcome: sum.outcome,
             node_us: sum.node_us,
             micro_usd: sum.micro_usd,
         })
         .collect();
-    Ok(document(StatusCode::OK, &cost::document(&sums)))
+    Ok(document(StatusCode::OK, &cost::document(&request.by, &sums)))
 }

@@ -1,0 +1,172 @@
+//! `muster quota`: how many vCPUs clusters may reserve and use in a region.
+
+use clap::Subcommand;
+use muster_wire::quota::{Region, Usage, update_json};
+use muster_wire::{Page, Route};
+use serde::Serialize;
+
+use crate::client::Client;
+use crate::failure::{Failure, Outcome, quoted};
+use crate::output::{self, Format, Print};
+use crate::scope::Scope;
+use crate::values::{self, Limit};
+
+const HEADER: [&str; 4] = ["Name", "Limit", "Reserved", "Used"];
+
+/// Look at and set the limits of a region, in vCPUs
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    List(ListArgs),
+    Show(ShowArgs),
+    Update(UpdateArgs),
+}
+
+/// List the limits of a region, what clusters have reserved of them and what their nodes use
+///
+/// Reserved is what clusters may grow to; a cluster that does not fit is refused. Used is what their nodes take
+/// now; a node that does not fit has to wait.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct ListArgs {
+    #[command(flatten)]
+    region: RegionArgs,
+    #[command(flatten)]
+    print: Print,
+}
+
+/// Show one limit of a region
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct ShowArgs {
+    /// The VM family, TotalDedicatedCores or TotalLowPriorityCores
+    #[arg(short, long, value_parser = values::name, display_order = 0)]
+    name: String,
+    #[command(flatten)]
+    region: RegionArgs,
+    #[command(flatten)]
+    print: Print,
+}
+
+/// Set or lift one limit of a region
+///
+/// Nodes and clusters that are there stay, also where they are more than the new limit.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Mutating, costs money: jobs that waited for a higher limit get their nodes."
+)]
+pub struct UpdateArgs {
+    /// The VM family, TotalDedicatedCores or TotalLowPriorityCores
+    #[arg(short, long, value_parser = values::name, display_order = 0)]
+    name: String,
+    /// How many vCPUs, or none to lift the limit
+    #[arg(long, value_name = "VCPUS", value_parser = values::limit, allow_negative_numbers = true)]
+    limit: Limit,
+    #[command(flatten)]
+    region: RegionArgs,
+    #[command(flatten)]
+    print: Print,
+}
+
+#[derive(Debug, clap::Args)]
+struct RegionArgs {
+    /// The region
+    #[arg(short, long, value_name = "REGION", value_parser = values::name)]
+    location: String,
+    #[command(flatten)]
+    scope: Scope,
+}
+
+impl RegionArgs {
+    fn subscription(&self) -> Outcome<Box<str>> {
+        Ok(self.scope.workspace()?.subscription)
+    }
+
+    async fn usages(&self, client: &Client) -> Outcome<Vec<Usage>> {
+        let location = self.location.as_str().into();
+        let route = Route::Usages { subscription: self.subscription()?, location };
+        let page: Page<Usage> = client.get(&route).await?;
+        Ok(page.value)
+    }
+
+    async fn usage(&self, client: &Client, name: &str) -> Outcome<Usage> {
+        let mut usages = self.usages(client).await?.into_iter();
+        let found = usages.find(|usage| usage.name.value.eq_ignore_ascii_case(name));
+        found.ok_or_else(|| {
+            Failure::not_found(format!("there is no limit named {}", quoted(name))).hint(format!(
+                "`muster quota list --location {} -o table` shows the names",
+                self.location
+            ))
+        })
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Quota {
+    name: String,
+    /// Left out where nothing is limited.
+    limit: Option<u64>,
+    reserved: u64,
+    used: u64,
+}
+
+impl Quota {
+    fn of(usage: Usage) -> Quota {
+        Quota {
+            name: usage.name.value,
+            limit: u64::try_from(usage.limit).ok(),
+            reserved: usage.current_value,
+            used: usage.used_value,
+        }
+    }
+
+    fn row(&self) -> Vec<String> {
+        let limit = self.limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
+        vec![self.name.clone(), limit, self.reserved.to_string(), self.used.to_string()]
+    }
+}
+
+pub async fn run(command: Command) -> Outcome {
+    match command {
+        Command::List(args) => list(&args).await,
+        Command::Show(args) => show(&args).await,
+        Command::Update(args) => update(&args).await,
+    }
+}
+
+async fn list(args: &ListArgs) -> Outcome {
+    let client = args.region.scope.connect().await?;
+    let usages = args.region.usages(&client).await?;
+    let quotas: Vec<_> = usages.into_iter().map(Quota::of).collect();
+    match args.print.output {
+        Format::Json => output::json(&quotas),
+        Format::Table => print_table(&quotas),
+    }
+}
+
+async fn show(args: &ShowArgs) -> Outcome {
+    let client = args.region.scope.connect().await?;
+    print(args.region.usage(&client, &args.name).await?, args.print.output)
+}
+
+async fn update(args: &UpdateArgs) -> Outcome {
+    let client = args.region.scope.connect().await?;
+    let (subscription, location) = (args.region.subscription()?, args.region.location.as_str());
+    let region = Region { subscription: &subscription, location };
+    let body = update_json(region, &args.name, args.limit.0);
+    let route =
+        Route::UpdateQuotas { subscription: subscription.clone(), location: location.into() };
+    client.post_body(&route, body).await?;
+    print(args.region.usage(&client, &args.name).await?, args.print.output)
+}
+
+fn print(usage: Usage, format: Format) -> Outcome {
+    let quota = Quota::of(usage);
+    match format {
+        Format::Json => output::json(&quota),
+        Format::Table => print_table(&[quota]),
+    }
+}
+
+fn print_table(quotas: &[Quota]) -> Outcome {
+    output::table(&HEADER, quotas.iter().map(Quota::row).collect(), "there are no limits")
+}

@@ -1,0 +1,129 @@
+//! `muster why`: why a job waits, or why a cluster is as large as it is.
+
+use clap::ArgGroup;
+use muster_core::model::WorkspaceKey;
+use muster_wire::Route;
+use muster_wire::why::{WhyDocument, WhyReason};
+
+use crate::client::Client;
+use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::output::{self, Format};
+use crate::scope::Scope;
+use crate::values;
+
+/// Say why a job waits, or why a cluster is as large as it is
+///
+/// Every reason at once, the most fundamental first, each with its limit, what that is now, what it would
+/// have to be, and the command that would lift it.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Read-only: changes nothing.",
+    group = ArgGroup::new("kind").args(["job", "compute"])
+)]
+pub struct Args {
+    /// The name of a job, or else of a cluster
+    #[arg(value_parser = values::name)]
+    name: String,
+    /// It is a job
+    #[arg(long)]
+    job: bool,
+    /// It is a cluster
+    #[arg(long)]
+    compute: bool,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+    #[command(flatten)]
+    scope: Scope,
+}
+
+pub async fn run(args: &Args) -> Outcome {
+    let workspace = args.scope.workspace()?;
+    let client = args.scope.connect().await?;
+    let mut document = ask(args, &client, workspace).await?;
+    // The commands must reach what was asked about.
+    let flags = args.scope.flags();
+    for reason in &mut document.value {
+        reason.command.push_str(&flags);
+    }
+    match args.output {
+        Format::Json => output::json(&document),
+        Format::Table => output::bytes(text(&document).as_bytes()),
+    }
+}
+
+async fn ask(args: &Args, client: &Client, workspace: WorkspaceKey) -> Outcome<WhyDocument> {
+    let name: Box<str> = args.name.as_str().into();
+    let job = Route::WhyJob { workspace: workspace.clone(), name: name.clone() };
+    let compute = Route::WhyCompute { workspace: workspace.clone(), name };
+    if args.job {
+        return client.get(&job).await;
+    }
+    if args.compute {
+        return client.get(&compute).await;
+    }
+    match client.get(&job).await {
+        Err(failure) if failure.is_not_found() => {}
+        answered => return answered,
+    }
+    match client.get(&compute).await {
+        Err(failure) if failure.is_not_found() => Err(Failure::not_found(format!(
+            "there is neither a job nor a cluster {} in workspace {}",
+            quoted(&args.name),
+            quoted(&workspace.name)
+        ))
+        .hint("`muster job list -o table` and `muster compute list -o table` show what there is")),
+        answered => answered,
+    }
+}
+
+fn text(document: &WhyDocument) -> String {
+    let mut text = String::new();
+    if let Some(message) = &document.message {
+        text.push_str(&printable(message));
+        text.push('\n');
+    }
+    for (index, reason) in document.value.iter().enumerate() {
+        text.push_str(&reason_text(index + 1, reason));
+    }
+    text
+}
+
+fn reason_text(number: usize, reason: &WhyReason) -> String {
+    format!(
+        "{number}. {}: {}\n   {} is {}, needed {}\n     {}\n",
+        printable(&reason.code),
+        printable(&reason.message),
+        printable(&reason.limit),
+        reason.value,
+        reason.needed,
+        printable(&reason.command)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_numbered_and_their_commands_stand_alone() {
+        let reason = |code: &str, value, needed| WhyReason {
+            code: code.to_owned(),
+            message: "too small; raise it".to_owned(),
+            limit: "max_instances".to_owned(),
+            value,
+            needed,
+            command: "muster compute update --name cpu".to_owned(),
+        };
+        let value = vec![reason("One", 2, 3), reason("Two", 0, 1)];
+        let shown = text(&WhyDocument { value, message: None });
+        assert_eq!(
+            shown,
+            "1. One: too small; raise it\n   max_instances is 2, needed 3\n     \
+             muster compute update --name cpu\n2. Two: too small; raise it\n   \
+             max_instances is 0, needed 1\n     muster compute update --name cpu\n"
+        );
+        let message = Some("job 'a' completed".to_owned());
+        assert_eq!(text(&WhyDocument { value: Vec::new(), message }), "job 'a' completed\n");
+    }
+}

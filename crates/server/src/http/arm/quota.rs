@@ -1,0 +1,36 @@
+//! The limits of a region, and what is taken of them.
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use muster_core::model::QuotaScope;
+use muster_core::{Input, Reply};
+use muster_wire::Page;
+use muster_wire::quota::{self, Region};
+
+use super::{Call, Failed, unexpected};
+use crate::http::respond::document;
+
+pub async fn usages(call: &Call, subscription: &str, location: &str) -> Result<Response, Failed> {
+    let region = Region { subscription, location };
+    let figures = call.app.writer.quota(QuotaScope::new(subscription, location)).await?;
+    let value = figures.iter().map(|figures| quota::usage(region, figures)).collect();
+    Ok(document(StatusCode::OK, &Page::whole(value)))
+}
+
+pub async fn quotas(call: &Call, subscription: &str, location: &str) -> Result<Response, Failed> {
+    let region = Region { subscription, location };
+    let figures = call.app.writer.quota(QuotaScope::new(subscription, location)).await?;
+    let value = figures.iter().map(|figures| quota::quota(region, figures)).collect();
+    Ok(document(StatusCode::OK, &Page::whole(value)))
+}
+
+pub async fn update(call: &Call, subscription: &str, location: &str) -> Result<Response, Failed> {
+    let region = Region { subscription, location };
+    let limits = quota::parse_update(&call.body, region)?;
+    let scope = QuotaScope::new(subscription, location);
+    let input = Input::SetQuota { scope, limits: limits.clone() };
+    let reply = call.app.writer.say(input).await??;
+    let Reply::Quota(_) = reply else { return Err(unexpected(&reply)) };
+    let updated = limits.iter().map(|(name, limit)| quota::updated(region, name, *limit));
+    Ok(document(StatusCode::OK, &Page::whole(updated.collect())))
+}

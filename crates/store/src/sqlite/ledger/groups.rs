@@ -1,0 +1,132 @@
+//! Whom a line is for, found out once per job, principal and set of tags: a line itself costs a look-up.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rusqlite::Connection;
+use serde::Deserialize;
+
+use crate::StoreError;
+use crate::sqlite::doc;
+use crate::sqlite::fault::Doing;
+
+/// The number of a group. Numbers are given out as groups come up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Group(pub(super) usize);
+
+pub(super) struct Groups<'a> {
+    connection: &'a Connection,
+    path: &'a Path,
+    numbers: BTreeMap<Box<str>, Group>,
+    principals: BTreeMap<u64, Group>,
+    /// Jobs that have not the tag are kept as such.
+    jobs: BTreeMap<u64, Option<Group>>,
+    /// Sweeps submit the same specification many times.
+    specs: BTreeMap<u64, Option<Group>>,
+    /// By the text of all tags, of which there are as many as clusters have had.
+    tags: BTreeMap<Box<str>, Group>,
+}
+
+type Tags = BTreeMap<Box<str>, Box<str>>;
+
+impl<'a> Groups<'a> {
+    /// Where nobody is served, or nothing has the tag.
+    pub(super) const NOBODY: Group = Group(0);
+
+    pub(super) fn new(connection: &'a Connection, path: &'a Path) -> Groups<'a> {
+        Groups {
+            connection,
+            path,
+            numbers: BTreeMap::new(),
+            principals: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            specs: BTreeMap::new(),
+            tags: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn named(&mut self, name: &str) -> Group {
+        if let Some(known) = self.numbers.get(name) {
+            return *known;
+        }
+        let number = Group(self.numbers.len() + 1);
+        self.numbers.insert(name.into(), number);
+        number
+    }
+
+    pub(super) fn of_principal(&mut self, principal: u64) -> Result<Group, StoreError> {
+        #[derive(Deserialize)]
+        struct Named {
+            name: Box<str>,
+        }
+        if let Some(known) = self.principals.get(&principal) {
+            return Ok(*known);
+        }
+        let sql = "SELECT doc FROM principals WHERE id = ?1";
+        let found: Option<Named> = doc::one(self.connection, self.path, sql, (principal,))?;
+        let group = found.map_or(Self::NOBODY, |found| self.named(&found.name));
+        self.principals.insert(principal, group);
+        Ok(group)
+    }
+
+    pub(super) fn of_tag(
+        &mut self,
+        key: &str,
+        job: Option<u64>,
+        cluster_tags: Option<&str>,
+    ) -> Result<Group, StoreError> {
+        if let Some(job) = job
+            && let Some(group) = self.of_job(key, job)?
+        {
+            return Ok(group);
+        }
+        let Some(text) = cluster_tags else { return Ok(Self::NOBODY) };
+        if let Some(known) = self.tags.get(text) {
+            return Ok(*known);
+        }
+        let tags: Tags = serde_json::from_str(text).map_err(|why| doc::damaged(self.path, &why))?;
+        let group = tags.get(key).map_or(Self::NOBODY, |value| self.named(value));
+        self.tags.insert(text.into(), group);
+        Ok(group)
+    }
+
+    fn of_job(&mut self, key: &str, job: u64) -> Result<Option<Group>, StoreError> {
+        if let Some(known) = self.jobs.get(&job) {
+            return Ok(*known);
+        }
+        let sql = "SELECT s.number FROM jobs j JOIN specs s ON s.hash = j.spec WHERE j.id = ?1";
+        let mut spec: Option<u64> = None;
+        doc::each(self.connection, self.path, sql, (job,), |row| {
+            spec = Some(row.get(0).doing("reading the ledger", self.path)?);
+            Ok(())
+        })?;
+        let group = match spec {
+            Some(spec) => self.of_spec(key, spec)?,
+            None => None,
+        };
+        self.jobs.insert(job, group);
+        Ok(group)
+    }
+
+    fn of_spec(&mut self, key: &str, spec: u64) -> Result<Option<Group>, StoreError> {
+        #[derive(Deserialize)]
+        struct Tagged {
+            tags: Tags,
+        }
+        if let Some(known) = self.specs.get(&spec) {
+            return Ok(*known);
+        }
+        let sql = "SELECT doc FROM specs WHERE number = ?1";
+        let found: Option<Tagged> = doc::one(self.connection, self.path, sql, (spec,))?;
+        let value = found.and_then(|mut found| found.tags.remove(key));
+        let group = value.map(|value| self.named(&value));
+        self.specs.insert(spec, group);
+        Ok(group)
+    }
+
+    /// Every group and its name, in the order of the names.
+    pub(super) fn into_sorted_names(self) -> impl Iterator<Item = (Group, Option<Box<str>>)> {
+        let named = self.numbers.into_iter().map(|(name, group)| (group, Some(name)));
+        std::iter::once((Self::NOBODY, None)).chain(named)
+    }
+}

@@ -1,0 +1,47 @@
+//! What a job is doing, or how it ended, in one sentence.
+
+use muster_core::model::{CancelReason, JobState};
+
+use super::JobFacts;
+use super::resource::failure_text;
+use crate::timestamp;
+
+impl JobFacts<'_> {
+    pub fn sentence(&self) -> String {
+        let name = &self.job.name;
+        let started = || self.started_at().map(timestamp::format);
+        match &self.job.state {
+            JobState::Queued => {
+                format!(
+                    "job '{name}' was put into the queue at {}",
+                    timestamp::format(self.job.submitted_at)
+                )
+            }
+            JobState::Starting(attempt) => {
+                let since = timestamp::format(attempt.granted_at);
+                format!("job '{name}' has had its nodes since {since} and is about to start")
+            }
+            JobState::Running(attempt) => {
+                let since = started().unwrap_or_else(|| timestamp::format(attempt.granted_at));
+                format!("job '{name}' has been running since {since}")
+            }
+            JobState::CancelRequested(attempt) => {
+                let since = started().unwrap_or_else(|| timestamp::format(attempt.granted_at));
+                format!("job '{name}' has been running since {since} and is being canceled")
+            }
+            JobState::Completed { at } => {
+                format!("job '{name}' completed at {}", timestamp::format(*at))
+            }
+            JobState::Failed { at, why } => {
+                format!("job '{name}' failed at {}: {}", timestamp::format(*at), failure_text(why))
+            }
+            JobState::Canceled { at, why: CancelReason::Asked } => {
+                format!("job '{name}' was canceled at {}", timestamp::format(*at))
+            }
+            JobState::Canceled { at, why: CancelReason::ClusterDeleted } => {
+                let at = timestamp::format(*at);
+                format!("job '{name}' was canceled at {at}, because its compute was deleted")
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What a job wants beside its nodes: to go first or last, and a share of each node instead of all of it.
+
+use muster_core::model::{Priority, ShareRequest};
+use serde::{Deserialize, Serialize};
+
+use crate::error::ArmError;
+use crate::json::{Field, shorten};
+
+/// As azure-ai-ml sends them.
+const PRIORITIES: [(u8, Priority); 3] =
+    [(1, Priority::Low), (2, Priority::Medium), (3, Priority::High)];
+const MB_PER_GB: u64 = 1_024;
+
+/// `queueSettings`. Left out for the usual priority.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueSettings {
+    #[serde(default)]
+    pub priority: Option<u8>,
+}
+
+impl QueueSettings {
+    pub(super) fn of(priority: Priority) -> Option<QueueSettings> {
+        let found = PRIORITIES.into_iter().find(|(_, known)| *known == priority);
+        let number = found.map(|(number, _)| number);
+        (priority != Priority::default()).then_some(QueueSettings { priority: number })
+    }
+
+    pub fn priority(&self) -> Option<Priority> {
+        let found = PRIORITIES.into_iter().find(|(number, _)| Some(*number) == self.priority);
+        found.map(|(_, priority)| priority)
+    }
+}
+
+/// The keys of `resources.properties` that are ours.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeShare {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u32>,
+    /// `4GB`, `512MB`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
+}
+
+impl NodeShare {
+    pub(super) fn of(share: ShareRequest) -> NodeShare {
+        let memory = share.memory_mb.map(format_memory);
+        NodeShare { cpus: share.vcpus, memory, gpus: share.gpus }
+    }
+
+    pub fn is_whole(&self) -> bool {
+        *self == NodeShare::default()
+    }
+}
+
+pub(super) fn parse_priority(field: &Field<'_>) -> Result<Priority, ArmError> {
+    let Some(text) = field.number_or_text()? else { return Ok(Priority::default()) };
+    let found = PRIORITIES.into_iter().find(|(number, priority)| {
+        text.eq_ignore_ascii_case(priority.as_str()) || text == number.to_string()
+    });
+    found.map(|(_, priority)| priority).ok_or_else(|| {
+        field.invalid(format!(
+            "{} is '{}'; give 1 (low), 2 (medium) or 3 (high)",
+            field.path,
+            shorten(&text)
+        ))
+    })
+}
+
+pub(super) fn parse_share(field: &Field<'_>) -> Result<ShareRequest, ArmError> {
+    let count = |key: &str| {
+        let field = field.get(key)?;
+        let Some(text) = field.number_or_text()? else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| {
+            let shown = shorten(&text);
+            field.invalid(format!(
+                "{} is '{shown}'; give a whole number of them, or leave it out",
+                field.path
+            ))
+        })
+    };
+    let memory = field.get("memory")?;
+    let memory_mb = match memory.number_or_text()? {
+        None => None,
+        Some(text) => Some(parse_memory(&text).ok_or_else(|| {
+            let shown = shorten(&text);
+            memory.invalid(format!("{} is '{shown}'; write it like 4GB or 512MB", memory.path))
+        })?),
+    };
+    Ok(ShareRequest { vcpus: count("cpus")?, memory_mb, gpus: count("gpus")? })
+}
+
+/// `4GB`, `512MB`, `4g`, or megabytes without a unit. A GB is 1024 MB.
+pub fn parse_memory(text: &str) -> Option<u64> {
+    let folded = text.trim().to_ascii_lowercase();
+    let digits = folded.bytes().take_while(u8::is_ascii_digit).count();
+    let (count, unit) = folded.split_at(digits);
+    let count: u64 = count.parse().ok()?;
+    match unit.trim_start() {
+        "" | "m" | "mb" | "mib" => Some(count),
+        "g" | "gb" | "gib" => count.checked_mul(MB_PER_GB),
+        _ => None,
+    }
+}
+
+fn format_memory(mb: u64) -> String {
+    match mb % MB_PER_GB {
+        0 if mb > 0 => format!("{}GB", mb / MB_PER_GB),
+        _ => format!("{mb}MB"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_in_the_usual_spellings() {
+        for (text, mb) in
+            [("4GB", 4_096), ("4g", 4_096), ("512MB", 512), ("1 GiB", 1_024), ("7", 7)]
+        {
+            assert_eq!(parse_memory(text), Some(mb), "{text}");
+        }
+        for bad in ["", "GB", "4TB", "-1GB", "1.5GB", "99999999999999999999GB", "4GBs"] {
+            assert_eq!(parse_memory(bad), None, "{bad}");
+        }
+        for text in ["4GB", "512MB", "1025MB"] {
+            assert_eq!(parse_memory(text).map(format_memory).as_deref(), Some(text));
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! `GET {workspace}/providers/Muster.Why/jobs/{name}` and `…/computes/{name}`: why a job waits, and why a
+//! cluster is as large as it is. Azure has nothing like it, so the form is ours.
+
+use muster_core::why::Reason;
+use serde::{Deserialize, Serialize};
+
+use crate::job::JobFacts;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhyDocument {
+    /// Every reason, the most fundamental first.
+    pub value: Vec<WhyReason>,
+    /// Where there is no reason because nothing is waited for: what it is doing, or how it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhyReason {
+    /// A word for programs.
+    pub code: String,
+    /// What it is, and what can be done.
+    pub message: String,
+    /// The limit that it is about.
+    pub limit: String,
+    /// What that is now.
+    pub value: u64,
+    /// What it would have to be.
+    pub needed: u64,
+    /// What would lift it, to be pasted into a shell.
+    pub command: String,
+}
+
+impl WhyReason {
+    fn new(reason: &Reason) -> WhyReason {
+        let command = reason.remedy().to_string();
+        let text = reason.to_string();
+        // The words end with the command, which has a place of its own here.
+        let message = text.strip_suffix(&command).and_then(|text| text.strip_suffix(": "));
+        let figures = reason.figures();
+        WhyReason {
+            code: reason.code().to_owned(),
+            message: message.unwrap_or(&text).to_owned(),
+            limit: figures.limit.into(),
+            value: figures.value,
+            needed: figures.needed,
+            command,
+        }
+    }
+}
+
+pub fn job_document(facts: &JobFacts<'_>, reasons: &[Reason]) -> WhyDocument {
+    let message = reasons.is_empty().then(|| facts.sentence());
+    WhyDocument { message, ..compute_document(reasons) }
+}
+
+pub fn compute_document(reasons: &[Reason]) -> WhyDocument {
+    WhyDocument { value: reasons.iter().map(WhyReason::new).collect(), message: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::model::ClusterName;
+
+    use super::*;
+
+    #[test]
+    fn a_reason_has_its_figures_and_its_command_apart() {
+        let cluster = ClusterName::new("cpu").unwrap();
+        let reasons = [Reason::MaximumTooLow { cluster, nodes_max: 2, needed: 3 }];
+        let document = compute_document(&reasons);
+        assert_eq!(
+            crate::to_json(&document),
+            concat!(
+                r#"{"value":[{"code":"MaximumTooLow","message":"compute 'cpu' has at most 2 nodes, "#,
+                r#"this job needs 3; raise it","limit":"max_instances","value":2,"needed":3,"#,
+                r#""command":"muster compute update --name cpu --max-instances 3"}]}"#
+            )
+        );
+        let text = crate::to_json(&document);
+        assert_eq!(crate::from_json::<WhyDocument>(text.as_bytes()).unwrap(), document);
+    }
+}
