@@ -39,6 +39,7 @@ pub fn measure(report: &mut Report) -> Result<()> {
             let started = Instant::now();
             let figures = replay(&trace, &setting)?;
             let took = started.elapsed().as_secs_f64();
+            eprintln!("  {:.0} jobs per second", figures.jobs as f64 / took);
             jobs += figures.jobs as f64;
             seconds += took;
         }
