@@ -19,7 +19,7 @@ pub(crate) fn switch(
     let closed = node.meter.take().filter(|meter| meter.since < now);
     node.meter = category.map(|category| Meter { category, since: now });
     if let Some(meter) = node.meter.as_mut().filter(|_| is_planted(Bug::IdleSecondTwice)) {
-        meter.since = Wall(now.0 - 1_000_000);
+        meter.since = Wall(now.0.saturating_sub(1_000_000));
     }
     let meter = closed?;
     let segment = Segment { category: meter.category, from: meter.since, to: now };

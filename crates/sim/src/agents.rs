@@ -83,6 +83,8 @@ pub(crate) struct Agent {
     answered: u64,
     /// What was said last, and in which report it was said first.
     said: Option<(Report, u64)>,
+    /// The highest floor that was ever said: nothing up to there may be started any more.
+    floor_said: Epoch,
     tick_at: Option<Moment>,
     /// Which heartbeat is in force: a new one makes the old one void.
     beat: u32,
@@ -118,6 +120,7 @@ impl Agent {
             sent: 0,
             answered: 0,
             said: None,
+            floor_said: Epoch(0),
             tick_at: None,
             beat: 0,
             is_quiet: false,
@@ -200,7 +203,12 @@ impl Agent {
                         return Ok(());
                     }
                 }
-                Action::Start(order) => self.start(order, site)?,
+                Action::Start(order) => {
+                    promise(order.epoch > self.floor_said, || {
+                        format!("{} starts {}, and said it never would", self.node, order.epoch)
+                    })?;
+                    self.start(order, site)?;
+                }
                 Action::Signal { epoch, signal } => self.signal(epoch, signal, site),
                 Action::Report => self.report(site),
                 Action::End => {
@@ -264,6 +272,7 @@ impl Agent {
     fn next_report(&mut self, now: Moment, is_beat: bool) -> SentReport {
         let report = self.machine.report();
         self.sent += 1;
+        self.floor_said = self.floor_said.max(report.floor);
         if self.said.as_ref().is_none_or(|(said, _)| *said != report) {
             self.said = Some((report.clone(), self.sent));
         }
@@ -392,13 +401,20 @@ impl Fleet {
         }
     }
 
-    /// Wakes the long poll of an agent for whom there is news.
-    pub(crate) fn poke(&self, id: AgentId, desired: &Desired, now: Moment, agenda: &mut Agenda) {
-        let Some(agent) = self.agents.get(&id) else { return };
-        if agent.has_news_in(desired) {
+    /// Wakes the long poll of an agent for whom there is news. Says whether there was.
+    pub(crate) fn poke(
+        &self,
+        id: AgentId,
+        desired: &Desired,
+        now: Moment,
+        agenda: &mut Agenda,
+    ) -> bool {
+        let has_news = self.agents.get(&id).is_some_and(|agent| agent.has_news_in(desired));
+        if has_news {
             let at = now + Span::milliseconds(1);
             agenda.plan(at, Event::Agent(id, AgentEvent::Poke));
         }
+        has_news
     }
 
     /// Dooms an agent; what it does to it comes with its next write to the journal.

@@ -82,9 +82,7 @@ impl Controller {
         let mut store = FaultyStore::open(&self.path)?;
         let unix_ms = self.clock.unix_ms(now);
         let epoch = store.claim(unix_ms)?;
-        promise(epoch > self.epoch && epoch >= unix_ms, || {
-            format!("controller epoch {epoch} follows {}", self.epoch)
-        })?;
+        promise(epoch > self.epoch, || format!("controller epoch {epoch} follows {}", self.epoch))?;
         self.epoch = epoch;
         let now = self.clock.now(now);
         let world = self.rebuild(&mut store, now)?;

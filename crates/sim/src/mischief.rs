@@ -37,6 +37,7 @@ mischief! {
     ClockBack: 160,
     FreezeClock: 120,
     BadPatch: 8,
+    LatePatch: 12,
     CutBothWays: 30,
     CutReports: 30,
     CutAnswers: 30,

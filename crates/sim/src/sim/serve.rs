@@ -1,9 +1,8 @@
 //! The controller takes in what has arrived: batches, commits, answers, and death in between.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use muster_core::agent::Report;
-use muster_core::ids::NodeId;
 use muster_core::planted::{Bug, is_planted};
 use muster_core::time::Span;
 use muster_core::{Answer, Change, Input, Output, Reply, desired_for};
@@ -54,6 +53,7 @@ impl Sim {
                 inbox.push_back(Arrival::Tick);
             }
             if inbox.is_empty() {
+                self.poke();
                 return Ok(());
             }
             // What reaches a dead controller is lost: whoever sent it gets no answer.
@@ -145,22 +145,21 @@ impl Sim {
                 self.provider.carry_out(effect, epoch, self.now, &mut self.agenda);
             }
         }
-        self.poke(&output.changes);
+        self.note_news(&output.changes);
         self.answer_all(origins, inputs, output.answers)
     }
 
-    /// Wakes the long polls of those agents for whom there is news.
-    fn poke(&mut self, changes: &[Change]) {
-        let Some(live) = self.controller.live() else { return };
-        let mut touched: BTreeSet<NodeId> = BTreeSet::new();
+    /// These nodes may hear something new. They are told when the instant is over, once, however inputs were
+    /// batched.
+    fn note_news(&mut self, changes: &[Change]) {
         for change in changes {
             match change {
                 Change::NodeChanged { node, .. } => {
-                    touched.insert(node.id);
+                    self.news.insert(node.id);
                 }
                 Change::JobChanged { job, .. } => {
                     let members = job.attempt().into_iter().flat_map(|attempt| &attempt.members);
-                    touched.extend(members.map(|member| member.node));
+                    self.news.extend(members.map(|member| member.node));
                 }
                 Change::PrincipalSeen(_)
                 | Change::WorkspaceCreated(_)
@@ -173,14 +172,24 @@ impl Sim {
                 | Change::EffectSettled { .. } => {}
             }
         }
-        for id in touched {
+    }
+
+    /// Wakes the long polls of those agents for whom there is news.
+    fn poke(&mut self) {
+        let news = std::mem::take(&mut self.news);
+        let Some(live) = self.controller.live() else { return };
+        let mut poked = Vec::new();
+        for id in news {
             let Some(node) = live.world.node(id) else { continue };
-            let Some(agent) = self.provider.vm(&node.name).and_then(|vm| vm.agent) else {
-                continue;
-            };
-            let desired = desired_for(&live.world, id);
-            self.fleet.poke(agent, &desired, self.now, &mut self.agenda);
+            let agent = self.provider.vm(&node.name).and_then(|vm| vm.agent);
+            if let Some(agent) = agent {
+                let desired = desired_for(&live.world, id);
+                if self.fleet.poke(agent, &desired, self.now, &mut self.agenda) {
+                    poked.push(agent);
+                }
+            }
         }
+        self.slow_down(&poked);
     }
 
     fn answer_all(&mut self, origins: Vec<Origin>, inputs: &[Input], answers: Vec<Answer>) -> Held {

@@ -64,6 +64,7 @@ impl Sim {
                 Ok(self.strike_clock(kind))
             }
             Mischief::BadPatch
+            | Mischief::LatePatch
             | Mischief::CutBothWays
             | Mischief::CutReports
             | Mischief::CutAnswers
@@ -174,6 +175,18 @@ impl Sim {
         self.fleet.disturb(agents, &mut self.disturbances, Span::seconds(20), now, agenda);
     }
 
+    /// At times the network of an agent is late just when there is news for it.
+    pub(super) fn slow_down(&mut self, agents: &[AgentId]) {
+        for agent in agents {
+            let Some(chance) = self.mischiefs.chance(Mischief::LatePatch) else { return };
+            if chance.permille(15) {
+                let until = self.now + chance.span(Span::seconds(20), Span::seconds(200));
+                self.network.slow_down(*agent, until);
+                self.faults.note(Fault::LatePatch);
+            }
+        }
+    }
+
     fn strike_network(&mut self, kind: Mischief) -> bool {
         let Some(agent) = self.pick_agent(kind) else { return false };
         let until = self.now + self.span(kind, Span::seconds(20), Span::seconds(300));
@@ -181,6 +194,14 @@ impl Sim {
             Mischief::BadPatch => {
                 self.network.spoil(agent, until);
                 Fault::BadPatch
+            }
+            Mischief::LatePatch => {
+                self.network.slow_down(agent, until);
+                // Often it gets worse before it gets better.
+                let from = self.now + self.span(kind, Span(1), until - self.now);
+                let until = from + self.span(kind, Span(1), Span::seconds(200));
+                self.agenda.plan(from, Event::Cut(agent, Some(Direction::Report), until));
+                Fault::LatePatch
             }
             Mischief::CutBothWays => {
                 self.cut(&[agent], until);
@@ -207,7 +228,7 @@ impl Sim {
                 for id in ids {
                     let from = self.now + self.span(kind, Span(1), Span::seconds(120));
                     let until = from + self.span(kind, Span::seconds(10), Span::seconds(180));
-                    self.agenda.plan(from, Event::Cut(id, until));
+                    self.agenda.plan(from, Event::Cut(id, None, until));
                 }
                 Fault::SwizzleClog
             }
