@@ -185,11 +185,12 @@ impl Sim {
             if let Some(agent) = agent {
                 let desired = desired_for(&live.world, id);
                 if self.fleet.poke(agent, &desired, self.now, &mut self.agenda) {
-                    poked.push(agent);
+                    let job = desired.orders.into_iter().next().map(|order| order.job_name);
+                    poked.push((agent, job));
                 }
             }
         }
-        self.slow_down(&poked);
+        self.slow_down(poked);
     }
 
     fn answer_all(&mut self, origins: Vec<Origin>, inputs: &[Input], answers: Vec<Answer>) -> Held {

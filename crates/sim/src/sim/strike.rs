@@ -175,14 +175,20 @@ impl Sim {
         self.fleet.disturb(agents, &mut self.disturbances, Span::seconds(20), now, agenda);
     }
 
-    /// At times the network of an agent is late just when there is news for it.
-    pub(super) fn slow_down(&mut self, agents: &[AgentId]) {
-        for agent in agents {
+    /// At times the network of an agent is late just when there is news for it; and someone whose job does not
+    /// start gets impatient.
+    pub(super) fn slow_down(&mut self, poked: Vec<(AgentId, Option<Box<str>>)>) {
+        for (agent, job) in poked {
             let Some(chance) = self.mischiefs.chance(Mischief::LatePatch) else { return };
-            if chance.permille(15) {
-                let until = self.now + chance.span(Span::seconds(20), Span::seconds(200));
-                self.network.slow_down(*agent, until);
-                self.faults.note(Fault::LatePatch);
+            if !chance.permille(20) {
+                continue;
+            }
+            let until = self.now + chance.span(Span::seconds(20), Span::seconds(200));
+            let canceled = self.now + chance.span(Span::seconds(1), Span::seconds(60));
+            self.network.slow_down(agent, until);
+            self.faults.note(Fault::LatePatch);
+            if let Some(job) = job {
+                self.agenda.plan(canceled, Event::Race { job });
             }
         }
     }
