@@ -27,7 +27,7 @@ mischief! {
     /// Not a fault yet, but what makes one possible.
     Backup: 130,
     /// Follows a backup.
-    Restore: 20,
+    Restore: 6,
     PauseController: 90,
     SlowDisk: 30,
     LoseCommit: 60,
