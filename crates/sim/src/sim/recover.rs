@@ -89,9 +89,9 @@ impl Sim {
 
     /// Someone puts the last backup in the place of the store.
     pub(super) fn restore_backup(&mut self, down: Span) -> Held {
-        let Some(backup) = &self.backup else { return Ok(()) };
+        let Some(backup) = self.backup.take() else { return Ok(()) };
         self.faults.note(Fault::BackupRestored);
-        self.oracle.roll_back(backup);
+        self.oracle.roll_back(&backup);
         self.controller.die_without_trace(self.now);
         self.controller.restore()?;
         self.go_down(down);

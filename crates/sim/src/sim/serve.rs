@@ -123,7 +123,9 @@ impl Sim {
             return Ok(Told::Yes);
         }
         live.check_touched(&output.changes, now)?;
-        match live.commit(output)? {
+        let committed = live.commit(output)?;
+        self.check_unbilled(&output.changes)?;
+        match committed {
             Commit::Done(revision) => {
                 self.oracle.on_committed(&output.changes, output.wall, Some(revision))?;
                 Ok(Told::Yes)
