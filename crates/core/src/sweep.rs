@@ -50,7 +50,7 @@ mod tests {
     fn a_stranger_is_deleted_after_its_grace_and_a_known_node_never() {
         let mut sweep = Sweep::default();
         let listed = ["known".to_owned(), "stranger".to_owned()];
-        let mut at = |seconds, listed: &[String]| {
+        let mut at = |seconds: u64, listed: &[String]| {
             sweep.orphans(listed, |name| name == "known", Elapsed(seconds * 1_000_000))
         };
         assert!(at(0, &listed).is_empty());

@@ -84,6 +84,11 @@ impl Network {
         *cut = until.max(*cut);
     }
 
+    pub(crate) fn cut_both_ways(&mut self, agent: AgentId, until: Moment) {
+        self.cut(agent, Direction::Report, until);
+        self.cut(agent, Direction::Answer, until);
+    }
+
     pub(crate) fn is_troubled(&self, agent: AgentId, now: Moment) -> bool {
         self.troubles.get(&agent).is_some_and(|trouble| {
             let Trouble { lossy, late, no_reports, no_answers } = *trouble;

@@ -93,7 +93,7 @@ fn place(turn: &mut Turn<'_>, id: ClusterId) {
         let chosen: Vec<NodeId> =
             pool_now.idle.iter().rev().take(nodes as usize).map(|(_, node)| *node).collect();
         let is_short = chosen.len() < nodes as usize;
-        if is_short && !(is_planted(Bug::HalfGangStarted) && !chosen.is_empty()) {
+        if is_short && (chosen.is_empty() || !is_planted(Bug::HalfGangStarted)) {
             return;
         }
         attempts::grant(turn, job, &chosen);
