@@ -25,6 +25,7 @@ run: setup-rust ## build, start a server, run a first training job on it, stay u
 
 test: check setup-nextest $(CLIENTS) ## check, then every test, also with the real Azure ML client
 	@scripts/stage tests cargo nextest run --workspace
+	@scripts/stage planted cargo nextest run -p muster-sim --features planted-bugs --test planted
 	@scripts/stage build cargo build -p muster-cli --bin muster
 	@MUSTER_BIN=$(TARGET)/debug/muster scripts/stage clients .venv/bin/python -m pytest --quiet --disable-warnings clients
 

@@ -29,7 +29,7 @@ pub(crate) fn switch(turn: &mut Turn<'_>, node: &mut Node, category: Option<Cate
     let closed = node.meter.take().filter(|meter| meter.since < now);
     node.meter = next.map(|category| Meter { category, since: now, part: spare });
     if let Some(meter) = node.meter.as_mut().filter(|_| is_planted(Bug::IdleSecondTwice)) {
-        meter.since = Wall(now.0 - 1_000_000);
+        meter.since = Wall(now.0.saturating_sub(1_000_000));
     }
     if let Some(Meter { category, since, part }) = closed {
         let price = node.price_micro_usd_per_hour;

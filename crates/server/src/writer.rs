@@ -338,3 +338,46 @@ fn give_up_all(replies: Replies) {
         let _ = reply.send(Err(Unavailable::Unconfirmed));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use muster_core::agent::Report;
+    use muster_core::ids::Epoch;
+    use muster_store::{Durability, SqliteStore};
+
+    use super::*;
+
+    /// Found by simulated days with two controllers alive. The old one changed nothing, so it committed
+    /// nothing, so nobody told it that it had been replaced: and it went on renewing the leases of nodes whose
+    /// jobs the new one gave to others.
+    #[tokio::test]
+    async fn a_writer_that_was_replaced_does_not_even_renew_a_lease() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("muster.db");
+        let open_path = path.clone();
+        let open_store: OpenStore = Box::new(move || {
+            let store = SqliteStore::open(&open_path, Durability::None)?;
+            Ok(Box::new(store) as Box<dyn Store>)
+        });
+        let catalogue = Arc::new(Catalogue::builtin());
+        let (effects, _wishes) = mpsc::unbounded_channel();
+        let live = Arc::new(Live::default());
+        let (writer, thread) =
+            start(open_store, Settings::default(), catalogue, live, effects).unwrap();
+        let report = || Input::Report {
+            node: "node".into(),
+            report: Report {
+                boot_id: "boot".into(),
+                address: "here".into(),
+                floor: Epoch(0),
+                attempts: Vec::new(),
+            },
+        };
+        assert!(writer.say(report()).await.is_ok());
+        let mut next = SqliteStore::open(&path, Durability::None).unwrap();
+        next.claim(clock::unix_us() / 1_000 + 1_000).unwrap();
+        assert_eq!(writer.say(report()).await, Err(Unavailable::Unconfirmed));
+        let ended = thread.join().ok().unwrap();
+        assert!(matches!(ended, Err(StoreError::Fenced { .. })));
+    }
+}

@@ -1,9 +1,10 @@
 //! Many seeds on every core, for as long as one likes: `soak FIRST LAST DAYS`. Prints each failure with the
 //! command that shows it again, and at the end what a seed came to on average.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use muster_sim::{Scenario, run};
+use muster_sim::{FaultCounts, Scenario, run};
 
 fn main() {
     let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
@@ -13,8 +14,7 @@ fn main() {
     };
     let days = u32::try_from(days).unwrap_or(30);
     let next = AtomicU64::new(first);
-    let failed = AtomicU64::new(0);
-    let began = std::time::Instant::now();
+    let (failed, faults) = (AtomicU64::new(0), Mutex::new(FaultCounts::default()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -24,17 +24,18 @@ fn main() {
                     if seed > last {
                         return;
                     }
-                    let at = std::time::Instant::now();
                     match run(&Scenario::new(seed, days)) {
-                        Ok(summary) => println!(
-                            "seed {seed} {:.2} s: {} jobs, {} creates, {} faults, {} steps, {} changes",
-                            at.elapsed().as_secs_f64(),
-                            summary.jobs_submitted,
-                            summary.node_creates,
-                            summary.faults.total(),
-                            summary.steps,
-                            summary.revisions,
-                        ),
+                        Ok(summary) => {
+                            println!(
+                                "seed {seed}: {} jobs, {} creates, {} faults, {} steps, {} changes",
+                                summary.jobs_submitted + summary.jobs_forgotten,
+                                summary.node_creates,
+                                summary.faults.total(),
+                                summary.steps,
+                                summary.revisions,
+                            );
+                            faults.lock().expect("nobody panics with it").add(&summary.faults);
+                        }
                         Err(failure) => {
                             failed.fetch_add(1, Ordering::Relaxed);
                             println!("seed {seed} FAILED {failure}\n");
@@ -44,6 +45,12 @@ fn main() {
             });
         }
     });
-    let seconds = began.elapsed().as_secs_f64();
-    println!("{} of {} failed, {seconds:.1} s", failed.into_inner(), last - first + 1);
+    let faults = faults.into_inner().expect("nobody panics with it");
+    for (fault, count) in faults.iter() {
+        println!("{count:>10} {fault}");
+    }
+    for fault in faults.missing() {
+        println!("     never {fault}");
+    }
+    println!("{} of {} failed", failed.into_inner(), last - first + 1);
 }

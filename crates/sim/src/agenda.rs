@@ -13,6 +13,7 @@ use muster_core::{Answer, NodeOrder};
 
 use crate::clock::Moment;
 use crate::mischief::Mischief;
+use crate::network::Direction;
 
 /// One boot of one machine: a machine that is made again under its old name has another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,8 +31,8 @@ pub(crate) enum Event {
     Mended(Mended),
     Provider(ProviderEvent),
     Mischief(Mischief),
-    /// This agent is cut off until then.
-    Cut(AgentId, Moment),
+    /// This agent is cut off until then, both ways if none is given.
+    Cut(AgentId, Option<Direction>, Moment),
     Agent(AgentId, AgentEvent),
     Client(WishId, ClientEvent),
     /// Someone wants a job to end that is just about to.

@@ -7,6 +7,7 @@
 //! only have said what was said before; an agent to which anything is amiss (its network is bad, it is paused,
 //! the controller is down) is not quiet.
 
+mod fleet;
 mod pause;
 
 use std::collections::BTreeMap;
@@ -15,10 +16,9 @@ use muster_core::agent::{Action, AttemptPhase, Desired, Habits, Machine, Record,
 use muster_core::ids::Epoch;
 use muster_core::time::{Elapsed, Span};
 
+pub(crate) use self::fleet::{Fleet, on_booted};
 use self::pause::Pause;
-use crate::agenda::{
-    Agenda, AgentEvent, AgentId, Answered, Arrival, Event, ProviderEvent, Sender, SentReport,
-};
+use crate::agenda::{Agenda, AgentEvent, AgentId, Answered, Arrival, Event, Sender, SentReport};
 use crate::chance::Chance;
 use crate::clock::{Moment, NodeClock};
 use crate::controller::Controller;
@@ -26,7 +26,6 @@ use crate::failure::{Held, promise};
 use crate::faults::Fault;
 use crate::network::{ARRIVAL_GRID, Direction, Network};
 use crate::oracle::Oracle;
-use crate::provider::Provider;
 use crate::tasks::Task;
 
 /// Of an agent that is not quiet.
@@ -83,6 +82,8 @@ pub(crate) struct Agent {
     answered: u64,
     /// What was said last, and in which report it was said first.
     said: Option<(Report, u64)>,
+    /// The highest floor that was ever said: nothing up to there may be started any more.
+    floor_said: Epoch,
     tick_at: Option<Moment>,
     /// Which heartbeat is in force: a new one makes the old one void.
     beat: u32,
@@ -118,6 +119,7 @@ impl Agent {
             sent: 0,
             answered: 0,
             said: None,
+            floor_said: Epoch(0),
             tick_at: None,
             beat: 0,
             is_quiet: false,
@@ -200,7 +202,12 @@ impl Agent {
                         return Ok(());
                     }
                 }
-                Action::Start(order) => self.start(order, site)?,
+                Action::Start(order) => {
+                    promise(order.epoch > self.floor_said, || {
+                        format!("{} starts {}, and said it never would", self.node, order.epoch)
+                    })?;
+                    self.start(order, site)?;
+                }
                 Action::Signal { epoch, signal } => self.signal(epoch, signal, site),
                 Action::Report => self.report(site),
                 Action::End => {
@@ -264,6 +271,7 @@ impl Agent {
     fn next_report(&mut self, now: Moment, is_beat: bool) -> SentReport {
         let report = self.machine.report();
         self.sent += 1;
+        self.floor_said = self.floor_said.max(report.floor);
         if self.said.as_ref().is_none_or(|(said, _)| *said != report) {
             self.said = Some((report.clone(), self.sent));
         }
@@ -310,171 +318,5 @@ impl Agent {
             AttemptPhase::Ended(_) => false,
         });
         desired.end || desired.floor > report.floor || must_start || must_stop
-    }
-}
-
-/// All agents that run.
-#[derive(Default)]
-pub(crate) struct Fleet {
-    agents: BTreeMap<AgentId, Agent>,
-    booted: u64,
-}
-
-impl Fleet {
-    pub(crate) fn ids(&self) -> Vec<AgentId> {
-        self.agents.keys().copied().collect()
-    }
-
-    /// Those that run something.
-    pub(crate) fn busy_ids(&self) -> Vec<AgentId> {
-        let busy = self.agents.iter().filter(|(_, agent)| !agent.tasks.is_empty());
-        busy.map(|(id, _)| *id).collect()
-    }
-
-    pub(crate) fn node_of(&self, id: AgentId) -> Option<&str> {
-        self.agents.get(&id).map(|agent| &*agent.node)
-    }
-
-    fn boot(&mut self, node: &str, journal: Vec<Record>, site: &mut Site<'_>) -> AgentId {
-        self.booted += 1;
-        let id = AgentId(self.booted);
-        self.agents.insert(id, Agent::boot(id, node, journal, site));
-        id
-    }
-
-    /// The agent and all that it ran are gone at once. Gives back what is on its disk.
-    pub(crate) fn power_off(&mut self, id: AgentId, site: &mut Site<'_>) -> Vec<Record> {
-        site.network.forget(id);
-        let Some(agent) = self.agents.remove(&id) else { return Vec::new() };
-        for (epoch, task) in &agent.tasks {
-            if task.is_running() {
-                site.oracle.processes.ended(*epoch, task.rank());
-            }
-        }
-        agent.journal
-    }
-
-    /// What every quiet agent would say now.
-    pub(crate) fn beat(&mut self, now: Moment) -> Vec<SentReport> {
-        let quiet = self.agents.values_mut().filter(|agent| agent.is_quiet);
-        quiet.map(|agent| agent.next_report(now, true)).collect()
-    }
-
-    /// The answer to a beat.
-    pub(crate) fn on_beat_answered(
-        &mut self,
-        answered: &Answered,
-        id: AgentId,
-        site: &mut Site<'_>,
-    ) -> Held {
-        match self.agents.get_mut(&id) {
-            Some(agent) => agent.on_answered(answered, site),
-            None => Ok(()),
-        }
-    }
-
-    /// Something is amiss: these agents are not quiet any more, and report within `most`.
-    pub(crate) fn disturb(
-        &mut self,
-        ids: &[AgentId],
-        chance: &mut Chance,
-        most: Span,
-        now: Moment,
-        agenda: &mut Agenda,
-    ) {
-        for id in ids {
-            let after = chance.span(Span::milliseconds(100), most);
-            if let Some(agent) = self.agents.get_mut(id)
-                && agent.pause.is_none()
-            {
-                agent.plan_beat(after, now, agenda);
-            }
-        }
-    }
-
-    /// Wakes the long poll of an agent for whom there is news.
-    pub(crate) fn poke(&self, id: AgentId, desired: &Desired, now: Moment, agenda: &mut Agenda) {
-        let Some(agent) = self.agents.get(&id) else { return };
-        if agent.has_news_in(desired) {
-            let at = now + Span::milliseconds(1);
-            agenda.plan(at, Event::Agent(id, AgentEvent::Poke));
-        }
-    }
-
-    /// Dooms an agent; what it does to it comes with its next write to the journal.
-    pub(crate) fn doom(&mut self, id: AgentId, doom: Doom) -> bool {
-        match self.agents.get_mut(&id) {
-            Some(agent) if agent.doom.is_none() => {
-                agent.doom = Some(doom);
-                true
-            }
-            Some(_) | None => false,
-        }
-    }
-
-    /// Stands still until then: only the agent, or the whole machine.
-    pub(crate) fn pause(
-        &mut self,
-        id: AgentId,
-        is_whole: bool,
-        until: Moment,
-        site: &mut Site<'_>,
-    ) {
-        if let Some(agent) = self.agents.get_mut(&id) {
-            agent.begin_pause(is_whole, until, site);
-        }
-    }
-
-    pub(crate) fn on(
-        &mut self,
-        id: AgentId,
-        event: AgentEvent,
-        site: &mut Site<'_>,
-        provider: &mut Provider,
-    ) -> Held {
-        // Whatever was on its way to an agent that is gone, or was planned by it, comes to nothing.
-        let Some(agent) = self.agents.get_mut(&id) else { return Ok(()) };
-        agent.on(event, site)?;
-        match agent.fate {
-            Fate::Lives => {}
-            Fate::Over => self.restart(id, None, site, provider),
-            Fate::Died { back_after } => self.restart(id, back_after, site, provider),
-        }
-        Ok(())
-    }
-
-    /// The agent is gone; if its machine is still there, another one comes up on it after a while.
-    pub(crate) fn restart(
-        &mut self,
-        id: AgentId,
-        after: Option<Span>,
-        site: &mut Site<'_>,
-        provider: &mut Provider,
-    ) {
-        let Some(node) = self.node_of(id).map(Box::<str>::from) else { return };
-        let journal = self.power_off(id, site);
-        let Some(vm) = provider.vm_mut(&node) else { return };
-        vm.agent = None;
-        if let Some(after) = after {
-            let event = ProviderEvent::Booted { node, made_at: vm.made_at, journal };
-            site.agenda.plan(site.now + after, Event::Provider(event));
-        }
-    }
-}
-
-/// The machine has booted, unless it was deleted meanwhile.
-pub(crate) fn on_booted(
-    fleet: &mut Fleet,
-    provider: &mut Provider,
-    site: &mut Site<'_>,
-    node: &str,
-    made_at: Moment,
-    journal: Vec<Record>,
-) {
-    if let Some(vm) = provider.vm_mut(node)
-        && vm.made_at == made_at
-        && vm.agent.is_none()
-    {
-        vm.agent = Some(fleet.boot(node, journal, site));
     }
 }

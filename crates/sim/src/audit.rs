@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::model::{Category, OperationStatus};
+use muster_core::Change;
+use muster_core::model::{Category, NodeEvent, OperationStatus};
 use muster_core::time::Span;
 use muster_store::Reader;
 
@@ -16,6 +17,10 @@ use crate::workload;
 /// create can come late, a delete do nothing, and a backup forget: then the sweeper has to find it, in spite of
 /// stale listings and a provider that refuses every second call.
 const LEAK_GRACE: Span = minutes(60);
+
+/// How long a machine may be there before its bill begins: a create takes minutes, and the controller can be
+/// away when it is over.
+const BILL_GRACE: Span = minutes(30);
 
 impl Sim {
     pub(crate) fn check_leaks(&mut self) -> Held {
@@ -32,7 +37,31 @@ impl Sim {
         for ((name, _), since) in &self.strangers {
             promise(now - *since <= LEAK_GRACE, || format!("{name} has leaked"))?;
         }
+        self.check_metered()?;
         self.check_quota()
+    }
+
+    /// The bill has begun for every machine that has been there for a while.
+    fn check_metered(&mut self) -> Held {
+        let now = self.now;
+        let Some(live) = self.controller.live() else { return Ok(()) };
+        for (name, vm) in self.provider.vms() {
+            let Some(node) = live.world.node_by_name(name) else { continue };
+            let is_billed = node.meter.is_some() || vm.is_stray;
+            promise(is_billed || now - vm.made_at <= BILL_GRACE, || format!("{name} is free"))?;
+        }
+        Ok(())
+    }
+
+    /// And it does not end before the machine does.
+    pub(crate) fn check_unbilled(&self, changes: &[Change]) -> Held {
+        for change in changes {
+            if let Change::NodeChanged { event: NodeEvent::Deleted, node } = change {
+                let is_gone = self.provider.vm(&node.name).is_none_or(|vm| vm.is_stray);
+                promise(is_gone, || format!("{} is gone by the books only", node.name))?;
+            }
+        }
+        Ok(())
     }
 
     /// Quota is never exceeded, creates in flight included.

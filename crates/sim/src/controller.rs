@@ -82,9 +82,7 @@ impl Controller {
         let mut store = FaultyStore::open(&self.path)?;
         let unix_ms = self.clock.unix_ms(now);
         let epoch = store.claim(unix_ms)?;
-        promise(epoch > self.epoch && epoch >= unix_ms, || {
-            format!("controller epoch {epoch} follows {}", self.epoch)
-        })?;
+        promise(epoch > self.epoch, || format!("controller epoch {epoch} follows {}", self.epoch))?;
         self.epoch = epoch;
         let now = self.clock.now(now);
         let world = self.rebuild(&mut store, now)?;
@@ -190,12 +188,14 @@ impl Controller {
 
     /// Copies the file as it is, log included: nobody writes to it at this moment.
     pub(crate) fn back_up(&self) -> Held {
-        copy_store(&self.path, &self.path.with_extension("backup"))
+        let backup = self.path.with_extension("backup");
+        replace_store(&self.path, &backup, |from, to| fs::copy(from, to).map(|_| ()))
     }
 
     /// Puts the backup in the place of the file. Nobody has it open.
     pub(crate) fn restore(&self) -> Held {
-        copy_store(&self.path.with_extension("backup"), &self.path)
+        let backup = self.path.with_extension("backup");
+        replace_store(&backup, &self.path, |from, to| fs::rename(from, to))
     }
 }
 
@@ -205,14 +205,19 @@ fn companion(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn copy_store(from: &Path, to: &Path) -> Held {
-    let failed = |error| Broken(format!("a backup cannot be copied: {error}"));
-    fs::copy(from, to).map_err(failed)?;
+/// Puts the file `from`, and its log if it has one, in the place of another.
+fn replace_store(
+    from: &Path,
+    to: &Path,
+    put: impl Fn(&Path, &Path) -> std::io::Result<()>,
+) -> Held {
+    let failed = |error| Broken(format!("a backup cannot be put in its place: {error}"));
+    put(from, to).map_err(failed)?;
     let _ = fs::remove_file(companion(to, "-shm"));
     let _ = fs::remove_file(companion(to, "-wal"));
-    match fs::copy(companion(from, "-wal"), companion(to, "-wal")) {
+    match put(&companion(from, "-wal"), &companion(to, "-wal")) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        result => result.map(|_| ()).map_err(failed),
+        result => result.map_err(failed),
     }
 }
 

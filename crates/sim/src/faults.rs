@@ -67,6 +67,8 @@ faults! {
     ClientAnswerLost => "answer to a client lost",
     /// Most of what one agent sends and gets is lost for a while.
     BadPatch => "bad patch of an agent's network",
+    /// Almost all that one agent sends and gets is late for a while, and in another order.
+    LatePatch => "late patch of an agent's network",
     PartitionBothWays => "partition both ways",
     PartitionOfReports => "partition of reports",
     PartitionOfAnswers => "partition of answers",

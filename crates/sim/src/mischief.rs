@@ -27,7 +27,7 @@ mischief! {
     /// Not a fault yet, but what makes one possible.
     Backup: 130,
     /// Follows a backup.
-    Restore: 20,
+    Restore: 6,
     PauseController: 90,
     SlowDisk: 30,
     LoseCommit: 60,
@@ -37,6 +37,7 @@ mischief! {
     ClockBack: 160,
     FreezeClock: 120,
     BadPatch: 8,
+    LatePatch: 12,
     CutBothWays: 30,
     CutReports: 30,
     CutAnswers: 30,

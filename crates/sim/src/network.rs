@@ -24,6 +24,7 @@ pub(crate) enum Direction {
 #[derive(Debug, Clone, Copy, Default)]
 struct Trouble {
     lossy: Moment,
+    late: Moment,
     no_reports: Moment,
     no_answers: Moment,
 }
@@ -68,6 +69,12 @@ impl Network {
         trouble.lossy = trouble.lossy.max(until);
     }
 
+    /// Most messages of this agent are late.
+    pub(crate) fn slow_down(&mut self, agent: AgentId, until: Moment) {
+        let trouble = self.trouble(agent);
+        trouble.late = trouble.late.max(until);
+    }
+
     pub(crate) fn cut(&mut self, agent: AgentId, direction: Direction, until: Moment) {
         let trouble = self.trouble(agent);
         let cut = match direction {
@@ -77,9 +84,15 @@ impl Network {
         *cut = until.max(*cut);
     }
 
+    pub(crate) fn cut_both_ways(&mut self, agent: AgentId, until: Moment) {
+        self.cut(agent, Direction::Report, until);
+        self.cut(agent, Direction::Answer, until);
+    }
+
     pub(crate) fn is_troubled(&self, agent: AgentId, now: Moment) -> bool {
         self.troubles.get(&agent).is_some_and(|trouble| {
-            trouble.lossy.max(trouble.no_reports).max(trouble.no_answers) > now
+            let Trouble { lossy, late, no_reports, no_answers } = *trouble;
+            lossy.max(late).max(no_reports).max(no_answers) > now
         })
     }
 
@@ -126,10 +139,11 @@ impl Network {
         if cut > now {
             return [None, None];
         }
-        let (lost, doubled, delayed) = match (trouble.lossy > now, is_news) {
-            (true, _) => (850, 875, 900),
-            (false, true) => (15, 25, 40),
-            (false, false) => (5, 10, 15),
+        let (lost, doubled, delayed) = match (trouble.lossy > now, trouble.late > now, is_news) {
+            (true, _, _) => (850, 875, 900),
+            (false, true, _) => (100, 250, 850),
+            (false, false, true) => (15, 25, 40),
+            (false, false, false) => (5, 10, 15),
         };
         let (mishap, received) = match draw {
             draw if draw < lost => (Mishap::Lost, [None, None]),

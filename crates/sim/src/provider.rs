@@ -30,6 +30,8 @@ pub(crate) struct Vm {
     pub(crate) node: NodeId,
     pub(crate) made_at: Moment,
     pub(crate) tier: Tier,
+    /// Its delete was carried out before it was made, or came to nothing: nobody can be billed for it.
+    pub(crate) is_stray: bool,
     /// Who runs on it, from its boot until it ends itself.
     pub(crate) agent: Option<AgentId>,
 }
@@ -227,11 +229,12 @@ impl Provider {
         if self.vms.contains_key(&*order.name) {
             return;
         }
-        if self.deleted.contains(&*order.name) {
+        let is_stray = self.deleted.contains(&*order.name);
+        if is_stray {
             self.faults.note(Fault::LateCreate);
         }
         let NodeOrder { node, name, tier, .. } = order;
-        let vm = Vm { node: *node, made_at: now, tier: *tier, agent: None };
+        let vm = Vm { node: *node, made_at: now, tier: *tier, is_stray, agent: None };
         self.vms.insert(name.as_ref().into(), vm);
         self.made += 1;
         let quick = self.chance.span(Span::seconds(5), Span::seconds(60));
@@ -275,7 +278,8 @@ impl Provider {
         let mut removed = None;
         if is_deleted {
             self.deleted.insert(node.into());
-            if is_without_effect && self.vms.contains_key(node) {
+            if let Some(vm) = self.vms.get_mut(node).filter(|_| is_without_effect) {
+                vm.is_stray = true;
                 self.faults.note(Fault::DeleteWithoutEffect);
             } else {
                 removed = self.remove(node, now);
@@ -320,7 +324,8 @@ impl Provider {
         self.faults.note(Fault::ListingStale);
         let mut names: BTreeSet<&str> = BTreeSet::new();
         let seen = |page: usize| Moment(now.0.saturating_sub(ages[page].0));
-        let page = |name: &str| usize::from(name.len() % 2 == 0);
+        // Half of the pools are before this in the alphabet.
+        let page = |name: &str| usize::from(name > "h");
         let there = self.vms.iter().filter(|(name, vm)| vm.made_at <= seen(page(name)));
         names.extend(there.map(|(name, _)| &**name));
         let gone = self.removed.iter().filter(|(name, (made_at, removed_at))| {

@@ -9,9 +9,10 @@ mod recover;
 mod serve;
 mod strike;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use muster_core::ids::NodeId;
 use muster_core::time::Span;
 use tempfile::TempDir;
 
@@ -57,6 +58,8 @@ pub(crate) struct Sim {
     fleet: Fleet,
     pub(crate) clients: Clients,
     pub(crate) oracle: Oracle,
+    /// Nodes that may hear something new at the end of this instant.
+    news: BTreeSet<NodeId>,
     /// What the oracle knew when the last backup was made.
     backup: Option<Box<Oracle>>,
     /// Who is disturbed when, and whom a message reaches when there are two controllers.
@@ -122,6 +125,7 @@ impl Sim {
             fleet: Fleet::default(),
             clients: Clients::new(seed),
             oracle: Oracle::default(),
+            news: BTreeSet::new(),
             backup: None,
             disturbances: Chance::new(seed, Stream::Weather),
             rivalry: Chance::new(seed, Stream::Rivals),
@@ -172,8 +176,12 @@ impl Sim {
             Event::Mended(Mended::Stall) => Ok(()),
             Event::Provider(event) => self.on_provider(event),
             Event::Mischief(mischief) => self.strike(mischief),
-            Event::Cut(agent, until) => {
+            Event::Cut(agent, None, until) => {
                 self.cut(&[agent], until);
+                Ok(())
+            }
+            Event::Cut(agent, Some(direction), until) => {
+                self.network.cut(agent, direction, until);
                 Ok(())
             }
             Event::Agent(id, event) => {

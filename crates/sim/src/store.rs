@@ -26,7 +26,10 @@ pub(crate) struct FaultyStore {
 
 impl FaultyStore {
     pub(crate) fn open(path: &Path) -> Result<FaultyStore, StoreError> {
-        Ok(FaultyStore { inner: SqliteStore::open_unchecked(path)?, next: None })
+        let mut inner = SqliteStore::open_unchecked(path)?;
+        // Short logs make backups cheap, and checkpoints part of what is tested.
+        inner.checkpoint_after(500);
+        Ok(FaultyStore { inner, next: None })
     }
 
     pub(crate) fn reader(&self) -> Result<SqliteReader, StoreError> {

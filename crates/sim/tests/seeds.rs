@@ -1,12 +1,11 @@
-//! Ten simulated days on each of fifty seeds: no promise is broken, and enough has happened to tell.
+//! Thirty simulated days on each of five hundred seeds: no promise is broken, and enough has happened to tell.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use muster_sim::{Failure, Scenario, Summary, run};
+use muster_sim::{Failure, FaultCounts, Scenario, Summary, run};
 
-const SEEDS: u64 = 50;
-const DAYS: u32 = 10;
-const THREADS: usize = 2;
+const SEEDS: u64 = 500;
+const DAYS: u32 = 30;
 
 fn simulate_all() -> Vec<Result<Summary, Failure>> {
     let next = AtomicU64::new(0);
@@ -20,27 +19,33 @@ fn simulate_all() -> Vec<Result<Summary, Failure>> {
             results.push(run(&Scenario::new(seed, DAYS)));
         }
     };
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         threads.into_iter().flat_map(|thread| thread.join().expect("it returns failures")).collect()
     })
 }
 
 #[test]
-fn fifty_seeds_of_ten_days_keep_every_promise() {
+fn five_hundred_seeds_of_thirty_days_keep_every_promise() {
     let results = simulate_all();
     let failures: Vec<String> =
         results.iter().filter_map(|result| Some(result.as_ref().err()?.to_string())).collect();
     assert!(failures.is_empty(), "{} of {SEEDS} failed; {}", failures.len(), failures[0]);
+    let mut faults = FaultCounts::default();
     for summary in results.into_iter().flatten() {
         let kills: u64 =
             summary.faults.iter().filter(|(fault, _)| fault.is_kill()).map(|(_, n)| n).sum();
         let ended = summary.jobs_completed + summary.jobs_failed + summary.jobs_canceled;
-        assert!(summary.jobs_submitted >= 300, "{summary}");
-        assert!(summary.faults.total() >= 30 && kills >= 5, "{summary}");
+        assert!(summary.jobs_submitted + summary.jobs_forgotten >= 1_000, "{summary}");
+        assert!(summary.node_creates >= 200, "{summary}");
+        assert!(summary.faults.total() >= 100 && kills >= 10, "{summary}");
         assert!(summary.jobs_retried > 0 && summary.requests_refused > 0, "{summary}");
         assert_eq!(summary.jobs_submitted, ended, "{summary}");
+        faults.add(&summary.faults);
     }
+    let missing: Vec<String> = faults.missing().iter().map(ToString::to_string).collect();
+    assert!(missing.is_empty(), "never came: {missing:?}");
 }
 
 #[test]

@@ -140,8 +140,11 @@ impl World {
             world.put_node(Arc::new(node));
             if is_up {
                 let is_old = is_planted(Bug::LeaseFromRow);
-                let renewed =
-                    if is_old { Elapsed(now.elapsed.0 - 60_000_000) } else { now.elapsed };
+                let renewed = if is_old {
+                    Elapsed(now.elapsed.0.saturating_sub(60_000_000))
+                } else {
+                    now.elapsed
+                };
                 world.volatile.renew(id, renewed);
             }
         }

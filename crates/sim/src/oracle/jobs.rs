@@ -19,6 +19,8 @@ pub(crate) struct Counts {
     pub(crate) canceled: u64,
     /// Went back to the queue after a node was lost.
     pub(crate) retried: u64,
+    /// Were submitted, and a restored backup did not know them.
+    pub(crate) forgotten: u64,
 }
 
 #[derive(Clone)]
@@ -143,6 +145,13 @@ impl Jobs {
     pub(super) fn by_name(&self, workspace: WorkspaceId, name: &str) -> Option<(JobId, &SpecHash)> {
         let id = self.names.get(&(workspace, name.to_ascii_lowercase()))?;
         self.tracks.get(id).map(|track| (*id, &track.spec))
+    }
+
+    /// The store is back to what it was when `then` was copied.
+    pub(super) fn roll_back(&mut self, then: &Jobs) {
+        let forgotten = self.counts.submitted + self.counts.forgotten - then.counts.submitted;
+        *self = then.clone();
+        self.counts.forgotten = forgotten;
     }
 
     /// Whether a cancel that was accepted is, or was, on its way.

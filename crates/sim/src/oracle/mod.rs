@@ -93,7 +93,7 @@ impl Oracle {
     /// The store is back to what it was when `then` was copied. What was acknowledged since is lost, and that
     /// is what was asked for; but what was used stays used, and what runs goes on.
     pub(crate) fn roll_back(&mut self, then: &Oracle) {
-        self.jobs = then.jobs.clone();
+        self.jobs.roll_back(&then.jobs);
         self.nodes.roll_back(&then.nodes);
         self.processes.roll_back(&then.processes);
         self.workspaces = then.workspaces.clone();

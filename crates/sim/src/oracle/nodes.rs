@@ -46,6 +46,8 @@ pub(super) struct Nodes {
     pools: BTreeMap<ClusterId, Pool>,
     /// What the lines of attempts that are not over say about their outcome.
     said: BTreeMap<Epoch, Vec<Outcome>>,
+    /// Nodes whose time went into an attempt that is not over.
+    serving: BTreeSet<NodeId>,
     /// Attempts whose bill is closed.
     closed: BTreeSet<Epoch>,
     pub(super) sums: Sums,
@@ -85,6 +87,9 @@ impl Nodes {
         };
         promise(!track.bill.is_final(), || format!("{} was gone, and then {event:?}", node.name))?;
         track.bill.on_node(node, wall);
+        if event == NodeEvent::Granted {
+            self.serving.insert(node.id);
+        }
         if node.phase() == NodePhase::Gone {
             if let Some(pool) = self.pools.get_mut(&node.cluster) {
                 pool.nodes.remove(&node.id);
@@ -92,6 +97,9 @@ impl Nodes {
             }
             if track.bill.is_whole() {
                 self.tracks.remove(&node.id);
+            } else {
+                let is_owed = self.serving.contains(&node.id);
+                promise(is_owed, || format!("{} is gone, a gap in {:?}", node.name, track.bill))?;
             }
         }
         Ok(())
@@ -156,6 +164,7 @@ impl Nodes {
             format!("{} came to {:?}, its bill says {said:?}", record.epoch, record.outcome)
         })?;
         for member in &record.members {
+            self.serving.remove(&member.node);
             let bill = self.tracks.get(&member.node).map(|track| &track.bill);
             if bill.is_some_and(Bill::is_final) {
                 promise(bill.is_some_and(Bill::is_whole), || format!("a gap in {bill:?}"))?;

@@ -61,7 +61,8 @@ impl CallFaults {
             return Some(CreateFault::Refused { words: "no capacity of this size" });
         }
         if self.is_refused(now) {
-            let words = if draw % 2 == 0 { "429 Too Many Requests" } else { "500 Server Error" };
+            let words =
+                if draw.is_multiple_of(2) { "429 Too Many Requests" } else { "500 Server Error" };
             return Some(CreateFault::Refused { words });
         }
         match draw {

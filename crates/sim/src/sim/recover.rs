@@ -73,28 +73,28 @@ impl Sim {
     }
 
     /// A second controller takes over while the first one goes on.
-    pub(super) fn replace_controller(&mut self) -> Held {
+    pub(super) fn replace_controller(&mut self) -> Held<bool> {
         self.faults.note(Fault::TwoControllers);
         let effects = self.controller.replace(self.now)?;
         self.hang_up();
         self.take_over(&effects);
-        Ok(())
+        Ok(true)
     }
 
-    pub(super) fn back_up(&mut self) -> Held {
+    pub(super) fn back_up(&mut self) -> Held<bool> {
         self.controller.back_up()?;
         self.backup = Some(Box::new(self.oracle.clone()));
-        Ok(())
+        Ok(true)
     }
 
     /// Someone puts the last backup in the place of the store.
-    pub(super) fn restore_backup(&mut self, down: Span) -> Held {
-        let Some(backup) = &self.backup else { return Ok(()) };
+    pub(super) fn restore_backup(&mut self, down: Span) -> Held<bool> {
+        let Some(backup) = self.backup.take() else { return Ok(false) };
         self.faults.note(Fault::BackupRestored);
-        self.oracle.roll_back(backup);
+        self.oracle.roll_back(&backup);
         self.controller.die_without_trace(self.now);
         self.controller.restore()?;
         self.go_down(down);
-        Ok(())
+        Ok(true)
     }
 }

@@ -1,9 +1,8 @@
 //! The controller takes in what has arrived: batches, commits, answers, and death in between.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use muster_core::agent::Report;
-use muster_core::ids::NodeId;
 use muster_core::model::Job;
 use muster_core::planted::{Bug, is_planted};
 use muster_core::time::Span;
@@ -55,6 +54,7 @@ impl Sim {
                 inbox.push_back(Arrival::Tick);
             }
             if inbox.is_empty() {
+                self.poke();
                 return Ok(());
             }
             // What reaches a dead controller is lost: whoever sent it gets no answer.
@@ -124,7 +124,9 @@ impl Sim {
             return Ok(Told::Yes);
         }
         live.check_touched(&output.changes, now)?;
-        match live.commit(output)? {
+        let committed = live.commit(output)?;
+        self.check_unbilled(&output.changes)?;
+        match committed {
             Commit::Done(revision) => {
                 self.oracle.on_committed(&output.changes, output.wall, Some(revision))?;
                 Ok(Told::Yes)
@@ -146,29 +148,29 @@ impl Sim {
                 self.provider.carry_out(effect, epoch, self.now, &mut self.agenda);
             }
         }
-        self.poke(&output.changes);
+        self.note_news(&output.changes);
         self.answer_all(origins, inputs, output.answers)
     }
 
-    /// Wakes the long polls of those agents for whom there is news.
-    fn poke(&mut self, changes: &[Change]) {
-        let Some(live) = self.controller.live() else { return };
-        let mut touched: BTreeSet<NodeId> = BTreeSet::new();
+    /// These nodes may hear something new. They are told when the instant is over, once, however inputs were
+    /// batched.
+    fn note_news(&mut self, changes: &[Change]) {
         for change in changes {
             match change {
                 Change::NodeChanged { node, .. } => {
-                    touched.insert(node.id);
+                    self.news.insert(node.id);
                 }
                 Change::JobChanged { job, .. } => {
                     let members = job.attempt().into_iter().flat_map(|attempt| &attempt.members);
-                    touched.extend(members.map(|member| member.node));
+                    self.news.extend(members.map(|member| member.node));
                 }
                 Change::MemberChanged(change) => {
-                    let job = live.world.job(change.job).filter(|_| change.verdict.is_some());
+                    self.news.insert(change.member.node);
+                    let live = self.controller.live().filter(|_| change.verdict.is_some());
+                    let job = live.and_then(|live| live.world.job(change.job));
                     let attempt = job.and_then(Job::attempt);
                     let members = attempt.into_iter().flat_map(|attempt| &attempt.members);
-                    touched.extend(members.map(|member| member.node));
-                    touched.insert(change.member.node);
+                    self.news.extend(members.map(|member| member.node));
                 }
                 Change::PrincipalSeen(_)
                 | Change::WorkspaceCreated(_)
@@ -183,14 +185,25 @@ impl Sim {
                 | Change::EffectSettled { .. } => {}
             }
         }
-        for id in touched {
+    }
+
+    /// Wakes the long polls of those agents for whom there is news.
+    fn poke(&mut self) {
+        let news = std::mem::take(&mut self.news);
+        let Some(live) = self.controller.live() else { return };
+        let mut poked = Vec::new();
+        for id in news {
             let Some(node) = live.world.node(id) else { continue };
-            let Some(agent) = self.provider.vm(&node.name).and_then(|vm| vm.agent) else {
-                continue;
-            };
-            let desired = desired_for(&live.world, id);
-            self.fleet.poke(agent, &desired, self.now, &mut self.agenda);
+            let agent = self.provider.vm(&node.name).and_then(|vm| vm.agent);
+            if let Some(agent) = agent {
+                let desired = desired_for(&live.world, id);
+                if self.fleet.poke(agent, &desired, self.now, &mut self.agenda) {
+                    let job = desired.orders.into_iter().next().map(|order| order.job_name);
+                    poked.push((agent, job));
+                }
+            }
         }
+        self.slow_down(poked);
     }
 
     fn answer_all(&mut self, origins: Vec<Origin>, inputs: &[Input], answers: Vec<Answer>) -> Held {

@@ -6,11 +6,11 @@ use muster_core::time::Span;
 use super::Sim;
 use crate::agenda::{AgentId, Event, Mended, ProviderEvent};
 use crate::agents::Doom;
-use crate::clock::{HOUR, Moment, minutes};
+use crate::clock::{ControllerClock, HOUR, Moment, minutes};
 use crate::failure::Held;
 use crate::faults::Fault;
 use crate::mischief::Mischief;
-use crate::network::Direction;
+use crate::network::{Direction, Network};
 use crate::store::CommitFault;
 
 /// A backup is of no use before there is anything in it.
@@ -44,76 +44,113 @@ impl Sim {
 
     /// Whether there was anything to hurt.
     fn try_strike(&mut self, kind: Mischief) -> Held<bool> {
-        match kind {
-            Mischief::Kill
-            | Mischief::TakeOver
-            | Mischief::Backup
-            | Mischief::Restore
-            | Mischief::PauseController
-            | Mischief::SlowDisk
-            | Mischief::LoseCommit
-            | Mischief::KeepCommit
-            | Mischief::FillDisk => {
-                let is_well = !self.controller.is_stalled(self.now)
-                    && !self.killer.is_armed()
-                    && self.controller.rival.is_none()
-                    && self.controller.live().is_some_and(|live| !live.is_about_to_fail());
-                if is_well { self.strike_controller(kind) } else { Ok(false) }
+        let is_done = match kind {
+            Mischief::Kill => self.strike_controller(kind, |sim, _| sim.killer.arm()),
+            Mischief::PauseController => self.strike_controller(kind, |sim, pause| {
+                sim.stall(pause, Fault::ControllerPaused);
+            }),
+            Mischief::SlowDisk => self.strike_controller(kind, |sim, pause| {
+                sim.stall(Span(pause.0 / 30), Fault::SlowDisk);
+            }),
+            Mischief::LoseCommit => self.strike_controller(kind, |sim, _| {
+                sim.fail_commit(CommitFault::Lost, Fault::CommitLost);
+            }),
+            Mischief::KeepCommit => self.strike_controller(kind, |sim, _| {
+                sim.fail_commit(CommitFault::Kept, Fault::CommitKept);
+            }),
+            Mischief::FillDisk => self.strike_controller(kind, |sim, pause| {
+                sim.controller.disk_full_until = sim.now + pause;
+                sim.fail_commit(CommitFault::Full, Fault::DiskFull);
+            }),
+            Mischief::TakeOver => self.is_controller_well() && self.replace_controller()?,
+            Mischief::Backup => {
+                self.is_controller_well() && self.now >= FIRST_BACKUP && self.back_up()?
             }
-            Mischief::ClockForward | Mischief::ClockBack | Mischief::FreezeClock => {
-                Ok(self.strike_clock(kind))
+            Mischief::Restore => {
+                let down = self.span(kind, Span::seconds(10), minutes(10));
+                // Epochs come from the clock: under one that was set back, nobody can promise anything.
+                self.is_controller_well()
+                    && self.controller.clock.is_ahead(self.now)
+                    && self.restore_backup(down)?
             }
-            Mischief::BadPatch
-            | Mischief::CutBothWays
-            | Mischief::CutReports
-            | Mischief::CutAnswers
-            | Mischief::CutAll
-            | Mischief::Swizzle => Ok(self.strike_network(kind)),
-            Mischief::PauseAgent
-            | Mischief::PauseMachine
-            | Mischief::RestartAgent
-            | Mischief::TearJournal
-            | Mischief::KillAtJournal
-            | Mischief::FillAgentDisk
-            | Mischief::RebootNode => Ok(self.strike_agent(kind)),
-            Mischief::NoCapacity
-            | Mischief::ProviderErrors
-            | Mischief::Vanish
-            | Mischief::Storm => Ok(self.strike_provider(kind)),
-        }
+            Mischief::ClockForward => self.strike_clock(kind, Fault::ClockForward, |clock, _| {
+                clock.set_wrong(AN_HOUR);
+            }),
+            Mischief::ClockBack => self.strike_clock(kind, Fault::ClockBack, |clock, _| {
+                clock.set_wrong(-AN_HOUR);
+            }),
+            Mischief::FreezeClock => {
+                self.strike_clock(kind, Fault::ClockFrozen, ControllerClock::freeze)
+            }
+            Mischief::BadPatch => {
+                self.strike_network(kind, Fault::BadPatch, |network, agent, until| {
+                    network.spoil(agent, until);
+                })
+            }
+            Mischief::CutReports => {
+                self.strike_network(kind, Fault::PartitionOfReports, |network, agent, until| {
+                    network.cut(agent, Direction::Report, until);
+                })
+            }
+            Mischief::CutAnswers => {
+                self.strike_network(kind, Fault::PartitionOfAnswers, |network, agent, until| {
+                    network.cut(agent, Direction::Answer, until);
+                })
+            }
+            Mischief::CutBothWays => {
+                self.strike_network(kind, Fault::PartitionBothWays, Network::cut_both_ways)
+            }
+            Mischief::CutAll => self.cut_all(kind),
+            Mischief::LatePatch => self.late_patch(kind),
+            Mischief::Swizzle => self.swizzle(kind),
+            Mischief::PauseAgent => self.pause(kind, false, Fault::AgentPaused),
+            Mischief::PauseMachine => self.pause(kind, true, Fault::MachinePaused),
+            Mischief::RestartAgent => self.restart_agent(kind, Span::ZERO, Fault::AgentRestarted),
+            Mischief::RebootNode => {
+                self.restart_agent(kind, Span::seconds(20), Fault::NodeRebooted)
+            }
+            // These are counted when they come to something.
+            Mischief::TearJournal => self.doom(kind, Doom::Torn),
+            Mischief::KillAtJournal => self.doom(kind, Doom::Kept),
+            Mischief::FillAgentDisk => self.doom(kind, Doom::Full),
+            Mischief::NoCapacity => {
+                let until = self.now + self.span(kind, minutes(10), minutes(150));
+                self.provider.run_out(until);
+                true
+            }
+            Mischief::ProviderErrors => {
+                let until = self.now + self.span(kind, minutes(10), minutes(150));
+                self.provider.be_unwell(until);
+                true
+            }
+            Mischief::Vanish => self.vanish(kind),
+            Mischief::Storm => self.storm(kind),
+        };
+        Ok(is_done)
     }
 
-    fn strike_controller(&mut self, kind: Mischief) -> Held<bool> {
+    /// One thing at a time is wrong with the controller: then it is clear what comes of what.
+    fn is_controller_well(&mut self) -> bool {
+        !self.controller.is_stalled(self.now)
+            && !self.killer.is_armed()
+            && self.controller.rival.is_none()
+            && self.controller.live().is_some_and(|live| !live.is_about_to_fail())
+    }
+
+    fn strike_controller(&mut self, kind: Mischief, how: impl FnOnce(&mut Sim, Span)) -> bool {
         let pause = self.span(kind, Span::seconds(10), minutes(10));
-        match kind {
-            Mischief::Kill => self.killer.arm(),
-            Mischief::TakeOver => self.replace_controller()?,
-            Mischief::Backup if self.now < FIRST_BACKUP => return Ok(false),
-            Mischief::Backup => self.back_up()?,
-            // Epochs come from the clock: under one that was set back, nobody can promise anything.
-            Mischief::Restore if !self.controller.clock.is_ahead(self.now) => return Ok(false),
-            Mischief::Restore if self.backup.is_none() => return Ok(false),
-            Mischief::Restore => self.restore_backup(pause)?,
-            Mischief::PauseController => self.stall(pause, Fault::ControllerPaused),
-            Mischief::SlowDisk => self.stall(Span(pause.0 / 30), Fault::SlowDisk),
-            Mischief::LoseCommit => self.fail_commit(CommitFault::Lost, Fault::CommitLost),
-            Mischief::KeepCommit => self.fail_commit(CommitFault::Kept, Fault::CommitKept),
-            Mischief::FillDisk => {
-                self.controller.disk_full_until = self.now + pause;
-                self.fail_commit(CommitFault::Full, Fault::DiskFull);
-            }
-            _ => unreachable!("not about the controller"),
+        let is_well = self.is_controller_well();
+        if is_well {
+            how(self, pause);
         }
-        Ok(true)
+        is_well
     }
 
     fn stall(&mut self, pause: Span, fault: Fault) {
         self.faults.note(fault);
         self.controller.stalled_until = self.now + pause;
         self.agenda.plan(self.now + pause, Event::Mended(Mended::Stall));
-        let ids = self.fleet.ids();
-        let (now, agenda) = (self.now, &mut self.agenda);
-        self.fleet.disturb(&ids, &mut self.disturbances, Span::seconds(10), now, agenda);
+        self.disturb(&self.fleet.ids());
     }
 
     fn fail_commit(&mut self, how: CommitFault, fault: Fault) {
@@ -123,26 +160,18 @@ impl Sim {
         }
     }
 
-    fn strike_clock(&mut self, kind: Mischief) -> bool {
+    fn strike_clock(
+        &mut self,
+        kind: Mischief,
+        fault: Fault,
+        how: impl FnOnce(&mut ControllerClock, Moment),
+    ) -> bool {
+        let wrong = self.span(kind, minutes(5), minutes(120));
         if !self.controller.clock.is_right() {
             return false;
         }
-        let fault = match kind {
-            Mischief::ClockForward => {
-                self.controller.clock.set_wrong(AN_HOUR);
-                Fault::ClockForward
-            }
-            Mischief::ClockBack => {
-                self.controller.clock.set_wrong(-AN_HOUR);
-                Fault::ClockBack
-            }
-            _ => {
-                self.controller.clock.freeze(self.now);
-                Fault::ClockFrozen
-            }
-        };
+        how(&mut self.controller.clock, self.now);
         self.faults.note(fault);
-        let wrong = self.span(kind, minutes(5), minutes(120));
         self.agenda.plan(self.now + wrong, Event::Mended(Mended::Clock));
         true
     }
@@ -163,8 +192,7 @@ impl Sim {
     /// These agents are cut off both ways.
     pub(super) fn cut(&mut self, agents: &[AgentId], until: Moment) {
         for agent in agents {
-            self.network.cut(*agent, Direction::Report, until);
-            self.network.cut(*agent, Direction::Answer, until);
+            self.network.cut_both_ways(*agent, until);
         }
         self.disturb(agents);
     }
@@ -174,112 +202,125 @@ impl Sim {
         self.fleet.disturb(agents, &mut self.disturbances, Span::seconds(20), now, agenda);
     }
 
-    fn strike_network(&mut self, kind: Mischief) -> bool {
+    /// At times the network of an agent is late just when there is news for it; and someone whose job does not
+    /// start gets impatient.
+    pub(super) fn slow_down(&mut self, poked: Vec<(AgentId, Option<Box<str>>)>) {
+        for (agent, job) in poked {
+            let Some(chance) = self.mischiefs.chance(Mischief::LatePatch) else { return };
+            if !chance.permille(20) {
+                continue;
+            }
+            let until = self.now + chance.span(Span::seconds(20), Span::seconds(200));
+            let canceled = self.now + chance.span(Span::seconds(1), Span::seconds(60));
+            self.network.slow_down(agent, until);
+            self.faults.note(Fault::LatePatch);
+            if let Some(job) = job {
+                self.agenda.plan(canceled, Event::Race { job });
+            }
+        }
+    }
+
+    fn strike_network(
+        &mut self,
+        kind: Mischief,
+        fault: Fault,
+        how: impl FnOnce(&mut Network, AgentId, Moment),
+    ) -> bool {
         let Some(agent) = self.pick_agent(kind) else { return false };
         let until = self.now + self.span(kind, Span::seconds(20), Span::seconds(300));
-        let fault = match kind {
-            Mischief::BadPatch => {
-                self.network.spoil(agent, until);
-                Fault::BadPatch
-            }
-            Mischief::CutBothWays => {
-                self.cut(&[agent], until);
-                Fault::PartitionBothWays
-            }
-            Mischief::CutReports => {
-                self.network.cut(agent, Direction::Report, until);
-                Fault::PartitionOfReports
-            }
-            Mischief::CutAnswers => {
-                self.network.cut(agent, Direction::Answer, until);
-                Fault::PartitionOfAnswers
-            }
-            Mischief::CutAll => {
-                self.cut(&self.fleet.ids(), until);
-                Fault::PartitionOfAll
-            }
-            _ => {
-                let ids = self.fleet.ids();
-                if ids.len() < 2 {
-                    return false;
-                }
-                // Each is cut off at a time of its own and comes back at another: in two orders.
-                for id in ids {
-                    let from = self.now + self.span(kind, Span(1), Span::seconds(120));
-                    let until = from + self.span(kind, Span::seconds(10), Span::seconds(180));
-                    self.agenda.plan(from, Event::Cut(id, until));
-                }
-                Fault::SwizzleClog
-            }
-        };
+        how(&mut self.network, agent, until);
         self.disturb(&[agent]);
         self.faults.note(fault);
         true
     }
 
-    fn strike_agent(&mut self, kind: Mischief) -> bool {
+    fn late_patch(&mut self, kind: Mischief) -> bool {
         let Some(agent) = self.pick_agent(kind) else { return false };
-        let long = self.span(kind, Span::seconds(80), minutes(15));
-        let short = self.span(kind, Span::seconds(1), Span::seconds(90));
-        let (fleet, provider, mut site) = self.around();
-        let until = site.now + long;
-        let fault = match kind {
-            Mischief::PauseAgent => {
-                fleet.pause(agent, false, until, &mut site);
-                Fault::AgentPaused
-            }
-            Mischief::PauseMachine => {
-                fleet.pause(agent, true, until, &mut site);
-                Fault::MachinePaused
-            }
-            Mischief::RestartAgent => {
-                fleet.restart(agent, Some(Span(short.0 / 9)), &mut site, provider);
-                Fault::AgentRestarted
-            }
-            Mischief::RebootNode => {
-                let after = Span(short.0 + Span::seconds(20).0);
-                fleet.restart(agent, Some(after), &mut site, provider);
-                Fault::NodeRebooted
-            }
-            // These are counted when they come to something.
-            Mischief::TearJournal => return fleet.doom(agent, Doom::Torn),
-            Mischief::KillAtJournal => return fleet.doom(agent, Doom::Kept),
-            _ => return fleet.doom(agent, Doom::Full),
-        };
+        let late = self.span(kind, Span::seconds(20), Span::seconds(300));
+        self.network.slow_down(agent, self.now + late);
+        // Often it gets worse before it gets better.
+        let from = self.now + self.span(kind, Span(1), late);
+        let until = from + self.span(kind, Span(1), Span::seconds(200));
+        self.agenda.plan(from, Event::Cut(agent, Some(Direction::Report), until));
+        self.disturb(&[agent]);
+        self.faults.note(Fault::LatePatch);
+        true
+    }
+
+    fn cut_all(&mut self, kind: Mischief) -> bool {
+        let ids = self.fleet.ids();
+        let until = self.now + self.span(kind, Span::seconds(20), Span::seconds(300));
+        if ids.is_empty() {
+            return false;
+        }
+        self.cut(&ids, until);
+        self.faults.note(Fault::PartitionOfAll);
+        true
+    }
+
+    /// Each agent is cut off at a time of its own and comes back at another: in two orders.
+    fn swizzle(&mut self, kind: Mischief) -> bool {
+        let ids = self.fleet.ids();
+        if ids.len() < 2 {
+            return false;
+        }
+        for id in ids {
+            let from = self.now + self.span(kind, Span(1), Span::seconds(120));
+            let until = from + self.span(kind, Span::seconds(10), Span::seconds(180));
+            self.agenda.plan(from, Event::Cut(id, None, until));
+        }
+        self.faults.note(Fault::SwizzleClog);
+        true
+    }
+
+    fn pause(&mut self, kind: Mischief, is_whole: bool, fault: Fault) -> bool {
+        let Some(agent) = self.pick_agent(kind) else { return false };
+        let until = self.now + self.span(kind, Span::seconds(80), minutes(15));
+        let (fleet, _, mut site) = self.around();
+        fleet.pause(agent, is_whole, until, &mut site);
         self.faults.note(fault);
         true
     }
 
-    fn strike_provider(&mut self, kind: Mischief) -> bool {
-        let while_ = self.span(kind, minutes(10), minutes(150));
-        match kind {
-            Mischief::NoCapacity => self.provider.run_out(self.now + while_),
-            Mischief::ProviderErrors => self.provider.be_unwell(self.now + while_),
-            Mischief::Vanish => {
-                let names: Vec<Box<str>> =
-                    self.provider.vms().map(|(name, _)| name.into()).collect();
-                let places: Vec<usize> = (0..names.len()).collect();
-                let Some(place) = self.pick(kind, &places) else { return false };
-                let removed = self.provider.remove(&names[place], self.now);
-                self.power_off(removed);
-                self.faults.note(Fault::MachineVanished);
-            }
-            _ => {
-                let spot = self.provider.vms().filter(|(_, vm)| vm.tier == Tier::LowPriority);
-                let spot: Vec<(Box<str>, Moment)> =
-                    spot.map(|(name, vm)| (name.into(), vm.made_at)).collect();
-                if spot.is_empty() {
-                    return false;
-                }
-                for (node, made_at) in spot {
-                    let at = self.now + self.span(kind, Span(1), Span::seconds(30));
-                    let is_noticed = self.span(kind, Span(0), Span(2)).0 > 0;
-                    let event = ProviderEvent::Evicted { node, made_at, is_noticed };
-                    self.agenda.plan(at, Event::Provider(event));
-                }
-                self.faults.note(Fault::PreemptionStorm);
-            }
+    fn restart_agent(&mut self, kind: Mischief, least: Span, fault: Fault) -> bool {
+        let Some(agent) = self.pick_agent(kind) else { return false };
+        let after = Span(least.0 + self.span(kind, Span::seconds(1), Span::seconds(30)).0);
+        let (fleet, provider, mut site) = self.around();
+        fleet.restart(agent, Some(after), &mut site, provider);
+        self.faults.note(fault);
+        true
+    }
+
+    fn doom(&mut self, kind: Mischief, doom: Doom) -> bool {
+        let agent = self.pick_agent(kind);
+        agent.is_some_and(|agent| self.fleet.doom(agent, doom))
+    }
+
+    fn vanish(&mut self, kind: Mischief) -> bool {
+        let names: Vec<Box<str>> = self.provider.vms().map(|(name, _)| name.into()).collect();
+        let places: Vec<usize> = (0..names.len()).collect();
+        let Some(place) = self.pick(kind, &places) else { return false };
+        let removed = self.provider.remove(&names[place], self.now);
+        self.power_off(removed);
+        self.faults.note(Fault::MachineVanished);
+        true
+    }
+
+    /// Every machine of low priority is taken away within half a minute, those that boot included.
+    fn storm(&mut self, kind: Mischief) -> bool {
+        let spot = self.provider.vms().filter(|(_, vm)| vm.tier == Tier::LowPriority);
+        let spot: Vec<(Box<str>, Moment)> =
+            spot.map(|(name, vm)| (name.into(), vm.made_at)).collect();
+        if spot.is_empty() {
+            return false;
         }
+        for (node, made_at) in spot {
+            let at = self.now + self.span(kind, Span(1), Span::seconds(30));
+            let is_noticed = self.span(kind, Span(0), Span(2)).0 > 0;
+            let event = ProviderEvent::Evicted { node, made_at, is_noticed };
+            self.agenda.plan(at, Event::Provider(event));
+        }
+        self.faults.note(Fault::PreemptionStorm);
         true
     }
 }

@@ -1,0 +1,186 @@
+//! All agents, by the boot of their machine.
+
+use std::collections::BTreeMap;
+
+use muster_core::agent::{Desired, Record};
+use muster_core::time::Span;
+
+use super::{Agent, Doom, Fate, Site};
+use crate::agenda::{Agenda, AgentEvent, AgentId, Answered, Event, ProviderEvent, SentReport};
+use crate::chance::Chance;
+use crate::clock::Moment;
+use crate::failure::Held;
+use crate::provider::Provider;
+
+/// All agents that run.
+#[derive(Default)]
+pub(crate) struct Fleet {
+    agents: BTreeMap<AgentId, Agent>,
+    booted: u64,
+}
+
+impl Fleet {
+    pub(crate) fn ids(&self) -> Vec<AgentId> {
+        self.agents.keys().copied().collect()
+    }
+
+    /// Those that run something.
+    pub(crate) fn busy_ids(&self) -> Vec<AgentId> {
+        let busy = self.agents.iter().filter(|(_, agent)| !agent.tasks.is_empty());
+        busy.map(|(id, _)| *id).collect()
+    }
+
+    pub(crate) fn node_of(&self, id: AgentId) -> Option<&str> {
+        self.agents.get(&id).map(|agent| &*agent.node)
+    }
+
+    fn boot(&mut self, node: &str, journal: Vec<Record>, site: &mut Site<'_>) -> AgentId {
+        self.booted += 1;
+        let id = AgentId(self.booted);
+        self.agents.insert(id, Agent::boot(id, node, journal, site));
+        id
+    }
+
+    /// The agent and all that it ran are gone at once. Gives back what is on its disk.
+    pub(crate) fn power_off(&mut self, id: AgentId, site: &mut Site<'_>) -> Vec<Record> {
+        site.network.forget(id);
+        let Some(agent) = self.agents.remove(&id) else { return Vec::new() };
+        for (epoch, task) in &agent.tasks {
+            if task.is_running() {
+                site.oracle.processes.ended(*epoch, task.rank());
+            }
+        }
+        agent.journal
+    }
+
+    /// What every quiet agent would say now.
+    pub(crate) fn beat(&mut self, now: Moment) -> Vec<SentReport> {
+        let quiet = self.agents.values_mut().filter(|agent| agent.is_quiet);
+        quiet.map(|agent| agent.next_report(now, true)).collect()
+    }
+
+    /// The answer to a beat.
+    pub(crate) fn on_beat_answered(
+        &mut self,
+        answered: &Answered,
+        id: AgentId,
+        site: &mut Site<'_>,
+    ) -> Held {
+        match self.agents.get_mut(&id) {
+            Some(agent) => agent.on_answered(answered, site),
+            None => Ok(()),
+        }
+    }
+
+    /// Something is amiss: these agents are not quiet any more, and report within `most`.
+    pub(crate) fn disturb(
+        &mut self,
+        ids: &[AgentId],
+        chance: &mut Chance,
+        most: Span,
+        now: Moment,
+        agenda: &mut Agenda,
+    ) {
+        for id in ids {
+            let after = chance.span(Span::milliseconds(100), most);
+            if let Some(agent) = self.agents.get_mut(id)
+                && agent.pause.is_none()
+            {
+                agent.plan_beat(after, now, agenda);
+            }
+        }
+    }
+
+    /// Wakes the long poll of an agent for whom there is news. Says whether there was.
+    pub(crate) fn poke(
+        &self,
+        id: AgentId,
+        desired: &Desired,
+        now: Moment,
+        agenda: &mut Agenda,
+    ) -> bool {
+        let has_news = self.agents.get(&id).is_some_and(|agent| agent.has_news_in(desired));
+        if has_news {
+            let at = now + Span::milliseconds(1);
+            agenda.plan(at, Event::Agent(id, AgentEvent::Poke));
+        }
+        has_news
+    }
+
+    /// Dooms an agent; what it does to it comes with its next write to the journal.
+    pub(crate) fn doom(&mut self, id: AgentId, doom: Doom) -> bool {
+        match self.agents.get_mut(&id) {
+            Some(agent) if agent.doom.is_none() => {
+                agent.doom = Some(doom);
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// Stands still until then: only the agent, or the whole machine.
+    pub(crate) fn pause(
+        &mut self,
+        id: AgentId,
+        is_whole: bool,
+        until: Moment,
+        site: &mut Site<'_>,
+    ) {
+        if let Some(agent) = self.agents.get_mut(&id) {
+            agent.begin_pause(is_whole, until, site);
+        }
+    }
+
+    pub(crate) fn on(
+        &mut self,
+        id: AgentId,
+        event: AgentEvent,
+        site: &mut Site<'_>,
+        provider: &mut Provider,
+    ) -> Held {
+        // Whatever was on its way to an agent that is gone, or was planned by it, comes to nothing.
+        let Some(agent) = self.agents.get_mut(&id) else { return Ok(()) };
+        agent.on(event, site)?;
+        match agent.fate {
+            Fate::Lives => {}
+            Fate::Over => self.restart(id, None, site, provider),
+            Fate::Died { back_after } => self.restart(id, back_after, site, provider),
+        }
+        Ok(())
+    }
+
+    /// The agent is gone; if its machine is still there, another one comes up on it after a while.
+    pub(crate) fn restart(
+        &mut self,
+        id: AgentId,
+        after: Option<Span>,
+        site: &mut Site<'_>,
+        provider: &mut Provider,
+    ) {
+        let Some(node) = self.node_of(id).map(Box::<str>::from) else { return };
+        let journal = self.power_off(id, site);
+        let Some(vm) = provider.vm_mut(&node) else { return };
+        vm.agent = None;
+        if let Some(after) = after {
+            let event = ProviderEvent::Booted { node, made_at: vm.made_at, journal };
+            site.agenda.plan(site.now + after, Event::Provider(event));
+        }
+    }
+}
+
+/// The machine has booted, unless it was deleted meanwhile.
+pub(crate) fn on_booted(
+    fleet: &mut Fleet,
+    provider: &mut Provider,
+    site: &mut Site<'_>,
+    node: &str,
+    made_at: Moment,
+    journal: Vec<Record>,
+) {
+    if let Some(vm) = provider.vm_mut(node)
+        && vm.made_at == made_at
+        && vm.agent.is_none()
+    {
+        vm.agent = Some(fleet.boot(node, journal, site));
+    }
+}
