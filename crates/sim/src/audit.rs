@@ -37,8 +37,7 @@ impl Sim {
         for ((name, _), since) in &self.strangers {
             promise(now - *since <= LEAK_GRACE, || format!("{name} has leaked"))?;
         }
-        self.check_metered()?;
-        self.check_quota()
+        self.check_metered()
     }
 
     /// The bill has begun for every machine that has been there for a while.
@@ -47,7 +46,8 @@ impl Sim {
         let Some(live) = self.controller.live() else { return Ok(()) };
         for (name, vm) in self.provider.vms() {
             let Some(node) = live.world.node_by_name(name) else { continue };
-            let is_billed = node.meter.is_some() || vm.is_stray;
+            // What a job holds of it is metered with the job.
+            let is_billed = node.meter.is_some() || !node.leases().is_empty() || vm.is_stray;
             promise(is_billed || now - vm.made_at <= BILL_GRACE, || format!("{name} is free"))?;
         }
         Ok(())
@@ -61,12 +61,6 @@ impl Sim {
                 promise(is_gone, || format!("{} is gone by the books only", node.name))?;
             }
         }
-        Ok(())
-    }
-
-    /// Quota is never exceeded, creates in flight included.
-    fn check_quota(&mut self) -> Held {
-        // World has no quota yet.
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Users, who ask again until they are answered, and hold the system to its word.
 
 use muster_core::ids::OperationId;
+use muster_core::model::QuotaScope;
 use muster_core::time::Span;
 use muster_core::{Answer, Input, JobRequest, RefusalKind, Reply};
 
@@ -60,7 +61,8 @@ impl Clients {
             | Act::CreateWorkspace { .. }
             | Act::PutCluster { .. }
             | Act::DeleteCluster { .. }
-            | Act::CancelJob { .. } => None,
+            | Act::CancelJob { .. }
+            | Act::SetQuota { .. } => None,
         });
         let Some(workspace) = submitted else { return };
         let act = Act::CancelJob { workspace, name: job.to_owned() };
@@ -184,6 +186,10 @@ pub(crate) fn input(act: &Act) -> Input {
                 existing: None,
             }))
         }
+        Act::SetQuota { limits } => Input::SetQuota {
+            scope: QuotaScope::new("simulated", "northeurope"),
+            limits: limits.clone(),
+        },
         Act::CancelJob { workspace, name } => Input::CancelJob {
             workspace: workspace_key(*workspace),
             name: name.clone(),

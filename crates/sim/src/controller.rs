@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use muster_core::catalogue::Catalogue;
-use muster_core::model::{JobSpec, SpecHash};
+use muster_core::model::{JobSpec, NodeEvent, QuotaName, SpecHash, Tier};
 use muster_core::sweep::Sweep;
 use muster_core::time::{Now, Span, Wall};
 use muster_core::{
@@ -271,7 +271,42 @@ impl Live {
     /// The same about what these changes touched.
     pub(crate) fn check_touched(&self, changes: &[Change], now: Now) -> Held {
         let result = invariants::check_touched(&self.world, changes, now, Span::ZERO);
-        result.map_err(|broken| Broken(broken.to_string()))
+        result.map_err(|broken| Broken(broken.to_string()))?;
+        self.check_quota(changes)
+    }
+
+    /// No node is asked for that the quota has no room for, whatever is on its way already. Counted here from
+    /// the nodes themselves. (A limit that was lowered in the same step says nothing about what came before.)
+    fn check_quota(&self, changes: &[Change]) -> Held {
+        let is_request = |change: &Change| {
+            matches!(change, Change::NodeChanged { event: NodeEvent::Requested, .. })
+        };
+        let is_limit = |change: &Change| matches!(change, Change::QuotaChanged(_));
+        if !changes.iter().any(is_request) || changes.iter().any(is_limit) {
+            return Ok(());
+        }
+        for scope in self.world.quota_scopes() {
+            let Some(limits) = self.world.quota_limits(scope) else { continue };
+            for (name, limit) in limits {
+                let nodes = self.world.nodes().filter(|node| match name {
+                    QuotaName::Region => node.tier == Tier::Dedicated,
+                    QuotaName::LowPriority => node.tier == Tier::LowPriority,
+                    QuotaName::Family(_) => false,
+                });
+                let used: u64 = nodes.map(|node| u64::from(node.capacity.vcpus)).sum();
+                let asked = changes.iter().filter_map(|change| match change {
+                    Change::NodeChanged { event: NodeEvent::Requested, node } => Some(node.tier),
+                    _ => None,
+                });
+                let concerns = asked
+                    .into_iter()
+                    .any(|tier| (tier == Tier::LowPriority) == (*name == QuotaName::LowPriority));
+                promise(!concerns || used <= *limit, || {
+                    format!("{used} vCPUs of {name} are used, {limit} may be")
+                })?;
+            }
+        }
+        Ok(())
     }
 }
 

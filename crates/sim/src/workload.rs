@@ -6,8 +6,12 @@
 mod commands;
 mod pools;
 
+use std::collections::BTreeMap;
+
 use muster_core::ClusterPatch;
-use muster_core::model::{Caller, JobSpec, SpecHash, WorkspaceKey};
+use muster_core::model::{
+    Caller, JobSpec, Priority, QuotaName, ShareRequest, SpecHash, Tier, WorkspaceKey,
+};
 use muster_core::time::Span;
 use sha2::{Digest, Sha256};
 
@@ -30,11 +34,27 @@ pub(crate) struct Wish {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
-    CreateWorkspace { workspace: usize },
-    PutCluster { workspace: usize, name: String, wanted: Box<ClusterPatch> },
-    DeleteCluster { workspace: usize, name: String },
+    CreateWorkspace {
+        workspace: usize,
+    },
+    PutCluster {
+        workspace: usize,
+        name: String,
+        wanted: Box<ClusterPatch>,
+    },
+    DeleteCluster {
+        workspace: usize,
+        name: String,
+    },
     SubmitJob(Box<Submit>),
-    CancelJob { workspace: usize, name: String },
+    CancelJob {
+        workspace: usize,
+        name: String,
+    },
+    /// Limits of the region that all pools are in; `None` lifts one.
+    SetQuota {
+        limits: BTreeMap<QuotaName, Option<u64>>,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -64,7 +84,7 @@ pub(crate) fn workspaces() -> impl Iterator<Item = WorkspaceKey> {
 
 /// Who asks: a few users per workspace.
 pub(crate) fn caller(workspace: usize, name: &str) -> Caller {
-    let user = name.len() % 3;
+    let user = name.bytes().map(usize::from).sum::<usize>() % 3;
     Caller {
         object_id: format!("oid-{workspace}-{user}").into(),
         name: format!("user{user}@{}", WORKSPACES[workspace]).into(),
@@ -78,6 +98,7 @@ pub(crate) fn plan(seed: u64, days: u32, has_faults: bool) -> Vec<Wish> {
     drawing.set_up();
     drawing.submit_jobs();
     drawing.change_clusters();
+    drawing.limit_quota();
     drawing.recreate_clusters();
     drawing.ask_for_nonsense();
     drawing.wishes
@@ -86,7 +107,10 @@ pub(crate) fn plan(seed: u64, days: u32, has_faults: bool) -> Vec<Wish> {
 /// Gives every cluster its first shape back, so that every job that waits can run.
 pub(crate) fn heal(at: Moment) -> Vec<Wish> {
     let expect = Expect::AcceptedAtLast;
-    POOLS.iter().map(|pool| Wish { at, act: pool.put(), expect }).collect()
+    let lifted = [QuotaName::Region, QuotaName::LowPriority].map(|name| (name, None));
+    let lift = Act::SetQuota { limits: BTreeMap::from(lifted) };
+    let pools = POOLS.iter().map(|pool| Wish { at, act: pool.put(), expect });
+    std::iter::once(Wish { at, act: lift, expect }).chain(pools).collect()
 }
 
 pub(crate) fn tear_down(at: Moment) -> Vec<Wish> {
@@ -168,7 +192,8 @@ impl Drawing {
         let is_limited = self.chance.permille(40) || command.end == End::Hang;
         let timeout = is_limited.then(|| command.time_limit());
         let name = format!("{}-{number:05}", pool.name);
-        let spec = JobSpec { timeout, ..spec(pool.name, nodes, command) };
+        let (priority, share) = (self.priority(), self.share(pool));
+        let spec = JobSpec { timeout, priority, share, ..spec(pool.name, nodes, command) };
         let submit = submit(pool.workspace, &name, spec);
         self.want(at, submit.clone(), Expect::AnyAnswer);
         match self.chance.below(100) {
@@ -190,6 +215,32 @@ impl Drawing {
                 self.want(at, submit, Expect::AnyAnswer);
             }
             _ => {}
+        }
+    }
+
+    /// One user's flood of urgent jobs must not harm anything either, so there are many of those.
+    fn priority(&mut self) -> Priority {
+        self.chance.weighted(&[(1, Priority::Low), (7, Priority::Medium), (2, Priority::High)])
+    }
+
+    /// Most take whole nodes; some share them.
+    fn share(&mut self, pool: &PoolPlan) -> ShareRequest {
+        let vcpus = self.chance.weighted(&[(15, None), (2, Some(1)), (2, Some(2)), (1, Some(3))]);
+        let vcpus = vcpus.filter(|_| pool.tier == Tier::Dedicated);
+        ShareRequest { vcpus, ..ShareRequest::default() }
+    }
+
+    /// Someone limits the region for some hours.
+    fn limit_quota(&mut self) {
+        for _ in 0..self.days.div_ceil(3) {
+            let at = self.moment();
+            let is_low = self.chance.permille(300);
+            let name = if is_low { QuotaName::LowPriority } else { QuotaName::Region };
+            let vcpus = u64::from(self.chance.number(0, 10)) * 4;
+            let back = self.later(at, minutes(30), minutes(600));
+            let set = |limit| Act::SetQuota { limits: BTreeMap::from([(name.clone(), limit)]) };
+            self.want(at, set(Some(vcpus)), Expect::AnyAnswer);
+            self.want(back, set(None), Expect::AnyAnswer);
         }
     }
 

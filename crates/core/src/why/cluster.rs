@@ -2,7 +2,6 @@
 
 use super::job::{create_failing, quota_short};
 use super::{Reason, why};
-use crate::decide::missing;
 use crate::ids::ClusterId;
 use crate::model::{Cluster, ClusterPhase, Rest};
 use crate::world::{Pool, World};
@@ -44,7 +43,7 @@ pub fn why_cluster(world: &World, cluster: ClusterId) -> Vec<Reason> {
 fn without_jobs(world: &World, cluster: &Cluster, pool: &Pool) -> Vec<Reason> {
     let mut reasons = Vec::new();
     reasons.extend(create_failing(world, cluster, pool));
-    let short = missing(world, cluster, world.last_wall());
+    let short = cluster.spec.scale.nodes_min.saturating_sub(pool.alive());
     if short > 0
         && let Some((quota, used, needed)) = quota_short(world, cluster, short)
     {

@@ -37,7 +37,7 @@ pub fn why(world: &World, job: JobId) -> Vec<Reason> {
     reasons.extend(case.reserved());
     reasons.extend(case.behind());
     reasons.extend(case.free_soon());
-    if !pool.pending.is_empty() || reasons.is_empty() {
+    if (!pool.pending.is_empty() && case.is_possible()) || reasons.is_empty() {
         reasons.push(case.nodes_starting());
     }
     reasons

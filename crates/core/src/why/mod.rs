@@ -110,9 +110,11 @@ impl Reason {
         };
         match self {
             Reason::MaximumTooLow { nodes_max, needed, .. }
-            | Reason::MaximumReached { nodes_max, needed, .. }
-            | Reason::Reserved { nodes_max, needed, .. }
-            | Reason::Behind { nodes_max, needed, .. } => nodes("max_instances", nodes_max, needed),
+            | Reason::MaximumReached { nodes_max, needed, .. } => {
+                nodes("max_instances", nodes_max, needed)
+            }
+            Reason::Reserved { free, .. } => nodes("nodes kept for another job", free, &0),
+            Reason::Behind { jobs, .. } => nodes("jobs served first", jobs, &0),
             Reason::QuotaTooLow { quota, needed } | Reason::QuotaReached { quota, needed, .. } => {
                 figures(&format!("quota {}", quota.name), quota.limit, *needed)
             }
@@ -144,9 +146,16 @@ impl Reason {
         };
         match self {
             Reason::MaximumTooLow { cluster, needed, .. }
-            | Reason::MaximumReached { cluster, needed, .. }
-            | Reason::Reserved { cluster, needed, .. }
-            | Reason::Behind { cluster, needed, .. } => cluster_nodes(cluster, *needed),
+            | Reason::MaximumReached { cluster, needed, .. } => cluster_nodes(cluster, *needed),
+            Reason::Reserved { cluster, nodes_max, needed, .. }
+            | Reason::Behind { cluster, nodes_max, needed, .. }
+                if needed > nodes_max =>
+            {
+                cluster_nodes(cluster, *needed)
+            }
+            Reason::Reserved { cluster, .. } | Reason::Behind { cluster, .. } => {
+                Remedy::Wait { cluster: cluster.clone() }
+            }
             Reason::NodesGoing { cluster, going, nodes_max } => {
                 cluster_nodes(cluster, nodes_max.saturating_add(*going))
             }

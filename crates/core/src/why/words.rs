@@ -11,6 +11,12 @@ impl fmt::Display for Reason {
             Reason::MaximumTooLow { .. } => "raise it",
             Reason::QuotaTooLow { .. } | Reason::QuotaReached { .. } => "raise the limit",
             Reason::CreateFailing { .. } => "it is tried again by itself; to try now",
+            Reason::Reserved { nodes_max, needed, .. }
+            | Reason::Behind { nodes_max, needed, .. }
+                if needed <= nodes_max =>
+            {
+                "wait; to watch"
+            }
             Reason::MaximumReached { .. } | Reason::Reserved { .. } | Reason::Behind { .. } => {
                 "wait, or raise the maximum"
             }

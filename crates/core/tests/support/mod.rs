@@ -9,10 +9,12 @@ use muster_core::agent::{AttemptPhase, AttemptReport, Desired, Report};
 use muster_core::catalogue::Catalogue;
 use muster_core::ids::{Epoch, NodeId};
 use muster_core::model::{
-    Caller, ClusterPhase, Exit, Job, JobPhase, JobSpec, JobState, Lease, NodePhase, Priority,
-    ShareRequest, SpecHash, WorkspaceKey,
+    Caller, ClusterName, ClusterPhase, Exit, Job, JobPhase, JobSpec, JobState, Lease, NodePhase,
+    Priority, ShareRequest, SpecHash, WorkspaceKey,
 };
+use muster_core::model::{QuotaScope, ScaleUp};
 use muster_core::time::{Elapsed, Now, Span, Wall};
+use muster_core::why::Remedy;
 use muster_core::{
     Answer, Change, ClusterPatch, EffectKind, Input, JobRequest, Reply, Rows, Settings, World,
     decide, decide_everything, invariants, step,
@@ -341,4 +343,39 @@ fn rows(changes: &[Change]) -> Rows {
     rows.quotas = quotas.into_values().collect();
     rows.effects = effects.into_values().collect();
     rows
+}
+
+/// Does what a remedy's command would do.
+pub fn apply(stage: &mut Stage, remedy: &Remedy) {
+    let update = |cluster: &ClusterName, wanted: ClusterPatch| (cluster.to_string(), wanted);
+    let (name, wanted) = match remedy {
+        Remedy::SetMaximum { cluster, nodes_max } => {
+            update(cluster, ClusterPatch { nodes_max: Some(*nodes_max), ..<_>::default() })
+        }
+        Remedy::SetMinimum { cluster, nodes_min } => {
+            update(cluster, ClusterPatch { nodes_min: Some(*nodes_min), ..<_>::default() })
+        }
+        Remedy::SetIdleTime { cluster, seconds } => {
+            let idle_time = Some(Span::seconds(*seconds));
+            update(cluster, ClusterPatch { idle_time, ..<_>::default() })
+        }
+        Remedy::GrowAtOnce { cluster } => {
+            let scale_up = Some(ScaleUp::Immediate);
+            update(cluster, ClusterPatch { scale_up, ..<_>::default() })
+        }
+        Remedy::TryAgain { cluster } => update(cluster, ClusterPatch::default()),
+        Remedy::SetQuota { location, name, limit } => {
+            let scope = QuotaScope::new("sub", location);
+            let limits = [(name.clone(), Some(*limit))].into_iter().collect();
+            stage.say(Input::SetQuota { scope, limits }).expect("it can be done");
+            return;
+        }
+        Remedy::Cancel { job } => {
+            stage.cancel(job).expect("it can be done");
+            return;
+        }
+        Remedy::Wait { .. } => return,
+    };
+    // Raising a maximum may need a higher quota first: then the next round says so.
+    let _ = stage.put(&name, wanted);
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::model::{Category, LedgerLine, Node, NodePhase};
+use muster_core::model::{Category, LedgerLine, Node, NodePhase, Part};
 use muster_core::time::Wall;
 
 use crate::failure::{Held, promise};
@@ -15,16 +15,16 @@ pub(super) struct Bill {
     /// When the meter first ran, and when the node was gone.
     begin: Option<Wall>,
     end: Option<Wall>,
-    /// What has been posted, neighbours joined.
-    pieces: BTreeMap<Wall, Wall>,
+    /// How much of the node has been billed from this moment on, up to the next. Neighbours differ.
+    levels: BTreeMap<Wall, u32>,
     /// What the node was doing, oldest first, from the end of the first piece on.
     phases: Vec<(Wall, NodePhase)>,
 }
 
 impl Bill {
     pub(super) fn new(price_micro_usd_per_hour: u64) -> Bill {
-        let (pieces, phases) = (BTreeMap::new(), Vec::new());
-        Bill { price_micro_usd_per_hour, begin: None, end: None, pieces, phases }
+        let (levels, phases) = (BTreeMap::new(), Vec::new());
+        Bill { price_micro_usd_per_hour, begin: None, end: None, levels, phases }
     }
 
     pub(super) fn on_node(&mut self, node: &Node, wall: Wall) {
@@ -42,26 +42,40 @@ impl Bill {
     pub(super) fn add(&mut self, line: &LedgerLine, wall: Wall) -> Held {
         let is_sound = line.from < line.to
             && line.to <= self.end.unwrap_or(wall)
+            && line.part > Part::NONE
             && self.begin.is_some_and(|begin| begin <= line.from)
             && self.price_micro_usd_per_hour == line.price_micro_usd_per_hour;
         promise(is_sound, || format!("{line:?} does not belong to {self:?}"))?;
         promise(self.is_true(line), || format!("{line:?} is not true, it was {:?}", self.phases))?;
-        let before = self.pieces.range(..=line.from).next_back().map(|(from, to)| (*from, *to));
-        let after = self.pieces.range(line.from..).next().map(|(from, to)| (*from, *to));
-        let is_free = before.is_none_or(|(_, to)| to <= line.from)
-            && after.is_none_or(|(from, _)| line.to <= from);
-        promise(is_free, || format!("{line:?} is billed twice: {:?}", self.pieces))?;
-        let from = before.filter(|(_, to)| *to == line.from).map_or(line.from, |(from, _)| from);
-        let to = match after {
-            Some((from, to)) if from == line.to => {
-                self.pieces.remove(&from);
-                to
-            }
-            Some(_) | None => line.to,
-        };
-        self.pieces.insert(from, to);
+        for edge in [line.from, line.to] {
+            let level = self.levels.range(..=edge).next_back().map_or(0, |(_, level)| *level);
+            self.levels.insert(edge, level);
+        }
+        let mut highest = 0;
+        for (_, level) in self.levels.range_mut(line.from..line.to) {
+            *level += line.part.0;
+            highest = highest.max(*level);
+        }
+        promise(highest <= Part::WHOLE.0, || {
+            format!("{line:?} is billed twice: {:?}", self.levels)
+        })?;
+        self.join_neighbours(line.from, line.to);
         self.forget_phases();
         Ok(())
+    }
+
+    fn join_neighbours(&mut self, from: Wall, to: Wall) {
+        let mut before = self.levels.range(..from).next_back().map_or(0, |(_, level)| *level);
+        let mut same = Vec::new();
+        for (at, level) in self.levels.range(from..=to) {
+            if *level == before {
+                same.push(*at);
+            }
+            before = *level;
+        }
+        for at in same {
+            self.levels.remove(&at);
+        }
     }
 
     /// Whether the node is gone.
@@ -69,12 +83,12 @@ impl Bill {
         self.end.is_some()
     }
 
-    /// Whether the pieces are one, from the first moment to the last.
+    /// Whether all of it is billed, from the first moment to the last.
     pub(super) fn is_whole(&self) -> bool {
-        let Some(begin) = self.begin else { return self.pieces.is_empty() };
+        let Some(begin) = self.begin else { return self.levels.is_empty() };
         match self.end {
-            Some(end) if end == begin => self.pieces.is_empty(),
-            Some(end) => self.pieces.len() == 1 && self.pieces.get(&begin) == Some(&end),
+            Some(end) if end == begin => self.levels.is_empty(),
+            Some(end) => self.levels == BTreeMap::from([(begin, Part::WHOLE.0), (end, 0)]),
             None => false,
         }
     }
@@ -84,6 +98,8 @@ impl Bill {
         let expected = match line.category {
             Category::Start => NodePhase::Booting,
             Category::Prepare | Category::Run => NodePhase::Leased,
+            // What is left of a node that others hold a part of.
+            Category::Idle if line.part < Part::WHOLE => NodePhase::Leased,
             Category::Idle | Category::Floor => NodePhase::Idle,
             Category::Stop => NodePhase::Leaving,
             Category::Unusable => NodePhase::Unusable,
@@ -96,10 +112,13 @@ impl Bill {
             .all(|(_, phase)| *phase == expected)
     }
 
-    /// What the first piece covers is settled.
+    /// What is wholly billed from the beginning on is settled.
     fn forget_phases(&mut self) {
-        let settled = self.pieces.first_key_value().filter(|(from, _)| Some(**from) == self.begin);
-        let Some((_, to)) = settled else { return };
+        let mut levels = self.levels.iter();
+        let first = levels
+            .next()
+            .filter(|(from, level)| Some(**from) == self.begin && **level == Part::WHOLE.0);
+        let Some((to, _)) = first.and_then(|_| levels.next()) else { return };
         let last = self.phases.iter().rposition(|(since, _)| since <= to).unwrap_or(0);
         self.phases.drain(..last);
     }
@@ -172,5 +191,25 @@ mod tests {
         let mut bill = bill();
         assert!(bill.add(&line(Category::Run, 20, 25), Wall(50)).is_ok());
         assert!(bill.add(&line(Category::Run, 24, 30), Wall(50)).is_err(), "overlap");
+    }
+
+    #[test]
+    fn parts_add_up_to_the_whole() {
+        let mut bill = bill();
+        let part =
+            |category, from, to, part| LedgerLine { part: Part(part), ..line(category, from, to) };
+        for line in [
+            line(Category::Start, 10, 20),
+            part(Category::Run, 20, 30, 250_000),
+            part(Category::Run, 20, 26, 500_000),
+            part(Category::Idle, 20, 26, 250_000),
+            line(Category::Unusable, 30, 40),
+        ] {
+            assert!(bill.add(&line, Wall(50)).is_ok(), "{line:?}");
+            assert!(!bill.is_whole());
+        }
+        assert!(bill.add(&part(Category::Idle, 26, 30, 750_000), Wall(50)).is_ok());
+        assert!(bill.is_whole());
+        assert!(bill.add(&part(Category::Idle, 26, 30, 1), Wall(50)).is_err());
     }
 }
