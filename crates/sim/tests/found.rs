@@ -10,7 +10,6 @@ use muster_core::{
     step,
 };
 use muster_sim::Scenario;
-use muster_sim::Scenario;
 
 const NOW: Now = Now { elapsed: Elapsed(1_000_000), wall: Wall(1_000_000) };
 
