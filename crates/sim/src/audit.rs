@@ -48,7 +48,8 @@ impl Sim {
             let Some(node) = live.world.node_by_name(name) else { continue };
             // What a job holds of it is metered with the job.
             let is_billed = node.meter.is_some() || !node.leases().is_empty() || vm.is_stray;
-            promise(is_billed || now - vm.made_at <= BILL_GRACE, || format!("{name} is free"))?;
+            let since = vm.made_at.max(self.restored_at);
+            promise(is_billed || now - since <= BILL_GRACE, || format!("{name} is free"))?;
         }
         Ok(())
     }

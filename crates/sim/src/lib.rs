@@ -7,13 +7,16 @@
 //! Where things are:
 //! 1. `sim`: the loop of virtual time; the order of things within one instant;
 //! 2. `workload`, `clients`: what users ask for, and how they insist;
-//! 3. `controller`, `faults`: the real core and store, and how the process around them dies;
+//! 3. `controller`, `store`, `failpoints`: the real core and store, and how the process and the disk around them
+//!    fail;
 //! 4. `network`, `provider`, `agents`, `tasks`: the made-up world around the real agent machine;
-//! 5. `oracle`, `audit`: the promises, checked on every committed change and at intervals.
-//! 6. [`replay`]: something else on the same core: a trace of real jobs, to see what a setting would cost.
+//! 5. `mischief`, `sim::strike`: what goes wrong by the clock, and how;
+//! 6. `oracle`, `audit`: the promises, checked on every committed change and at intervals.
+//! 7. [`replay`]: something else on the same core: a trace of real jobs, to see what a setting would cost.
 //!
 //! A new fault is a variant of [`Fault`], a place where it is drawn (from a stream of its own), and nothing
-//! else: the promises do not know which faults there are.
+//! else: the promises do not know which faults there are. Where a fault makes something legitimate that was
+//! not (a paused machine outlives its lease, a restored backup forgets), the oracle is told of that one thing.
 
 mod agenda;
 mod agents;

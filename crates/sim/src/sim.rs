@@ -62,6 +62,8 @@ pub(crate) struct Sim {
     news: BTreeSet<NodeId>,
     /// What the oracle knew when the last backup was made.
     backup: Option<Box<Oracle>>,
+    /// When a backup was last put in the place of the store.
+    pub(crate) restored_at: Moment,
     /// Who is disturbed when, and whom a message reaches when there are two controllers.
     disturbances: Chance,
     rivalry: Chance,
@@ -127,6 +129,7 @@ impl Sim {
             oracle: Oracle::default(),
             news: BTreeSet::new(),
             backup: None,
+            restored_at: Moment::default(),
             disturbances: Chance::new(seed, Stream::Weather),
             rivalry: Chance::new(seed, Stream::Rivals),
             faults: FaultCounts::default(),

@@ -3,7 +3,7 @@
 use muster_sim::{Scenario, Summary, run};
 
 fn simulate(seed: u64, batch: usize) -> Summary {
-    let scenario = Scenario { batch, ..Scenario::new(seed, 4) };
+    let scenario = Scenario { batch, ..Scenario::new(seed, 20) };
     run(&scenario).unwrap_or_else(|failure| panic!("{failure}"))
 }
 

@@ -9,6 +9,7 @@ use muster_core::{
     Answer, Change, ClusterPatch, Input, JobRequest, RefusalKind, Reply, Rows, Settings, World,
     step,
 };
+use muster_sim::Scenario;
 
 const NOW: Now = Now { elapsed: Elapsed(1_000_000), wall: Wall(1_000_000) };
 
@@ -83,6 +84,14 @@ fn a_name_is_not_free_again_within_the_step_that_ended_its_job() {
     };
     assert_eq!(known.id, job.id);
     assert_eq!([canceled, again], [&Ok(Reply::CancelAccepted); 2]);
+}
+
+/// A report of an earlier boot, long on its way, was taken for a reboot: its job was given to another node while
+/// the present boot still ran it. The smallest case is `a_report_of_another_boot_alone_does_not_end_what_a_node_runs`
+/// of core's scenarios; this is the seed that showed it.
+#[test]
+fn a_late_report_of_an_earlier_boot_does_not_make_a_job_run_twice() {
+    muster_sim::run(&Scenario::new(373, 8)).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 /// A closed pool takes jobs of any size, as it may be opened again; but none can be opened that far.

@@ -7,7 +7,7 @@ use muster_core::planted::{Bug, plant};
 use muster_sim::{Scenario, run};
 
 /// So many ordinary seeds of so many days must be enough.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 100;
 const DAYS: u32 = 30;
 
 /// The first seed that finds the bug, the day, and the promise that it breaks.

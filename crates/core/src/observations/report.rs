@@ -27,12 +27,16 @@ pub(crate) fn on_report(turn: &mut Turn<'_>, name: &str, report: &Report) -> Ans
     match node.phase() {
         NodePhase::Requested | NodePhase::Booting => join(turn, node.clone(), report),
         NodePhase::Idle | NodePhase::Leased if *node.boot_id != *report.boot_id => {
-            // An end that it journalled before still counts; whatever else it held is gone.
+            // A later boot, or a report of an earlier one that was long on its way: boot ids do not say which.
+            // Either way an end that it journalled counts. But only that proves that nothing runs there any
+            // more; without it the node is given up when its lease is over, as if nobody had reported.
             let leases = node.leases().to_vec();
             for lease in leases.iter().filter(|lease| ended.contains(&lease.epoch)) {
                 follow_attempt(turn, *lease, report);
             }
-            attempts::lose_node(turn, id, Trouble::Rebooted);
+            if leases.iter().all(|lease| ended.contains(&lease.epoch)) {
+                attempts::lose_node(turn, id, Trouble::Rebooted);
+            }
             return Ok(dismissed(turn.world, ended));
         }
         NodePhase::Idle => turn.world.volatile.renew(id, turn.now.elapsed),
@@ -65,7 +69,10 @@ fn nothing(world: &World) -> Desired {
 
 /// Replaces what was desired when the report came in by what is desired now.
 pub(crate) fn bring_up_to_date(world: &World, name: &str, desired: &mut Desired) {
-    if let Some(node) = world.node_by_name(name) {
+    // Whoever was dismissed stays dismissed, whatever the node of that name is to do.
+    if !desired.end
+        && let Some(node) = world.node_by_name(name)
+    {
         let acknowledged = std::mem::take(&mut desired.acknowledged);
         *desired = Desired { acknowledged, ..desired_for(world, node.id) };
     }

@@ -14,7 +14,9 @@ impl Sim {
         match event {
             ProviderEvent::Made { order } | ProviderEvent::Repeated { order } => {
                 self.provider.on_made(&order, self.now, &mut self.agenda);
-                let machines = self.provider.vms().map(|(_, vm)| vm.node);
+                // Strays are the sweeper's business; they can outlive a node whose bill is still open.
+                let machines = self.provider.vms().filter(|(_, vm)| !vm.is_stray);
+                let machines = machines.map(|(_, vm)| vm.node);
                 self.oracle.on_machine_made(machines)
             }
             ProviderEvent::Booted { node, made_at, journal } => {

@@ -94,6 +94,7 @@ impl Sim {
         self.oracle.roll_back(&backup);
         self.controller.die_without_trace(self.now);
         self.controller.restore()?;
+        self.restored_at = self.now + down;
         self.go_down(down);
         Ok(true)
     }
