@@ -347,9 +347,9 @@ mod tests {
 
     use super::*;
 
-    /// Found by simulated days with two controllers alive. The old one changed nothing, so it committed
-    /// nothing, so nobody told it that it had been replaced: and it went on renewing the leases of nodes whose
-    /// jobs the new one gave to others.
+    /// A replaced writer that changed nothing committed nothing, so nobody told it that it had been replaced: it
+    /// went on renewing the leases of nodes whose jobs the next one gave to others. The simulator shows what
+    /// comes of that (`Bug::FencedAnswer`), but has a driver of its own: this one is tested here.
     #[tokio::test]
     async fn a_writer_that_was_replaced_does_not_even_renew_a_lease() {
         let folder = tempfile::tempdir().unwrap();

@@ -139,10 +139,14 @@ impl Clients {
                 return Err(Broken(format!("{:?} was accepted: {reply:?}", ask.wish.act)));
             }
             (Expect::AcceptedAtLast, Err(refused)) => {
-                let is_passing =
-                    matches!(refused.kind, RefusalKind::Conflict | RefusalKind::NotFound);
+                let is_passing = match refused.kind {
+                    RefusalKind::Conflict | RefusalKind::NotFound | RefusalKind::QuotaExceeded => {
+                        true
+                    }
+                    RefusalKind::Invalid | RefusalKind::TooMany => false,
+                };
                 promise(is_passing, || format!("{:?} was refused: {refused}", ask.wish.act))?;
-                // The old cluster is on its way out, or the workspace on its way in.
+                // The old cluster is on its way out, or the workspace on its way in, or the region limited.
                 agenda.plan(now + ASK_AGAIN, Event::Client(id, ClientEvent::Send));
                 return Ok(());
             }

@@ -53,9 +53,9 @@ pub(crate) fn of(sim: &mut Sim) -> Held<Summary> {
     sim.check_end()?;
     let digest = digest(sim)?;
     let counts = sim.oracle.counts();
-    let ledger = sim.oracle.sums().iter().map(|(category, (span, cost))| LedgerSum {
+    let ledger = sim.oracle.sums().iter().map(|(category, cost)| LedgerSum {
         category: category.as_str(),
-        node_time: *span,
+        node_time: Span(cost.node_us()),
         micro_usd: cost.micro_usd(),
     });
     Ok(Summary {

@@ -8,13 +8,13 @@ use muster_core::model::{
     AttemptRecord, Category, Cluster, ClusterPhase, Cost, LedgerLine, Node, NodeEvent, NodePhase,
     Outcome,
 };
-use muster_core::time::{Span, Wall};
+use muster_core::time::Wall;
 
 use super::bill::Bill;
 use crate::failure::{Broken, Held, promise};
 
 /// Node time and cost, added up by category.
-pub(crate) type Sums = BTreeMap<Category, (Span, Cost)>;
+pub(crate) type Sums = BTreeMap<Category, Cost>;
 
 #[derive(Clone)]
 struct Track {
@@ -47,7 +47,7 @@ pub(super) struct Nodes {
     /// What the lines of attempts that are not over say about their outcome.
     said: BTreeMap<Epoch, Vec<Outcome>>,
     /// Nodes whose time went into an attempt that is not over.
-    serving: BTreeSet<NodeId>,
+    serving: BTreeSet<(NodeId, Epoch)>,
     /// Attempts whose bill is closed.
     closed: BTreeSet<Epoch>,
     pub(super) sums: Sums,
@@ -88,7 +88,7 @@ impl Nodes {
         promise(!track.bill.is_final(), || format!("{} was gone, and then {event:?}", node.name))?;
         track.bill.on_node(node, wall);
         if event == NodeEvent::Granted {
-            self.serving.insert(node.id);
+            self.serving.extend(node.leases().last().map(|lease| (node.id, lease.epoch)));
         }
         if node.phase() == NodePhase::Gone {
             if let Some(pool) = self.pools.get_mut(&node.cluster) {
@@ -98,7 +98,7 @@ impl Nodes {
             if track.bill.is_whole() {
                 self.tracks.remove(&node.id);
             } else {
-                let is_owed = self.serving.contains(&node.id);
+                let is_owed = is_serving(&self.serving, node.id);
                 promise(is_owed, || format!("{} is gone, a gap in {:?}", node.name, track.bill))?;
             }
         }
@@ -149,8 +149,7 @@ impl Nodes {
             promise(!self.closed.contains(&served.epoch), || format!("too late: {line:?}"))?;
             self.said.entry(served.epoch).or_default().push(line.outcome);
         }
-        let (span, cost) = self.sums.entry(line.category).or_default();
-        *span = Span(span.0 + line.span().0);
+        let cost = self.sums.entry(line.category).or_default();
         cost.add(line.part, line.span(), line.price_micro_usd_per_hour);
         Ok(())
     }
@@ -164,9 +163,10 @@ impl Nodes {
             format!("{} came to {:?}, its bill says {said:?}", record.epoch, record.outcome)
         })?;
         for member in &record.members {
-            self.serving.remove(&member.node);
+            self.serving.remove(&(member.node, record.epoch));
+            let is_owed = is_serving(&self.serving, member.node);
             let bill = self.tracks.get(&member.node).map(|track| &track.bill);
-            if bill.is_some_and(Bill::is_final) {
+            if bill.is_some_and(Bill::is_final) && !is_owed {
                 promise(bill.is_some_and(Bill::is_whole), || format!("a gap in {bill:?}"))?;
                 self.tracks.remove(&member.node);
             }
@@ -195,4 +195,9 @@ impl Nodes {
         }
         Ok(())
     }
+}
+
+/// Whether an attempt that is not over yet will still be billed for its part of this node.
+fn is_serving(serving: &BTreeSet<(NodeId, Epoch)>, node: NodeId) -> bool {
+    serving.range((node, Epoch(0))..=(node, Epoch(u64::MAX))).next().is_some()
 }
