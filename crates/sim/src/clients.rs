@@ -185,7 +185,7 @@ pub(crate) fn input(act: &Act) -> Input {
                 workspace: workspace_key(*workspace),
                 name: name.clone(),
                 spec: std::sync::Arc::clone(spec),
-                spec_hash: hash.clone(),
+                spec_hash: *hash,
                 by: caller(*workspace, name),
                 existing: None,
             }))

@@ -82,7 +82,7 @@ impl Use {
         let mut weight: u64 = 1 << 63;
         for (bit, root) in ROOTS_OF_TWO.iter().enumerate() {
             if fraction & (1 << (15 - bit)) != 0 {
-                weight = (u128::from(weight) * u128::from(*root) >> 63) as u64;
+                weight = ((u128::from(weight) * u128::from(*root)) >> 63) as u64;
             }
         }
         // Above 2^63 on both sides, so the product's top bit is at 126 or 127.
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn the_weight_doubles_with_every_half_life() {
         for (hours, weight) in
-            [(0, 1.0), (6, 1.189_207), (12, 1.414_213_6), (24, 2.0), (240, 1024.0)]
+            [(0, 1.0), (6, 1.189_207), (12, std::f64::consts::SQRT_2), (24, 2.0), (240, 1024.0)]
         {
             let used = Use::of(3_600_000_000, START + Span::seconds(3_600 * hours), DAY);
             let ratio = value(used) / 3.6e9;

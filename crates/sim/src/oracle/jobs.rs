@@ -55,7 +55,7 @@ impl Jobs {
         self.counts.submitted += 1;
         let track = Track {
             name: job.name.clone(),
-            spec: job.spec.clone(),
+            spec: job.spec,
             nodes: job.nodes,
             attempts: 0,
             live: None,

@@ -1,0 +1,233 @@
+//! Looking things up in World.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Pool, QuotaShort, QuotaUse, World, index};
+use crate::change::Effect;
+use crate::ids::{ClusterId, EffectId, JobId, NodeId, PrincipalId, WorkspaceId};
+use crate::model::{
+    Account, Attempt, Cluster, Job, Node, QuotaName, QuotaScope, Use, Workspace, WorkspaceKey,
+};
+use crate::time::{Elapsed, Span, Wall};
+
+impl World {
+    pub fn cluster(&self, id: ClusterId) -> Option<&Cluster> {
+        self.clusters.get(&id).map(|cluster| &**cluster)
+    }
+
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(&id).map(|node| &**node)
+    }
+
+    pub fn job(&self, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id).map(|job| &**job)
+    }
+
+    pub fn clusters(&self) -> impl ExactSizeIterator<Item = &Cluster> {
+        self.clusters.values().map(|cluster| &**cluster)
+    }
+
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = &Node> {
+        self.nodes.values().map(|node| &**node)
+    }
+
+    pub fn jobs(&self) -> impl ExactSizeIterator<Item = &Job> {
+        self.jobs.values().map(|job| &**job)
+    }
+
+    pub(crate) fn shared_cluster(&self, id: ClusterId) -> Option<&Arc<Cluster>> {
+        self.clusters.get(&id)
+    }
+
+    pub(crate) fn shared_job(&self, id: JobId) -> Option<&Arc<Job>> {
+        self.jobs.get(&id)
+    }
+
+    pub fn account(&self, cluster: ClusterId, principal: PrincipalId) -> Account {
+        let known = self.accounts.get(&(cluster, principal)).copied();
+        known.unwrap_or_else(|| Account::new(cluster, principal))
+    }
+
+    pub(super) fn used(&self, cluster: ClusterId, principal: PrincipalId) -> Use {
+        self.accounts.get(&(cluster, principal)).map_or(Use::ZERO, |account| account.used)
+    }
+
+    /// How long a run of this principal will probably hold its nodes.
+    pub fn prediction(&self, cluster: ClusterId, principal: PrincipalId) -> Span {
+        let account = self.accounts.get(&(cluster, principal));
+        account.and_then(Account::prediction).unwrap_or(self.settings.prediction)
+    }
+
+    /// Brings the forecast of a cluster up to date: an attempt that takes longer than was thought is given
+    /// twice the time.
+    pub(crate) fn foresee(&mut self, cluster: ClusterId, now: Wall) {
+        loop {
+            let first = self.volatile.forecast.of(cluster).next();
+            let overdue = first.filter(|(end, _)| *end + Attempt::GRACE <= now);
+            let Some((_, job)) = overdue else { return };
+            let attempt = self.jobs.get(&job).and_then(|job| job.attempt());
+            let end = attempt.map(|attempt| attempt.predicted_end(now));
+            self.volatile.forecast.set(cluster, job, end);
+        }
+    }
+
+    /// The attempts of a cluster that hold nodes, by when they will probably end.
+    pub(crate) fn releases(&self, cluster: ClusterId) -> impl Iterator<Item = (Wall, &Attempt)> {
+        let ends = self.volatile.forecast.of(cluster);
+        ends.filter_map(|(end, job)| Some((end, self.jobs.get(&job)?.attempt()?)))
+    }
+
+    /// Whether a call about this node is in the outbox.
+    pub fn has_effect(&self, node: NodeId) -> bool {
+        self.effects_by_node.contains_key(&node)
+    }
+
+    pub fn quota_limits(&self, scope: &QuotaScope) -> Option<&BTreeMap<QuotaName, u64>> {
+        self.index.quotas.limits(scope)
+    }
+
+    pub fn quota_uses(&self, scope: &QuotaScope) -> Option<&BTreeMap<QuotaName, QuotaUse>> {
+        self.index.quotas.uses(scope)
+    }
+
+    pub fn quota_scopes(&self) -> impl Iterator<Item = &QuotaScope> {
+        self.index.quotas.scopes()
+    }
+
+    pub fn quota_scope_of(&self, cluster: ClusterId) -> Option<&Arc<QuotaScope>> {
+        self.index.quotas.scope_of(cluster)
+    }
+
+    /// The first limit that so many more nodes of this cluster would break.
+    pub fn quota_short(&self, cluster: &Cluster, nodes: u32) -> Option<QuotaShort> {
+        let vcpus = u64::from(nodes) * u64::from(cluster.capacity.vcpus);
+        self.index.quotas.short(cluster.id, vcpus)
+    }
+
+    /// The first limit that reserving so many more vCPUs would break.
+    pub(crate) fn quota_short_to_reserve(
+        &self,
+        scope: &QuotaScope,
+        names: &[QuotaName],
+        vcpus: u64,
+    ) -> Option<QuotaShort> {
+        self.index.quotas.short_to_reserve(scope, names, vcpus)
+    }
+
+    /// How many more nodes of this cluster the quota leaves room for.
+    pub(crate) fn quota_room(&self, cluster: &Cluster) -> u32 {
+        self.index.quotas.room(cluster.id, cluster.capacity.vcpus)
+    }
+
+    /// The most nodes that this cluster can ever have under its maximum and the limits, whoever else has
+    /// some: what does not fit into this does not hold back others.
+    pub fn ceiling(&self, cluster: &Cluster) -> u32 {
+        let quota = self.index.quotas.ceiling(cluster.id, cluster.capacity.vcpus);
+        cluster.spec.scale.nodes_max.min(quota)
+    }
+
+    /// Clusters of a region that have reserved more than so many vCPUs.
+    pub(crate) fn clusters_beyond(&self, scope: &QuotaScope, vcpus: u64) -> Vec<ClusterId> {
+        self.index.quotas.clusters_beyond(scope, vcpus)
+    }
+
+    /// What is still to be done outside, oldest first.
+    pub fn effects(&self) -> impl Iterator<Item = &Effect> {
+        self.effects.values()
+    }
+
+    pub fn effect(&self, id: EffectId) -> Option<&Effect> {
+        self.effects.get(&id)
+    }
+
+    pub fn workspaces(&self) -> impl Iterator<Item = &Workspace> {
+        self.workspaces.values()
+    }
+
+    pub fn workspace(&self, key: &WorkspaceKey) -> Option<&Workspace> {
+        self.index.workspaces.get(&key.folded()).and_then(|id| self.workspaces.get(id))
+    }
+
+    pub fn workspace_by_id(&self, id: WorkspaceId) -> Option<&Workspace> {
+        self.workspaces.get(&id)
+    }
+
+    pub fn principal_id(&self, object_id: &str) -> Option<PrincipalId> {
+        self.index.principals.get(object_id).copied()
+    }
+
+    pub fn cluster_by_name(&self, workspace: WorkspaceId, name: &str) -> Option<&Cluster> {
+        let key = (workspace, name.to_ascii_lowercase());
+        self.index.clusters_by_name.get(&key).and_then(|id| self.cluster(*id))
+    }
+
+    /// Whoever has this name in this region: names are unique there across all workspaces.
+    pub fn cluster_in_region(&self, location: &str, name: &str) -> Option<ClusterId> {
+        let key = (location.to_ascii_lowercase(), name.to_ascii_lowercase());
+        self.index.clusters_by_region.get(&key).copied()
+    }
+
+    pub fn node_by_name(&self, name: &str) -> Option<&Node> {
+        self.index.nodes_by_name.get(name).and_then(|id| self.node(*id))
+    }
+
+    pub fn job_by_name(&self, workspace: WorkspaceId, name: &str) -> Option<&Job> {
+        let hash = index::name_hash(name);
+        let range = (workspace, hash, JobId(0))..=(workspace, hash, JobId(u64::MAX));
+        let found = self.index.jobs_by_name.range(range).filter_map(|(_, _, id)| self.job(*id));
+        found.into_iter().find(|job| job.name.eq_ignore_ascii_case(name))
+    }
+
+    /// The pool of a cluster: who waits, who runs, which nodes there are.
+    pub fn pool(&self, cluster: ClusterId) -> Option<&Pool> {
+        self.index.pools.get(&cluster)
+    }
+
+    /// Nodes whose agent has not reported `timeout` after they were asked for.
+    pub(crate) fn overdue_boots(&self, now: Wall, timeout: Span) -> Vec<NodeId> {
+        self.index
+            .boots
+            .iter()
+            .take_while(|(requested_at, _)| *requested_at + timeout <= now)
+            .map(|(_, id)| *id)
+            .collect()
+    }
+
+    pub(crate) fn next_boot_deadline(&self) -> Option<Wall> {
+        self.index.boots.first().map(|(at, _)| *at + self.settings.boot_timeout)
+    }
+
+    /// The latest time that was decided by.
+    pub fn last_wall(&self) -> Wall {
+        self.last_wall
+    }
+
+    pub fn last_renewal(&self, node: NodeId) -> Option<Elapsed> {
+        self.volatile.renewed_at(node)
+    }
+
+    /// The first difference between two Worlds that should be the same, in words. Settings, volatile parts
+    /// and the unused rest of the id sequence do not count.
+    pub fn difference(&self, other: &World) -> Option<String> {
+        fn first<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
+            what: &str,
+            a: &BTreeMap<K, V>,
+            b: &BTreeMap<K, V>,
+        ) -> Option<String> {
+            let keys = a.keys().chain(b.keys());
+            keys.into_iter()
+                .find(|key| a.get(key) != b.get(key))
+                .map(|key| format!("{what} {key:?}: {:?} against {:?}", a.get(key), b.get(key)))
+        }
+        first("principal", &self.principals, &other.principals)
+            .or_else(|| first("workspace", &self.workspaces, &other.workspaces))
+            .or_else(|| first("cluster", &self.clusters, &other.clusters))
+            .or_else(|| first("node", &self.nodes, &other.nodes))
+            .or_else(|| first("job", &self.jobs, &other.jobs))
+            .or_else(|| first("account", &self.accounts, &other.accounts))
+            .or_else(|| first("effect", &self.effects, &other.effects))
+            .or_else(|| first("pool", &self.index.pools, &other.index.pools))
+            .or_else(|| (self.index != other.index).then(|| "the indexes differ".to_owned()))
+    }
+}
