@@ -2,6 +2,7 @@
 
 mod heap;
 mod large;
+mod seeds;
 mod start;
 mod traces;
 
@@ -19,6 +20,7 @@ const DECISION_GOAL: Duration = Duration::from_millis(1);
 
 pub fn measure(report: &mut Report, folder: &std::path::Path) -> Result<()> {
     traces::measure(report)?;
+    seeds::measure(report)?;
     decisions(report);
     weights(report);
     eprintln!("why, with 100,000 jobs waiting …");

@@ -12,7 +12,7 @@ mod strike;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use muster_core::ids::NodeId;
+use muster_core::ids::{JobId, NodeId};
 use muster_core::time::Span;
 use tempfile::TempDir;
 
@@ -60,6 +60,8 @@ pub(crate) struct Sim {
     pub(crate) oracle: Oracle,
     /// Nodes that may hear something new at the end of this instant.
     news: BTreeSet<NodeId>,
+    /// Jobs whose attempts may have been decided in this instant.
+    decided: BTreeSet<JobId>,
     /// What the oracle knew when the last backup was made.
     backup: Option<Box<Oracle>>,
     /// When a backup was last put in the place of the store.
@@ -128,6 +130,7 @@ impl Sim {
             clients: Clients::new(seed),
             oracle: Oracle::default(),
             news: BTreeSet::new(),
+            decided: BTreeSet::new(),
             backup: None,
             restored_at: Moment::default(),
             disturbances: Chance::new(seed, Stream::Weather),

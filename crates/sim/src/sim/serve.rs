@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use muster_core::agent::Report;
-use muster_core::model::Job;
 use muster_core::planted::{Bug, is_planted};
 use muster_core::time::Span;
 use muster_core::{Answer, Change, Input, Output, Reply, desired_for};
@@ -166,11 +165,7 @@ impl Sim {
                 }
                 Change::MemberChanged(change) => {
                     self.news.insert(change.member.node);
-                    let live = self.controller.live().filter(|_| change.verdict.is_some());
-                    let job = live.and_then(|live| live.world.job(change.job));
-                    let attempt = job.and_then(Job::attempt);
-                    let members = attempt.into_iter().flat_map(|attempt| &attempt.members);
-                    self.news.extend(members.map(|member| member.node));
+                    self.decided.insert(change.job);
                 }
                 Change::PrincipalSeen(_)
                 | Change::WorkspaceCreated(_)
@@ -189,8 +184,15 @@ impl Sim {
 
     /// Wakes the long polls of those agents for whom there is news.
     fn poke(&mut self) {
-        let news = std::mem::take(&mut self.news);
+        let mut news = std::mem::take(&mut self.news);
+        let decided = std::mem::take(&mut self.decided);
         let Some(live) = self.controller.live() else { return };
+        // Once it is decided how an attempt ends, every member has to know.
+        for attempt in decided.iter().filter_map(|job| live.world.job(*job)?.attempt()) {
+            if attempt.verdict.is_some() {
+                news.extend(attempt.members.iter().map(|member| member.node));
+            }
+        }
         let mut poked = Vec::new();
         for id in news {
             let Some(node) = live.world.node(id) else { continue };
