@@ -183,7 +183,7 @@ impl Freed {
     }
 }
 
-/// How long until a job that is thought to take `prediction` would be done, at the latest.
+/// Whether a job that is thought to take `prediction` would be done by `at` if it started now.
 pub(super) fn is_done_by(at: Wall, now: Wall, prediction: Span) -> bool {
     now + prediction <= at
 }

@@ -88,7 +88,7 @@ impl Volatile {
         }
     }
 
-    /// The next cluster to decide about, by id, after `after`: touched ones and those whose timer is due.
+    /// The clusters to decide about now, by id: touched ones and those whose timer is due.
     pub(crate) fn due(&self, now: Wall) -> Vec<ClusterId> {
         let timers = self.wakes.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id);
         let mut due: Vec<ClusterId> = timers.chain(self.dirty.iter().copied()).collect();
