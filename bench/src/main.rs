@@ -27,10 +27,13 @@ async fn main() -> Result<()> {
     anyhow::ensure!(muster.exists(), "{} is missing: run `make bench`", muster.display());
     let folder = tempfile::tempdir()?;
     let mut report = Report::new();
-    // `muster-bench brain` leaves the server out.
-    let is_brain_only = std::env::args().nth(1).as_deref() == Some("brain");
-    brain::measure(&mut report, folder.path())?;
-    if is_brain_only {
+    // `muster-bench brain` leaves the server out, `muster-bench replay` all but the traces.
+    let only = std::env::args().nth(1);
+    brain::replay(&mut report)?;
+    if only.as_deref() != Some("replay") {
+        brain::measure(&mut report, folder.path())?;
+    }
+    if only.is_some() {
         println!("{report}");
         return Ok(());
     }

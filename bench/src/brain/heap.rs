@@ -1,30 +1,61 @@
-//! An allocator that counts what is in use.
+//! The product's allocator with a counter of what is in use, for as long as somebody wants to know.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::alloc::{GlobalAlloc, Layout};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use mimalloc::MiMalloc;
+
+static IS_COUNTING: AtomicBool = AtomicBool::new(false);
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
 pub struct Counting;
 
-// SAFETY: every call is handed to the system's allocator as it came.
+// SAFETY: every call is handed to the allocator as it came.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        IN_USE.fetch_add(rounded(layout), Ordering::Relaxed);
-        unsafe { System.alloc(layout) }
+        let pointer = unsafe { MiMalloc.alloc(layout) };
+        unsafe { taken(pointer) };
+        pointer
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(rounded(layout), Ordering::Relaxed);
-        unsafe { System.dealloc(pointer, layout) }
+        unsafe {
+            given_back(pointer);
+            MiMalloc.dealloc(pointer, layout);
+        }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        unsafe {
+            given_back(pointer);
+            let pointer = MiMalloc.realloc(pointer, layout, size);
+            taken(pointer);
+            pointer
+        }
     }
 }
 
-/// What the system's allocator really takes: sixteen bytes at a time, and eight for itself.
-fn rounded(layout: Layout) -> usize {
-    (layout.size() + 8).next_multiple_of(16).max(32)
+/// # Safety
+/// The pointer is from the allocator, or null.
+unsafe fn taken(pointer: *mut u8) {
+    if IS_COUNTING.load(Ordering::Relaxed) {
+        IN_USE.fetch_add(unsafe { MiMalloc.usable_size(pointer) }, Ordering::Relaxed);
+    }
 }
 
-pub fn in_use() -> usize {
-    IN_USE.load(Ordering::Relaxed)
+/// # Safety
+/// As for [`taken`].
+unsafe fn given_back(pointer: *mut u8) {
+    if IS_COUNTING.load(Ordering::Relaxed) {
+        IN_USE.fetch_sub(unsafe { MiMalloc.usable_size(pointer) }, Ordering::Relaxed);
+    }
+}
+
+/// How much more is in use afterwards, in bytes as the allocator hands them out. Nothing else may go on.
+pub fn growth(work: impl FnOnce()) -> usize {
+    let before = IN_USE.load(Ordering::Relaxed);
+    IS_COUNTING.store(true, Ordering::Relaxed);
+    work();
+    IS_COUNTING.store(false, Ordering::Relaxed);
+    IN_USE.load(Ordering::Relaxed).wrapping_sub(before)
 }

@@ -149,7 +149,7 @@ impl Large {
         let freed = large.freed();
         let raised = large.raised();
         drop(large);
-        let (one, many) = Large::new(size, 5).quotas();
+        let (one, many) = Large::new(size, 15).quotas();
         vec![
             ("submit", submits),
             ("node freed behind a blocked gang", freed),
@@ -203,12 +203,12 @@ impl Large {
     fn quotas(&mut self) -> (Samples, Samples) {
         let mut nodes = self.world.nodes().len() as u64;
         let (mut one, mut many) = (Samples::default(), Samples::default());
-        for _ in 0..200 {
+        for _ in 0..ROUNDS {
             nodes += 1;
             let input = limit(nodes * VCPUS);
             timed(&mut one, || self.say(input));
         }
-        for _ in 0..10 {
+        for _ in 0..ROUNDS / 10 {
             nodes += 100;
             let input = limit(nodes * VCPUS);
             timed(&mut many, || self.say(input));
@@ -241,12 +241,13 @@ pub fn bytes_per_job(jobs: u32, name: &str) -> usize {
     let mut large = Large::empty(Size { clusters: 1, nodes: 0, queued: 0 });
     large.put(0, 0);
     large.submit(0, 1, Priority::Medium);
-    let before = heap::in_use();
-    for _ in 0..jobs {
-        let input = large.submission(0, 1, Priority::Medium, name);
-        large.say(input);
-    }
-    (heap::in_use() - before) / jobs as usize
+    let grown = heap::growth(|| {
+        for _ in 0..jobs {
+            let input = large.submission(0, 1, Priority::Medium, name);
+            large.say(input);
+        }
+    });
+    grown / jobs as usize
 }
 
 pub fn live_jobs(jobs: u32, mut commit: impl FnMut(Output)) {

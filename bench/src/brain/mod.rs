@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 pub use heap::Counting;
 use large::{Large, Size};
+pub use traces::measure as replay;
 
 use crate::report::{Report, Samples};
 
@@ -19,7 +20,6 @@ const LARGE: Size = Size { clusters: 1_000, nodes: 10_000, queued: 1_000_000 };
 const DECISION_GOAL: Duration = Duration::from_millis(1);
 
 pub fn measure(report: &mut Report, folder: &std::path::Path) -> Result<()> {
-    traces::measure(report)?;
     seeds::measure(report)?;
     decisions(report);
     weights(report);

@@ -115,7 +115,11 @@ pub(crate) enum ClientEvent {
     TimedOut {
         tries: u32,
     },
-    Answered(Box<Answer>),
+    Answered {
+        answer: Box<Answer>,
+        /// Whether the job that was asked for was on disk before the request was looked at.
+        was_known: bool,
+    },
 }
 
 /// Something that reaches the controller.

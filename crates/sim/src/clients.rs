@@ -101,7 +101,10 @@ impl Clients {
                     self.send(id, now, agenda);
                 }
             }
-            ClientEvent::Answered(answer) => self.on_answer(id, &answer, now, agenda, oracle)?,
+            ClientEvent::Answered { answer, was_known } => {
+                oracle.on_answer(&self.asks[id.0].wish.act, &answer, was_known)?;
+                self.on_answer(id, &answer, now, agenda)?;
+            }
         }
         Ok(())
     }
@@ -117,16 +120,8 @@ impl Clients {
         agenda.plan(at + PATIENCE + jitter, Event::Client(id, timeout));
     }
 
-    fn on_answer(
-        &mut self,
-        id: WishId,
-        answer: &Answer,
-        now: Moment,
-        agenda: &mut Agenda,
-        oracle: &mut Oracle,
-    ) -> Held {
+    fn on_answer(&mut self, id: WishId, answer: &Answer, now: Moment, agenda: &mut Agenda) -> Held {
         let ask = &mut self.asks[id.0];
-        oracle.on_answer(&ask.wish.act, answer)?;
         if ask.is_answered {
             return Ok(());
         }

@@ -4,6 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use muster_sim::{Failure, FaultCounts, Scenario, Summary, run};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const SEEDS: u64 = 500;
 const DAYS: u32 = 30;
 
@@ -33,15 +36,11 @@ fn five_hundred_seeds_of_thirty_days_keep_every_promise() {
         results.iter().filter_map(|result| Some(result.as_ref().err()?.to_string())).collect();
     assert!(failures.is_empty(), "{} of {SEEDS} failed; {}", failures.len(), failures[0]);
     let mut faults = FaultCounts::default();
-    let jobs = |summary: &Summary| summary.jobs_submitted + summary.jobs_forgotten;
-    let all: u64 = results.iter().flatten().map(jobs).sum();
-    assert!(all >= SEEDS * 1_000, "{all} jobs in all");
     for summary in results.into_iter().flatten() {
         let kills: u64 =
             summary.faults.iter().filter(|(fault, _)| fault.is_kill()).map(|(_, n)| n).sum();
         let ended = summary.jobs_completed + summary.jobs_failed + summary.jobs_canceled;
-        // Less where a limited region kept a cluster from coming back for most of a day.
-        assert!(jobs(&summary) >= 800, "{summary}");
+        assert!(summary.jobs_submitted + summary.jobs_forgotten >= 1_000, "{summary}");
         assert!(summary.node_creates >= 200, "{summary}");
         assert!(summary.faults.total() >= 100 && kills >= 10, "{summary}");
         assert!(summary.jobs_retried > 0 && summary.requests_refused > 0, "{summary}");

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use jobs::Jobs;
 use muster_core::agent::Order;
 use muster_core::ids::{JobId, NodeId, WorkspaceId};
-use muster_core::model::{CancelReason, Job, JobEvent, JobPhase, JobState, NodeEvent};
+use muster_core::model::{CancelReason, Job, JobEvent, JobPhase, JobState, NodeEvent, SpecHash};
 use muster_core::time::Wall;
 use muster_core::{Answer, Change, Reply};
 use muster_store::Revision;
@@ -155,16 +155,22 @@ impl Oracle {
         promise(is_wanted, || format!("{} was canceled, and nobody wanted that", job.name))
     }
 
-    /// A client was told something: from now on it must stay true.
-    pub(crate) fn on_answer(&mut self, act: &Act, answer: &Answer) -> Held {
+    /// The job that someone submits, if it is on disk already.
+    pub(crate) fn job_of(&self, act: &Act) -> Option<(JobId, &SpecHash)> {
+        let Act::SubmitJob(submit) = act else { return None };
+        let workspace = self.workspaces.get(&workspace_key(submit.workspace).name)?;
+        self.jobs.by_name(*workspace, &submit.name)
+    }
+
+    /// A client was told something: from now on it must stay true. An answer is from when the request was
+    /// looked at: what was accepted since does not make a refusal wrong.
+    pub(crate) fn on_answer(&mut self, act: &Act, answer: &Answer, was_known: bool) -> Held {
         if let (Act::CancelJob { workspace, name }, Ok(_)) = (act, answer) {
             return self.on_cancel_accepted(*workspace, name);
         }
         let Act::SubmitJob(submit) = act else { return Ok(()) };
-        let Submit { workspace, name, hash, .. } = &**submit;
-        let workspace = self.workspaces.get(&workspace_key(*workspace).name);
-        let known = workspace.and_then(|workspace| self.jobs.by_name(*workspace, name));
-        match (answer, known) {
+        let Submit { name, hash, .. } = &**submit;
+        match (answer, self.job_of(act)) {
             (Ok(Reply::JobAccepted { job, .. }), Some((id, spec))) => {
                 promise(job.id == id && spec == hash, || {
                     format!("'{name}' was acknowledged as {}, but is {id}", job.id)
@@ -175,10 +181,10 @@ impl Oracle {
             (Ok(reply), _) => promise(false, || {
                 format!("'{name}' was acknowledged and is not on disk: {reply:?}")
             }),
-            (Err(refused), Some((_, spec))) => promise(spec != hash, || {
+            (Err(refused), Some((_, spec))) if was_known => promise(spec != hash, || {
                 format!("'{name}' is on disk, and asking for it again was refused: {refused}")
             }),
-            (Err(_), None) => Ok(()),
+            (Err(_), Some(_) | None) => Ok(()),
         }
     }
 

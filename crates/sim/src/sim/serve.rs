@@ -22,7 +22,7 @@ const CLIENT_LATENCY: Span = Span::milliseconds(50);
 
 /// Who waits for the answer to an input.
 enum Origin {
-    Client(WishId),
+    Client { wish: WishId, was_known: bool },
     Agent(Sender),
     Nobody,
 }
@@ -99,7 +99,9 @@ impl Sim {
     fn unpack(&self, arrival: Arrival) -> (Origin, Input) {
         match arrival {
             Arrival::Request(wish) => {
-                (Origin::Client(wish), clients::input(self.clients.act(wish)))
+                let act = self.clients.act(wish);
+                let was_known = self.oracle.job_of(act).is_some();
+                (Origin::Client { wish, was_known }, clients::input(act))
             }
             Arrival::Report(sent) => {
                 let input = Input::Report { node: sent.node.into(), report: sent.report };
@@ -211,10 +213,11 @@ impl Sim {
     fn answer_all(&mut self, origins: Vec<Origin>, inputs: &[Input], answers: Vec<Answer>) -> Held {
         for ((origin, input), answer) in origins.into_iter().zip(inputs).zip(answers) {
             match origin {
-                Origin::Client(wish) => {
+                Origin::Client { wish, was_known } => {
                     if self.network.carry_to_client() {
                         let at = self.now + CLIENT_LATENCY;
-                        let event = ClientEvent::Answered(Box::new(answer));
+                        let answer = Box::new(answer);
+                        let event = ClientEvent::Answered { answer, was_known };
                         self.agenda.plan(at, Event::Client(wish, event));
                     }
                 }

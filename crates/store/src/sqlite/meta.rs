@@ -40,6 +40,19 @@ impl Meta {
             .doing("reading the store's state", path)
     }
 
+    /// The same, for the writer that claimed the store as `held`: refused if another has since.
+    pub(super) fn read_as(
+        held: u64,
+        connection: &Connection,
+        path: &Path,
+    ) -> Result<Meta, StoreError> {
+        let meta = Meta::read(connection, path)?;
+        if meta.controller_epoch != held {
+            return Err(StoreError::Fenced { held, now: meta.controller_epoch });
+        }
+        Ok(meta)
+    }
+
     pub(super) fn write(&self, connection: &Connection, path: &Path) -> Result<(), StoreError> {
         let sql = "UPDATE meta SET controller_epoch = ?1, next_sequence = ?2, last_wall_us = ?3, \
                    last_revision = ?4";

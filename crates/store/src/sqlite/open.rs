@@ -105,6 +105,9 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
     let connection = Connection::open_with_flags(path, flags).doing("opening the store", path)?;
     connection.busy_timeout(BUSY_TIMEOUT).doing("opening the store", path)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    // A plan depends on the statement alone: otherwise some are compiled anew for every value.
+    let stable_plans = DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG;
+    connection.set_db_config(stable_plans, true).doing("opening the store", path)?;
     pragma(&connection, "temp_store", "MEMORY", path)?;
     Ok(connection)
 }

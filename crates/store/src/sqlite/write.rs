@@ -81,11 +81,10 @@ pub(super) fn prune_operations(
     wall: Wall,
 ) -> Result<(), StoreError> {
     let before = wall.0.saturating_sub(OPERATIONS_KEPT.0);
-    // A few at a time: a commit's own work must not grow with what others left behind. With a bare parameter
-    // as the limit or the bound, SQLite would compile the statement anew at every commit.
+    // A few at a time: a commit's own work must not grow with what others left behind.
     Writer { connection, path }.run(
         "DELETE FROM operations WHERE id IN
-         (SELECT id FROM operations WHERE ended_us < ?1 + 0 ORDER BY ended_us LIMIT 64)",
+         (SELECT id FROM operations WHERE ended_us < ?1 ORDER BY ended_us LIMIT 64)",
         (before,),
     )
 }
