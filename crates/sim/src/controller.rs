@@ -1,9 +1,8 @@
 //! The controller: the real World, `step` and store, in a process that can die, be replaced and come back.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use muster_core::catalogue::Catalogue;
@@ -17,7 +16,7 @@ use muster_store::{Reader, Revision, SqliteReader, Store, StoreError};
 
 use crate::clock::{ControllerClock, Moment};
 use crate::failure::{Broken, Held, promise};
-use crate::store::{CommitFault, FaultyStore};
+use crate::store::{CommitFault, FaultyStore, replace_store, torn};
 
 pub(crate) struct Controller {
     path: PathBuf,
@@ -108,13 +107,18 @@ impl Controller {
     }
 
     /// The process dies. `changes` is what it was writing; they are on disk or not.
-    pub(crate) fn die(&mut self, changes: Vec<Change>, are_kept: bool, now: Moment) {
+    pub(crate) fn die(&mut self, changes: Vec<Change>, are_kept: bool, now: Moment) -> Held {
         self.stalled_until = now;
-        if let Some(Live { store, world, .. }) = self.live.take() {
-            // World has the changes: without them nobody can say what it was, but the rows can.
-            let expected = are_kept.then_some(world);
-            self.dead = Some(Dead { store, changes, wall: self.clock.wall(now), expected });
+        let Some(Live { store, world, .. }) = self.live.take() else { return Ok(()) };
+        if store.is_torn {
+            drop(store);
+            self.die_without_trace(now);
+            return replace_store(&torn(&self.path), &self.path, |from, to| fs::rename(from, to));
         }
+        // World has the changes: without them nobody can say what it was, but the rows can.
+        let expected = are_kept.then_some(world);
+        self.dead = Some(Dead { store, changes, wall: self.clock.wall(now), expected });
+        Ok(())
     }
 
     /// The process dies, and what it leaves behind is about to be overwritten.
@@ -196,28 +200,6 @@ impl Controller {
     pub(crate) fn restore(&self) -> Held {
         let backup = self.path.with_extension("backup");
         replace_store(&backup, &self.path, |from, to| fs::rename(from, to))
-    }
-}
-
-fn companion(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
-
-/// Puts the file `from`, and its log if it has one, in the place of another.
-fn replace_store(
-    from: &Path,
-    to: &Path,
-    put: impl Fn(&Path, &Path) -> std::io::Result<()>,
-) -> Held {
-    let failed = |error| Broken(format!("a backup cannot be put in its place: {error}"));
-    put(from, to).map_err(failed)?;
-    let _ = fs::remove_file(companion(to, "-shm"));
-    let _ = fs::remove_file(companion(to, "-wal"));
-    match put(&companion(from, "-wal"), &companion(to, "-wal")) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        result => result.map_err(failed),
     }
 }
 

@@ -53,6 +53,8 @@ faults! {
     CommitLost => "fsync error, changes lost",
     /// A commit fails; its changes are on disk all the same.
     CommitKept => "fsync error, changes kept",
+    /// The power fails in the middle of a commit; a part of it is on disk.
+    CommitTorn => "commit torn",
     DiskFull => "disk full",
     ClockForward => "wall clock set an hour forward",
     ClockBack => "wall clock set an hour back",

@@ -32,6 +32,7 @@ mischief! {
     SlowDisk: 30,
     LoseCommit: 60,
     KeepCommit: 60,
+    TearCommit: 60,
     FillDisk: 120,
     ClockForward: 160,
     ClockBack: 160,

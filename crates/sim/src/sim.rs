@@ -36,8 +36,9 @@ const CHECKPOINT: Span = minutes(10);
 const CHECKPOINTS_PER_AUDIT: u32 = 18;
 /// And every so many each job that was ever acknowledged is looked up: every other day, as that takes longer.
 const CHECKPOINTS_PER_ROLL_CALL: u32 = 288;
-/// Rarer than the server's, which sweeps once a minute: what a sweep finds does not depend on that.
-const SWEEP: Span = minutes(5);
+/// As often as the server sweeps; rarer while there is nothing to sweep, as that finds the same.
+const SWEEP: Span = minutes(1);
+const SWEEP_OF_NOTHING: Span = minutes(5);
 /// Longer than any backlog of the workload takes: its longest job runs for eight hours.
 const HEALING_MAX: Span = Span::seconds(3 * 86_400);
 /// An orphan that came up late is found by the sweeper within minutes.
@@ -146,7 +147,7 @@ impl Sim {
         sim.agenda.plan(start, Event::Restart);
         sim.agenda.plan(start + CHECKPOINT, Event::Checkpoint);
         sim.agenda.plan(start + BEAT, Event::Beat);
-        sim.agenda.plan(start + SWEEP, Event::Sweep);
+        sim.agenda.plan(start + SWEEP_OF_NOTHING, Event::Sweep);
         sim.mischiefs.begin(&mut sim.agenda);
         sim.clients.take_on(workload::plan(seed, days, faults), &mut sim.agenda);
         Ok(sim)

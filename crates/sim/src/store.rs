@@ -1,12 +1,15 @@
 //! The real store behind a disk that can fail.
 
-use std::io;
-use std::path::Path;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
 
 use muster_core::model::{Job, WorkspaceKey};
 use muster_core::time::Wall;
 use muster_core::{Change, Rows};
 use muster_store::{Revision, SqliteReader, SqliteStore, Store, StoreError};
+
+use crate::failure::{Broken, Held};
 
 /// How the next commit fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,11 +20,16 @@ pub(crate) enum CommitFault {
     Kept,
     /// There is no space left.
     Full,
+    /// The power fails while it is written: so much of it is on disk, in parts per thousand.
+    Torn(usize),
 }
 
 pub(crate) struct FaultyStore {
     inner: SqliteStore,
+    path: PathBuf,
     pub(crate) next: Option<CommitFault>,
+    /// What the last commit left behind is beside the file, under [`torn`].
+    pub(crate) is_torn: bool,
 }
 
 impl FaultyStore {
@@ -29,7 +37,28 @@ impl FaultyStore {
         let mut inner = SqliteStore::open_unchecked(path)?;
         // Short logs make backups cheap, and checkpoints part of what is tested.
         inner.checkpoint_after(500);
-        Ok(FaultyStore { inner, next: None })
+        Ok(FaultyStore { inner, path: path.to_owned(), next: None, is_torn: false })
+    }
+
+    /// Commits, and puts a copy aside in which the log has only a part of what was written; behind it is what
+    /// was there before. (Only the log is written to: nothing is moved into the file meanwhile.)
+    fn tear(&mut self, part: usize, changes: &[Change], wall: Wall) -> Result<(), StoreError> {
+        let io = |source| StoreError::Io { doing: "tearing a commit", source };
+        let log = companion(&self.path, "-wal");
+        let before = fs::read(&log).unwrap_or_default();
+        self.inner.checkpoint_after(u32::MAX);
+        self.inner.commit(changes, wall)?;
+        let mut after = fs::read(&log).map_err(io)?;
+        let is_new = |at: &usize| before.get(*at) != after.get(*at);
+        let first = (0..after.len()).find(is_new).unwrap_or(0);
+        let last = (0..after.len()).rfind(is_new).unwrap_or(0);
+        let cut = first + (last - first) * part / 1_000;
+        after.truncate(cut);
+        after.extend(before.get(cut..).unwrap_or_default());
+        fs::copy(&self.path, torn(&self.path)).map_err(io)?;
+        fs::write(companion(&torn(&self.path), "-wal"), after).map_err(io)?;
+        self.is_torn = true;
+        Ok(())
     }
 
     pub(crate) fn reader(&self) -> Result<SqliteReader, StoreError> {
@@ -59,6 +88,10 @@ impl Store for FaultyStore {
                 self.inner.commit(changes, wall)?;
                 Err(failed())
             }
+            Some(CommitFault::Torn(part)) => {
+                self.tear(part, changes, wall)?;
+                Err(failed())
+            }
             Some(CommitFault::Full) => Err(StoreError::Full { doing, path: "the store".into() }),
         }
     }
@@ -73,5 +106,32 @@ impl Store for FaultyStore {
 
     fn revision(&mut self) -> Result<Revision, StoreError> {
         self.inner.revision()
+    }
+}
+
+/// Where the copy with a torn log is.
+pub(crate) fn torn(path: &Path) -> PathBuf {
+    path.with_extension("torn")
+}
+
+fn companion(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Puts the file `from`, and its log if it has one, in the place of another. Nobody has that one open.
+pub(crate) fn replace_store(
+    from: &Path,
+    to: &Path,
+    put: impl Fn(&Path, &Path) -> std::io::Result<()>,
+) -> Held {
+    let failed = |error| Broken(format!("a store cannot be put in its place: {error}"));
+    put(from, to).map_err(failed)?;
+    let _ = fs::remove_file(companion(to, "-shm"));
+    let _ = fs::remove_file(companion(to, "-wal"));
+    match put(&companion(from, "-wal"), &companion(to, "-wal")) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        result => result.map_err(failed),
     }
 }

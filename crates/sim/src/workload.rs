@@ -21,8 +21,10 @@ use pools::{POOLS, PoolPlan, WORKSPACES};
 use crate::chance::{Chance, Stream};
 use crate::clock::{DAY, HOUR, Moment, minutes};
 
-/// A fifth above what the tests ask for, since some are refused when their cluster is away.
-const JOBS_PER_DAY: u32 = 40;
+/// With the floods a fifth above what the tests ask for, since some are refused when their cluster is away.
+const JOBS_PER_DAY: u32 = 37;
+/// The urgent jobs with which one user floods a pool at once.
+const FLOOD: u32 = 40;
 
 /// One thing that one user wants.
 #[derive(Debug, Clone)]
@@ -97,6 +99,7 @@ pub(crate) fn plan(seed: u64, days: u32, has_faults: bool) -> Vec<Wish> {
     let mut drawing = Drawing { chance, days, has_faults, wishes: vec![] };
     drawing.set_up();
     drawing.submit_jobs();
+    drawing.flood();
     drawing.change_clusters();
     drawing.limit_quota();
     drawing.recreate_clusters();
@@ -107,10 +110,13 @@ pub(crate) fn plan(seed: u64, days: u32, has_faults: bool) -> Vec<Wish> {
 /// Gives every cluster its first shape back, so that every job that waits can run.
 pub(crate) fn heal(at: Moment) -> Vec<Wish> {
     let expect = Expect::AcceptedAtLast;
-    let lifted = [QuotaName::Region, QuotaName::LowPriority].map(|name| (name, None));
-    let lift = Act::SetQuota { limits: BTreeMap::from(lifted) };
     let pools = POOLS.iter().map(|pool| Wish { at, act: pool.put(), expect });
-    std::iter::once(Wish { at, act: lift, expect }).chain(pools).collect()
+    std::iter::once(Wish { at, act: lift_limits(), expect }).chain(pools).collect()
+}
+
+fn lift_limits() -> Act {
+    let lifted = [QuotaName::Region, QuotaName::LowPriority].map(|name| (name, None));
+    Act::SetQuota { limits: BTreeMap::from(lifted) }
 }
 
 pub(crate) fn tear_down(at: Moment) -> Vec<Wish> {
@@ -218,7 +224,23 @@ impl Drawing {
         }
     }
 
-    /// One user's flood of urgent jobs must not harm anything either, so there are many of those.
+    /// Every ten days one user wants everything first.
+    fn flood(&mut self) {
+        for flood in 0..self.days / 10 {
+            let at = self.moment();
+            let pool = pools::draw(&mut self.chance);
+            let user = caller(pool.workspace, &format!("flood-{flood}-0"));
+            let names = (0..).map(|number| format!("flood-{flood}-{number}"));
+            let names = names.filter(|name| caller(pool.workspace, name) == user);
+            for name in names.take(FLOOD as usize) {
+                let command = Command::draw(&mut self.chance, false);
+                let urgent = spec(pool.name, 1, command);
+                let urgent = JobSpec { priority: Priority::High, ..urgent };
+                self.want(at, submit(pool.workspace, &name, urgent), Expect::AnyAnswer);
+            }
+        }
+    }
+
     fn priority(&mut self) -> Priority {
         self.chance.weighted(&[(1, Priority::Low), (7, Priority::Medium), (2, Priority::High)])
     }
@@ -241,6 +263,11 @@ impl Drawing {
             let set = |limit| Act::SetQuota { limits: BTreeMap::from([(name.clone(), limit)]) };
             self.want(at, set(Some(vcpus)), Expect::AnyAnswer);
             self.want(back, set(None), Expect::AnyAnswer);
+        }
+        // A restored backup remembers limits that were lifted since.
+        for _ in 0..self.days {
+            let at = self.moment();
+            self.want(at, lift_limits(), Expect::AnyAnswer);
         }
     }
 

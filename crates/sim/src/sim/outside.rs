@@ -2,7 +2,7 @@
 
 use muster_core::EffectKind;
 
-use super::{SWEEP, Sim};
+use super::{SWEEP, SWEEP_OF_NOTHING, Sim};
 use crate::agenda::{Arrival, Event, ProviderEvent};
 use crate::agents::{BEAT, on_booted};
 use crate::failure::{Held, promise};
@@ -94,21 +94,28 @@ impl Sim {
 
     /// The sweeper, as the server runs it: lists, makes sure that it is the one controller, and deletes.
     pub(super) fn on_sweep(&mut self) -> Held {
-        self.agenda.plan(self.now + SWEEP, Event::Sweep);
+        let has_found = self.sweep()?;
+        let pause = if has_found { SWEEP } else { SWEEP_OF_NOTHING };
+        self.agenda.plan(self.now + pause, Event::Sweep);
+        Ok(())
+    }
+
+    /// Whether there was anything to sweep away.
+    fn sweep(&mut self) -> Held<bool> {
         if self.controller.is_stalled(self.now) {
-            return Ok(());
+            return Ok(false);
         }
         let elapsed = self.controller.clock.elapsed(self.now);
-        let Some(live) = self.controller.live() else { return Ok(()) };
+        let Some(live) = self.controller.live() else { return Ok(false) };
         let listed = self.provider.list(self.now);
         let world = &live.world;
         let orphans =
             live.sweep.orphans(&listed, |name| world.node_by_name(name).is_some(), elapsed);
-        for name in orphans {
-            let is_known = world.node_by_name(&name).is_some();
+        for name in &orphans {
+            let is_known = world.node_by_name(name).is_some();
             promise(!is_known, || format!("{name} is wanted, and was swept away"))?;
-            self.provider.sweep(&name, self.now, &mut self.agenda);
+            self.provider.sweep(name, self.now, &mut self.agenda);
         }
-        Ok(())
+        Ok(!orphans.is_empty())
     }
 }

@@ -47,7 +47,7 @@ impl Sim {
         if is_kept {
             self.commit(&output)?;
         }
-        self.controller.die(output.changes, is_kept, self.now);
+        self.controller.die(output.changes, is_kept, self.now)?;
         self.go_down(death.down);
         if let Some(uptime) = death.uptime {
             self.faults.note(Fault::ControllerRebooted);
@@ -66,10 +66,11 @@ impl Sim {
 
     /// A commit failed, and nobody can know what is on disk: World and the connection are dropped, as the
     /// server's writer does, and made anew as soon as the disk lets it.
-    pub(super) fn start_again(&mut self, output: Output, is_kept: bool) {
-        self.controller.die(output.changes, is_kept, self.now);
+    pub(super) fn start_again(&mut self, output: Output, is_kept: bool) -> Held {
+        self.controller.die(output.changes, is_kept, self.now)?;
         let until_free = self.controller.disk_full_until - self.now;
         self.go_down(REOPEN.max(until_free));
+        Ok(())
     }
 
     /// A second controller takes over while the first one goes on.

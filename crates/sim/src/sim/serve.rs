@@ -90,10 +90,9 @@ impl Sim {
             return self.kill(output, death);
         }
         match self.commit(&output)? {
-            Told::Yes => return self.send_out(origins, &inputs, output),
+            Told::Yes => self.send_out(origins, &inputs, output),
             Told::No { is_kept } => self.start_again(output, is_kept),
         }
-        Ok(())
     }
 
     fn unpack(&self, arrival: Arrival) -> (Origin, Input) {

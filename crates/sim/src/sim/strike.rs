@@ -58,6 +58,10 @@ impl Sim {
             Mischief::KeepCommit => self.strike_controller(kind, |sim, _| {
                 sim.fail_commit(CommitFault::Kept, Fault::CommitKept);
             }),
+            Mischief::TearCommit => self.strike_controller(kind, |sim, pause| {
+                let part = usize::try_from(pause.0 % 1_000).unwrap_or(0);
+                sim.fail_commit(CommitFault::Torn(part), Fault::CommitTorn);
+            }),
             Mischief::FillDisk => self.strike_controller(kind, |sim, pause| {
                 sim.controller.disk_full_until = sim.now + pause;
                 sim.fail_commit(CommitFault::Full, Fault::DiskFull);
@@ -167,7 +171,8 @@ impl Sim {
         how: impl FnOnce(&mut ControllerClock, Moment),
     ) -> bool {
         let wrong = self.span(kind, minutes(5), minutes(120));
-        if !self.controller.clock.is_right() {
+        // While a restored backup waits for its controller, its promise depends on a right clock.
+        if !self.controller.clock.is_right() || self.now < self.restored_at {
             return false;
         }
         how(&mut self.controller.clock, self.now);
