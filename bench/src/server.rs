@@ -89,19 +89,7 @@ impl Server {
     }
 
     pub async fn submit(&self, name: &str, cluster: &str, command: &str) -> Result<String> {
-        let spec = JobSpec {
-            command: command.into(),
-            compute: cluster.into(),
-            nodes: 1,
-            display_name: None,
-            experiment_name: "bench".into(),
-            description: None,
-            tags: Default::default(),
-            environment_variables: Default::default(),
-            timeout: None,
-            priority: Default::default(),
-            share: Default::default(),
-        };
+        let spec = JobSpec::new(cluster, command);
         let route = Route::Job { workspace: workspace(), name: name.into() };
         self.call(Method::PUT, &route, Some(job::request_json(&spec, &workspace()))).await?;
         Ok(name.to_owned())

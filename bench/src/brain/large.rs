@@ -274,19 +274,7 @@ fn report(node: &str, attempt: Option<(Epoch, AttemptPhase)>) -> Input {
 }
 
 fn specification(cluster: u32, nodes: u32, priority: Priority) -> JobSpec {
-    JobSpec {
-        command: "true".into(),
-        compute: name_of(cluster).into(),
-        nodes,
-        display_name: None,
-        experiment_name: "bench".into(),
-        description: None,
-        tags: Default::default(),
-        environment_variables: Default::default(),
-        timeout: None,
-        priority,
-        share: Default::default(),
-    }
+    JobSpec { nodes, priority, ..JobSpec::new(&name_of(cluster), "true") }
 }
 
 fn name_of(cluster: u32) -> String {

@@ -131,15 +131,7 @@ fn input(world: &World, act: &Act) -> Option<Input> {
                 workspace: workspace(),
                 name: format!("job{job}"),
                 spec: Arc::new(JobSpec {
-                    command: "true".into(),
-                    compute: cluster_name(*cluster).into(),
                     nodes: *nodes,
-                    display_name: None,
-                    experiment_name: "Default".into(),
-                    description: None,
-                    tags: Default::default(),
-                    environment_variables: Default::default(),
-                    timeout: None,
                     priority: match priority {
                         0 => Priority::Low,
                         1 => Priority::High,
@@ -150,6 +142,7 @@ fn input(world: &World, act: &Act) -> Option<Input> {
                         vcpus: Some(*cores).filter(|cores| (1..4).contains(cores)),
                         ..ShareRequest::default()
                     },
+                    ..JobSpec::new(&cluster_name(*cluster), "true")
                 }),
                 spec_hash: SpecHash::made_up(&format!("{cluster}/{nodes}")),
                 by: user(&format!("user{by}")),

@@ -345,19 +345,7 @@ impl Drawing {
 }
 
 fn spec(compute: &str, nodes: u32, command: Command) -> JobSpec {
-    JobSpec {
-        command: command.to_string().into(),
-        compute: compute.into(),
-        nodes,
-        display_name: None,
-        experiment_name: "simulated".into(),
-        description: None,
-        tags: <_>::default(),
-        environment_variables: <_>::default(),
-        timeout: None,
-        priority: Default::default(),
-        share: Default::default(),
-    }
+    JobSpec { nodes, ..JobSpec::new(compute, command.to_string()) }
 }
 
 /// Shorter than any that is drawn, so never by chance the same.

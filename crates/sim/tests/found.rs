@@ -40,19 +40,7 @@ fn world() -> World {
 }
 
 fn submit(nodes: u32) -> Input {
-    let spec = JobSpec {
-        command: "true".into(),
-        compute: "pool".into(),
-        nodes,
-        display_name: None,
-        experiment_name: "e".into(),
-        description: None,
-        tags: <_>::default(),
-        environment_variables: <_>::default(),
-        timeout: None,
-        priority: Default::default(),
-        share: Default::default(),
-    };
+    let spec = JobSpec { nodes, ..JobSpec::new("pool", "true") };
     Input::SubmitJob(Box::new(JobRequest {
         workspace: workspace(),
         name: "again".into(),

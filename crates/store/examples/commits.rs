@@ -94,18 +94,6 @@ fn submitted(number: u64) -> Change {
         losses: 0,
         state: JobState::Queued,
     };
-    let spec = JobSpec {
-        command: format!("python train.py --learning-rate 0.{number}").into(),
-        compute: "cpu-cluster".into(),
-        nodes: 1,
-        display_name: None,
-        experiment_name: "Default".into(),
-        description: None,
-        tags: Default::default(),
-        environment_variables: Default::default(),
-        timeout: None,
-        priority: Default::default(),
-        share: Default::default(),
-    };
+    let spec = JobSpec::new("cpu-cluster", format!("python train.py --learning-rate 0.{number}"));
     Change::JobSubmitted { job: job.into(), spec: spec.into() }
 }

@@ -101,17 +101,8 @@ fn fill(path: &std::path::Path, lines: u64) -> Result<Wall, Failure> {
 fn a_spec(number: u64) -> Arc<JobSpec> {
     let team = format!("team {}", number % SPECS % 10);
     Arc::new(JobSpec {
-        command: format!("python train.py --seed {}", number % SPECS).into(),
-        compute: "cpu".into(),
-        nodes: 1,
-        display_name: None,
-        experiment_name: "Default".into(),
-        description: None,
         tags: BTreeMap::from([("team".to_owned(), team)]),
-        environment_variables: BTreeMap::new(),
-        timeout: None,
-        priority: Default::default(),
-        share: Default::default(),
+        ..JobSpec::new("cpu", format!("python train.py --seed {}", number % SPECS))
     })
 }
 

@@ -136,19 +136,7 @@ impl Harness {
 }
 
 pub fn spec(command: &str) -> JobSpec {
-    JobSpec {
-        command: command.into(),
-        compute: "pool".into(),
-        nodes: 1,
-        display_name: None,
-        experiment_name: "tests".into(),
-        description: None,
-        tags: Default::default(),
-        environment_variables: Default::default(),
-        timeout: None,
-        priority: Default::default(),
-        share: Default::default(),
-    }
+    JobSpec::new("pool", command)
 }
 
 /// Every time that an ending was reported.

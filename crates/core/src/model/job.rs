@@ -31,6 +31,25 @@ pub struct JobSpec {
     pub share: ShareRequest,
 }
 
+impl JobSpec {
+    /// A command on one whole node, with nothing else said.
+    pub fn new(compute: &str, command: impl Into<Box<str>>) -> JobSpec {
+        JobSpec {
+            command: command.into(),
+            compute: compute.into(),
+            nodes: 1,
+            display_name: None,
+            experiment_name: "Default".into(),
+            description: None,
+            tags: BTreeMap::new(),
+            environment_variables: BTreeMap::new(),
+            timeout: None,
+            priority: Priority::default(),
+            share: ShareRequest::default(),
+        }
+    }
+}
+
 /// Who goes first when not all can. Azure's three.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Priority {

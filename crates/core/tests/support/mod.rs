@@ -134,19 +134,7 @@ impl Stage {
 
     pub fn submit_as(&mut self, by: Caller, name: &str, compute: &str, wants: Wants) -> Answer {
         let Wants { nodes, priority, share } = wants;
-        let spec = JobSpec {
-            command: "true".into(),
-            compute: compute.into(),
-            nodes,
-            display_name: None,
-            experiment_name: "Default".into(),
-            description: None,
-            tags: Default::default(),
-            environment_variables: Default::default(),
-            timeout: None,
-            priority,
-            share,
-        };
+        let spec = JobSpec { nodes, priority, share, ..JobSpec::new(compute, "true") };
         self.say(Input::SubmitJob(Box::new(JobRequest {
             workspace: workspace(),
             name: name.into(),

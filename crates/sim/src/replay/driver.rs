@@ -252,19 +252,7 @@ fn report(node: &str, epoch: Epoch, phase: Option<AttemptPhase>) -> Input {
 }
 
 fn specification(nodes: u32) -> JobSpec {
-    JobSpec {
-        command: "run".into(),
-        compute: CLUSTER.into(),
-        nodes,
-        display_name: None,
-        experiment_name: "".into(),
-        description: None,
-        tags: Default::default(),
-        environment_variables: Default::default(),
-        timeout: None,
-        priority: Default::default(),
-        share: Default::default(),
-    }
+    JobSpec { nodes, ..JobSpec::new(CLUSTER, "run") }
 }
 
 fn workspace() -> WorkspaceKey {

@@ -172,17 +172,11 @@ pub fn put_cluster(workspace: WorkspaceKey, name: &str, min: u32, max: u32) -> I
 
 pub fn specification(compute: &str, nodes: u32) -> JobSpec {
     JobSpec {
-        command: "printf '%s\\n' \"$X\" | tee out.txt".into(),
-        compute: compute.into(),
         nodes,
         display_name: Some("schöner Lauf 🙂".into()),
-        experiment_name: "Default".into(),
-        description: None,
-        tags: BTreeMap::new(),
         environment_variables: BTreeMap::from([("X".to_owned(), "a\tb\u{7f}c".to_owned())]),
         timeout: Some(Span::seconds(3_600)),
-        priority: Default::default(),
-        share: Default::default(),
+        ..JobSpec::new(compute, "printf '%s\\n' \"$X\" | tee out.txt")
     }
 }
 

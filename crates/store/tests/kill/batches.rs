@@ -69,19 +69,7 @@ fn job(number: u64, place: u64) -> (Job, JobSpec) {
         losses: 0,
         state: JobState::Queued,
     };
-    let spec = JobSpec {
-        command: "x".repeat(bytes).into(),
-        compute: "cpu".into(),
-        nodes: 1,
-        display_name: None,
-        experiment_name: "Default".into(),
-        description: None,
-        tags: Default::default(),
-        environment_variables: Default::default(),
-        timeout: None,
-        priority: Default::default(),
-        share: Default::default(),
-    };
+    let spec = JobSpec::new("cpu", "x".repeat(bytes));
     (job, spec)
 }
 

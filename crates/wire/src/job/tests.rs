@@ -47,17 +47,13 @@ fn plain() -> Value {
 
 fn spec() -> JobSpec {
     JobSpec {
-        command: "echo hello".into(),
-        compute: "cpu".into(),
         nodes: 2,
         display_name: Some("calm_tree".into()),
         experiment_name: "exp".into(),
-        description: None,
         tags: BTreeMap::from([("a".into(), "b".into())]),
         environment_variables: BTreeMap::from([("X".into(), "1".into())]),
         timeout: Some(Span::seconds(3_600)),
-        priority: Default::default(),
-        share: Default::default(),
+        ..JobSpec::new("cpu", "echo hello")
     }
 }
 
