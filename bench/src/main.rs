@@ -92,7 +92,7 @@ async fn start_latency(
 
 /// Submits to a cluster that may not have nodes, so that nothing but the submit is measured.
 async fn submit_rate(server: &Server, clients: usize) -> Result<f64> {
-    let cluster = format!("queue-{clients}");
+    let cluster = format!("queue{clients}");
     server.put_cluster(&cluster, 0, 0, 0).await?;
     let started = std::time::Instant::now();
     let mut tasks = Vec::new();
