@@ -31,7 +31,7 @@ test: check setup-nextest $(CLIENTS) ## check, then every test, also with the re
 
 bench: setup-rust ## measure, each figure beside the raw limit of this machine
 	cargo build --release -p muster-cli -p muster-bench
-	@$(TARGET)/release/muster-bench
+	@MIMALLOC_PURGE_DELAY=-1 $(TARGET)/release/muster-bench
 
 # Advisories are left out of `deny`: they need a database from the network and change under us.
 check: setup-rust setup-deny $(TOOLS) ## format, clippy, dependency policy, spelling

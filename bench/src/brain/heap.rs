@@ -59,3 +59,11 @@ pub fn growth(work: impl FnOnce()) -> usize {
     IS_COUNTING.store(false, Ordering::Relaxed);
     IN_USE.load(Ordering::Relaxed).wrapping_sub(before)
 }
+
+/// Lets the allocator have as much memory as decisions may take, which it then keeps (the Makefile tells it to):
+/// where a machine gets its own memory lazily, the first touch of a large page takes milliseconds.
+pub fn warm_up() {
+    const BLOCKS: usize = 128 * 1024;
+    let blocks: Vec<Box<[u8; 1024]>> = (0..BLOCKS).map(|_| Box::new([1; 1024])).collect();
+    std::hint::black_box(blocks);
+}

@@ -145,11 +145,14 @@ impl Large {
 
     pub fn decisions(size: Size) -> Vec<(&'static str, Samples)> {
         let mut large = Large::new(size, 0);
+        heap::warm_up();
         let submits = large.submits();
         let freed = large.freed();
         let raised = large.raised();
         drop(large);
-        let (one, many) = Large::new(size, 15).quotas();
+        let mut large = Large::new(size, 15);
+        heap::warm_up();
+        let (one, many) = large.quotas();
         vec![
             ("submit", submits),
             ("node freed behind a blocked gang", freed),

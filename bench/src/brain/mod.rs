@@ -18,6 +18,7 @@ use crate::report::{Report, Samples};
 const SMALL: Size = Size { clusters: 1_000, nodes: 10_000, queued: 10_000 };
 const LARGE: Size = Size { clusters: 1_000, nodes: 10_000, queued: 1_000_000 };
 const DECISION_GOAL: Duration = Duration::from_millis(1);
+const GROWTH_GOAL: f64 = 1.5;
 
 pub fn measure(report: &mut Report, folder: &std::path::Path) -> Result<()> {
     seeds::measure(report)?;
@@ -48,16 +49,22 @@ fn decisions(report: &mut Report) {
     let few = Large::decisions(SMALL);
     eprintln!("decisions with {} jobs waiting …", LARGE.queued);
     let many = Large::decisions(LARGE);
-    for ((what, few), (_, many)) in few.iter().zip(&many) {
-        let (few, many) = (few.percentile(99), many.percentile(99));
+    let mut worst = (Duration::ZERO, Duration::ZERO);
+    let mut show = |what: &str, few: Duration, many: Duration, growth_goal: f64| {
         let growth = many.as_secs_f64() / few.as_secs_f64();
         report.goal(
             &format!("decided, 1,000,000 waiting: {what}"),
             format!("p99 {:.0} µs", many.as_secs_f64() * 1e6),
             &format!("1 ms; 10,000 waiting: {:.0} µs, {growth:.2}×", few.as_secs_f64() * 1e6),
-            many <= DECISION_GOAL,
+            many <= DECISION_GOAL && growth <= growth_goal,
         );
+    };
+    for ((what, few), (_, many)) in few.iter().zip(&many) {
+        let (few, many) = (few.percentile(99), many.percentile(99));
+        worst = (worst.0.max(few), worst.1.max(many));
+        show(what, few, many, f64::INFINITY);
     }
+    show("the worst of these (goal also: 1.5×)", worst.0, worst.1, GROWTH_GOAL);
 }
 
 fn weights(report: &mut Report) {
