@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use muster_core::ErrorChain;
-use muster_server::{Ready, ServeError, ServerConfig};
+use muster_server::{Ready, ServeError, ServerConfig, Workspaces};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::env::shell_quoted;
@@ -55,6 +55,7 @@ pub fn run(args: Args) -> Outcome {
         agent_binary,
         price_file: args.prices,
         location: LOCATION.to_owned(),
+        workspaces: Workspaces::OnFirstUse,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|why| Failure::error(format!("cannot start: {why}")))?;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::access::AccessChange;
 use crate::ids::{EffectId, Epoch, JobId, NodeId};
 use crate::model::{
     Account, AttemptRecord, Capacity, Cluster, ClusterEvent, Job, JobEvent, JobSpec, LedgerLine,
@@ -46,6 +47,7 @@ pub enum Change {
     /// What a principal has used of a pool; goes with the cluster.
     AccountChanged(Account),
     QuotaChanged(Quota),
+    AccessChanged(AccessChange),
     OperationChanged(Operation),
     EffectQueued(Effect),
     EffectSettled {
@@ -118,6 +120,7 @@ impl Change {
             | Change::LedgerPosted(_)
             | Change::AccountChanged(_)
             | Change::QuotaChanged(_)
+            | Change::AccessChanged(_)
             | Change::EffectSettled { .. } => 0,
         }
     }

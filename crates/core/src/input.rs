@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::agent::{Desired, Report};
 use crate::ids::{EffectId, OperationId};
 use crate::model::{
-    AdminAccount, Caller, Cluster, Identity, Job, JobSpec, OsType, Quota, QuotaName, QuotaScope,
-    RemoteLogin, ScaleUp, SpecHash, Tier, Workspace, WorkspaceKey,
+    AdminAccount, Caller, Cluster, Identity, Job, JobSpec, KeyDigest, OsType, Quota, QuotaName,
+    QuotaScope, RemoteLogin, RoleAssignment, ScaleUp, SpecHash, Tier, User, UserKind, Workspace,
+    WorkspaceKey,
 };
 use crate::time::Span;
 
@@ -53,8 +54,36 @@ pub enum Input {
         scope: QuotaScope,
         limits: BTreeMap<QuotaName, Option<u64>>,
     },
+    /// Users, keys and roles.
+    ChangeAccess(Box<AccessRequest>),
     /// Nothing but the time has changed.
     Tick,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AccessRequest {
+    CreateUser(NewUser),
+    /// Another key instead of the present one; `None` leaves the user without any.
+    SetKey {
+        user: Box<str>,
+        digest: Option<KeyDigest>,
+    },
+    /// With all roles.
+    DeleteUser {
+        user: Box<str>,
+    },
+    AssignRole(RoleAssignment),
+    RemoveRole {
+        name: Box<str>,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewUser {
+    pub name: Box<str>,
+    pub kind: UserKind,
+    pub object_id: Box<str>,
+    pub digest: KeyDigest,
 }
 
 /// A cluster as a client wants it. `None` keeps what is there, or takes the default for a new one: clients
@@ -115,6 +144,8 @@ pub enum Reply {
     },
     CancelAccepted,
     Quota(Quota),
+    User(Arc<User>),
+    Role(RoleAssignment),
     Desired(Box<Desired>),
     Noted,
 }

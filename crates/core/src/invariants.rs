@@ -89,6 +89,7 @@ pub fn check_touched(
             | Change::WorkspaceCreated(_)
             | Change::AccountChanged(_)
             | Change::QuotaChanged(_)
+            | Change::AccessChanged(_)
             | Change::AttemptEnded(_)
             | Change::LedgerPosted(_)
             | Change::OperationChanged(_)

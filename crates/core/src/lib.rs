@@ -8,11 +8,13 @@
 //! 5. [`decide`]: looks at state only, never at what woke it; asked again, it has nothing to say;
 //! 6. [`agent`]: the node's side of the protocol, equally pure;
 //! 7. [`why`]: why a job waits, computed when asked;
-//! 8. [`invariants`]: what must always hold.
+//! 8. [`access`]: who may do what;
+//! 9. [`invariants`]: what must always hold.
 //!
 //! The driver (server or simulator) owns the clock, the disk and the network: it calls `step`, commits the
 //! changes in one transaction, and only then lets answers and effects out.
 
+pub mod access;
 pub mod agent;
 mod attempts;
 pub mod catalogue;
@@ -37,7 +39,9 @@ mod world;
 pub use change::{Change, Effect, EffectKind, MemberChange, NodeOrder};
 pub use decide::{decide, decide_everything};
 pub use error_chain::ErrorChain;
-pub use input::{Answer, ClusterPatch, Input, JobRequest, RefusalKind, Refused, Reply};
+pub use input::{
+    AccessRequest, Answer, ClusterPatch, Input, JobRequest, NewUser, RefusalKind, Refused, Reply,
+};
 pub use observations::desired_for;
 pub use requests::cluster::DEFAULT_VM_SIZE;
 pub use step::{Output, Wake, step, step_deciding_everything};

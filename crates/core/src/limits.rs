@@ -29,3 +29,9 @@ pub const QUOTA_VCPUS_MAX: u64 = 1_000_000_000;
 /// How many waiting jobs a predictive pool looks at before it decides how far to grow.
 pub const FORESEEN_JOBS_MAX: usize = 10_000;
 pub const WORKSPACES_MAX: usize = 10_000;
+/// Everybody's key is compared with a presented one, so this bounds what a login takes.
+pub const USERS_MAX: usize = 10_000;
+pub const USER_NAME_BYTES_MAX: usize = 64;
+pub const ROLES_MAX: usize = 50_000;
+/// A GUID has 36.
+pub const ROLE_NAME_BYTES_MAX: usize = 64;

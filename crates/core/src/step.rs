@@ -106,6 +106,7 @@ fn take_in(turn: &mut Turn<'_>, input: &Input) -> Answer {
         Input::EffectDone { effect, result } => observations::on_effect_done(turn, *effect, result),
         Input::NodeEvicted { node } => observations::on_evicted(turn, node),
         Input::SetQuota { scope, limits } => requests::quota::set(turn, scope, limits),
+        Input::ChangeAccess(request) => requests::access::change(turn, request),
         Input::Tick => Ok(Reply::Noted),
     }
 }

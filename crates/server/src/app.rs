@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use muster_core::catalogue::Catalogue;
 
+use crate::Workspaces;
 use crate::live::Live;
 use crate::logs::Logs;
 use crate::readers::Readers;
@@ -14,6 +15,7 @@ pub struct App {
     /// `https://HOST:PORT`, from configuration: never from a request.
     pub base_url: String,
     pub location: Box<str>,
+    pub workspaces: Workspaces,
     pub catalogue: Arc<Catalogue>,
     pub keyring: Arc<Keyring>,
     pub audiences: Audiences,

@@ -45,8 +45,18 @@ pub struct ServerConfig {
     pub agent_binary: PathBuf,
     /// The operator's own prices, instead of ours.
     pub price_file: Option<PathBuf>,
-    /// The region of workspaces that are made on first use.
+    /// The region of workspaces for which none is named.
     pub location: String,
+    pub workspaces: Workspaces,
+}
+
+/// How workspaces come into being.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Workspaces {
+    /// When somebody who may make them names one: for one person.
+    OnFirstUse,
+    /// When somebody makes one: for many, whose slips must not become workspaces.
+    ByHand,
 }
 
 /// What whoever started the server is told once it can be used.
@@ -126,6 +136,7 @@ pub async fn run(
         audiences: Audiences::for_base(&base_url),
         base_url: base_url.clone(),
         location: config.location.as_str().into(),
+        workspaces: config.workspaces,
         catalogue,
         keyring,
         writer: writer.clone(),

@@ -1,9 +1,10 @@
-//! What request handlers may know of the writer's World without asking it: which nodes have news, and which
-//! epochs are live. Brought up to date after every commit, never before.
+//! What request handlers may know of the writer's World without asking it: which nodes have news, which
+//! epochs are live, and who may do what. Brought up to date after every commit, never before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use muster_core::access::Directory;
 use muster_core::ids::{Epoch, JobId, NodeId};
 use muster_core::model::Job;
 use muster_core::{Change, World};
@@ -22,6 +23,7 @@ struct Inner {
     nodes: BTreeSet<Arc<str>>,
     attempts: BTreeMap<Epoch, LiveAttempt>,
     epoch_of: BTreeMap<JobId, Epoch>,
+    directory: Arc<Directory>,
 }
 
 /// The holder of a live epoch: who may write to its log.
@@ -45,6 +47,7 @@ impl Live {
         inner.attempts.clear();
         inner.epoch_of.clear();
         inner.nodes = world.nodes().map(|node| node.name.clone()).collect();
+        inner.directory = Arc::new(world.directory().clone());
         for job in world.jobs() {
             inner.follow(world, job);
         }
@@ -81,6 +84,10 @@ impl Live {
                     touched.extend(members.map(|member| member.node));
                     touched.insert(change.member.node);
                 }
+                // From here on a revoked key and its tokens are void.
+                Change::AccessChanged(_) => {
+                    inner.directory = Arc::new(world.directory().clone());
+                }
                 Change::PrincipalSeen(_)
                 | Change::WorkspaceCreated(_)
                 | Change::AccountChanged(_)
@@ -109,6 +116,11 @@ impl Live {
         let (sender, receiver) = watch::channel(0);
         inner.news.insert(node.into(), sender);
         receiver
+    }
+
+    /// Users and roles, as of the last commit.
+    pub fn directory(&self) -> Arc<Directory> {
+        Arc::clone(&self.lock().directory)
     }
 
     pub fn knows_node(&self, name: &str) -> bool {

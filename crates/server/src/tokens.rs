@@ -10,6 +10,8 @@ use std::path::Path;
 
 use aws_lc_rs::{constant_time, digest, hmac, rand};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use muster_core::access::Directory;
+use muster_core::model::KeyDigest;
 use serde::{Deserialize, Serialize};
 
 use crate::pki::files::{self, FileError};
@@ -53,7 +55,7 @@ pub struct IssuedToken {
     pub expires_unix: u64,
 }
 
-/// The signing secret and the digests of the API keys.
+/// The signing secret and the owner's key. Other users are in the directory.
 pub struct Keyring {
     secret: hmac::Key,
     encoding: EncodingKey,
@@ -61,12 +63,12 @@ pub struct Keyring {
     validation: Validation,
     issuer: String,
     tenant: String,
-    keys: Vec<ApiKey>,
+    owner: OwnerKey,
     owner_key_made: bool,
 }
 
-struct ApiKey {
-    digest: [u8; 32],
+struct OwnerKey {
+    digest: KeyDigest,
     principal: Principal,
 }
 
@@ -112,7 +114,7 @@ pub fn load_or_create(dir: &Path) -> Result<Keyring, TokenError> {
     let owner_key = match &owner_key {
         Some(content) => line(content).map(str::to_owned),
         None => {
-            let key = format!("{KEY_PREFIX}{}", hex(&random()?));
+            let (key, _) = new_key()?;
             write_line(&owner_path, &key)?;
             Some(key)
         }
@@ -156,7 +158,7 @@ impl Keyring {
             validation,
             issuer,
             tenant,
-            keys: vec![ApiKey { digest: sha256(owner_key.as_bytes()), principal: owner }],
+            owner: OwnerKey { digest: KeyDigest(sha256(owner_key.as_bytes())), principal: owner },
             owner_key_made,
         }
     }
@@ -171,17 +173,30 @@ impl Keyring {
         self.owner_key_made
     }
 
-    /// Whose key this is.
-    pub fn authenticate_key(&self, presented: &str) -> Option<Principal> {
-        let presented = sha256(presented.as_bytes());
+    pub fn is_owner(&self, object_id: &str) -> bool {
+        self.owner.principal.id == object_id
+    }
+
+    /// Whose key this is: the owner's, or a user's.
+    pub fn authenticate_key(&self, presented: &str, directory: &Directory) -> Option<Principal> {
+        let presented = KeyDigest(sha256(presented.as_bytes()));
+        let is_same = |one: &KeyDigest, other: &KeyDigest| same(&one.0, &other.0);
         // All are compared, so that the time does not tell which one was near.
-        let mut found = None;
-        for key in &self.keys {
-            if same(&key.digest, &presented) {
-                found = Some(key.principal.clone());
-            }
+        let user = directory.holder_of(&presented, is_same);
+        if is_same(&self.owner.digest, &presented) {
+            return Some(self.owner.principal.clone());
         }
-        found
+        let user = user?;
+        Some(Principal { id: user.object_id.to_string(), name: user.name.to_string() })
+    }
+
+    /// The key that this principal has now, as its tokens name it.
+    fn fingerprint_of(&self, object_id: &str, directory: &Directory) -> Option<String> {
+        if self.is_owner(object_id) {
+            return Some(fingerprint(&self.owner.digest));
+        }
+        let user = directory.user_by_object_id(object_id)?;
+        user.key.map(|key| fingerprint(&key.digest))
     }
 
     /// An access token for one of the known audiences.
@@ -191,6 +206,7 @@ impl Keyring {
         resource: &str,
         audiences: &Audiences,
         now_unix: u64,
+        directory: &Directory,
     ) -> Result<IssuedToken, TokenError> {
         if !audiences.contains(resource) {
             let known = [&audiences.arm[..], &audiences.ml, &audiences.storage].concat();
@@ -211,7 +227,7 @@ impl Keyring {
             iat: now_unix,
             nbf: now_unix,
             exp: expires_unix,
-            key: self.keys.iter().find(|key| key.principal.id == principal.id).map(fingerprint),
+            key: self.fingerprint_of(&principal.id, directory),
         };
         let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &self.encoding)
             .map_err(TokenError::Sign)?;
@@ -224,6 +240,7 @@ impl Keyring {
         token: &str,
         accepted: &[&[String]],
         now_unix: u64,
+        directory: &Directory,
     ) -> Result<Principal, TokenRejected> {
         if token.is_empty() {
             return Err(TokenRejected::Missing);
@@ -241,8 +258,7 @@ impl Keyring {
         if in_s > LEEWAY_S {
             return Err(TokenRejected::NotYetValid { in_s });
         }
-        let live = |wanted: &String| self.keys.iter().any(|key| fingerprint(key) == *wanted);
-        if !claims.key.iter().all(live) {
+        if claims.key.is_some() && claims.key != self.fingerprint_of(&claims.oid, directory) {
             return Err(TokenRejected::Revoked);
         }
         if !accepted.iter().copied().flatten().any(|one| audience::matches(one, &claims.aud)) {
@@ -308,9 +324,21 @@ impl fmt::Debug for IssuedToken {
     }
 }
 
+/// A new API key, and what is kept of it.
+pub fn new_key() -> Result<(String, KeyDigest), TokenError> {
+    let key = format!("{KEY_PREFIX}{}", hex(&random()?));
+    let digest = KeyDigest(sha256(key.as_bytes()));
+    Ok((key, digest))
+}
+
+/// An object id for a new user.
+pub fn new_id() -> Result<String, TokenError> {
+    Ok(uuid_like(&random()?))
+}
+
 /// Names a key in its tokens. Keys are random, so a part of the digest gives nothing away.
-fn fingerprint(key: &ApiKey) -> String {
-    hex(&key.digest[..8])
+fn fingerprint(digest: &KeyDigest) -> String {
+    hex(&digest.0[..8])
 }
 
 fn sha256(data: &[u8]) -> [u8; 32] {

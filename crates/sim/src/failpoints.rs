@@ -106,6 +106,7 @@ impl Failpoint {
             | Change::MemberChanged(_)
             | Change::AccountChanged(_)
             | Change::QuotaChanged(_)
+            | Change::AccessChanged(_)
             | Change::OperationChanged(_)
             | Change::EffectSettled { .. } => false,
         }

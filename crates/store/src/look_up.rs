@@ -23,6 +23,7 @@ pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreEr
         | Input::EffectDone { .. }
         | Input::NodeEvicted { .. }
         | Input::SetQuota { .. }
+        | Input::ChangeAccess(_)
         | Input::Tick => {}
     }
     Ok(input)

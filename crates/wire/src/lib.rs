@@ -9,8 +9,10 @@
 //! * [`path`]: a request's path and query, normalised once, as a [`Route`];
 //! * [`error`]: whatever went wrong, as an ARM error;
 //! * [`compute`], [`job`], [`workspace`], [`operation`], [`quota`], [`cost`], [`why`]: the resources;
+//! * [`access`]: users, keys and roles;
 //! * [`cloud`]: what a client reads before it asks for the first resource.
 
+pub mod access;
 pub mod cloud;
 pub mod compute;
 pub mod cost;
@@ -30,7 +32,7 @@ pub mod workspace;
 pub use error::ArmError;
 pub use json::{JsonText, Unreadable, from_json, to_json};
 pub use page::Page;
-pub use path::{Query, Request, Route};
+pub use path::{AccessRoute, Query, Request, Route};
 pub use system_data::SystemData;
 
 #[cfg(test)]

@@ -7,7 +7,12 @@ use muster_core::model::Workspace;
 use serde::{Deserialize, Serialize};
 
 use crate::SystemData;
+use crate::error::ArmError;
+use crate::json::{Field, parse_object};
 use crate::path::workspace_id;
+
+/// Azure's clients send some kilobytes of settings.
+const BODY_BYTES_MAX: usize = 256 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -82,6 +87,20 @@ pub fn resource(
         system_data: Some(SystemData::new(workspace.created_at, created_by, workspace.created_at)),
         id,
     }
+}
+
+/// The region that a new workspace is to be in, if one is named. What else clients send describes accounts of
+/// the cloud, which there are none of here.
+pub fn parse_request(body: &[u8]) -> Result<Option<Box<str>>, ArmError> {
+    if body.is_empty() {
+        return Ok(None);
+    }
+    let value = parse_object(body, BODY_BYTES_MAX)?;
+    Field::root(&value).get("location")?.text()
+}
+
+pub fn request_json(location: Option<&str>) -> String {
+    crate::to_json(&serde_json::json!({ "location": location, "properties": {} }))
 }
 
 /// Clients expect a GUID; our ids are 64 bits, so its other half is zero.

@@ -3,28 +3,30 @@
 //! Every entity is a plain record. What may happen to it is a wildcard-free table beside it, its
 //! [`Lifecycle`]; `World::apply` checks every change against that table.
 
+mod access;
 mod account;
 mod capacity;
 mod cluster;
+mod digest;
 mod job;
 mod ledger;
 mod names;
 mod node;
 mod operation;
 mod quota;
-mod spec_hash;
 mod workspace;
 
+pub use access::*;
 pub use account::*;
 pub use capacity::*;
 pub use cluster::*;
+pub use digest::*;
 pub use job::*;
 pub use ledger::*;
 pub use names::*;
 pub use node::*;
 pub use operation::*;
 pub use quota::*;
-pub use spec_hash::*;
 pub use workspace::*;
 
 /// An event that the entity's present phase does not allow: always a bug of ours, never a user's.

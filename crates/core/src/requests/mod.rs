@@ -1,5 +1,6 @@
 //! What users ask for: checked against the model, then changed, or refused with nothing changed.
 
+pub(crate) mod access;
 pub(crate) mod cluster;
 mod cluster_rules;
 pub(crate) mod job;

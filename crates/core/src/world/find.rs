@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Pool, QuotaShort, QuotaUse, World, index};
+use crate::access::Directory;
 use crate::change::Effect;
 use crate::ids::{ClusterId, EffectId, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::model::{
@@ -207,6 +208,11 @@ impl World {
         self.volatile.renewed_at(node)
     }
 
+    /// Users and roles.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
     /// The first difference between two Worlds that should be the same, in words. Settings, volatile parts
     /// and the unused rest of the id sequence do not count.
     pub fn difference(&self, other: &World) -> Option<String> {
@@ -227,6 +233,9 @@ impl World {
             .or_else(|| first("job", &self.jobs, &other.jobs))
             .or_else(|| first("account", &self.accounts, &other.accounts))
             .or_else(|| first("effect", &self.effects, &other.effects))
+            .or_else(|| {
+                (self.directory != other.directory).then(|| "users and roles differ".to_owned())
+            })
             .or_else(|| first("pool", &self.index.pools, &other.index.pools))
             .or_else(|| (self.index != other.index).then(|| "the indexes differ".to_owned()))
     }

@@ -18,6 +18,7 @@ pub use queue::{Ahead, Candidate, Queue};
 pub use quotas::{QuotaShort, QuotaUse};
 pub(crate) use volatile::{QuotaLine, Volatile};
 
+use crate::access::{AccessChange, Directory};
 use crate::catalogue::Catalogue;
 use crate::change::{Change, Effect, MemberChange};
 use crate::ids::{
@@ -25,7 +26,7 @@ use crate::ids::{
 };
 use crate::model::{
     Account, Cluster, ClusterPhase, Job, JobPhase, JobState, Lifecycle, Node, NodePhase, Principal,
-    Quota, Workspace,
+    Quota, RoleAssignment, User, Workspace,
 };
 use crate::planted::{Bug, is_planted};
 use crate::time::{Elapsed, Now, Span, Wall};
@@ -74,6 +75,8 @@ pub struct Rows {
     pub clusters: Vec<Cluster>,
     pub nodes: Vec<Node>,
     pub accounts: Vec<Account>,
+    pub users: Vec<User>,
+    pub roles: Vec<RoleAssignment>,
     /// Live ones only.
     pub jobs: Vec<Job>,
     pub effects: Vec<Effect>,
@@ -91,6 +94,7 @@ pub struct World {
     nodes: BTreeMap<NodeId, Arc<Node>>,
     jobs: BTreeMap<JobId, Arc<Job>>,
     accounts: BTreeMap<(ClusterId, PrincipalId), Account>,
+    directory: Directory,
     effects: BTreeMap<EffectId, Effect>,
     effects_by_node: BTreeMap<NodeId, u32>,
     index: Index,
@@ -118,6 +122,7 @@ impl World {
             nodes: BTreeMap::new(),
             jobs: BTreeMap::new(),
             accounts: BTreeMap::new(),
+            directory: Directory::default(),
             effects: BTreeMap::new(),
             effects_by_node: BTreeMap::new(),
             index: Index::default(),
@@ -158,6 +163,12 @@ impl World {
         for effect in rows.effects {
             world.put_effect(effect);
         }
+        for user in rows.users {
+            world.directory.apply(&AccessChange::User(Arc::new(user)));
+        }
+        for role in rows.roles {
+            world.directory.apply(&AccessChange::Role(role));
+        }
         world
     }
 
@@ -191,6 +202,7 @@ impl World {
             }
             Change::AccountChanged(account) => self.put_account(*account),
             Change::QuotaChanged(quota) => self.index.quotas.set(quota),
+            Change::AccessChanged(change) => self.directory.apply(change),
             Change::EffectQueued(effect) => self.put_effect(effect.clone()),
             Change::EffectSettled { id } => self.drop_effect(*id),
             Change::AttemptEnded(_) | Change::LedgerPosted(_) | Change::OperationChanged(_) => {}

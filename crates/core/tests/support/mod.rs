@@ -5,14 +5,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use muster_core::access::AccessChange;
 use muster_core::agent::{AttemptPhase, AttemptReport, Desired, Report};
 use muster_core::catalogue::Catalogue;
 use muster_core::ids::{Epoch, NodeId};
 use muster_core::model::{
     Caller, ClusterName, ClusterPhase, Exit, Job, JobPhase, JobSpec, JobState, Lease, NodePhase,
-    Priority, ShareRequest, SpecHash, WorkspaceKey,
+    Priority, QuotaScope, RoleAssignment, ScaleUp, ShareRequest, SpecHash, User, WorkspaceKey,
 };
-use muster_core::model::{QuotaScope, ScaleUp};
 use muster_core::time::{Elapsed, Now, Span, Wall};
 use muster_core::why::Remedy;
 use muster_core::{
@@ -281,6 +281,8 @@ fn rows(changes: &[Change]) -> Rows {
         (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut jobs: BTreeMap<_, Arc<Job>> = BTreeMap::new();
     let (mut accounts, mut quotas) = (BTreeMap::new(), BTreeMap::new());
+    let mut users: BTreeMap<String, Arc<User>> = BTreeMap::new();
+    let mut roles: BTreeMap<String, RoleAssignment> = BTreeMap::new();
     for change in changes {
         rows.next_sequence = rows.next_sequence.max(change.highest_sequence() + 1);
         match change.clone() {
@@ -313,6 +315,18 @@ fn rows(changes: &[Change]) -> Rows {
             Change::QuotaChanged(quota) => {
                 quotas.insert(quota.scope.clone(), quota);
             }
+            Change::AccessChanged(AccessChange::User(user)) => {
+                users.insert(user.name.to_ascii_lowercase(), user);
+            }
+            Change::AccessChanged(AccessChange::UserGone(name)) => {
+                users.remove(&*name);
+            }
+            Change::AccessChanged(AccessChange::Role(role)) => {
+                roles.insert(role.name.to_ascii_lowercase(), role);
+            }
+            Change::AccessChanged(AccessChange::RoleGone(name)) => {
+                roles.remove(&*name);
+            }
             Change::NodeChanged { node, .. } => {
                 let is_there = node.phase() != NodePhase::Gone;
                 put(&mut nodes, node.id, node, is_there);
@@ -329,6 +343,8 @@ fn rows(changes: &[Change]) -> Rows {
     rows.jobs = jobs.into_values().map(Arc::unwrap_or_clone).collect();
     rows.accounts = accounts.into_values().collect();
     rows.quotas = quotas.into_values().collect();
+    rows.users = users.into_values().map(Arc::unwrap_or_clone).collect();
+    rows.roles = roles.into_values().collect();
     rows.effects = effects.into_values().collect();
     rows
 }

@@ -13,8 +13,12 @@ fn keyring() -> Keyring {
     Keyring::new(&[7; 32], "msk_test", false)
 }
 
+fn nobody() -> Directory {
+    Directory::default()
+}
+
 fn owner() -> Principal {
-    keyring().authenticate_key("msk_test").unwrap()
+    keyring().authenticate_key("msk_test", &nobody()).unwrap()
 }
 
 fn audiences() -> Audiences {
@@ -22,11 +26,11 @@ fn audiences() -> Audiences {
 }
 
 fn token(resource: &str) -> String {
-    keyring().issue(&owner(), resource, &audiences(), NOW).unwrap().token
+    keyring().issue(&owner(), resource, &audiences(), NOW, &nobody()).unwrap().token
 }
 
 fn check(token: &str, now: u64) -> Result<Principal, TokenRejected> {
-    keyring().verify(token, &[&audiences().arm], now)
+    keyring().verify(token, &[&audiences().arm], now, &nobody())
 }
 
 fn base64url(bytes: &[u8]) -> String {
@@ -56,10 +60,11 @@ fn the_first_start_makes_the_keys_and_the_second_reads_them() {
     let second = load_or_create(dir.path()).unwrap();
     assert!(!second.owner_key_made());
     assert_eq!(second.tenant_id(), first.tenant_id());
-    let owner = second.authenticate_key(key.trim_end()).unwrap();
-    assert_eq!(Some(&owner), first.authenticate_key(key.trim_end()).as_ref());
-    let issued = first.issue(&owner, "https://localhost:8443", &audiences(), NOW).unwrap();
-    assert_eq!(second.verify(&issued.token, &[&audiences().arm], NOW), Ok(owner));
+    let owner = second.authenticate_key(key.trim_end(), &nobody()).unwrap();
+    assert_eq!(Some(&owner), first.authenticate_key(key.trim_end(), &nobody()).as_ref());
+    let issued =
+        first.issue(&owner, "https://localhost:8443", &audiences(), NOW, &nobody()).unwrap();
+    assert_eq!(second.verify(&issued.token, &[&audiences().arm], NOW, &nobody()), Ok(owner));
 }
 
 #[test]
@@ -68,20 +73,22 @@ fn a_replaced_key_takes_its_tokens_with_it_but_not_its_owner() {
     let path = dir.path().join(OWNER_KEY_FILE);
     let first = load_or_create(dir.path()).unwrap();
     let old_key = fs::read_to_string(&path).unwrap();
-    let owner = first.authenticate_key(old_key.trim_end()).unwrap();
-    let issued = first.issue(&owner, "https://localhost:8443", &audiences(), NOW).unwrap();
+    let owner = first.authenticate_key(old_key.trim_end(), &nobody()).unwrap();
+    let issued =
+        first.issue(&owner, "https://localhost:8443", &audiences(), NOW, &nobody()).unwrap();
     // A principal without a key, as a cluster's identity, does not depend on one.
     let cluster = Principal { id: "c".to_owned(), name: "cluster".to_owned() };
-    let other = first.issue(&cluster, "https://localhost:8443", &audiences(), NOW).unwrap();
+    let other =
+        first.issue(&cluster, "https://localhost:8443", &audiences(), NOW, &nobody()).unwrap();
     fs::remove_file(&path).unwrap();
     let second = load_or_create(dir.path()).unwrap();
     assert!(second.owner_key_made());
-    assert_eq!(second.authenticate_key(old_key.trim_end()), None);
+    assert_eq!(second.authenticate_key(old_key.trim_end(), &nobody()), None);
     let new_key = fs::read_to_string(&path).unwrap();
-    assert_eq!(second.authenticate_key(new_key.trim_end()), Some(owner));
+    assert_eq!(second.authenticate_key(new_key.trim_end(), &nobody()), Some(owner));
     let arm = &audiences().arm[..];
-    assert_eq!(second.verify(&issued.token, &[arm], NOW), Err(TokenRejected::Revoked));
-    assert_eq!(second.verify(&other.token, &[arm], NOW), Ok(cluster));
+    assert_eq!(second.verify(&issued.token, &[arm], NOW, &nobody()), Err(TokenRejected::Revoked));
+    assert_eq!(second.verify(&other.token, &[arm], NOW, &nobody()), Ok(cluster));
     assert_eq!(second.node_secret("n"), first.node_secret("n"));
 }
 
@@ -117,7 +124,7 @@ fn a_damaged_or_half_present_keyring_is_refused_and_left_alone() {
 #[test]
 fn only_the_exact_key_authenticates() {
     for wrong in ["", "msk_", "msk_tes", "msk_test ", "MSK_TEST", "msk_test\0"] {
-        assert_eq!(keyring().authenticate_key(wrong), None, "{wrong:?}");
+        assert_eq!(keyring().authenticate_key(wrong, &nobody()), None, "{wrong:?}");
     }
     assert_eq!(owner().name, "owner");
     let form: Vec<usize> = owner().id.split('-').map(str::len).collect();
@@ -126,7 +133,8 @@ fn only_the_exact_key_authenticates() {
 
 #[test]
 fn a_token_has_the_claims_that_clients_read() {
-    let issued = keyring().issue(&owner(), "https://ml.azure./", &audiences(), NOW).unwrap();
+    let issued =
+        keyring().issue(&owner(), "https://ml.azure./", &audiences(), NOW, &nobody()).unwrap();
     assert_eq!(issued.audience, "https://ml.azure.");
     assert_eq!(issued.expires_unix, NOW + 3600);
     let claims: Value = jsonwebtoken::dangerous::insecure_decode(&issued.token).unwrap().claims;
@@ -146,11 +154,12 @@ fn a_token_has_the_claims_that_clients_read() {
 
 #[test]
 fn tokens_are_issued_only_for_known_resources() {
-    let error = keyring().issue(&owner(), "https://vault.azure.net", &audiences(), NOW);
+    let error = keyring().issue(&owner(), "https://vault.azure.net", &audiences(), NOW, &nobody());
     let error = error.unwrap_err().to_string();
     assert!(error.contains("\"https://vault.azure.net\""), "{error}");
     assert!(error.contains("https://storage.azure.com"), "{error}");
-    let long = keyring().issue(&owner(), &"x".repeat(9000), &audiences(), NOW).unwrap_err();
+    let long =
+        keyring().issue(&owner(), &"x".repeat(9000), &audiences(), NOW, &nobody()).unwrap_err();
     assert!(long.to_string().len() < 1000);
 }
 
@@ -171,11 +180,11 @@ fn each_route_takes_its_own_audiences() {
     let storage_token = token("https://storage.azure.com/");
     let got = "https://storage.azure.com".to_owned();
     let wrong = Err(TokenRejected::WrongAudience { got });
-    assert_eq!(keyring().verify(&storage_token, &[&arm, &ml], NOW), wrong);
-    assert_eq!(keyring().verify(&storage_token, &[], NOW), wrong);
-    assert_eq!(keyring().verify(&storage_token, &[&arm, &storage], NOW), Ok(owner()));
+    assert_eq!(keyring().verify(&storage_token, &[&arm, &ml], NOW, &nobody()), wrong);
+    assert_eq!(keyring().verify(&storage_token, &[], NOW, &nobody()), wrong);
+    assert_eq!(keyring().verify(&storage_token, &[&arm, &storage], NOW, &nobody()), Ok(owner()));
     assert_eq!(
-        keyring().verify(&token("https://management.azure.com/"), &[&arm], NOW),
+        keyring().verify(&token("https://management.azure.com/"), &[&arm], NOW, &nobody()),
         Ok(owner())
     );
 }
@@ -198,7 +207,8 @@ fn missing_and_malformed_tokens_are_told_apart() {
 #[test]
 fn another_secret_or_changed_claims_do_not_pass() {
     let stranger = Keyring::new(&[8; 32], "msk_test", false);
-    let foreign = stranger.issue(&owner(), "https://localhost:8443", &audiences(), NOW).unwrap();
+    let foreign =
+        stranger.issue(&owner(), "https://localhost:8443", &audiences(), NOW, &nobody()).unwrap();
     assert_eq!(check(&foreign.token, NOW), Err(TokenRejected::BadSignature));
     let good = token("https://localhost:8443");
     let [header, _, signature] = good.split('.').collect::<Vec<_>>()[..] else { panic!() };

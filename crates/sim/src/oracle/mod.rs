@@ -83,6 +83,7 @@ impl Oracle {
             | Change::MemberChanged(_)
             | Change::AccountChanged(_)
             | Change::QuotaChanged(_)
+            | Change::AccessChanged(_)
             | Change::OperationChanged(_)
             | Change::EffectSettled { .. } => return Ok(()),
         };
@@ -130,6 +131,7 @@ impl Oracle {
             | Change::MemberChanged(_)
             | Change::AccountChanged(_)
             | Change::QuotaChanged(_)
+            | Change::AccessChanged(_)
             | Change::EffectQueued(_)
             | Change::EffectSettled { .. } => Ok(()),
         }

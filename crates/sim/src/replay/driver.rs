@@ -209,6 +209,7 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
             | Change::MemberChanged(_)
             | Change::AccountChanged(_)
             | Change::QuotaChanged(_)
+            | Change::AccessChanged(_)
             | Change::OperationChanged(_)
             | Change::EffectSettled { .. } => {}
         }

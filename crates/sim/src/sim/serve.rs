@@ -176,6 +176,7 @@ impl Sim {
                 | Change::LedgerPosted(_)
                 | Change::AccountChanged(_)
                 | Change::QuotaChanged(_)
+                | Change::AccessChanged(_)
                 | Change::OperationChanged(_)
                 | Change::EffectQueued(_)
                 | Change::EffectSettled { .. } => {}

@@ -46,6 +46,8 @@ pub(super) fn rows(connection: &Connection, path: &Path) -> Result<Rows, StoreEr
             "SELECT doc FROM accounts ORDER BY cluster, principal",
             [],
         )?,
+        users: doc::many(connection, path, "SELECT doc FROM users ORDER BY folded", [])?,
+        roles: doc::many(connection, path, "SELECT doc FROM roles ORDER BY folded", [])?,
         clusters: doc::many(connection, path, "SELECT doc FROM clusters ORDER BY id", [])?,
         nodes: doc::many(connection, path, "SELECT doc FROM nodes ORDER BY id", [])?,
         jobs,

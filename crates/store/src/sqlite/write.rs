@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use muster_core::Change;
+use muster_core::access::AccessChange;
 use muster_core::model::{
     AttemptRecord, Cluster, ClusterPhase, Job, JobSpec, LedgerLine, Node, NodePhase, Operation,
     Workspace,
@@ -64,6 +65,7 @@ pub(super) fn rows(
              ON CONFLICT (subscription, location) DO UPDATE SET doc = excluded.doc",
             (&*quota.scope.subscription, &*quota.scope.location, encode(quota)),
         ),
+        Change::AccessChanged(change) => writer.access(change),
         Change::OperationChanged(operation) => writer.operation(operation),
         Change::EffectQueued(effect) => writer.run(
             "INSERT INTO outbox (id, doc) VALUES (?1, ?2)
@@ -238,6 +240,27 @@ impl Writer<'_> {
                 line.span().0,
             ),
         )
+    }
+
+    fn access(&self, change: &AccessChange) -> Result<(), StoreError> {
+        match change {
+            AccessChange::User(user) => self.run(
+                "INSERT INTO users (folded, doc) VALUES (?1, ?2)
+                 ON CONFLICT (folded) DO UPDATE SET doc = excluded.doc",
+                (user.name.to_ascii_lowercase(), encode(user)),
+            ),
+            AccessChange::UserGone(name) => {
+                self.run("DELETE FROM users WHERE folded = ?1", (&**name,))
+            }
+            AccessChange::Role(role) => self.run(
+                "INSERT INTO roles (folded, doc) VALUES (?1, ?2)
+                 ON CONFLICT (folded) DO UPDATE SET doc = excluded.doc",
+                (role.name.to_ascii_lowercase(), encode(role)),
+            ),
+            AccessChange::RoleGone(name) => {
+                self.run("DELETE FROM roles WHERE folded = ?1", (&**name,))
+            }
+        }
     }
 
     fn operation(&self, operation: &Operation) -> Result<(), StoreError> {

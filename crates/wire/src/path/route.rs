@@ -3,6 +3,7 @@
 use muster_core::model::WorkspaceKey;
 
 use super::PathError;
+use super::access::AccessRoute;
 use super::segments::encode;
 
 const PROVIDER: &str = "Microsoft.MachineLearningServices";
@@ -82,6 +83,8 @@ pub enum Route {
         subscription: Box<str>,
         location: Box<str>,
     },
+    /// Users, keys and roles.
+    Access(AccessRoute),
     Unknown,
 }
 
@@ -90,6 +93,9 @@ impl Route {
         let folded: Vec<String> =
             segments.iter().map(|segment| segment.to_ascii_lowercase()).collect();
         let words: Vec<&str> = folded.iter().map(String::as_str).collect();
+        if let Some(access) = AccessRoute::of(segments, &words) {
+            return Ok(Route::Access(access));
+        }
         Ok(match words.as_slice() {
             ["metadata", "endpoints"] => Route::Metadata,
             ["msi", "token"] => Route::Token,
@@ -171,6 +177,7 @@ impl Route {
             Route::UpdateQuotas { subscription, location } => {
                 region_path(subscription, location, "updateQuotas")
             }
+            Route::Access(access) => access.path(),
             Route::Unknown => return None,
         })
     }

@@ -20,7 +20,9 @@ pub fn discovery(app: &App) -> Response {
 /// App Service's identity endpoint: the API key in, a token for one audience out.
 pub fn token(app: &App, query: &Query, headers: &HeaderMap) -> Result<Response, Failed> {
     let key = headers.get("x-identity-header").and_then(|value| value.to_str().ok());
-    let principal = key.and_then(|key| app.keyring.authenticate_key(key)).ok_or_else(|| {
+    let directory = app.live.directory();
+    let principal = key.and_then(|key| app.keyring.authenticate_key(key, &directory));
+    let principal = principal.ok_or_else(|| {
         ArmError::unauthorized(
             &app.base_url,
             "X-IDENTITY-HEADER is not a valid API key; run `muster env` again and use what it prints",
@@ -31,7 +33,7 @@ pub fn token(app: &App, query: &Query, headers: &HeaderMap) -> Result<Response, 
     })?;
     let issued = app
         .keyring
-        .issue(&principal, resource, &app.audiences, clock::unix_seconds())
+        .issue(&principal, resource, &app.audiences, clock::unix_seconds(), &directory)
         .map_err(|refused| ArmError::invalid_property("resource", refused.to_string()))?;
     let reply = cloud::TokenReply::new(&issued.token, issued.expires_unix, resource);
     Ok(document(StatusCode::OK, &reply))

@@ -2,6 +2,7 @@
 //!
 //! A new endpoint is a `wire::Route`, an arm of [`route`], and a function in one of the files beside this.
 
+mod access;
 mod cloud;
 mod cluster;
 mod job;
@@ -15,12 +16,13 @@ use axum::body::Bytes;
 use axum::extract::{Request as HttpRequest, State};
 use axum::http::{HeaderMap, Method, header};
 use axum::response::{IntoResponse, Response};
-use muster_core::model::{Caller, WorkspaceKey};
+use muster_core::model::{Action, Caller, Scope, WorkspaceKey};
 use muster_core::{Answer, Input, RefusalKind, Reply};
 use muster_wire::{ArmError, Query, Request, Route};
 
 use super::respond::Failed;
 use super::{auth, body};
+use crate::Workspaces;
 use crate::app::App;
 
 /// The largest body that any of these routes takes.
@@ -53,6 +55,7 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
         _ => {}
     }
     let caller = auth::caller(&app, &parts.headers)?;
+    auth::authorize(&app, &caller, &auth::need(parts.method.as_str(), &route))?;
     let body = body::read(content, BODY_BYTES_MAX).await?;
     check_content_type(&parts.headers, &body)?;
     let call = Call { app, caller, query, body };
@@ -64,6 +67,7 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         ("GET", route @ Route::WorkspacesOfSubscription { .. })
         | ("GET", route @ Route::WorkspacesOfGroup { .. }) => workspace::list(call, route).await,
         ("GET", Route::Workspace(key)) => workspace::get(call, key).await,
+        ("PUT", Route::Workspace(key)) => workspace::put(call, key).await,
         ("GET", Route::Computes(key)) => cluster::list(call, key).await,
         ("GET", Route::Compute { workspace, name }) => cluster::get(call, workspace, name).await,
         ("PUT", Route::Compute { workspace, name }) => cluster::put(call, workspace, name).await,
@@ -91,6 +95,7 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         ("POST", Route::UpdateQuotas { subscription, location }) => {
             quota::update(call, &subscription, &location).await
         }
+        (method, Route::Access(route)) => access::handle(call, method, route).await,
         (_, Route::Unknown) => Err(ArmError::no_route(path).into()),
         (method, route) => Err(ArmError::method_not_allowed(method, allowed(&route)).into()),
     }
@@ -100,14 +105,13 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
 fn allowed(route: &Route) -> &'static str {
     match route {
         Route::Compute { .. } => "GET, PUT, DELETE",
-        Route::Job { .. } => "GET, PUT",
+        Route::Job { .. } | Route::Workspace(_) => "GET, PUT",
         Route::ComputeNodes { .. } | Route::JobCancel { .. } | Route::UpdateQuotas { .. } => "POST",
         Route::Metadata
         | Route::Token
         | Route::Discovery
         | Route::WorkspacesOfSubscription { .. }
         | Route::WorkspacesOfGroup { .. }
-        | Route::Workspace(_)
         | Route::Computes(_)
         | Route::Jobs(_)
         | Route::Operation { .. }
@@ -117,7 +121,7 @@ fn allowed(route: &Route) -> &'static str {
         | Route::WhyCompute { .. }
         | Route::Usages { .. }
         | Route::Quotas { .. } => "GET",
-        Route::Unknown => "",
+        Route::Access(_) | Route::Unknown => "",
     }
 }
 
@@ -132,25 +136,37 @@ fn check_content_type(headers: &HeaderMap, body: &Bytes) -> Result<(), ArmError>
 }
 
 impl Call {
-    /// Says something to the writer about a workspace. The owner's workspaces come into being when they are
-    /// first named, so a missing one is made and the same is said again.
+    /// Says something to the writer about a workspace. Where workspaces come into being when they are first
+    /// named, a missing one is made and the same is said again.
     async fn say(&self, workspace: &WorkspaceKey, input: Input) -> Result<Reply, Failed> {
         let first: Answer = self.app.writer.say(input.clone()).await?;
         match first {
             Err(refused)
-                if refused.kind == RefusalKind::NotFound && &*refused.target == "workspace" =>
+                if refused.kind == RefusalKind::NotFound
+                    && &*refused.target == "workspace"
+                    && self.may_make(workspace) =>
             {
-                self.create_workspace(workspace).await?;
+                self.create_workspace(workspace, &self.app.location).await?;
                 Ok(self.app.writer.say(input).await??)
             }
             other => Ok(other?),
         }
     }
 
-    async fn create_workspace(&self, key: &WorkspaceKey) -> Result<(), Failed> {
+    /// Whether naming a workspace is enough for it to be there.
+    fn may_make(&self, key: &WorkspaceKey) -> bool {
+        self.app.workspaces == Workspaces::OnFirstUse
+            && self.may(Action::ManageWorkspaces, &Scope::workspace(key))
+    }
+
+    fn may(&self, action: Action, scope: &Scope) -> bool {
+        auth::may(&self.app, &self.caller, action, scope)
+    }
+
+    async fn create_workspace(&self, key: &WorkspaceKey, location: &str) -> Result<(), Failed> {
         let create = Input::CreateWorkspace {
             key: key.clone(),
-            location: self.app.location.clone(),
+            location: location.into(),
             by: self.caller.clone(),
         };
         self.app.writer.say(create).await??;

@@ -2,10 +2,10 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use muster_core::model::WorkspaceKey;
+use muster_core::model::{Action, Scope, WorkspaceKey};
 use muster_core::time::Wall;
 use muster_store::{LedgerBy, LedgerQuery};
-use muster_wire::{Page, Route, cost, workspace};
+use muster_wire::{ArmError, Page, Route, cost, workspace};
 
 use super::{Call, Failed};
 use crate::clock;
@@ -20,15 +20,31 @@ pub async fn get(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
     };
     let found = call.app.readers.read(read.clone()).await?;
     let found = match found {
-        Some(found) => Some(found),
-        None => {
-            call.create_workspace(&key).await?;
+        None if call.may_make(&key) => {
+            call.create_workspace(&key, &call.app.location).await?;
             call.app.readers.read(read).await?
         }
+        found => found,
     };
-    let (found, by) = found.expect("it was created just now");
+    let (found, by) = found.ok_or_else(|| {
+        ArmError::not_found(
+            "workspace",
+            format!(
+                "workspace '{}' does not exist in resource group '{}'; check the names, or create it: \
+                 muster workspace create --name {} --resource-group {}",
+                key.name, key.resource_group, key.name, key.resource_group
+            ),
+        )
+    })?;
     let by = by.as_ref().map(|by| &*by.name);
     Ok(document(StatusCode::OK, &workspace::resource(&found, &call.app.base_url, by)))
+}
+
+/// Makes a workspace. One that is there stays as it is.
+pub async fn put(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
+    let location = workspace::parse_request(&call.body)?;
+    call.create_workspace(&key, location.as_deref().unwrap_or(&call.app.location)).await?;
+    get(call, key).await
 }
 
 pub async fn list(call: &Call, route: Route) -> Result<Response, Failed> {
@@ -44,8 +60,11 @@ pub async fn list(call: &Call, route: Route) -> Result<Response, Failed> {
         .readers
         .read(move |reader| reader.workspaces(&subscription, group.as_deref()))
         .await?;
-    let value =
-        found.iter().map(|found| workspace::resource(found, &call.app.base_url, None)).collect();
+    let value = found
+        .iter()
+        .filter(|found| call.may(Action::Read, &Scope::workspace(&found.key)))
+        .map(|found| workspace::resource(found, &call.app.base_url, None))
+        .collect();
     Ok(document(StatusCode::OK, &Page::whole(value)))
 }
 

@@ -1,0 +1,105 @@
+//! The directory of users and roles, and the one question asked of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Action, KeyDigest, RoleAssignment, Scope, User};
+
+/// All users and roles. World holds it; the server reads it in a copy that is renewed after every commit that
+/// changes it, so that no request waits for the writer to know its caller.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Directory {
+    /// By name, in small letters.
+    users: BTreeMap<Box<str>, Arc<User>>,
+    /// Their names, by what tokens and roles name them with.
+    names: BTreeMap<Box<str>, Box<str>>,
+    roles: BTreeMap<Box<str>, RoleAssignment>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AccessChange {
+    User(Arc<User>),
+    /// By name, in small letters.
+    UserGone(Box<str>),
+    Role(RoleAssignment),
+    RoleGone(Box<str>),
+}
+
+impl Directory {
+    pub(crate) fn apply(&mut self, change: &AccessChange) {
+        match change {
+            AccessChange::User(user) => {
+                let name: Box<str> = user.name.to_ascii_lowercase().into();
+                self.names.insert(user.object_id.clone(), name.clone());
+                self.users.insert(name, Arc::clone(user));
+            }
+            AccessChange::UserGone(name) => {
+                if let Some(user) = self.users.remove(name) {
+                    self.names.remove(&user.object_id);
+                }
+            }
+            AccessChange::Role(role) => {
+                self.roles.insert(role.name.to_ascii_lowercase().into(), role.clone());
+            }
+            AccessChange::RoleGone(name) => {
+                self.roles.remove(name);
+            }
+        }
+    }
+
+    pub fn user(&self, name: &str) -> Option<&Arc<User>> {
+        self.users.get(name.to_ascii_lowercase().as_str())
+    }
+
+    pub fn user_by_object_id(&self, object_id: &str) -> Option<&Arc<User>> {
+        self.users.get(self.names.get(object_id)?)
+    }
+
+    /// By name.
+    pub fn users(&self) -> impl ExactSizeIterator<Item = &Arc<User>> {
+        self.users.values()
+    }
+
+    pub fn role(&self, name: &str) -> Option<&RoleAssignment> {
+        self.roles.get(name.to_ascii_lowercase().as_str())
+    }
+
+    pub fn roles(&self) -> impl ExactSizeIterator<Item = &RoleAssignment> {
+        self.roles.values()
+    }
+
+    /// Whose key this is. Every key is compared with the given function, so that it can take the same time
+    /// whichever matches.
+    pub fn holder_of(
+        &self,
+        digest: &KeyDigest,
+        is_same: impl Fn(&KeyDigest, &KeyDigest) -> bool,
+    ) -> Option<&Arc<User>> {
+        let mut found = None;
+        for user in self.users.values() {
+            if user.key.is_some_and(|key| is_same(&key.digest, digest)) {
+                found = Some(user);
+            }
+        }
+        found
+    }
+
+    /// Whether this user may do that there.
+    pub fn allows(&self, object_id: &str, action: Action, at: &Scope) -> bool {
+        self.names.contains_key(object_id)
+            && self.roles.values().any(|role| {
+                *role.object_id == *object_id && role.role.allows(action) && role.scope.contains(at)
+            })
+    }
+
+    /// Whether this user may read anything there or below.
+    pub fn sees(&self, object_id: &str, at: &Scope) -> bool {
+        self.names.contains_key(object_id)
+            && self.roles.values().any(|role| {
+                *role.object_id == *object_id
+                    && (role.scope.contains(at) || at.contains(&role.scope))
+            })
+    }
+}

@@ -1,0 +1,120 @@
+//! Users, keys and roles: what is refused changes nothing, and what a user may do follows from the roles.
+
+mod support;
+
+use muster_core::model::{Action, KeyDigest, Role, RoleAssignment, Scope, UserKind, WorkspaceKey};
+use muster_core::time::Wall;
+use muster_core::{AccessRequest, Answer, Input, NewUser, RefusalKind, Reply};
+use support::Stage;
+
+fn create(stage: &mut Stage, name: &str) -> Answer {
+    let request = AccessRequest::CreateUser(NewUser {
+        name: name.into(),
+        kind: UserKind::Person,
+        object_id: format!("oid of {}", name.to_ascii_lowercase()).into(),
+        digest: KeyDigest::made_up(name),
+    });
+    stage.say(Input::ChangeAccess(Box::new(request)))
+}
+
+fn ask(stage: &mut Stage, request: AccessRequest) -> Answer {
+    stage.say(Input::ChangeAccess(Box::new(request)))
+}
+
+fn assignment(name: &str, user: &str, role: Role, scope: Scope) -> RoleAssignment {
+    let object_id = format!("oid of {user}").into();
+    RoleAssignment { name: name.into(), object_id, role, scope, created_at: Wall(0) }
+}
+
+fn scopes() -> [Scope; 3] {
+    [
+        Scope::workspace(&WorkspaceKey::new("sub", "group", "space")),
+        Scope::workspace(&WorkspaceKey::new("sub", "group", "other")),
+        Scope::group("sub", "group"),
+    ]
+}
+
+#[test]
+fn a_user_may_do_what_the_roles_say_and_only_there() {
+    let mut stage = Stage::new();
+    create(&mut stage, "Ada").expect("a new user");
+    let [space, other, group] = scopes();
+    let may = |stage: &Stage, action, at: &Scope| {
+        stage.world.directory().allows("oid of ada", action, at)
+    };
+    assert!(!may(&stage, Action::Read, &space), "nobody starts with anything");
+    let role = assignment("r1", "ada", Role::DataScientist, space.clone());
+    ask(&mut stage, AccessRequest::AssignRole(role)).expect("assigned");
+    assert!(may(&stage, Action::Read, &space) && may(&stage, Action::RunJobs, &space));
+    assert!(!may(&stage, Action::ManageComputes, &space));
+    assert!(!may(&stage, Action::Read, &other) && !may(&stage, Action::Read, &group));
+    assert!(stage.world.directory().sees("oid of ada", &group), "its own workspace is in there");
+    // Roles add up.
+    let role = assignment("r2", "ada", Role::ComputeOperator, group.clone());
+    ask(&mut stage, AccessRequest::AssignRole(role)).expect("assigned");
+    assert!(may(&stage, Action::ManageComputes, &other) && may(&stage, Action::RunJobs, &space));
+    assert!(!may(&stage, Action::RunJobs, &other));
+    ask(&mut stage, AccessRequest::RemoveRole { name: "R1".into() }).expect("removed");
+    assert!(!may(&stage, Action::RunJobs, &space) && may(&stage, Action::Read, &space));
+    // A user that is gone takes all roles along, also for a later user of that name.
+    ask(&mut stage, AccessRequest::DeleteUser { user: "ADA".into() }).expect("deleted");
+    assert_eq!(stage.world.directory().roles().len(), 0);
+    create(&mut stage, "ada").expect("the name is free");
+    assert!(!may(&stage, Action::Read, &space));
+}
+
+#[test]
+fn a_new_key_replaces_the_old_one_at_once() {
+    let mut stage = Stage::new();
+    create(&mut stage, "ada").expect("a new user");
+    let holder = |stage: &Stage, word: &str| {
+        let found = stage.world.directory().holder_of(&KeyDigest::made_up(word), |a, b| a == b);
+        found.map(|user| user.name.to_string())
+    };
+    assert_eq!(holder(&stage, "ada").as_deref(), Some("ada"));
+    let digest = Some(KeyDigest::made_up("second"));
+    ask(&mut stage, AccessRequest::SetKey { user: "Ada".into(), digest }).expect("rotated");
+    assert_eq!(holder(&stage, "ada"), None);
+    assert_eq!(holder(&stage, "second").as_deref(), Some("ada"));
+    ask(&mut stage, AccessRequest::SetKey { user: "ada".into(), digest: None }).expect("revoked");
+    assert_eq!(holder(&stage, "second"), None);
+}
+
+#[test]
+fn what_is_refused_changes_nothing() {
+    let mut stage = Stage::new();
+    create(&mut stage, "ada").expect("a new user");
+    let [space, ..] = scopes();
+    let role = assignment("r1", "ada", Role::Reader, space.clone());
+    ask(&mut stage, AccessRequest::AssignRole(role.clone())).expect("assigned");
+    let before = stage.log.len();
+    let long = "x".repeat(65);
+    let kind_of = |answer: Answer| answer.expect_err("it must be refused").kind;
+    for name in ["", " ada", "-ada", "a b", "ä", "a/b", "a\nb", &long] {
+        assert_eq!(kind_of(create(&mut stage, name)), RefusalKind::Invalid, "{name:?}");
+    }
+    assert_eq!(kind_of(create(&mut stage, "ADA")), RefusalKind::Conflict);
+    let gone = AccessRequest::SetKey { user: "eve".into(), digest: None };
+    assert_eq!(kind_of(ask(&mut stage, gone)), RefusalKind::NotFound);
+    let gone = AccessRequest::DeleteUser { user: "eve".into() };
+    assert_eq!(kind_of(ask(&mut stage, gone)), RefusalKind::NotFound);
+    let unknown = assignment("r2", "eve", Role::Owner, space.clone());
+    let answer = ask(&mut stage, AccessRequest::AssignRole(unknown));
+    assert_eq!(kind_of(answer), RefusalKind::Invalid);
+    let other = assignment("r1", "ada", Role::Owner, space.clone());
+    let answer = ask(&mut stage, AccessRequest::AssignRole(other));
+    assert_eq!(kind_of(answer), RefusalKind::Conflict, "a role does not change under its name");
+    let twice = assignment("r2", "ada", Role::Reader, space);
+    let answer = ask(&mut stage, AccessRequest::AssignRole(twice));
+    assert_eq!(kind_of(answer), RefusalKind::Conflict, "the same role twice");
+    let slash = RoleAssignment { name: "a/b".into(), ..role.clone() };
+    let answer = ask(&mut stage, AccessRequest::AssignRole(slash));
+    assert_eq!(kind_of(answer), RefusalKind::Invalid);
+    // Asking for what is there already is no refusal, and no change.
+    let again = ask(&mut stage, AccessRequest::AssignRole(role.clone())).expect("as before");
+    let Reply::Role(known) = again else { panic!("{again:?}") };
+    assert_eq!((&known.object_id, known.role), (&role.object_id, role.role));
+    let nothing = ask(&mut stage, AccessRequest::RemoveRole { name: "none".into() });
+    assert_eq!(nothing, Ok(Reply::NothingToDelete));
+    assert_eq!(stage.log.len(), before);
+}

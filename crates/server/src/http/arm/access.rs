@@ -1,0 +1,153 @@
+//! Users, keys and roles.
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use muster_core::model::{RoleAssignment, Scope};
+use muster_core::time::Wall;
+use muster_core::{AccessRequest, Input, NewUser, Reply};
+use muster_wire::access::{self, MeDocument, MyRole};
+use muster_wire::{AccessRoute, ArmError, Page};
+
+use super::{Call, Failed, unexpected};
+use crate::http::respond::document;
+use crate::tokens;
+
+pub async fn handle(call: &Call, method: &str, route: AccessRoute) -> Result<Response, Failed> {
+    match (method, route) {
+        ("GET", AccessRoute::Me) => Ok(me(call)),
+        ("GET", AccessRoute::Users) => Ok(users(call)),
+        ("GET", AccessRoute::User { name }) => user(call, &name),
+        ("PUT", AccessRoute::User { name }) => create_user(call, name).await,
+        ("DELETE", AccessRoute::User { name }) => {
+            say(call, AccessRequest::DeleteUser { user: name }).await?;
+            Ok(StatusCode::OK.into_response())
+        }
+        ("POST", AccessRoute::RotateKey { name }) => rotate(call, name).await,
+        ("POST", AccessRoute::RevokeKey { name }) => {
+            answer_user(say(call, AccessRequest::SetKey { user: name, digest: None }).await?, None)
+        }
+        ("GET", AccessRoute::RoleAssignments(scope)) => Ok(roles(call, &scope)),
+        ("GET", AccessRoute::RoleAssignment { scope, name }) => role(call, &scope, &name),
+        ("PUT", AccessRoute::RoleAssignment { scope, name }) => assign(call, scope, name).await,
+        ("DELETE", AccessRoute::RoleAssignment { scope, name }) => {
+            // Only where it is: a role above must not be removed by whoever manages what is below.
+            if call.app.live.directory().role(&name).is_none_or(|role| role.scope != scope) {
+                return Ok(StatusCode::NO_CONTENT.into_response());
+            }
+            answer_role(call, say(call, AccessRequest::RemoveRole { name }).await?, StatusCode::OK)
+        }
+        ("GET", AccessRoute::RoleDefinitions(_)) => {
+            let found = access::role_definitions(call.query.get("$filter"))?;
+            Ok(document(StatusCode::OK, &Page::whole(found)))
+        }
+        (method, route) => Err(ArmError::method_not_allowed(method, allowed(&route)).into()),
+    }
+}
+
+fn allowed(route: &AccessRoute) -> &'static str {
+    match route {
+        AccessRoute::Me
+        | AccessRoute::Users
+        | AccessRoute::RoleAssignments(_)
+        | AccessRoute::RoleDefinitions(_) => "GET",
+        AccessRoute::User { .. } | AccessRoute::RoleAssignment { .. } => "GET, PUT, DELETE",
+        AccessRoute::RotateKey { .. } | AccessRoute::RevokeKey { .. } => "POST",
+    }
+}
+
+async fn say(call: &Call, request: AccessRequest) -> Result<Reply, Failed> {
+    Ok(call.app.writer.say(Input::ChangeAccess(Box::new(request))).await??)
+}
+
+fn me(call: &Call) -> Response {
+    let directory = call.app.live.directory();
+    let mine = directory.roles().filter(|role| role.object_id == call.caller.object_id);
+    let roles = mine
+        .map(|role| MyRole { role: role.role.as_str().to_owned(), scope: role.scope.to_string() });
+    let document = MeDocument {
+        name: call.caller.name.to_string(),
+        object_id: call.caller.object_id.to_string(),
+        tenant_id: call.app.keyring.tenant_id().to_owned(),
+        is_owner: call.app.keyring.is_owner(&call.caller.object_id),
+        roles: roles.collect(),
+    };
+    self::document(StatusCode::OK, &document)
+}
+
+fn users(call: &Call) -> Response {
+    let directory = call.app.live.directory();
+    let value = directory.users().map(|user| access::user(user, None)).collect();
+    document(StatusCode::OK, &Page::whole(value))
+}
+
+fn user(call: &Call, name: &str) -> Result<Response, Failed> {
+    let directory = call.app.live.directory();
+    let user = directory.user(name).ok_or_else(|| {
+        ArmError::not_found("name", "there is no such user; `muster user list` shows whom there is")
+    })?;
+    Ok(document(StatusCode::OK, &access::user(user, None)))
+}
+
+async fn create_user(call: &Call, name: Box<str>) -> Result<Response, Failed> {
+    let kind = access::parse_user(&call.body)?;
+    let (key, digest) = new_key()?;
+    let object_id = tokens::new_id().map_err(no_random)?.into();
+    let new = NewUser { name, kind, object_id, digest };
+    answer_user(say(call, AccessRequest::CreateUser(new)).await?, Some(&key))
+}
+
+async fn rotate(call: &Call, user: Box<str>) -> Result<Response, Failed> {
+    let (key, digest) = new_key()?;
+    let request = AccessRequest::SetKey { user, digest: Some(digest) };
+    answer_user(say(call, request).await?, Some(&key))
+}
+
+fn new_key() -> Result<(String, muster_core::model::KeyDigest), Failed> {
+    tokens::new_key().map_err(no_random)
+}
+
+fn no_random(failed: tokens::TokenError) -> Failed {
+    tracing::error!(error = %failed, "no random numbers");
+    Failed(ArmError::internal("no-random-numbers"))
+}
+
+fn answer_user(reply: Reply, key: Option<&str>) -> Result<Response, Failed> {
+    let Reply::User(user) = reply else { return Err(unexpected(&reply)) };
+    Ok(document(StatusCode::OK, &access::user(&user, key)))
+}
+
+/// What holds on a scope: the roles on it and above; and for whoever looks from above, those below too.
+fn roles(call: &Call, scope: &Scope) -> Response {
+    let directory = call.app.live.directory();
+    let value = directory
+        .roles()
+        .filter(|role| role.scope.contains(scope) || scope.contains(&role.scope))
+        .map(|role| {
+            let user = directory.user_by_object_id(&role.object_id);
+            access::role_assignment(role, user.map(|user| &**user))
+        })
+        .collect();
+    document(StatusCode::OK, &Page::whole(value))
+}
+
+fn role(call: &Call, scope: &Scope, name: &str) -> Result<Response, Failed> {
+    let directory = call.app.live.directory();
+    let role = directory.role(name).filter(|role| role.scope == *scope).ok_or_else(|| {
+        ArmError::not_found("name", "there is no such role assignment on this scope")
+    })?;
+    let user = directory.user_by_object_id(&role.object_id);
+    Ok(document(StatusCode::OK, &access::role_assignment(role, user.map(|user| &**user))))
+}
+
+async fn assign(call: &Call, scope: Scope, name: Box<str>) -> Result<Response, Failed> {
+    let (role, object_id) = access::parse_role_assignment(&call.body)?;
+    let wanted = RoleAssignment { name, object_id, role, scope, created_at: Wall(0) };
+    answer_role(call, say(call, AccessRequest::AssignRole(wanted)).await?, StatusCode::CREATED)
+}
+
+fn answer_role(call: &Call, reply: Reply, status: StatusCode) -> Result<Response, Failed> {
+    let Reply::Role(role) = reply else { return Err(unexpected(&reply)) };
+    let directory = call.app.live.directory();
+    let user = directory.user_by_object_id(&role.object_id);
+    Ok(document(status, &access::role_assignment(&role, user.map(|user| &**user))))
+}
