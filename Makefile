@@ -13,10 +13,10 @@ LINTERS := ruff==0.17.4 typos==1.51.1
 TOOLS := .tools/venv/.made
 CLIENTS := .venv/.made
 
-.PHONY: help run test bench check setup-rust setup-cc setup-python setup-nextest setup-deny
+.PHONY: help run test conformance bench check setup-rust setup-cc setup-python setup-nextest setup-deny
 
 help: ## list the targets
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 18
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
 run: setup-rust ## build, start a server, run a first training job on it, stay up
 	@scripts/need 'python3 --version' python3
@@ -28,6 +28,12 @@ test: check setup-nextest $(CLIENTS) ## check, then every test, also with the re
 	@scripts/stage planted cargo nextest run -p muster-sim --features planted-bugs --test planted
 	@scripts/stage build cargo build -p muster-cli --bin muster
 	@MUSTER_BIN=$(TARGET)/debug/muster scripts/stage clients .venv/bin/python -m pytest --quiet --disable-warnings clients
+	@scripts/stage scripts .venv/bin/python -m pytest --quiet scripts
+	@scripts/stage promises scripts/conformance --check
+
+conformance: setup-nextest $(CLIENTS) ## run the tests behind docs/conformance.md, show which promises hold
+	cargo build -p muster-cli --bin muster
+	@MUSTER_BIN=$(TARGET)/debug/muster scripts/conformance
 
 bench: setup-rust ## measure, each figure beside the raw limit of this machine
 	cargo build --release -p muster-cli -p muster-bench
@@ -39,7 +45,7 @@ check: setup-rust setup-deny $(TOOLS) ## format, clippy, dependency policy, spel
 	@scripts/stage clippy cargo clippy --workspace --all-targets -- -D warnings
 	@scripts/stage deny cargo deny check bans licenses sources
 	@scripts/stage spelling .tools/venv/bin/typos
-	@scripts/stage ruff .tools/venv/bin/ruff check clients examples
+	@scripts/stage ruff .tools/venv/bin/ruff check clients examples scripts scripts/conformance
 
 setup-cc:
 	@scripts/need 'cc --version' gcc libc6-dev

@@ -303,6 +303,10 @@ fn a_size_that_the_cloud_has_retired_is_flagged() {
         "{}",
         old.stderr
     );
+    let shown = site.run(&["compute", "show", "-n", "old"]);
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    let shown = String::from_utf8(shown.stdout).expect("text") + &shown.stderr;
+    assert!(shown.contains("was retired in the cloud"), "one that exists is flagged too: {shown}");
     let older = site.run(&["compute", "create", "-n", "older", "--size", "Standard_NC6"]);
     assert_eq!(older.code, 2, "{}", older.stderr);
     assert!(older.stderr.contains("is retired; create the cluster with another size"));

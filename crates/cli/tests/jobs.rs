@@ -4,8 +4,9 @@ mod support;
 
 use std::io::Read as _;
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
-use support::{CLUSTER, Site, done, ends, settled, signal};
+use support::{CLUSTER, PATIENCE, Site, done, ends, settled, signal};
 
 #[test]
 fn a_job_is_submitted_streamed_and_shown() {
@@ -108,6 +109,39 @@ fn a_job_is_canceled() {
     assert_eq!(site.run(&["job", "cancel", "-n", "later", "--no-wait"]).code, 0);
     site.wait_for_job("later", |job| job["status"] == "Canceled");
 }
+
+#[test]
+fn nodes_are_counted_by_what_they_do() {
+    let site = Site::start();
+    site.text(&["compute", "create", "-n", "cpu", "--min-instances", "2", "--max-instances", "2"]);
+    site.text(&["job", "create", "--compute", "cpu", "-n", "long", "--command", "exec sleep 600"]);
+    site.wait_for_job("long", |job| job["status"] == "Running");
+    let wait_for = |wanted: [u64; 6]| {
+        let started = Instant::now();
+        loop {
+            let shown = site.json(&["compute", "show", "-n", "cpu"]);
+            let counts = STATES.map(|state| shown["node_state_counts"][state].as_u64());
+            if counts == wanted.map(Some) {
+                assert_eq!(shown["current_node_count"], 2);
+                return;
+            }
+            assert!(started.elapsed() < PATIENCE, "{shown}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    wait_for([0, 1, 1, 0, 0, 0]);
+    site.text(&["job", "cancel", "-n", "long"]);
+    wait_for([0, 2, 0, 0, 0, 0]);
+}
+
+const STATES: [&str; 6] = [
+    "preparing_node_count",
+    "idle_node_count",
+    "running_node_count",
+    "unusable_node_count",
+    "leaving_node_count",
+    "preempted_node_count",
+];
 
 #[test]
 fn a_list_of_jobs_goes_on_over_its_pages() {

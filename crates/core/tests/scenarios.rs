@@ -54,6 +54,45 @@ fn from_zero_to_one_to_zero_on_the_ledger() {
 }
 
 #[test]
+fn a_pool_without_nodes_costs_nothing() {
+    let mut stage = Stage::with_cluster("pool", 0, 4, 60);
+    stage.pass_s(86_400);
+    assert_eq!(lines(&stage).len(), 0, "a day before the first job");
+    stage.submit("job", "pool", 1).expect("accepted");
+    stage.provide();
+    stage.run("job");
+    stage.pass_s(100);
+    stage.finish("job");
+    stage.pass_s(60);
+    stage.provide();
+    assert_eq!(stage.nodes(), []);
+    let bill = lines(&stage).len();
+    assert_ne!(bill, 0, "the job itself is on it");
+    stage.pass_s(86_400);
+    assert_eq!(lines(&stage).len(), bill, "a day after the last node went");
+}
+
+#[test]
+fn a_pool_of_fixed_size_is_always_whole() {
+    let mut stage = Stage::with_cluster("pool", 2, 2, 60);
+    stage.provide();
+    stage.pass_s(86_400);
+    assert_eq!(stage.nodes(), [NodePhase::Idle, NodePhase::Idle], "no idle time ends them");
+    for job in ["one", "two", "three"] {
+        stage.submit(job, "pool", 1).expect("accepted");
+    }
+    assert_eq!(stage.nodes().len(), 2, "nor does work add one");
+    for job in ["one", "two"] {
+        stage.run(job);
+        stage.finish(job);
+    }
+    stage.run("three");
+    stage.finish("three");
+    stage.pass_s(86_400);
+    assert_eq!(stage.nodes(), [NodePhase::Idle, NodePhase::Idle]);
+}
+
+#[test]
 fn idle_time_that_the_minimum_causes_is_floor() {
     let mut stage = Stage::with_cluster("pool", 1, 2, 60);
     stage.provide();

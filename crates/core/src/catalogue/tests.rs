@@ -131,6 +131,18 @@ fn listed_prices() {
 }
 
 #[test]
+fn a_low_priority_hour_costs_a_fifth() {
+    // Where both tiers are listed, the lower one is rounded to cents: a fifth to half a cent.
+    let rounding = 5_000;
+    for size in Catalogue::builtin().iter() {
+        let fifth = size.price.dedicated_micro_usd_per_hour / 5;
+        let low_priority = size.price.low_priority_micro_usd_per_hour;
+        let allowed = if size.price.source == PriceSource::Listed { rounding } else { 0 };
+        assert!(low_priority.abs_diff(fifth) <= allowed, "{size:?}");
+    }
+}
+
+#[test]
 fn estimates_come_close_to_listed_prices() {
     // The constants are fitted to these; the A100 and V100 rates lie between several sizes.
     for (name, percent) in [
