@@ -18,7 +18,6 @@ SIZE = "STANDARD_DS3_V2"
 # Elsewhere than what other tests make, so that the figures are this file's alone.
 REGION = "northeurope"
 MANY = 120
-LIST_LIMIT_S = 0.050
 
 
 def aml_compute(name, **settings):
@@ -210,24 +209,3 @@ def test_a_list_goes_on_over_its_pages(crowd, exchanges):
     assert len(listed) == MANY
     assert set(listed) == names
     assert len([exchange for exchange in exchanges if exchange[0] == "GET"]) > 1
-
-
-def test_a_hundred_clusters_are_listed_within_50_ms(crowd, server, server_env):
-    """The best of several tries: others may use this machine at the same time."""
-    from azure.identity import DefaultAzureCredential
-
-    url = (
-        f"{server.url}/subscriptions/forms-crowd/resourceGroups/{RESOURCE_GROUP}/providers"
-        "/Microsoft.MachineLearningServices/workspaces/crowd/computes"
-    )
-    token = DefaultAzureCredential().get_token(f"{server.url}/.default").token
-    took = []
-    with requests.Session() as session:
-        session.verify = server_env["REQUESTS_CA_BUNDLE"]
-        session.headers["Authorization"] = f"Bearer {token}"
-        for _ in range(20):
-            started = time.perf_counter()
-            answer = session.get(url, params={"api-version": "2023-08-01-preview"}, timeout=10)
-            took.append(time.perf_counter() - started)
-            assert len(answer.json()["value"]) >= 100
-    assert min(took) < LIST_LIMIT_S, sorted(took)

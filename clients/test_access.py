@@ -1,0 +1,267 @@
+"""Users with keys of their own: every endpoint for every role, in the own workspace and beside."""
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+
+import pytest
+import requests
+from conftest import STRAY_PREFIXES
+
+SUBSCRIPTION = "access-sub"
+ML = "Microsoft.MachineLearningServices"
+GROUP = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/g"
+OWN = f"{GROUP}/providers/{ML}/workspaces/own"
+OTHER = f"{GROUP}/providers/{ML}/workspaces/other"
+REGION = f"/subscriptions/{SUBSCRIPTION}/providers/{ML}/locations/eastus"
+USERS = "/providers/Muster.Identity/users"
+ROLES = "providers/Microsoft.Authorization/roleAssignments"
+V = {"api-version": "2023-08-01-preview"}
+
+READ, RUN, COMPUTES, WORKSPACES, QUOTA, ACCESS = ["read", "run", "computes", "workspaces", "quota", "access"]
+# What each role may do where it holds; a stranger has no role at all.
+ALLOWED = {
+    "Owner": {READ, RUN, COMPUTES, WORKSPACES, QUOTA, ACCESS},
+    "Contributor": {READ, RUN, COMPUTES, WORKSPACES, QUOTA},
+    "AzureML Data Scientist": {READ, RUN},
+    "AzureML Compute Operator": {READ, COMPUTES},
+    "Reader": {READ},
+    "stranger": set(),
+}
+
+CLUSTER = {"properties": {"computeType": "AmlCompute", "properties": {}}}
+JOB = {"properties": {"jobType": "Command", "command": "true"}}
+
+# Every endpoint of a workspace, with what it needs there.
+OF_WORKSPACE = [
+    ("GET", "", None, READ),
+    ("PUT", "", {}, WORKSPACES),
+    ("GET", "/computes", None, READ),
+    ("GET", "/computes/none", None, READ),
+    ("PUT", "/computes/9bad", CLUSTER, COMPUTES),
+    ("DELETE", "/computes/none", None, COMPUTES),
+    ("POST", "/computes/none/listNodes", None, READ),
+    ("GET", "/jobs", None, READ),
+    ("GET", "/jobs/none", None, READ),
+    ("PUT", "/jobs/j1", JOB, RUN),
+    ("POST", "/jobs/none/cancel", None, RUN),
+    ("GET", "/providers/Muster.Cost/ledger", None, READ),
+    ("GET", "/providers/Muster.Why/jobs/none", None, READ),
+    ("GET", "/providers/Muster.Why/computes/none", None, READ),
+    ("GET", f"/{ROLES}", None, READ),
+    ("PUT", f"/{ROLES}/r", {}, ACCESS),
+    ("DELETE", f"/{ROLES}/none", None, ACCESS),
+]
+
+
+class Caller:
+    """Speaks HTTP with one user's key."""
+
+    def __init__(self, server, env, key):
+        self.server, self.env, self.key = server, env, key
+        self.session = requests.Session()
+        self.session.trust_env = False
+        self.session.verify = env["REQUESTS_CA_BUNDLE"]
+
+    def token(self):
+        return self.session.get(
+            self.env["IDENTITY_ENDPOINT"],
+            params={"api-version": "2019-08-01", "resource": self.server.url},
+            headers={"X-IDENTITY-HEADER": self.key},
+            timeout=10,
+        )
+
+    def log_in(self):
+        answer = self.token()
+        assert answer.status_code == 200, answer.text
+        self.session.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+        return self
+
+    def __call__(self, method, path, body=None):
+        url = self.server.url + path
+        return self.session.request(method, url, params=V, json=body, timeout=10)
+
+
+@pytest.fixture(scope="module")
+def owner(server, server_env):
+    caller = Caller(server, server_env, server_env["IDENTITY_HEADER"]).log_in()
+    for workspace in (OWN, OTHER):
+        assert caller("PUT", workspace, {"location": "eastus"}).status_code == 200
+    return caller
+
+
+@pytest.fixture
+def new_user(owner, server, server_env):
+    """Makes users that are gone afterwards: `new_user("Reader", OWN)`."""
+    names = []
+
+    def make(role=None, scope=OWN):
+        name = f"user-{uuid.uuid4().hex[:12]}"
+        made = owner("PUT", f"{USERS}/{name}", {"principalType": "ServicePrincipal"})
+        assert made.status_code == 200, made.text
+        names.append(name)
+        user = made.json()
+        if role:
+            body = {"properties": {"roleDefinitionId": role, "principalId": user["objectId"]}}
+            given = owner("PUT", f"{scope}/{ROLES}/{uuid.uuid4()}", body)
+            assert given.status_code == 201, given.text
+        caller = Caller(server, server_env, user["key"])
+        caller.name, caller.object_id = name, user["objectId"]
+        return caller.log_in()
+
+    yield make
+    for name in names:
+        owner("DELETE", f"{USERS}/{name}")
+
+
+@pytest.mark.parametrize("role", ALLOWED)
+def test_every_endpoint_for_every_role(role, new_user, owner):
+    caller = new_user(None if role == "stranger" else role)
+    wrong = []
+    for workspace, allowed in ((OWN, ALLOWED[role]), (OTHER, set())):
+        for method, path, body, needs in OF_WORKSPACE:
+            status = caller(method, workspace + path, body).status_code
+            if (status != 403) != (needs in allowed) or status in (401, 500):
+                wrong.append((method, workspace + path, needs, status))
+    sees = bool(ALLOWED[role])
+    above = [
+        ("GET", f"{REGION}/usages", None, sees),
+        ("GET", f"{REGION}/quotas", None, sees),
+        ("POST", f"{REGION}/updateQuotas", {"value": []}, False),
+        ("GET", f"/subscriptions/{SUBSCRIPTION}/providers/{ML}/workspaces", None, sees),
+        ("GET", f"{GROUP}/providers/{ML}/workspaces", None, sees),
+        ("GET", USERS, None, False),
+        ("PUT", f"{USERS}/another", {}, False),
+        ("POST", f"{USERS}/{caller.name}/rotateKey", None, False),
+        ("PUT", f"/{ROLES}/mine", {}, False),
+        ("GET", "/providers/Muster.Identity/me", None, True),
+    ]
+    for method, path, body, is_allowed in above:
+        status = caller(method, path, body).status_code
+        if (status != 403) != is_allowed or status in (401, 500):
+            wrong.append((method, path, status))
+    assert not wrong
+    assert owner("GET", f"{USERS}/another").status_code == 404
+
+
+def test_lists_show_only_what_one_may_read(new_user):
+    caller = new_user("Reader")
+    for scope in (f"/subscriptions/{SUBSCRIPTION}", GROUP):
+        listed = caller("GET", f"{scope}/providers/{ML}/workspaces").json()["value"]
+        assert [item["name"] for item in listed] == ["own"]
+
+
+def test_a_role_above_holds_below(new_user):
+    caller = new_user("Reader", GROUP)
+    assert caller("GET", f"{OWN}/computes").status_code == 200
+    assert caller("GET", f"{OTHER}/computes").status_code == 200
+    assert caller("PUT", f"{OTHER}/computes/cpu", CLUSTER).status_code == 403
+
+
+def test_nobody_learns_what_exists_elsewhere(new_user):
+    caller = new_user("Owner")
+    there = caller("GET", f"{OTHER}/computes/none")
+    nowhere = caller("GET", f"{GROUP}/providers/{ML}/workspaces/nowhere/computes/none")
+    assert (there.status_code, nowhere.status_code) == (403, 403)
+    assert there.json()["error"]["code"] == "AuthorizationFailed"
+    assert there.json()["error"]["message"].replace("other", "nowhere") == (
+        nowhere.json()["error"]["message"]
+    )
+
+
+def test_a_workspace_that_one_may_not_make_is_not_made(new_user, owner):
+    caller = new_user("AzureML Data Scientist", GROUP)
+    missing = f"{GROUP}/providers/{ML}/workspaces/slip"
+    assert caller("GET", missing).status_code == 404
+    assert caller("PUT", f"{missing}/jobs/j1", JOB).status_code in (400, 404)
+    listed = owner("GET", f"{GROUP}/providers/{ML}/workspaces").json()["value"]
+    assert "slip" not in [item["name"] for item in listed]
+
+
+def test_a_revoked_key_and_its_tokens_are_dead_at_once(new_user, owner):
+    caller = new_user("Reader")
+    assert caller("GET", OWN).status_code == 200
+    rotated = owner("POST", f"{USERS}/{caller.name}/rotateKey")
+    assert rotated.status_code == 200
+    assert caller("GET", OWN).status_code == 401
+    assert caller.token().status_code == 401
+    caller.key = rotated.json()["key"]
+    assert caller.log_in()("GET", OWN).status_code == 200
+    assert owner("POST", f"{USERS}/{caller.name}/revokeKey").status_code == 200
+    assert caller("GET", OWN).status_code == 401
+    assert caller.token().status_code == 401
+
+
+def test_a_deleted_user_is_nobody(new_user, owner):
+    caller = new_user("Owner")
+    assert owner("DELETE", f"{USERS}/{caller.name}").status_code == 200
+    assert caller("GET", OWN).status_code == 401
+    left = owner("GET", f"{OWN}/{ROLES}").json()["value"]
+    assert caller.object_id not in [item["properties"]["principalId"] for item in left]
+
+
+def test_keys_are_shown_once_and_kept_only_as_digests(new_user, owner, server):
+    caller = new_user("Reader")
+    assert "key" not in owner("GET", f"{USERS}/{caller.name}").json()
+    assert caller.key.startswith("msk_") and len(caller.key) == 4 + 64
+    database = b"".join(path.read_bytes() for path in server.state_dir.glob("muster.db*"))
+    assert caller.object_id.encode() in database
+    assert caller.key.encode() not in database and caller.key[4:].encode() not in database
+
+
+SDK_PROGRAM = """
+import json, sys
+from azure.ai.ml import MLClient
+from azure.ai.ml.entities import AmlCompute
+from azure.core.exceptions import HttpResponseError
+from azure.identity import DefaultAzureCredential
+
+client = MLClient(DefaultAzureCredential(), sys.argv[1], "g", "own")
+found = [compute.name for compute in client.compute.list()]
+try:
+    cluster = AmlCompute(name="denied", size="STANDARD_DS3_V2")
+    client.compute.begin_create_or_update(cluster).result()
+    outcome = "created"
+except HttpResponseError as refused:
+    outcome = f"{refused.status_code} {refused.error.code}"
+print(json.dumps([found, outcome]))
+"""
+
+
+def run_sdk(caller, env):
+    """The real SDK in a process of its own, with this user's key in the usual variable."""
+    kept = [name for name in os.environ if not name.startswith(STRAY_PREFIXES)]
+    clean = {name: os.environ[name] for name in kept}
+    done = subprocess.run(
+        [sys.executable, "-c", SDK_PROGRAM, SUBSCRIPTION],
+        env={**clean, **env, "IDENTITY_HEADER": caller.key},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_the_sdk_acts_as_the_user_whose_key_it_has(new_user, owner, server_env):
+    made = owner("PUT", f"{OWN}/computes/shared", CLUSTER)
+    assert made.status_code == 201, made.text
+    reader = run_sdk(new_user("Reader"), server_env)
+    assert reader == [["shared"], "403 AuthorizationFailed"]
+    operator = run_sdk(new_user("AzureML Compute Operator"), server_env)
+    assert operator == [["shared"], "created"]
+
+
+def test_two_identities_submit_to_one_cluster(new_user, owner):
+    made = owner("PUT", f"{OWN}/computes/shared", CLUSTER)
+    assert made.status_code == 201, made.text
+    body = {"properties": {**JOB["properties"], "computeId": f"{OWN}/computes/shared"}}
+    for number in range(2):
+        caller = new_user("AzureML Data Scientist")
+        name = f"by-{caller.name}"
+        put = caller("PUT", f"{OWN}/jobs/{name}", body)
+        assert put.status_code in (200, 201), (number, put.text)
+        seen = owner("GET", f"{OWN}/jobs/{name}").json()
+        assert seen["systemData"]["createdBy"] == caller.name
