@@ -20,7 +20,8 @@ USERS = "/providers/Muster.Identity/users"
 ROLES = "providers/Microsoft.Authorization/roleAssignments"
 V = {"api-version": "2023-08-01-preview"}
 
-READ, RUN, COMPUTES, WORKSPACES, QUOTA, ACCESS = ["read", "run", "computes", "workspaces", "quota", "access"]
+READ, RUN, COMPUTES = "read", "run jobs", "manage computes"
+WORKSPACES, QUOTA, ACCESS = "manage workspaces", "manage quota", "manage access"
 # What each role may do where it holds; a stranger has no role at all.
 ALLOWED = {
     "Owner": {READ, RUN, COMPUTES, WORKSPACES, QUOTA, ACCESS},
