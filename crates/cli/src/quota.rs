@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::client::Client;
 use crate::failure::{Failure, Outcome, quoted};
-use crate::output::{self, Format, Print};
+use crate::output::{self, Print};
 use crate::scope::Scope;
 use crate::values::{self, Limit};
 
@@ -137,15 +137,12 @@ async fn list(args: &ListArgs) -> Outcome {
     let client = args.region.scope.connect().await?;
     let usages = args.region.usages(&client).await?;
     let quotas: Vec<_> = usages.into_iter().map(Quota::of).collect();
-    match args.print.output {
-        Format::Json => output::json(&quotas),
-        Format::Table => print_table(&quotas),
-    }
+    args.print.show(&quotas, || print_table(&quotas))
 }
 
 async fn show(args: &ShowArgs) -> Outcome {
     let client = args.region.scope.connect().await?;
-    print(args.region.usage(&client, &args.name).await?, args.print.output)
+    print(args.region.usage(&client, &args.name).await?, &args.print)
 }
 
 async fn update(args: &UpdateArgs) -> Outcome {
@@ -156,15 +153,12 @@ async fn update(args: &UpdateArgs) -> Outcome {
     let route =
         Route::UpdateQuotas { subscription: subscription.clone(), location: location.into() };
     client.post_body(&route, body).await?;
-    print(args.region.usage(&client, &args.name).await?, args.print.output)
+    print(args.region.usage(&client, &args.name).await?, &args.print)
 }
 
-fn print(usage: Usage, format: Format) -> Outcome {
+fn print(usage: Usage, print: &Print) -> Outcome {
     let quota = Quota::of(usage);
-    match format {
-        Format::Json => output::json(&quota),
-        Format::Table => print_table(&[quota]),
-    }
+    print.show(&quota, || print_table(std::slice::from_ref(&quota)))
 }
 
 fn print_table(quotas: &[Quota]) -> Outcome {

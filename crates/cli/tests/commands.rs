@@ -69,6 +69,7 @@ const SHOWN: &str = r#"{
   "resourceGroup": "default",
   "scale_up": "immediate",
   "size": "STANDARD_DS3_V2",
+  "ssh_public_access_enabled": false,
   "tags": {
     "team": "blue"
   },

@@ -192,7 +192,7 @@ impl Doing {
         if !self.no_wait {
             operation::follow(&client, &answer, format!("{} {}", self.what, target.name)).await?;
         }
-        super::print(&client, &route, self.print.output).await
+        super::print(&client, &route, &self.print).await
     }
 }
 

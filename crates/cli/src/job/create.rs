@@ -115,7 +115,7 @@ pub async fn run(args: Args) -> Outcome {
         return stream::run(&client, workspace, &name).await;
     }
     let job: JobResource = answer.document()?;
-    super::print(&job, args.print.output)
+    super::print(&job, &args.print)
 }
 
 /// Easy to tell apart and to say: `quiet_river_k3v9x2pq`.
