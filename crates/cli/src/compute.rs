@@ -79,6 +79,11 @@ impl Target {
     fn route(&self) -> Outcome<Route> {
         Ok(route(self.scope.workspace()?, &self.name))
     }
+
+    /// For a command that changes the cluster.
+    fn route_to_change(&self) -> Outcome<Route> {
+        Ok(route(self.scope.workspace_to_change()?, &self.name))
+    }
 }
 
 pub async fn run(command: Command) -> Outcome {

@@ -6,13 +6,16 @@
 //! for, 3 not found.
 //!
 //! * [`failure`]: how a command ends badly; [`output`]: where everything that is printed goes;
+//! * [`defaults`], [`scope`]: which workspace a command is about;
 //! * [`place`], [`client`], [`operation`]: finding the server, asking it, waiting for what takes long;
 //! * one module per command or group of commands.
 
 mod agent;
 mod client;
 mod compute;
+mod configure;
 mod cost;
+mod defaults;
 mod env;
 mod failure;
 mod job;
@@ -55,6 +58,7 @@ struct Cli {
 enum Command {
     Up(up::Args),
     Env(env::Args),
+    Configure(configure::Args),
     #[command(subcommand)]
     Compute(compute::Command),
     #[command(subcommand)]
@@ -81,6 +85,7 @@ fn run(command: Command) -> Outcome {
     match command {
         Command::Up(args) => up::run(args),
         Command::Env(args) => env::run(&args),
+        Command::Configure(args) => configure::run(&args),
         Command::Compute(command) => block_on(compute::run(command)),
         Command::Job(command) => block_on(job::run(command)),
         Command::Why(args) => block_on(why::run(&args)),

@@ -6,6 +6,7 @@ use muster_wire::{Page, Route};
 use serde::Serialize;
 
 use crate::client::Client;
+use crate::defaults::Setting;
 use crate::failure::{Failure, Outcome, quoted};
 use crate::output::{self, Print};
 use crate::scope::Scope;
@@ -69,9 +70,9 @@ pub struct UpdateArgs {
 
 #[derive(Debug, clap::Args)]
 struct RegionArgs {
-    /// The region
+    /// The region [default: as configured]
     #[arg(short, long, value_name = "REGION", value_parser = values::name)]
-    location: String,
+    location: Option<String>,
     #[command(flatten)]
     scope: Scope,
 }
@@ -81,8 +82,17 @@ impl RegionArgs {
         Ok(self.scope.workspace()?.subscription)
     }
 
+    fn location(&self) -> Outcome<String> {
+        Setting::Location.value(self.location.as_deref())?.ok_or_else(|| {
+            Failure::refused(
+                "quota is by region, and none is given; add --location, such as eastus",
+            )
+            .hint("to set it once: muster configure --defaults location=eastus")
+        })
+    }
+
     async fn usages(&self, client: &Client) -> Outcome<Vec<Usage>> {
-        let location = self.location.as_str().into();
+        let location = self.location()?.into();
         let route = Route::Usages { subscription: self.subscription()?, location };
         let page: Page<Usage> = client.get(&route).await?;
         Ok(page.value)
@@ -91,11 +101,10 @@ impl RegionArgs {
     async fn usage(&self, client: &Client, name: &str) -> Outcome<Usage> {
         let mut usages = self.usages(client).await?.into_iter();
         let found = usages.find(|usage| usage.name.value.eq_ignore_ascii_case(name));
+        let location = self.location()?;
         found.ok_or_else(|| {
-            Failure::not_found(format!("there is no limit named {}", quoted(name))).hint(format!(
-                "`muster quota list --location {} -o table` shows the names",
-                self.location
-            ))
+            Failure::not_found(format!("there is no limit named {}", quoted(name)))
+                .hint(format!("`muster quota list --location {location} -o table` shows the names"))
         })
     }
 }
@@ -147,8 +156,13 @@ async fn show(args: &ShowArgs) -> Outcome {
 
 async fn update(args: &UpdateArgs) -> Outcome {
     let client = args.region.scope.connect().await?;
-    let (subscription, location) = (args.region.subscription()?, args.region.location.as_str());
-    let region = Region { subscription: &subscription, location };
+    let (subscription, location) = (args.region.subscription()?, args.region.location()?);
+    output::say(&format!(
+        "in region {}, subscription {}",
+        quoted(&location),
+        quoted(&subscription)
+    ));
+    let region = Region { subscription: &subscription, location: &location };
     let body = update_json(region, &args.name, args.limit.0);
     let route =
         Route::UpdateQuotas { subscription: subscription.clone(), location: location.into() };

@@ -15,7 +15,14 @@ fn a_cluster_is_created_shown_changed_and_deleted() {
     assert_eq!(nothing.stderr, "there are no clusters in this workspace\n");
 
     let created = site.run(&CLUSTER);
-    assert_eq!((created.code, created.stderr.as_str()), (0, "creating cpu: Succeeded\n"));
+    assert_eq!(
+        (created.code, created.stderr.as_str()),
+        (
+            0,
+            "in workspace 'default', resource group 'default', subscription \
+             '00000000-0000-0000-0000-000000000000'\ncreating cpu: Succeeded\n"
+        )
+    );
     let shown = site.text(&["compute", "show", "-n", "cpu"]);
     assert_eq!(String::from_utf8(created.stdout).expect("text"), shown);
     assert_eq!(settled(&shown), SHOWN);

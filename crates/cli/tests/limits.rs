@@ -14,7 +14,7 @@ fn paste(site: &Site, command: &str) {
     let arguments = command.strip_prefix("muster ").expect("a command of ours");
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("exec \"$0\" {arguments}"), env!("CARGO_BIN_EXE_muster")]);
-    let shell = shell.env("MUSTER_STATE_DIR", site.state());
+    let shell = shell.env("MUSTER_STATE_DIR", site.state()).env("MUSTER_CONFIG_DIR", site.config());
     let pasted = done(shell.output().expect("sh runs"));
     assert_eq!(pasted.code, 0, "{command}: {}", pasted.stderr);
 }
@@ -113,7 +113,7 @@ fn a_quota_refuses_clusters_and_holds_jobs_until_it_is_raised() {
     );
     let refused = site.run(&CLUSTER);
     assert_eq!(refused.code, 2, "{}", refused.stderr);
-    assert!(refused.stderr.starts_with("error: (QuotaExceeded) "), "{}", refused.stderr);
+    assert!(refused.stderr.contains("\nerror: (QuotaExceeded) "), "{}", refused.stderr);
     assert!(refused.stderr.contains("muster quota update --location"), "{}", refused.stderr);
 
     assert!(limit("none").get("limit").is_none());

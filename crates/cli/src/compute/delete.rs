@@ -24,7 +24,7 @@ pub struct Args {
 
 pub async fn run(args: &Args) -> Outcome {
     let name = &args.target.name;
-    let route = args.target.route()?;
+    let route = args.target.route_to_change()?;
     if !args.yes {
         confirm(name)?;
     }

@@ -92,7 +92,7 @@ struct Share {
 
 pub async fn run(args: Args) -> Outcome {
     let Share { cpus: vcpus, memory: memory_mb, gpus } = args.share;
-    let workspace = args.scope.workspace()?;
+    let workspace = args.scope.workspace_to_change()?;
     let spec = JobSpec {
         command: args.command.into(),
         compute: args.compute.into(),
