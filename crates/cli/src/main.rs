@@ -20,6 +20,7 @@ mod env;
 mod failure;
 mod job;
 mod logging;
+mod nearest;
 mod operation;
 mod output;
 mod place;

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::client::Client;
 use crate::defaults::Setting;
 use crate::failure::{Failure, Outcome, quoted};
+use crate::nearest;
 use crate::output::{self, Print};
 use crate::scope::Scope;
 use crate::values::{self, Limit};
@@ -99,12 +100,19 @@ impl RegionArgs {
     }
 
     async fn usage(&self, client: &Client, name: &str) -> Outcome<Usage> {
-        let mut usages = self.usages(client).await?.into_iter();
+        let usages = self.usages(client).await?;
+        let names: Vec<_> = usages.iter().map(|usage| usage.name.value.clone()).collect();
+        let mut usages = usages.into_iter();
         let found = usages.find(|usage| usage.name.value.eq_ignore_ascii_case(name));
         let location = self.location()?;
         found.ok_or_else(|| {
-            Failure::not_found(format!("there is no limit named {}", quoted(name)))
-                .hint(format!("`muster quota list --location {location} -o table` shows the names"))
+            let hint = match nearest::nearest(name, &names) {
+                Some(nearest) => format!("did you mean {}?", quoted(nearest)),
+                None => {
+                    format!("`muster quota list --location {location} -o table` shows the names")
+                }
+            };
+            Failure::not_found(format!("there is no limit named {}", quoted(name))).hint(hint)
         })
     }
 }

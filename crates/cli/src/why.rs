@@ -58,17 +58,22 @@ async fn ask(args: &Args, client: &Client, workspace: WorkspaceKey) -> Outcome<W
     if args.compute {
         return client.get(&compute).await;
     }
-    match client.get(&job).await {
-        Err(failure) if failure.is_not_found() => {}
+    let no_job = match client.get(&job).await {
+        Err(failure) if failure.is_not_found() => failure,
         answered => return answered,
-    }
+    };
     match client.get(&compute).await {
-        Err(failure) if failure.is_not_found() => Err(Failure::not_found(format!(
-            "there is neither a job nor a cluster {} in workspace {}",
-            quoted(&args.name),
-            quoted(&workspace.name)
-        ))
-        .hint("`muster job list -o table` and `muster compute list -o table` show what there is")),
+        Err(no_compute) if no_compute.is_not_found() => {
+            let hint = no_compute.hinted().or(no_job.hinted()).unwrap_or(
+                "`muster job list -o table` and `muster compute list -o table` show what there is",
+            );
+            let text = format!(
+                "there is neither a job nor a cluster {} in workspace {}",
+                quoted(&args.name),
+                quoted(&workspace.name)
+            );
+            Err(Failure::not_found(text).hint(hint))
+        }
         answered => answered,
     }
 }
