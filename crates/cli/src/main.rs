@@ -12,6 +12,7 @@
 
 mod agent;
 mod client;
+mod completion;
 mod compute;
 mod configure;
 mod cost;
@@ -32,10 +33,11 @@ mod up;
 mod values;
 mod whatif;
 mod why;
+mod workspace;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::failure::{Failure, Outcome};
 
@@ -61,6 +63,8 @@ enum Command {
     Env(env::Args),
     Configure(configure::Args),
     #[command(subcommand)]
+    Workspace(workspace::Command),
+    #[command(subcommand)]
     Compute(compute::Command),
     #[command(subcommand)]
     Job(job::Command),
@@ -70,6 +74,7 @@ enum Command {
     #[command(subcommand)]
     Quota(quota::Command),
     Sim(sim::Args),
+    Completion(completion::Args),
     Agent(agent::Args),
 }
 
@@ -87,6 +92,7 @@ fn run(command: Command) -> Outcome {
         Command::Up(args) => up::run(args),
         Command::Env(args) => env::run(&args),
         Command::Configure(args) => configure::run(&args),
+        Command::Workspace(command) => block_on(workspace::run(command)),
         Command::Compute(command) => block_on(compute::run(command)),
         Command::Job(command) => block_on(job::run(command)),
         Command::Why(args) => block_on(why::run(&args)),
@@ -94,6 +100,7 @@ fn run(command: Command) -> Outcome {
         Command::Cost(args) => block_on(cost::run(&args)),
         Command::Whatif(args) => whatif::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Completion(args) => completion::run(&args, &mut Cli::command()),
         Command::Agent(args) => block_on(agent::run(args)),
     }
 }

@@ -39,9 +39,9 @@ mod tests {
         let names = ["cpu-cluster", "gpu-cluster", "train"].map(str::to_owned);
         for (typed, wanted) in [
             ("cpu", Some("cpu-cluster")),
-            ("CPU-Clutser", Some("cpu-cluster")),
+            ("CPU-Xluster", Some("cpu-cluster")),
             ("gpucluster", Some("gpu-cluster")),
-            ("trian", Some("train")),
+            ("traim", Some("train")),
             ("Train", None),
             ("evaluate", None),
             ("", None),

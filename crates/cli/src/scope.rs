@@ -40,6 +40,11 @@ impl Scope {
         Ok(WorkspaceKey::new(&subscription, &group, &name))
     }
 
+    /// The resource group, if it was given or configured.
+    pub fn group(&self) -> Outcome<Option<String>> {
+        Setting::Group.value(self.resource_group.as_deref())
+    }
+
     /// As [`Scope::workspace`], for a command that changes something there: it says where, for a forgotten
     /// variable or default may lead elsewhere than its user thinks.
     pub fn workspace_to_change(&self) -> Outcome<WorkspaceKey> {

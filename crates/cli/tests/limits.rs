@@ -90,7 +90,7 @@ fn a_misspelt_name_gets_the_one_that_was_meant() {
     site.text(&[&job[..], &["cpu-cluster"]].concat());
     let cases: [(&[&str], i32, &str); 12] = [
         (&["compute", "show", "-n", "cpu"], 3, "cpu-cluster"),
-        (&["compute", "list-nodes", "-n", "cpu-clutser"], 3, "cpu-cluster"),
+        (&["compute", "list-nodes", "-n", "cpu-xluster"], 3, "cpu-cluster"),
         (&["compute", "update", "-n", "cpu_cluster"], 3, "cpu-cluster"),
         (&["compute", "delete", "-y", "-n", "cpucluster"], 3, "cpu-cluster"),
         (&["job", "create", "--command", "true", "--compute", "cpu"], 2, "cpu-cluster"),

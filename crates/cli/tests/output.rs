@@ -184,3 +184,49 @@ fn a_terminal_gets_colours_unless_it_wants_none() {
     }
     assert!(!on_terminal("json", "").contains('\u{1b}'));
 }
+
+#[test]
+fn workspaces_are_shown_and_listed() {
+    let site = Site::start();
+    let show = ["workspace", "show", "-g", "lab", "--query", "[name, resourceGroup, location]"];
+    let shown = |more: &[&str]| site.text(&[&show[..], &["-o", "tsv"], more].concat());
+    assert_eq!(shown(&["-n", "vision"]), "vision\nlab\neastus\n");
+    assert_eq!(shown(&["-w", "speech"]), "speech\nlab\neastus\n");
+    assert_eq!(site.run(&["workspace", "show", "-n", "a", "-w", "b"]).code, 2);
+    site.text(&["workspace", "show", "-g", "other", "-n", "robots"]);
+    let names = |more: &[&str]| {
+        let list = ["workspace", "list", "--query", "sort([].name)", "-o", "tsv"];
+        site.text(&[&list[..], more].concat())
+    };
+    assert_eq!(names(&[]), "robots\nspeech\nvision\n");
+    assert_eq!(names(&["-g", "lab"]), "speech\nvision\n");
+    assert_eq!(names(&["-g", "none"]), "");
+    let table = site.text(&["workspace", "list", "-g", "other", "-o", "table"]);
+    assert_eq!(
+        table,
+        "Name    Location  Description  Resource group\n\
+         ------- --------- ------------ ---------------\n\
+         robots  eastus                 other\n"
+    );
+    assert_eq!(site.json(&["workspace", "list", "-r", "2"]).as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn a_shell_completes_commands_and_flags() {
+    let site = Site::empty();
+    let script = site.text(&["completion", "bash"]) + COMPLETE;
+    let mut bash = Command::new("bash");
+    let completed = done(bash.args(["-c", &script]).output().expect("bash runs"));
+    assert_eq!(String::from_utf8(completed.stdout).expect("text"), "list\nlist-nodes\n--query\n");
+    for (shell, wanted) in [("zsh", "#compdef muster"), ("fish", "complete -c muster")] {
+        assert!(site.text(&["completion", shell]).contains(wanted), "{shell}");
+    }
+    assert_eq!(site.run(&["completion", "csh"]).code, 2);
+}
+
+/// What bash does when somebody presses tab behind these words.
+const COMPLETE: &str = r#"
+tab() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _muster muster "${@: -1}" "${@: -2:1}"; printf '%s\n' "${COMPREPLY[@]}"; }
+tab muster compute li
+tab muster compute list --qu
+"#;
