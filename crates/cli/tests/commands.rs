@@ -299,6 +299,10 @@ fn a_simulation_prints_what_it_came_to() {
     assert!(first.contains("jobs submitted"), "{first}");
     let digest = |text: &str| text.lines().last().map(str::to_owned);
     assert_eq!(digest(&first), digest(&run()), "the same seed, the same event log");
+    let query = ["--query", "join(' ', ['event log', event_log])", "-o", "tsv"];
+    let sim = ["sim", "--seed", "7", "--days", "1", "--batch", "8"];
+    let queried = site.text(&[&sim[..], &query].concat());
+    assert_eq!(Some(queried.trim_end()), digest(&first).as_deref());
 }
 
 #[test]

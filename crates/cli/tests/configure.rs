@@ -66,6 +66,29 @@ fn a_flag_goes_before_a_variable_and_a_variable_before_a_default() {
 }
 
 #[test]
+fn whatever_changes_something_says_where() {
+    let site = Site::start();
+    let flags = ["-g", "lab", "-w", "vision", "--subscription", "s"];
+    let place = "in workspace 'vision', resource group 'lab', subscription 's'\n";
+    let changes: [&[&str]; 5] = [
+        &["compute", "create", "-n", "cpu", "--max-instances", "0"],
+        &["compute", "update", "-n", "cpu", "--tags", "a=b"],
+        &["job", "create", "-n", "one", "--compute", "cpu", "--command", "true"],
+        &["job", "cancel", "-n", "one"],
+        &["compute", "delete", "-n", "cpu", "--yes"],
+    ];
+    for change in changes {
+        let changed = site.run(&[change, &flags[..]].concat());
+        assert_eq!(changed.code, 0, "{change:?}: {}", changed.stderr);
+        assert!(changed.stderr.starts_with(place), "{change:?}: {}", changed.stderr);
+        assert!(!String::from_utf8_lossy(&changed.stdout).contains(place), "{change:?}");
+    }
+    // A look says nothing.
+    let looked = site.run(&[&["compute", "list"], &flags[..]].concat());
+    assert_eq!((looked.code, looked.stderr.as_str()), (0, ""));
+}
+
+#[test]
 fn a_default_region_serves_where_one_is_needed() {
     let site = Site::start();
     let without = site.run(&["quota", "list"]);

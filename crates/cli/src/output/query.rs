@@ -12,6 +12,11 @@ const QUERY_BYTES_MAX: usize = 2_048;
 const STACK_BYTES: usize = 64 << 20;
 const EXAMPLE: &str = r#"such as --query "[].name" or --query "[?status=='Running'].{Name:name}""#;
 
+/// Functions that give a whole number for whole numbers, in the library that az uses.
+const WHOLE_IN_AZ: [&str; 4] = ["abs", "ceil", "floor", "sum"];
+/// Up to here a floating-point number tells all whole numbers apart.
+const EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
+
 /// An expression that has been read once and found good.
 #[derive(Debug, Clone)]
 pub struct Query(String);
@@ -49,10 +54,13 @@ impl Query {
     fn search(&self, document: &Value) -> Result<Data, JmespathError> {
         let expression = jmespath::compile(&self.0)?;
         let found = expression.search(document)?;
-        let value = serde_json::to_value(&*found).expect("the result has text keys");
-        let mut orders = Vec::new();
-        collect_orders(expression.as_ast(), &mut orders);
-        Ok(Data { value, orders })
+        let mut value = serde_json::to_value(&*found).expect("the result has text keys");
+        let mut seen = Seen::default();
+        seen.look_at(expression.as_ast());
+        if seen.computes {
+            make_whole(&mut value);
+        }
+        Ok(Data { value, orders: seen.orders })
     }
 }
 
@@ -95,34 +103,61 @@ fn told(why: &JmespathError) -> String {
     format!("{} at character {}", printable(&words), why.offset + 1)
 }
 
-/// The keys of every `{Name: …}` in the expression.
-fn collect_orders(ast: &Ast, orders: &mut Vec<Vec<String>>) {
-    match ast {
-        Ast::MultiHash { elements, .. } => {
-            elements.iter().for_each(|pair| collect_orders(&pair.value, orders));
-            orders.push(elements.iter().map(|pair| pair.key.clone()).collect());
+/// What an expression has in it.
+#[derive(Default)]
+struct Seen {
+    /// The keys of every `{Name: …}`.
+    orders: Vec<Vec<String>>,
+    /// Whether numbers are computed.
+    computes: bool,
+}
+
+impl Seen {
+    fn look_at(&mut self, ast: &Ast) {
+        match ast {
+            Ast::MultiHash { elements, .. } => {
+                elements.iter().for_each(|pair| self.look_at(&pair.value));
+                self.orders.push(elements.iter().map(|pair| pair.key.clone()).collect());
+            }
+            Ast::MultiList { elements, .. } => elements.iter().for_each(|it| self.look_at(it)),
+            Ast::Function { name, args, .. } => {
+                self.computes |= WHOLE_IN_AZ.contains(&name.as_str());
+                args.iter().for_each(|argument| self.look_at(argument));
+            }
+            Ast::Comparison { lhs, rhs, .. }
+            | Ast::Condition { predicate: lhs, then: rhs, .. }
+            | Ast::Projection { lhs, rhs, .. }
+            | Ast::And { lhs, rhs, .. }
+            | Ast::Or { lhs, rhs, .. }
+            | Ast::Subexpr { lhs, rhs, .. } => {
+                self.look_at(lhs);
+                self.look_at(rhs);
+            }
+            Ast::Expref { ast: node, .. }
+            | Ast::Flatten { node, .. }
+            | Ast::Not { node, .. }
+            | Ast::ObjectValues { node, .. } => self.look_at(node),
+            Ast::Identity { .. }
+            | Ast::Field { .. }
+            | Ast::Index { .. }
+            | Ast::Literal { .. }
+            | Ast::Slice { .. } => {}
         }
-        Ast::MultiList { elements, .. } | Ast::Function { args: elements, .. } => {
-            elements.iter().for_each(|element| collect_orders(element, orders));
+    }
+}
+
+/// 3.0 → 3, where the library has computed with whole numbers as if they were not.
+fn make_whole(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(make_whole),
+        Value::Object(members) => members.values_mut().for_each(make_whole),
+        Value::Number(number) if number.is_f64() => {
+            let exact = number.as_f64().filter(|it| it.fract() == 0.0 && it.abs() < EXACT_BELOW);
+            if let Some(whole) = exact {
+                *value = Value::from(whole as i64);
+            }
         }
-        Ast::Comparison { lhs, rhs, .. }
-        | Ast::Condition { predicate: lhs, then: rhs, .. }
-        | Ast::Projection { lhs, rhs, .. }
-        | Ast::And { lhs, rhs, .. }
-        | Ast::Or { lhs, rhs, .. }
-        | Ast::Subexpr { lhs, rhs, .. } => {
-            collect_orders(lhs, orders);
-            collect_orders(rhs, orders);
-        }
-        Ast::Expref { ast: node, .. }
-        | Ast::Flatten { node, .. }
-        | Ast::Not { node, .. }
-        | Ast::ObjectValues { node, .. } => collect_orders(node, orders),
-        Ast::Identity { .. }
-        | Ast::Field { .. }
-        | Ast::Index { .. }
-        | Ast::Literal { .. }
-        | Ast::Slice { .. } => {}
+        Value::Number(_) | Value::Null | Value::Bool(_) | Value::String(_) => {}
     }
 }
 
@@ -168,6 +203,49 @@ mod tests {
         let failure = parse("length(a)").expect("good").apply(&json!({"a": 1}));
         let why = failure.err().expect("a number has no length").to_string();
         assert!(why.starts_with("--query: ") && why.contains("number"), "{why}");
+    }
+
+    #[test]
+    fn whole_numbers_stay_whole() {
+        let document = json!([{"n": 1, "x": 2.0}, {"n": 2, "x": 0.5}]);
+        for (query, wanted) in [
+            ("sum([].n)", "3"),
+            ("sum([].x)", "2.5"),
+            ("{all: [ceil([1].x), floor([0].x)], low: abs(`-4`)}", r#"{"all":[1,2],"low":4}"#),
+            ("[0].x", "2.0"),
+            ("avg([].x)", "1.25"),
+            ("sum([`1e300`])", "1e+300"),
+        ] {
+            assert_eq!(asked(query, &document).value.to_string(), wanted, "{query}");
+        }
+    }
+
+    #[test]
+    fn odd_queries_end_in_a_value_or_in_words() {
+        let document = json!([{"a": 1, "b": [1, 2]}, [1.5, u64::MAX]]);
+        for (odd, wanted) in [
+            ("", "not read"),
+            ("[99999999999999]", "not read"),
+            ("[::-2147483648]", "not read"),
+            ("\"\\ud800\"", "not read"),
+            ("`1e999`", "not read"),
+            ("é", "not read"),
+            ("[::0]", "refused"),
+            ("sum([`1e308`, `1e308`])", "refused"),
+            ("avg(`[]`)", "refused"),
+            ("sort_by(@, &a)", "refused"),
+            ("not_null()", "refused"),
+            ("[2147483647:]", "[]"),
+            ("reverse('éa')", "\"aé\""),
+            ("[1][1]", "18446744073709551615"),
+        ] {
+            let ended = match parse(odd).map(|query| query.apply(&document)) {
+                Err(_) => "not read".to_owned(),
+                Ok(Err(_)) => "refused".to_owned(),
+                Ok(Ok(data)) => data.value.to_string(),
+            };
+            assert_eq!(ended, wanted, "{odd}");
+        }
     }
 
     #[test]
