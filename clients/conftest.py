@@ -110,7 +110,12 @@ def muster(muster_bin, server):
     def run(*arguments, check=True):
         done = subprocess.run(
             [muster_bin, *arguments],
-            env={**os.environ, "MUSTER_STATE_DIR": str(server.state_dir)},
+            env={
+                **os.environ,
+                "MUSTER_STATE_DIR": str(server.state_dir),
+                # The defaults of whoever runs the tests would lead elsewhere.
+                "MUSTER_CONFIG_DIR": str(server.state_dir / "no-defaults"),
+            },
             capture_output=True,
             text=True,
             timeout=60,

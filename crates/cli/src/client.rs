@@ -10,12 +10,14 @@ use std::time::Duration;
 use muster_core::ErrorChain;
 use muster_wire::cloud::TokenReply;
 use muster_wire::error::ErrorBody;
-use muster_wire::{Route, from_json};
+use muster_wire::{Page, Route, from_json};
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, RequestBuilder, StatusCode};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::nearest;
 use crate::place::Server;
 
 /// Any is accepted; this is the newest stable one whose documents we write.
@@ -51,6 +53,12 @@ pub struct LogPiece {
     pub total: Option<u64>,
 }
 
+/// All that a list is asked for when a name is looked for.
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
 impl Client {
     pub async fn connect(server: Server) -> Outcome<Client> {
         let client = Client {
@@ -71,7 +79,10 @@ impl Client {
         route: &Route,
         query: &[(&str, &str)],
     ) -> Outcome<T> {
-        self.send(Method::GET, &self.url(route, query), None).await?.document()
+        match self.send(Method::GET, &self.url(route, query), None).await {
+            Ok(answer) => answer.document(),
+            Err(failure) => Err(self.explained(route, failure).await),
+        }
     }
 
     /// A link that the server gave: the next page, or the state of an operation.
@@ -96,12 +107,36 @@ impl Client {
     }
 
     pub async fn post_body(&self, route: &Route, body: String) -> Outcome<Answer> {
-        self.send(Method::POST, &self.url(route, &[]), Some(body)).await
+        match self.send(Method::POST, &self.url(route, &[]), Some(body)).await {
+            Err(failure) => Err(self.explained(route, failure).await),
+            answered => answered,
+        }
     }
 
     pub async fn delete(&self, route: &Route) -> Outcome<Answer> {
         let url = self.url(route, &[("underlyingResourceAction", "Delete")]);
         self.send(Method::DELETE, &url, None).await
+    }
+
+    /// Adds the most similar name to a failure that a misspelt one may have caused.
+    pub async fn suggest(&self, route: &Route, failure: Failure) -> Failure {
+        let Some((list, name)) = nearest::listing(route) else { return failure };
+        // One page is cheap. A second failure would only hide the first.
+        let listed = self.send(Method::GET, &self.url(&list, &[]), None).await;
+        let page = listed.and_then(|answer| answer.document::<Page<Named>>());
+        let names: Vec<_> =
+            page.into_iter().flat_map(|page| page.value).map(|it| it.name).collect();
+        match nearest::nearest(name, &names) {
+            Some(nearest) => failure.hint(format!("did you mean {}?", quoted(nearest))),
+            None => failure,
+        }
+    }
+
+    async fn explained(&self, route: &Route, failure: Failure) -> Failure {
+        match failure.is_not_found() {
+            true => self.suggest(route, failure).await,
+            false => failure,
+        }
     }
 
     /// The log at an address that is its own authorisation, from byte `from` on.

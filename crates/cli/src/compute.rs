@@ -13,7 +13,7 @@ use muster_wire::{Page, Route};
 
 use crate::client::Client;
 use crate::failure::Outcome;
-use crate::output::{self, Format, Print};
+use crate::output::{self, Print};
 use crate::scope::Scope;
 use crate::values::{self, ComputeType};
 
@@ -79,6 +79,11 @@ impl Target {
     fn route(&self) -> Outcome<Route> {
         Ok(route(self.scope.workspace()?, &self.name))
     }
+
+    /// For a command that changes the cluster.
+    fn route_to_change(&self) -> Outcome<Route> {
+        Ok(route(self.scope.workspace_to_change()?, &self.name))
+    }
 }
 
 pub async fn run(command: Command) -> Outcome {
@@ -95,7 +100,7 @@ pub async fn run(command: Command) -> Outcome {
 async fn show(args: &ShowArgs) -> Outcome {
     let route = args.target.route()?;
     let client = args.target.scope.connect().await?;
-    print(&client, &route, args.print.output).await
+    print(&client, &route, &args.print).await
 }
 
 async fn list(args: &ListArgs) -> Outcome {
@@ -109,10 +114,8 @@ async fn list(args: &ListArgs) -> Outcome {
         computes.append(&mut page.value);
     }
     computes.truncate(wanted);
-    match args.print.output {
-        Format::Json => output::json(&computes.iter().map(view::entity).collect::<Vec<_>>()),
-        Format::Table => print_table(&computes),
-    }
+    let computes: Vec<_> = computes.iter().map(view::entity).collect();
+    args.print.show(&computes, || print_table(&computes))
 }
 
 async fn list_nodes(args: &ListNodesArgs) -> Outcome {
@@ -125,13 +128,11 @@ async fn list_nodes(args: &ListNodesArgs) -> Outcome {
         page = client.follow(&link).await?.document()?;
         nodes.append(&mut page.nodes);
     }
-    match args.print.output {
-        Format::Json => output::json(&nodes.into_iter().map(view::node).collect::<Vec<_>>()),
-        Format::Table => {
-            let rows = nodes.into_iter().map(|node| view::node_row(view::node(node))).collect();
-            output::table(&view::NODE_HEADER, rows, "the cluster has no nodes now")
-        }
-    }
+    let nodes: Vec<_> = nodes.into_iter().map(view::node).collect();
+    args.print.show(&nodes, || {
+        let rows = nodes.iter().map(view::node_row).collect();
+        output::table(&view::NODE_HEADER, rows, "the cluster has no nodes now")
+    })
 }
 
 fn route(workspace: WorkspaceKey, name: &str) -> Route {
@@ -139,18 +140,16 @@ fn route(workspace: WorkspaceKey, name: &str) -> Route {
 }
 
 /// The cluster as it is now.
-async fn print(client: &Client, route: &Route, format: Format) -> Outcome {
+async fn print(client: &Client, route: &Route, print: &Print) -> Outcome {
     let compute: ComputeResource = client.get(route).await?;
     if let Some(note) = &compute.properties.properties.note {
         output::say(&format!("note: {note}"));
     }
-    match format {
-        Format::Json => output::json(&view::entity(&compute)),
-        Format::Table => print_table(&[compute]),
-    }
+    let compute = view::entity(&compute);
+    print.show(&compute, || print_table(std::slice::from_ref(&compute)))
 }
 
-fn print_table(computes: &[ComputeResource]) -> Outcome {
-    let rows = computes.iter().map(|compute| view::row(&view::entity(compute))).collect();
+fn print_table(computes: &[view::Compute]) -> Outcome {
+    let rows = computes.iter().map(view::row).collect();
     output::table(&view::HEADER, rows, "there are no clusters in this workspace")
 }

@@ -6,7 +6,7 @@ use muster_wire::cost::{By, LedgerDocument, LedgerLine, LedgerRequest};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome, quoted};
-use crate::output::{self, Format};
+use crate::output::{self, PrintForPeople};
 use crate::scope::Scope;
 use crate::values;
 
@@ -31,9 +31,8 @@ pub struct Args {
     /// Only what was spent from then on: a date, a time (RFC 3339), or a span such as 90m, 24h or 7d
     #[arg(long, value_name = "WHEN", value_parser = values::when, allow_hyphen_values = true)]
     since: Option<Wall>,
-    /// How to print it
-    #[arg(short, long, value_enum, default_value_t = Format::Table)]
-    output: Format,
+    #[command(flatten)]
+    print: PrintForPeople,
     #[command(flatten)]
     scope: Scope,
 }
@@ -73,19 +72,16 @@ pub async fn run(args: &Args) -> Outcome {
         None => "no node has run yet",
         Some(_) => "no node has run since then",
     };
-    match args.output {
-        Format::Json => output::json(&document(&ledger)),
-        Format::Table => {
-            let first = heading(&args.by);
-            let mut header = vec![&*first, "Category", "Outcome", "Node time", "USD"];
-            let mut rows = rows(&ledger)?;
-            if args.by == By::Category {
-                header.remove(0);
-                rows = rows.into_iter().map(without_group).collect();
-            }
-            output::table(&header, rows, nothing)
+    args.print.show(&document(&ledger), || {
+        let first = heading(&args.by);
+        let mut header = vec![&*first, "Category", "Outcome", "Node time", "USD"];
+        let mut rows = rows(&ledger)?;
+        if args.by == By::Category {
+            header.remove(0);
+            rows = rows.into_iter().map(without_group).collect();
         }
-    }
+        output::table(&header, rows, nothing)
+    })
 }
 
 fn heading(by: &By) -> String {

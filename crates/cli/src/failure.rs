@@ -104,6 +104,17 @@ impl Failure {
         matches!(self, Failure::Told(told) if told.exit == NOT_FOUND)
     }
 
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Failure::Told(told) if told.exit == REFUSED)
+    }
+
+    pub fn hinted(&self) -> Option<&str> {
+        match self {
+            Failure::Told(told) => told.hint.as_deref(),
+            Failure::OutputClosed | Failure::Interrupted => None,
+        }
+    }
+
     /// Says it on standard error.
     pub fn tell(&self) -> ExitCode {
         match self {

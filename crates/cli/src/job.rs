@@ -10,7 +10,7 @@ use muster_wire::job::JobResource;
 use muster_wire::{Page, Route};
 
 use crate::failure::{Failure, Outcome, printable};
-use crate::output::{self, Format, Print};
+use crate::output::{self, Print};
 use crate::scope::Scope;
 use crate::values;
 
@@ -93,7 +93,7 @@ pub async fn run(command: Command) -> Outcome {
 async fn show(args: &ShowArgs) -> Outcome {
     let route = args.target.route()?;
     let client = args.target.scope.connect().await?;
-    print(&client.get(&route).await?, args.print.output)
+    print(&client.get(&route).await?, &args.print)
 }
 
 async fn list(args: &ListArgs) -> Outcome {
@@ -107,26 +107,22 @@ async fn list(args: &ListArgs) -> Outcome {
         jobs.append(&mut page.value);
     }
     jobs.truncate(wanted);
-    match args.print.output {
-        Format::Json => output::json(&jobs.iter().map(view::entity).collect::<Vec<_>>()),
-        Format::Table => print_table(&jobs),
-    }
+    let jobs: Vec<_> = jobs.iter().map(view::entity).collect();
+    args.print.show(&jobs, || print_table(&jobs))
 }
 
-fn print(job: &JobResource, format: Format) -> Outcome {
-    match format {
-        Format::Json => output::json(&view::entity(job)),
-        Format::Table => {
-            print_table(std::slice::from_ref(job))?;
-            let notes = view::notes(&view::entity(job));
-            let notes = notes.iter().map(|note| format!("{}\n", printable(note)));
-            output::bytes(notes.collect::<String>().as_bytes())
-        }
-    }
+fn print(job: &JobResource, print: &Print) -> Outcome {
+    let job = view::entity(job);
+    print.show(&job, || {
+        print_table(std::slice::from_ref(&job))?;
+        let notes = view::notes(&job);
+        let notes = notes.iter().map(|note| format!("{}\n", printable(note)));
+        output::bytes(notes.collect::<String>().as_bytes())
+    })
 }
 
-fn print_table(jobs: &[JobResource]) -> Outcome {
-    let rows = jobs.iter().map(|job| view::row(&view::entity(job))).collect();
+fn print_table(jobs: &[view::Job]) -> Outcome {
+    let rows = jobs.iter().map(view::row).collect();
     output::table(&view::HEADER, rows, "there are no jobs in this workspace")
 }
 

@@ -6,17 +6,22 @@
 //! for, 3 not found.
 //!
 //! * [`failure`]: how a command ends badly; [`output`]: where everything that is printed goes;
+//! * [`defaults`], [`scope`]: which workspace a command is about;
 //! * [`place`], [`client`], [`operation`]: finding the server, asking it, waiting for what takes long;
 //! * one module per command or group of commands.
 
 mod agent;
 mod client;
+mod completion;
 mod compute;
+mod configure;
 mod cost;
+mod defaults;
 mod env;
 mod failure;
 mod job;
 mod logging;
+mod nearest;
 mod operation;
 mod output;
 mod place;
@@ -28,10 +33,11 @@ mod up;
 mod values;
 mod whatif;
 mod why;
+mod workspace;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::failure::{Failure, Outcome};
 
@@ -55,6 +61,9 @@ struct Cli {
 enum Command {
     Up(up::Args),
     Env(env::Args),
+    Configure(configure::Args),
+    #[command(subcommand)]
+    Workspace(workspace::Command),
     #[command(subcommand)]
     Compute(compute::Command),
     #[command(subcommand)]
@@ -65,6 +74,7 @@ enum Command {
     #[command(subcommand)]
     Quota(quota::Command),
     Sim(sim::Args),
+    Completion(completion::Args),
     Agent(agent::Args),
 }
 
@@ -81,6 +91,8 @@ fn run(command: Command) -> Outcome {
     match command {
         Command::Up(args) => up::run(args),
         Command::Env(args) => env::run(&args),
+        Command::Configure(args) => configure::run(&args),
+        Command::Workspace(command) => block_on(workspace::run(command)),
         Command::Compute(command) => block_on(compute::run(command)),
         Command::Job(command) => block_on(job::run(command)),
         Command::Why(args) => block_on(why::run(&args)),
@@ -88,6 +100,7 @@ fn run(command: Command) -> Outcome {
         Command::Cost(args) => block_on(cost::run(&args)),
         Command::Whatif(args) => whatif::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Completion(args) => completion::run(&args, &mut Cli::command()),
         Command::Agent(args) => block_on(agent::run(args)),
     }
 }

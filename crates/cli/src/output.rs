@@ -1,12 +1,17 @@
 //! Everything that is printed: data on standard output, talk on standard error.
 
-use std::io::{self, Write};
+mod colour;
+mod query;
+mod render;
+
+use std::io::{self, IsTerminal as _, Write};
 
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle};
 use serde::Serialize;
 use serde_json::Value;
 
+use self::query::{Data, Query};
 use crate::failure::{Failure, Outcome, printable};
 
 /// Columns, and a line under their names: nothing that would be in the way of grep and awk.
@@ -15,20 +20,73 @@ const STYLE: TableStyle = TableStyle::new()
     .header_separator(LineStyle::none().fill('-').junction(' '))
     .content_lines(ContentLineStyle::none().junction(' '));
 
+/// az's formats, by az's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+enum Format {
     /// For programs
     Json,
+    /// JSON, in colour on a terminal
+    Jsonc,
+    /// For programs and people
+    Yaml,
+    /// YAML, in colour on a terminal
+    Yamlc,
     /// For people
     Table,
+    /// Values with tabs between them, for shells
+    Tsv,
+    /// Nothing
+    None,
 }
 
-/// The flag of every command that prints a resource.
+/// The flags of every command that prints data. What is usual is JSON, as in az, or a table for people.
 #[derive(Debug, clap::Args)]
-pub struct Print {
+pub struct Print<const FOR_PEOPLE: bool = false> {
     /// How to print it
-    #[arg(short, long, value_enum, default_value_t = Format::Json)]
-    pub output: Format,
+    #[arg(short, long, value_enum, ignore_case = true, value_name = "FORMAT",
+          default_value = usual(FOR_PEOPLE))]
+    output: Format,
+    /// What to print of it: a JMESPath expression, such as "[].name"
+    #[arg(long, value_name = "JMESPATH", value_parser = query::parse, allow_hyphen_values = true)]
+    query: Option<Query>,
+}
+
+/// For commands whose answer is mostly read by people.
+pub type PrintForPeople = Print<true>;
+
+const fn usual(is_for_people: bool) -> &'static str {
+    if is_for_people { "table" } else { "json" }
+}
+
+impl<const FOR_PEOPLE: bool> Print<FOR_PEOPLE> {
+    /// The one way in which data gets to standard output. `table` writes what people see of the whole of it;
+    /// of the result of a query the columns are its keys.
+    pub fn show<T: Serialize>(&self, document: &T, table: impl FnOnce() -> Outcome) -> Outcome {
+        if self.output == Format::Table && self.query.is_none() {
+            return table();
+        }
+        let value = serde_json::to_value(document).expect("documents have text keys");
+        let data = match &self.query {
+            // Nulls go first, so that a query sees what is printed without it.
+            Some(query) => query.apply(&tidy(value))?,
+            None => Data::whole(tidy(value)),
+        };
+        // A query that finds nothing prints nothing, as in az.
+        if data.value.is_null() {
+            return Ok(());
+        }
+        let value = &data.value;
+        let text = match self.output {
+            Format::Jsonc if is_coloured() => colour::json(value),
+            Format::Json | Format::Jsonc => render::json(value),
+            Format::Yamlc if is_coloured() => colour::yaml(&render::yaml(value)?),
+            Format::Yaml | Format::Yamlc => render::yaml(value)?,
+            Format::Table => render::table(&data)?,
+            Format::Tsv => for_terminal(render::tsv(&data)),
+            Format::None => String::new(),
+        };
+        bytes(text.as_bytes())
+    }
 }
 
 /// Bytes as they are, at once.
@@ -37,12 +95,10 @@ pub fn bytes(bytes: &[u8]) -> Outcome {
     out.write_all(bytes).and_then(|()| out.flush()).map_err(cannot_write)
 }
 
-/// As Azure's command line prints: keys sorted, nothing that is null, two spaces deep.
+/// A document for programs alone, whose format is no choice.
 pub fn json<T: Serialize>(document: &T) -> Outcome {
     let value = serde_json::to_value(document).expect("documents have text keys");
-    let mut text = serde_json::to_string_pretty(&tidy(value)).expect("a value is JSON");
-    text.push('\n');
-    bytes(text.as_bytes())
+    bytes(render::json(&tidy(value)).as_bytes())
 }
 
 /// One row per item. A list without items prints nothing, and says so to people: `nothing`.
@@ -66,7 +122,22 @@ fn cannot_write(why: io::Error) -> Failure {
     }
 }
 
-/// Sorted by key whatever map `serde_json` was built with, and without nulls.
+/// Not when piped, and not where NO_COLOR or TERM=dumb ask for none.
+fn is_coloured() -> bool {
+    anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
+}
+
+/// A program gets values as they are; a terminal would obey what somebody hid in them.
+fn for_terminal(text: String) -> String {
+    if !io::stdout().is_terminal() {
+        return text;
+    }
+    let is_command = |c: char| c.is_control() && !matches!(c, '\t' | '\n');
+    text.chars().map(|c| if is_command(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// As Azure's command line prints: without nulls, and sorted by key whatever map `serde_json` was
+/// built with.
 fn tidy(value: Value) -> Value {
     match value {
         Value::Object(map) => {

@@ -6,8 +6,10 @@ use muster_wire::{Page, Route};
 use serde::Serialize;
 
 use crate::client::Client;
+use crate::defaults::Setting;
 use crate::failure::{Failure, Outcome, quoted};
-use crate::output::{self, Format, Print};
+use crate::nearest;
+use crate::output::{self, Print};
 use crate::scope::Scope;
 use crate::values::{self, Limit};
 
@@ -69,9 +71,9 @@ pub struct UpdateArgs {
 
 #[derive(Debug, clap::Args)]
 struct RegionArgs {
-    /// The region
+    /// The region [default: as configured]
     #[arg(short, long, value_name = "REGION", value_parser = values::name)]
-    location: String,
+    location: Option<String>,
     #[command(flatten)]
     scope: Scope,
 }
@@ -81,21 +83,36 @@ impl RegionArgs {
         Ok(self.scope.workspace()?.subscription)
     }
 
+    fn location(&self) -> Outcome<String> {
+        Setting::Location.value(self.location.as_deref())?.ok_or_else(|| {
+            Failure::refused(
+                "quota is by region, and none is given; add --location, such as eastus",
+            )
+            .hint("to set it once: muster configure --defaults location=eastus")
+        })
+    }
+
     async fn usages(&self, client: &Client) -> Outcome<Vec<Usage>> {
-        let location = self.location.as_str().into();
+        let location = self.location()?.into();
         let route = Route::Usages { subscription: self.subscription()?, location };
         let page: Page<Usage> = client.get(&route).await?;
         Ok(page.value)
     }
 
     async fn usage(&self, client: &Client, name: &str) -> Outcome<Usage> {
-        let mut usages = self.usages(client).await?.into_iter();
+        let usages = self.usages(client).await?;
+        let names: Vec<_> = usages.iter().map(|usage| usage.name.value.clone()).collect();
+        let mut usages = usages.into_iter();
         let found = usages.find(|usage| usage.name.value.eq_ignore_ascii_case(name));
+        let location = self.location()?;
         found.ok_or_else(|| {
-            Failure::not_found(format!("there is no limit named {}", quoted(name))).hint(format!(
-                "`muster quota list --location {} -o table` shows the names",
-                self.location
-            ))
+            let hint = match nearest::nearest(name, &names) {
+                Some(nearest) => format!("did you mean {}?", quoted(nearest)),
+                None => {
+                    format!("`muster quota list --location {location} -o table` shows the names")
+                }
+            };
+            Failure::not_found(format!("there is no limit named {}", quoted(name))).hint(hint)
         })
     }
 }
@@ -137,34 +154,33 @@ async fn list(args: &ListArgs) -> Outcome {
     let client = args.region.scope.connect().await?;
     let usages = args.region.usages(&client).await?;
     let quotas: Vec<_> = usages.into_iter().map(Quota::of).collect();
-    match args.print.output {
-        Format::Json => output::json(&quotas),
-        Format::Table => print_table(&quotas),
-    }
+    args.print.show(&quotas, || print_table(&quotas))
 }
 
 async fn show(args: &ShowArgs) -> Outcome {
     let client = args.region.scope.connect().await?;
-    print(args.region.usage(&client, &args.name).await?, args.print.output)
+    print(args.region.usage(&client, &args.name).await?, &args.print)
 }
 
 async fn update(args: &UpdateArgs) -> Outcome {
     let client = args.region.scope.connect().await?;
-    let (subscription, location) = (args.region.subscription()?, args.region.location.as_str());
-    let region = Region { subscription: &subscription, location };
+    let (subscription, location) = (args.region.subscription()?, args.region.location()?);
+    output::say(&format!(
+        "in region {}, subscription {}",
+        quoted(&location),
+        quoted(&subscription)
+    ));
+    let region = Region { subscription: &subscription, location: &location };
     let body = update_json(region, &args.name, args.limit.0);
     let route =
         Route::UpdateQuotas { subscription: subscription.clone(), location: location.into() };
     client.post_body(&route, body).await?;
-    print(args.region.usage(&client, &args.name).await?, args.print.output)
+    print(args.region.usage(&client, &args.name).await?, &args.print)
 }
 
-fn print(usage: Usage, format: Format) -> Outcome {
+fn print(usage: Usage, print: &Print) -> Outcome {
     let quota = Quota::of(usage);
-    match format {
-        Format::Json => output::json(&quota),
-        Format::Table => print_table(&[quota]),
-    }
+    print.show(&quota, || print_table(std::slice::from_ref(&quota)))
 }
 
 fn print_table(quotas: &[Quota]) -> Outcome {

@@ -1,10 +1,12 @@
-//! Which workspace a command is about: az's flags, az's variables, and a default where az has none.
+//! Which workspace a command is about: az's flags, what was set for them, and a default where az has none.
 
 use muster_core::model::WorkspaceKey;
 
 use crate::client::Client;
+use crate::defaults::Setting;
 use crate::env::shell_quoted;
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{Outcome, quoted};
+use crate::output;
 use crate::place::StateDirArg;
 use crate::values;
 
@@ -14,13 +16,13 @@ const DEFAULT_SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000000";
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Where")]
 pub struct Scope {
-    /// The resource group [default: $AZURE_DEFAULTS_GROUP, or "default"]
+    /// The resource group [default: as configured, or "default"]
     #[arg(short = 'g', long, value_name = "NAME", value_parser = values::name)]
     resource_group: Option<String>,
-    /// The workspace; the first use makes it [default: $AZURE_DEFAULTS_WORKSPACE, or "default"]
+    /// The workspace; the first use makes it [default: as configured, or "default"]
     #[arg(short = 'w', long, value_name = "NAME", value_parser = values::name)]
     workspace_name: Option<String>,
-    /// The subscription's id [default: $AZURE_SUBSCRIPTION_ID, or zeros]
+    /// The subscription's id [default: as configured, or zeros]
     #[arg(long, value_name = "ID", value_parser = values::name)]
     subscription: Option<String>,
     #[command(flatten)]
@@ -29,12 +31,31 @@ pub struct Scope {
 
 impl Scope {
     pub fn workspace(&self) -> Outcome<WorkspaceKey> {
-        let subscription =
-            choose(self.subscription.as_deref(), "AZURE_SUBSCRIPTION_ID", DEFAULT_SUBSCRIPTION)?;
-        let group = choose(self.resource_group.as_deref(), "AZURE_DEFAULTS_GROUP", DEFAULT_NAME)?;
-        let name =
-            choose(self.workspace_name.as_deref(), "AZURE_DEFAULTS_WORKSPACE", DEFAULT_NAME)?;
+        let choose = |setting: Setting, flag: &Option<String>, built_in: &str| -> Outcome<String> {
+            Ok(setting.value(flag.as_deref())?.unwrap_or_else(|| built_in.to_owned()))
+        };
+        let subscription = choose(Setting::Subscription, &self.subscription, DEFAULT_SUBSCRIPTION)?;
+        let group = choose(Setting::Group, &self.resource_group, DEFAULT_NAME)?;
+        let name = choose(Setting::Workspace, &self.workspace_name, DEFAULT_NAME)?;
         Ok(WorkspaceKey::new(&subscription, &group, &name))
+    }
+
+    /// The resource group, if it was given or configured.
+    pub fn group(&self) -> Outcome<Option<String>> {
+        Setting::Group.value(self.resource_group.as_deref())
+    }
+
+    /// As [`Scope::workspace`], for a command that changes something there: it says where, for a forgotten
+    /// variable or default may lead elsewhere than its user thinks.
+    pub fn workspace_to_change(&self) -> Outcome<WorkspaceKey> {
+        let workspace = self.workspace()?;
+        output::say(&format!(
+            "in workspace {}, resource group {}, subscription {}",
+            quoted(&workspace.name),
+            quoted(&workspace.resource_group),
+            quoted(&workspace.subscription)
+        ));
+        Ok(workspace)
     }
 
     /// What was given on the command line, to be put behind another command about the same place.
@@ -53,23 +74,5 @@ impl Scope {
     /// The server, ready to be asked.
     pub async fn connect(&self) -> Outcome<Client> {
         Client::connect(self.place.find()?).await
-    }
-}
-
-fn choose(flag: Option<&str>, variable: &str, default: &str) -> Outcome<String> {
-    if let Some(flag) = flag {
-        return Ok(flag.to_owned());
-    }
-    match std::env::var(variable) {
-        // Set but empty is as good as unset, for shells cannot always unset.
-        Ok(value) if value.is_empty() => Ok(default.to_owned()),
-        Ok(value) => values::name(&value).map_err(|why| {
-            Failure::refused(format!("the variable {variable} is {}: {why}", quoted(&value)))
-        }),
-        Err(std::env::VarError::NotPresent) => Ok(default.to_owned()),
-        Err(std::env::VarError::NotUnicode(value)) => Err(Failure::refused(format!(
-            "the variable {variable} is {}, which is not UTF-8; set it anew",
-            quoted(&value.to_string_lossy())
-        ))),
     }
 }

@@ -1,9 +1,12 @@
 //! `muster sim`: days of Muster in seconds, to look for broken promises.
 
-use muster_sim::{BATCH_MAX, Scenario};
+use std::collections::BTreeMap;
+
+use muster_sim::{BATCH_MAX, Scenario, Summary};
+use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, PrintForPeople};
 
 /// A year; more would only be more of the same, and take very long.
 const DAYS_MAX: u32 = 365;
@@ -29,6 +32,72 @@ pub struct Args {
     /// Let everything work
     #[arg(long)]
     no_faults: bool,
+    #[command(flatten)]
+    print: PrintForPeople,
+}
+
+/// The summary, for programs.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    seed: u64,
+    days: u32,
+    batch: usize,
+    simulated_s: u64,
+    jobs_submitted: u64,
+    jobs_completed: u64,
+    jobs_failed: u64,
+    jobs_canceled: u64,
+    jobs_retried: u64,
+    jobs_forgotten: u64,
+    requests_refused: u64,
+    requests_repeated: u64,
+    processes_started: u64,
+    node_creates: u64,
+    node_creates_failed: u64,
+    faults: BTreeMap<String, u64>,
+    steps: u64,
+    changes: u64,
+    ledger: Vec<Category>,
+    event_log: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct Category {
+    category: &'static str,
+    node_s: u64,
+    micro_usd: u64,
+}
+
+impl Document<'_> {
+    fn of(summary: &Summary) -> Document<'_> {
+        let category = |sum: &muster_sim::LedgerSum| Category {
+            category: sum.category,
+            node_s: sum.node_time.as_seconds(),
+            micro_usd: sum.micro_usd,
+        };
+        Document {
+            seed: summary.scenario.seed,
+            days: summary.scenario.days,
+            batch: summary.scenario.batch,
+            simulated_s: summary.simulated.as_seconds(),
+            jobs_submitted: summary.jobs_submitted,
+            jobs_completed: summary.jobs_completed,
+            jobs_failed: summary.jobs_failed,
+            jobs_canceled: summary.jobs_canceled,
+            jobs_retried: summary.jobs_retried,
+            jobs_forgotten: summary.jobs_forgotten,
+            requests_refused: summary.requests_refused,
+            requests_repeated: summary.requests_repeated,
+            processes_started: summary.processes_started,
+            node_creates: summary.node_creates,
+            node_creates_failed: summary.node_creates_failed,
+            faults: summary.faults.iter().map(|(fault, it)| (fault.to_string(), it)).collect(),
+            steps: summary.steps,
+            changes: summary.revisions,
+            ledger: summary.ledger.iter().map(category).collect(),
+            event_log: &summary.digest,
+        }
+    }
 }
 
 pub fn run(args: &Args) -> Outcome {
@@ -36,7 +105,8 @@ pub fn run(args: &Args) -> Outcome {
     scenario.batch = args.batch;
     scenario.faults = !args.no_faults;
     let summary = muster_sim::run(&scenario).map_err(|why| Failure::error(why.to_string()))?;
-    output::bytes(format!("{summary}\n").as_bytes())
+    let document = Document::of(&summary);
+    args.print.show(&document, || output::bytes(format!("{summary}\n").as_bytes()))
 }
 
 fn seed(text: &str) -> Result<u64, String> {

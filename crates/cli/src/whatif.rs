@@ -17,7 +17,7 @@ use muster_sim::replay::{self, Figures, Setting, SettingError, Trace};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome, printable, quoted};
-use crate::output::{self, Format};
+use crate::output::{self, PrintForPeople};
 use crate::values;
 
 const HEADER: [&str; 15] = [
@@ -79,9 +79,8 @@ pub struct Args {
     /// The VM size, for its price
     #[arg(long, value_name = "SIZE", default_value = DEFAULT_VM_SIZE)]
     size: String,
-    /// How to print it
-    #[arg(short, long, value_enum, default_value_t = Format::Table)]
-    output: Format,
+    #[command(flatten)]
+    print: PrintForPeople,
     /// Draw cost against waiting into this file
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
@@ -139,10 +138,8 @@ pub fn run(args: &Args) -> Outcome {
                 .hint("name a file in a folder that exists and that you may write to")
         })?;
     }
-    match args.output {
-        Format::Json => output::json(&rows),
-        Format::Table => output::table(&HEADER, rows.iter().map(cells).collect(), "no settings"),
-    }
+    args.print
+        .show(&rows, || output::table(&HEADER, rows.iter().map(cells).collect(), "no settings"))
 }
 
 fn read(path: &Path) -> Outcome<Trace> {

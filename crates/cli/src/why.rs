@@ -7,7 +7,7 @@ use muster_wire::why::{WhyDocument, WhyReason};
 
 use crate::client::Client;
 use crate::failure::{Failure, Outcome, printable, quoted};
-use crate::output::{self, Format};
+use crate::output::{self, PrintForPeople};
 use crate::scope::Scope;
 use crate::values;
 
@@ -30,9 +30,8 @@ pub struct Args {
     /// It is a cluster
     #[arg(long)]
     compute: bool,
-    /// How to print it
-    #[arg(short, long, value_enum, default_value_t = Format::Table)]
-    output: Format,
+    #[command(flatten)]
+    print: PrintForPeople,
     #[command(flatten)]
     scope: Scope,
 }
@@ -46,10 +45,7 @@ pub async fn run(args: &Args) -> Outcome {
     for reason in &mut document.value {
         reason.command.push_str(&flags);
     }
-    match args.output {
-        Format::Json => output::json(&document),
-        Format::Table => output::bytes(text(&document).as_bytes()),
-    }
+    args.print.show(&document, || output::bytes(text(&document).as_bytes()))
 }
 
 async fn ask(args: &Args, client: &Client, workspace: WorkspaceKey) -> Outcome<WhyDocument> {
@@ -62,17 +58,22 @@ async fn ask(args: &Args, client: &Client, workspace: WorkspaceKey) -> Outcome<W
     if args.compute {
         return client.get(&compute).await;
     }
-    match client.get(&job).await {
-        Err(failure) if failure.is_not_found() => {}
+    let no_job = match client.get(&job).await {
+        Err(failure) if failure.is_not_found() => failure,
         answered => return answered,
-    }
+    };
     match client.get(&compute).await {
-        Err(failure) if failure.is_not_found() => Err(Failure::not_found(format!(
-            "there is neither a job nor a cluster {} in workspace {}",
-            quoted(&args.name),
-            quoted(&workspace.name)
-        ))
-        .hint("`muster job list -o table` and `muster compute list -o table` show what there is")),
+        Err(no_compute) if no_compute.is_not_found() => {
+            let hint = no_compute.hinted().or(no_job.hinted()).unwrap_or(
+                "`muster job list -o table` and `muster compute list -o table` show what there is",
+            );
+            let text = format!(
+                "there is neither a job nor a cluster {} in workspace {}",
+                quoted(&args.name),
+                quoted(&workspace.name)
+            );
+            Err(Failure::not_found(text).hint(hint))
+        }
         answered => answered,
     }
 }

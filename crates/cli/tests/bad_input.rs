@@ -14,7 +14,12 @@ const USAGE: &[Case] = &[
     ("no command", &[], 2, &["Usage: muster <COMMAND>"]),
     ("unknown command", &["frob"], 2, &["'frob'", "Usage"]),
     ("unknown flag", &["compute", "list", "--frob"], 2, &["'--frob'", "--help"]),
-    ("unknown format", &["compute", "list", "-o", "xml"], 2, &["'xml'", "json, table"]),
+    (
+        "unknown format",
+        &["compute", "list", "-o", "xml"],
+        2,
+        &["'xml'", "json, jsonc, yaml, yamlc, table, tsv, none"],
+    ),
     ("extra word", &["compute", "show", "-n", "cpu", "more"], 2, &["'more'", "--help"]),
     ("no name", &["compute", "create"], 2, &["--name <NAME>"]),
     ("empty name", &["compute", "create", "-n", ""], 2, &["''", "give a name"]),

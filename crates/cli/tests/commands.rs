@@ -15,7 +15,14 @@ fn a_cluster_is_created_shown_changed_and_deleted() {
     assert_eq!(nothing.stderr, "there are no clusters in this workspace\n");
 
     let created = site.run(&CLUSTER);
-    assert_eq!((created.code, created.stderr.as_str()), (0, "creating cpu: Succeeded\n"));
+    assert_eq!(
+        (created.code, created.stderr.as_str()),
+        (
+            0,
+            "in workspace 'default', resource group 'default', subscription \
+             '00000000-0000-0000-0000-000000000000'\ncreating cpu: Succeeded\n"
+        )
+    );
     let shown = site.text(&["compute", "show", "-n", "cpu"]);
     assert_eq!(String::from_utf8(created.stdout).expect("text"), shown);
     assert_eq!(settled(&shown), SHOWN);
@@ -69,6 +76,7 @@ const SHOWN: &str = r#"{
   "resourceGroup": "default",
   "scale_up": "immediate",
   "size": "STANDARD_DS3_V2",
+  "ssh_public_access_enabled": false,
   "tags": {
     "team": "blue"
   },
@@ -291,6 +299,10 @@ fn a_simulation_prints_what_it_came_to() {
     assert!(first.contains("jobs submitted"), "{first}");
     let digest = |text: &str| text.lines().last().map(str::to_owned);
     assert_eq!(digest(&first), digest(&run()), "the same seed, the same event log");
+    let query = ["--query", "join(' ', ['event log', event_log])", "-o", "tsv"];
+    let sim = ["sim", "--seed", "7", "--days", "1", "--batch", "8"];
+    let queried = site.text(&[&sim[..], &query].concat());
+    assert_eq!(Some(queried.trim_end()), digest(&first).as_deref());
 }
 
 #[test]

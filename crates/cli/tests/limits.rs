@@ -14,7 +14,7 @@ fn paste(site: &Site, command: &str) {
     let arguments = command.strip_prefix("muster ").expect("a command of ours");
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("exec \"$0\" {arguments}"), env!("CARGO_BIN_EXE_muster")]);
-    let shell = shell.env("MUSTER_STATE_DIR", site.state());
+    let shell = shell.env("MUSTER_STATE_DIR", site.state()).env("MUSTER_CONFIG_DIR", site.config());
     let pasted = done(shell.output().expect("sh runs"));
     assert_eq!(pasted.code, 0, "{command}: {}", pasted.stderr);
 }
@@ -83,6 +83,40 @@ fn what_does_not_exist_has_no_reasons() {
 }
 
 #[test]
+fn a_misspelt_name_gets_the_one_that_was_meant() {
+    let site = Site::start();
+    site.text(&["compute", "create", "-n", "cpu-cluster", "--max-instances", "0"]);
+    let job = ["job", "create", "--command", "true", "-n", "training-run", "--compute"];
+    site.text(&[&job[..], &["cpu-cluster"]].concat());
+    let cases: [(&[&str], i32, &str); 12] = [
+        (&["compute", "show", "-n", "cpu"], 3, "cpu-cluster"),
+        (&["compute", "list-nodes", "-n", "cpu-xluster"], 3, "cpu-cluster"),
+        (&["compute", "update", "-n", "cpu_cluster"], 3, "cpu-cluster"),
+        (&["compute", "delete", "-y", "-n", "cpucluster"], 3, "cpu-cluster"),
+        (&["job", "create", "--command", "true", "--compute", "cpu"], 2, "cpu-cluster"),
+        (&["job", "show", "-n", "trainingrun"], 3, "training-run"),
+        (&["job", "stream", "-n", "training"], 3, "training-run"),
+        (&["job", "cancel", "-n", "training-rum"], 3, "training-run"),
+        (&["why", "cpu"], 3, "cpu-cluster"),
+        (&["why", "training"], 3, "training-run"),
+        (&["why", "training", "--job"], 3, "training-run"),
+        (&["quota", "show", "-l", "eastus", "-n", "TotalDedicatedCore"], 3, "TotalDedicatedCores"),
+    ];
+    for (command, code, wanted) in cases {
+        let failed = site.run(command);
+        assert_eq!((failed.code, failed.stdout.len()), (code, 0), "{command:?}");
+        let hint = format!("\nhint: did you mean '{wanted}'?\n");
+        assert!(failed.stderr.ends_with(&hint), "{command:?}: {}", failed.stderr);
+    }
+    let other = site.run(&["compute", "show", "-n", "zebra"]);
+    assert!(!other.stderr.contains("did you mean"), "{}", other.stderr);
+    // A refusal for another reason does not doubt the name.
+    let refused = site.run(&[&job[..], &["cpu-cluster", "--cpus", "64"]].concat());
+    assert_eq!(refused.code, 2);
+    assert!(!refused.stderr.contains("did you mean"), "{}", refused.stderr);
+}
+
+#[test]
 fn the_commands_of_a_reason_reach_the_place_that_was_asked_about() {
     let site = Site::start();
     let place = ["-w", "other-space", "--subscription", "s"];
@@ -113,7 +147,7 @@ fn a_quota_refuses_clusters_and_holds_jobs_until_it_is_raised() {
     );
     let refused = site.run(&CLUSTER);
     assert_eq!(refused.code, 2, "{}", refused.stderr);
-    assert!(refused.stderr.starts_with("error: (QuotaExceeded) "), "{}", refused.stderr);
+    assert!(refused.stderr.contains("\nerror: (QuotaExceeded) "), "{}", refused.stderr);
     assert!(refused.stderr.contains("muster quota update --location"), "{}", refused.stderr);
 
     assert!(limit("none").get("limit").is_none());

@@ -22,7 +22,7 @@ use rustls::pki_types::{
 
 mod bundle;
 mod certs;
-pub(crate) mod files;
+pub mod files;
 mod names;
 
 pub use bundle::{Bundle, write_bundle};

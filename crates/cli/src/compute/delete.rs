@@ -24,7 +24,7 @@ pub struct Args {
 
 pub async fn run(args: &Args) -> Outcome {
     let name = &args.target.name;
-    let route = args.target.route()?;
+    let route = args.target.route_to_change()?;
     if !args.yes {
         confirm(name)?;
     }
@@ -32,7 +32,8 @@ pub async fn run(args: &Args) -> Outcome {
     let answer = client.delete(&route).await?;
     if answer.status == StatusCode::NO_CONTENT {
         let text = format!("there is no compute {} to delete", quoted(name));
-        return Err(Failure::not_found(text).hint("`muster compute list` shows what there is"));
+        let missing = Failure::not_found(text).hint("`muster compute list` shows what there is");
+        return Err(client.suggest(&route, missing).await);
     }
     if args.no_wait {
         return Ok(());

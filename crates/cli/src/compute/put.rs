@@ -11,6 +11,7 @@ use muster_core::time::Span;
 use muster_wire::compute::{ComputeResource, request_json};
 
 use super::Target;
+use crate::defaults::Setting;
 use crate::failure::{Failure, Outcome, quoted};
 use crate::operation;
 use crate::output::Print;
@@ -41,7 +42,7 @@ pub struct CreateArgs {
     /// dedicated or low_priority; fixed at creation [default: dedicated]
     #[arg(long, visible_alias = "vm-priority", value_name = "TIER", value_parser = values::tier)]
     tier: Option<Tier>,
-    /// The region; fixed at creation [default: the workspace's]
+    /// The region; fixed at creation [default: as configured, or the workspace's]
     #[arg(short, long, value_name = "REGION")]
     location: Option<String>,
     /// What it is for
@@ -145,7 +146,7 @@ pub async fn create(args: CreateArgs) -> Outcome {
     let workspace = args.target.scope.workspace()?;
     let password = args.people.admin_password.clone();
     let patch = ClusterPatch {
-        location: args.location.map(String::into),
+        location: Setting::Location.value(args.location.as_deref())?.map(String::into),
         description: args.description.map(String::into),
         vm_size: args.size.map(String::into),
         tier: args.tier,
@@ -182,7 +183,7 @@ impl Doing {
         password: Option<&str>,
         must_exist: bool,
     ) -> Outcome {
-        let route = target.route()?;
+        let route = target.route_to_change()?;
         let client = target.scope.connect().await?;
         if must_exist {
             // A PUT would create what is not there.
@@ -192,7 +193,7 @@ impl Doing {
         if !self.no_wait {
             operation::follow(&client, &answer, format!("{} {}", self.what, target.name)).await?;
         }
-        super::print(&client, &route, self.print.output).await
+        super::print(&client, &route, &self.print).await
     }
 }
 

@@ -37,7 +37,7 @@ pub struct Compute {
     idle_time_before_scale_down: Option<u64>,
     network_settings: NetworkSettings,
     enable_node_public_ip: Option<bool>,
-    ssh_public_access_enabled: Option<bool>,
+    ssh_public_access_enabled: bool,
     ssh_settings: Option<SshSettings>,
     // From here on: ours.
     scale_up: String,
@@ -129,11 +129,8 @@ pub fn entity(compute: &ComputeResource) -> Compute {
             subnet: aml.subnet.as_ref().map(|subnet| subnet.id.clone()),
         },
         enable_node_public_ip: aml.enable_node_public_ip,
-        ssh_public_access_enabled: match aml.remote_login_port_public_access.as_deref() {
-            Some("Enabled") => Some(true),
-            Some("Disabled") => Some(false),
-            Some(_) | None => None,
-        },
+        ssh_public_access_enabled: aml.remote_login_port_public_access.as_deref()
+            == Some("Enabled"),
         ssh_settings: aml
             .user_account_credentials
             .as_ref()
@@ -174,18 +171,18 @@ pub fn node(node: NodeInfo) -> Node {
     }
 }
 
-pub fn node_row(node: Node) -> Vec<String> {
-    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    let state = match node.reason {
+pub fn node_row(node: &Node) -> Vec<String> {
+    let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let state = match &node.reason {
         Some(reason) => format!("{} ({reason})", node.node_state.as_str()),
         None => node.node_state.as_str().to_owned(),
     };
     vec![
-        node.node_id,
+        node.node_id.clone(),
         state,
-        or_dash(node.private_ip_address),
-        or_dash(node.port),
-        or_dash(node.run_id),
+        or_dash(&node.private_ip_address),
+        or_dash(&node.port),
+        or_dash(&node.run_id),
     ]
 }
 
@@ -260,7 +257,7 @@ mod tests {
         assert_eq!(shown["identity"]["type"], "system_assigned,user_assigned");
         assert_eq!(shown["identity"]["user_assigned_identities"][0]["resource_id"], "/id/1");
         assert_eq!(shown["node_state_counts"]["idle_node_count"], 1);
-        assert!(shown["ssh_public_access_enabled"].is_null());
+        assert_eq!(shown["ssh_public_access_enabled"], false);
         assert_eq!(
             row(&entity),
             ["cpu", "amlcompute", "Succeeded", "STANDARD_DS3_V2", "1", "0", "2"]

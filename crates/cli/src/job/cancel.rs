@@ -27,8 +27,8 @@ pub struct Args {
 
 pub async fn run(args: &Args) -> Outcome {
     let name = &args.target.name;
+    let workspace = args.target.scope.workspace_to_change()?;
     let route = args.target.route()?;
-    let workspace = args.target.scope.workspace()?;
     let client = args.target.scope.connect().await?;
     client.post(&Route::JobCancel { workspace, name: name.as_str().into() }).await?;
     if args.no_wait {

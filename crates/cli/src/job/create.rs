@@ -92,7 +92,7 @@ struct Share {
 
 pub async fn run(args: Args) -> Outcome {
     let Share { cpus: vcpus, memory: memory_mb, gpus } = args.share;
-    let workspace = args.scope.workspace()?;
+    let workspace = args.scope.workspace_to_change()?;
     let spec = JobSpec {
         command: args.command.into(),
         compute: args.compute.into(),
@@ -109,13 +109,21 @@ pub async fn run(args: Args) -> Outcome {
     let name = args.name.unwrap_or_else(made_up_name);
     let client = args.scope.connect().await?;
     let route = Route::Job { workspace: workspace.clone(), name: name.as_str().into() };
-    let answer = client.put(&route, request_json(&spec, &workspace)).await?;
+    let answer = match client.put(&route, request_json(&spec, &workspace)).await {
+        Ok(answer) => answer,
+        // Perhaps for its cluster, which is named in the body.
+        Err(failure) if failure.is_refused() => {
+            let cluster = Route::Compute { workspace, name: spec.compute };
+            return Err(client.suggest(&cluster, failure).await);
+        }
+        Err(failure) => return Err(failure),
+    };
     if args.stream {
         output::say(&format!("submitted {name}"));
         return stream::run(&client, workspace, &name).await;
     }
     let job: JobResource = answer.document()?;
-    super::print(&job, args.print.output)
+    super::print(&job, &args.print)
 }
 
 /// Easy to tell apart and to say: `quiet_river_k3v9x2pq`.

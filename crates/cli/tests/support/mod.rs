@@ -10,10 +10,20 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Variables of whoever runs the tests that would lead commands elsewhere.
-const STRAY: [&str; 12] = [
+const STRAY: [&str; 22] = [
+    "MUSTER_RESOURCE_GROUP",
+    "MUSTER_WORKSPACE_NAME",
+    "MUSTER_SUBSCRIPTION",
+    "MUSTER_LOCATION",
     "AZURE_DEFAULTS_GROUP",
     "AZURE_DEFAULTS_WORKSPACE",
+    "AZURE_DEFAULTS_LOCATION",
     "AZURE_SUBSCRIPTION_ID",
+    "AZUREML_ARM_RESOURCEGROUP",
+    "AZUREML_ARM_WORKSPACE_NAME",
+    "AZUREML_ARM_SUBSCRIPTION",
+    "CI_RESOURCE_GROUP",
+    "CI_WORKSPACE",
     "MUSTER_LOG",
     "XDG_STATE_HOME",
     "HTTPS_PROXY",
@@ -78,12 +88,17 @@ impl Site {
         self.folder.path().join("state")
     }
 
+    pub fn config(&self) -> PathBuf {
+        self.folder.path().join("config")
+    }
+
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
         for name in STRAY {
             command.env_remove(name);
         }
-        command.args(arguments).env("MUSTER_STATE_DIR", self.state()).stdin(Stdio::null());
+        command.env("MUSTER_STATE_DIR", self.state()).env("MUSTER_CONFIG_DIR", self.config());
+        command.args(arguments).stdin(Stdio::null());
         command
     }
 

@@ -1,0 +1,88 @@
+//! `muster configure`: defaults, so that not every command needs its flags.
+
+use clap::ArgGroup;
+use serde::Serialize;
+
+use crate::defaults::{self, Defaults, Setting};
+use crate::failure::{Failure, Outcome, quoted};
+use crate::output::{self, Print};
+use crate::values;
+
+const HEADER: [&str; 3] = ["Name", "Value", "Source"];
+
+/// Set or list the defaults for the flags that say where
+///
+/// A flag goes before a variable and a variable before a default. Each user has one file of them, defaults.json in
+/// $MUSTER_CONFIG_DIR, $XDG_CONFIG_HOME/muster or ~/.config/muster.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Mutating: --defaults changes the file of this user; no server is asked.",
+    group = ArgGroup::new("what").args(["defaults", "list_defaults"]).required(true)
+)]
+pub struct Args {
+    /// What to set, of group=, workspace=, subscription= and location=; an empty value removes a default
+    #[arg(short, long, value_name = "NAME=VALUE", num_args = 1.., value_parser = pair)]
+    defaults: Vec<Pair>,
+    /// List what holds without flags, and where it was set
+    #[arg(short, long)]
+    list_defaults: bool,
+    #[command(flatten)]
+    print: Print,
+}
+
+#[derive(Debug, Clone)]
+struct Pair {
+    setting: Setting,
+    /// Nothing where the default is to go.
+    value: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    name: &'static str,
+    source: String,
+    value: String,
+}
+
+pub fn run(args: &Args) -> Outcome {
+    if args.list_defaults {
+        return list(&args.print);
+    }
+    let path = defaults::path()?;
+    let mut defaults = Defaults::read(&path)?;
+    for (index, Pair { setting, value }) in args.defaults.iter().enumerate() {
+        if args.defaults[..index].iter().any(|earlier| earlier.setting == *setting) {
+            let text = format!("--defaults sets {} twice; say which it is", setting.name());
+            return Err(Failure::refused(text));
+        }
+        defaults.slot(*setting).clone_from(value);
+    }
+    defaults.write(&path)?;
+    output::say(&format!("defaults are kept in {}", path.display()));
+    Ok(())
+}
+
+fn list(print: &Print) -> Outcome {
+    let mut lines = Vec::new();
+    for setting in Setting::ALL {
+        if let Some(found) = setting.find()? {
+            lines.push(Line { name: setting.name(), source: found.source, value: found.value });
+        }
+    }
+    print.show(&lines, || {
+        let row = |line: &Line| vec![line.name.to_owned(), line.value.clone(), line.source.clone()];
+        output::table(&HEADER, lines.iter().map(row).collect(), "no defaults are set")
+    })
+}
+
+fn pair(text: &str) -> Result<Pair, String> {
+    let example = "give NAME=VALUE, such as group=my-group";
+    let (name, value) = text.split_once('=').ok_or_else(|| example.to_owned())?;
+    let setting = Setting::ALL.into_iter().find(|setting| setting.name() == name);
+    let setting = setting.ok_or_else(|| {
+        let known = Setting::ALL.map(Setting::name).join(", ");
+        format!("there is no default {}, only {known}; {example}", quoted(name))
+    })?;
+    let value = Some(value).filter(|value| !value.is_empty()).map(values::name).transpose()?;
+    Ok(Pair { setting, value })
+}

@@ -1,0 +1,53 @@
+//! A word for whoever misspelt a name.
+
+use muster_wire::Route;
+
+/// From 0 to 1. Below it a guess is more often wrong than right; "cpu" and "cpu-cluster" are at 0.83.
+const LIKENESS_MIN: f64 = 0.8;
+
+/// Where the names are listed among which the route's own should have been, and that name.
+pub fn listing(route: &Route) -> Option<(Route, &str)> {
+    match route {
+        Route::Compute { workspace, name }
+        | Route::ComputeNodes { workspace, name }
+        | Route::WhyCompute { workspace, name } => Some((Route::Computes(workspace.clone()), name)),
+        Route::Job { workspace, name }
+        | Route::JobCancel { workspace, name }
+        | Route::WhyJob { workspace, name }
+        | Route::RunDetails { workspace, run: name } => {
+            Some((Route::Jobs(workspace.clone()), name))
+        }
+        _ => None,
+    }
+}
+
+/// The most similar of the names, unless the name itself is among them or none is similar enough.
+pub fn nearest<'a>(name: &str, names: &'a [String]) -> Option<&'a str> {
+    let wanted = name.to_lowercase();
+    let likeness = |known: &String| strsim::jaro_winkler(&wanted, &known.to_lowercase());
+    let scored = names.iter().map(|known| (likeness(known), known));
+    let (likeness, best) = scored.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+    (likeness >= LIKENESS_MIN && best.to_lowercase() != wanted).then_some(best.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_is_told_from_another_name() {
+        let names = ["cpu-cluster", "gpu-cluster", "train"].map(str::to_owned);
+        for (typed, wanted) in [
+            ("cpu", Some("cpu-cluster")),
+            ("CPU-Xluster", Some("cpu-cluster")),
+            ("gpucluster", Some("gpu-cluster")),
+            ("traim", Some("train")),
+            ("Train", None),
+            ("evaluate", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(typed, &names), wanted, "{typed}");
+        }
+        assert_eq!(nearest("cpu", &[]), None);
+    }
+}

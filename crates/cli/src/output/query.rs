@@ -1,0 +1,260 @@
+//! `--query`: a JMESPath expression over what a command prints, as az has it.
+
+use jmespath::ast::Ast;
+use jmespath::{ErrorReason, JmespathError};
+use serde_json::{Map, Value};
+
+use crate::failure::{Failure, Outcome, printable};
+
+/// Far more than a person types.
+const QUERY_BYTES_MAX: usize = 2_048;
+/// The library recurses with the depth of an expression: room for one that is nothing but brackets.
+const STACK_BYTES: usize = 64 << 20;
+const EXAMPLE: &str = r#"such as --query "[].name" or --query "[?status=='Running'].{Name:name}""#;
+
+/// Functions that give a whole number for whole numbers, in the library that az uses.
+const WHOLE_IN_AZ: [&str; 4] = ["abs", "ceil", "floor", "sum"];
+/// Up to here a floating-point number tells all whole numbers apart.
+const EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
+
+/// An expression that has been read once and found good.
+#[derive(Debug, Clone)]
+pub struct Query(String);
+
+/// What is printed: the whole document, or what a query made of it.
+pub struct Data {
+    pub value: Value,
+    /// In which order the query names the keys of its objects. The JMESPath library sorts them, but
+    /// columns are read in the order in which they were asked for.
+    orders: Vec<Vec<String>>,
+}
+
+/// For clap: so that a bad expression is refused before anything is asked or changed.
+pub fn parse(text: &str) -> Result<Query, String> {
+    if text.len() > QUERY_BYTES_MAX {
+        let length = text.len();
+        return Err(format!(
+            "it has {length} bytes, at most {QUERY_BYTES_MAX} are read; shorten it"
+        ));
+    }
+    match with_room(|| jmespath::compile(text).map(drop)) {
+        Ok(()) => Ok(Query(text.to_owned())),
+        Err(why) => Err(format!("{}; give a JMESPath expression, {EXAMPLE}", told(&why))),
+    }
+}
+
+impl Query {
+    pub fn apply(&self, document: &Value) -> Outcome<Data> {
+        with_room(|| self.search(document)).map_err(|why| {
+            Failure::refused(format!("--query: {}", told(&why)))
+                .hint("see what there is to ask: the same command with -o json and without --query")
+        })
+    }
+
+    fn search(&self, document: &Value) -> Result<Data, JmespathError> {
+        let expression = jmespath::compile(&self.0)?;
+        let found = expression.search(document)?;
+        let mut value = serde_json::to_value(&*found).expect("the result has text keys");
+        let mut seen = Seen::default();
+        seen.look_at(expression.as_ast());
+        if seen.computes {
+            make_whole(&mut value);
+        }
+        Ok(Data { value, orders: seen.orders })
+    }
+}
+
+impl Data {
+    pub fn whole(value: Value) -> Data {
+        Data { value, orders: Vec::new() }
+    }
+
+    /// The members of an object as the query orders them, else sorted.
+    pub fn members<'a>(&self, object: &'a Map<String, Value>) -> Vec<(&'a String, &'a Value)> {
+        let is_of = |order: &&Vec<String>| {
+            order.len() == object.len() && order.iter().all(|key| object.contains_key(key))
+        };
+        // The last one is the one that is nearest to the result.
+        if let Some(order) = self.orders.iter().rev().find(is_of) {
+            return order.iter().filter_map(|key| object.get_key_value(key)).collect();
+        }
+        let mut members: Vec<_> = object.iter().collect();
+        members.sort_by_key(|(key, _)| *key);
+        members
+    }
+}
+
+fn with_room<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
+        let thread = builder.spawn_scoped(scope, work).expect("a command can have a second thread");
+        thread.join().expect("neither reading nor applying an expression panics")
+    })
+}
+
+/// The library's words without those of its parser.
+fn told(why: &JmespathError) -> String {
+    let words = match &why.reason {
+        ErrorReason::Parse(words) => words.clone(),
+        ErrorReason::Runtime(why) => why.to_string(),
+    };
+    let words = words.replace("nud token", "token").replace("led token", "token");
+    let words = words.replace("found Eof", "found its end");
+    format!("{} at character {}", printable(&words), why.offset + 1)
+}
+
+/// What an expression has in it.
+#[derive(Default)]
+struct Seen {
+    /// The keys of every `{Name: …}`.
+    orders: Vec<Vec<String>>,
+    /// Whether numbers are computed.
+    computes: bool,
+}
+
+impl Seen {
+    fn look_at(&mut self, ast: &Ast) {
+        match ast {
+            Ast::MultiHash { elements, .. } => {
+                elements.iter().for_each(|pair| self.look_at(&pair.value));
+                self.orders.push(elements.iter().map(|pair| pair.key.clone()).collect());
+            }
+            Ast::MultiList { elements, .. } => elements.iter().for_each(|it| self.look_at(it)),
+            Ast::Function { name, args, .. } => {
+                self.computes |= WHOLE_IN_AZ.contains(&name.as_str());
+                args.iter().for_each(|argument| self.look_at(argument));
+            }
+            Ast::Comparison { lhs, rhs, .. }
+            | Ast::Condition { predicate: lhs, then: rhs, .. }
+            | Ast::Projection { lhs, rhs, .. }
+            | Ast::And { lhs, rhs, .. }
+            | Ast::Or { lhs, rhs, .. }
+            | Ast::Subexpr { lhs, rhs, .. } => {
+                self.look_at(lhs);
+                self.look_at(rhs);
+            }
+            Ast::Expref { ast: node, .. }
+            | Ast::Flatten { node, .. }
+            | Ast::Not { node, .. }
+            | Ast::ObjectValues { node, .. } => self.look_at(node),
+            Ast::Identity { .. }
+            | Ast::Field { .. }
+            | Ast::Index { .. }
+            | Ast::Literal { .. }
+            | Ast::Slice { .. } => {}
+        }
+    }
+}
+
+/// 3.0 → 3, where the library has computed with whole numbers as if they were not.
+fn make_whole(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(make_whole),
+        Value::Object(members) => members.values_mut().for_each(make_whole),
+        Value::Number(number) if number.is_f64() => {
+            let exact = number.as_f64().filter(|it| it.fract() == 0.0 && it.abs() < EXACT_BELOW);
+            if let Some(whole) = exact {
+                *value = Value::from(whole as i64);
+            }
+        }
+        Value::Number(_) | Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn asked(query: &str, document: &Value) -> Data {
+        parse(query).expect("a good query").apply(document).expect("it applies")
+    }
+
+    #[test]
+    fn keys_stay_in_the_order_in_which_they_were_asked_for() {
+        let document = json!([{"b": 1, "a": 2, "c": {"d": 3}}]);
+        let data = asked("[].{z: b, y: a, inner: c.{q: d, p: d}} | [0]", &document);
+        let keys = |value: &Value| -> Vec<String> {
+            let object = value.as_object().expect("an object");
+            data.members(object).into_iter().map(|(key, _)| key.clone()).collect()
+        };
+        assert_eq!(keys(&data.value), ["z", "y", "inner"]);
+        assert_eq!(keys(&data.value["inner"]), ["q", "p"]);
+        let whole = asked("[0]", &document);
+        let members = whole.members(whole.value.as_object().expect("an object"));
+        assert_eq!(members.iter().map(|(key, _)| key.as_str()).collect::<String>(), "abc");
+    }
+
+    #[test]
+    fn a_bad_query_says_where_and_shows_a_good_one() {
+        for (bad, wanted) in [
+            ("[", "found its end at character 2"),
+            ("name ==", "at character 8"),
+            ("[?a=1]", "at character"),
+            ("'x", "Unclosed"),
+        ] {
+            let why = parse(bad).expect_err(bad);
+            assert!(why.contains(wanted) && why.contains(EXAMPLE), "{bad}: {why}");
+            assert!(!why.contains('\n'), "{why}");
+        }
+        let long = "a".repeat(QUERY_BYTES_MAX + 1);
+        assert!(parse(&long).expect_err("too long").contains("at most 2048"), "its limit");
+        let failure = parse("length(a)").expect("good").apply(&json!({"a": 1}));
+        let why = failure.err().expect("a number has no length").to_string();
+        assert!(why.starts_with("--query: ") && why.contains("number"), "{why}");
+    }
+
+    #[test]
+    fn whole_numbers_stay_whole() {
+        let document = json!([{"n": 1, "x": 2.0}, {"n": 2, "x": 0.5}]);
+        for (query, wanted) in [
+            ("sum([].n)", "3"),
+            ("sum([].x)", "2.5"),
+            ("{all: [ceil([1].x), floor([0].x)], low: abs(`-4`)}", r#"{"all":[1,2],"low":4}"#),
+            ("[0].x", "2.0"),
+            ("avg([].x)", "1.25"),
+            ("sum([`1e300`])", "1e+300"),
+        ] {
+            assert_eq!(asked(query, &document).value.to_string(), wanted, "{query}");
+        }
+    }
+
+    #[test]
+    fn odd_queries_end_in_a_value_or_in_words() {
+        let document = json!([{"a": 1, "b": [1, 2]}, [1.5, u64::MAX]]);
+        for (odd, wanted) in [
+            ("", "not read"),
+            ("[99999999999999]", "not read"),
+            ("[::-2147483648]", "not read"),
+            ("\"\\ud800\"", "not read"),
+            ("`1e999`", "not read"),
+            ("é", "not read"),
+            ("[::0]", "refused"),
+            ("sum([`1e308`, `1e308`])", "refused"),
+            ("avg(`[]`)", "refused"),
+            ("sort_by(@, &a)", "refused"),
+            ("not_null()", "refused"),
+            ("[2147483647:]", "[]"),
+            ("reverse('éa')", "\"aé\""),
+            ("[1][1]", "18446744073709551615"),
+        ] {
+            let ended = match parse(odd).map(|query| query.apply(&document)) {
+                Err(_) => "not read".to_owned(),
+                Ok(Err(_)) => "refused".to_owned(),
+                Ok(Ok(data)) => data.value.to_string(),
+            };
+            assert_eq!(ended, wanted, "{odd}");
+        }
+    }
+
+    #[test]
+    fn the_deepest_query_does_not_exhaust_the_stack() {
+        for part in ["(", "!", "[", "a.{b:", "&", "not_null("] {
+            let deep = part.repeat(QUERY_BYTES_MAX / part.len());
+            assert!(parse(&deep).is_err(), "{part}");
+        }
+        let deep = format!("{}a{}", "(".repeat(1_000), ")".repeat(1_000));
+        assert_eq!(asked(&deep, &json!({"a": 1})).value, json!(1));
+    }
+}
