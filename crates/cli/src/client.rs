@@ -70,6 +70,10 @@ impl Client {
         Ok(client)
     }
 
+    pub fn server_url(&self) -> &str {
+        &self.server.url
+    }
+
     pub async fn get<T: DeserializeOwned>(&self, route: &Route) -> Outcome<T> {
         self.get_with(route, &[]).await
     }
@@ -214,23 +218,27 @@ impl Client {
     }
 
     fn bad_key(&self) -> Failure {
-        let key_file = self.server.key_file();
         let text = format!(
             "the server at {} does not accept the key in {}",
-            self.server.url,
-            key_file.display()
+            self.server.url, self.server.key_source
         );
-        Failure::error(text).hint(
-            "another server may have taken its address: start the one that this key belongs to, \
-             or name the right directory with --state-dir",
-        )
+        Failure::error(text).hint(match self.server.dir {
+            Some(_) => {
+                "another server may have taken its address: start the one that this key belongs to, \
+                 or name the right directory with --state-dir"
+            }
+            None => "it may have been rotated or revoked: ask whoever gave it to you for a new one",
+        })
     }
 
     fn unreachable(&self, why: reqwest::Error) -> Failure {
         let url = &self.server.url;
         // The address may hold a signature, and the error would repeat it.
         let why = why.without_url();
-        let root = self.server.dir.root().display();
+        let start = match &self.server.dir {
+            Some(dir) => format!("muster up --state-dir {}", dir.root().display()),
+            None => "muster serve, on its machine".to_owned(),
+        };
         if why.is_timeout() {
             let text = format!("the server at {url} did not answer in time");
             return Failure::error(text)
@@ -243,10 +251,10 @@ impl Client {
         if why.contains("certificate") {
             return Failure::error(text).hint(format!(
                 "another server may have taken its address: start the right one again, \
-                 muster up --state-dir {root}"
+                 {start}"
             ));
         }
-        let hint = format!("is it up? start it: muster up --state-dir {root}");
+        let hint = format!("is it up? start it: {start}");
         Failure::error(text).passing().hint(hint)
     }
 }
@@ -259,7 +267,7 @@ impl Answer {
 
 fn http_client(server: &Server) -> Outcome<reqwest::Client> {
     let bad_ca = || {
-        let path = server.ca_file();
+        let path = server.ca_file.clone();
         Failure::error(format!("{} is no CA certificate", path.display()))
             .hint("start the server again: `muster up` says how to repair it")
     };

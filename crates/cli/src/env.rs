@@ -70,8 +70,8 @@ fn variables(server: &Server) -> Outcome<Variables> {
     let query = [("api-version", METADATA_API_VERSION)];
     let metadata = Route::Metadata.url(&server.url, &query).expect("the metadata has a path");
     let token = Route::Token.url(&server.url, &[]).expect("the token's route has a path");
-    let bundle = existing(&server.ca_bundle())?;
-    Ok(BTreeMap::from([
+    let bundle = existing(&server.ca_bundle)?;
+    let mut variables = BTreeMap::from([
         ("ARM_CLOUD_METADATA_URL", metadata),
         // With the name set, a client that cannot read the metadata says so instead of asking Azure.
         ("AZUREML_CURRENT_CLOUD", CLOUD_NAME.to_owned()),
@@ -82,9 +82,18 @@ fn variables(server: &Server) -> Outcome<Variables> {
         ("AZURE_CORE_INSTANCE_DISCOVERY", "false".to_owned()),
         ("REQUESTS_CA_BUNDLE", bundle.clone()),
         ("SSL_CERT_FILE", bundle),
-        ("NODE_EXTRA_CA_CERTS", existing(&server.ca_file())?),
-        ("MUSTER_STATE_DIR", text(server.dir.root())?),
-    ]))
+        ("NODE_EXTRA_CA_CERTS", existing(&server.ca_file)?),
+    ]);
+    // So that our own commands find it too, in the way in which this one did.
+    match &server.dir {
+        Some(dir) => variables.extend([("MUSTER_STATE_DIR", text(dir.root())?)]),
+        None => variables.extend([
+            ("MUSTER_URL", server.url.clone()),
+            ("MUSTER_API_KEY", server.key.clone()),
+            ("MUSTER_CA_FILE", text(&server.ca_file)?),
+        ]),
+    }
+    Ok(variables)
 }
 
 fn existing(path: &Path) -> Outcome<String> {

@@ -15,6 +15,7 @@ mod client;
 mod completion;
 mod compute;
 mod configure;
+mod confirm;
 mod cost;
 mod defaults;
 mod env;
@@ -27,11 +28,15 @@ mod output;
 mod place;
 mod progress;
 mod quota;
+mod role;
 mod scope;
+mod serve;
 mod sim;
 mod up;
+mod user;
 mod values;
 mod whatif;
+mod whoami;
 mod why;
 mod workspace;
 
@@ -60,8 +65,14 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Up(up::Args),
+    Serve(serve::Args),
     Env(env::Args),
     Configure(configure::Args),
+    Whoami(whoami::Args),
+    #[command(subcommand)]
+    User(user::Command),
+    #[command(subcommand)]
+    Role(role::Command),
     #[command(subcommand)]
     Workspace(workspace::Command),
     #[command(subcommand)]
@@ -90,6 +101,10 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Outcome {
     match command {
         Command::Up(args) => up::run(args),
+        Command::Serve(args) => serve::run(args),
+        Command::Whoami(args) => block_on(whoami::run(&args)),
+        Command::User(command) => block_on(user::run(command)),
+        Command::Role(command) => block_on(role::run(command)),
         Command::Env(args) => env::run(&args),
         Command::Configure(args) => configure::run(&args),
         Command::Workspace(command) => block_on(workspace::run(command)),

@@ -1,4 +1,5 @@
-//! Finding the server: by the directory in which it keeps its state, and which only its owner can read.
+//! Finding the server: by the directory in which it keeps its state, and which only its owner can read; or, for
+//! everybody else, by its address and a key of their own.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -10,6 +11,10 @@ use muster_server::tokens::OWNER_KEY_FILE;
 use crate::failure::{Failure, Outcome, printable, quoted};
 
 const VARIABLE: &str = "MUSTER_STATE_DIR";
+/// The three that say where a server is without its directory.
+const URL_VARIABLE: &str = "MUSTER_URL";
+const KEY_VARIABLE: &str = "MUSTER_API_KEY";
+const CA_VARIABLE: &str = "MUSTER_CA_FILE";
 /// Keys and certificates take about 1 KiB.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
@@ -21,12 +26,19 @@ pub struct StateDirArg {
     state_dir: Option<PathBuf>,
 }
 
-/// A server that has been started here at least once, and what it takes to speak to it.
+/// A server, and what it takes to speak to it.
 pub struct Server {
-    pub dir: StateDir,
+    /// Only where it was found by its directory.
+    pub dir: Option<StateDir>,
     pub url: String,
     pub key: String,
     pub ca_pem: Vec<u8>,
+    /// Our CA alone: what is added to a client's own list.
+    pub ca_file: PathBuf,
+    /// The public CAs and ours: what replaces a client's own list.
+    pub ca_bundle: PathBuf,
+    /// Where the key is from, for whoever must look.
+    pub key_source: String,
 }
 
 impl StateDirArg {
@@ -46,6 +58,19 @@ impl StateDirArg {
     }
 
     pub fn find(&self) -> Outcome<Server> {
+        let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
+        if let (None, Some(url)) = (&self.state_dir, variable(URL_VARIABLE)) {
+            return by_address(url, variable(KEY_VARIABLE), variable(CA_VARIABLE));
+        }
+        let mut server = self.find_by_directory()?;
+        if let Some(key) = variable(KEY_VARIABLE) {
+            server.key = checked_key(key, KEY_VARIABLE)?;
+            server.key_source = KEY_VARIABLE.to_owned();
+        }
+        Ok(server)
+    }
+
+    fn find_by_directory(&self) -> Outcome<Server> {
         let dir = StateDir::new(&self.path()?);
         let connection = dir.read_connection().map_err(|why| match &why {
             StateDirError::NeverStarted { .. } => Failure::not_found(printable(&why.to_string())),
@@ -69,25 +94,52 @@ impl StateDirArg {
                 key_file.display()
             )));
         }
-        let ca_pem = read(&dir.pki().join("ca.pem"))?;
-        Ok(Server { url: connection.url, key, ca_pem, dir })
+        let (ca_file, ca_bundle) = (dir.pki().join("ca.pem"), dir.pki().join("ca-bundle.pem"));
+        Ok(Server {
+            url: connection.url,
+            key,
+            ca_pem: read(&ca_file)?,
+            ca_file,
+            ca_bundle,
+            key_source: key_file.display().to_string(),
+            dir: Some(dir),
+        })
     }
 }
 
-impl Server {
-    /// The public CAs of this machine and ours: what replaces a client's own list.
-    pub fn ca_bundle(&self) -> PathBuf {
-        self.dir.pki().join("ca-bundle.pem")
+/// A server on another machine, or another user's.
+fn by_address(url: String, key: Option<String>, ca_file: Option<String>) -> Outcome<Server> {
+    let missing = |name: &str, what: &str| {
+        Failure::refused(format!("{URL_VARIABLE} is set, but {name} is not: it has to be {what}"))
+    };
+    if !url.starts_with("https://") {
+        return Err(Failure::refused(format!(
+            "{URL_VARIABLE} is {}, which is no https address; write it as https://HOST:PORT",
+            quoted(&url)
+        )));
     }
+    let key =
+        key.ok_or_else(|| missing(KEY_VARIABLE, "the key that `muster user create` printed"))?;
+    let ca_file = PathBuf::from(ca_file.ok_or_else(|| {
+        missing(CA_VARIABLE, "the file with the server's CA, pki/ca.pem in its state directory")
+    })?);
+    Ok(Server {
+        dir: None,
+        url: url.trim_end_matches('/').to_owned(),
+        key: checked_key(key, KEY_VARIABLE)?,
+        ca_pem: read(&ca_file)?,
+        ca_bundle: ca_file.clone(),
+        ca_file,
+        key_source: KEY_VARIABLE.to_owned(),
+    })
+}
 
-    /// Our CA alone: what is added to a client's own list.
-    pub fn ca_file(&self) -> PathBuf {
-        self.dir.pki().join("ca.pem")
+/// It goes into a header.
+fn checked_key(key: String, source: &str) -> Outcome<String> {
+    if key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(key);
     }
-
-    pub fn key_file(&self) -> PathBuf {
-        self.dir.keys().join(OWNER_KEY_FILE)
-    }
+    Err(Failure::refused(format!("{source} holds no key: keys are plain letters and digits")))
 }
 
 fn default_path(variable: impl Fn(&str) -> Option<PathBuf>) -> Outcome<PathBuf> {

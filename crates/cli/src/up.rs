@@ -27,6 +27,13 @@ const LOCATION: &str = "eastus";
 )]
 pub struct Args {
     #[command(flatten)]
+    start: Start,
+}
+
+/// What every server is started with.
+#[derive(Debug, clap::Args)]
+pub struct Start {
+    #[command(flatten)]
     place: StateDirArg,
     /// The address to listen on; port 0 takes the last one again, or any
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7443", value_parser = address)]
@@ -40,6 +47,10 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Outcome {
+    start(args.start, Workspaces::OnFirstUse)
+}
+
+pub fn start(args: Start, workspaces: Workspaces) -> Outcome {
     if !args.listen.ip().is_loopback() && !args.trusted_users {
         return Err(Failure::refused(format!(
             "--listen {} lets other machines in, and jobs run as you, without a sandbox; listen on \
@@ -55,7 +66,7 @@ pub fn run(args: Args) -> Outcome {
         agent_binary,
         price_file: args.prices,
         location: LOCATION.to_owned(),
-        workspaces: Workspaces::OnFirstUse,
+        workspaces,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|why| Failure::error(format!("cannot start: {why}")))?;

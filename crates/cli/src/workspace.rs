@@ -3,23 +3,41 @@
 use std::collections::BTreeMap;
 
 use clap::Subcommand;
-use muster_wire::workspace::WorkspaceResource;
+use muster_wire::workspace::{WorkspaceResource, request_json};
 use muster_wire::{Page, Route};
 use serde::Serialize;
 
 use crate::compute::resource_group;
-use crate::failure::Outcome;
+use crate::defaults::Setting;
+use crate::failure::{Outcome, quoted};
 use crate::output::{self, Print};
 use crate::scope::Scope;
 use crate::values;
 
 const HEADER: [&str; 4] = ["Name", "Location", "Description", "Resource group"];
 
-/// Look at workspaces
+/// Make workspaces and look at them
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Create(CreateArgs),
     Show(ShowArgs),
     List(ListArgs),
+}
+
+/// Make a workspace; one that is there stays as it is
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Mutating: whoever has a role on its group can use it from then on.")]
+pub struct CreateArgs {
+    /// The workspace's name, as --workspace-name
+    #[arg(short, long, value_parser = values::name, conflicts_with = "workspace_name")]
+    name: Option<String>,
+    /// The region [default: as configured, or the server's]
+    #[arg(short, long, value_name = "REGION", value_parser = values::name)]
+    location: Option<String>,
+    #[command(flatten)]
+    print: Print,
+    #[command(flatten)]
+    scope: Scope,
 }
 
 /// Show a workspace
@@ -100,9 +118,28 @@ impl Workspace {
 
 pub async fn run(command: Command) -> Outcome {
     match command {
+        Command::Create(args) => create(&args).await,
         Command::Show(args) => show(&args).await,
         Command::List(args) => list(&args).await,
     }
+}
+
+async fn create(args: &CreateArgs) -> Outcome {
+    let mut key = args.scope.workspace()?;
+    if let Some(name) = &args.name {
+        key.name = name.as_str().into();
+    }
+    output::say(&format!(
+        "in resource group {}, subscription {}",
+        quoted(&key.resource_group),
+        quoted(&key.subscription)
+    ));
+    let location = Setting::Location.value(args.location.as_deref())?;
+    let client = args.scope.connect().await?;
+    let body = request_json(location.as_deref());
+    let answer = client.put(&Route::Workspace(key), body).await?;
+    let workspace = Workspace::of(answer.document()?);
+    args.print.show(&workspace, || print_table(std::slice::from_ref(&workspace)))
 }
 
 async fn show(args: &ShowArgs) -> Outcome {

@@ -1,0 +1,24 @@
+//! Asking before something is gone.
+
+use std::io::{IsTerminal as _, Write as _, stdin};
+
+use crate::failure::{Failure, Outcome};
+
+/// Goes on if the user says yes. `question` is what is about to be done, `thing` what then stays if not.
+pub fn confirm(question: &str, thing: &str) -> Outcome {
+    if !stdin().is_terminal() {
+        return Err(Failure::refused(format!(
+            "{question}? There is no terminal to ask on; add --yes"
+        )));
+    }
+    let mut terminal = anstream::stderr();
+    let _ = write!(terminal, "{question}? (y/n): ");
+    let _ = terminal.flush();
+    let mut answer = String::new();
+    let read = stdin().read_line(&mut answer);
+    read.map_err(|why| Failure::error(format!("cannot read the answer: {why}")))?;
+    match answer.trim().to_ascii_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => Err(Failure::error(format!("{thing} was not deleted"))),
+    }
+}

@@ -1,0 +1,258 @@
+//! `muster role`: what users may do, and where, with the words of `az role`.
+
+use clap::Subcommand;
+use muster_core::model::{Role, Scope as RoleScope};
+use muster_wire::access::{
+    RoleAssignmentDocument, RoleDefinitionDocument, UserDocument, role_assignment_json,
+};
+use muster_wire::path::scope_of;
+use muster_wire::{AccessRoute, Page, Route};
+use serde::Serialize;
+
+use crate::client::Client;
+use crate::failure::{Failure, Outcome, quoted};
+use crate::output::{self, Print};
+use crate::place::StateDirArg;
+use crate::values;
+
+const HEADER: [&str; 4] = ["Principal", "Role", "Scope", "Name"];
+const DEFINITION_HEADER: [&str; 2] = ["Name", "Description"];
+
+/// Give and take roles
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    #[command(subcommand)]
+    Assignment(Assignment),
+    #[command(subcommand)]
+    Definition(Definition),
+}
+
+/// Who has which role where
+#[derive(Debug, Subcommand)]
+pub enum Assignment {
+    Create(CreateArgs),
+    List(ListArgs),
+    Delete(DeleteArgs),
+}
+
+/// The roles that there are
+#[derive(Debug, Subcommand)]
+pub enum Definition {
+    List(DefinitionListArgs),
+}
+
+/// Give a user a role on a scope and everything below it
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Mutating: the user may do more from now on.")]
+pub struct CreateArgs {
+    #[command(flatten)]
+    wanted: Wanted,
+    #[command(flatten)]
+    print: Print,
+}
+
+/// List roles: those on a scope, above it and below it
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct ListArgs {
+    /// Only of this user: a name or an object id
+    #[arg(long, value_name = "USER", value_parser = values::name)]
+    assignee: Option<String>,
+    /// Where: / or /subscriptions/S[/resourceGroups/G[/…/workspaces/W]]
+    #[arg(long, value_name = "SCOPE", value_parser = scope, default_value = "/")]
+    scope: RoleScope,
+    #[command(flatten)]
+    place: StateDirArg,
+    #[command(flatten)]
+    print: Print,
+}
+
+/// Take a role away
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Mutating: the user may do less from now on.")]
+pub struct DeleteArgs {
+    #[command(flatten)]
+    wanted: Wanted,
+}
+
+/// List the roles that there are
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct DefinitionListArgs {
+    /// Only the one of this name
+    #[arg(short, long)]
+    name: Option<String>,
+    #[command(flatten)]
+    place: StateDirArg,
+    #[command(flatten)]
+    print: Print,
+}
+
+#[derive(Debug, clap::Args)]
+struct Wanted {
+    /// The user: a name or an object id
+    #[arg(long, value_name = "USER", value_parser = values::name)]
+    assignee: String,
+    /// The role, such as Reader or "AzureML Data Scientist"
+    #[arg(long, value_parser = role)]
+    role: Role,
+    /// Where: / or /subscriptions/S[/resourceGroups/G[/…/workspaces/W]]
+    #[arg(long, value_name = "SCOPE", value_parser = scope)]
+    scope: RoleScope,
+    #[command(flatten)]
+    place: StateDirArg,
+}
+
+/// An assignment as az prints it.
+#[derive(Debug, Serialize)]
+struct Row {
+    id: String,
+    name: String,
+    #[serde(rename = "principalId")]
+    principal_id: String,
+    #[serde(rename = "principalName")]
+    principal_name: Option<String>,
+    #[serde(rename = "principalType")]
+    principal_type: Option<String>,
+    #[serde(rename = "roleDefinitionId")]
+    role_definition_id: String,
+    #[serde(rename = "roleDefinitionName")]
+    role_definition_name: Option<String>,
+    scope: String,
+}
+
+impl Row {
+    fn of(document: RoleAssignmentDocument) -> Row {
+        let properties = document.properties;
+        Row {
+            id: document.id,
+            name: document.name,
+            principal_id: properties.principal_id,
+            principal_name: properties.principal_name,
+            principal_type: properties.principal_type,
+            role_definition_id: properties.role_definition_id,
+            role_definition_name: properties.role_name,
+            scope: properties.scope,
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let principal = self.principal_name.as_ref().unwrap_or(&self.principal_id).clone();
+        let role = self.role_definition_name.clone().unwrap_or_default();
+        vec![principal, role, self.scope.clone(), self.name.clone()]
+    }
+
+    fn is_of(&self, user: &str) -> bool {
+        self.principal_id == user
+            || self.principal_name.as_ref().is_some_and(|name| name.eq_ignore_ascii_case(user))
+    }
+}
+
+pub async fn run(command: Command) -> Outcome {
+    match command {
+        Command::Assignment(Assignment::Create(args)) => create(&args).await,
+        Command::Assignment(Assignment::List(args)) => list(&args).await,
+        Command::Assignment(Assignment::Delete(args)) => delete(&args.wanted).await,
+        Command::Definition(Definition::List(args)) => definitions(&args).await,
+    }
+}
+
+async fn create(args: &CreateArgs) -> Outcome {
+    let Wanted { assignee, role, scope, place } = &args.wanted;
+    let client = Client::connect(place.find()?).await?;
+    let user = AccessRoute::User { name: assignee.as_str().into() };
+    // By name, where the caller may look names up; otherwise the server says whether it is an object id.
+    let found = client.get::<UserDocument>(&Route::Access(user)).await;
+    let principal_id = found.map_or_else(|_| assignee.clone(), |user| user.object_id);
+    let name = assignment_name(&principal_id, *role, scope).into();
+    let route = Route::Access(AccessRoute::RoleAssignment { scope: scope.clone(), name });
+    let answer = client.put(&route, role_assignment_json(*role, &principal_id)).await?;
+    let row = Row::of(answer.document()?);
+    args.print.show(&row, || print_table(std::slice::from_ref(&row)))
+}
+
+async fn assignments(client: &Client, scope: &RoleScope) -> Outcome<Vec<Row>> {
+    let route = Route::Access(AccessRoute::RoleAssignments(scope.clone()));
+    let page: Page<RoleAssignmentDocument> = client.get(&route).await?;
+    Ok(page.value.into_iter().map(Row::of).collect())
+}
+
+async fn list(args: &ListArgs) -> Outcome {
+    let client = Client::connect(args.place.find()?).await?;
+    let mut rows = assignments(&client, &args.scope).await?;
+    if let Some(assignee) = &args.assignee {
+        rows.retain(|row| row.is_of(assignee));
+    }
+    args.print.show(&rows, || print_table(&rows))
+}
+
+async fn delete(wanted: &Wanted) -> Outcome {
+    let client = Client::connect(wanted.place.find()?).await?;
+    let rows = assignments(&client, &wanted.scope).await?;
+    let found = rows.into_iter().find(|row| {
+        row.is_of(&wanted.assignee)
+            && row.scope == wanted.scope.to_string()
+            && row.role_definition_name.as_deref() == Some(wanted.role.as_str())
+    });
+    let found = found.ok_or_else(|| {
+        Failure::not_found(format!(
+            "{} does not have the role {} on {}",
+            quoted(&wanted.assignee),
+            wanted.role.as_str(),
+            wanted.scope
+        ))
+        .hint("`muster role assignment list -o table` shows who has which")
+    })?;
+    let (scope, name) = (wanted.scope.clone(), found.name.into());
+    let route = Route::Access(AccessRoute::RoleAssignment { scope, name });
+    client.delete(&route).await.map(|_| ())
+}
+
+async fn definitions(args: &DefinitionListArgs) -> Outcome {
+    let client = Client::connect(args.place.find()?).await?;
+    let route = Route::Access(AccessRoute::RoleDefinitions(RoleScope::Everything));
+    let page: Page<RoleDefinitionDocument> = client.get(&route).await?;
+    let is_wanted = |found: &RoleDefinitionDocument| {
+        let wanted = args.name.as_ref();
+        wanted.is_none_or(|name| found.properties.role_name.eq_ignore_ascii_case(name))
+    };
+    let found: Vec<_> = page.value.into_iter().filter(is_wanted).collect();
+    args.print.show(&found, || {
+        let cells = |one: &RoleDefinitionDocument| {
+            vec![one.properties.role_name.clone(), one.properties.description.clone()]
+        };
+        output::table(
+            &DEFINITION_HEADER,
+            found.iter().map(cells).collect(),
+            "there is no such role",
+        )
+    })
+}
+
+fn print_table(rows: &[Row]) -> Outcome {
+    let rows = rows.iter().map(Row::cells).collect();
+    output::table(&HEADER, rows, "nobody has a role there; the owner may do everything")
+}
+
+/// The same role of the same user on the same scope has the same name, so giving it twice is giving it once.
+fn assignment_name(principal_id: &str, role: Role, scope: &RoleScope) -> String {
+    let short = |text: &str| text.chars().take(8).collect::<String>();
+    let mut sum: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in format!("{principal_id} {scope}").bytes() {
+        sum = (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    format!("{}-{sum:016x}", short(role.definition_id()))
+}
+
+fn role(text: &str) -> Result<Role, String> {
+    let known = || Role::ALL.map(Role::as_str).join(", ");
+    Role::parse(text).ok_or_else(|| format!("there is no such role; use one of {}", known()))
+}
+
+fn scope(text: &str) -> Result<RoleScope, String> {
+    scope_of(text).filter(|_| text.starts_with('/')).ok_or_else(|| {
+        "write it as Azure does: /, /subscriptions/S, /subscriptions/S/resourceGroups/G, or a \
+         workspace's whole id"
+            .to_owned()
+    })
+}

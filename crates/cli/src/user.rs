@@ -1,0 +1,197 @@
+//! `muster user`: who else may use the server, each with a key of their own.
+
+use clap::Subcommand;
+use muster_core::model::UserKind;
+use muster_wire::access::{self, UserDocument};
+use muster_wire::{AccessRoute, Page, Route};
+use serde::Serialize;
+
+use crate::client::Client;
+use crate::confirm::confirm;
+use crate::failure::{Outcome, quoted};
+use crate::output::{self, Print};
+use crate::place::StateDirArg;
+use crate::values;
+
+const HEADER: [&str; 5] = ["Name", "Type", "Object id", "Created", "Key made"];
+
+/// Make users, and give and take their keys
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Create(CreateArgs),
+    List(ListArgs),
+    Show(ShowArgs),
+    RotateKey(RotateKeyArgs),
+    RevokeKey(RevokeKeyArgs),
+    Delete(DeleteArgs),
+}
+
+/// Make a user and print the key, which nobody can see again
+///
+/// A new user may do nothing: `muster role assignment create` gives roles.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Mutating: whoever has the printed key can act as this user.")]
+pub struct CreateArgs {
+    /// For a program instead of a person: a service principal
+    #[arg(long)]
+    service: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// List all users
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct ListArgs {
+    #[command(flatten)]
+    place: StateDirArg,
+    #[command(flatten)]
+    print: Print,
+}
+
+/// Show a user
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct ShowArgs {
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Give a user another key and print it; the old one and its tokens are void at once
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Mutating: whatever uses the old key is refused from now on.")]
+pub struct RotateKeyArgs {
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Take a user's key away; it and its tokens are void at once
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Mutating: the user can do nothing until `muster user rotate-key`.")]
+pub struct RevokeKeyArgs {
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Delete a user with key and roles; what they submitted stays
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Destructive: the user's roles are gone, also for a new user of that name.")]
+pub struct DeleteArgs {
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+struct Target {
+    /// The user's name
+    #[arg(short, long, value_parser = values::name, display_order = 0)]
+    name: String,
+    #[command(flatten)]
+    place: StateDirArg,
+    #[command(flatten)]
+    print: Print,
+}
+
+/// The user as it is printed.
+#[derive(Debug, Serialize)]
+struct User {
+    name: String,
+    object_id: String,
+    principal_type: String,
+    created_on: String,
+    key_made_on: Option<String>,
+    key: Option<String>,
+}
+
+impl User {
+    fn of(user: UserDocument) -> User {
+        let UserDocument { name, object_id, principal_type, created_on, key_made_on, key } = user;
+        User { name, object_id, principal_type, created_on, key_made_on, key }
+    }
+
+    fn row(&self) -> Vec<String> {
+        let made = self.key_made_on.clone().unwrap_or_else(|| "no key".to_owned());
+        let (name, kind) = (self.name.clone(), self.principal_type.clone());
+        vec![name, kind, self.object_id.clone(), self.created_on.clone(), made]
+    }
+}
+
+impl Target {
+    async fn connect(&self) -> Outcome<Client> {
+        Client::connect(self.place.find()?).await
+    }
+
+    fn name(&self) -> Box<str> {
+        self.name.as_str().into()
+    }
+
+    fn show(&self, user: UserDocument) -> Outcome {
+        let user = User::of(user);
+        if user.key.is_some() {
+            output::say(&format!(
+                "the key is shown this once; {} uses it as MUSTER_API_KEY, or as IDENTITY_HEADER with \
+                 Azure's clients",
+                user.name
+            ));
+        }
+        self.print.show(&user, || {
+            print_table(std::slice::from_ref(&user))?;
+            match &user.key {
+                Some(key) => output::bytes(format!("\nkey: {key}\n").as_bytes()),
+                None => Ok(()),
+            }
+        })
+    }
+}
+
+pub async fn run(command: Command) -> Outcome {
+    match command {
+        Command::Create(args) => {
+            let kind = if args.service { UserKind::Service } else { UserKind::Person };
+            let client = args.target.connect().await?;
+            let route = Route::Access(AccessRoute::User { name: args.target.name() });
+            args.target.show(client.put(&route, access::user_json(kind)).await?.document()?)
+        }
+        Command::List(args) => list(&args).await,
+        Command::Show(args) => {
+            let client = args.target.connect().await?;
+            let route = Route::Access(AccessRoute::User { name: args.target.name() });
+            args.target.show(client.get(&route).await?)
+        }
+        Command::RotateKey(RotateKeyArgs { target }) => {
+            let client = target.connect().await?;
+            let route = Route::Access(AccessRoute::RotateKey { name: target.name() });
+            target.show(client.post(&route).await?.document()?)
+        }
+        Command::RevokeKey(RevokeKeyArgs { target }) => {
+            let client = target.connect().await?;
+            let route = Route::Access(AccessRoute::RevokeKey { name: target.name() });
+            target.show(client.post(&route).await?.document()?)
+        }
+        Command::Delete(args) => {
+            let name = &args.target.name;
+            if !args.yes {
+                let thing = format!("user {}", quoted(name));
+                confirm(&format!("delete {thing} with key and roles"), &thing)?;
+            }
+            let client = args.target.connect().await?;
+            let route = Route::Access(AccessRoute::User { name: args.target.name() });
+            client.delete(&route).await.map(|_| ())
+        }
+    }
+}
+
+async fn list(args: &ListArgs) -> Outcome {
+    let client = Client::connect(args.place.find()?).await?;
+    let page: Page<UserDocument> = client.get(&Route::Access(AccessRoute::Users)).await?;
+    let users: Vec<_> = page.value.into_iter().map(User::of).collect();
+    args.print.show(&users, || print_table(&users))
+}
+
+fn print_table(users: &[User]) -> Outcome {
+    let nothing = "there are no users but the owner; `muster user create` makes one";
+    output::table(&HEADER, users.iter().map(User::row).collect(), nothing)
+}
