@@ -2,7 +2,7 @@
 
 import json
 
-from conftest import WORKSPACE, WORKSPACE_FLAGS
+from conftest import WORKSPACE, WORKSPACE_FLAGS, wait_for
 
 CLUSTER = "shown-pool"
 
@@ -40,3 +40,23 @@ def test_a_workspace_is_printed_with_the_keys_of_az(ml_client, muster):
     shown = printed(muster, "workspace", "show")
     check(shown, ml_client.workspaces.get(WORKSPACE))
     assert shown in printed(muster, "workspace", "list")
+
+
+def test_nodes_are_printed_with_the_keys_of_az(ml_client, muster):
+    create = ("compute", "create", "--name", CLUSTER, "--min-instances=1", "--max-instances=1")
+    muster(*create, *WORKSPACE_FLAGS)
+    try:
+
+        def idle_node():
+            nodes = list(ml_client.compute.list_nodes(CLUSTER))
+            return next((node for node in nodes if node.node_state == "idle"), None)
+
+        node = wait_for("an idle node", 30, idle_node)
+        theirs = json.loads(json.dumps(node._to_dict(), default=str))
+        theirs = {key: value for key, value in theirs.items() if value is not None}
+        [ours] = printed(muster, "compute", "list-nodes", "--name", CLUSTER)
+        assert {key: ours.get(key) for key in theirs} == theirs
+        assert theirs["node_id"] == ours["node_id"]
+        assert isinstance(ours.get("port", ""), str)
+    finally:
+        muster("compute", "delete", "--yes", "--name", CLUSTER, *WORKSPACE_FLAGS)

@@ -94,6 +94,8 @@ fn a_query_chooses_what_is_printed_in_every_format() {
     assert_eq!(list("[].name", "table"), "Result\n-------\ncpu\ngpu\n");
     assert_eq!(list("[].name", "none"), "");
     assert_eq!(list("[].[name, min_instances]", "tsv"), "cpu\t0\ngpu\t0\n");
+    assert_eq!(list("[?contains(name, `gp`)].name", "tsv"), "gpu\n");
+    assert_eq!(list("sum([].max_instances)", "tsv"), "3\n");
     assert_eq!(list("length(@)", "json"), "2\n");
     assert_eq!(list("[?tier=='low_priority'].name | [0]", "tsv"), "gpu\n");
     // In the order of the query, not of the alphabet.

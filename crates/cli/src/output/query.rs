@@ -37,8 +37,9 @@ pub fn parse(text: &str) -> Result<Query, String> {
             "it has {length} bytes, at most {QUERY_BYTES_MAX} are read; shorten it"
         ));
     }
-    match with_room(|| jmespath::compile(text).map(drop)) {
-        Ok(()) => Ok(Query(text.to_owned())),
+    let text = with_texts_quoted(text);
+    match with_room(|| jmespath::compile(&text).map(drop)) {
+        Ok(()) => Ok(Query(text)),
         Err(why) => Err(format!("{}; give a JMESPath expression, {EXAMPLE}", told(&why))),
     }
 }
@@ -82,6 +83,47 @@ impl Data {
         members.sort_by_key(|(key, _)| *key);
         members
     }
+}
+
+/// Many a script for az has [?name==`cpu`]: a literal that is no JSON is a text there, by an older rule of
+/// JMESPath that our library does not know. It gets its quotes.
+fn with_texts_quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find(['\'', '"', '`']) {
+        let (before, after) = rest.split_at(start);
+        quoted.push_str(before);
+        let delimiter = after.chars().next().unwrap_or_default();
+        // What is not closed is left to the parser's own words.
+        let Some(end) = closing(after, delimiter) else {
+            rest = after;
+            break;
+        };
+        let (whole, behind) = after.split_at(end + 1);
+        let inside = &whole[1..end];
+        if delimiter == '`' && serde_json::from_str::<Value>(&inside.replace("\\`", "`")).is_err() {
+            // With a quote or an escape in it, it is a slip rather than a text.
+            match inside.contains(['"', '\\']) {
+                true => quoted.push_str(whole),
+                false => quoted.push_str(&format!("`{}`", Value::from(inside.trim_start()))),
+            }
+        } else {
+            quoted.push_str(whole);
+        }
+        rest = behind;
+    }
+    quoted + rest
+}
+
+/// Where what begins with the delimiter ends with it.
+fn closing(text: &str, delimiter: char) -> Option<usize> {
+    let mut is_escaped = false;
+    let mut chars = text.char_indices().skip(1);
+    chars.find_map(|(at, c)| {
+        let is_end = c == delimiter && !is_escaped;
+        is_escaped = c == '\\' && !is_escaped;
+        is_end.then_some(at)
+    })
 }
 
 fn with_room<T: Send>(work: impl FnOnce() -> T + Send) -> T {
@@ -206,6 +248,26 @@ mod tests {
     }
 
     #[test]
+    fn texts_without_quotes_are_texts_as_in_az() {
+        for (typed, read) in [
+            ("[?name==`cpu`]", "[?name==`\"cpu\"`]"),
+            ("join(`, `, @)", "join(`\", \"`, @)"),
+            ("[?a==`1` || b==`true` || c==`[1]`]", "[?a==`1` || b==`true` || c==`[1]`]"),
+            ("'a`b`' == \"c`d`\"", "'a`b`' == \"c`d`\""),
+            ("`\"x\"`.`{\"a\": \"\\`\"}`", "`\"x\"`.`{\"a\": \"\\`\"}`"),
+            ("`{\"a\"`", "`{\"a\"`"),
+            ("'a\\'`b`", "'a\\'`b`"),
+            ("a == `b", "a == `b"),
+            ("`é`", "`\"é\"`"),
+            ("``", "`\"\"`"),
+        ] {
+            assert_eq!(with_texts_quoted(typed), read, "{typed}");
+        }
+        let found = asked("[?n==`one`].n | [0]", &json!([{"n": "one"}, {"n": "two"}]));
+        assert_eq!(found.value, "one");
+    }
+
+    #[test]
     fn whole_numbers_stay_whole() {
         let document = json!([{"n": 1, "x": 2.0}, {"n": 2, "x": 0.5}]);
         for (query, wanted) in [
@@ -228,13 +290,14 @@ mod tests {
             ("[99999999999999]", "not read"),
             ("[::-2147483648]", "not read"),
             ("\"\\ud800\"", "not read"),
-            ("`1e999`", "not read"),
+            ("`\"x`", "not read"),
             ("é", "not read"),
             ("[::0]", "refused"),
             ("sum([`1e308`, `1e308`])", "refused"),
             ("avg(`[]`)", "refused"),
             ("sort_by(@, &a)", "refused"),
             ("not_null()", "refused"),
+            ("`1e999`", "\"1e999\""),
             ("[2147483647:]", "[]"),
             ("reverse('éa')", "\"aé\""),
             ("[1][1]", "18446744073709551615"),

@@ -86,10 +86,15 @@ fn table_cells(data: &Data, item: &Value) -> Vec<(String, String)> {
         }
         Value::Array(values) => {
             let numbered = values.iter().enumerate();
-            numbered.map(|(at, value)| (format!("Column{}", at + 1), plain_cell(value))).collect()
+            numbered.map(|(at, value)| (format!("Column{}", at + 1), table_cell(value))).collect()
         }
-        plain => vec![("Result".to_owned(), plain_cell(plain))],
+        plain => vec![("Result".to_owned(), table_cell(plain))],
     }
+}
+
+/// What is missing is left empty, as it is where a row does not have the column.
+fn table_cell(value: &Value) -> String {
+    if value.is_null() { String::new() } else { plain_cell(value) }
 }
 
 /// What is no list is a list of one.
@@ -161,7 +166,7 @@ mod tests {
         let named = asked("[].{number: id, Name: n}").expect("a table");
         assert_eq!(named, "Number  Name\n------- -----\n1       one\n        two\n");
         let lists = asked("[].[n, on]").expect("a table");
-        assert_eq!(lists, "Column1  Column2\n-------- --------\none      True\ntwo      None\n");
+        assert_eq!(lists, "Column1  Column2\n-------- --------\none      True\ntwo\n");
         assert_eq!(asked("[?n=='three']").expect("no rows"), "");
         assert!(asked("[0].{id: id}").is_err());
     }
