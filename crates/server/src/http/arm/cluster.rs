@@ -71,12 +71,44 @@ pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
     };
     let state = if is_new { ProvisioningState::Creating } else { ProvisioningState::Updating };
     let url = operation_url(call, &workspace, &cluster, operation);
-    let view =
-        ClusterView { cluster: (*cluster).clone(), counts: Default::default(), waiting_jobs: 0 };
     let by = Some(&*call.caller.name).filter(|_| is_new);
-    let body = resource(call, &workspace, &view, by, Some(state));
+    let body = changed(call, &workspace, &cluster, by, state);
     // Azure answers 201 to updates too, and its clients take nothing but 200 and 201.
     Ok(with_operation(document(StatusCode::CREATED, &body), &url))
+}
+
+pub async fn patch(
+    call: &Call,
+    workspace: WorkspaceKey,
+    name: Box<str>,
+) -> Result<Response, Failed> {
+    let wanted = compute::parse_patch(&call.body, &secrets::digest)?;
+    let input = Input::PatchCluster {
+        workspace: workspace.clone(),
+        name: name.to_string(),
+        wanted: Box::new(wanted),
+    };
+    let reply = call.say(&workspace, input).await?;
+    let Reply::Cluster { cluster, operation, .. } = reply else {
+        return Err(unexpected(&reply));
+    };
+    let url = operation_url(call, &workspace, &cluster, operation);
+    let body = changed(call, &workspace, &cluster, None, ProvisioningState::Updating);
+    // Azure's clients read a 200 without the operation as another kind of compute.
+    Ok(with_operation(document(StatusCode::OK, &body), &url))
+}
+
+/// A cluster as it is right after it was changed: its nodes have not followed yet.
+fn changed(
+    call: &Call,
+    workspace: &WorkspaceKey,
+    cluster: &Cluster,
+    by: Option<&str>,
+    state: ProvisioningState,
+) -> compute::ComputeResource {
+    let cluster = cluster.clone();
+    let view = ClusterView { cluster, counts: Default::default(), waiting_jobs: 0 };
+    resource(call, workspace, &view, by, Some(state))
 }
 
 fn operation_url(

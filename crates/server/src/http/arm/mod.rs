@@ -67,6 +67,9 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         ("GET", Route::Computes(key)) => cluster::list(call, key).await,
         ("GET", Route::Compute { workspace, name }) => cluster::get(call, workspace, name).await,
         ("PUT", Route::Compute { workspace, name }) => cluster::put(call, workspace, name).await,
+        ("PATCH", Route::Compute { workspace, name }) => {
+            cluster::patch(call, workspace, name).await
+        }
         ("DELETE", Route::Compute { workspace, name }) => {
             cluster::delete(call, workspace, name).await
         }
@@ -99,7 +102,7 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
 /// The methods that a route takes, for whoever tried another one.
 fn allowed(route: &Route) -> &'static str {
     match route {
-        Route::Compute { .. } => "GET, PUT, DELETE",
+        Route::Compute { .. } => "GET, PUT, PATCH, DELETE",
         Route::Job { .. } => "GET, PUT",
         Route::ComputeNodes { .. } | Route::JobCancel { .. } | Route::UpdateQuotas { .. } => "POST",
         Route::Metadata

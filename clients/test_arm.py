@@ -1,0 +1,129 @@
+"""Resource manager's routes, as plain HTTP: what Azure's clients send, and what they read of the answer."""
+
+import pytest
+
+from conftest import wait_for
+
+SUBSCRIPTION = "/subscriptions/arm-sub"
+WS = (
+    f"{SUBSCRIPTION}/resourceGroups/Arm-Rg/providers/Microsoft.MachineLearningServices"
+    "/workspaces/Arm-Ws"
+)
+POOL = f"{WS}/computes/arm-pool"
+V = {"api-version": "2023-08-01-preview"}
+
+
+@pytest.fixture(scope="module")
+def call(session, server):
+    """Sends one request: `call("GET", path)` gives a response."""
+
+    def send(method, path, body=None, **query):
+        return session.request(method, server.url + path, params={**V, **query}, json=body)
+
+    return send
+
+
+def settled(call, path):
+    def look():
+        found = call("GET", path).json()
+        return found if found["properties"]["provisioningState"] == "Succeeded" else None
+
+    return wait_for(f"{path} settles", 20, look)
+
+
+@pytest.fixture(scope="module")
+def pool(call):
+    settings = {"minNodeCount": 0, "maxNodeCount": 2, "nodeIdleTimeBeforeScaleDown": "PT2M"}
+    aml = {"vmSize": "STANDARD_DS3_V2", "scaleSettings": settings}
+    body = {
+        "location": "eastus",
+        "tags": {"team": "blue"},
+        "properties": {"computeType": "AmlCompute", "properties": aml},
+    }
+    assert call("PUT", POOL, body).status_code == 201
+    return settled(call, POOL)
+
+
+def follow(call, response):
+    """Waits for the operation that an answer names, as clients do."""
+    assert response.headers["Retry-After"] == "1"
+    path = "/subscriptions/" + response.headers["Azure-AsyncOperation"].split("/subscriptions/")[1]
+    path = path.split("?")[0]
+    wait_for(path, 20, lambda: call("GET", path).json()["status"] == "Succeeded")
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda scale: {"scaleSettings": scale}, lambda scale: {"properties": {"scaleSettings": scale}}],
+    ids=["api-version 2020-08-01", "later ones"],
+)
+def test_patch_scale(call, pool, wrap):
+    for most in (7, 2):
+        answer = call("PATCH", POOL, {"properties": wrap({"maxNodeCount": most})})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["properties"]["computeType"] == "AmlCompute"
+        follow(call, answer)
+        scale = settled(call, POOL)["properties"]["properties"]["scaleSettings"]
+        assert (scale["minNodeCount"], scale["maxNodeCount"]) == (0, most)
+        assert scale["nodeIdleTimeBeforeScaleDown"] == "PT2M"
+
+
+def test_patch_tags_identity_description(call, pool):
+    wanted = {
+        "tags": {"team": "red"},
+        "identity": {"type": "SystemAssigned"},
+        "properties": {"description": "patched"},
+    }
+    follow(call, call("PATCH", POOL, wanted))
+    seen = settled(call, POOL)
+    assert seen["tags"] == {"team": "red"}
+    assert seen["identity"]["type"] == "SystemAssigned"
+    assert seen["properties"]["description"] == "patched"
+    assert seen["properties"]["properties"]["scaleSettings"]["maxNodeCount"] == 2
+
+
+@pytest.mark.parametrize(
+    "name, body",
+    [
+        ("vmSize", {"properties": {"properties": {"vmSize": "Standard_DS12_v2"}}}),
+        ("vmPriority", {"properties": {"vmPriority": "LowPriority"}}),
+        ("location", {"location": "westeurope"}),
+        ("location", {"properties": {"computeLocation": "westeurope"}}),
+        ("enableNodePublicIp", {"properties": {"properties": {"enableNodePublicIp": False}}}),
+        (
+            "userAccountCredentials",
+            {"properties": {"userAccountCredentials": {"adminUserName": "ada"}}},
+        ),
+        (
+            "subnet",
+            {
+                "properties": {
+                    "subnet": {
+                        "id": f"{SUBSCRIPTION}/resourceGroups/g/providers/Microsoft.Network"
+                        "/virtualNetworks/v/subnets/s"
+                    }
+                }
+            },
+        ),
+    ],
+)
+def test_patch_of_what_is_fixed(call, pool, name, body):
+    answer = call("PATCH", POOL, body)
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert error["target"] == name
+    assert name in error["message"] and "cannot be changed" in error["message"]
+
+
+def test_patch_of_nothing(call, pool):
+    answer = call("PATCH", f"{WS}/computes/nobody", {"properties": {}})
+    assert answer.status_code == 404
+    assert "nobody" in answer.json()["error"]["message"]
+
+
+def test_what_was_read_may_be_put_and_patched_back(call, pool):
+    seen = settled(call, POOL)
+    assert call("PUT", POOL, seen).status_code == 201
+    settled(call, POOL)
+    assert call("PATCH", POOL, seen).status_code == 200
+    assert settled(call, POOL)["tags"] == seen["tags"]
