@@ -127,3 +127,43 @@ def test_what_was_read_may_be_put_and_patched_back(call, pool):
     settled(call, POOL)
     assert call("PATCH", POOL, seen).status_code == 200
     assert settled(call, POOL)["tags"] == seen["tags"]
+
+
+LOCATION = f"{SUBSCRIPTION}/providers/Microsoft.MachineLearningServices/locations/eastus"
+
+
+def test_vm_sizes(call):
+    sizes = call("GET", f"{LOCATION}/vmSizes").json()
+    assert "amlCompute" not in sizes
+    by_name = {size["name"]: size for size in sizes["value"]}
+    small = by_name["Standard_DS3_v2"]
+    assert (small["vCPUs"], small["v_cp_us"], small["memoryGB"]) == (4, 4, 14.0)
+    assert small["supportedComputeTypes"] == ["AmlCompute"]
+    prices = {price["vmTier"]: price["retailPrice"] for price in small["estimatedVMPrices"]["values"]}
+    assert prices == {"Standard": 0.29, "LowPriority": 0.06}
+    old = call("GET", f"{LOCATION}//VMSIZES", **{"api-version": "2020-08-01", "recommended": "true"})
+    assert old.json()["amlCompute"] == sizes["value"]
+    none = call("GET", f"{LOCATION}/vmSizes", **{"compute-type": "ComputeInstance"})
+    assert none.json()["value"] == []
+
+
+def test_usages_and_quotas(call, pool):
+    usages = call("GET", f"{LOCATION}/usages").json()
+    assert usages["nextLink"] is None
+    region = next(u for u in usages["value"] if u["name"]["value"] == "TotalDedicatedCores")
+    assert region["currentValue"] == region["current_value"] >= 4
+    assert region["aml_workspace_location"] == region["amlWorkspaceLocation"] == "eastus"
+    quotas = call("GET", f"{LOCATION}/quotas").json()["value"]
+    assert {quota["name"]["value"] for quota in quotas} >= {"TotalDedicatedCores"}
+
+
+@pytest.mark.parametrize(
+    "version, kind",
+    [("2019-05-01", list), ("2021-10-01", list), ("2022-09-01", dict), ("2026-01-01", dict)],
+)
+def test_metadata(call, version, kind):
+    found = call("GET", "/metadata/endpoints", **{"api-version": version}).json()
+    assert isinstance(found, kind)
+    cloud = found[0] if kind is list else found
+    assert cloud["resourceManager"].endswith("/")
+    assert cloud["suffixes"]["storage"] and cloud["authentication"]["audiences"]

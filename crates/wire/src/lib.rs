@@ -8,7 +8,8 @@
 //!
 //! * [`path`]: a request's path and query, normalised once, as a [`Route`];
 //! * [`error`]: whatever went wrong, as an ARM error;
-//! * [`compute`], [`job`], [`workspace`], [`operation`], [`quota`], [`cost`], [`why`]: the resources;
+//! * [`compute`], [`job`], [`workspace`], [`operation`], [`quota`], [`vm_size`], [`cost`], [`why`]: the
+//!   resources;
 //! * [`cloud`]: what a client reads before it asks for the first resource.
 
 pub mod cloud;
@@ -24,13 +25,14 @@ pub mod path;
 pub mod quota;
 mod system_data;
 pub mod timestamp;
+pub mod vm_size;
 pub mod why;
 pub mod workspace;
 
 pub use error::ArmError;
 pub use json::{JsonText, Unreadable, from_json, to_json};
 pub use page::Page;
-pub use path::{Query, Request, Route};
+pub use path::{ComputeAction, Query, Request, Route};
 pub use system_data::SystemData;
 
 #[cfg(test)]

@@ -37,6 +37,12 @@ pub enum Route {
         workspace: WorkspaceKey,
         name: Box<str>,
     },
+    /// Azure's other verbs on a compute. None of them makes sense for a cluster.
+    ComputeAction {
+        workspace: WorkspaceKey,
+        name: Box<str>,
+        action: ComputeAction,
+    },
     Jobs(WorkspaceKey),
     Job {
         workspace: WorkspaceKey,
@@ -74,6 +80,11 @@ pub enum Route {
         subscription: Box<str>,
         location: Box<str>,
     },
+    /// What clusters can be made of.
+    VmSizes {
+        subscription: Box<str>,
+        location: Box<str>,
+    },
     Quotas {
         subscription: Box<str>,
         location: Box<str>,
@@ -83,6 +94,34 @@ pub enum Route {
         location: Box<str>,
     },
     Unknown,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ComputeAction {
+    Start,
+    Stop,
+    Restart,
+    ListKeys,
+}
+
+const COMPUTE_ACTIONS: [(&str, ComputeAction); 4] = [
+    ("start", ComputeAction::Start),
+    ("stop", ComputeAction::Stop),
+    ("restart", ComputeAction::Restart),
+    ("listKeys", ComputeAction::ListKeys),
+];
+
+impl ComputeAction {
+    /// As it stands at the end of the path.
+    pub fn as_str(self) -> &'static str {
+        let found = COMPUTE_ACTIONS.iter().find(|(_, action)| *action == self);
+        found.map(|(word, _)| *word).expect("the table names every action")
+    }
+
+    fn of(word: &str) -> Option<ComputeAction> {
+        let found = COMPUTE_ACTIONS.iter().find(|(known, _)| known.eq_ignore_ascii_case(word));
+        found.map(|(_, action)| *action)
+    }
 }
 
 impl Route {
@@ -135,6 +174,10 @@ impl Route {
             Route::ComputeNodes { workspace, name } => {
                 format!("{}/computes/{}/listNodes", workspace_path(workspace), encode(name))
             }
+            Route::ComputeAction { workspace, name, action } => {
+                let (workspace, action) = (workspace_path(workspace), action.as_str());
+                format!("{workspace}/computes/{}/{action}", encode(name))
+            }
             Route::Jobs(key) => format!("{}/jobs", workspace_path(key)),
             Route::Job { workspace, name } => {
                 format!("{}/jobs/{}", workspace_path(workspace), encode(name))
@@ -164,6 +207,9 @@ impl Route {
             }
             Route::Usages { subscription, location } => {
                 region_path(subscription, location, "usages")
+            }
+            Route::VmSizes { subscription, location } => {
+                region_path(subscription, location, "vmSizes")
             }
             Route::Quotas { subscription, location } => {
                 region_path(subscription, location, "quotas")
@@ -295,6 +341,7 @@ fn of_subscription(segments: &[String], rest: &[&str]) -> Route {
             let location = segments[5].as_str().into();
             match *what {
                 "usages" => Route::Usages { subscription, location },
+                "vmsizes" => Route::VmSizes { subscription, location },
                 "quotas" => Route::Quotas { subscription, location },
                 "updatequotas" => Route::UpdateQuotas { subscription, location },
                 _ => Route::Unknown,
@@ -320,6 +367,10 @@ fn of_workspace(
         ["computes", _, "listnodes"] => {
             Route::ComputeNodes { workspace, name: name_of(&names[1])? }
         }
+        ["computes", _, word] => match ComputeAction::of(word) {
+            Some(action) => Route::ComputeAction { workspace, name: name_of(&names[1])?, action },
+            None => Route::Unknown,
+        },
         ["jobs"] => Route::Jobs(workspace),
         ["jobs", _] => Route::Job { workspace, name: name_of(&names[1])? },
         ["jobs", _, "cancel"] => Route::JobCancel { workspace, name: name_of(&names[1])? },

@@ -8,7 +8,7 @@ use muster_core::model::{Cluster, WorkspaceKey};
 use muster_core::{Input, Reply};
 use muster_store::{ClusterView, Reader, StoreError};
 use muster_wire::compute::{self, ComputeFacts, NodeCounts, NodeFacts, ProvisioningState};
-use muster_wire::{ArmError, Page, Route, operation};
+use muster_wire::{ArmError, ComputeAction, Page, Route, operation};
 
 use super::{Call, Failed, unexpected};
 use crate::http::respond::{document, with_operation, with_retry_after};
@@ -184,6 +184,39 @@ pub async fn nodes(
     let facts: Vec<NodeFacts<'_>> =
         views.iter().map(|view| NodeFacts { node: &view.node, job: view.job.as_deref() }).collect();
     Ok(document(StatusCode::OK, &compute::nodes(&facts)))
+}
+
+/// What Azure refuses for clusters too: it answers any call that does not suit the kind of compute with a 400
+/// that says so, and its specification has no keys for this kind.
+pub async fn act(
+    call: &Call,
+    workspace: WorkspaceKey,
+    name: Box<str>,
+    action: ComputeAction,
+) -> Result<Response, Failed> {
+    let (key, wanted) = (workspace.clone(), name.clone());
+    let found = call.app.readers.read(move |reader| reader.cluster(&key, &wanted)).await?;
+    let Some(_) = found else { return Err(no_such(&workspace, &name).into()) };
+    let why = match action {
+        ComputeAction::Start => {
+            "it starts nodes by itself as soon as jobs wait; submit a job, or raise minNodeCount to keep nodes up"
+        }
+        ComputeAction::Stop => {
+            "it lets nodes go by itself when they have been idle for nodeIdleTimeBeforeScaleDown; set \
+             minNodeCount to 0, and maxNodeCount to 0 to run nothing at all"
+        }
+        ComputeAction::Restart => {
+            "its nodes come and go with the jobs; set minNodeCount and maxNodeCount to 0, wait until the nodes \
+             are gone, and set them back"
+        }
+        ComputeAction::ListKeys => {
+            "a cluster has no keys; its nodes take jobs from this server only"
+        }
+    };
+    let action = action.as_str();
+    let message =
+        format!("{action} is not possible: '{name}' is a cluster (AmlCompute), and {why}");
+    Err(ArmError::not_supported("computeType", message).into())
 }
 
 pub async fn operation(call: &Call, id: &str) -> Result<Response, Failed> {

@@ -76,6 +76,9 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         ("POST", Route::ComputeNodes { workspace, name }) => {
             cluster::nodes(call, workspace, name).await
         }
+        ("POST", Route::ComputeAction { workspace, name, action }) => {
+            cluster::act(call, workspace, name, action).await
+        }
         ("GET", Route::Operation { id, .. }) => cluster::operation(call, &id).await,
         ("GET", Route::Jobs(key)) => job::list(call, key).await,
         ("GET", Route::Job { workspace, name }) => job::get(call, workspace, name).await,
@@ -88,6 +91,7 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         ("GET", Route::Usages { subscription, location }) => {
             quota::usages(call, &subscription, &location).await
         }
+        ("GET", Route::VmSizes { .. }) => Ok(quota::vm_sizes(call)),
         ("GET", Route::Quotas { subscription, location }) => {
             quota::quotas(call, &subscription, &location).await
         }
@@ -95,32 +99,7 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
             quota::update(call, &subscription, &location).await
         }
         (_, Route::Unknown) => Err(ArmError::no_route(path).into()),
-        (method, route) => Err(ArmError::method_not_allowed(method, allowed(&route)).into()),
-    }
-}
-
-/// The methods that a route takes, for whoever tried another one.
-fn allowed(route: &Route) -> &'static str {
-    match route {
-        Route::Compute { .. } => "GET, PUT, PATCH, DELETE",
-        Route::Job { .. } => "GET, PUT",
-        Route::ComputeNodes { .. } | Route::JobCancel { .. } | Route::UpdateQuotas { .. } => "POST",
-        Route::Metadata
-        | Route::Token
-        | Route::Discovery
-        | Route::WorkspacesOfSubscription { .. }
-        | Route::WorkspacesOfGroup { .. }
-        | Route::Workspace(_)
-        | Route::Computes(_)
-        | Route::Jobs(_)
-        | Route::Operation { .. }
-        | Route::RunDetails { .. }
-        | Route::Ledger(_)
-        | Route::WhyJob { .. }
-        | Route::WhyCompute { .. }
-        | Route::Usages { .. }
-        | Route::Quotas { .. } => "GET",
-        Route::Unknown => "",
+        (method, route) => Err(ArmError::method_not_allowed(method, route.methods()).into()),
     }
 }
 
