@@ -167,3 +167,70 @@ def test_metadata(call, version, kind):
     cloud = found[0] if kind is list else found
     assert cloud["resourceManager"].endswith("/")
     assert cloud["suffixes"]["storage"] and cloud["authentication"]["audiences"]
+
+
+def names(answer):
+    assert answer.status_code == 200, answer.text
+    return [found["name"] for found in answer.json()["value"]]
+
+
+def test_subscriptions(call, pool):
+    listed = call("GET", "/subscriptions").json()["value"]
+    ours = next(found for found in listed if found["subscriptionId"] == "arm-sub")
+    assert ours["id"] == SUBSCRIPTION and ours["state"] == "Enabled"
+    assert ours["managedByTenants"] == []
+    assert call("GET", "/SUBSCRIPTIONS/ARM-SUB").json() == ours
+    tenants = call("GET", "/tenants").json()["value"]
+    assert [tenant["tenantId"] for tenant in tenants] == [ours["tenantId"]]
+    assert "eastus" in names(call("GET", f"{SUBSCRIPTION}/locations"))
+
+
+def test_providers(call):
+    listed = call("GET", f"{SUBSCRIPTION}/providers").json()["value"]
+    one = call("GET", f"{SUBSCRIPTION}/providers/microsoft.machinelearningservices").json()
+    assert one in listed
+    types = {kind["resourceType"]: kind["apiVersions"] for kind in one["resourceTypes"]}
+    assert types["workspaces/computes"][0] == "2025-12-01"
+
+
+def test_resource_groups(call, pool):
+    groups = call("GET", f"{SUBSCRIPTION}/resourcegroups").json()["value"]
+    assert [group["name"] for group in groups] == ["Arm-Rg"]
+    group = call("GET", f"{SUBSCRIPTION}/resourcegroups/arm-rg").json()
+    assert group == groups[0]
+    assert group["properties"]["provisioningState"] == "Succeeded"
+    assert call("HEAD", f"{SUBSCRIPTION}/resourcegroups/arm-rg").status_code == 204
+    assert call("HEAD", f"{SUBSCRIPTION}/resourcegroups/nobody").status_code == 404
+    missing = call("GET", f"{SUBSCRIPTION}/resourcegroups/nobody").json()
+    assert missing["error"]["code"] == "ResourceGroupNotFound"
+
+
+def test_resources(call, pool, session):
+    def resources(filter=None, below="", **query):
+        chosen = {"$filter": filter} if filter else {}
+        return call("GET", f"{SUBSCRIPTION}{below}/resources", **chosen, **query)
+
+    assert names(resources()) == ["Arm-Ws", "Arm-Ws/arm-pool"]
+    assert names(resources(below="/resourceGroups/ARM-RG")) == ["Arm-Ws", "Arm-Ws/arm-pool"]
+    expand = {"$expand": "createdTime,changedTime,provisioningState"}
+    found = resources("resourceGroup eq 'arm-rg'", **expand).json()["value"]
+    assert all(one["provisioningState"] == "Succeeded" and one["createdTime"] for one in found)
+    computes = "Microsoft.MachineLearningServices/workspaces/computes"
+    assert names(resources(f"resourceType eq '{computes}'")) == ["Arm-Ws/arm-pool"]
+    assert names(resources("name eq 'arm-pool' and location eq 'eastus'")) == ["Arm-Ws/arm-pool"]
+    assert names(resources("tagName eq 'team' and tagValue eq 'green'")) == []
+    assert names(resources("substringof('POOL', name) or name eq 'x'")) == ["Arm-Ws/arm-pool"]
+    first = resources("resourceGroup eq 'arm-rg'", **{"$top": "1"})
+    assert names(first) == ["Arm-Ws"]
+    second = session.get(first.json()["nextLink"])
+    assert names(second) == ["Arm-Ws/arm-pool"]
+    assert second.json()["nextLink"] is None
+
+
+def test_machine_sizes_and_usages(call, pool):
+    region = f"{SUBSCRIPTION}/providers/Microsoft.Compute/locations/eastus"
+    sizes = {size["name"]: size for size in call("GET", f"{region}/vmSizes").json()["value"]}
+    assert sizes["Standard_DS3_v2"]["numberOfCores"] == 4
+    assert sizes["Standard_DS3_v2"]["memoryInMB"] == 14336
+    usages = call("GET", f"{region}/usages").json()["value"]
+    assert "cores" in {usage["name"]["value"] for usage in usages}

@@ -129,7 +129,15 @@ BAD_JOBS = [
 # Method, path, status, a word of the message.
 BAD_ADDRESSES = [
     ("GET", "/", 404, ""),
-    ("GET", "/subscriptions", 404, ""),
+    ("POST", "/subscriptions", 405, "POST"),
+    ("GET", "/subscriptions/nobody", 404, "nobody"),
+    ("GET", "/subscriptions/s/resourceGroups/nobody", 404, "nobody"),
+    ("GET", "/subscriptions/s/resourceGroups/nobody/resources", 404, "nobody"),
+    ("PUT", "/subscriptions/s/resourceGroups/g", 405, "PUT"),
+    ("GET", "/subscriptions/s/providers/Microsoft.Nothing", 404, "Microsoft.Nothing"),
+    ("GET", "/subscriptions/s/resources?$filter=name%20gt%20'x'", 400, "gt"),
+    ("GET", "/subscriptions/s/resources?$expand=everything", 400, "everything"),
+    ("GET", "/subscriptions/s/resources?$top=0", 400, "$top"),
     ("GET", "/nothing/here", 404, "nothing"),
     ("GET", f"{WS}/computes/nobody", 404, "nobody"),
     ("GET", f"{WS}/jobs/nobody", 404, "nobody"),

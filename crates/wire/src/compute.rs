@@ -10,6 +10,7 @@ mod resource;
 pub use nodes::{NodeFacts, NodeInfo, NodeList, NodeState, nodes};
 pub(crate) use request::without_nulls;
 pub use request::{BODY_BYTES_MAX, parse_patch, parse_request, request_json};
+pub(crate) use resource::state_of;
 pub use resource::{
     AllocationState, AmlCompute, AssignedIdentity, ComputeFacts, ComputeProperties,
     ComputeResource, IdentityBody, NodeCounts, NodeStateCounts, ProvisioningState, ResourceRef,

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::error::ArmError;
 use crate::path::Request;
+use crate::resources::{Filter, Subject};
 use crate::{compute, job, quota};
 
 const WS: &str =
@@ -195,7 +196,35 @@ fn check_quota(body: &[u8]) -> Result<(), TestCaseError> {
     }
 }
 
+fn check_filter(text: &str) -> Result<(), TestCaseError> {
+    match Filter::parse(text) {
+        Ok(filter) => {
+            let subject = Subject {
+                resource_group: "g",
+                resource_type: "t",
+                name: "w/n",
+                location: "l",
+                tags: None,
+            };
+            // A filter that asks for a tag finds nothing that has none.
+            let asks_for_tag = text.starts_with("tagName") && !text.contains("or");
+            prop_assert!(!filter.matches(&subject) || !asks_for_tag, "{text}");
+            Ok(())
+        }
+        Err(error) => check_refusal(&error),
+    }
+}
+
 proptest! {
+    #[test]
+    fn no_filter_panics(
+        noise in "\\PC{0,40}",
+        words in "((name|tagName|tagValue|eq|and|or|substringof|'[é']{0,2}'|[(),']) ?){0,12}",
+    ) {
+        check_filter(&noise)?;
+        check_filter(&words)?;
+    }
+
     #[test]
     fn no_path_panics(path in "\\PC{0,60}", query in proptest::option::of("\\PC{0,40}")) {
         if let Err(why) = Request::parse(&path, query.as_deref()) {

@@ -10,6 +10,7 @@
 //! * [`error`]: whatever went wrong, as an ARM error;
 //! * [`compute`], [`job`], [`workspace`], [`operation`], [`quota`], [`vm_size`], [`cost`], [`why`]: the
 //!   resources;
+//! * [`manager`], [`resources`]: what resource manager says about itself, and lists of any resources;
 //! * [`cloud`]: what a client reads before it asks for the first resource.
 
 pub mod cloud;
@@ -19,10 +20,12 @@ pub mod duration;
 pub mod error;
 pub mod job;
 mod json;
+pub mod manager;
 pub mod operation;
 mod page;
 pub mod path;
 pub mod quota;
+pub mod resources;
 mod system_data;
 pub mod timestamp;
 pub mod vm_size;
@@ -32,7 +35,7 @@ pub mod workspace;
 pub use error::ArmError;
 pub use json::{JsonText, Unreadable, from_json, to_json};
 pub use page::Page;
-pub use path::{ComputeAction, Query, Request, Route};
+pub use path::{ComputeAction, Manager, Query, Request, Route};
 pub use system_data::SystemData;
 
 #[cfg(test)]

@@ -4,11 +4,13 @@
 //! with `azureml:` in front. [`Request::parse`] turns them all into one [`Route`]; names keep the case that
 //! the user gave them. Blob paths never come through here: there, every byte counts.
 
+mod manager;
 mod methods;
 mod query;
 mod route;
 mod segments;
 
+pub use manager::Manager;
 pub use query::{QUERY_BYTES_MAX, Query};
 pub use route::{ComputeAction, Route};
 pub(crate) use route::{parse_id, quota_id, strip_prefix, workspace_id};

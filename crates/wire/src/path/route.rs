@@ -3,6 +3,7 @@
 use muster_core::model::WorkspaceKey;
 
 use super::PathError;
+use super::manager::Manager;
 use super::segments::encode;
 
 const PROVIDER: &str = "Microsoft.MachineLearningServices";
@@ -93,6 +94,8 @@ pub enum Route {
         subscription: Box<str>,
         location: Box<str>,
     },
+    /// Subscriptions, groups, providers, and lists of anything.
+    Manager(Manager),
     Unknown,
 }
 
@@ -134,7 +137,9 @@ impl Route {
             ["msi", "token"] => Route::Token,
             ["discovery", ..] => Route::Discovery,
             ["history", "v1.0", rest @ ..] => of_history(&segments[2..], rest)?,
-            ["subscriptions", _, "providers", ml, rest @ ..] if is_provider(ml) => {
+            ["subscriptions", _, "providers", ml, rest @ ..]
+                if is_provider(ml) && !rest.is_empty() =>
+            {
                 of_subscription(segments, rest)
             }
             ["subscriptions", _, "resourcegroups", _, "providers", ml, "workspaces"]
@@ -147,7 +152,7 @@ impl Route {
             }
             _ => match split_workspace(segments, &words) {
                 Some((workspace, names, rest)) => of_workspace(workspace, names, rest)?,
-                None => Route::Unknown,
+                None => Manager::of(segments, &words).map_or(Route::Unknown, Route::Manager),
             },
         })
     }
@@ -217,6 +222,7 @@ impl Route {
             Route::UpdateQuotas { subscription, location } => {
                 region_path(subscription, location, "updateQuotas")
             }
+            Route::Manager(route) => route.path(),
             Route::Unknown => return None,
         })
     }

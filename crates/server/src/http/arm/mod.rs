@@ -5,6 +5,7 @@
 mod cloud;
 mod cluster;
 mod job;
+mod manager;
 mod quota;
 mod why;
 mod workspace;
@@ -98,6 +99,7 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         ("POST", Route::UpdateQuotas { subscription, location }) => {
             quota::update(call, &subscription, &location).await
         }
+        (method, Route::Manager(route)) => manager::route(call, method, route).await,
         (_, Route::Unknown) => Err(ArmError::no_route(path).into()),
         (method, route) => Err(ArmError::method_not_allowed(method, route.methods()).into()),
     }
