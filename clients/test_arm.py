@@ -1,7 +1,6 @@
-"""Resource manager's routes, as plain HTTP: what Azure's clients send, and what they read of the answer."""
+"""Resource manager's routes, as plain HTTP: what clients send, and what they read of it."""
 
 import pytest
-
 from conftest import wait_for
 
 SUBSCRIPTION = "/subscriptions/arm-sub"
@@ -54,12 +53,13 @@ def follow(call, response):
 
 @pytest.mark.parametrize(
     "wrap",
-    [lambda scale: {"scaleSettings": scale}, lambda scale: {"properties": {"scaleSettings": scale}}],
+    [lambda inner: inner, lambda inner: {"properties": inner}],
     ids=["api-version 2020-08-01", "later ones"],
 )
 def test_patch_scale(call, pool, wrap):
     for most in (7, 2):
-        answer = call("PATCH", POOL, {"properties": wrap({"maxNodeCount": most})})
+        inner = {"scaleSettings": {"maxNodeCount": most}}
+        answer = call("PATCH", POOL, {"properties": wrap(inner)})
         assert answer.status_code == 200, answer.text
         assert answer.json()["properties"]["computeType"] == "AmlCompute"
         follow(call, answer)
@@ -139,9 +139,11 @@ def test_vm_sizes(call):
     small = by_name["Standard_DS3_v2"]
     assert (small["vCPUs"], small["v_cp_us"], small["memoryGB"]) == (4, 4, 14.0)
     assert small["supportedComputeTypes"] == ["AmlCompute"]
-    prices = {price["vmTier"]: price["retailPrice"] for price in small["estimatedVMPrices"]["values"]}
+    prices = small["estimatedVMPrices"]["values"]
+    prices = {price["vmTier"]: price["retailPrice"] for price in prices}
     assert prices == {"Standard": 0.29, "LowPriority": 0.06}
-    old = call("GET", f"{LOCATION}//VMSIZES", **{"api-version": "2020-08-01", "recommended": "true"})
+    older = {"api-version": "2020-08-01", "recommended": "true"}
+    old = call("GET", f"{LOCATION}//VMSIZES", **older)
     assert old.json()["amlCompute"] == sizes["value"]
     none = call("GET", f"{LOCATION}/vmSizes", **{"compute-type": "ComputeInstance"})
     assert none.json()["value"] == []

@@ -98,7 +98,7 @@ fn a_patch_may_be_nested_either_way() {
 
     for (body, target) in [
         (r#"{"properties":{"scaleSettings":{},"properties":{}}}"#, "properties.scaleSettings"),
-        (r#"{"properties":{"computeType":"AKS"}}"#, "properties.computeType"),
+        (r#"{"properties":{"computeType":"Databricks"}}"#, "properties.computeType"),
         (
             r#"{"properties":{"scaleSettings":{"maxNodeCount":"9"}}}"#,
             "properties.scaleSettings.maxNodeCount",

@@ -188,13 +188,11 @@ fn quoted(rest: &str) -> Result<(Token, &str), String> {
     let mut text = String::new();
     let mut chars = rest.char_indices().peekable();
     while let Some((index, c)) = chars.next() {
-        if c != '\'' {
-            text.push(c);
-        } else if chars.next_if(|(_, next)| *next == '\'').is_some() {
-            text.push(c);
-        } else {
+        let is_end = c == '\'' && chars.next_if(|(_, next)| *next == '\'').is_none();
+        if is_end {
             return Ok((Token::Text(text), &rest[index + 1..]));
         }
+        text.push(c);
     }
     Err("a ' is missing at the end of a text".into())
 }
