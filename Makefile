@@ -70,7 +70,10 @@ $(TOOLS): Makefile | setup-python
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(LINTERS)
 	@touch $@
 
-$(CLIENTS): clients/requirements.txt | setup-python
+# A second version of one package goes beside the others: a whole environment for it would take a minute.
+$(CLIENTS): clients/requirements.txt clients/requirements-mgmt-1.0.1.txt | setup-python
 	python3 -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		--target $(@D)/mgmt-1.0.1 -r $(word 2,$^)
 	@touch $@

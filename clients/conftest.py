@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 
 import pytest
+import requests
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 READY_LIMIT_S = 30
@@ -127,6 +128,21 @@ def muster(muster_bin, server):
         return done
 
     return run
+
+
+@pytest.fixture(scope="session")
+def session(server, server_env):
+    """A requests session with a good token."""
+    with requests.Session() as session:
+        session.trust_env = False  # Its CA bundle would win over ours.
+        session.verify = server_env["REQUESTS_CA_BUNDLE"]
+        token = session.get(
+            server_env["IDENTITY_ENDPOINT"],
+            params={"api-version": "2019-08-01", "resource": server.url},
+            headers={"X-IDENTITY-HEADER": server_env["IDENTITY_HEADER"]},
+        ).json()
+        session.headers["Authorization"] = f"Bearer {token['access_token']}"
+        yield session
 
 
 def new_ml_client(subscription=SUBSCRIPTION, resource_group=RESOURCE_GROUP, workspace=WORKSPACE):

@@ -16,20 +16,9 @@ JOB = f"{WS}/jobs/target"
 V = {"api-version": "2023-08-01-preview"}
 
 
-@pytest.fixture(scope="module")
-def session(server, server_env):
-    """A requests session with a good token; the workspace exists already."""
-    with requests.Session() as session:
-        session.trust_env = False  # Its CA bundle would win over ours.
-        session.verify = server_env["REQUESTS_CA_BUNDLE"]
-        token = session.get(
-            server_env["IDENTITY_ENDPOINT"],
-            params={"api-version": "2019-08-01", "resource": server.url},
-            headers={"X-IDENTITY-HEADER": server_env["IDENTITY_HEADER"]},
-        ).json()
-        session.headers["Authorization"] = f"Bearer {token['access_token']}"
-        assert session.get(server.url + WS, params=V).status_code == 200
-        yield session
+@pytest.fixture(scope="module", autouse=True)
+def workspace(session, server):
+    assert session.get(server.url + WS, params=V).status_code == 200
 
 
 def revision(server):
@@ -140,18 +129,33 @@ BAD_JOBS = [
 # Method, path, status, a word of the message.
 BAD_ADDRESSES = [
     ("GET", "/", 404, ""),
-    ("GET", "/subscriptions", 404, ""),
+    ("POST", "/subscriptions", 405, "POST"),
+    ("GET", "/subscriptions/nobody", 404, "nobody"),
+    ("GET", "/subscriptions/s/resourceGroups/nobody", 404, "nobody"),
+    ("GET", "/subscriptions/s/resourceGroups/nobody/resources", 404, "nobody"),
+    ("PUT", "/subscriptions/s/resourceGroups/g", 405, "PUT"),
+    ("GET", "/subscriptions/s/providers/Microsoft.Nothing", 404, "Microsoft.Nothing"),
+    ("GET", "/subscriptions/s/resources?$filter=name%20gt%20'x'", 400, "gt"),
+    ("GET", "/subscriptions/s/resources?$expand=everything", 400, "everything"),
+    ("GET", "/subscriptions/s/resources?$top=0", 400, "$top"),
     ("GET", "/nothing/here", 404, "nothing"),
     ("GET", f"{WS}/computes/nobody", 404, "nobody"),
     ("GET", f"{WS}/jobs/nobody", 404, "nobody"),
     ("POST", f"{WS}/jobs/nobody/cancel", 404, "nobody"),
     ("POST", f"{WS}/computes/nobody/listNodes", 404, "nobody"),
     ("GET", f"/history/v1.0{WS}/runs/nobody/details", 404, "nobody"),
-    ("PATCH", COMPUTE, 405, "PATCH"),
+    ("PATCH", COMPUTE, 400, "empty"),
     ("POST", COMPUTE, 405, "POST"),
     ("DELETE", JOB, 405, "DELETE"),
     ("PUT", WS, 405, "PUT"),
     ("DELETE", f"{COMPUTE}?underlyingResourceAction=Detach", 400, "Detach"),
+    ("POST", f"{WS}/computes/pool/start", 400, "raise minNodeCount"),
+    ("POST", f"{WS}/computes/pool/stop", 400, "nodeIdleTimeBeforeScaleDown"),
+    ("POST", f"{WS}/computes/pool/RESTART", 400, "restart"),
+    ("POST", f"{WS}/computes/pool/listKeys", 400, "no keys"),
+    ("POST", f"{WS}/computes/nobody/start", 404, "nobody"),
+    ("GET", f"{WS}/computes/pool/start", 405, "GET"),
+    ("POST", f"{LOCATION}/vmSizes", 405, "POST"),
     ("DELETE", f"{COMPUTE}?underlyingResourceAction=Burn", 400, "Burn"),
     ("GET", f"{WS}/computes?$skipToken=%FF", 400, ""),
     ("GET", f"{WS}/jobs?$skipToken=nonsense", 400, ""),

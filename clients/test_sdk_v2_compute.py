@@ -93,6 +93,25 @@ def test_update_keeps_what_it_does_not_change(ml_client, create):
         assert seen.tags == {"team": "blue"}
 
 
+def test_update_of_what_was_read_keeps_network_and_account(ml_client, create, session, server):
+    from azure.ai.ml.entities import AmlComputeSshSettings, NetworkSettings
+
+    network = NetworkSettings(vnet_name="net", subnet="inner")
+    account = AmlComputeSshSettings(admin_username="ada", admin_password="not-Shown-1")
+    options = {"network_settings": network, "ssh_settings": account}
+    create("sdk-lossy", ssh_public_access_enabled=True, **options)
+    compute = ml_client.compute.get("sdk-lossy")
+    compute.max_instances = 3
+    # The client sends an empty subnet and no password.
+    ml_client.compute.begin_update(compute).result()
+    seen = session.get(server.url + compute.id, params={"api-version": "2025-12-01"}).json()
+    aml = seen["properties"]["properties"]
+    assert aml["scaleSettings"]["maxNodeCount"] == 3
+    assert aml["subnet"]["id"].endswith("/virtualNetworks/net/subnets/inner")
+    assert aml["userAccountCredentials"] == {"adminUserName": "ada"}
+    assert aml["remoteLoginPortPublicAccess"] == "Enabled"
+
+
 def test_a_job_takes_the_cluster_from_zero_to_one_and_back(ml_client, create, muster):
     create("sdk-elastic")
     job = f"sdk-elastic-{time.time_ns()}"

@@ -69,3 +69,10 @@ def test_usages(ml_client, pool):
     family = usages["standardDSv2Family"]
     assert (family.limit, family.current_value) == (-1, 4), "one node of four vCPUs is reserved"
     assert usages["TotalDedicatedCores"].current_value >= 4
+
+
+def test_sizes(ml_client, pool):
+    sizes = {size.name: size for size in ml_client.compute.list_sizes(compute_type="AmlCompute")}
+    small = sizes["Standard_DS3_v2"]
+    assert (small.v_cp_us, small.gpus, small.memory_gb) == (4, 0, 14.0)
+    assert "AmlCompute" in small.supported_compute_types

@@ -25,6 +25,12 @@ pub enum Input {
         wanted: Box<ClusterPatch>,
         by: Caller,
     },
+    /// Changes a cluster that exists. Unlike with a put, whatever cannot be changed is refused, not kept.
+    PatchCluster {
+        workspace: WorkspaceKey,
+        name: String,
+        wanted: Box<ClusterPatch>,
+    },
     DeleteCluster {
         workspace: WorkspaceKey,
         name: String,

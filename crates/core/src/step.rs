@@ -95,6 +95,9 @@ fn take_in(turn: &mut Turn<'_>, input: &Input) -> Answer {
         Input::PutCluster { workspace, name, wanted, by } => {
             requests::cluster::put(turn, workspace, name, wanted, by)
         }
+        Input::PatchCluster { workspace, name, wanted } => {
+            requests::cluster::patch(turn, workspace, name, wanted)
+        }
         Input::DeleteCluster { workspace, name } => {
             requests::cluster::delete(turn, workspace, name)
         }

@@ -5,7 +5,8 @@ mod support;
 use muster_core::agent::AttemptPhase;
 use muster_core::ids::Epoch;
 use muster_core::model::{
-    Category, Exit, JobPhase, LedgerLine, NodePhase, NodeState, Outcome, Tier,
+    AdminAccount, Category, Exit, Identity, JobPhase, LedgerLine, NodePhase, NodeState, OsType,
+    Outcome, RemoteLogin, Tier,
 };
 use muster_core::time::Span;
 use muster_core::why::{Reason, why};
@@ -410,6 +411,84 @@ fn fixed_properties_stay_and_the_rest_merges() {
         let refused = stage.put("pool", wanted.clone()).expect_err("fixed for life");
         assert!(refused.message.contains("cannot be changed"), "{wanted:?}: {refused}");
     }
+}
+
+#[test]
+fn what_clients_rewrite_when_they_send_back_what_they_read_is_no_change() {
+    let mut stage = Stage::new();
+    let login = |login| ClusterPatch { remote_login: Some(login), ..Default::default() };
+    let (enabled, disabled) = (RemoteLogin::Enabled, RemoteLogin::Disabled);
+    stage.put("pool", ClusterPatch { nodes_max: Some(2), ..Default::default() }).expect("created");
+    for rewritten in [disabled, enabled, RemoteLogin::NotSpecified] {
+        stage.put("pool", login(rewritten)).expect("was not specified");
+    }
+    stage.put("open", login(enabled)).expect("created");
+    stage.put("open", login(RemoteLogin::NotSpecified)).expect("says nothing");
+    let refused = stage.put("open", login(disabled)).expect_err("says something else");
+    assert_eq!(&*refused.target, "remoteLoginPortPublicAccess");
+    let off = ClusterPatch { disable_local_auth: Some(true), ..Default::default() };
+    stage.put("pool", off.clone()).expect("a client that lost the account says so");
+    assert_eq!(&*stage.patch("pool", off).expect_err("asked for").target, "disableLocalAuth");
+}
+
+#[test]
+fn a_patch_changes_scale_tags_identity_and_description_only() {
+    let mut stage = Stage::new();
+    let admin = AdminAccount {
+        user_name: "ada".into(),
+        ssh_public_key: Some("key".into()),
+        password_digest: None,
+    };
+    let made = ClusterPatch {
+        nodes_max: Some(2),
+        admin: Some(admin.clone()),
+        property_bag: Some(r#"{"a": 1}"#.into()),
+        ..Default::default()
+    };
+    stage.put("pool", made).expect("created");
+    let identity = Identity { system_assigned: true, user_assigned: Default::default() };
+    let wanted = ClusterPatch {
+        nodes_max: Some(5),
+        idle_time: Some(Span::seconds(7)),
+        tags: Some([("team".to_owned(), "a".to_owned())].into()),
+        identity: Some(identity.clone()),
+        description: Some("new".into()),
+        // The same as before, as somebody sends it who read it.
+        vm_size: Some("standard_ds3_v2".into()),
+        admin: Some(AdminAccount { ssh_public_key: None, ..admin.clone() }),
+        property_bag: Some(r#"{"a":1}"#.into()),
+        ..Default::default()
+    };
+    stage.patch("POOL", wanted).expect("patched");
+    let spec = &stage.world.clusters().next().expect("one").spec;
+    assert_eq!((spec.scale.nodes_max, spec.scale.idle_time), (5, Span::seconds(7)));
+    assert_eq!((spec.tags.len(), spec.description.as_deref()), (1, Some("new")));
+    assert_eq!(spec.identity, Some(identity));
+
+    let none = ClusterPatch::default;
+    let password = AdminAccount { password_digest: Some("d".into()), ..admin.clone() };
+    let key = AdminAccount { ssh_public_key: Some("other".into()), ..admin };
+    for (target, wanted) in [
+        ("vmSize", ClusterPatch { vm_size: Some("STANDARD_DS12_V2".into()), ..none() }),
+        ("location", ClusterPatch { location: Some("westus".into()), ..none() }),
+        ("vmPriority", ClusterPatch { tier: Some(Tier::LowPriority), ..none() }),
+        ("osType", ClusterPatch { os_type: Some(OsType::Windows), ..none() }),
+        ("virtualMachineImage", ClusterPatch { virtual_machine_image: Some("i".into()), ..none() }),
+        ("isolatedNetwork", ClusterPatch { isolated_network: Some(true), ..none() }),
+        ("subnet", ClusterPatch { subnet: Some("/subnets/two".into()), ..none() }),
+        ("userAccountCredentials", ClusterPatch { admin: Some(key), ..none() }),
+        ("userAccountCredentials", ClusterPatch { admin: Some(password), ..none() }),
+        ("enableNodePublicIp", ClusterPatch { enable_node_public_ip: Some(false), ..none() }),
+        ("propertyBag", ClusterPatch { property_bag: Some("{}".into()), ..none() }),
+    ] {
+        let refused = stage.patch("pool", wanted.clone()).expect_err("fixed for life");
+        assert_eq!(&*refused.target, target, "{wanted:?}");
+    }
+    let two = ClusterPatch { tier: Some(Tier::LowPriority), location: Some("x".into()), ..none() };
+    let refused = stage.patch("pool", two).expect_err("both");
+    assert!(refused.message.contains("vmPriority") && refused.message.contains("location"));
+    let refused = stage.patch("nobody", none()).expect_err("nothing to change");
+    assert_eq!(refused.kind, RefusalKind::NotFound);
 }
 
 #[test]

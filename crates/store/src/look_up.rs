@@ -18,6 +18,7 @@ pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreEr
         }
         Input::CreateWorkspace { .. }
         | Input::PutCluster { .. }
+        | Input::PatchCluster { .. }
         | Input::DeleteCluster { .. }
         | Input::Report { .. }
         | Input::EffectDone { .. }

@@ -100,6 +100,8 @@ pub trait Reader: Send {
         subscription: &str,
         resource_group: Option<&str>,
     ) -> Result<Vec<Workspace>, StoreError>;
+    /// Of every subscription, in the order of these.
+    fn all_workspaces(&mut self) -> Result<Vec<Workspace>, StoreError>;
     fn cluster(
         &mut self,
         workspace: &WorkspaceKey,

@@ -1,7 +1,7 @@
 //! Compute clusters on the wire: Azure's AmlCompute.
 //!
-//! [`parse_request`] reads the body of a PUT, [`request_json`] writes one, [`resource`] is the answer to
-//! PUT and GET, [`nodes`] the answer to `listNodes`.
+//! [`parse_request`] reads the body of a PUT, [`request_json`] writes one, [`parse_patch`] reads the body of a
+//! PATCH, [`resource`] is the answer to PUT, PATCH and GET, [`nodes`] the answer to `listNodes`.
 
 mod nodes;
 mod request;
@@ -9,7 +9,8 @@ mod resource;
 
 pub use nodes::{NodeFacts, NodeInfo, NodeList, NodeState, nodes};
 pub(crate) use request::without_nulls;
-pub use request::{BODY_BYTES_MAX, parse_request, request_json};
+pub use request::{BODY_BYTES_MAX, parse_patch, parse_request, request_json};
+pub(crate) use resource::state_of;
 pub use resource::{
     AllocationState, AmlCompute, AssignedIdentity, ComputeFacts, ComputeProperties,
     ComputeResource, IdentityBody, NodeCounts, NodeStateCounts, ProvisioningState, ResourceRef,

@@ -19,6 +19,8 @@ pub mod code {
     pub const AUTHENTICATION_FAILED: &str = "AuthenticationFailed";
     pub const AUTHORIZATION_FAILED: &str = "AuthorizationFailed";
     pub const RESOURCE_NOT_FOUND: &str = "ResourceNotFound";
+    /// `az group exists` and its like look for this one.
+    pub const RESOURCE_GROUP_NOT_FOUND: &str = "ResourceGroupNotFound";
     /// There is nothing at this address, whatever its names.
     pub const PATH_NOT_FOUND: &str = "PathNotFound";
     pub const METHOD_NOT_ALLOWED: &str = "MethodNotAllowed";
@@ -144,6 +146,11 @@ impl ArmError {
     /// 404: the path is fine, what it names is not there.
     pub fn not_found(target: &str, message: impl Into<String>) -> ArmError {
         ArmError::new(404, code::RESOURCE_NOT_FOUND, message).at(target)
+    }
+
+    /// 404: the path is fine, its resource group is not there.
+    pub fn group_not_found(message: impl Into<String>) -> ArmError {
+        ArmError::new(404, code::RESOURCE_GROUP_NOT_FOUND, message).at("resourceGroup")
     }
 
     /// 404: no route has this form.

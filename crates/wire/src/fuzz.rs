@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::error::ArmError;
 use crate::path::Request;
+use crate::resources::{Filter, Subject};
 use crate::{compute, job, quota};
 
 const WS: &str =
@@ -152,6 +153,24 @@ fn check_compute(body: &[u8]) -> Result<(), TestCaseError> {
     }
 }
 
+fn check_patch(body: &[u8]) -> Result<(), TestCaseError> {
+    match compute::parse_patch(body, &|_| "digest".to_owned()) {
+        // What a put can say, a patch can say in the same words.
+        Ok(patch) => {
+            let put = compute::parse_request(body, &|_| "digest".to_owned());
+            prop_assert!(put.is_err() || put.is_ok_and(|put| put == patch || flat(body)));
+            Ok(())
+        }
+        Err(error) => check_refusal(&error),
+    }
+}
+
+/// Whether the inner `properties` are left out.
+fn flat(body: &[u8]) -> bool {
+    let body: Value = serde_json::from_slice(body).unwrap();
+    body.pointer("/properties/properties").is_none_or(Value::is_null)
+}
+
 fn check_job(body: &[u8]) -> Result<(), TestCaseError> {
     match job::parse_request(body, &key()) {
         Ok(spec) => {
@@ -177,7 +196,35 @@ fn check_quota(body: &[u8]) -> Result<(), TestCaseError> {
     }
 }
 
+fn check_filter(text: &str) -> Result<(), TestCaseError> {
+    match Filter::parse(text) {
+        Ok(filter) => {
+            let subject = Subject {
+                resource_group: "g",
+                resource_type: "t",
+                name: "w/n",
+                location: "l",
+                tags: None,
+            };
+            // A filter that asks for a tag finds nothing that has none.
+            let asks_for_tag = text.starts_with("tagName") && !text.contains("or");
+            prop_assert!(!filter.matches(&subject) || !asks_for_tag, "{text}");
+            Ok(())
+        }
+        Err(error) => check_refusal(&error),
+    }
+}
+
 proptest! {
+    #[test]
+    fn no_filter_panics(
+        noise in "\\PC{0,40}",
+        words in "((name|tagName|tagValue|eq|and|or|substringof|'[é']{0,2}'|[(),']) ?){0,12}",
+    ) {
+        check_filter(&noise)?;
+        check_filter(&words)?;
+    }
+
     #[test]
     fn no_path_panics(path in "\\PC{0,60}", query in proptest::option::of("\\PC{0,40}")) {
         if let Err(why) = Request::parse(&path, query.as_deref()) {
@@ -199,6 +246,7 @@ proptest! {
     #[test]
     fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         check_compute(&bytes)?;
+        check_patch(&bytes)?;
         check_job(&bytes)?;
         check_quota(&bytes)?;
     }
@@ -206,12 +254,14 @@ proptest! {
     #[test]
     fn no_json_panics(value in any_json()) {
         check_compute(value.to_string().as_bytes())?;
+        check_patch(value.to_string().as_bytes())?;
         check_job(value.to_string().as_bytes())?;
     }
 
     #[test]
     fn no_odd_compute_panics(body in odd_body(good_compute(), COMPUTE_PLACES)) {
         check_compute(&body)?;
+        check_patch(&body)?;
     }
 
     #[test]

@@ -8,7 +8,9 @@
 //!
 //! * [`path`]: a request's path and query, normalised once, as a [`Route`];
 //! * [`error`]: whatever went wrong, as an ARM error;
-//! * [`compute`], [`job`], [`workspace`], [`operation`], [`quota`], [`cost`], [`why`]: the resources;
+//! * [`compute`], [`job`], [`workspace`], [`operation`], [`quota`], [`vm_size`], [`cost`], [`why`]: the
+//!   resources;
+//! * [`manager`], [`resources`]: what resource manager says about itself, and lists of any resources;
 //! * [`access`]: users, keys and roles;
 //! * [`cloud`]: what a client reads before it asks for the first resource.
 
@@ -20,19 +22,22 @@ pub mod duration;
 pub mod error;
 pub mod job;
 mod json;
+pub mod manager;
 pub mod operation;
 mod page;
 pub mod path;
 pub mod quota;
+pub mod resources;
 mod system_data;
 pub mod timestamp;
+pub mod vm_size;
 pub mod why;
 pub mod workspace;
 
 pub use error::ArmError;
 pub use json::{JsonText, Unreadable, from_json, to_json};
 pub use page::Page;
-pub use path::{AccessRoute, Query, Request, Route};
+pub use path::{AccessRoute, ComputeAction, Manager, Query, Request, Route};
 pub use system_data::SystemData;
 
 #[cfg(test)]

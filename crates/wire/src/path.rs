@@ -5,13 +5,16 @@
 //! the user gave them. Blob paths never come through here: there, every byte counts.
 
 mod access;
+mod manager;
+mod methods;
 mod query;
 mod route;
 mod segments;
 
 pub use access::{AccessRoute, scope_of};
+pub use manager::Manager;
 pub use query::{QUERY_BYTES_MAX, Query};
-pub use route::Route;
+pub use route::{ComputeAction, Route};
 pub(crate) use route::{parse_id, quota_id, strip_prefix, workspace_id};
 pub use segments::PATH_BYTES_MAX;
 

@@ -108,6 +108,17 @@ impl From<Usage> for BothSpellings {
     }
 }
 
+/// A usage as `Microsoft.Compute` has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineUsage {
+    pub unit: String,
+    pub current_value: u64,
+    /// -1: nothing is limited.
+    pub limit: i64,
+    pub name: UsageName,
+}
+
 /// One limit of the answer to `updateQuotas`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpdatedQuota {
@@ -165,6 +176,23 @@ pub fn usage(region: Region<'_>, figures: &QuotaFigures) -> Usage {
         limit: wire_limit(figures.limit),
         name,
         aml_workspace_location: Some(region.location.to_owned()),
+    }
+}
+
+/// Machines count when they are there, unlike clusters, which count with all that they may grow to.
+pub fn machine_usage(figures: &QuotaFigures) -> MachineUsage {
+    let (value, localized) = match &figures.name {
+        QuotaName::Family(family) => (family.to_string(), format!("{family} vCPUs")),
+        QuotaName::Region => ("cores".to_owned(), "Total Regional vCPUs".to_owned()),
+        QuotaName::LowPriority => {
+            ("lowPriorityCores".to_owned(), "Total Regional Low-priority vCPUs".to_owned())
+        }
+    };
+    MachineUsage {
+        unit: UNIT.to_owned(),
+        current_value: figures.used,
+        limit: wire_limit(figures.limit),
+        name: UsageName { value, localized_value: Some(localized) },
     }
 }
 
@@ -290,7 +318,12 @@ mod tests {
         );
         let text = crate::to_json(&usage);
         assert_eq!(crate::from_json::<Usage>(text.as_bytes()).unwrap(), usage);
-        assert_eq!(quota(REGION, &QuotaFigures { limit: None, ..figures }).limit, -1);
+        let machines = machine_usage(&figures);
+        assert_eq!((machines.current_value, machines.limit), (4, 24));
+        assert_eq!(machines.name.value, "standardDSv2Family");
+        let region = QuotaFigures { name: QuotaName::Region, limit: None, ..figures };
+        assert_eq!(machine_usage(&region).name.value, "cores");
+        assert_eq!(quota(REGION, &region).limit, -1);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::cluster_rules::{check_spec, merge, new_spec};
-use super::{find_workspace, principal};
+use super::cluster_rules::{check_only_changeable, check_spec, merge, new_spec};
+use super::{find_workspace, principal, shorten};
 use crate::change::Change;
 use crate::ids::{ClusterId, OperationId, WorkspaceId};
 use crate::input::{Answer, ClusterPatch, Refused, Reply};
@@ -36,6 +36,27 @@ pub(crate) fn put(
             create(turn, workspace, name, spec, by)
         }
     }
+}
+
+pub(crate) fn patch(
+    turn: &mut Turn<'_>,
+    workspace: &WorkspaceKey,
+    name: &str,
+    wanted: &ClusterPatch,
+) -> Answer {
+    let id = find_workspace(turn, workspace)?.id;
+    let Some(cluster) = turn.world.cluster_by_name(id, name).cloned() else {
+        return Err(Refused::not_found(
+            "name",
+            format!(
+                "compute '{}' does not exist in workspace '{}'; check the name, or create it with a PUT",
+                shorten(name),
+                workspace.name
+            ),
+        ));
+    };
+    check_only_changeable(&cluster.spec, wanted)?;
+    update(turn, cluster, wanted)
 }
 
 fn create(

@@ -1,5 +1,6 @@
 //! The rules about a cluster's properties: defaults, merge, what is fixed for life, what is in range.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::{check_tags, check_text, shorten};
@@ -45,35 +46,7 @@ pub(super) fn new_spec(wanted: &ClusterPatch, home: &str) -> Result<ClusterSpec,
 /// The properties after an update. Clients send back what they read, and that leaves out secrets and the
 /// subnet and rewrites the remote login setting: none of these counts as a wish to change them.
 pub(super) fn merge(old: &ClusterSpec, wanted: &ClusterPatch) -> Result<ClusterSpec, Refused> {
-    let same_text = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
-    if let Some(size) = &wanted.vm_size
-        && !same_text(size, &old.vm_size)
-    {
-        return Err(fixed("vmSize", &old.vm_size, size));
-    }
-    if let Some(location) = &wanted.location
-        && !same_text(location, &old.location)
-    {
-        return Err(fixed("location", &old.location, location));
-    }
-    if let Some(tier) = wanted.tier
-        && tier != old.tier
-    {
-        return Err(fixed("vmPriority", &format!("{:?}", old.tier), &format!("{tier:?}")));
-    }
-    if let Some(os_type) = wanted.os_type
-        && os_type != old.os_type
-    {
-        return Err(fixed("osType", &format!("{:?}", old.os_type), &format!("{os_type:?}")));
-    }
-    if let Some(subnet) = &wanted.subnet
-        && !old.subnet.as_ref().is_some_and(|old| same_text(old, subnet))
-    {
-        return Err(fixed("subnet", old.subnet.as_deref().unwrap_or("none"), subnet));
-    }
-    if let Some(admin) = &wanted.admin {
-        check_admin_unchanged(old.admin.as_ref(), admin)?;
-    }
+    refuse_fixed(fixed_changes(old, wanted))?;
     Ok(ClusterSpec {
         description: wanted.description.clone().or_else(|| old.description.clone()),
         tags: wanted.tags.clone().map_or_else(|| Arc::clone(&old.tags), Arc::new),
@@ -89,26 +62,105 @@ pub(super) fn merge(old: &ClusterSpec, wanted: &ClusterPatch) -> Result<ClusterS
     })
 }
 
-fn fixed(target: &str, old: &str, new: &str) -> Refused {
-    Refused::invalid(
-        target,
-        format!(
-            "{target} cannot be changed after creation: it is '{old}', not '{}'; \
-             delete the cluster and create it anew",
-            shorten(new)
-        ),
-    )
+/// For a patch, which says only what is to change: nobody sends the rest back as it was read.
+pub(super) fn check_only_changeable(
+    old: &ClusterSpec,
+    wanted: &ClusterPatch,
+) -> Result<(), Refused> {
+    let mut changes = fixed_changes(old, wanted);
+    changes.extend(flag("disableLocalAuth", old.disable_local_auth, wanted.disable_local_auth));
+    // Passwords are kept salted: whether this one is another cannot be told.
+    if let Some(admin) = &wanted.admin
+        && admin.password_digest.is_some()
+    {
+        let new = "the same user with a password";
+        changes.push(Fixed::new("userAccountCredentials", &admin.user_name, new));
+    }
+    if let Some(bag) = &wanted.property_bag {
+        // Clients that pass a bag on may space it differently, and none is shown as an empty one.
+        let bare = |text: &str| text.split_whitespace().collect::<String>();
+        let kept = old.property_bag.as_deref().unwrap_or("{}");
+        if bare(kept) != bare(bag) {
+            changes.push(Fixed::new("propertyBag", kept, bag));
+        }
+    }
+    refuse_fixed(changes)
 }
 
-fn check_admin_unchanged(old: Option<&AdminAccount>, new: &AdminAccount) -> Result<(), Refused> {
-    let key_differs = |old: &AdminAccount| {
-        new.ssh_public_key.is_some() && new.ssh_public_key != old.ssh_public_key
-    };
-    match old {
-        Some(old) if old.user_name == new.user_name && !key_differs(old) => Ok(()),
-        Some(old) => Err(fixed("userAccountCredentials", &old.user_name, &new.user_name)),
-        None => Err(fixed("userAccountCredentials", "none", &new.user_name)),
+/// A wish for another value of what cannot be changed.
+struct Fixed {
+    target: &'static str,
+    old: String,
+    new: String,
+}
+
+impl Fixed {
+    fn new(target: &'static str, old: &str, new: &str) -> Fixed {
+        Fixed { target, old: shorten(old), new: shorten(new) }
     }
+
+    /// Of values whose names are also Azure's.
+    fn word(target: &'static str, old: impl Debug, new: impl Debug) -> Fixed {
+        Fixed { target, old: format!("{old:?}"), new: format!("{new:?}") }
+    }
+}
+
+fn fixed_changes(old: &ClusterSpec, wanted: &ClusterPatch) -> Vec<Fixed> {
+    let text = |target, old: Option<&str>, new: Option<&str>| {
+        let new = new?;
+        let is_same = old.is_some_and(|old| old.eq_ignore_ascii_case(new));
+        (!is_same).then(|| Fixed::new(target, old.unwrap_or("none"), new))
+    };
+    let tier = wanted.tier.filter(|tier| *tier != old.tier);
+    let os_type = wanted.os_type.filter(|os_type| *os_type != old.os_type);
+    let image = wanted.virtual_machine_image.as_deref();
+    let changes = [
+        text("vmSize", Some(&old.vm_size), wanted.vm_size.as_deref()),
+        text("location", Some(&old.location), wanted.location.as_deref()),
+        tier.map(|tier| Fixed::word("vmPriority", old.tier, tier)),
+        os_type.map(|os_type| Fixed::word("osType", old.os_type, os_type)),
+        text("virtualMachineImage", old.virtual_machine_image.as_deref(), image),
+        flag("isolatedNetwork", old.isolated_network, wanted.isolated_network),
+        text("subnet", old.subnet.as_deref(), wanted.subnet.as_deref()),
+        wanted.admin.as_ref().and_then(|admin| changed_admin(old.admin.as_ref(), admin)),
+        wanted.remote_login.and_then(|login| changed_login(old.remote_login, login)),
+        flag("enableNodePublicIp", old.enable_node_public_ip, wanted.enable_node_public_ip),
+    ];
+    changes.into_iter().flatten().collect()
+}
+
+fn flag(target: &'static str, old: bool, new: Option<bool>) -> Option<Fixed> {
+    let new = new.filter(|new| *new != old)?;
+    Some(Fixed::word(target, old, new))
+}
+
+/// Clients turn NotSpecified into one of the others when they send back what they read, and leave it
+/// unspecified when their user says nothing. Only the step from Enabled to Disabled or back is a wish.
+fn changed_login(old: RemoteLogin, new: RemoteLogin) -> Option<Fixed> {
+    let says_something = |login| login != RemoteLogin::NotSpecified;
+    (old != new && says_something(old) && says_something(new))
+        .then(|| Fixed::word("remoteLoginPortPublicAccess", old, new))
+}
+
+fn changed_admin(old: Option<&AdminAccount>, new: &AdminAccount) -> Option<Fixed> {
+    let target = "userAccountCredentials";
+    let Some(old) = old else { return Some(Fixed::new(target, "none", &new.user_name)) };
+    let key_differs = new.ssh_public_key.is_some() && new.ssh_public_key != old.ssh_public_key;
+    if old.user_name != new.user_name {
+        return Some(Fixed::new(target, &old.user_name, &new.user_name));
+    }
+    key_differs.then(|| Fixed::new(target, &old.user_name, "the same user with another key"))
+}
+
+/// Every one of them is named: whoever mends a request wants to do it once.
+fn refuse_fixed(changes: Vec<Fixed>) -> Result<(), Refused> {
+    let Some(first) = changes.first() else { return Ok(()) };
+    let each = |Fixed { target, old, new }: &Fixed| {
+        format!("{target} cannot be changed after creation: it is '{old}', not '{new}'")
+    };
+    let all: Vec<String> = changes.iter().map(each).collect();
+    let remedy = "leave it out, or delete the cluster and create it anew";
+    Err(Refused::invalid(first.target, format!("{}; {remedy}", all.join("; "))))
 }
 
 pub(super) fn check_spec(world: &World, spec: &ClusterSpec) -> Result<(), Refused> {

@@ -128,6 +128,11 @@ impl Stage {
         self.say(Input::PutCluster { workspace, name, wanted: Box::new(wanted), by: someone() })
     }
 
+    pub fn patch(&mut self, name: &str, wanted: ClusterPatch) -> Answer {
+        let (workspace, name) = (workspace(), name.to_owned());
+        self.say(Input::PatchCluster { workspace, name, wanted: Box::new(wanted) })
+    }
+
     pub fn submit(&mut self, name: &str, compute: &str, nodes: u32) -> Answer {
         self.submit_as(someone(), name, compute, Wants { nodes, ..Wants::default() })
     }

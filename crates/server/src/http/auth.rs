@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderMap, header};
 use muster_core::model::{Action, Caller, Scope};
-use muster_wire::{AccessRoute, ArmError, Route};
+use muster_wire::{AccessRoute, ArmError, Manager, Route};
 
 use crate::app::App;
 use crate::clock;
@@ -41,6 +41,7 @@ pub fn need(method: &str, route: &Route) -> Need {
         Route::WorkspacesOfSubscription { subscription }
         | Route::Operation { subscription, .. }
         | Route::Usages { subscription, .. }
+        | Route::VmSizes { subscription, .. }
         | Route::Quotas { subscription, .. } => {
             Need::SomethingIn(Scope::subscription(subscription))
         }
@@ -53,6 +54,7 @@ pub fn need(method: &str, route: &Route) -> Need {
         Route::Workspace(key) if reads => read(key),
         Route::Workspace(key) => on(Action::ManageWorkspaces, key),
         Route::Compute { workspace, .. } if !reads => on(Action::ManageComputes, workspace),
+        Route::ComputeAction { workspace, .. } => on(Action::ManageComputes, workspace),
         Route::Job { workspace, .. } if !reads => on(Action::RunJobs, workspace),
         Route::JobCancel { workspace, .. } => on(Action::RunJobs, workspace),
         Route::Computes(key) | Route::Jobs(key) | Route::Ledger(key) => read(key),
@@ -63,6 +65,28 @@ pub fn need(method: &str, route: &Route) -> Need {
         | Route::WhyJob { workspace, .. }
         | Route::WhyCompute { workspace, .. } => read(workspace),
         Route::Access(route) => access_need(reads, route),
+        Route::Manager(route) => manager_need(route),
+    }
+}
+
+/// They tell of workspaces and what is in them, and leave out what the caller may not read.
+fn manager_need(route: &Manager) -> Need {
+    match route {
+        Manager::Tenants | Manager::Subscriptions => Need::Nothing,
+        Manager::Subscription { subscription }
+        | Manager::Locations { subscription }
+        | Manager::Providers { subscription }
+        | Manager::Provider { subscription, .. }
+        | Manager::ResourceGroups { subscription }
+        | Manager::Resources { subscription }
+        | Manager::MachineSizes { subscription, .. }
+        | Manager::MachineUsages { subscription, .. } => {
+            Need::SomethingIn(Scope::subscription(subscription))
+        }
+        Manager::ResourceGroup { subscription, name }
+        | Manager::ResourcesOfGroup { subscription, name } => {
+            Need::SomethingIn(Scope::group(subscription, name))
+        }
     }
 }
 

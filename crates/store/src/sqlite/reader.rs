@@ -186,6 +186,11 @@ impl Reader for SqliteReader {
         doc::many(&self.connection, &self.path, sql, (subscription.to_ascii_lowercase(), group))
     }
 
+    fn all_workspaces(&mut self) -> Result<Vec<Workspace>, StoreError> {
+        let sql = "SELECT doc FROM workspaces ORDER BY subscription, folded, resource_group";
+        doc::many(&self.connection, &self.path, sql, ())
+    }
+
     fn cluster(
         &mut self,
         workspace: &WorkspaceKey,

@@ -23,9 +23,41 @@ pub fn parse_request(
 ) -> Result<ClusterPatch, ArmError> {
     let value = parse_object(body, BODY_BYTES_MAX)?;
     let root = Field::root(&value);
+    let kind = root.get("properties")?.get("computeType")?;
+    if !kind.is_present() {
+        return Err(kind.missing(&format!("give '{COMPUTE_TYPE}'")));
+    }
+    let aml = root.get("properties")?.get("properties")?;
+    read(&root, &aml, body, digest)
+}
+
+/// Reads the body of a PATCH, which has the form of a PUT's but for two things: it need not say what kind of
+/// compute it is about, and clients of api-version 2020-08-01 leave out the inner `properties`.
+pub fn parse_patch(body: &[u8], digest: &dyn Fn(&str) -> String) -> Result<ClusterPatch, ArmError> {
+    let value = parse_object(body, BODY_BYTES_MAX)?;
+    let root = Field::root(&value);
+    let outer = root.get("properties")?;
+    let inner = outer.get("properties")?;
+    if !inner.is_present() {
+        return read(&root, &outer, body, digest);
+    }
+    let twice = outer.get("scaleSettings")?;
+    if twice.is_present() {
+        let message = format!("{} is given beside {}; give one of them", twice.path, inner.path);
+        return Err(twice.invalid(message));
+    }
+    read(&root, &inner, body, digest)
+}
+
+/// `aml` is where the properties of a cluster are, in a document whose `properties` are those of any compute.
+fn read(
+    root: &Field<'_>,
+    aml: &Field<'_>,
+    body: &[u8],
+    digest: &dyn Fn(&str) -> String,
+) -> Result<ClusterPatch, ArmError> {
     let compute = root.get("properties")?;
     check_type(&compute.get("computeType")?)?;
-    let aml = compute.get("properties")?;
     let scale = aml.get("scaleSettings")?;
     // The compute's own location is the more specific of the two.
     let location = match compute.get("computeLocation")?.text()? {
@@ -58,7 +90,7 @@ pub fn parse_request(
 
 fn check_type(field: &Field<'_>) -> Result<(), ArmError> {
     match field.string()? {
-        None => Err(field.missing(&format!("give '{COMPUTE_TYPE}'"))),
+        None => Ok(()),
         Some(kind) if kind.eq_ignore_ascii_case(COMPUTE_TYPE) => Ok(()),
         Some(kind) => Err(ArmError::not_supported(
             &field.path,
@@ -180,12 +212,15 @@ fn property_bag(field: &Field<'_>, body: &[u8]) -> Result<Option<Box<str>>, ArmE
         properties: Compute,
     }
     #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
     struct Compute {
-        properties: Aml,
+        properties: Option<Aml>,
+        /// Without the inner `properties`, as in some patches.
+        property_bag: Option<JsonText>,
     }
     #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
     struct Aml {
-        #[serde(rename = "propertyBag")]
         property_bag: JsonText,
     }
     if field.entries()?.is_none() {
@@ -194,7 +229,8 @@ fn property_bag(field: &Field<'_>, body: &[u8]) -> Result<Option<Box<str>>, ArmE
     let root: Root = serde_json::from_slice(body).map_err(|_| {
         field.invalid(format!("{} is given more than once; give it once", field.path))
     })?;
-    Ok(Some(root.properties.properties.property_bag.as_str().into()))
+    let Compute { properties: inner, property_bag: flat } = root.properties;
+    Ok(inner.map(|aml| aml.property_bag).or(flat).map(|bag| bag.as_str().into()))
 }
 
 /// The body of a PUT that [`parse_request`] reads back as `patch`. `password` is sent in clear, beside the

@@ -272,7 +272,7 @@ fn aml_compute(facts: &ComputeFacts<'_>) -> AmlCompute {
     }
 }
 
-fn state_of(phase: ClusterPhase) -> ProvisioningState {
+pub(crate) fn state_of(phase: ClusterPhase) -> ProvisioningState {
     match phase {
         ClusterPhase::Creating => ProvisioningState::Creating,
         ClusterPhase::Updating => ProvisioningState::Updating,

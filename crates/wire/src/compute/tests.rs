@@ -76,6 +76,41 @@ fn the_minimal_body_says_what_it_says_and_nothing_more() {
 }
 
 #[test]
+fn a_patch_may_be_nested_either_way() {
+    let parse = |body: &str| parse_patch(body.as_bytes(), &|clear| clear.to_owned());
+    let wanted = ClusterPatch { nodes_max: Some(9), nodes_min: Some(1), ..ClusterPatch::default() };
+    for body in [
+        r#"{"properties":{"scaleSettings":{"maxNodeCount":9,"minNodeCount":1}}}"#,
+        r#"{"properties":{"properties":{"scaleSettings":{"maxNodeCount":9,"minNodeCount":1}}}}"#,
+        r#"{"properties":{"computeType":"AmlCompute","properties":{"scaleSettings":
+            {"maxNodeCount":9,"minNodeCount":1},"subnet":{}}}}"#,
+    ] {
+        assert_eq!(parse(body).unwrap(), wanted, "{body}");
+    }
+    assert_eq!(parse("{}").unwrap(), ClusterPatch::default());
+    let rest = r#"{"tags":{"a":"b"},"identity":{"type":"None"},"properties":{"description":"d",
+        "vmSize":"x","propertyBag":{"a": 1}}}"#;
+    let patch = parse(rest).unwrap();
+    assert_eq!(patch.tags, Some(BTreeMap::from([("a".into(), "b".into())])));
+    assert_eq!((patch.description.as_deref(), patch.vm_size.as_deref()), (Some("d"), Some("x")));
+    assert_eq!(patch.property_bag.as_deref(), Some(r#"{"a": 1}"#));
+    assert!(patch.identity.is_some());
+
+    for (body, target) in [
+        (r#"{"properties":{"scaleSettings":{},"properties":{}}}"#, "properties.scaleSettings"),
+        (r#"{"properties":{"computeType":"Databricks"}}"#, "properties.computeType"),
+        (
+            r#"{"properties":{"scaleSettings":{"maxNodeCount":"9"}}}"#,
+            "properties.scaleSettings.maxNodeCount",
+        ),
+        (r#"{"properties":{"properties":7}}"#, "properties.properties"),
+    ] {
+        assert_eq!(parse(body).unwrap_err().target(), Some(target), "{body}");
+    }
+    assert_eq!(parse("").unwrap_err().status, 400);
+}
+
+#[test]
 fn every_property_is_read() {
     let body = r#"{"location":"westeurope","tags":{"team":"a","none":null},
         "identity":{"type":"SystemAssigned, UserAssigned","userAssignedIdentities":{"/r/i":{},

@@ -62,6 +62,17 @@ impl AccessRoute {
         }
     }
 
+    pub(super) fn methods(&self) -> &'static str {
+        match self {
+            AccessRoute::Me
+            | AccessRoute::Users
+            | AccessRoute::RoleAssignments(_)
+            | AccessRoute::RoleDefinitions(_) => "GET",
+            AccessRoute::User { .. } | AccessRoute::RoleAssignment { .. } => "GET, PUT, DELETE",
+            AccessRoute::RotateKey { .. } | AccessRoute::RevokeKey { .. } => "POST",
+        }
+    }
+
     pub(super) fn path(&self) -> String {
         match self {
             AccessRoute::Me => format!("/providers/{IDENTITY}/me"),

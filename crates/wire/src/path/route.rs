@@ -4,6 +4,7 @@ use muster_core::model::WorkspaceKey;
 
 use super::PathError;
 use super::access::AccessRoute;
+use super::manager::Manager;
 use super::segments::encode;
 
 const PROVIDER: &str = "Microsoft.MachineLearningServices";
@@ -37,6 +38,12 @@ pub enum Route {
     ComputeNodes {
         workspace: WorkspaceKey,
         name: Box<str>,
+    },
+    /// Azure's other verbs on a compute. None of them makes sense for a cluster.
+    ComputeAction {
+        workspace: WorkspaceKey,
+        name: Box<str>,
+        action: ComputeAction,
     },
     Jobs(WorkspaceKey),
     Job {
@@ -75,6 +82,11 @@ pub enum Route {
         subscription: Box<str>,
         location: Box<str>,
     },
+    /// What clusters can be made of.
+    VmSizes {
+        subscription: Box<str>,
+        location: Box<str>,
+    },
     Quotas {
         subscription: Box<str>,
         location: Box<str>,
@@ -85,7 +97,37 @@ pub enum Route {
     },
     /// Users, keys and roles.
     Access(AccessRoute),
+    /// Subscriptions, groups, providers, and lists of anything.
+    Manager(Manager),
     Unknown,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ComputeAction {
+    Start,
+    Stop,
+    Restart,
+    ListKeys,
+}
+
+const COMPUTE_ACTIONS: [(&str, ComputeAction); 4] = [
+    ("start", ComputeAction::Start),
+    ("stop", ComputeAction::Stop),
+    ("restart", ComputeAction::Restart),
+    ("listKeys", ComputeAction::ListKeys),
+];
+
+impl ComputeAction {
+    /// As it stands at the end of the path.
+    pub fn as_str(self) -> &'static str {
+        let found = COMPUTE_ACTIONS.iter().find(|(_, action)| *action == self);
+        found.map(|(word, _)| *word).expect("the table names every action")
+    }
+
+    fn of(word: &str) -> Option<ComputeAction> {
+        let found = COMPUTE_ACTIONS.iter().find(|(known, _)| known.eq_ignore_ascii_case(word));
+        found.map(|(_, action)| *action)
+    }
 }
 
 impl Route {
@@ -101,7 +143,9 @@ impl Route {
             ["msi", "token"] => Route::Token,
             ["discovery", ..] => Route::Discovery,
             ["history", "v1.0", rest @ ..] => of_history(&segments[2..], rest)?,
-            ["subscriptions", _, "providers", ml, rest @ ..] if is_provider(ml) => {
+            ["subscriptions", _, "providers", ml, rest @ ..]
+                if is_provider(ml) && !rest.is_empty() =>
+            {
                 of_subscription(segments, rest)
             }
             ["subscriptions", _, "resourcegroups", _, "providers", ml, "workspaces"]
@@ -114,7 +158,7 @@ impl Route {
             }
             _ => match split_workspace(segments, &words) {
                 Some((workspace, names, rest)) => of_workspace(workspace, names, rest)?,
-                None => Route::Unknown,
+                None => Manager::of(segments, &words).map_or(Route::Unknown, Route::Manager),
             },
         })
     }
@@ -140,6 +184,10 @@ impl Route {
             }
             Route::ComputeNodes { workspace, name } => {
                 format!("{}/computes/{}/listNodes", workspace_path(workspace), encode(name))
+            }
+            Route::ComputeAction { workspace, name, action } => {
+                let (workspace, action) = (workspace_path(workspace), action.as_str());
+                format!("{workspace}/computes/{}/{action}", encode(name))
             }
             Route::Jobs(key) => format!("{}/jobs", workspace_path(key)),
             Route::Job { workspace, name } => {
@@ -171,6 +219,9 @@ impl Route {
             Route::Usages { subscription, location } => {
                 region_path(subscription, location, "usages")
             }
+            Route::VmSizes { subscription, location } => {
+                region_path(subscription, location, "vmSizes")
+            }
             Route::Quotas { subscription, location } => {
                 region_path(subscription, location, "quotas")
             }
@@ -178,6 +229,7 @@ impl Route {
                 region_path(subscription, location, "updateQuotas")
             }
             Route::Access(access) => access.path(),
+            Route::Manager(route) => route.path(),
             Route::Unknown => return None,
         })
     }
@@ -302,6 +354,7 @@ fn of_subscription(segments: &[String], rest: &[&str]) -> Route {
             let location = segments[5].as_str().into();
             match *what {
                 "usages" => Route::Usages { subscription, location },
+                "vmsizes" => Route::VmSizes { subscription, location },
                 "quotas" => Route::Quotas { subscription, location },
                 "updatequotas" => Route::UpdateQuotas { subscription, location },
                 _ => Route::Unknown,
@@ -327,6 +380,10 @@ fn of_workspace(
         ["computes", _, "listnodes"] => {
             Route::ComputeNodes { workspace, name: name_of(&names[1])? }
         }
+        ["computes", _, word] => match ComputeAction::of(word) {
+            Some(action) => Route::ComputeAction { workspace, name: name_of(&names[1])?, action },
+            None => Route::Unknown,
+        },
         ["jobs"] => Route::Jobs(workspace),
         ["jobs", _] => Route::Job { workspace, name: name_of(&names[1])? },
         ["jobs", _, "cancel"] => Route::JobCancel { workspace, name: name_of(&names[1])? },

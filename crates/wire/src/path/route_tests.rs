@@ -46,6 +46,14 @@ fn every_route_is_found_and_names_keep_their_case() {
             at("/computes/Cpu-Cluster/listNodes"),
             Route::ComputeNodes { workspace: workspace.clone(), name: name.clone() },
         ),
+        (
+            at("/computes/Cpu-Cluster/listKeys"),
+            Route::ComputeAction {
+                workspace: workspace.clone(),
+                name: name.clone(),
+                action: ComputeAction::ListKeys,
+            },
+        ),
         (at("/jobs"), Route::Jobs(key())),
         (at("/jobs/Cpu-Cluster"), Route::Job { workspace: workspace.clone(), name: name.clone() }),
         (
@@ -68,6 +76,10 @@ fn every_route_is_found_and_names_keep_their_case() {
         (
             in_region("usages"),
             Route::Usages { subscription: "S".into(), location: "eastus".into() },
+        ),
+        (
+            in_region("vmSizes"),
+            Route::VmSizes { subscription: "S".into(), location: "eastus".into() },
         ),
         (
             in_region("quotas"),
@@ -119,13 +131,13 @@ fn what_is_not_served_is_unknown() {
         "/",
         "/metadata",
         "/metadata/identity/oauth2/token",
-        "/subscriptions",
-        "/subscriptions/S/resourceGroups/Rg",
+        "/tenants/t",
+        "/subscriptions/S/resourceGroups/Rg/providers",
         "/history/v1.0",
         "/history/v1.0/runs/x/details",
         "/subscriptions/S/providers/Microsoft.Compute/workspaces",
         &format!("{WS}/datastores"),
-        &format!("{WS}/computes/cpu/start"),
+        &format!("{WS}/computes/cpu/resize"),
         &format!("{WS}/jobs/j/cancel/x"),
         &format!("/x{WS}"),
     ] {

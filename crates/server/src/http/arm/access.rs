@@ -6,7 +6,7 @@ use muster_core::model::{RoleAssignment, Scope};
 use muster_core::time::Wall;
 use muster_core::{AccessRequest, Input, NewUser, Reply};
 use muster_wire::access::{self, MeDocument, MyRole};
-use muster_wire::{AccessRoute, ArmError, Page};
+use muster_wire::{AccessRoute, ArmError, Page, Route};
 
 use super::{Call, Failed, unexpected};
 use crate::http::respond::document;
@@ -40,18 +40,10 @@ pub async fn handle(call: &Call, method: &str, route: AccessRoute) -> Result<Res
             let found = access::role_definitions(call.query.get("$filter"))?;
             Ok(document(StatusCode::OK, &Page::whole(found)))
         }
-        (method, route) => Err(ArmError::method_not_allowed(method, allowed(&route)).into()),
-    }
-}
-
-fn allowed(route: &AccessRoute) -> &'static str {
-    match route {
-        AccessRoute::Me
-        | AccessRoute::Users
-        | AccessRoute::RoleAssignments(_)
-        | AccessRoute::RoleDefinitions(_) => "GET",
-        AccessRoute::User { .. } | AccessRoute::RoleAssignment { .. } => "GET, PUT, DELETE",
-        AccessRoute::RotateKey { .. } | AccessRoute::RevokeKey { .. } => "POST",
+        (method, route) => {
+            let methods = Route::Access(route).methods();
+            Err(ArmError::method_not_allowed(method, methods).into())
+        }
     }
 }
 

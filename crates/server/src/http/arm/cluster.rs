@@ -8,7 +8,7 @@ use muster_core::model::{Cluster, WorkspaceKey};
 use muster_core::{Input, Reply};
 use muster_store::{ClusterView, Reader, StoreError};
 use muster_wire::compute::{self, ComputeFacts, NodeCounts, NodeFacts, ProvisioningState};
-use muster_wire::{ArmError, Page, Route, operation};
+use muster_wire::{ArmError, ComputeAction, Page, Route, operation};
 
 use super::{Call, Failed, unexpected};
 use crate::http::respond::{document, with_operation, with_retry_after};
@@ -71,12 +71,44 @@ pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
     };
     let state = if is_new { ProvisioningState::Creating } else { ProvisioningState::Updating };
     let url = operation_url(call, &workspace, &cluster, operation);
-    let view =
-        ClusterView { cluster: (*cluster).clone(), counts: Default::default(), waiting_jobs: 0 };
     let by = Some(&*call.caller.name).filter(|_| is_new);
-    let body = resource(call, &workspace, &view, by, Some(state));
+    let body = changed(call, &workspace, &cluster, by, state);
     // Azure answers 201 to updates too, and its clients take nothing but 200 and 201.
     Ok(with_operation(document(StatusCode::CREATED, &body), &url))
+}
+
+pub async fn patch(
+    call: &Call,
+    workspace: WorkspaceKey,
+    name: Box<str>,
+) -> Result<Response, Failed> {
+    let wanted = compute::parse_patch(&call.body, &secrets::digest)?;
+    let input = Input::PatchCluster {
+        workspace: workspace.clone(),
+        name: name.to_string(),
+        wanted: Box::new(wanted),
+    };
+    let reply = call.say(&workspace, input).await?;
+    let Reply::Cluster { cluster, operation, .. } = reply else {
+        return Err(unexpected(&reply));
+    };
+    let url = operation_url(call, &workspace, &cluster, operation);
+    let body = changed(call, &workspace, &cluster, None, ProvisioningState::Updating);
+    // Azure's clients read a 200 without the operation as another kind of compute.
+    Ok(with_operation(document(StatusCode::OK, &body), &url))
+}
+
+/// A cluster as it is right after it was changed: its nodes have not followed yet.
+fn changed(
+    call: &Call,
+    workspace: &WorkspaceKey,
+    cluster: &Cluster,
+    by: Option<&str>,
+    state: ProvisioningState,
+) -> compute::ComputeResource {
+    let cluster = cluster.clone();
+    let view = ClusterView { cluster, counts: Default::default(), waiting_jobs: 0 };
+    resource(call, workspace, &view, by, Some(state))
 }
 
 fn operation_url(
@@ -152,6 +184,39 @@ pub async fn nodes(
     let facts: Vec<NodeFacts<'_>> =
         views.iter().map(|view| NodeFacts { node: &view.node, job: view.job.as_deref() }).collect();
     Ok(document(StatusCode::OK, &compute::nodes(&facts)))
+}
+
+/// What Azure refuses for clusters too: it answers any call that does not suit the kind of compute with a 400
+/// that says so, and its specification has no keys for this kind.
+pub async fn act(
+    call: &Call,
+    workspace: WorkspaceKey,
+    name: Box<str>,
+    action: ComputeAction,
+) -> Result<Response, Failed> {
+    let (key, wanted) = (workspace.clone(), name.clone());
+    let found = call.app.readers.read(move |reader| reader.cluster(&key, &wanted)).await?;
+    let Some(_) = found else { return Err(no_such(&workspace, &name).into()) };
+    let why = match action {
+        ComputeAction::Start => {
+            "it starts nodes by itself as soon as jobs wait; submit a job, or raise minNodeCount to keep nodes up"
+        }
+        ComputeAction::Stop => {
+            "it lets nodes go by itself when they have been idle for nodeIdleTimeBeforeScaleDown; set \
+             minNodeCount to 0, and maxNodeCount to 0 to run nothing at all"
+        }
+        ComputeAction::Restart => {
+            "its nodes come and go with the jobs; set minNodeCount and maxNodeCount to 0, wait until the nodes \
+             are gone, and set them back"
+        }
+        ComputeAction::ListKeys => {
+            "a cluster has no keys; its nodes take jobs from this server only"
+        }
+    };
+    let action = action.as_str();
+    let message =
+        format!("{action} is not possible: '{name}' is a cluster (AmlCompute), and {why}");
+    Err(ArmError::not_supported("computeType", message).into())
 }
 
 pub async fn operation(call: &Call, id: &str) -> Result<Response, Failed> {

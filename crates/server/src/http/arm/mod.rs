@@ -6,6 +6,7 @@ mod access;
 mod cloud;
 mod cluster;
 mod job;
+mod manager;
 mod quota;
 mod why;
 mod workspace;
@@ -71,11 +72,17 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         ("GET", Route::Computes(key)) => cluster::list(call, key).await,
         ("GET", Route::Compute { workspace, name }) => cluster::get(call, workspace, name).await,
         ("PUT", Route::Compute { workspace, name }) => cluster::put(call, workspace, name).await,
+        ("PATCH", Route::Compute { workspace, name }) => {
+            cluster::patch(call, workspace, name).await
+        }
         ("DELETE", Route::Compute { workspace, name }) => {
             cluster::delete(call, workspace, name).await
         }
         ("POST", Route::ComputeNodes { workspace, name }) => {
             cluster::nodes(call, workspace, name).await
+        }
+        ("POST", Route::ComputeAction { workspace, name, action }) => {
+            cluster::act(call, workspace, name, action).await
         }
         ("GET", Route::Operation { id, .. }) => cluster::operation(call, &id).await,
         ("GET", Route::Jobs(key)) => job::list(call, key).await,
@@ -89,6 +96,7 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         ("GET", Route::Usages { subscription, location }) => {
             quota::usages(call, &subscription, &location).await
         }
+        ("GET", Route::VmSizes { .. }) => Ok(quota::vm_sizes(call)),
         ("GET", Route::Quotas { subscription, location }) => {
             quota::quotas(call, &subscription, &location).await
         }
@@ -96,32 +104,9 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
             quota::update(call, &subscription, &location).await
         }
         (method, Route::Access(route)) => access::handle(call, method, route).await,
+        (method, Route::Manager(route)) => manager::route(call, method, route).await,
         (_, Route::Unknown) => Err(ArmError::no_route(path).into()),
-        (method, route) => Err(ArmError::method_not_allowed(method, allowed(&route)).into()),
-    }
-}
-
-/// The methods that a route takes, for whoever tried another one.
-fn allowed(route: &Route) -> &'static str {
-    match route {
-        Route::Compute { .. } => "GET, PUT, DELETE",
-        Route::Job { .. } | Route::Workspace(_) => "GET, PUT",
-        Route::ComputeNodes { .. } | Route::JobCancel { .. } | Route::UpdateQuotas { .. } => "POST",
-        Route::Metadata
-        | Route::Token
-        | Route::Discovery
-        | Route::WorkspacesOfSubscription { .. }
-        | Route::WorkspacesOfGroup { .. }
-        | Route::Computes(_)
-        | Route::Jobs(_)
-        | Route::Operation { .. }
-        | Route::RunDetails { .. }
-        | Route::Ledger(_)
-        | Route::WhyJob { .. }
-        | Route::WhyCompute { .. }
-        | Route::Usages { .. }
-        | Route::Quotas { .. } => "GET",
-        Route::Access(_) | Route::Unknown => "",
+        (method, route) => Err(ArmError::method_not_allowed(method, route.methods()).into()),
     }
 }
 

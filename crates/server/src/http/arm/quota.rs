@@ -1,11 +1,11 @@
-//! The limits of a region, and what is taken of them.
+//! What a region offers: sizes, limits, and what is taken of them.
 
 use axum::http::StatusCode;
 use axum::response::Response;
 use muster_core::model::QuotaScope;
 use muster_core::{Input, Reply};
-use muster_wire::Page;
 use muster_wire::quota::{self, Region};
+use muster_wire::{Page, vm_size};
 
 use super::{Call, Failed, unexpected};
 use crate::http::respond::document;
@@ -33,4 +33,11 @@ pub async fn update(call: &Call, subscription: &str, location: &str) -> Result<R
     let Reply::Quota(_) = reply else { return Err(unexpected(&reply)) };
     let updated = limits.iter().map(|(name, limit)| quota::updated(region, name, *limit));
     Ok(document(StatusCode::OK, &Page::whole(updated.collect())))
+}
+
+/// The same in every region: the catalogue knows none.
+pub fn vm_sizes(call: &Call) -> Response {
+    let sizes = call.app.catalogue.iter();
+    let kind = call.query.get("compute-type");
+    document(StatusCode::OK, &vm_size::list(sizes, call.query.api_version(), kind))
 }

@@ -1,0 +1,82 @@
+//! Which methods a route takes. docs/reference/arm.md lists the same, and a test here compares the two.
+
+use super::Route;
+
+impl Route {
+    /// As an `Allow` header has them.
+    pub fn methods(&self) -> &'static str {
+        match self {
+            Route::Compute { .. } => "GET, PUT, PATCH, DELETE",
+            Route::Job { .. } | Route::Workspace(_) => "GET, PUT",
+            Route::ComputeNodes { .. }
+            | Route::ComputeAction { .. }
+            | Route::JobCancel { .. }
+            | Route::UpdateQuotas { .. } => "POST",
+            Route::Metadata
+            | Route::Token
+            | Route::Discovery
+            | Route::WorkspacesOfSubscription { .. }
+            | Route::WorkspacesOfGroup { .. }
+            | Route::Computes(_)
+            | Route::Jobs(_)
+            | Route::Operation { .. }
+            | Route::RunDetails { .. }
+            | Route::Ledger(_)
+            | Route::WhyJob { .. }
+            | Route::WhyCompute { .. }
+            | Route::Usages { .. }
+            | Route::VmSizes { .. }
+            | Route::Quotas { .. } => "GET",
+            Route::Manager(route) => route.methods(),
+            Route::Access(route) => route.methods(),
+            Route::Unknown => "",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use crate::path::Request;
+
+    const PAGE: &str = include_str!("../../../../docs/reference/arm.md");
+
+    /// `Compute { workspace: … }` → `Compute`.
+    fn first_word(text: &str) -> &str {
+        text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or("")
+    }
+
+    /// The names of an enum's variants, from its own source: nothing else has all of them.
+    fn variants<'a>(source: &'a str, name: &str) -> BTreeSet<&'a str> {
+        let (_, body) = source.split_once(&format!("pub enum {name} {{")).unwrap();
+        let (body, _) = body.split_once("\n}").unwrap();
+        let indented = body.lines().filter_map(|line| line.strip_prefix("    "));
+        indented.filter(|line| line.starts_with(char::is_uppercase)).map(first_word).collect()
+    }
+
+    #[test]
+    fn the_page_lists_every_route_with_its_methods() {
+        let mut listed = BTreeSet::new();
+        for row in PAGE.lines().filter(|line| line.starts_with("| `/")) {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            let path = cells[1].trim_matches('`').replace(['{', '}'], "");
+            let path = path.replace("/SCOPE", "/subscriptions/s").replace(
+                "/WORKSPACE",
+                "/subscriptions/s/resourceGroups/g/providers/\
+                Microsoft.MachineLearningServices/workspaces/w",
+            );
+            let route = Request::parse(&path, None).unwrap().route;
+            assert_eq!(route.methods(), cells[2], "{row}");
+            let shown = format!("{route:?}");
+            let shown = shown.trim_start_matches("Manager(").trim_start_matches("Access(");
+            listed.insert(first_word(shown).to_owned());
+        }
+        let mut known = variants(include_str!("route.rs"), "Route");
+        assert!(known.remove("Unknown") && known.remove("Manager") && known.remove("Access"));
+        known.extend(variants(include_str!("access.rs"), "AccessRoute"));
+        known.extend(variants(include_str!("manager.rs"), "Manager"));
+        let missing: Vec<_> = known.iter().filter(|name| !listed.contains(**name)).collect();
+        assert!(missing.is_empty(), "add to docs/reference/arm.md: {missing:?}");
+    }
+}
