@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Variables of whoever runs the tests that would lead commands elsewhere.
-const STRAY: [&str; 22] = [
+const STRAY: [&str; 25] = [
+    "MUSTER_URL",
+    "MUSTER_API_KEY",
+    "MUSTER_CA_FILE",
     "MUSTER_RESOURCE_GROUP",
     "MUSTER_WORKSPACE_NAME",
     "MUSTER_SUBSCRIPTION",
@@ -64,7 +67,12 @@ impl Site {
     }
 
     pub fn up(&mut self) {
-        let mut command = self.command(&["up", "--listen", "127.0.0.1:0"]);
+        self.start_as("up");
+    }
+
+    /// With `up` or `serve`.
+    pub fn start_as(&mut self, how: &str) {
+        let mut command = self.command(&[how, "--listen", "127.0.0.1:0"]);
         self.server = Some(ready(&mut command));
     }
 
