@@ -4,7 +4,7 @@
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use muster_core::model::{Action, QuotaScope, Scope, Workspace};
+use muster_core::model::{Action, QuotaScope, Scope, Workspace, WorkspaceKey};
 use muster_store::{ClusterView, Reader, StoreError};
 use muster_wire::manager;
 use muster_wire::resources::{Found, ResourcesRequest};
@@ -96,7 +96,7 @@ async fn workspaces(call: &Call, subscription: Option<&str>) -> Result<Vec<Works
 /// Names without regard to their case, each as it was first written.
 fn distinct<'a>(
     workspaces: &'a [Workspace],
-    name: impl Fn(&'a muster_core::model::WorkspaceKey) -> &'a str,
+    name: impl Fn(&'a WorkspaceKey) -> &'a str,
 ) -> Vec<&'a str> {
     let mut names: Vec<&str> = workspaces.iter().map(|workspace| name(&workspace.key)).collect();
     names.sort_by_key(|name| name.to_ascii_lowercase());
