@@ -7,8 +7,8 @@ use crate::agent::{Desired, Report};
 use crate::ids::{EffectId, OperationId};
 use crate::model::{
     AdminAccount, Caller, Cluster, Identity, Job, JobSpec, KeyDigest, OsType, Quota, QuotaName,
-    QuotaScope, RemoteLogin, RoleAssignment, ScaleUp, SpecHash, Tier, User, UserKind, Workspace,
-    WorkspaceKey,
+    QuotaScope, RemoteLogin, RoleAssignment, ScaleUp, Scope, SpecHash, Tier, User, UserKind,
+    Workspace, WorkspaceKey,
 };
 use crate::time::Span;
 
@@ -79,8 +79,10 @@ pub enum AccessRequest {
         user: Box<str>,
     },
     AssignRole(RoleAssignment),
+    /// Only where it is: a role above is not removed by whoever manages what is below.
     RemoveRole {
         name: Box<str>,
+        scope: Scope,
     },
 }
 

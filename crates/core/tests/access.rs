@@ -54,7 +54,10 @@ fn a_user_may_do_what_the_roles_say_and_only_there() {
     ask(&mut stage, AccessRequest::AssignRole(role)).expect("assigned");
     assert!(may(&stage, Action::ManageComputes, &other) && may(&stage, Action::RunJobs, &space));
     assert!(!may(&stage, Action::RunJobs, &other));
-    ask(&mut stage, AccessRequest::RemoveRole { name: "R1".into() }).expect("removed");
+    let elsewhere = AccessRequest::RemoveRole { name: "r1".into(), scope: group };
+    assert_eq!(ask(&mut stage, elsewhere), Ok(Reply::NothingToDelete));
+    let remove = AccessRequest::RemoveRole { name: "R1".into(), scope: space.clone() };
+    ask(&mut stage, remove).expect("removed");
     assert!(!may(&stage, Action::RunJobs, &space) && may(&stage, Action::Read, &space));
     // A user that is gone takes all roles along, also for a later user of that name.
     ask(&mut stage, AccessRequest::DeleteUser { user: "ADA".into() }).expect("deleted");
@@ -114,7 +117,8 @@ fn what_is_refused_changes_nothing() {
     let again = ask(&mut stage, AccessRequest::AssignRole(role.clone())).expect("as before");
     let Reply::Role(known) = again else { panic!("{again:?}") };
     assert_eq!((&known.object_id, known.role), (&role.object_id, role.role));
-    let nothing = ask(&mut stage, AccessRequest::RemoveRole { name: "none".into() });
+    let none = AccessRequest::RemoveRole { name: "none".into(), scope: Scope::Everything };
+    let nothing = ask(&mut stage, none);
     assert_eq!(nothing, Ok(Reply::NothingToDelete));
     assert_eq!(stage.log.len(), before);
 }

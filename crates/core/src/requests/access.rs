@@ -7,7 +7,7 @@ use crate::access::AccessChange;
 use crate::change::Change;
 use crate::input::{AccessRequest, Answer, NewUser, Refused, Reply};
 use crate::limits;
-use crate::model::{KeyDigest, RoleAssignment, User, UserKey, check_path_name};
+use crate::model::{KeyDigest, RoleAssignment, Scope, User, UserKey, check_path_name};
 use crate::step::Turn;
 
 pub(crate) fn change(turn: &mut Turn<'_>, request: &AccessRequest) -> Answer {
@@ -16,7 +16,7 @@ pub(crate) fn change(turn: &mut Turn<'_>, request: &AccessRequest) -> Answer {
         AccessRequest::SetKey { user, digest } => set_key(turn, user, *digest),
         AccessRequest::DeleteUser { user } => delete_user(turn, user),
         AccessRequest::AssignRole(wanted) => assign(turn, wanted),
-        AccessRequest::RemoveRole { name } => remove_role(turn, name),
+        AccessRequest::RemoveRole { name, scope } => remove_role(turn, name, scope),
     }
 }
 
@@ -115,10 +115,9 @@ fn assign(turn: &mut Turn<'_>, wanted: &RoleAssignment) -> Answer {
     Ok(Reply::Role(role))
 }
 
-fn remove_role(turn: &mut Turn<'_>, name: &str) -> Answer {
-    let Some(role) = turn.world.directory().role(name).cloned() else {
-        return Ok(Reply::NothingToDelete);
-    };
+fn remove_role(turn: &mut Turn<'_>, name: &str, scope: &Scope) -> Answer {
+    let role = turn.world.directory().role(name).filter(|role| role.scope == *scope);
+    let Some(role) = role.cloned() else { return Ok(Reply::NothingToDelete) };
     emit(turn, AccessChange::RoleGone(role.name.to_ascii_lowercase().into()));
     Ok(Reply::Role(role))
 }

@@ -30,11 +30,10 @@ pub async fn handle(call: &Call, method: &str, route: AccessRoute) -> Result<Res
         ("GET", AccessRoute::RoleAssignment { scope, name }) => role(call, &scope, &name),
         ("PUT", AccessRoute::RoleAssignment { scope, name }) => assign(call, scope, name).await,
         ("DELETE", AccessRoute::RoleAssignment { scope, name }) => {
-            // Only where it is: a role above must not be removed by whoever manages what is below.
-            if call.app.live.directory().role(&name).is_none_or(|role| role.scope != scope) {
-                return Ok(StatusCode::NO_CONTENT.into_response());
+            match say(call, AccessRequest::RemoveRole { name, scope }).await? {
+                Reply::NothingToDelete => Ok(StatusCode::NO_CONTENT.into_response()),
+                reply => answer_role(call, reply, StatusCode::OK),
             }
-            answer_role(call, say(call, AccessRequest::RemoveRole { name }).await?, StatusCode::OK)
         }
         ("GET", AccessRoute::RoleDefinitions(_)) => {
             let found = access::role_definitions(call.query.get("$filter"))?;
