@@ -229,6 +229,14 @@ def test_nobody_learns_what_exists_elsewhere(new_user):
     )
 
 
+def test_operations_of_others_are_as_unknown_as_none(new_user, owner, server):
+    made = owner("PUT", f"{OTHER}/computes/elsewhere", CLUSTER)
+    url = made.headers["Azure-AsyncOperation"].removeprefix(server.url).split("?")[0]
+    assert owner("GET", url).status_code == 200
+    assert new_user("Reader", OTHER)("GET", url).status_code == 200
+    assert new_user("Owner")("GET", url).status_code == 404
+
+
 def test_a_workspace_that_one_may_not_make_is_not_made(new_user, owner):
     caller = new_user("AzureML Data Scientist", GROUP)
     missing = f"{GROUP}/providers/{ML}/workspaces/slip"
@@ -323,3 +331,13 @@ def test_two_identities_submit_to_one_cluster(new_user, owner):
         assert put.status_code in (200, 201), (number, put.text)
         seen = owner("GET", f"{OWN}/jobs/{name}").json()
         assert seen["systemData"]["createdBy"] == caller.name
+
+
+def test_health_is_told_without_a_token_and_nothing_else_is(server, server_env):
+    with requests.Session() as session:
+        session.trust_env = False
+        session.verify = server_env["REQUESTS_CA_BUNDLE"]
+        for path, text in (("/healthz", "ok\n"), ("/readyz", "ready\n")):
+            answer = session.get(server.url + path, timeout=10)
+            assert (answer.status_code, answer.text) == (200, text)
+        assert session.get(server.url + OWN, timeout=10).status_code == 401

@@ -147,7 +147,7 @@ BAD_ADDRESSES = [
     ("PATCH", COMPUTE, 400, "empty"),
     ("POST", COMPUTE, 405, "POST"),
     ("DELETE", JOB, 405, "DELETE"),
-    ("PUT", WS, 405, "PUT"),
+    ("DELETE", WS, 405, "DELETE"),
     ("DELETE", f"{COMPUTE}?underlyingResourceAction=Detach", 400, "Detach"),
     ("POST", f"{WS}/computes/pool/start", 400, "raise minNodeCount"),
     ("POST", f"{WS}/computes/pool/stop", 400, "nodeIdleTimeBeforeScaleDown"),

@@ -24,7 +24,8 @@ const PROXY_VARIABLES: [&str; 3] = ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"];
 
 /// Print the variables that lead Azure's clients to this server
 ///
-/// Use it as: eval "$(muster env)", or in fish: muster env --shell fish | source
+/// Use it as: eval "$(muster env)", or in fish: muster env --shell fish | source,
+/// in PowerShell: muster env --shell powershell | Out-String | Invoke-Expression
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: but what it prints holds your key, so show it to nobody.")]
 pub struct Args {
@@ -41,6 +42,8 @@ enum Shell {
     Sh,
     /// For fish
     Fish,
+    /// For PowerShell
+    Powershell,
     /// One object, for programs
     Json,
 }
@@ -62,6 +65,7 @@ pub fn run(args: &Args) -> Outcome {
     match args.shell {
         Shell::Sh => output::bytes(sh(&variables).as_bytes()),
         Shell::Fish => output::bytes(fish(&variables).as_bytes()),
+        Shell::Powershell => output::bytes(powershell(&variables).as_bytes()),
         Shell::Json => output::json(&variables),
     }
 }
@@ -149,6 +153,18 @@ fn sh(variables: &Variables) -> String {
     script
 }
 
+/// A quote within quotes is written twice there, and nothing else means anything.
+fn powershell(variables: &Variables) -> String {
+    let mut script = String::new();
+    for (name, value) in variables {
+        script.push_str(&format!("$env:{name} = '{}'\n", value.replace('\'', "\'\'")));
+    }
+    for name in STRAY {
+        script.push_str(&format!("Remove-Item Env:{name} -ErrorAction SilentlyContinue\n"));
+    }
+    script
+}
+
 fn fish(variables: &Variables) -> String {
     let mut script = String::new();
     for (name, value) in variables {
@@ -206,6 +222,14 @@ mod tests {
     fn fish_quotes_are_escaped_its_own_way() {
         let variables = BTreeMap::from([("ONE", r"a\b'c".to_owned())]);
         assert!(fish(&variables).starts_with("set -gx ONE 'a\\\\b\\'c';\n"));
+    }
+
+    #[test]
+    fn powershell_doubles_quotes() {
+        let variables = BTreeMap::from([("ONE", r"a$b'c".to_owned())]);
+        let script = powershell(&variables);
+        assert!(script.starts_with("$env:ONE = 'a$b''c'\n"), "{script}");
+        assert!(script.contains("Remove-Item Env:AZURE_CLIENT_ID"), "{script}");
     }
 
     #[test]

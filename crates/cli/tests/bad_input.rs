@@ -123,7 +123,7 @@ const USAGE: &[Case] = &[
     ("no run", &["job", "stream", "-n", ""], 2, &["''", "give a name"]),
     ("empty workspace", &["job", "list", "-w", ""], 2, &["''", "give a name"]),
     ("empty directory", &["cost", "--state-dir", ""], 2, &["--state-dir"]),
-    ("shell", &["env", "--shell", "csh"], 2, &["'csh'", "sh, fish, json"]),
+    ("shell", &["env", "--shell", "csh"], 2, &["'csh'", "sh, fish, powershell, json"]),
     ("address", &["up", "--listen", "here"], 2, &["'here'", "127.0.0.1:7443"]),
     ("everyone", &["up", "--listen", "0.0.0.0:0"], 2, &["0.0.0.0:0", "--trusted-users"]),
     ("seed", &["sim", "--seed", "-1"], 2, &["'-1'", "whole number"]),

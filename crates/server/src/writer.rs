@@ -69,6 +69,11 @@ impl Handle {
         answer.await.unwrap_or(Err(Unavailable::Stopping))
     }
 
+    /// Answers as soon as the writer has done what was asked before.
+    pub async fn is_there(&self) -> Result<(), Unavailable> {
+        self.ask(|_| ()).await
+    }
+
     /// Why a job waits, by what World says now.
     pub async fn why(&self, job: JobId) -> Result<Vec<Reason>, Unavailable> {
         self.ask(move |world| why::why(world, job)).await

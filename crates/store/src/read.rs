@@ -1,6 +1,6 @@
 //! What readers ask for. Every answer is one consistent snapshot of committed rows.
 
-use muster_core::ids::{JobId, OperationId, PrincipalId};
+use muster_core::ids::{JobId, OperationId, PrincipalId, WorkspaceId};
 use muster_core::model::{
     AttemptRecord, Category, Cluster, Job, JobSpec, Node, Operation, Outcome, Principal, SpecHash,
     Workspace, WorkspaceKey,
@@ -100,6 +100,7 @@ pub trait Reader: Send {
         subscription: &str,
         resource_group: Option<&str>,
     ) -> Result<Vec<Workspace>, StoreError>;
+    fn workspace_by_id(&mut self, id: WorkspaceId) -> Result<Option<Workspace>, StoreError>;
     /// Of every subscription, in the order of these.
     fn all_workspaces(&mut self) -> Result<Vec<Workspace>, StoreError>;
     fn cluster(

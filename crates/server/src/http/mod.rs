@@ -4,6 +4,7 @@ mod agent;
 mod arm;
 mod auth;
 mod body;
+mod health;
 mod listener;
 mod log_files;
 mod respond;
@@ -41,6 +42,8 @@ fn router(app: Arc<App>) -> Router {
         .merge(agent_logs)
         .route("/agent/v1/specs/{hash}", get(agent::spec))
         .route("/logs/{job}/{file}", get(log_files::get))
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
         .fallback(arm::handle)
         .layer(DefaultBodyLimit::max(arm::BODY_BYTES_MAX))
         .with_state(app)

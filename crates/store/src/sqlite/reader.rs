@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use muster_core::ids::{JobId, OperationId, PrincipalId};
+use muster_core::ids::{JobId, OperationId, PrincipalId, WorkspaceId};
 use muster_core::model::{
     AttemptRecord, Job, JobSpec, NodePhase, Operation, Principal, SpecHash, Workspace, WorkspaceKey,
 };
@@ -184,6 +184,11 @@ impl Reader for SqliteReader {
                    ORDER BY folded, resource_group";
         let group = resource_group.map(str::to_ascii_lowercase);
         doc::many(&self.connection, &self.path, sql, (subscription.to_ascii_lowercase(), group))
+    }
+
+    fn workspace_by_id(&mut self, id: WorkspaceId) -> Result<Option<Workspace>, StoreError> {
+        let sql = "SELECT doc FROM workspaces WHERE id = ?1";
+        doc::one(&self.connection, &self.path, sql, (doc::key(id.0),))
     }
 
     fn all_workspaces(&mut self) -> Result<Vec<Workspace>, StoreError> {

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use muster_core::catalogue::{Retirement, VmSize};
 use muster_core::ids::OperationId;
-use muster_core::model::{Cluster, WorkspaceKey};
+use muster_core::model::{Action, Cluster, Scope, WorkspaceKey};
 use muster_core::{Input, Reply};
 use muster_store::{ClusterView, Reader, StoreError};
 use muster_wire::compute::{self, ComputeFacts, NodeCounts, NodeFacts, ProvisioningState};
@@ -222,8 +222,16 @@ pub async fn act(
 pub async fn operation(call: &Call, id: &str) -> Result<Response, Failed> {
     let unknown = || ArmError::not_found("operation", format!("operation '{id}' is not known"));
     let parsed = id.parse::<OperationId>().map_err(|_| unknown())?;
-    let found = call.app.readers.read(move |reader| reader.operation(parsed)).await?;
-    let found = found.ok_or_else(unknown)?;
+    let read = move |reader: &mut dyn Reader| {
+        let Some(operation) = reader.operation(parsed)? else { return Ok(None) };
+        let workspace = reader.workspace_by_id(operation.workspace)?;
+        Ok(workspace.map(|workspace| (operation, workspace)))
+    };
+    let (found, workspace) = call.app.readers.read(read).await?.ok_or_else(unknown)?;
+    // The path names no workspace, so it is looked at here; others' operations are as unknown as none.
+    if !call.may(Action::Read, &Scope::workspace(&workspace.key)) {
+        return Err(unknown().into());
+    }
     Ok(with_retry_after(document(StatusCode::OK, &operation::document(&found))))
 }
 

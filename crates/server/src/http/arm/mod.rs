@@ -52,7 +52,9 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
     match (&parts.method, &route) {
         (&Method::GET, Route::Metadata) => return Ok(cloud::metadata(&app, &query)),
         (&Method::GET, Route::Discovery) => return Ok(cloud::discovery(&app)),
-        (&Method::GET, Route::Token) => return cloud::token(&app, &query, &parts.headers),
+        (&Method::GET, Route::Token) => {
+            return cloud::token(&app, &query, &parts.headers).await;
+        }
         _ => {}
     }
     let caller = auth::caller(&app, &parts.headers)?;
