@@ -89,6 +89,23 @@ impl Client {
         }
     }
 
+    /// The items of a list, page by page, until there are enough of them.
+    pub async fn list<T: DeserializeOwned>(
+        &self,
+        route: &Route,
+        max: Option<u32>,
+    ) -> Outcome<Vec<T>> {
+        let wanted = max.map_or(usize::MAX, |count| count as usize);
+        let mut page: Page<T> = self.get(route).await?;
+        let mut items = std::mem::take(&mut page.value);
+        while let Some(link) = page.next_link.take().filter(|_| items.len() < wanted) {
+            page = self.follow(&link).await?.document()?;
+            items.append(&mut page.value);
+        }
+        items.truncate(wanted);
+        Ok(items)
+    }
+
     /// A link that the server gave: the next page, or the state of an operation.
     pub async fn follow(&self, link: &str) -> Outcome<Answer> {
         let rest = link.strip_prefix(self.server.url.trim_end_matches('/'));

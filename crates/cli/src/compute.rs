@@ -8,8 +8,8 @@ pub use view::resource_group;
 
 use clap::Subcommand;
 use muster_core::model::WorkspaceKey;
+use muster_wire::Route;
 use muster_wire::compute::{ComputeResource, NodeList};
-use muster_wire::{Page, Route};
 
 use crate::client::Client;
 use crate::failure::Outcome;
@@ -106,14 +106,7 @@ async fn show(args: &ShowArgs) -> Outcome {
 async fn list(args: &ListArgs) -> Outcome {
     let route = Route::Computes(args.scope.workspace()?);
     let client = args.scope.connect().await?;
-    let wanted = args.max_results.map_or(usize::MAX, |count| count as usize);
-    let mut page: Page<ComputeResource> = client.get(&route).await?;
-    let mut computes = std::mem::take(&mut page.value);
-    while let Some(link) = page.next_link.take().filter(|_| computes.len() < wanted) {
-        page = client.follow(&link).await?.document()?;
-        computes.append(&mut page.value);
-    }
-    computes.truncate(wanted);
+    let computes: Vec<ComputeResource> = client.list(&route, args.max_results).await?;
     let computes: Vec<_> = computes.iter().map(view::entity).collect();
     args.print.show(&computes, || print_table(&computes))
 }

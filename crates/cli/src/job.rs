@@ -6,8 +6,8 @@ mod stream;
 mod view;
 
 use clap::Subcommand;
+use muster_wire::Route;
 use muster_wire::job::JobResource;
-use muster_wire::{Page, Route};
 
 use crate::failure::{Failure, Outcome, printable};
 use crate::output::{self, Print};
@@ -99,14 +99,7 @@ async fn show(args: &ShowArgs) -> Outcome {
 async fn list(args: &ListArgs) -> Outcome {
     let route = Route::Jobs(args.scope.workspace()?);
     let client = args.scope.connect().await?;
-    let wanted = args.max_results as usize;
-    let mut page: Page<JobResource> = client.get(&route).await?;
-    let mut jobs = std::mem::take(&mut page.value);
-    while let Some(link) = page.next_link.take().filter(|_| jobs.len() < wanted) {
-        page = client.follow(&link).await?.document()?;
-        jobs.append(&mut page.value);
-    }
-    jobs.truncate(wanted);
+    let jobs: Vec<JobResource> = client.list(&route, Some(args.max_results)).await?;
     let jobs: Vec<_> = jobs.iter().map(view::entity).collect();
     args.print.show(&jobs, || print_table(&jobs))
 }

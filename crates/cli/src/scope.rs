@@ -19,7 +19,7 @@ pub struct Scope {
     /// The resource group [default: as configured, or "default"]
     #[arg(short = 'g', long, value_name = "NAME", value_parser = values::name)]
     resource_group: Option<String>,
-    /// The workspace; the first use makes it [default: as configured, or "default"]
+    /// The workspace; with `muster up` the first use makes it [default: as configured, or "default"]
     #[arg(short = 'w', long, value_name = "NAME", value_parser = values::name)]
     workspace_name: Option<String>,
     /// The subscription's id [default: as configured, or zeros]

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use clap::Subcommand;
+use muster_wire::Route;
 use muster_wire::workspace::{WorkspaceResource, request_json};
-use muster_wire::{Page, Route};
 use serde::Serialize;
 
 use crate::compute::resource_group;
@@ -159,19 +159,12 @@ async fn list(args: &ListArgs) -> Outcome {
         None => Route::WorkspacesOfSubscription { subscription },
     };
     let client = args.scope.connect().await?;
-    let wanted = args.max_results.map_or(usize::MAX, |count| count as usize);
-    let mut page: Page<WorkspaceResource> = client.get(&route).await?;
-    let mut workspaces = std::mem::take(&mut page.value);
-    while let Some(link) = page.next_link.take().filter(|_| workspaces.len() < wanted) {
-        page = client.follow(&link).await?.document()?;
-        workspaces.append(&mut page.value);
-    }
-    workspaces.truncate(wanted);
+    let workspaces: Vec<WorkspaceResource> = client.list(&route, args.max_results).await?;
     let workspaces: Vec<_> = workspaces.into_iter().map(Workspace::of).collect();
     args.print.show(&workspaces, || print_table(&workspaces))
 }
 
 fn print_table(workspaces: &[Workspace]) -> Outcome {
     let rows = workspaces.iter().map(Workspace::row).collect();
-    output::table(&HEADER, rows, "there are no workspaces yet; the first use of one makes it")
+    output::table(&HEADER, rows, "there are no workspaces yet; `muster workspace create` makes one")
 }

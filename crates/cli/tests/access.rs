@@ -44,9 +44,15 @@ fn workspaces_exist_once_somebody_made_them() {
     let site = site();
     let list = [&["compute", "list"], &PLACE[..]].concat();
     let create = [&["compute", "create", "-n", "cpu"], &PLACE[..]].concat();
-    let refused = site.run(&create);
-    assert_eq!(refused.code, 3, "{}", refused.stderr);
-    assert!(refused.stderr.contains("workspace 'vision' does not exist"), "{}", refused.stderr);
+    for command in [&create, &list] {
+        let refused = site.run(command);
+        assert_eq!(refused.code, 3, "{}", refused.stderr);
+        assert!(
+            refused.stderr.contains("muster workspace create --name vision"),
+            "{}",
+            refused.stderr
+        );
+    }
     make_workspace(&site);
     let shown = site.json(&[&["workspace", "show"], &PLACE[..]].concat());
     assert_eq!(shown["location"], "westeurope");

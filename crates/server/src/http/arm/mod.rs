@@ -21,6 +21,7 @@ use muster_core::model::{Action, Caller, Scope, WorkspaceKey};
 use muster_core::{Answer, Input, RefusalKind, Reply};
 use muster_wire::{ArmError, Query, Request, Route};
 
+use super::auth::Need;
 use super::respond::Failed;
 use super::{auth, body};
 use crate::Workspaces;
@@ -58,11 +59,28 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
         _ => {}
     }
     let caller = auth::caller(&app, &parts.headers)?;
-    auth::authorize(&app, &caller, &auth::need(parts.method.as_str(), &route))?;
+    let need = auth::need(parts.method.as_str(), &route);
+    auth::authorize(&app, &caller, &need)?;
+    refuse_unknown_workspace(&app, &route, &need).await?;
     let body = body::read(content, BODY_BYTES_MAX).await?;
     check_content_type(&parts.headers, &body)?;
     let call = Call { app, caller, query, body };
     self::route(&call, &parts.method, route, parts.uri.path()).await
+}
+
+/// Where workspaces are made by hand, nothing is in one that nobody made: not even an empty list.
+async fn refuse_unknown_workspace(app: &App, route: &Route, need: &Need) -> Result<(), Failed> {
+    let Need::To(_, Scope::Workspace(key)) = need else { return Ok(()) };
+    if app.workspaces == Workspaces::OnFirstUse
+        || matches!(route, Route::Workspace(_) | Route::Access(_))
+    {
+        return Ok(());
+    }
+    let wanted = key.clone();
+    match app.readers.read(move |reader| reader.workspace(&wanted)).await? {
+        Some(_) => Ok(()),
+        None => Err(workspace::no_such(key).into()),
+    }
 }
 
 async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result<Response, Failed> {

@@ -26,18 +26,20 @@ pub async fn get(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
         }
         found => found,
     };
-    let (found, by) = found.ok_or_else(|| {
-        ArmError::not_found(
-            "workspace",
-            format!(
-                "workspace '{}' does not exist in resource group '{}'; check the names, or create it: \
-                 muster workspace create --name {} --resource-group {}",
-                key.name, key.resource_group, key.name, key.resource_group
-            ),
-        )
-    })?;
+    let (found, by) = found.ok_or_else(|| no_such(&key))?;
     let by = by.as_ref().map(|by| &*by.name);
     Ok(document(StatusCode::OK, &workspace::resource(&found, &call.app.base_url, by)))
+}
+
+pub fn no_such(key: &WorkspaceKey) -> ArmError {
+    ArmError::not_found(
+        "workspace",
+        format!(
+            "workspace '{}' does not exist in resource group '{}'; check the names, or create it: \
+             muster workspace create --name {} --resource-group {}",
+            key.name, key.resource_group, key.name, key.resource_group
+        ),
+    )
 }
 
 /// Makes a workspace. One that is there stays as it is.
