@@ -102,12 +102,7 @@ fn over_a_day_everyone_gets_the_same_share() {
                 }
             }
         }
-        let started: Vec<String> = stage
-            .world
-            .jobs()
-            .filter(|job| job.phase() == JobPhase::Starting)
-            .map(|job| job.name.to_string())
-            .collect();
+        let started = stage.starting();
         for job in started {
             stage.run(&job);
             let who = users.iter().position(|(name, _)| job.starts_with(name)).expect("ours");

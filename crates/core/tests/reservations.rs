@@ -5,7 +5,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use muster_core::model::{JobPhase, Priority};
+use muster_core::model::Priority;
 use muster_core::time::{Span, Wall};
 use proptest::prelude::*;
 use support::{Stage, Wants, user};
@@ -56,12 +56,7 @@ struct Running(BTreeMap<(Wall, String), ()>);
 impl Running {
     /// Starts what was granted just now.
     fn take_on(&mut self, stage: &mut Stage, asks: &[Ask]) {
-        let started: Vec<String> = stage
-            .world
-            .jobs()
-            .filter(|job| job.phase() == JobPhase::Starting)
-            .map(|job| job.name.to_string())
-            .collect();
+        let started = stage.starting();
         for job in started {
             let number: usize = job.parse().expect("named by its number");
             stage.run(&job);
@@ -153,12 +148,7 @@ fn a_gang_is_not_starved_by_a_stream_of_small_jobs() {
                 .submit_as(by, &format!("small-{number}"), "pool", Wants::default())
                 .expect("accepted");
         }
-        let started: Vec<String> = stage
-            .world
-            .jobs()
-            .filter(|job| job.phase() == JobPhase::Starting)
-            .map(|job| job.name.to_string())
-            .collect();
+        let started = stage.starting();
         for job in started {
             if job == "gang" {
                 return;

@@ -263,6 +263,12 @@ impl Stage {
         ended.unwrap_or_else(|| panic!("no job {name}"))
     }
 
+    /// The jobs that have nodes and do not run yet.
+    pub fn starting(&self) -> Vec<String> {
+        let starting = self.world.jobs().filter(|job| job.phase() == JobPhase::Starting);
+        starting.map(|job| job.name.to_string()).collect()
+    }
+
     pub fn nodes(&self) -> Vec<NodePhase> {
         self.world.nodes().map(|node| node.phase()).collect()
     }
