@@ -8,6 +8,7 @@ use crate::Workspaces;
 use crate::live::Live;
 use crate::logs::Logs;
 use crate::readers::Readers;
+use crate::refusals::Refusals;
 use crate::tokens::{Audiences, Keyring};
 use crate::writer::Handle;
 
@@ -23,4 +24,5 @@ pub struct App {
     pub readers: Readers,
     pub live: Arc<Live>,
     pub logs: Arc<Logs>,
+    pub refusals: Refusals,
 }

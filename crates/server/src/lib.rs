@@ -12,6 +12,7 @@ mod outbox;
 pub mod pki;
 mod prices;
 mod readers;
+mod refusals;
 mod secrets;
 pub mod state_dir;
 mod sweeper;
@@ -34,6 +35,7 @@ use crate::app::App;
 use crate::live::Live;
 use crate::logs::Logs;
 use crate::readers::Readers;
+use crate::refusals::Refusals;
 use crate::state_dir::{Connection, StateDir, StateDirError};
 use crate::tokens::{Audiences, Keyring};
 
@@ -143,6 +145,7 @@ pub async fn run(
         readers: Readers::new(database),
         live,
         logs: Arc::new(Logs::new(state_dir.logs())),
+        refusals: Refusals::default(),
     });
     let pid = std::process::id();
     let connection = Connection { url: base_url.clone(), port: address.port(), pid };

@@ -4,6 +4,7 @@ use muster_core::model::WorkspaceKey;
 
 use super::PathError;
 use super::access::AccessRoute;
+use super::estate::EstateRoute;
 use super::manager::Manager;
 use super::segments::encode;
 
@@ -97,6 +98,8 @@ pub enum Route {
     },
     /// Users, keys and roles.
     Access(AccessRoute),
+    /// Locks, and the activity log.
+    Estate(EstateRoute),
     /// Subscriptions, groups, providers, and lists of anything.
     Manager(Manager),
     Unknown,
@@ -137,6 +140,9 @@ impl Route {
         let words: Vec<&str> = folded.iter().map(String::as_str).collect();
         if let Some(access) = AccessRoute::of(segments, &words) {
             return Ok(Route::Access(access));
+        }
+        if let Some(estate) = EstateRoute::of(segments, &words) {
+            return Ok(Route::Estate(estate));
         }
         Ok(match words.as_slice() {
             ["metadata", "endpoints"] => Route::Metadata,
@@ -229,6 +235,7 @@ impl Route {
                 region_path(subscription, location, "updateQuotas")
             }
             Route::Access(access) => access.path(),
+            Route::Estate(estate) => estate.path(),
             Route::Manager(route) => route.path(),
             Route::Unknown => return None,
         })
