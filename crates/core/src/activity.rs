@@ -12,14 +12,16 @@ use crate::world::World;
 /// Takes in what is asked for. Nothing is noted of what changed nothing: whoever refuses something for a
 /// reason of their own, or passes on a refusal of ours, says so with `Input::NoteRefusal`.
 pub(crate) fn take_in(turn: &mut Turn<'_>, by: &Caller, deed: &Deed, input: &Input) -> Answer {
-    let (count, before) = (turn.changes.len(), record(turn.world, input));
+    let (count, before) = (turn.changes.len(), record(turn.world, input).map(Box::new));
     turn.by = Some(by.clone());
     let answer = step::take_in(turn, input);
     turn.by = None;
     if answer.is_ok() && turn.changes.len() > count {
-        let outcome = ActivityOutcome::Done { before, after: record(turn.world, input) };
+        let after = record(turn.world, input).map(Box::new);
+        let outcome = ActivityOutcome::Done { before, after };
         let (by, deed) = (by.clone(), deed.clone());
-        turn.emit(Change::ActivityNoted(Activity { at: turn.now.wall, by, deed, outcome }));
+        let activity = Activity { at: turn.now.wall, by, deed, outcome };
+        turn.emit(Change::ActivityNoted(Box::new(activity)));
     }
     answer
 }

@@ -52,7 +52,7 @@ pub enum Change {
     QuotaChanged(Quota),
     AccessChanged(AccessChange),
     EstateChanged(EstateChange),
-    ActivityNoted(Activity),
+    ActivityNoted(Box<Activity>),
     OperationChanged(Operation),
     EffectQueued(Effect),
     EffectSettled {

@@ -93,10 +93,8 @@ pub(crate) fn take_in(turn: &mut Turn<'_>, input: &Input) -> Answer {
     match input {
         Input::Asked { by, deed, input } => activity::take_in(turn, by, deed, input),
         Input::NoteRefusal(activity) => {
-            turn.emit(Change::ActivityNoted(Activity {
-                at: turn.now.wall,
-                ..(**activity).clone()
-            }));
+            let activity = Activity { at: turn.now.wall, ..(**activity).clone() };
+            turn.emit(Change::ActivityNoted(Box::new(activity)));
             Ok(Reply::Noted)
         }
         Input::PutWorkspace { key, wanted, by } => requests::workspace::put(turn, key, wanted, by),

@@ -262,7 +262,7 @@ fn asked(input: Input) -> Input {
 
 fn activities(stage: &Stage) -> Vec<Activity> {
     let noted = |change: &Change| match change {
-        Change::ActivityNoted(activity) => Some(activity.clone()),
+        Change::ActivityNoted(activity) => Some((**activity).clone()),
         _ => None,
     };
     stage.log.iter().filter_map(noted).collect()
@@ -287,7 +287,7 @@ fn what_is_asked_for_is_noted_with_before_and_after() {
             let ActivityOutcome::Done { before, after } = &activity.outcome else {
                 panic!("refusals are noted by whoever passes them on")
             };
-            let maximum = |record: &Option<Record>| match record {
+            let maximum = |record: &Option<Box<Record>>| match record.as_deref() {
                 Some(Record::Compute { spec, phase }) => Some((spec.scale.nodes_max, *phase)),
                 None => None,
                 other => panic!("{other:?}"),

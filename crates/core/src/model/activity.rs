@@ -34,8 +34,8 @@ pub struct Deed {
 pub enum ActivityOutcome {
     /// `None` where there was nothing, or where the record is kept elsewhere for good (jobs).
     Done {
-        before: Option<Record>,
-        after: Option<Record>,
+        before: Option<Box<Record>>,
+        after: Option<Box<Record>>,
     },
     Refused {
         status: u16,

@@ -51,7 +51,7 @@ pub fn the_activity_log_is_a_chain(database: &dyn Database) {
     let mut store = database.store();
     store.claim(1).expect("claimed");
     let note = |number: u64, scope: Scope| {
-        Change::ActivityNoted(Activity {
+        Change::ActivityNoted(Box::new(Activity {
             at: Wall(number * 1_000_000),
             by: Caller { object_id: "ada".into(), name: "Ada".into() },
             deed: Deed {
@@ -65,7 +65,7 @@ pub fn the_activity_log_is_a_chain(database: &dyn Database) {
                 code: "No".into(),
                 message: "no".into(),
             },
-        })
+        }))
     };
     let mut reader = database.reader();
     let empty = reader.verify_activity().expect("it reads");

@@ -94,13 +94,11 @@ fn of_lock(scope: Scope, segments: &[String], words: &[&str]) -> Option<EstateRo
 
 /// What can have a lock, as Azure writes it.
 pub fn lockable_of(id: &str) -> Option<Scope> {
-    scope_of(id).or_else(|| match parse_id(id)? {
-        (workspace, rest) => match rest.as_slice() {
-            [computes, name] if computes.eq_ignore_ascii_case("computes") => {
-                Some(Scope::compute(&workspace, name))
-            }
-            _ => None,
-        },
+    scope_of(id).or_else(|| {
+        let (workspace, rest) = parse_id(id)?;
+        let [computes, name] = rest.as_slice() else { return None };
+        let is_compute = computes.eq_ignore_ascii_case("computes");
+        is_compute.then(|| Scope::compute(&workspace, name))
     })
 }
 

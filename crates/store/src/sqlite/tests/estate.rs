@@ -10,7 +10,7 @@ use crate::sqlite::schema::{self, STEPS};
 use crate::{Reader, Store};
 
 fn noted(number: u64) -> Change {
-    Change::ActivityNoted(Activity {
+    Change::ActivityNoted(Box::new(Activity {
         at: Wall(number),
         by: Caller { object_id: "ada".into(), name: "Ada".into() },
         deed: Deed {
@@ -20,7 +20,7 @@ fn noted(number: u64) -> Change {
             correlation: "".into(),
         },
         outcome: ActivityOutcome::Done { before: None, after: None },
-    })
+    }))
 }
 
 #[test]
