@@ -97,9 +97,16 @@ FOR_ALL = [
     ("GET", "/subscriptions"),
     ("GET", "/metadata/endpoints"),
     ("GET", "/discovery"),
+    ("GET", "/t/.well-known/openid-configuration"),
+    ("GET", "/common/discovery/instance"),
 ]
-# Needs a key instead of a token; or is tested with its workspace under another address.
-ELSEWHERE = [("GET", "/msi/token"), ("GET", f"/history/v1.0{OWN}/runs/none/details")]
+# Need a key instead of a token (test_tokens.py); or is tested with its workspace under another address.
+ELSEWHERE = [
+    ("GET", "/msi/token"),
+    ("POST", "/t/oauth2/token"),
+    ("GET", "/metadata/identity/oauth2/token"),
+    ("GET", f"/history/v1.0{OWN}/runs/none/details"),
+]
 
 
 class Caller:

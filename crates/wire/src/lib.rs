@@ -12,7 +12,7 @@
 //!   resources;
 //! * [`manager`], [`resources`]: what resource manager says about itself, and lists of any resources;
 //! * [`access`]: users, keys and roles;
-//! * [`cloud`]: what a client reads before it asks for the first resource.
+//! * [`cloud`], [`login`]: what a client reads before it asks for the first resource.
 
 pub mod access;
 pub mod cloud;
@@ -22,6 +22,7 @@ pub mod duration;
 pub mod error;
 pub mod job;
 mod json;
+pub mod login;
 pub mod manager;
 pub mod operation;
 mod page;
@@ -37,7 +38,7 @@ pub mod workspace;
 pub use error::ArmError;
 pub use json::{JsonText, Unreadable, from_json, to_json};
 pub use page::Page;
-pub use path::{AccessRoute, ComputeAction, Manager, Query, Request, Route};
+pub use path::{AccessRoute, ComputeAction, Login, Manager, Query, Request, Route};
 pub use system_data::SystemData;
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ impl Route {
             | Route::Quotas { .. } => "GET",
             Route::Manager(route) => route.methods(),
             Route::Access(route) => route.methods(),
+            Route::Login(login) => login.methods(),
             Route::Unknown => "",
         }
     }
@@ -69,13 +70,19 @@ mod tests {
             let route = Request::parse(&path, None).unwrap().route;
             assert_eq!(route.methods(), cells[2], "{row}");
             let shown = format!("{route:?}");
-            let shown = shown.trim_start_matches("Manager(").trim_start_matches("Access(");
+            let shown = shown
+                .trim_start_matches("Manager(")
+                .trim_start_matches("Access(")
+                .trim_start_matches("Login(");
             listed.insert(first_word(shown).to_owned());
         }
         let mut known = variants(include_str!("route.rs"), "Route");
-        assert!(known.remove("Unknown") && known.remove("Manager") && known.remove("Access"));
+        for family in ["Unknown", "Manager", "Access", "Login"] {
+            assert!(known.remove(family), "{family}");
+        }
         known.extend(variants(include_str!("access.rs"), "AccessRoute"));
         known.extend(variants(include_str!("manager.rs"), "Manager"));
+        known.extend(variants(include_str!("login.rs"), "Login"));
         let missing: Vec<_> = known.iter().filter(|name| !listed.contains(**name)).collect();
         assert!(missing.is_empty(), "add to docs/reference/arm.md: {missing:?}");
     }

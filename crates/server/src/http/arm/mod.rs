@@ -23,7 +23,7 @@ use muster_wire::{ArmError, Query, Request, Route};
 
 use super::auth::Need;
 use super::respond::Failed;
-use super::{auth, body};
+use super::{auth, body, login};
 use crate::Workspaces;
 use crate::app::App;
 
@@ -53,12 +53,12 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
     match (&parts.method, &route) {
         (&Method::GET, Route::Metadata) => return Ok(cloud::metadata(&app, &query)),
         (&Method::GET, Route::Discovery) => return Ok(cloud::discovery(&app)),
-        (&Method::GET, Route::Token) => {
-            return cloud::token(&app, &query, &parts.headers).await;
+        (_, Route::Token | Route::Login(_)) => {
+            return login::answer(&app, &parts, &route, &query, content).await;
         }
         _ => {}
     }
-    let caller = auth::caller(&app, &parts.headers)?;
+    let caller = auth::caller(&app, &parts.headers, &route)?;
     let need = auth::need(parts.method.as_str(), &route);
     auth::authorize(&app, &caller, &need)?;
     refuse_unknown_workspace(&app, &route, &need).await?;
