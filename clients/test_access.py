@@ -100,7 +100,7 @@ FOR_ALL = [
     ("GET", "/t/.well-known/openid-configuration"),
     ("GET", "/common/discovery/instance"),
 ]
-# Need a key instead of a token (test_tokens.py); or is tested with its workspace under another address.
+# Need a key instead of a token (test_tokens.py), or stand with their workspace elsewhere.
 ELSEWHERE = [
     ("GET", "/msi/token"),
     ("POST", "/t/oauth2/token"),
@@ -231,8 +231,9 @@ def test_nobody_learns_what_exists_elsewhere(new_user):
     nowhere = caller("GET", f"{GROUP}/providers/{ML}/workspaces/nowhere/computes/none")
     assert (there.status_code, nowhere.status_code) == (403, 403)
     assert there.json()["error"]["code"] == "AuthorizationFailed"
-    assert there.json()["error"]["message"].replace("other", "nowhere") == (
-        nowhere.json()["error"]["message"]
+    assert (
+        there.json()["error"]["message"].replace("other", "nowhere")
+        == (nowhere.json()["error"]["message"])
     )
 
 
