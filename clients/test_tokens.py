@@ -1,5 +1,7 @@
-"""Signing in: every dialect with a secret gives a token, those without one are refused, and a token is good only
-for what it was asked for and only as long as its key."""
+"""Signing in: ways with a secret give a token, those without one are refused.
+
+A token is good only for what it was asked for, and only as long as its key.
+"""
 
 import base64
 import concurrent.futures
@@ -222,9 +224,9 @@ def test_ways_without_a_secret_are_refused(server, server_env, http, monkeypatch
         {"MSI_ENDPOINT": f"{server.url}/msi/token"},
         {"AZURE_POD_IDENTITY_AUTHORITY_HOST": server.url},
     ):
-        with only_these(monkeypatch, **variables):
-            with pytest.raises((ClientAuthenticationError, CredentialUnavailableError)):
-                ManagedIdentityCredential().get_token(f"{server.url}/.default")
+        refusals = (ClientAuthenticationError, CredentialUnavailableError)
+        with only_these(monkeypatch, **variables), pytest.raises(refusals):
+            ManagedIdentityCredential().get_token(f"{server.url}/.default")
 
 
 def test_workload_identity_is_refused_with_the_reason(
@@ -241,9 +243,9 @@ def test_workload_identity_is_refused_with_the_reason(
         "AZURE_AUTHORITY_HOST": server.url,
         "AZURE_FEDERATED_TOKEN_FILE": str(file),
     }
-    with only_these(monkeypatch, **variables):
-        with pytest.raises(ClientAuthenticationError, match="nobody else's signatures"):
-            WorkloadIdentityCredential().get_token(f"{server.url}/.default")
+    refused = pytest.raises(ClientAuthenticationError, match="nobody else's signatures")
+    with only_these(monkeypatch, **variables), refused:
+        WorkloadIdentityCredential().get_token(f"{server.url}/.default")
     assert only_our_host == []
 
 
@@ -349,7 +351,7 @@ def test_each_route_takes_its_own_audience(server, server_env, http):
 
 
 def test_what_azure_ai_ml_sends_where(ml_client, muster, monkeypatch):
-    """Which audience the real client uses for which part of the API decides what each part takes."""
+    """Which audience the real client uses for a part of the API decides what that part takes."""
     from azure.core.pipeline.transport import RequestsTransport
 
     seen = set()
