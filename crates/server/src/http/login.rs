@@ -42,6 +42,7 @@ pub async fn answer(
         (&Method::GET, Route::Token) => by_key(app, parts, query).await,
         // Cloud Shell's way, and a virtual machine's.
         (&Method::POST, Route::Token) | (_, Route::Login(Login::MachineIdentity)) => {
+            body::discard(content).await;
             Err(ArmError::unauthorized(&app.base_url, NO_SECRET).into())
         }
         (&Method::GET, Route::Login(Login::OpenId { authority })) => {

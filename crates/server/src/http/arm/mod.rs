@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{Request as HttpRequest, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
 use axum::response::{IntoResponse, Response};
 use muster_core::model::{Action, Caller, Scope, WorkspaceKey};
@@ -58,14 +59,26 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
         }
         _ => {}
     }
-    let caller = auth::caller(&app, &parts.headers, &route)?;
-    let need = auth::need(parts.method.as_str(), &route);
-    auth::authorize(&app, &caller, &need)?;
-    refuse_unknown_workspace(&app, &route, &need).await?;
+    let caller = match admit(&app, &parts, &route).await {
+        Ok(caller) => caller,
+        Err(refused) => {
+            body::discard(content).await;
+            return Err(refused);
+        }
+    };
     let body = body::read(content, BODY_BYTES_MAX).await?;
     check_content_type(&parts.headers, &body)?;
     let call = Call { app, caller, query, body };
     self::route(&call, &parts.method, route, parts.uri.path()).await
+}
+
+/// The caller, if they may have what they ask for.
+async fn admit(app: &App, parts: &Parts, route: &Route) -> Result<Caller, Failed> {
+    let caller = auth::caller(app, &parts.headers, route)?;
+    let need = auth::need(parts.method.as_str(), route);
+    auth::authorize(app, &caller, &need)?;
+    refuse_unknown_workspace(app, route, &need).await?;
+    Ok(caller)
 }
 
 /// Where workspaces are made by hand, nothing is in one that nobody made: not even an empty list.
