@@ -9,8 +9,11 @@ import contextlib
 import json
 import os
 import socket
+import ssl
 import time
+import urllib.parse
 import uuid
+from http.client import HTTPSConnection
 
 import pytest
 import requests
@@ -399,6 +402,24 @@ def test_bad_tokens_are_refused_over_the_wire(server, server_env, http):
     for headers in ({}, {"Authorization": "Basic b3duZXI6eA=="}, {"Authorization": "Bearer "}):
         address = f"{server.url}/providers/Muster.Identity/me?api-version=1"
         assert http.get(address, headers=headers).status_code == 401
+
+
+def test_a_refusal_leaves_the_connection_usable(server, server_env):
+    """The body may arrive after the refusal is decided; the next request must still be answered."""
+    where = urllib.parse.urlsplit(server.url)
+    trust = ssl.create_default_context(cafile=server_env["REQUESTS_CA_BUNDLE"])
+    connection = HTTPSConnection(where.hostname, where.port, context=trust, timeout=10)
+    connection.connect()
+    connection.auto_open = 0
+    for _ in range(2):
+        connection.putrequest("PUT", "/providers/Muster.Identity/users/nobody?api-version=1")
+        connection.putheader("Content-Length", "2")
+        connection.endheaders()
+        time.sleep(0.2)
+        connection.send(b"{}")
+        refused = connection.getresponse()
+        assert refused.status == 401 and refused.read()
+    connection.close()
 
 
 # As long as its key.

@@ -118,10 +118,23 @@ def test_a_service_principal_logs_in(run_az, muster, server, proxy, tmp_path):
     assert set(proxy.asked) <= NEWER_AZ
 
 
-def test_what_env_prints_is_enough_for_az(run_az, muster, proxy):
-    muster("compute", "list", *PLACE)
+def test_login_account_and_defaults_with_what_env_prints(run_az, muster, proxy):
+    flags = ("--subscription=az-login", "--resource-group=az-rg")
+    muster("workspace", "create", "--name", "az-ws", *flags)
     good(run_az("login", "--identity"))
-    good(run_az("group", "list"))
+    good(run_az("account", "set", "--subscription", "az-login"))
+    # As on a compute instance of Azure ML, which has these two variables.
+    instance = {"CI_RESOURCE_GROUP": "az-rg", "CI_WORKSPACE": "az-ws"}
+    defaults = [f"group={instance['CI_RESOURCE_GROUP']}", f"workspace={instance['CI_WORKSPACE']}"]
+    good(run_az("configure", "--defaults", *defaults))
+    listed = json.loads(good(run_az("configure", "--list-defaults")))
+    assert {item["name"]: item["value"] for item in listed} == {
+        "group": "az-rg",
+        "workspace": "az-ws",
+    }
+    kind = ("--resource-type", "Microsoft.MachineLearningServices/workspaces")
+    shown = json.loads(good(run_az("resource", "show", "-n", "az-ws", *kind)))
+    assert shown["resourceGroup"] == "az-rg"
     # Apart from the logins for the real Azure.
     kept = pathlib.Path(run_az.variables["AZURE_CONFIG_DIR"])
     assert (kept / "cloudEndpoints.json").is_file() and kept != pathlib.Path.home() / ".azure"
