@@ -114,9 +114,16 @@ FOR_ALL = [
     ("GET", "/discovery"),
     # Known to whoever asked for it; to others it is not there.
     ("GET", f"{REGION}/computeOperationsStatus/none"),
+    ("GET", "/t/.well-known/openid-configuration"),
+    ("GET", "/common/discovery/instance"),
 ]
-# Needs a key instead of a token; or is tested with its workspace under another address.
-ELSEWHERE = [("GET", "/msi/token"), ("GET", f"/history/v1.0{OWN}/runs/none/details")]
+# Need a key instead of a token (test_tokens.py), or stand with their workspace elsewhere.
+ELSEWHERE = [
+    ("GET", "/msi/token"),
+    ("POST", "/t/oauth2/token"),
+    ("GET", "/metadata/identity/oauth2/token"),
+    ("GET", f"/history/v1.0{OWN}/runs/none/details"),
+]
 
 
 class Caller:
@@ -244,8 +251,9 @@ def test_nobody_learns_what_exists_elsewhere(new_user):
     nowhere = caller("GET", f"{GROUP}/providers/{ML}/workspaces/nowhere/computes/none")
     assert (there.status_code, nowhere.status_code) == (403, 403)
     assert there.json()["error"]["code"] == "AuthorizationFailed"
-    assert there.json()["error"]["message"].replace("other", "nowhere") == (
-        nowhere.json()["error"]["message"]
+    assert (
+        there.json()["error"]["message"].replace("other", "nowhere")
+        == (nowhere.json()["error"]["message"])
     )
 
 

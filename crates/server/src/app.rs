@@ -5,6 +5,7 @@ use std::sync::Arc;
 use muster_core::catalogue::Catalogue;
 
 use crate::Workspaces;
+use crate::guesses::Guesses;
 use crate::live::Live;
 use crate::logs::Logs;
 use crate::readers::Readers;
@@ -20,6 +21,7 @@ pub struct App {
     pub catalogue: Arc<Catalogue>,
     pub keyring: Arc<Keyring>,
     pub audiences: Audiences,
+    pub guesses: Guesses,
     pub writer: Handle,
     pub readers: Readers,
     pub live: Arc<Live>,

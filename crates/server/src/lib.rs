@@ -5,6 +5,7 @@
 
 mod app;
 mod clock;
+mod guesses;
 mod http;
 mod live;
 mod logs;
@@ -32,6 +33,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use crate::app::App;
+use crate::guesses::Guesses;
 use crate::live::Live;
 use crate::logs::Logs;
 use crate::readers::Readers;
@@ -141,6 +143,7 @@ pub async fn run(
         workspaces: config.workspaces,
         catalogue,
         keyring,
+        guesses: Guesses::default(),
         writer: writer.clone(),
         readers: Readers::new(database),
         live,

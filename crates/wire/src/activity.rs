@@ -50,6 +50,7 @@ pub fn operation(method: &str, route: &Route) -> Option<String> {
         }
         Route::Metadata
         | Route::Token
+        | Route::Login(_)
         | Route::Discovery
         | Route::WorkspacesOfSubscription { .. }
         | Route::WorkspacesOfGroup { .. }

@@ -196,6 +196,12 @@ impl ArmError {
         )
     }
 
+    /// 429: worth another try in a moment.
+    pub fn too_many(message: impl Into<String>) -> ArmError {
+        ArmError::new(429, code::TOO_MANY_REQUESTS, message)
+            .with_header("Retry-After", "1".to_owned())
+    }
+
     /// 500: our fault. What happened is for the log; `reference` finds it there.
     pub fn internal(reference: &str) -> ArmError {
         ArmError::new(

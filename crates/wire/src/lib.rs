@@ -12,7 +12,7 @@
 //!   resources;
 //! * [`manager`], [`resources`]: what resource manager says about itself, and lists of any resources;
 //! * [`access`]: users, keys and roles; [`lock`], [`activity`]: locks and who changed what;
-//! * [`cloud`]: what a client reads before it asks for the first resource.
+//! * [`cloud`], [`login`]: what a client reads before it asks for the first resource.
 
 pub mod access;
 pub mod activity;
@@ -24,6 +24,7 @@ pub mod error;
 pub mod job;
 mod json;
 pub mod lock;
+pub mod login;
 pub mod manager;
 pub mod operation;
 mod page;
@@ -39,7 +40,7 @@ pub mod workspace;
 pub use error::ArmError;
 pub use json::{JsonText, Unreadable, from_json, to_json};
 pub use page::Page;
-pub use path::{AccessRoute, ComputeAction, EstateRoute, Manager, Query, Request, Route};
+pub use path::{AccessRoute, ComputeAction, EstateRoute, Login, Manager, Query, Request, Route};
 pub use system_data::SystemData;
 
 #[cfg(test)]

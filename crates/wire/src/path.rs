@@ -6,6 +6,7 @@
 
 mod access;
 mod estate;
+mod login;
 mod manager;
 mod methods;
 mod query;
@@ -14,6 +15,7 @@ mod segments;
 
 pub use access::{AccessRoute, scope_of};
 pub use estate::{EstateRoute, lockable_of};
+pub use login::{Authority, Login};
 pub use manager::Manager;
 pub use query::{QUERY_BYTES_MAX, Query};
 pub use route::{ComputeAction, Route};

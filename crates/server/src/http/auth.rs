@@ -6,17 +6,27 @@ use muster_wire::{AccessRoute, ArmError, EstateRoute, Manager, Route};
 
 use crate::app::App;
 use crate::clock;
-use crate::tokens;
+use crate::tokens::{self, Audiences};
 
-/// The caller of an ARM or run-history route, or the 401 that says why not.
-pub fn caller(app: &App, headers: &HeaderMap) -> Result<Caller, ArmError> {
+/// The caller of a route, or the 401 that says why not.
+pub fn caller(app: &App, headers: &HeaderMap, route: &Route) -> Result<Caller, ArmError> {
     let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let accepted: [&[String]; 2] = [&app.audiences.arm, &app.audiences.ml];
+    let accepted = audiences(&app.audiences, route);
     let directory = app.live.directory();
     let principal = tokens::bearer(authorization)
         .and_then(|token| app.keyring.verify(token, &accepted, clock::unix_seconds(), &directory))
         .map_err(|rejected| ArmError::unauthorized(&app.base_url, &rejected.to_string()))?;
     Ok(Caller { object_id: principal.id.into(), name: principal.name.into() })
+}
+
+/// Whose tokens each endpoint takes: those for resource manager, and the data plane of a workspace also those
+/// for Azure ML. Azure's clients use both there, azure-ai-ml 1.35 and azureml-core the former. No endpoint
+/// takes a token for storage. An endpoint that is not named here takes the fewest.
+fn audiences<'a>(known: &'a Audiences, route: &Route) -> Vec<&'a [String]> {
+    match route {
+        Route::RunDetails { .. } => vec![&known.arm, &known.ml],
+        _ => vec![&known.arm],
+    }
 }
 
 /// What a request needs.
@@ -49,6 +59,7 @@ pub fn need(method: &str, route: &Route) -> Need {
         // They are answered before anybody is known, or to everybody; whose operation it is, is looked at later.
         Route::Metadata
         | Route::Token
+        | Route::Login(_)
         | Route::Discovery
         | Route::Operation { .. }
         | Route::Unknown => Need::Nothing,

@@ -5,6 +5,7 @@ use muster_core::model::WorkspaceKey;
 use super::PathError;
 use super::access::AccessRoute;
 use super::estate::EstateRoute;
+use super::login::Login;
 use super::manager::Manager;
 use super::segments::encode;
 
@@ -19,8 +20,10 @@ const NAME_PREFIX: &str = "azureml:";
 pub enum Route {
     /// The cloud's metadata document.
     Metadata,
-    /// The identity endpoint, App Service's dialect.
+    /// The identity endpoint, App Service's dialect and Azure ML's.
     Token,
+    /// Signing in as a service principal, and ways that are refused.
+    Login(Login),
     /// The workspace's services; the same for all of them.
     Discovery,
     WorkspacesOfSubscription {
@@ -164,7 +167,10 @@ impl Route {
             }
             _ => match split_workspace(segments, &words) {
                 Some((workspace, names, rest)) => of_workspace(workspace, names, rest)?,
-                None => Manager::of(segments, &words).map_or(Route::Unknown, Route::Manager),
+                None => Manager::of(segments, &words)
+                    .map(Route::Manager)
+                    .or_else(|| Login::of(segments, &words).map(Route::Login))
+                    .unwrap_or(Route::Unknown),
             },
         })
     }
@@ -237,6 +243,7 @@ impl Route {
             Route::Access(access) => access.path(),
             Route::Estate(estate) => estate.path(),
             Route::Manager(route) => route.path(),
+            Route::Login(login) => login.path(),
             Route::Unknown => return None,
         })
     }

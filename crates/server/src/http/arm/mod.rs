@@ -26,7 +26,7 @@ use muster_wire::{ArmError, Query, Request, Route, activity};
 
 use super::auth::Need;
 use super::respond::Failed;
-use super::{auth, body};
+use super::{auth, body, login};
 use crate::Workspaces;
 use crate::app::App;
 use crate::{clock, refusals};
@@ -62,18 +62,26 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
     match (&parts.method, &route) {
         (&Method::GET, Route::Metadata) => return Ok(cloud::metadata(&app, &query)),
         (&Method::GET, Route::Discovery) => return Ok(cloud::discovery(&app)),
-        (&Method::GET, Route::Token) => {
-            return cloud::token(&app, &query, &parts.headers).await;
+        (_, Route::Token | Route::Login(_)) => {
+            return login::answer(&app, &parts, &route, &query, content).await;
         }
         _ => {}
     }
-    let caller = auth::caller(&app, &parts.headers)?;
+    let caller = match auth::caller(&app, &parts.headers, &route) {
+        Ok(caller) => caller,
+        Err(refused) => {
+            body::discard(content).await;
+            return Err(refused.into());
+        }
+    };
     let need = auth::need(parts.method.as_str(), &route);
     let deed = deed(&parts, &route, &need);
     let noted = deed.clone().map(|deed| (Arc::clone(&app), caller.clone(), deed));
     let permitted = async {
-        auth::authorize(&app, &caller, &need)?;
-        refuse_unknown_workspace(&app, &route, &need).await?;
+        if let Err(refused) = permit(&app, &caller, &route, &need).await {
+            body::discard(content).await;
+            return Err(refused);
+        }
         let body = body::read(content, BODY_BYTES_MAX).await?;
         check_content_type(&parts.headers, &body)?;
         let call = Call { app, caller, query, body, deed };
@@ -118,6 +126,11 @@ async fn note_refusal(app: &App, by: Caller, deed: Deed, error: &ArmError) {
     if let Err(failed) = app.writer.say(Input::NoteRefusal(Box::new(activity))).await {
         tracing::error!(error = %failed, "a refusal could not be noted");
     }
+}
+
+async fn permit(app: &App, caller: &Caller, route: &Route, need: &Need) -> Result<(), Failed> {
+    auth::authorize(app, caller, need)?;
+    refuse_unknown_workspace(app, route, need).await
 }
 
 /// Where workspaces are made by hand, nothing is in one that nobody made: not even an empty list.
