@@ -45,7 +45,7 @@ TEMPLATE = {
 def test_a_template_from_a_file(az, tmp_path):  # noqa: F811
     az("group", "create", "-n", "az-dep", "-l", "eastus")
     file = tmp_path / "template.json"
-    file.write_text(json.dumps(TEMPLATE))
+    file.write_text("// Ours\n" + json.dumps(TEMPLATE, indent=2))
     template = ("--template-file", str(file), "--parameters", "workspace=azdep")
     place = ("-g", "az-dep", "-n", "first")
     valid = json.loads(az("deployment", "group", "validate", *place, *template))

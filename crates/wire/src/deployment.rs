@@ -10,6 +10,7 @@ mod expression;
 mod functions;
 mod order;
 mod parameters;
+mod relaxed;
 mod resources;
 mod template;
 #[cfg(test)]
@@ -81,7 +82,7 @@ pub fn plan(
     setting: &Setting<'_>,
     digest: &dyn Fn(&str) -> String,
 ) -> Result<Plan, ArmError> {
-    let value = parse_object(body, BODY_BYTES_MAX)?;
+    let value = parse_body(body)?;
     let properties = Field::root(&value).get("properties")?;
     check_mode(&properties)?;
     for link in ["templateLink", "parametersLink", "onErrorDeployment"] {
@@ -105,6 +106,16 @@ pub fn plan(
     let template_hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
     let read = template::read(found, values.value(), setting, digest)?;
     Ok(Plan { template_hash, ..read })
+}
+
+/// A template may be written more freely than JSON allows.
+fn parse_body(body: &[u8]) -> Result<Value, ArmError> {
+    parse_object(body, BODY_BYTES_MAX).or_else(|refused| match std::str::from_utf8(body) {
+        Ok(text) if body.len() <= BODY_BYTES_MAX => {
+            parse_object(relaxed::to_strict(text).as_bytes(), 2 * BODY_BYTES_MAX)
+        }
+        _ => Err(refused),
+    })
 }
 
 fn check_mode(properties: &Field<'_>) -> Result<(), ArmError> {
