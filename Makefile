@@ -71,12 +71,14 @@ $(TOOLS): Makefile | setup-python
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(LINTERS)
 	@touch $@
 
-# A second version of one package goes beside the others: a whole environment for it would take a minute.
-$(CLIENTS): clients/requirements.txt clients/requirements-mgmt-1.0.1.txt | setup-python
+# Other versions of a package go beside the rest: a whole environment for each would take a minute. Nothing is compiled
+# ahead, for most of it is never imported.
+OLDER := mgmt-1.0.1 ai-ml-1.33.0 ai-ml-1.20.0
+$(CLIENTS): clients/requirements.txt $(OLDER:%=clients/requirements-%.txt) | setup-python
 	python3 -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
-		--target $(@D)/mgmt-1.0.1 -r $(word 2,$^)
+	for version in $(OLDER); do $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		--no-compile --target $(@D)/$$version -r clients/requirements-$$version.txt; done
 	@touch $@
 
 # 0.7 GB: the slowest thing to install, in a minute and a half.

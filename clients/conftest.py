@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import time
 from dataclasses import dataclass
@@ -143,6 +144,14 @@ def session(server, server_env):
         ).json()
         session.headers["Authorization"] = f"Bearer {token['access_token']}"
         yield session
+
+
+def sdk_version():
+    """The azure-ai-ml that these tests are meant for; test_sdk_v2_older.py says another."""
+    pinned = re.search(
+        r"^azure-ai-ml==(\S+)$", (REPOSITORY / "clients/requirements.txt").read_text(), re.MULTILINE
+    )
+    return os.environ.get("MUSTER_TEST_SDK", pinned[1])
 
 
 def new_ml_client(subscription=SUBSCRIPTION, resource_group=RESOURCE_GROUP, workspace=WORKSPACE):
