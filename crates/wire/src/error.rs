@@ -195,6 +195,18 @@ impl ArmError {
         )
     }
 
+    /// 415.
+    pub fn unsupported_encoding(got: &str) -> ArmError {
+        ArmError::new(
+            415,
+            code::UNSUPPORTED_MEDIA_TYPE,
+            format!(
+                "the content encoding is '{}'; send the body as it is, without that header",
+                crate::json::shorten(got)
+            ),
+        )
+    }
+
     /// 500: our fault. What happened is for the log; `reference` finds it there.
     pub fn internal(reference: &str) -> ArmError {
         ArmError::new(

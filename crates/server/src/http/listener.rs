@@ -9,14 +9,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
-use tracing::debug;
+use tracing::{debug, warn};
 
-/// Open connections; the next one waits to be accepted.
-const CONNECTIONS_MAX: usize = 4_096;
-/// A client that is slower than this with its handshake or headers is dropped.
-const PATIENCE: Duration = Duration::from_secs(10);
+use super::limits::{self, PATIENCE, Patient, WRITE_PATIENCE};
+
 /// How long a stop waits for requests under way.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -28,18 +26,21 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) {
     let acceptor = TlsAcceptor::from(tls);
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connections = Arc::new(Semaphore::new(limits::connections()));
     let graceful = GracefulShutdown::new();
     tokio::pin!(shutdown);
     loop {
-        let permit = connections.clone().acquire_owned().await.expect("never closed");
+        let permit = tokio::select! {
+            permit = place(&connections) => permit,
+            () = &mut shutdown => break,
+        };
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(failed) => {
                     // Out of file descriptors, most likely: give others time to close theirs.
-                    debug!(error = %failed, "a connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    warn!(error = %failed, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(200)).await;
                     continue;
                 }
             },
@@ -55,6 +56,14 @@ pub async fn serve(
     let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
 }
 
+/// The next place for a connection, as soon as there is one.
+async fn place(connections: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    if connections.available_permits() == 0 {
+        warn!("all places for connections are taken; the next client waits for one");
+    }
+    connections.clone().acquire_owned().await.expect("never closed")
+}
+
 async fn converse(
     stream: TcpStream,
     acceptor: TlsAcceptor,
@@ -63,7 +72,8 @@ async fn converse(
 ) {
     // Answers are small and wanted at once.
     let _ = stream.set_nodelay(true);
-    let stream = match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
+    let handshake = acceptor.accept(Patient::new(stream, WRITE_PATIENCE));
+    let stream = match tokio::time::timeout(PATIENCE, handshake).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(failed)) => return debug!(error = %failed, "no TLS"),
         Err(_) => return debug!("the TLS handshake took too long"),
@@ -71,6 +81,8 @@ async fn converse(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
+        .max_headers(limits::HEADERS_MAX)
+        .max_buf_size(limits::HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     if let Err(failed) = watcher.watch(connection).await {
         debug!(error = %failed, "the connection ended early");
