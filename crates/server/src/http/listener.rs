@@ -83,6 +83,7 @@ async fn converse(
         .header_read_timeout(PATIENCE)
         .max_headers(limits::HEADERS_MAX)
         .max_buf_size(limits::HEAD_BYTES_MAX)
+        .max_header_size(limits::HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     if let Err(failed) = watcher.watch(connection).await {
         debug!(error = %failed, "the connection ended early");
