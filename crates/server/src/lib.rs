@@ -21,7 +21,7 @@ mod writer;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use muster_core::Settings;
 use muster_core::catalogue::Catalogue;
@@ -41,6 +41,10 @@ use crate::tokens::{Audiences, Keyring};
 pub struct ServerConfig {
     pub state_dir: PathBuf,
     pub listen: SocketAddr,
+    /// The host in the addresses that clients are given; else it follows from `listen`.
+    pub public_host: Option<String>,
+    /// How long a stop waits for requests under way.
+    pub drain: Duration,
     /// The `muster` binary that local nodes run as their agent.
     pub agent_binary: PathBuf,
     /// The operator's own prices, instead of ours.
@@ -104,7 +108,10 @@ pub async fn run(
     let listener = listen(&config, &state_dir).await?;
     let address = listener.local_addr().unwrap_or(config.listen);
     let host_name = host_name();
-    let host = public_host(address.ip(), &host_name);
+    let host = match &config.public_host {
+        Some(host) => in_url(host),
+        None => public_host(address.ip(), &host_name),
+    };
     let base_url = format!("https://{host}:{}", address.port());
 
     let Secured { tls, ca_file, keyring, notes } = secure(&state_dir, &host_name, &host)?;
@@ -157,7 +164,7 @@ pub async fn run(
             _ = ended => {}
         }
     };
-    http::serve(listener, tls, app, shutdown).await;
+    http::serve(listener, tls, app, shutdown, config.drain).await;
     outbox.abort();
     sweeper.abort();
     writer.stop();
@@ -207,6 +214,11 @@ fn public_host(ip: IpAddr, host_name: &str) -> String {
         IpAddr::V4(ip) => ip.to_string(),
         IpAddr::V6(ip) => format!("[{ip}]"),
     }
+}
+
+/// An IPv6 address has brackets there.
+fn in_url(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_ascii_lowercase() }
 }
 
 fn agent_host(ip: IpAddr) -> String {

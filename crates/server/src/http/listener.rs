@@ -17,8 +17,6 @@ use tracing::debug;
 const CONNECTIONS_MAX: usize = 4_096;
 /// A client that is slower than this with its handshake or headers is dropped.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a stop waits for requests under way.
-const DRAIN: Duration = Duration::from_secs(5);
 
 /// Serves until `shutdown` resolves, then lets requests under way finish.
 pub async fn serve(
@@ -26,6 +24,7 @@ pub async fn serve(
     tls: Arc<rustls::ServerConfig>,
     router: Router,
     shutdown: impl Future<Output = ()>,
+    drain: Duration,
 ) {
     let acceptor = TlsAcceptor::from(tls);
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -52,7 +51,7 @@ pub async fn serve(
         });
     }
     drop(listener);
-    let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
+    let _ = tokio::time::timeout(drain, graceful.shutdown()).await;
 }
 
 async fn converse(

@@ -10,6 +10,7 @@ mod log_files;
 mod respond;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -26,8 +27,9 @@ pub async fn serve(
     tls: Arc<rustls::ServerConfig>,
     app: Arc<App>,
     shutdown: impl Future<Output = ()>,
+    drain: Duration,
 ) {
-    listener::serve(listener, tls, router(app), shutdown).await;
+    listener::serve(listener, tls, router(app), shutdown, drain).await;
 }
 
 fn router(app: Arc<App>) -> Router {
