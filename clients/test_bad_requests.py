@@ -309,8 +309,9 @@ def test_nodes_must_prove_their_name(session, server):
 
 def test_logs_need_a_signature(session, server):
     path = "/logs/j0000000000000001/a0000000000000001.0.log"
+    port = json.loads((server.state_dir / "connection.json").read_text())["files_port"]
     for query in ("", "?se=99999999999&sig=00", "?se=x&sig=00", "?sig=00"):
-        answer = requests.get(server.url + path + query, verify=session.verify)
+        answer = requests.get(f"https://localhost:{port}{path}{query}", verify=session.verify)
         assert answer.status_code in (400, 403), answer.text
 
 

@@ -87,6 +87,8 @@ fn server_config(
     Ok(ServerConfig {
         state_dir,
         listen,
+        files_port: files_port(config, listen.port()),
+        metrics_listen: config.address("metrics-listen"),
         public_host: config.text("public-host").map(str::to_owned),
         drain: Duration::from_secs(config.number("drain-seconds").expect("it has a default")),
         agent_binary,
@@ -94,6 +96,13 @@ fn server_config(
         location: LOCATION.to_owned(),
         workspaces,
     })
+}
+
+/// Unless it is named, the one after the API's.
+fn files_port(config: &Config, api: u16) -> u16 {
+    let named = config.number("files-port").and_then(|port| u16::try_from(port).ok());
+    let next = if api == 0 { 0 } else { api.checked_add(1).unwrap_or(0) };
+    named.unwrap_or(next)
 }
 
 /// What is said to whoever started the server. A log of JSON has nothing between its lines.

@@ -8,6 +8,7 @@ mod clock;
 mod http;
 mod live;
 mod logs;
+mod metrics;
 mod outbox;
 pub mod pki;
 mod prices;
@@ -28,7 +29,7 @@ use muster_core::catalogue::Catalogue;
 use muster_providers::local::{Local, LocalConfig};
 use muster_store::{Durability, SqliteStore, Store, StoreError};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::app::App;
 use crate::live::Live;
@@ -41,6 +42,10 @@ use crate::tokens::{Audiences, Keyring};
 pub struct ServerConfig {
     pub state_dir: PathBuf,
     pub listen: SocketAddr,
+    /// Of the second listener, on the same address; 0 is any.
+    pub files_port: u16,
+    /// Where `/metrics` is served without TLS and without a key.
+    pub metrics_listen: Option<SocketAddr>,
     /// The host in the addresses that clients are given; else it follows from `listen`.
     pub public_host: Option<String>,
     /// How long a stop waits for requests under way.
@@ -85,9 +90,10 @@ pub enum ServeError {
     Prices(#[from] prices::PriceFileError),
     #[error("the writer ended with a bug of ours; what was acknowledged is on disk: see the log")]
     Writer,
-    #[error("cannot listen on {address}; is the port taken? choose another with --listen")]
+    #[error("cannot listen on {address}; is the port taken? choose another with --{setting}")]
     Listen {
         address: SocketAddr,
+        setting: &'static str,
         #[source]
         source: std::io::Error,
     },
@@ -105,14 +111,16 @@ pub async fn run(
         Some(path) => prices::read(path)?,
         None => Catalogue::builtin(),
     });
-    let listener = listen(&config, &state_dir).await?;
-    let address = listener.local_addr().unwrap_or(config.listen);
+    let doors = open(&config, &state_dir).await?;
+    let address = doors.api.local_addr().unwrap_or(config.listen);
+    let files_port = doors.files.local_addr().map_or(config.files_port, |address| address.port());
     let host_name = host_name();
     let host = match &config.public_host {
         Some(host) => in_url(host),
         None => public_host(address.ip(), &host_name),
     };
     let base_url = format!("https://{host}:{}", address.port());
+    let (stop, stopping) = watch::channel(false);
 
     let Secured { tls, ca_file, keyring, notes } = secure(&state_dir, &host_name, &host)?;
 
@@ -142,6 +150,8 @@ pub async fn run(
     let app = Arc::new(App {
         audiences: Audiences::for_base(&base_url),
         base_url: base_url.clone(),
+        files_url: format!("https://{host}:{files_port}"),
+        stopping: stopping.clone(),
         location: config.location.as_str().into(),
         workspaces: config.workspaces,
         catalogue,
@@ -152,19 +162,20 @@ pub async fn run(
         logs: Arc::new(Logs::new(state_dir.logs())),
     });
     let pid = std::process::id();
-    let connection = Connection { url: base_url.clone(), port: address.port(), pid };
+    let connection = Connection { url: base_url.clone(), port: address.port(), files_port, pid };
     state_dir.write_connection(&connection)?;
     on_ready(&Ready { url: base_url, state_dir: state_dir.root().to_owned(), notes });
 
     let ended = &mut writer_thread.ended;
-    let shutdown = async {
+    let wait = async {
         tokio::select! {
             () = shutdown => {}
             // Without its writer a server can only refuse.
             _ = ended => {}
         }
+        stop.send_replace(true);
     };
-    http::serve(listener, tls, app, shutdown, config.drain).await;
+    tokio::join!(wait, http::serve(doors, tls, app, stopping, config.drain));
     outbox.abort();
     sweeper.abort();
     writer.stop();
@@ -193,17 +204,31 @@ fn secure(state_dir: &StateDir, host_name: &str, host: &str) -> Result<Secured, 
     Ok(Secured { tls, ca_file: identity.ca_path, keyring, notes })
 }
 
+async fn open(config: &ServerConfig, state_dir: &StateDir) -> Result<http::Doors, ServeError> {
+    let last = state_dir.read_connection().ok();
+    let api = listen(config.listen, "listen", last.as_ref().map(|last| last.port)).await?;
+    let files = SocketAddr::new(config.listen.ip(), config.files_port);
+    let files = listen(files, "files-port", last.map(|last| last.files_port)).await?;
+    let metrics = match config.metrics_listen {
+        Some(address) => Some(listen(address, "metrics-listen", None).await?),
+        None => None,
+    };
+    Ok(http::Doors { api, files, metrics })
+}
+
 /// Port 0 means "any", but nodes of the last run know the last port: it is taken again if it is free.
-async fn listen(config: &ServerConfig, state_dir: &StateDir) -> Result<TcpListener, ServeError> {
-    let wanted = config.listen;
-    if wanted.port() == 0
-        && let Ok(last) = state_dir.read_connection()
-        && let Ok(listener) = TcpListener::bind(SocketAddr::new(wanted.ip(), last.port)).await
+async fn listen(
+    address: SocketAddr,
+    setting: &'static str,
+    last: Option<u16>,
+) -> Result<TcpListener, ServeError> {
+    if let Some(last) = last.filter(|last| address.port() == 0 && *last != 0)
+        && let Ok(listener) = TcpListener::bind(SocketAddr::new(address.ip(), last)).await
     {
         return Ok(listener);
     }
-    let bound = TcpListener::bind(wanted).await;
-    bound.map_err(|source| ServeError::Listen { address: wanted, source })
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|source| ServeError::Listen { address, setting, source })
 }
 
 /// The name under which clients are told to find us: configured, never taken from a request.

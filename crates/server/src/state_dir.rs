@@ -19,6 +19,9 @@ pub struct StateDir {
 pub struct Connection {
     pub url: String,
     pub port: u16,
+    /// Of the second listener.
+    #[serde(default)]
+    pub files_port: u16,
     pub pid: u32,
 }
 

@@ -37,6 +37,7 @@ pub enum Preset {
 #[derive(Clone, Copy)]
 pub enum Kind {
     Address,
+    Port,
     Seconds { max: u64 },
     File,
     Host,
@@ -60,6 +61,22 @@ pub const SETTINGS: &[Setting] = &[
         kind: Kind::Address,
         what: "The address to listen on; port 0 takes the last one again, or any.",
         default: Preset::Fixed("127.0.0.1:7443"),
+    },
+    Setting {
+        key: "files-port",
+        alias: None,
+        variable: "MUSTER_FILES_PORT",
+        kind: Kind::Port,
+        what: "The port of logs and other files of jobs: another origin than the API's, at the same address.",
+        default: Preset::Derived("the one after the port of listen, or any if that is 0"),
+    },
+    Setting {
+        key: "metrics-listen",
+        alias: None,
+        variable: "MUSTER_METRICS_LISTEN",
+        kind: Kind::Address,
+        what: "Where /metrics is also served without TLS and without a key, for a Prometheus nearby.",
+        default: Preset::Unset,
     },
     Setting {
         key: "public-host",
@@ -119,6 +136,7 @@ impl Kind {
     pub fn value_name(self) -> &'static str {
         match self {
             Kind::Address => "ADDRESS:PORT",
+            Kind::Port => "PORT",
             Kind::Seconds { .. } => "SECONDS",
             Kind::File => "FILE",
             Kind::Host => "NAME",
@@ -132,6 +150,7 @@ impl Kind {
     pub fn wanted(self) -> String {
         match self {
             Kind::Address => "an address and a port, such as \"127.0.0.1:7443\"".to_owned(),
+            Kind::Port => "a port from 0 to 65535, where 0 is any".to_owned(),
             Kind::Seconds { max } => format!("whole seconds from 0 to {max}"),
             Kind::File => "the path of a file, as text".to_owned(),
             Kind::Host => format!(
@@ -151,7 +170,7 @@ impl Kind {
     /// The value that a text stands for, in a variable or a flag.
     pub fn read(self, text: &str) -> Result<Value, String> {
         let value = match self {
-            Kind::Seconds { .. } => text.parse().ok().map(Value::Number),
+            Kind::Port | Kind::Seconds { .. } => text.parse().ok().map(Value::Number),
             Kind::Switch => text.parse().ok().map(Value::Switch),
             _ => Some(Value::Text(text.to_owned())),
         };
@@ -163,6 +182,7 @@ impl Kind {
     pub fn takes(self, value: &Value) -> bool {
         match (self, value) {
             (Kind::Address, Value::Text(text)) => text.parse::<SocketAddr>().is_ok(),
+            (Kind::Port, Value::Number(port)) => u16::try_from(*port).is_ok(),
             (Kind::Seconds { max }, Value::Number(seconds)) => *seconds <= max,
             (Kind::File, Value::Text(text)) => !text.is_empty() && !text.contains('\0'),
             (Kind::Host, Value::Text(text)) => is_host(text),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Variables of whoever runs the tests that would lead commands elsewhere.
-const STRAY: [&str; 33] = [
+const STRAY: [&str; 34] = [
     "MUSTER_URL",
     "MUSTER_API_KEY",
     "MUSTER_CA_FILE",
@@ -36,6 +36,7 @@ const STRAY: [&str; 33] = [
     "MUSTER_PRICES",
     "MUSTER_DRAIN_SECONDS",
     "MUSTER_METRICS_LISTEN",
+    "MUSTER_FILES_PORT",
     "XDG_STATE_HOME",
     "HTTPS_PROXY",
     "HTTP_PROXY",

@@ -1,15 +1,16 @@
-//! TLS connections in, one HTTP service for all of them.
+//! Connections in, with TLS or without, one HTTP service for all of a listener's.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tracing::debug;
 
@@ -18,35 +19,53 @@ const CONNECTIONS_MAX: usize = 4_096;
 /// A client that is slower than this with its handshake or headers is dropped.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Serves until `shutdown` resolves, then lets requests under way finish.
+/// Serves until `stop` is true, then lets requests under way finish, for as long as `drain`. Connections without
+/// one are closed at once.
 pub async fn serve(
     listener: TcpListener,
-    tls: Arc<rustls::ServerConfig>,
+    tls: Option<Arc<rustls::ServerConfig>>,
     router: Router,
-    shutdown: impl Future<Output = ()>,
+    mut stop: watch::Receiver<bool>,
     drain: Duration,
 ) {
-    let acceptor = TlsAcceptor::from(tls);
+    let acceptor = tls.map(TlsAcceptor::from);
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let graceful = GracefulShutdown::new();
-    tokio::pin!(shutdown);
     loop {
-        let permit = connections.clone().acquire_owned().await.expect("never closed");
-        let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(failed) => {
-                    // Out of file descriptors, most likely: give others time to close theirs.
-                    debug!(error = %failed, "a connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    continue;
-                }
-            },
-            () = &mut shutdown => break,
+        let accepted = async {
+            let permit = connections.clone().acquire_owned().await.expect("never closed");
+            (permit, listener.accept().await)
+        };
+        let (permit, accepted) = tokio::select! {
+            accepted = accepted => accepted,
+            () = stopped(&mut stop) => break,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(failed) => {
+                // Out of file descriptors, most likely: give others time to close theirs.
+                debug!(error = %failed, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
         };
         let (acceptor, router, watcher) = (acceptor.clone(), router.clone(), graceful.watcher());
+        let mut stop = stop.clone();
         tokio::spawn(async move {
-            converse(stream, acceptor, router, watcher).await;
+            // Answers are small and wanted at once.
+            let _ = stream.set_nodelay(true);
+            match acceptor {
+                None => converse(TokioIo::new(stream), router, watcher).await,
+                Some(acceptor) => {
+                    let stream = tokio::select! {
+                        stream = handshake(stream, &acceptor) => stream,
+                        () = stopped(&mut stop) => None,
+                    };
+                    if let Some(stream) = stream {
+                        converse(TokioIo::new(stream), router, watcher).await;
+                    }
+                }
+            }
             drop(permit);
         });
     }
@@ -54,23 +73,33 @@ pub async fn serve(
     let _ = tokio::time::timeout(drain, graceful.shutdown()).await;
 }
 
-async fn converse(
+/// Resolves once the server is asked to end, or has.
+pub async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|is_stopping| *is_stopping).await;
+}
+
+async fn handshake(
     stream: TcpStream,
-    acceptor: TlsAcceptor,
-    router: Router,
-    watcher: hyper_util::server::graceful::Watcher,
-) {
-    // Answers are small and wanted at once.
-    let _ = stream.set_nodelay(true);
-    let stream = match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(failed)) => return debug!(error = %failed, "no TLS"),
-        Err(_) => return debug!("the TLS handshake took too long"),
-    };
+    acceptor: &TlsAcceptor,
+) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
+    match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => Some(stream),
+        Ok(Err(failed)) => {
+            debug!(error = %failed, "no TLS");
+            None
+        }
+        Err(_) => {
+            debug!("the TLS handshake took too long");
+            None
+        }
+    }
+}
+
+async fn converse(stream: impl Read + Write + Unpin + 'static, router: Router, watcher: Watcher) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(stream, TowerToHyperService::new(router));
     if let Err(failed) = watcher.watch(connection).await {
         debug!(error = %failed, "the connection ended early");
     }

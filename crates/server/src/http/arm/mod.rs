@@ -22,8 +22,9 @@ use muster_core::{Answer, Input, RefusalKind, Reply};
 use muster_wire::{ArmError, Query, Request, Route};
 
 use super::auth::Need;
+use super::request_log::Noted;
 use super::respond::Failed;
-use super::{auth, body};
+use super::{auth, body, template};
 use crate::Workspaces;
 use crate::app::App;
 
@@ -49,6 +50,8 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
     let (parts, content) = request.into_parts();
     let Request { route, query } =
         Request::parse(parts.uri.path(), parts.uri.query()).map_err(ArmError::from)?;
+    let noted = parts.extensions.get::<Noted>().cloned().unwrap_or_default();
+    noted.route(template::of(&route));
     // What a client reads before it can have a token.
     match (&parts.method, &route) {
         (&Method::GET, Route::Metadata) => return Ok(cloud::metadata(&app, &query)),
@@ -59,6 +62,7 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
         _ => {}
     }
     let caller = auth::caller(&app, &parts.headers)?;
+    noted.caller(&caller.name);
     let need = auth::need(parts.method.as_str(), &route);
     auth::authorize(&app, &caller, &need)?;
     refuse_unknown_workspace(&app, &route, &need).await?;
