@@ -1,15 +1,10 @@
-"""The server's outside: its log, its figures, its second origin, its certificate, and how it stops."""
+"""The server from outside: its log, its figures, its second origin, and how it stops."""
 
 import contextlib
 import json
-import os
-import pathlib
 import re
 import signal
 import socket
-import ssl
-import subprocess
-import tempfile
 import time
 import urllib.parse
 
@@ -22,87 +17,9 @@ from conftest import (
     WORKSPACE,
     WORKSPACE_FLAGS,
     wait_for,
-    wait_until_ready,
 )
+from own_server import WS, V, own  # noqa: F401
 from prometheus_client.parser import text_string_to_metric_families
-
-WS = (
-    f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{RESOURCE_GROUP}"
-    f"/providers/Microsoft.MachineLearningServices/workspaces/{WORKSPACE}"
-)
-V = {"api-version": "2024-04-01"}
-
-
-class Own:
-    """A server of a test's own, with its log in a file."""
-
-    def __init__(self, binary, folder, *arguments, how="up", **variables):
-        self.binary, self.folder = binary, folder
-        self.state, self.log = folder / "state", folder / "log.txt"
-        said = folder / "said.txt"
-        with said.open("wb") as out, self.log.open("wb") as err:
-            self.process = subprocess.Popen(
-                [binary, how, "--state-dir", self.state, "--listen", "127.0.0.1:0", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env={**os.environ, **variables},
-            )
-        self.url = wait_until_ready(self.process, said)
-        self.port = int(self.url.rsplit(":", 1)[1])
-
-    def muster(self, *arguments):
-        flags = (*arguments, "--state-dir", self.state)
-        done = subprocess.run([self.binary, *flags], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def env(self):
-        return json.loads(self.muster("env", "--shell", "json"))
-
-    @property
-    def key(self):
-        return (self.state / "keys" / "owner.key").read_text().strip()
-
-    @property
-    def ca(self):
-        return str(self.state / "pki" / "ca.pem")
-
-    def session(self):
-        session = requests.Session()
-        session.trust_env, session.verify = False, self.ca
-        env = self.env()
-        answer = session.get(
-            env["IDENTITY_ENDPOINT"],
-            params={"api-version": "2019-08-01", "resource": self.url},
-            headers={"X-IDENTITY-HEADER": self.key},
-        )
-        session.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
-        return session
-
-    def connect(self):
-        context = ssl.create_default_context(cafile=self.ca)
-        plain = socket.create_connection(("127.0.0.1", self.port), timeout=20)
-        return context.wrap_socket(plain, server_hostname="localhost")
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(STOP_LIMIT_S)
-
-
-@pytest.fixture
-def own(muster_bin, tmp_path):
-    with contextlib.ExitStack() as stack:
-
-        def start(*arguments, folder=None, **more):
-            if folder is None:
-                folder = pathlib.Path(tempfile.mkdtemp(dir=tmp_path))
-            server = Own(muster_bin, folder, *arguments, **more)
-            stack.callback(server.process.wait)
-            stack.callback(server.process.kill)
-            return server
-
-        yield start
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +93,7 @@ def test_every_answer_has_its_ids(session, server):
 
 
 def samples(text):
-    """{(name, labels): value}; a page that is no Prometheus text does not get through the parser."""
+    """{(name, labels): value}; the parser refuses what is no Prometheus text."""
     found = {}
     for family in text_string_to_metric_families(text):
         assert family.type != "unknown", family.name
@@ -233,7 +150,7 @@ def test_pending_jobs_and_quota_are_counted(muster, session, server):
     assert total(gone, "muster_jobs_ended_total", cluster="(deleted)", status="Canceled") >= 2
 
 
-def test_metrics_need_a_reader_of_everything_or_a_port_of_their_own(own):
+def test_metrics_need_a_reader_of_everything_or_a_port_of_their_own(own):  # noqa: F811
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -256,7 +173,7 @@ def test_metrics_need_a_reader_of_everything_or_a_port_of_their_own(own):
     assert server.stop() == 0
 
 
-def test_the_log_has_a_line_per_request_and_no_secret(own):
+def test_the_log_has_a_line_per_request_and_no_secret(own):  # noqa: F811
     server = own("--log-format", "json", MUSTER_LOG="trace")
     session = server.session()
     token = session.headers["Authorization"].removeprefix("Bearer ")
@@ -291,7 +208,7 @@ def test_the_log_has_a_line_per_request_and_no_secret(own):
     assert not any("?" in route or "cpu" in route for route in routes)
 
 
-def test_a_stop_finishes_what_is_under_way(own):
+def test_a_stop_finishes_what_is_under_way(own):  # noqa: F811
     server = own()
     token = server.session().headers["Authorization"]
     idle, silent = server.connect(), socket.create_connection(("127.0.0.1", server.port))
@@ -323,7 +240,7 @@ def test_a_stop_finishes_what_is_under_way(own):
     silent.close()
 
 
-def test_a_stop_has_a_limit_and_a_second_signal_has_none(own):
+def test_a_stop_has_a_limit_and_a_second_signal_has_none(own):  # noqa: F811
     for drain, signals, code in (("1", 1, 0), ("60", 2, 1)):
         server = own("--drain-seconds", drain)
         slow = server.connect()
@@ -337,7 +254,7 @@ def test_a_stop_has_a_limit_and_a_second_signal_has_none(own):
         assert time.monotonic() - started < 5
 
 
-def test_long_polls_of_nodes_do_not_hold_up_a_stop(own):
+def test_long_polls_of_nodes_do_not_hold_up_a_stop(own):  # noqa: F811
     server = own()
     server.muster("compute", "create", "-n", "cpu", "--min-instances", "1", *WORKSPACE_FLAGS)
 

@@ -63,8 +63,10 @@ pub fn start(args: &Start, workspaces: Workspaces) -> Outcome {
         muster_server::run(server, |ready| announce(ready, talk), signals.shutdown(talk))
             .await
             .map_err(|why| match &why {
-                // The user's own file, as they gave it.
-                ServeError::Prices(_) => Failure::refused(printable(&ErrorChain(&why).to_string())),
+                // The user's own files, as they gave them.
+                ServeError::Prices(_) | ServeError::Certificate(_) => {
+                    Failure::refused(printable(&ErrorChain(&why).to_string()))
+                }
                 _ => Failure::of(&why),
             })
     })
@@ -82,6 +84,17 @@ fn server_config(
              127.0.0.1, or add --trusted-users if everyone who gets a key may do what you may"
         )));
     }
+    let certificate = match (config.path("tls-cert"), config.path("tls-key")) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => None,
+        (one, _) => {
+            let (here, missing) =
+                if one.is_some() { ("tls-cert", "tls-key") } else { ("tls-key", "tls-cert") };
+            return Err(Failure::refused(format!(
+                "{here} is set, but {missing} is not; give both, or neither for a certificate of our own"
+            )));
+        }
+    };
     let agent_binary = std::env::current_exe()
         .map_err(|why| Failure::error(format!("cannot find this program's own file: {why}")))?;
     Ok(ServerConfig {
@@ -90,6 +103,8 @@ fn server_config(
         files_port: files_port(config, listen.port()),
         metrics_listen: config.address("metrics-listen"),
         public_host: config.text("public-host").map(str::to_owned),
+        certificate,
+        hangup_reloads: workspaces == Workspaces::ByHand,
         drain: Duration::from_secs(config.number("drain-seconds").expect("it has a default")),
         agent_binary,
         price_file: config.path("prices"),

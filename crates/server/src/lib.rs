@@ -4,6 +4,7 @@
 //! a node, how an agent runs a job, or why anything is decided.
 
 mod app;
+mod certificates;
 mod clock;
 mod http;
 mod live;
@@ -29,9 +30,11 @@ use muster_core::catalogue::Catalogue;
 use muster_providers::local::{Local, LocalConfig};
 use muster_store::{Durability, SqliteStore, Store, StoreError};
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::app::App;
+use crate::certificates::{Keeper, Opened};
 use crate::live::Live;
 use crate::logs::Logs;
 use crate::readers::Readers;
@@ -48,6 +51,10 @@ pub struct ServerConfig {
     pub metrics_listen: Option<SocketAddr>,
     /// The host in the addresses that clients are given; else it follows from `listen`.
     pub public_host: Option<String>,
+    /// The operator's own certificate and its key.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// Whether SIGHUP means to look for new certificates. A terminal that is closed sends it, too.
+    pub hangup_reloads: bool,
     /// How long a stop waits for requests under way.
     pub drain: Duration,
     /// The `muster` binary that local nodes run as their agent.
@@ -84,6 +91,10 @@ pub enum ServeError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Pki(#[from] pki::PkiError),
+    #[error(transparent)]
+    Certificate(#[from] pki::OwnError),
+    #[error("cannot listen for signals")]
+    Signals(#[source] std::io::Error),
     #[error(transparent)]
     Tokens(#[from] tokens::TokenError),
     #[error(transparent)]
@@ -122,7 +133,16 @@ pub async fn run(
     let base_url = format!("https://{host}:{}", address.port());
     let (stop, stopping) = watch::channel(false);
 
-    let Secured { tls, ca_file, keyring, notes } = secure(&state_dir, &host_name, &host)?;
+    let own = config.certificate.clone();
+    let own = own.map(|(cert, key)| pki::OwnFiles { cert, key, host: host.clone() });
+    let has_own = own.is_some();
+    let Secured { tls, keeper, ca_file, keyring, notes } =
+        secure(&state_dir, &host_name, &host, own)?;
+    let hangup = match config.hangup_reloads {
+        true => Some(signal(SignalKind::hangup()).map_err(ServeError::Signals)?),
+        false => None,
+    };
+    let keeper = tokio::spawn(certificates::keep(keeper, hangup));
 
     let live = Arc::new(Live::default());
     let (effects, wishes) = mpsc::unbounded_channel();
@@ -162,7 +182,13 @@ pub async fn run(
         logs: Arc::new(Logs::new(state_dir.logs())),
     });
     let pid = std::process::id();
-    let connection = Connection { url: base_url.clone(), port: address.port(), files_port, pid };
+    let connection = Connection {
+        url: base_url.clone(),
+        port: address.port(),
+        files_port,
+        pid,
+        has_own_certificate: has_own,
+    };
     state_dir.write_connection(&connection)?;
     on_ready(&Ready { url: base_url, state_dir: state_dir.root().to_owned(), notes });
 
@@ -177,6 +203,7 @@ pub async fn run(
     };
     tokio::join!(wait, http::serve(doors, tls, app, stopping, config.drain));
     outbox.abort();
+    keeper.abort();
     sweeper.abort();
     writer.stop();
     // The writer finishes its batch; everything acknowledged is on disk already.
@@ -189,19 +216,24 @@ pub async fn run(
 /// What the server proves itself with, and checks others by.
 struct Secured {
     tls: Arc<rustls::ServerConfig>,
+    keeper: Keeper,
     ca_file: PathBuf,
     keyring: Arc<Keyring>,
     notes: Vec<String>,
 }
 
-fn secure(state_dir: &StateDir, host_name: &str, host: &str) -> Result<Secured, ServeError> {
+fn secure(
+    state_dir: &StateDir,
+    host_name: &str,
+    host: &str,
+    own: Option<pki::OwnFiles>,
+) -> Result<Secured, ServeError> {
     let names = pki::Names::for_host(host_name, Some(host));
-    let identity = pki::load_or_create(&state_dir.pki(), &names, SystemTime::now())?;
-    let tls = identity.server_config()?;
-    let bundle = pki::write_bundle(&state_dir.pki(), &identity.ca_pem)?;
+    let opened = Keeper::open(state_dir.pki(), names, own, SystemTime::now())?;
+    let Opened { keeper, identity, bundle } = opened;
     let keyring = Arc::new(tokens::load_or_create(&state_dir.keys())?);
     let notes = notes(&identity, &bundle, keyring.owner_key_made());
-    Ok(Secured { tls, ca_file: identity.ca_path, keyring, notes })
+    Ok(Secured { tls: keeper.tls()?, keeper, ca_file: identity.ca_path, keyring, notes })
 }
 
 async fn open(config: &ServerConfig, state_dir: &StateDir) -> Result<http::Doors, ServeError> {

@@ -23,6 +23,9 @@ pub struct Connection {
     #[serde(default)]
     pub files_port: u16,
     pub pid: u32,
+    /// Then our CA is not enough to trust it by.
+    #[serde(default)]
+    pub has_own_certificate: bool,
 }
 
 #[derive(Debug, thiserror::Error)]

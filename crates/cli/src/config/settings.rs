@@ -87,6 +87,22 @@ pub const SETTINGS: &[Setting] = &[
         default: Preset::Derived("localhost on loopback, else this machine's name or address"),
     },
     Setting {
+        key: "tls-cert",
+        alias: Some("cert"),
+        variable: "MUSTER_TLS_CERT",
+        kind: Kind::File,
+        what: "Your own certificate with its chain, PEM; a new one is taken as soon as the file changes.",
+        default: Preset::Derived("one of our own CA"),
+    },
+    Setting {
+        key: "tls-key",
+        alias: Some("key"),
+        variable: "MUSTER_TLS_KEY",
+        kind: Kind::File,
+        what: "The private key of that certificate, PEM.",
+        default: Preset::Unset,
+    },
+    Setting {
         key: "trusted-users",
         alias: None,
         variable: "MUSTER_TRUSTED_USERS",
