@@ -108,8 +108,8 @@ impl clap::FromArgMatches for Flags {
 }
 
 impl Config {
-    /// Looks everywhere. An empty variable counts as unset.
-    pub fn gather(flags: &Flags, state_dir: &Path) -> Outcome<Config> {
+    /// Looks everywhere. An empty variable counts as unset. `log_level` is what is usual for this command.
+    pub fn gather(flags: &Flags, state_dir: &Path, log_level: &str) -> Outcome<Config> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let named = flags.file.clone().or_else(|| variable(FILE_VARIABLE).map(PathBuf::from));
         let mut filed = match named {
@@ -121,11 +121,11 @@ impl Config {
             let wrong = |place: String| move |why| Failure::refused(format!("{place} {why}"));
             let (value, source) = if let Some(text) = flags.given.get(setting.key) {
                 let value = setting.kind.read(text).map_err(wrong(format!("--{}", setting.key)))?;
-                (Some(value), Source::Flag)
+                (Some(from_here(value, setting.kind)?), Source::Flag)
             } else if let Some(text) = variable(setting.variable) {
                 let text = text.to_string_lossy();
                 let value = setting.kind.read(&text).map_err(wrong(setting.variable.to_owned()))?;
-                (Some(value), Source::Variable)
+                (Some(from_here(value, setting.kind)?), Source::Variable)
             } else if let Some((value, source)) = filed.remove(setting.key) {
                 (Some(value), source)
             } else {
@@ -133,7 +133,20 @@ impl Config {
             };
             settled.push(Settled { setting, value, source });
         }
-        Ok(Config { settled })
+        let mut config = Config { settled };
+        config.derive("log-level", Value::Text(log_level.to_owned()));
+        let api = config.address("listen").map_or(0, |listen| listen.port());
+        let next = if api == 0 { 0 } else { api.checked_add(1).unwrap_or(0) };
+        config.derive("files-port", Value::Number(next.into()));
+        Ok(config)
+    }
+
+    /// A default that depends on something.
+    fn derive(&mut self, key: &str, value: Value) {
+        let mut missing = self.settled.iter_mut().filter(|settled| settled.value.is_none());
+        if let Some(settled) = missing.find(|settled| settled.setting.key == key) {
+            settled.value = Some(value);
+        }
     }
 
     fn get(&self, key: &str) -> Option<&Value> {
@@ -165,6 +178,18 @@ impl Config {
 
     pub fn is_on(&self, key: &str) -> bool {
         self.get(key) == Some(&Value::Switch(true))
+    }
+}
+
+/// A path that is typed here is one from here; in a file it would be one from there.
+fn from_here(value: Value, kind: Kind) -> Outcome<Value> {
+    match (kind, value) {
+        (Kind::File, Value::Text(path)) => {
+            let path = std::path::absolute(&path)
+                .map_err(|why| Failure::refused(format!("cannot find {}: {why}", quoted(&path))))?;
+            Ok(Value::Text(path.to_string_lossy().into_owned()))
+        }
+        (_, value) => Ok(value),
     }
 }
 

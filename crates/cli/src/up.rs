@@ -47,14 +47,14 @@ pub fn run(args: Args) -> Outcome {
 
 pub fn start(args: &Start, workspaces: Workspaces) -> Outcome {
     let state_dir = args.place.path()?;
-    let config = Config::gather(&args.flags, &state_dir)?;
+    let usual = if workspaces == Workspaces::ByHand { "info" } else { "warn" };
+    let config = Config::gather(&args.flags, &state_dir, usual)?;
     let server = server_config(&config, state_dir, workspaces)?;
     if args.flags.print {
         return output::bytes(config::print(&config, &server.state_dir).as_bytes());
     }
     let is_json = config.text("log-format") == Some("json");
-    let usual = if workspaces == Workspaces::ByHand { "info" } else { "warn" };
-    logging::start_server(config.text("log-level").unwrap_or(usual), is_json);
+    logging::start_server(config.text("log-level").expect("it is derived"), is_json);
     let talk = Talk { is_json };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|why| Failure::error(format!("cannot start: {why}")))?;
@@ -100,7 +100,7 @@ fn server_config(
     Ok(ServerConfig {
         state_dir,
         listen,
-        files_port: files_port(config, listen.port()),
+        files_port: config.number("files-port").and_then(|port| port.try_into().ok()).unwrap_or(0),
         metrics_listen: config.address("metrics-listen"),
         public_host: config.text("public-host").map(str::to_owned),
         certificate,
@@ -111,13 +111,6 @@ fn server_config(
         location: LOCATION.to_owned(),
         workspaces,
     })
-}
-
-/// Unless it is named, the one after the API's.
-fn files_port(config: &Config, api: u16) -> u16 {
-    let named = config.number("files-port").and_then(|port| u16::try_from(port).ok());
-    let next = if api == 0 { 0 } else { api.checked_add(1).unwrap_or(0) };
-    named.unwrap_or(next)
 }
 
 /// What is said to whoever started the server. A log of JSON has nothing between its lines.

@@ -9,7 +9,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
-use tracing::{Instrument as _, Level, debug_span, info_span};
+use tracing::{Instrument as _, Level, error_span};
 
 use crate::app::App;
 use crate::tokens;
@@ -54,11 +54,9 @@ pub async fn record(State(app): State<Arc<App>>, mut request: Request, next: Nex
     // Nodes and probes ask all the time: theirs are for whoever looks for something.
     let is_routine =
         matched.as_ref().is_some_and(|path| path.starts_with("/agent") || path.ends_with('z'));
-    let span = if is_routine {
-        debug_span!("request", id, correlation_id = ids.correlation.to_str().unwrap_or(""))
-    } else {
-        info_span!("request", id, correlation_id = ids.correlation.to_str().unwrap_or(""))
-    };
+    // Of the highest level, so that the id is in every line about this request, whatever is logged.
+    let correlation_id = ids.correlation.to_str().unwrap_or("");
+    let span = error_span!("request", id, correlation_id);
     let mut response = next.run(request).instrument(span.clone()).await;
     let took = started.elapsed();
     let route = matched.or_else(|| noted.0.route.get().cloned()).unwrap_or("unknown".to_owned());

@@ -3,8 +3,7 @@
 use muster_wire::Route;
 
 /// The words of our routes. Everything else in a path is somebody's name for something.
-const WORDS: [&str; 44] = [
-    "amlCompute",
+const WORDS: [&str; 42] = [
     "cancel",
     "computeOperationsStatus",
     "computes",
@@ -47,7 +46,6 @@ const WORDS: [&str; 44] = [
     "v1.0",
     "vmSizes",
     "workspaces",
-    "why",
 ];
 
 /// `/subscriptions/{}/resourceGroups/{}/…`.

@@ -11,7 +11,7 @@ use muster_core::time::Span;
 use muster_core::{Change, World};
 
 use super::histogram::{Histogram, LONG, SHORT, seconds};
-use super::present::{Labels, Present, queued_for, status};
+use super::present::{Labels, Present, status};
 use super::text::Text;
 
 pub struct Counts {
@@ -73,9 +73,10 @@ impl Counts {
 
     fn job(&mut self, event: JobEvent, job: &Job) {
         if event == JobEvent::Granted
-            && let Some(span) = queued_for(job)
+            // A job that lost its node waits again; that is another story.
+            && let Some(attempt) = job.attempt().filter(|attempt| attempt.number == 1)
         {
-            self.queue.observe(span);
+            self.queue.observe(attempt.granted_at - job.submitted_at);
         }
         if job.phase().is_terminal() {
             *self.of(job.cluster).ended.entry(status(job.phase())).or_default() += 1;

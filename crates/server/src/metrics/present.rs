@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use muster_core::World;
 use muster_core::ids::ClusterId;
-use muster_core::model::{Cluster, Job, JobPhase, Tier};
+use muster_core::model::{Cluster, JobPhase, Tier};
 use muster_core::why;
 
 use super::text::Text;
@@ -191,10 +191,4 @@ pub fn status(phase: JobPhase) -> &'static str {
         JobPhase::Failed => "Failed",
         JobPhase::Canceled => "Canceled",
     }
-}
-
-/// Since when a job waits for its first node.
-pub fn queued_for(job: &Job) -> Option<muster_core::time::Span> {
-    let attempt = job.attempt().filter(|attempt| attempt.number == 1)?;
-    Some(attempt.granted_at - job.submitted_at)
 }
