@@ -315,6 +315,23 @@ def test_logs_need_a_signature(session, server):
         assert answer.status_code in (400, 403), answer.text
 
 
+def test_a_refusal_leaves_the_connection_usable(session, server):
+    """The body comes after the refusal is certain; unread, it would end the connection."""
+    host, port = urllib.parse.urlsplit(server.url).netloc.split(":")
+    context = ssl.create_default_context(cafile=session.verify)
+    plain = socket.create_connection((host, int(port)), timeout=10)
+    with context.wrap_socket(plain, server_hostname=host) as connection:
+        for _ in range(3):
+            head = f"PUT {WS} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
+            connection.sendall(head.encode())
+            connection.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                connection.recv(1)
+            connection.settimeout(10)
+            connection.sendall(b"{}")
+            assert connection.recv(4000).startswith(b"HTTP/1.1 401 ")
+
+
 def test_oversized_and_mistyped_bodies(session, server):
     before = revision(server)
     large = b'{"a":"' + b"x" * (3 << 20) + b'"}'

@@ -276,4 +276,7 @@ def test_long_polls_of_nodes_do_not_hold_up_a_stop(own):  # noqa: F811
     assert time.monotonic() - started < 5
     again = own(folder=server.folder)  # Nodes outlive their server.
     again.muster("compute", "delete", "-n", "cpu", "--yes", *WORKSPACE_FLAGS)
+    found = samples(again.session().get(again.url + "/metrics").text)
+    assert total(found, "muster_useless_node_starts_total", cluster="(deleted)") == 1
+    assert total(found, "muster_scale_decisions_total", direction="down", reason="deleted") == 1
     assert again.stop() == 0

@@ -23,6 +23,11 @@ pub async fn read(body: Body, limit: usize) -> Result<Bytes, ArmError> {
     tokio::time::timeout(PATIENCE, collect(body, limit)).await.map_err(|_| late())?
 }
 
+/// Lets a client that is refused finish what it is sending, within the same limits.
+pub async fn discard(body: Body) {
+    let _ = read(body, 0).await;
+}
+
 async fn collect(mut body: Body, limit: usize) -> Result<Bytes, ArmError> {
     let mut kept = Vec::new();
     let mut total = 0usize;

@@ -52,8 +52,8 @@ pub async fn record(State(app): State<Arc<App>>, mut request: Request, next: Nex
     let noted = Noted::default();
     request.extensions_mut().insert(noted.clone());
     // Nodes and probes ask all the time: theirs are for whoever looks for something.
-    let is_routine =
-        matched.as_ref().is_some_and(|path| path.starts_with("/agent") || path.ends_with('z'));
+    let is_agent = matched.as_ref().is_some_and(|path| path.starts_with("/agent/"));
+    let is_routine = is_agent || matches!(matched.as_deref(), Some("/healthz" | "/readyz"));
     // Of the highest level, so that the id is in every line about this request, whatever is logged.
     let correlation_id = ids.correlation.to_str().unwrap_or("");
     let span = error_span!("request", id, correlation_id);
@@ -62,7 +62,7 @@ pub async fn record(State(app): State<Arc<App>>, mut request: Request, next: Nex
     let route = matched.or_else(|| noted.0.route.get().cloned()).unwrap_or("unknown".to_owned());
     let status = response.status();
     app.live.metrics.request(method, &route, status.as_u16(), took);
-    if let Some(node) = node.filter(|_| is_routine && status.is_success()) {
+    if let Some(node) = node.filter(|_| is_agent && status.is_success()) {
         noted.caller(&node); // It has proved its name, or it would have been refused.
     }
     let caller = noted.0.caller.get().map_or("-", |caller| &**caller);

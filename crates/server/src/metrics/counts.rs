@@ -241,3 +241,60 @@ impl Requests {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+
+    use muster_core::catalogue::Catalogue;
+    use muster_core::model::{Capacity, NodeState, Tier, Trouble};
+    use muster_core::time::{Now, Wall};
+    use muster_core::{Rows, Settings};
+
+    use super::*;
+
+    fn world() -> World {
+        let catalogue = Arc::new(Catalogue::builtin());
+        World::rebuild(Rows::default(), 1, Settings::default(), catalogue, Now::default())
+    }
+
+    fn node(event: NodeEvent, state: NodeState) -> Change {
+        let node = Node {
+            id: NodeId(7),
+            name: "cpu-7".into(),
+            cluster: ClusterId(1),
+            vm_size: "Standard_DS3_v2".into(),
+            capacity: Capacity::default(),
+            tier: Tier::LowPriority,
+            price_micro_usd_per_hour: 0,
+            requested_at: Wall(0),
+            state,
+            boot_id: "".into(),
+            address: "".into(),
+            meter: None,
+        };
+        Change::NodeChanged { event, node: Arc::new(node) }
+    }
+
+    #[test]
+    fn a_node_that_is_taken_back_before_it_served_counts_as_both_and_outlives_its_cluster() {
+        let (world, mut counts) = (world(), Counts::default());
+        let idle = NodeState::Idle { since: Wall(0), has_served: false };
+        let evicted = NodeState::Unusable { why: Trouble::Evicted };
+        counts.take(&world, &node(NodeEvent::Joined, idle));
+        counts.take(&world, &node(NodeEvent::Evicted, evicted));
+        // It is gone once, however often it is heard of.
+        counts.take(&world, &node(NodeEvent::Deleted, NodeState::Gone));
+        let tally = &counts.clusters[&Some(ClusterId(1))];
+        assert_eq!((tally.preemptions, tally.useless_starts), (1, 1));
+        counts.forget(ClusterId(1));
+        let mut text = Text::default();
+        counts.write(&mut text, &Present::default());
+        let page = text.into_page();
+        for line in ["muster_preemptions_total", "muster_useless_node_starts_total"] {
+            let line = format!("{line}{{workspace=\"\",location=\"\",cluster=\"(deleted)\"}} 1\n");
+            assert!(page.contains(&line), "{page}");
+        }
+    }
+}

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{Request as HttpRequest, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
 use axum::response::{IntoResponse, Response};
 use muster_core::model::{Action, Caller, Scope, WorkspaceKey};
@@ -48,28 +49,48 @@ pub async fn handle(State(app): State<Arc<App>>, request: HttpRequest) -> Respon
 
 async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed> {
     let (parts, content) = request.into_parts();
+    let (caller, route, query) = match admit(&app, &parts).await {
+        Ok(Admission::Entered { caller, route, query }) => (caller, route, query),
+        Ok(Admission::Answered(response)) => return Ok(response),
+        Err(refused) => {
+            // What is left unread would close the connection under the client's next request.
+            body::discard(content).await;
+            return Err(refused);
+        }
+    };
+    let body = body::read(content, BODY_BYTES_MAX).await?;
+    check_content_type(&parts.headers, &body)?;
+    let call = Call { app, caller, query, body };
+    self::route(&call, &parts.method, route, parts.uri.path()).await
+}
+
+enum Admission {
+    Answered(Response),
+    Entered { caller: Caller, route: Route, query: Query },
+}
+
+/// Everything that is decided without the body: what is asked for, by whom, and whether they may.
+async fn admit(app: &App, parts: &Parts) -> Result<Admission, Failed> {
     let Request { route, query } =
         Request::parse(parts.uri.path(), parts.uri.query()).map_err(ArmError::from)?;
     let noted = parts.extensions.get::<Noted>().cloned().unwrap_or_default();
     noted.route(template::of(&route));
     // What a client reads before it can have a token.
-    match (&parts.method, &route) {
-        (&Method::GET, Route::Metadata) => return Ok(cloud::metadata(&app, &query)),
-        (&Method::GET, Route::Discovery) => return Ok(cloud::discovery(&app)),
-        (&Method::GET, Route::Token) => {
-            return cloud::token(&app, &query, &parts.headers).await;
-        }
-        _ => {}
+    let open = match (&parts.method, &route) {
+        (&Method::GET, Route::Metadata) => Some(cloud::metadata(app, &query)),
+        (&Method::GET, Route::Discovery) => Some(cloud::discovery(app)),
+        (&Method::GET, Route::Token) => Some(cloud::token(app, &query, &parts.headers).await?),
+        _ => None,
+    };
+    if let Some(response) = open {
+        return Ok(Admission::Answered(response));
     }
-    let caller = auth::caller(&app, &parts.headers)?;
+    let caller = auth::caller(app, &parts.headers)?;
     noted.caller(&caller.name);
     let need = auth::need(parts.method.as_str(), &route);
-    auth::authorize(&app, &caller, &need)?;
-    refuse_unknown_workspace(&app, &route, &need).await?;
-    let body = body::read(content, BODY_BYTES_MAX).await?;
-    check_content_type(&parts.headers, &body)?;
-    let call = Call { app, caller, query, body };
-    self::route(&call, &parts.method, route, parts.uri.path()).await
+    auth::authorize(app, &caller, &need)?;
+    refuse_unknown_workspace(app, &route, &need).await?;
+    Ok(Admission::Entered { caller, route, query })
 }
 
 /// Where workspaces are made by hand, nothing is in one that nobody made: not even an empty list.
