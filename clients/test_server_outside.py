@@ -266,9 +266,11 @@ def test_long_polls_of_nodes_do_not_hold_up_a_stop(own):  # noqa: F811
     server = own()
     server.muster("compute", "create", "-n", "cpu", "--min-instances", "1", *WORKSPACE_FLAGS)
 
+    session = server.session()
+
     def node_is_up():
-        shown = json.loads(server.muster("compute", "show", "-n", "cpu", *WORKSPACE_FLAGS))
-        return shown.get("current_node_count") == 1
+        found = samples(session.get(server.url + "/metrics").text)
+        return total(found, "muster_cluster_nodes", cluster="cpu", state="idle") == 1
 
     wait_for("a node", 20, node_is_up)
     started = time.monotonic()
