@@ -14,6 +14,7 @@ mod agent;
 mod client;
 mod completion;
 mod compute;
+mod config;
 mod configure;
 mod confirm;
 mod cost;
@@ -94,7 +95,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    logging::start();
+    // A server reads its configuration first.
+    if !matches!(command, Command::Up(_) | Command::Serve(_)) {
+        logging::start();
+    }
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.tell(),
