@@ -15,7 +15,7 @@ CLIENTS := .venv/.made
 AZ := .venv-az/.made
 NODE := .venv-node/.made
 
-.PHONY: help run test conformance bench check setup-rust setup-cc setup-python setup-nextest setup-deny
+.PHONY: help run test conformance bench check setup-rust setup-cc setup-python setup-nextest setup-deny setup-systemd
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -25,7 +25,7 @@ run: setup-rust ## build, start a server, run a first training job on it, stay u
 	cargo build --release -p muster-cli
 	@MUSTER_BIN=$(TARGET)/release/muster scripts/first-light
 
-test: check setup-nextest $(CLIENTS) $(AZ) $(NODE) ## check, then every test, also with the real Azure clients
+test: check setup-nextest setup-systemd $(CLIENTS) $(AZ) $(NODE) ## check, then every test, also with the real Azure clients
 	@scripts/stage tests cargo nextest run --workspace
 	@scripts/stage planted cargo nextest run -p muster-sim --features planted-bugs --test planted
 	@scripts/stage build cargo build -p muster-cli --bin muster
@@ -33,7 +33,7 @@ test: check setup-nextest $(CLIENTS) $(AZ) $(NODE) ## check, then every test, al
 	@scripts/stage scripts .venv/bin/python -m pytest --quiet scripts
 	@scripts/stage promises scripts/conformance --check
 
-conformance: setup-nextest $(CLIENTS) ## run the tests behind docs/conformance.md, show which promises hold
+conformance: setup-nextest $(CLIENTS) $(AZ) ## run the tests behind docs/conformance.md, show which promises hold
 	cargo build -p muster-cli --bin muster
 	@MUSTER_BIN=$(TARGET)/debug/muster scripts/conformance
 
@@ -63,6 +63,10 @@ setup-nextest: setup-rust
 
 setup-deny: setup-rust
 	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
+
+# For a test of the unit in packaging/.
+setup-systemd:
+	@scripts/need 'systemd-analyze --version' systemd
 
 setup-python:
 	@scripts/need 'python3 -c "import ensurepip, venv"' python3 python3-venv

@@ -14,6 +14,7 @@ mod agent;
 mod client;
 mod completion;
 mod compute;
+mod config;
 mod configure;
 mod confirm;
 mod cost;
@@ -22,6 +23,7 @@ mod env;
 mod failure;
 mod job;
 mod logging;
+mod login;
 mod nearest;
 mod operation;
 mod output;
@@ -68,6 +70,8 @@ enum Command {
     Serve(serve::Args),
     Env(env::Args),
     Configure(configure::Args),
+    Login(login::Args),
+    Logout(login::LogoutArgs),
     Whoami(whoami::Args),
     #[command(subcommand)]
     User(user::Command),
@@ -91,7 +95,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    logging::start();
+    // A server reads its configuration first.
+    if !matches!(command, Command::Up(_) | Command::Serve(_)) {
+        logging::start();
+    }
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.tell(),
@@ -102,6 +109,8 @@ fn run(command: Command) -> Outcome {
     match command {
         Command::Up(args) => up::run(args),
         Command::Serve(args) => serve::run(args),
+        Command::Login(args) => block_on(login::run(&args)),
+        Command::Logout(args) => login::log_out(&args),
         Command::Whoami(args) => block_on(whoami::run(&args)),
         Command::User(command) => block_on(user::run(command)),
         Command::Role(command) => block_on(role::run(command)),

@@ -5,14 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_core::access::Directory;
+use muster_core::estate::Estate;
 use muster_core::ids::{Epoch, JobId, NodeId};
 use muster_core::model::Job;
 use muster_core::{Change, World};
 use tokio::sync::watch;
 
+use crate::metrics::Metrics;
+
 #[derive(Default)]
 pub struct Live {
     inner: Mutex<Inner>,
+    pub metrics: Metrics,
 }
 
 #[derive(Default)]
@@ -24,6 +28,7 @@ struct Inner {
     attempts: BTreeMap<Epoch, LiveAttempt>,
     epoch_of: BTreeMap<JobId, Epoch>,
     directory: Arc<Directory>,
+    estate: Arc<Estate>,
 }
 
 /// The holder of a live epoch: who may write to its log.
@@ -43,11 +48,13 @@ impl LiveAttempt {
 impl Live {
     /// Starts from a freshly built World; whoever waits is woken, since anything may have changed.
     pub fn reset(&self, world: &World) {
+        self.metrics.reset(world);
         let mut inner = self.lock();
         inner.attempts.clear();
         inner.epoch_of.clear();
         inner.nodes = world.nodes().map(|node| node.name.clone()).collect();
         inner.directory = Arc::new(world.directory().clone());
+        inner.estate = Arc::new(world.estate().clone());
         for job in world.jobs() {
             inner.follow(world, job);
         }
@@ -58,6 +65,7 @@ impl Live {
 
     /// Takes in what was just committed.
     pub fn publish(&self, world: &World, changes: &[Change]) {
+        self.metrics.publish(world, changes);
         let mut touched: BTreeSet<NodeId> = BTreeSet::new();
         let mut inner = self.lock();
         for change in changes {
@@ -88,8 +96,11 @@ impl Live {
                 Change::AccessChanged(_) => {
                     inner.directory = Arc::new(world.directory().clone());
                 }
+                Change::EstateChanged(_) => inner.estate = Arc::new(world.estate().clone()),
                 Change::PrincipalSeen(_)
-                | Change::WorkspaceCreated(_)
+                | Change::WorkspaceChanged(_)
+                | Change::WorkspaceGone(_)
+                | Change::ActivityNoted(_)
                 | Change::AccountChanged(_)
                 | Change::QuotaChanged(_)
                 | Change::ClusterChanged { .. }
@@ -121,6 +132,11 @@ impl Live {
     /// Users and roles, as of the last commit.
     pub fn directory(&self) -> Arc<Directory> {
         Arc::clone(&self.lock().directory)
+    }
+
+    /// Resource groups and locks, as of the last commit.
+    pub fn estate(&self) -> Arc<Estate> {
+        Arc::clone(&self.lock().estate)
     }
 
     pub fn knows_node(&self, name: &str) -> bool {

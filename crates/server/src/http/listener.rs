@@ -1,59 +1,99 @@
-//! TLS connections in, one HTTP service for all of them.
+//! Connections in, with TLS or without, one HTTP service for all of a listener's.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
 use super::limits::{self, PATIENCE, Patient, WRITE_PATIENCE};
+use super::login::Source;
 
-/// How long a stop waits for requests under way.
-const DRAIN: Duration = Duration::from_secs(5);
-
-/// Serves until `shutdown` resolves, then lets requests under way finish.
+/// Serves until `stop` is true, then lets requests under way finish, for as long as `drain`. Connections without
+/// one are closed at once.
 pub async fn serve(
     listener: TcpListener,
-    tls: Arc<rustls::ServerConfig>,
+    tls: Option<Arc<rustls::ServerConfig>>,
     router: Router,
-    shutdown: impl Future<Output = ()>,
+    mut stop: watch::Receiver<bool>,
+    drain: Duration,
 ) {
-    let acceptor = TlsAcceptor::from(tls);
+    let acceptor = tls.map(TlsAcceptor::from);
     let connections = Arc::new(Semaphore::new(limits::connections()));
     let graceful = GracefulShutdown::new();
-    tokio::pin!(shutdown);
     loop {
-        let permit = tokio::select! {
-            permit = place(&connections) => permit,
-            () = &mut shutdown => break,
+        let accepted = async {
+            let permit = place(&connections).await;
+            (permit, listener.accept().await)
         };
-        let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(failed) => {
-                    // Out of file descriptors, most likely: give others time to close theirs.
-                    warn!(error = %failed, "a connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                    continue;
-                }
-            },
-            () = &mut shutdown => break,
+        let (permit, accepted) = tokio::select! {
+            accepted = accepted => accepted,
+            () = stopped(&mut stop) => break,
+        };
+        let (stream, source) = match accepted {
+            Ok((stream, from)) => {
+                // Answers are small and wanted at once.
+                let _ = stream.set_nodelay(true);
+                (Patient::new(stream, WRITE_PATIENCE), Source(from.ip()))
+            }
+            Err(failed) => {
+                // Out of file descriptors, most likely: give others time to close theirs.
+                warn!(error = %failed, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                continue;
+            }
         };
         let (acceptor, router, watcher) = (acceptor.clone(), router.clone(), graceful.watcher());
+        let mut stop = stop.clone();
         tokio::spawn(async move {
-            converse(stream, acceptor, router, watcher).await;
+            match acceptor {
+                None => converse(TokioIo::new(stream), router, source, watcher).await,
+                Some(acceptor) => {
+                    let stream = tokio::select! {
+                        stream = handshake(stream, &acceptor) => stream,
+                        () = stopped(&mut stop) => None,
+                    };
+                    if let Some(stream) = stream {
+                        converse(TokioIo::new(stream), router, source, watcher).await;
+                    }
+                }
+            }
             drop(permit);
         });
     }
     drop(listener);
-    let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
+    let _ = tokio::time::timeout(drain, graceful.shutdown()).await;
+}
+
+/// Resolves once the server is asked to end, or has.
+pub async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|is_stopping| *is_stopping).await;
+}
+
+async fn handshake(
+    stream: Patient<TcpStream>,
+    acceptor: &TlsAcceptor,
+) -> Option<tokio_rustls::server::TlsStream<Patient<TcpStream>>> {
+    match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => Some(stream),
+        Ok(Err(failed)) => {
+            debug!(error = %failed, "no TLS");
+            None
+        }
+        Err(_) => {
+            debug!("the TLS handshake took too long");
+            None
+        }
+    }
 }
 
 /// The next place for a connection, as soon as there is one.
@@ -65,26 +105,23 @@ async fn place(connections: &Arc<Semaphore>) -> OwnedSemaphorePermit {
 }
 
 async fn converse(
-    stream: TcpStream,
-    acceptor: TlsAcceptor,
+    stream: impl Read + Write + Unpin + 'static,
     router: Router,
-    watcher: hyper_util::server::graceful::Watcher,
+    source: Source,
+    watcher: Watcher,
 ) {
-    // Answers are small and wanted at once.
-    let _ = stream.set_nodelay(true);
-    let handshake = acceptor.accept(Patient::new(stream, WRITE_PATIENCE));
-    let stream = match tokio::time::timeout(PATIENCE, handshake).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(failed)) => return debug!(error = %failed, "no TLS"),
-        Err(_) => return debug!("the TLS handshake took too long"),
-    };
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request| {
+        request.extensions_mut().insert(source);
+        router.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
         .max_headers(limits::HEADERS_MAX)
         .max_buf_size(limits::HEAD_BYTES_MAX)
         .max_header_size(limits::HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(stream, service);
     if let Err(failed) = watcher.watch(connection).await {
         debug!(error = %failed, "the connection ended early");
     }
