@@ -12,12 +12,15 @@
 
 mod agent;
 mod client;
+mod complete;
 mod completion;
 mod compute;
 mod configure;
 mod confirm;
 mod cost;
 mod defaults;
+mod document;
+mod dry;
 mod env;
 mod failure;
 mod job;
@@ -28,6 +31,7 @@ mod output;
 mod place;
 mod progress;
 mod quota;
+mod resource;
 mod role;
 mod scope;
 mod serve;
@@ -79,6 +83,8 @@ enum Command {
     Compute(compute::Command),
     #[command(subcommand)]
     Job(job::Command),
+    #[command(subcommand)]
+    Resource(resource::Command),
     Why(why::Args),
     Cost(cost::Args),
     Whatif(whatif::Args),
@@ -90,6 +96,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    completion::answer(Cli::command);
     let command = Cli::parse().command;
     logging::start();
     match run(command) {
@@ -110,12 +117,13 @@ fn run(command: Command) -> Outcome {
         Command::Workspace(command) => block_on(workspace::run(command)),
         Command::Compute(command) => block_on(compute::run(command)),
         Command::Job(command) => block_on(job::run(command)),
+        Command::Resource(command) => block_on(resource::run(command)),
         Command::Why(args) => block_on(why::run(&args)),
         Command::Quota(command) => block_on(quota::run(command)),
         Command::Cost(args) => block_on(cost::run(&args)),
         Command::Whatif(args) => whatif::run(&args),
         Command::Sim(args) => sim::run(&args),
-        Command::Completion(args) => completion::run(&args, &mut Cli::command()),
+        Command::Completion(args) => completion::run(&args),
         Command::Agent(args) => block_on(agent::run(args)),
     }
 }
