@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_its_place() {
         for (text, wanted) in [
-            ("name: x\nmax_instanes: 3", ", line 2, column 1: there is no field 'max_instanes'"),
+            ("name: x\nmax_instance: 3", ", line 2, column 1: there is no field 'max_instance'"),
             ("settings:\n  di: 3", ", line 2, column 3: there is no field 'settings.di'"),
             ("items:\n- di: 3", ", line 2, column 3: there is no field 'items[0].di'"),
             ("max_instances: many", ", line 1, column 1: max_instances is 'many'; give a whole"),
@@ -266,7 +266,7 @@ mod tests {
                 "{text:?}: {said}"
             );
         }
-        let hinted = read_text("max_instanes: 3").expect_err("misspelt");
+        let hinted = read_text("max_instance: 3").expect_err("misspelt");
         assert_eq!(hinted.hinted(), Some("did you mean 'max_instances'?"));
         assert!(read(Path::new("/nowhere/f.yml"), &FIELDS).is_err());
     }

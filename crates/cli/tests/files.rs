@@ -78,7 +78,7 @@ fn a_bad_file_is_refused_with_its_place_and_nothing_is_made() {
     let site = Site::start();
     for (text, said, hint) in [
         ("name: [", "line 1, column ", ""),
-        ("name: x\nmax_instanes: 3\n", "line 2, column 1: there is no field", "'max_instances'"),
+        ("name: x\nmax_instance: 3\n", "line 2, column 1: there is no field", "'max_instances'"),
         ("name: x\nsize: 3\n", "line 2, column 1: size is 3; give a text", ""),
         ("name: x\ntier: spot\n", "tier is 'spot'; give dedicated or low_priority", ""),
         ("name: x\ntype: kubernetes\n", "type is 'kubernetes'; give amlcompute", ""),
@@ -123,7 +123,7 @@ fn single_fields_of_a_cluster_are_set_added_and_removed() {
     for bad in [
         &["--set", "max_instances"][..],
         &["--set", "max_instances=many"],
-        &["--set", "max_instnces=3"],
+        &["--set", "max_instance=3"],
         &["--set", "provisioning_state=Failed"],
         &["--set", "current_node_count=3"],
         &["--remove", "size"],

@@ -63,7 +63,7 @@ fn words_flags_and_names_that_are_almost_right_get_a_hint() {
     site.text(&["user", "create", "-n", "ada-lovelace"]);
     for (command, code, hint) in [
         (&["compute", "lst"][..], 2, "'list'"),
-        (&["comptue", "list"], 2, "'compute'"),
+        (&["computes", "list"], 2, "'compute'"),
         (&["compute", "create", "-n", "x", "--max-instance", "3"], 2, "'--max-instances'"),
         (&["compute", "show", "-n", "cpus"], 3, "did you mean 'cpu'?"),
         (&["workspace", "show", "-n", "visions"], 3, "did you mean 'vision'?"),

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use muster_core::model::WorkspaceKey;
 use muster_wire::Route;
-use muster_wire::compute::{ComputeResource, NodeStateCounts};
+use muster_wire::compute::ComputeResource;
 use muster_wire::cost::{By, LedgerDocument, LedgerRequest};
 use muster_wire::job::{JobResource, JobStatus, property};
 use serde::Serialize;
@@ -192,7 +192,7 @@ impl Look {
         price: Option<u64>,
     ) -> Look {
         let aml = &compute.properties.properties;
-        let counts = aml.node_state_counts.unwrap_or_else(NodeStateCounts::default);
+        let counts = aml.node_state_counts.unwrap_or_default();
         let jobs_as = |is_wanted: fn(JobStatus) -> bool| {
             let is_here = |job: &&JobResource| compute_of(job).eq_ignore_ascii_case(&compute.name);
             jobs.iter().filter(is_here).filter(|job| is_wanted(job.properties.status)).count()

@@ -55,7 +55,7 @@ impl Screen {
             screen.before = Some(raw_keys()?);
             // It ends with the process: nothing else can end a read from a terminal.
             std::thread::spawn(move || {
-                for key in stdin().bytes().map_while(Result::ok) {
+                for key in stdin().lock().bytes().map_while(Result::ok) {
                     if sender.blocking_send(key).is_err() {
                         return;
                     }
