@@ -25,6 +25,7 @@ mod env;
 mod failure;
 mod job;
 mod logging;
+mod login;
 mod nearest;
 mod operation;
 mod output;
@@ -72,6 +73,8 @@ enum Command {
     Serve(serve::Args),
     Env(env::Args),
     Configure(configure::Args),
+    Login(login::Args),
+    Logout(login::LogoutArgs),
     Whoami(whoami::Args),
     #[command(subcommand)]
     User(user::Command),
@@ -109,6 +112,8 @@ fn run(command: Command) -> Outcome {
     match command {
         Command::Up(args) => up::run(args),
         Command::Serve(args) => serve::run(args),
+        Command::Login(args) => block_on(login::run(&args)),
+        Command::Logout(args) => login::log_out(&args),
         Command::Whoami(args) => block_on(whoami::run(&args)),
         Command::User(command) => block_on(user::run(command)),
         Command::Role(command) => block_on(role::run(command)),
@@ -183,8 +188,16 @@ mod tests {
     /// What changes something on a server can be tried first, unless it is always refused.
     #[test]
     fn whatever_changes_something_has_a_dry_run() {
-        // These run a server or a node themselves.
-        let own = ["muster up", "muster serve", "muster agent", "muster sim", "muster whatif"];
+        // These run a server or a node themselves, or keep a key in a file of their user.
+        let own = [
+            "muster up",
+            "muster serve",
+            "muster agent",
+            "muster sim",
+            "muster whatif",
+            "muster login",
+            "muster logout",
+        ];
         for (path, command) in leaves() {
             let has = command.get_arguments().any(|arg| arg.get_long() == Some("dry-run"));
             let is_read_only = help(command)

@@ -62,7 +62,8 @@ fn finish_operation(turn: &mut Turn<'_>, cluster: &mut Cluster, kind: OperationK
     if let Some(operation) = cluster.operation.take() {
         turn.emit(Change::OperationChanged(Operation {
             id: operation,
-            workspace: cluster.workspace,
+            scope: turn.world.scope_of(cluster),
+            by: None,
             kind,
             status: OperationStatus::Succeeded,
             started_at: cluster.modified_at,
