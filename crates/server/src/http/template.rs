@@ -3,9 +3,11 @@
 use muster_wire::Route;
 
 /// The words of our routes. Everything else in a path is somebody's name for something.
-const WORDS: [&str; 49] = [
+const WORDS: [&str; 55] = [
+    ".well-known",
     "cancel",
     "chain",
+    "common",
     "computeOperationsStatus",
     "computes",
     "details",
@@ -13,6 +15,8 @@ const WORDS: [&str; 49] = [
     "endpoints",
     "eventtypes",
     "history",
+    "identity",
+    "instance",
     "jobs",
     "ledger",
     "listKeys",
@@ -31,6 +35,8 @@ const WORDS: [&str; 49] = [
     "Muster.Cost",
     "Muster.Identity",
     "Muster.Why",
+    "oauth2",
+    "openid-configuration",
     "providers",
     "quotas",
     "resourceGroups",
