@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::agent::{Desired, Report};
 use crate::ids::{EffectId, OperationId};
 use crate::model::{
-    AdminAccount, Caller, Cluster, Identity, Job, JobSpec, KeyDigest, OsType, Quota, QuotaName,
-    QuotaScope, RemoteLogin, RoleAssignment, ScaleUp, Scope, SpecHash, Tier, User, UserKind,
-    Workspace, WorkspaceKey,
+    AdminAccount, Caller, Cluster, ComputeKind, Identity, Job, JobSpec, KeyDigest, OsType, Power,
+    Quota, QuotaName, QuotaScope, RemoteLogin, RoleAssignment, ScaleUp, Scope, SpecHash, Tier,
+    User, UserKind, Workspace, WorkspaceKey,
 };
 use crate::time::Span;
 
@@ -34,6 +34,12 @@ pub enum Input {
     DeleteCluster {
         workspace: WorkspaceKey,
         name: String,
+    },
+    /// Starts, stops or restarts an instance.
+    PowerInstance {
+        workspace: WorkspaceKey,
+        name: String,
+        power: Power,
     },
     SubmitJob(Box<JobRequest>),
     CancelJob {
@@ -98,6 +104,8 @@ pub struct NewUser {
 /// re-send what they read, and what they read leaves things out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterPatch {
+    pub kind: Option<ComputeKind>,
+    pub releases_quota_on_stop: Option<bool>,
     pub location: Option<Box<str>>,
     pub description: Option<Box<str>>,
     pub tags: Option<BTreeMap<String, String>>,
@@ -142,6 +150,10 @@ pub enum Reply {
         is_new: bool,
     },
     ClusterDeleting {
+        operation: OperationId,
+    },
+    InstanceChanging {
+        cluster: Arc<Cluster>,
         operation: OperationId,
     },
     /// There is nothing to delete: as good as deleted.

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use super::cluster_rules::{check_only_changeable, check_spec, merge, new_spec};
-use super::{find_workspace, principal, shorten};
+use super::{find_workspace, instance, principal, shorten};
 use crate::change::Change;
 use crate::ids::{ClusterId, OperationId, WorkspaceId};
 use crate::input::{Answer, ClusterPatch, Refused, Reply};
 use crate::limits;
 use crate::model::{
     Backoff, Caller, Capacity, Cluster, ClusterEvent, ClusterName, ClusterPhase, ClusterSpec,
-    Operation, OperationKind, OperationStatus, QuotaName, QuotaScope, Rest, WorkspaceKey,
+    ComputeKind, LastOperation, Operation, OperationKind, OperationStatus, Progress, QuotaName,
+    QuotaScope, Rest, WorkspaceKey,
 };
 use crate::step::Turn;
 use crate::world::QuotaShort;
@@ -86,8 +87,10 @@ fn create(
     }
     let size = turn.world.catalogue.get(&spec.vm_size).expect("checked with the rest");
     let (family, capacity) = (Arc::clone(&size.family), size.capacity());
-    check_reservation(turn, workspace, &spec, (&family, capacity), 0)?;
+    check_reservation(turn, workspace, &spec, (&family, capacity), spec.scale.nodes_max)?;
     let created_by = principal(turn, by);
+    let made = LastOperation { power: None, at: turn.now.wall, progress: Progress::UnderWay };
+    let last = Some(made).filter(|_| spec.kind == ComputeKind::Instance);
     let id = ClusterId(turn.world.draw());
     let operation = OperationId(turn.world.draw());
     let cluster = Arc::new(Cluster {
@@ -105,6 +108,7 @@ fn create(
         backoff: Backoff::default(),
         rest: Rest::default(),
         boot: None,
+        last,
     });
     start_operation(turn, operation, workspace, OperationKind::PutCluster);
     let event = ClusterEvent::CreateAsked;
@@ -123,14 +127,22 @@ fn update(turn: &mut Turn<'_>, mut cluster: Cluster, wanted: &ClusterPatch) -> A
     cluster.spec = merge(&cluster.spec, wanted)?;
     check_spec(turn.world, &cluster.spec)?;
     let size = (&cluster.family, cluster.capacity);
-    check_reservation(turn, cluster.workspace, &cluster.spec, size, reserved)?;
-    let operation = OperationId(turn.world.draw());
+    let more = cluster.spec.scale.nodes_max.saturating_sub(reserved);
+    check_reservation(turn, cluster.workspace, &cluster.spec, size, more)?;
     cluster.phase = ClusterPhase::Updating;
-    cluster.operation = Some(operation);
     cluster.modified_at = turn.now.wall;
+    // While an instance is being started or stopped that is what there is to wait for.
+    let operation = match cluster.operation {
+        Some(operation) => operation,
+        None => {
+            let operation = OperationId(turn.world.draw());
+            start_operation(turn, operation, cluster.workspace, OperationKind::PutCluster);
+            operation
+        }
+    };
+    cluster.operation = Some(operation);
     // A new wish is a new try: whatever was wrong may just have been put right.
     cluster.backoff = Backoff::default();
-    start_operation(turn, operation, cluster.workspace, OperationKind::PutCluster);
     let event = ClusterEvent::UpdateAsked;
     let cluster = Arc::new(cluster);
     turn.emit(Change::ClusterChanged { event, cluster: Arc::clone(&cluster) });
@@ -147,6 +159,7 @@ pub(crate) fn delete(turn: &mut Turn<'_>, workspace: &WorkspaceKey, name: &str) 
         let operation = cluster.operation.expect("a delete under way has an operation");
         return Ok(Reply::ClusterDeleting { operation });
     }
+    instance::supersede(turn, &cluster);
     let operation = OperationId(turn.world.draw());
     cluster.phase = ClusterPhase::Deleting;
     cluster.operation = Some(operation);
@@ -157,7 +170,7 @@ pub(crate) fn delete(turn: &mut Turn<'_>, workspace: &WorkspaceKey, name: &str) 
     Ok(Reply::ClusterDeleting { operation })
 }
 
-fn start_operation(
+pub(super) fn start_operation(
     turn: &mut Turn<'_>,
     id: OperationId,
     workspace: WorkspaceId,
@@ -170,19 +183,19 @@ fn start_operation(
         status: OperationStatus::InProgress,
         started_at: turn.now.wall,
         ended_at: None,
+        error: None,
     }));
 }
 
-/// The maximum is reserved when it is asked for: a cluster that exists can always grow to it, as far as
+/// `nodes` more are to be reserved. The maximum is reserved when it is asked for: a cluster that exists can always grow to it, as far as
 /// quota goes. Lowering a maximum is always possible, even where limits were lowered below what is reserved.
-fn check_reservation(
+pub(super) fn check_reservation(
     turn: &Turn<'_>,
     workspace: WorkspaceId,
     spec: &ClusterSpec,
     (family, node): (&Arc<str>, Capacity),
-    reserved_nodes: u32,
+    nodes: u32,
 ) -> Result<(), Refused> {
-    let nodes = spec.scale.nodes_max.saturating_sub(reserved_nodes);
     if nodes == 0 {
         return Ok(());
     }
@@ -195,12 +208,16 @@ fn check_reservation(
     };
     let QuotaShort { name, limit, taken } = short;
     let needed = taken + vcpus;
+    let (target, way_out) = match spec.kind {
+        ComputeKind::Cluster => ("maxNodeCount", "lower maxNodeCount"),
+        ComputeKind::Instance => ("vmSize", "choose a smaller vmSize"),
+    };
     Err(Refused::quota(
-        "maxNodeCount",
+        target,
         format!(
             "{} nodes of {} vCPUs do not fit into the quota {name} of region '{}': its limit is {limit} \
-             vCPUs, {taken} are reserved, {needed} would be needed; lower maxNodeCount, or raise the \
-             limit: muster quota update --location {} --name {name} --limit {needed}",
+             vCPUs, {taken} are reserved, {needed} would be needed; {way_out}, or raise the \
+             limit: muster quota update --location {} --name '{name}' --limit {needed}",
             spec.scale.nodes_max, node.vcpus, spec.location, spec.location
         ),
     ))

@@ -30,6 +30,13 @@ pub enum Remedy {
     GrowAtOnce {
         cluster: ClusterName,
     },
+    /// An instance.
+    Start {
+        cluster: ClusterName,
+    },
+    Stop {
+        cluster: ClusterName,
+    },
     Cancel {
         job: Box<str>,
     },
@@ -62,6 +69,8 @@ impl fmt::Display for Remedy {
             }
             Remedy::TryAgain { cluster } => write!(f, "{update} {cluster}"),
             Remedy::GrowAtOnce { cluster } => write!(f, "{update} {cluster} --scale-up immediate"),
+            Remedy::Start { cluster } => write!(f, "muster compute start --name {cluster}"),
+            Remedy::Stop { cluster } => write!(f, "muster compute stop --name {cluster}"),
             Remedy::Cancel { job } => write!(f, "muster job cancel --name {job}"),
             Remedy::Wait { cluster } => write!(f, "muster compute list-nodes --name {cluster}"),
         }

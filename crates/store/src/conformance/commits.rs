@@ -124,6 +124,7 @@ pub fn old_operations_are_forgotten_a_few_at_a_time(database: &dyn Database) {
             id: OperationId(id),
             workspace: WorkspaceId(1),
             kind: OperationKind::PutCluster,
+            error: None,
             status: at.map_or(OperationStatus::InProgress, |_| OperationStatus::Succeeded),
             started_at: start,
             ended_at: at,
