@@ -1,4 +1,4 @@
-"""Compute instances through the unmodified azure-ai-ml client: one machine, started and stopped by hand."""
+"""Compute instances through the unmodified azure-ai-ml client: started and stopped by hand."""
 
 import pytest
 from azure.core.exceptions import HttpResponseError

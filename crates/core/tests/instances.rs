@@ -11,8 +11,8 @@ use muster_core::{Answer, Change, ClusterPatch, Input, RefusalKind, Reply};
 use support::{Stage, apply, workspace};
 
 fn instance<'s>(stage: &'s Stage, name: &str) -> &'s Cluster {
-    let id = stage.world.workspace(&workspace()).unwrap().id;
-    stage.world.cluster_by_name(id, name).unwrap()
+    let id = stage.world.workspace(&workspace()).expect("made at the start").id;
+    stage.world.cluster_by_name(id, name).expect("it exists")
 }
 
 /// How the operation that this answer names stands.
@@ -31,14 +31,14 @@ fn status(stage: &Stage, answer: &Answer) -> OperationStatus {
 
 fn started(name: &str) -> Stage {
     let mut stage = Stage::new();
-    stage.put_instance(name).unwrap();
+    stage.put_instance(name).expect("a valid instance");
     stage.provide();
     stage
 }
 
 fn limit(stage: &mut Stage, vcpus: u64) {
     let limits = [(QuotaName::Region, Some(vcpus))].into_iter().collect();
-    stage.say(Input::SetQuota { scope: QuotaScope::new("sub", "eastus"), limits }).unwrap();
+    stage.say(Input::SetQuota { scope: QuotaScope::new("sub", "eastus"), limits }).expect("limits");
 }
 
 fn reserved(stage: &Stage) -> u64 {
