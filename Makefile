@@ -32,7 +32,7 @@ test: check setup-nextest $(CLIENTS) $(AZ) ## check, then every test, also with 
 	@scripts/stage scripts .venv/bin/python -m pytest --quiet scripts
 	@scripts/stage promises scripts/conformance --check
 
-conformance: setup-nextest $(CLIENTS) ## run the tests behind docs/conformance.md, show which promises hold
+conformance: setup-nextest $(CLIENTS) $(AZ) ## run the tests behind docs/conformance.md, show which promises hold
 	cargo build -p muster-cli --bin muster
 	@MUSTER_BIN=$(TARGET)/debug/muster scripts/conformance
 

@@ -19,6 +19,8 @@ OTHER = f"{GROUP}/providers/{ML}/workspaces/other"
 REGION = f"/subscriptions/{SUBSCRIPTION}/providers/{ML}/locations/eastus"
 USERS = "/providers/Muster.Identity/users"
 ROLES = "providers/Microsoft.Authorization/roleAssignments"
+LOCKS = "providers/Microsoft.Authorization/locks"
+EVENTS = "providers/Microsoft.Insights/eventtypes/management/values"
 V = {"api-version": "2023-08-01-preview"}
 
 READ, RUN, COMPUTES = "read", "run jobs", "manage computes"
@@ -59,6 +61,14 @@ OF_WORKSPACE = [
     ("POST", "/computes/none/start", None, COMPUTES),
     ("GET", f"/{ROLES}/none", None, READ),
     ("GET", "/providers/Microsoft.Authorization/roleDefinitions", None, None),
+    # The workspace is locked against this: whoever may delete it is told so.
+    ("DELETE", "", None, WORKSPACES),
+    ("PATCH", "", {"tags": {"a": "b"}}, WORKSPACES),
+    ("GET", f"/{LOCKS}", None, READ),
+    ("GET", f"/{LOCKS}/none", None, READ),
+    ("PUT", f"/{LOCKS}/mine", {}, ACCESS),
+    ("DELETE", f"/{LOCKS}/none", None, ACCESS),
+    ("PUT", f"/computes/none/{LOCKS}/mine", {}, ACCESS),
 ]
 
 # Endpoints above a workspace: whether whoever has a role on one may use them.
@@ -67,7 +77,6 @@ ABOVE = [
     ("GET", f"{REGION}/usages", None, True),
     ("GET", f"{REGION}/quotas", None, True),
     ("GET", f"{REGION}/vmSizes", None, True),
-    ("GET", f"{REGION}/computeOperationsStatus/none", None, True),
     ("POST", f"{REGION}/updateQuotas", {"value": []}, False),
     ("GET", f"/subscriptions/{SUBSCRIPTION}/providers/{ML}/workspaces", None, True),
     ("GET", f"{GROUP}/providers/{ML}/workspaces", None, True),
@@ -78,6 +87,12 @@ ABOVE = [
     ("GET", f"/subscriptions/{SUBSCRIPTION}/resourceGroups", None, True),
     ("GET", GROUP, None, True),
     ("HEAD", GROUP, None, True),
+    ("PUT", GROUP, {"location": "eastus"}, False),
+    ("PATCH", GROUP, {"tags": {}}, False),
+    ("DELETE", GROUP, None, False),
+    ("GET", f"/subscriptions/{SUBSCRIPTION}/{EVENTS}", None, True),
+    ("GET", f"/{EVENTS}", None, False),
+    ("GET", "/providers/Muster.Activity/chain", None, False),
     ("GET", f"/subscriptions/{SUBSCRIPTION}/resources", None, True),
     ("GET", f"{GROUP}/resources", None, True),
     ("GET", f"{LOCATIONS}/vmSizes", None, True),
@@ -97,9 +112,18 @@ FOR_ALL = [
     ("GET", "/subscriptions"),
     ("GET", "/metadata/endpoints"),
     ("GET", "/discovery"),
+    # Known to whoever asked for it; to others it is not there.
+    ("GET", f"{REGION}/computeOperationsStatus/none"),
+    ("GET", "/t/.well-known/openid-configuration"),
+    ("GET", "/common/discovery/instance"),
 ]
-# Needs a key instead of a token; or is tested with its workspace under another address.
-ELSEWHERE = [("GET", "/msi/token"), ("GET", f"/history/v1.0{OWN}/runs/none/details")]
+# Need a key instead of a token (test_tokens.py), or stand with their workspace elsewhere.
+ELSEWHERE = [
+    ("GET", "/msi/token"),
+    ("POST", "/t/oauth2/token"),
+    ("GET", "/metadata/identity/oauth2/token"),
+    ("GET", f"/history/v1.0{OWN}/runs/none/details"),
+]
 
 
 class Caller:
@@ -135,6 +159,8 @@ def owner(server, server_env):
     caller = Caller(server, server_env, server_env["IDENTITY_HEADER"]).log_in()
     for workspace in (OWN, OTHER):
         assert caller("PUT", workspace, {"location": "eastus"}).status_code == 200
+        lock = {"properties": {"level": "CanNotDelete"}}
+        assert caller("PUT", f"{workspace}/{LOCKS}/stays", lock).status_code in (200, 201)
     return caller
 
 
@@ -195,7 +221,8 @@ def test_no_endpoint_is_missing_above():
     assert len(rows) > 40
     missing = []
     for _, path, methods, *_ in rows:
-        path = path.strip().strip("`").replace("/SCOPE", OWN).replace("/WORKSPACE", OWN)
+        path = path.strip().strip("`").replace("/WORKSPACE", OWN)
+        path = path.replace("/SCOPE", f"/subscriptions/{SUBSCRIPTION}" if EVENTS in path else OWN)
         pattern = re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path))
         for method in methods.strip().split(", "):
             found = any(one == method and re.fullmatch(pattern, path) for one, path in tested)
@@ -224,8 +251,9 @@ def test_nobody_learns_what_exists_elsewhere(new_user):
     nowhere = caller("GET", f"{GROUP}/providers/{ML}/workspaces/nowhere/computes/none")
     assert (there.status_code, nowhere.status_code) == (403, 403)
     assert there.json()["error"]["code"] == "AuthorizationFailed"
-    assert there.json()["error"]["message"].replace("other", "nowhere") == (
-        nowhere.json()["error"]["message"]
+    assert (
+        there.json()["error"]["message"].replace("other", "nowhere")
+        == (nowhere.json()["error"]["message"])
     )
 
 
@@ -297,12 +325,16 @@ print(json.dumps([found, outcome]))
 
 
 def run_sdk(caller, env):
-    """The real SDK in a process of its own, with this user's key in the usual variable."""
+    return run_program(SDK_PROGRAM, {**env, "IDENTITY_HEADER": caller.key}, SUBSCRIPTION)
+
+
+def run_program(program, env, *arguments):
+    """The real SDK in a process of its own; gives back the JSON in the last line that it prints."""
     kept = [name for name in os.environ if not name.startswith(STRAY_PREFIXES)]
     clean = {name: os.environ[name] for name in kept}
     done = subprocess.run(
-        [sys.executable, "-c", SDK_PROGRAM, SUBSCRIPTION],
-        env={**clean, **env, "IDENTITY_HEADER": caller.key},
+        [sys.executable, "-c", program, *arguments],
+        env={**clean, **env},
         capture_output=True,
         text=True,
         timeout=120,

@@ -71,8 +71,7 @@ impl Large {
         let catalogue = Arc::new(Catalogue::builtin());
         let world = World::rebuild(Rows::default(), 1, settings, catalogue, now);
         let mut large = Large { world, now, size, submitted: 0 };
-        let create =
-            Input::CreateWorkspace { key: workspace(), location: "here".into(), by: user(0) };
+        let create = Input::workspace(workspace(), "here", user(0));
         large.say(create);
         large
     }
@@ -260,7 +259,7 @@ pub fn live_jobs(jobs: u32, mut commit: impl FnMut(Output)) {
     let size = Size { clusters: 1, nodes: 0, queued: 0 };
     let mut large = Large { world, now, size, submitted: 0 };
     let key = workspace();
-    commit(large.say(Input::CreateWorkspace { key, location: "here".into(), by: user(0) }));
+    commit(large.say(Input::workspace(key, "here", user(0))));
     commit(large.say(Large::put_input(0, 0)));
     for _ in 0..jobs {
         let input = large.submission(0, 1, Priority::Medium, "live");

@@ -74,6 +74,10 @@ impl Client {
         &self.server.url
     }
 
+    pub fn key_source(&self) -> &str {
+        &self.server.key_source
+    }
+
     pub async fn get<T: DeserializeOwned>(&self, route: &Route) -> Outcome<T> {
         self.get_with(route, &[]).await
     }

@@ -3,22 +3,45 @@
 //! All of them or none: with half of the set a client would quietly talk to Azure itself.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use muster_server::pki;
 use muster_wire::Route;
 use muster_wire::cloud::CLOUD_NAME;
 
 use crate::failure::{Failure, Outcome};
 use crate::output;
-use crate::place::{Server, StateDirArg};
+use crate::place::{self, Server, StateDirArg};
 
 /// Some clients want a list of clouds and some one object; this version of the document is a list, which
 /// all of those that read the variable understand.
 const METADATA_API_VERSION: &str = "2019-05-01";
 
-/// They belong to another identity, which clients would try first, and fail.
-const STRAY: [&str; 3] = ["AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_TENANT_ID"];
+/// They belong to another identity, which clients would try first, or lead them past us, or tell them to trust
+/// anybody.
+const STRAY: [&str; 19] = [
+    "AZURE_CLIENT_ID",
+    "AZURE_CLIENT_SECRET",
+    "AZURE_TENANT_ID",
+    "AZURE_CLIENT_CERTIFICATE_PATH",
+    "AZURE_USERNAME",
+    "AZURE_PASSWORD",
+    "AZURE_FEDERATED_TOKEN_FILE",
+    "AZURE_POD_IDENTITY_AUTHORITY_HOST",
+    "AZURE_REGIONAL_AUTHORITY_NAME",
+    "AZURE_CLOUD_NAME",
+    "AZURE_CLI_DISABLE_CONNECTION_VERIFICATION",
+    "ADAL_PYTHON_SSL_NO_VERIFY",
+    "AZUREML_DEV_URL_MFE",
+    "AZUREML_SERVICE_PRINCIPAL_ID",
+    "AZUREML_SERVICE_PRINCIPAL_PASSWORD",
+    "AZUREML_SERVICE_PRINCIPAL_TENANT_ID",
+    "IDENTITY_SERVER_THUMBPRINT",
+    "IMDS_ENDPOINT",
+    "MSI_CLIENT_ID",
+];
 
 const PROXY_VARIABLES: [&str; 3] = ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"];
 
@@ -73,21 +96,40 @@ pub fn run(args: &Args) -> Outcome {
 fn variables(server: &Server) -> Outcome<Variables> {
     let query = [("api-version", METADATA_API_VERSION)];
     let metadata = Route::Metadata.url(&server.url, &query).expect("the metadata has a path");
+    let authority = format!("{}/adfs", server.url.trim_end_matches('/'));
     let token = Route::Token.url(&server.url, &[]).expect("the token's route has a path");
-    let bundle = existing(&server.ca_bundle)?;
+    let bundle = match &server.ca_bundle {
+        Some(bundle) => existing(bundle)?,
+        None => own_bundle(server)?,
+    };
     let mut variables = BTreeMap::from([
         ("ARM_CLOUD_METADATA_URL", metadata),
         // With the name set, a client that cannot read the metadata says so instead of asking Azure.
         ("AZUREML_CURRENT_CLOUD", CLOUD_NAME.to_owned()),
-        ("IDENTITY_ENDPOINT", token),
+        ("IDENTITY_ENDPOINT", token.clone()),
         ("IDENTITY_HEADER", server.key.clone()),
-        // No other identity of this machine steps in when ours is refused.
-        ("AZURE_TOKEN_CREDENTIALS", "ManagedIdentityCredential".to_owned()),
+        // The same in the dialect of azureml-core, which takes it only where it believes in a web app.
+        ("MSI_ENDPOINT", token),
+        ("MSI_SECRET", server.key.clone()),
+        ("APPSETTING_WEBSITE_SITE_NAME", "muster".to_owned()),
+        // No other identity of this machine steps in when ours is refused: neither az's nor an editor's. Of the
+        // values that leave ours, azure-identity 1.23 takes only this one.
+        ("AZURE_TOKEN_CREDENTIALS", "prod".to_owned()),
+        // Whoever sets a service principal's variables afterwards signs in here. Below `adfs` no client asks
+        // Microsoft whether this is an authority; az has a switch of its own for that.
+        ("AZURE_AUTHORITY_HOST", authority),
         ("AZURE_CORE_INSTANCE_DISCOVERY", "false".to_owned()),
+        ("AZURE_CORE_COLLECT_TELEMETRY", "no".to_owned()),
+        // az keeps a cloud's addresses and its logins there: not between those of the real Azure, and not
+        // those of another server.
+        ("AZURE_CONFIG_DIR", text(&az_dir(server)?)?),
         ("REQUESTS_CA_BUNDLE", bundle.clone()),
         ("SSL_CERT_FILE", bundle),
         ("NODE_EXTRA_CA_CERTS", existing(&server.ca_file)?),
     ]);
+    if let Some(dir) = extension_dir(|name| std::env::var_os(name)) {
+        variables.insert("AZURE_EXTENSION_DIR", text(&dir)?);
+    }
     // So that our own commands find it too, in the way in which this one did.
     match &server.dir {
         Some(dir) => variables.extend([("MUSTER_STATE_DIR", text(dir.root())?)]),
@@ -98,6 +140,30 @@ fn variables(server: &Server) -> Outcome<Variables> {
         ]),
     }
     Ok(variables)
+}
+
+/// Beside the login: a server's own bundle is in its state directory, which may be on another machine.
+fn own_bundle(server: &Server) -> Outcome<String> {
+    let ca_pem = String::from_utf8_lossy(&server.ca_pem);
+    let written = pki::write_bundle(&place::own_dir(&server.url)?, &ca_pem);
+    text(&written.map_err(|why| Failure::of(&why))?.path)
+}
+
+/// az makes it. One for each address, as az never reads a cloud's addresses twice.
+fn az_dir(server: &Server) -> Outcome<PathBuf> {
+    match &server.dir {
+        Some(dir) => Ok(dir.root().join("az").join(place::file_name_of(&server.url))),
+        None => Ok(place::own_dir(&server.url)?.join("az")),
+    }
+}
+
+/// Where az's extensions are without us: `az ml` is one.
+fn extension_dir(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set("AZURE_EXTENSION_DIR").or_else(|| {
+        let config = set("AZURE_CONFIG_DIR").or_else(|| Some(set("HOME")?.join(".azure")));
+        Some(config?.join("cliextensions"))
+    })
 }
 
 fn existing(path: &Path) -> Outcome<String> {
@@ -147,7 +213,7 @@ fn sh(variables: &Variables) -> String {
     }
     script.push_str(&format!("unset {};\n", STRAY.join(" ")));
     script.push_str(
-        "# Unset because they name another identity, which Azure's clients would try first.\n",
+        "# Unset because they would lead Azure's clients to another identity, or past this server.\n",
     );
     script.push_str("# Use as: eval \"$(muster env)\"\n");
     script
@@ -174,7 +240,7 @@ fn fish(variables: &Variables) -> String {
     // Erasing what is not set is an error there, but a quiet one.
     script.push_str(&format!("set -e {};\n", STRAY.join(" ")));
     script.push_str(
-        "# Erased because they name another identity, which Azure's clients would try first.\n",
+        "# Erased because they would lead Azure's clients to another identity, or past this server.\n",
     );
     script.push_str("# Use as: muster env --shell fish | source\n");
     script
@@ -230,6 +296,24 @@ mod tests {
         let script = powershell(&variables);
         assert!(script.starts_with("$env:ONE = 'a$b''c'\n"), "{script}");
         assert!(script.contains("Remove-Item Env:AZURE_CLIENT_ID"), "{script}");
+    }
+
+    #[test]
+    fn the_extensions_of_az_stay_where_they_are() {
+        let found = |set: &[(&str, &str)]| {
+            let found = extension_dir(|name| {
+                let found = set.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| OsString::from(value))
+            });
+            found.map(|dir| dir.display().to_string())
+        };
+        let home = ("HOME", "/home/ada");
+        assert_eq!(found(&[home]).as_deref(), Some("/home/ada/.azure/cliextensions"));
+        let config = ("AZURE_CONFIG_DIR", "/a");
+        assert_eq!(found(&[home, config]).as_deref(), Some("/a/cliextensions"));
+        let ours = [home, config, ("AZURE_EXTENSION_DIR", "/e")];
+        assert_eq!(found(&ours).as_deref(), Some("/e"));
+        assert_eq!(found(&[]), None);
     }
 
     #[test]

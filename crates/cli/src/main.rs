@@ -22,6 +22,7 @@ mod env;
 mod failure;
 mod job;
 mod logging;
+mod login;
 mod nearest;
 mod operation;
 mod output;
@@ -68,6 +69,8 @@ enum Command {
     Serve(serve::Args),
     Env(env::Args),
     Configure(configure::Args),
+    Login(login::Args),
+    Logout(login::LogoutArgs),
     Whoami(whoami::Args),
     #[command(subcommand)]
     User(user::Command),
@@ -102,6 +105,8 @@ fn run(command: Command) -> Outcome {
     match command {
         Command::Up(args) => up::run(args),
         Command::Serve(args) => serve::run(args),
+        Command::Login(args) => block_on(login::run(&args)),
+        Command::Logout(args) => login::log_out(&args),
         Command::Whoami(args) => block_on(whoami::run(&args)),
         Command::User(command) => block_on(user::run(command)),
         Command::Role(command) => block_on(role::run(command)),

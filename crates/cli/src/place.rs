@@ -1,14 +1,20 @@
 //! Finding the server: by the directory in which it keeps its state, and which only its owner can read; or, for
-//! everybody else, by its address and a key of their own.
+//! everybody else, by its address and a key of their own, from variables or from `muster login`.
+//!
+//! A flag or a variable says which server; without any, the login does. The login's key is used wherever the
+//! server is the login's, unless MUSTER_API_KEY says otherwise.
 
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use muster_server::pki::files;
 use muster_server::state_dir::{StateDir, StateDirError};
 use muster_server::tokens::OWNER_KEY_FILE;
 
+use crate::defaults;
 use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::login::Login;
 
 const VARIABLE: &str = "MUSTER_STATE_DIR";
 /// The three that say where a server is without its directory.
@@ -35,8 +41,8 @@ pub struct Server {
     pub ca_pem: Vec<u8>,
     /// Our CA alone: what is added to a client's own list.
     pub ca_file: PathBuf,
-    /// The public CAs and ours: what replaces a client's own list.
-    pub ca_bundle: PathBuf,
+    /// The public CAs and ours: what replaces a client's own list. The server writes one into its directory.
+    pub ca_bundle: Option<PathBuf>,
     /// Where the key is from, for whoever must look.
     pub key_source: String,
 }
@@ -58,14 +64,40 @@ impl StateDirArg {
     }
 
     pub fn find(&self) -> Outcome<Server> {
-        let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
-        if let (None, Some(url)) = (&self.state_dir, variable(URL_VARIABLE)) {
-            return by_address(url, variable(KEY_VARIABLE), variable(CA_VARIABLE));
-        }
-        let mut server = self.find_by_directory()?;
+        let login = Login::read()?;
         if let Some(key) = variable(KEY_VARIABLE) {
-            server.key = checked_key(key, KEY_VARIABLE)?;
-            server.key_source = KEY_VARIABLE.to_owned();
+            return self.find_server(login, Some((key, KEY_VARIABLE)));
+        }
+        self.find_server(login, None)
+    }
+
+    /// With this key instead of any other; `source` says where it is from.
+    pub fn find_with_key(&self, key: String, source: &'static str) -> Outcome<Server> {
+        self.find_server(Login::read().unwrap_or_default(), Some((key, source)))
+    }
+
+    fn find_server(
+        &self,
+        login: Option<Login>,
+        key: Option<(String, &'static str)>,
+    ) -> Outcome<Server> {
+        let mut server = match (&self.state_dir, variable(URL_VARIABLE), login) {
+            (None, Some(url), login) => return by_address(url, key, login),
+            (None, None, Some(login)) if variable(VARIABLE).is_none() => {
+                return by_address(login.url.clone(), key, Some(login));
+            }
+            (_, _, login) => {
+                let mut server = self.find_by_directory()?;
+                if let Some(login) = login.filter(|login| login.url == server.url) {
+                    server.key = login.key;
+                    server.key_source = Login::path()?.display().to_string();
+                }
+                server
+            }
+        };
+        if let Some((key, source)) = key {
+            server.key = checked_key(key, source)?;
+            server.key_source = source.to_owned();
         }
         Ok(server)
     }
@@ -100,15 +132,19 @@ impl StateDirArg {
             key,
             ca_pem: read(&ca_file)?,
             ca_file,
-            ca_bundle,
+            ca_bundle: Some(ca_bundle),
             key_source: key_file.display().to_string(),
             dir: Some(dir),
         })
     }
 }
 
-/// A server on another machine, or another user's.
-fn by_address(url: String, key: Option<String>, ca_file: Option<String>) -> Outcome<Server> {
+/// A server on another machine, or another user's. What is missing may be in the login, if it is for this one.
+fn by_address(
+    url: String,
+    key: Option<(String, &'static str)>,
+    login: Option<Login>,
+) -> Outcome<Server> {
     let missing = |name: &str, what: &str| {
         Failure::refused(format!("{URL_VARIABLE} is set, but {name} is not: it has to be {what}"))
     };
@@ -118,20 +154,38 @@ fn by_address(url: String, key: Option<String>, ca_file: Option<String>) -> Outc
             quoted(&url)
         )));
     }
-    let key =
-        key.ok_or_else(|| missing(KEY_VARIABLE, "the key that `muster user create` printed"))?;
-    let ca_file = PathBuf::from(ca_file.ok_or_else(|| {
+    let url = url.trim_end_matches('/').to_owned();
+    let login = login.filter(|login| login.url == url);
+    let (key, key_source) = match (key, &login) {
+        (Some((key, source)), _) => (checked_key(key, source)?, source.to_owned()),
+        (None, Some(login)) => (login.key.clone(), Login::path()?.display().to_string()),
+        (None, None) => {
+            return Err(missing(KEY_VARIABLE, "the key that `muster user create` printed"));
+        }
+    };
+    let ca_file = variable(CA_VARIABLE).map(PathBuf::from).or(login.map(|login| login.ca_file));
+    let ca_file = ca_file.ok_or_else(|| {
         missing(CA_VARIABLE, "the file with the server's CA, pki/ca.pem in its state directory")
-    })?);
-    Ok(Server {
-        dir: None,
-        url: url.trim_end_matches('/').to_owned(),
-        key: checked_key(key, KEY_VARIABLE)?,
-        ca_pem: read(&ca_file)?,
-        ca_bundle: ca_file.clone(),
-        ca_file,
-        key_source: KEY_VARIABLE.to_owned(),
-    })
+    })?;
+    let ca_pem = read(&ca_file)?;
+    Ok(Server { dir: None, url, key, ca_pem, ca_file, ca_bundle: None, key_source })
+}
+
+/// A directory for what belongs to this server and this user, made if need be.
+pub fn own_dir(url: &str) -> Outcome<PathBuf> {
+    let dir = defaults::path()?.with_file_name("servers").join(file_name_of(url));
+    files::ensure_dir(&dir).map_err(|why| Failure::of(&why))?;
+    Ok(dir)
+}
+
+/// `https://localhost:7443` → `localhost-7443`.
+pub fn file_name_of(url: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    url.trim_start_matches("https://").chars().map(plain).collect()
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// It goes into a header.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::Subcommand;
+use muster_core::WorkspacePatch;
 use muster_wire::Route;
 use muster_wire::workspace::{WorkspaceResource, request_json};
 use serde::Serialize;
@@ -136,7 +137,8 @@ async fn create(args: &CreateArgs) -> Outcome {
     ));
     let location = Setting::Location.value(args.location.as_deref())?;
     let client = args.scope.connect().await?;
-    let body = request_json(location.as_deref());
+    let wanted = WorkspacePatch { location: location.map(Into::into), ..Default::default() };
+    let body = request_json(&wanted);
     let answer = client.put(&Route::Workspace(key), body).await?;
     let workspace = Workspace::of(answer.document()?);
     args.print.show(&workspace, || print_table(std::slice::from_ref(&workspace)))

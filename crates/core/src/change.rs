@@ -9,17 +9,20 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::access::AccessChange;
-use crate::ids::{EffectId, Epoch, JobId, NodeId};
+use crate::estate::EstateChange;
+use crate::ids::{EffectId, Epoch, JobId, NodeId, WorkspaceId};
 use crate::model::{
-    Account, AttemptRecord, Capacity, Cluster, ClusterEvent, Job, JobEvent, JobSpec, LedgerLine,
-    Member, Node, NodeEvent, Operation, Principal, Quota, Tier, Verdict, Workspace,
+    Account, Activity, AttemptRecord, Capacity, Cluster, ClusterEvent, Job, JobEvent, JobSpec,
+    LedgerLine, Member, Node, NodeEvent, Operation, Principal, Quota, Tier, Verdict, Workspace,
 };
 use crate::time::Wall;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
     PrincipalSeen(Principal),
-    WorkspaceCreated(Workspace),
+    WorkspaceChanged(Workspace),
+    /// It has no computes any more. What it cost stays in the ledger.
+    WorkspaceGone(WorkspaceId),
     /// A cluster whose phase is `Gone` leaves World and its row goes.
     ClusterChanged {
         event: ClusterEvent,
@@ -48,6 +51,8 @@ pub enum Change {
     AccountChanged(Account),
     QuotaChanged(Quota),
     AccessChanged(AccessChange),
+    EstateChanged(EstateChange),
+    ActivityNoted(Box<Activity>),
     OperationChanged(Operation),
     EffectQueued(Effect),
     EffectSettled {
@@ -105,7 +110,7 @@ impl Change {
     pub fn highest_sequence(&self) -> u64 {
         match self {
             Change::PrincipalSeen(principal) => principal.id.0,
-            Change::WorkspaceCreated(workspace) => workspace.id.0,
+            Change::WorkspaceChanged(workspace) => workspace.id.0,
             Change::ClusterChanged { cluster, .. } => {
                 cluster.id.0.max(cluster.operation.map_or(0, |operation| operation.0))
             }
@@ -121,6 +126,9 @@ impl Change {
             | Change::AccountChanged(_)
             | Change::QuotaChanged(_)
             | Change::AccessChanged(_)
+            | Change::EstateChanged(_)
+            | Change::ActivityNoted(_)
+            | Change::WorkspaceGone(_)
             | Change::EffectSettled { .. } => 0,
         }
     }

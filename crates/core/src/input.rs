@@ -6,18 +6,34 @@ use std::sync::Arc;
 use crate::agent::{Desired, Report};
 use crate::ids::{EffectId, OperationId};
 use crate::model::{
-    AdminAccount, Caller, Cluster, ComputeKind, Identity, Job, JobSpec, KeyDigest, OsType, Power,
-    Quota, QuotaName, QuotaScope, RemoteLogin, RoleAssignment, ScaleUp, Scope, SpecHash, Tier,
-    User, UserKind, Workspace, WorkspaceKey,
+    Activity, AdminAccount, Caller, Cluster, ComputeKind, Deed, Identity, Job, JobSpec, KeyDigest,
+    Lock, LockLevel, OsType, Power, Quota, QuotaName, QuotaScope, RemoteLogin, ResourceGroup,
+    RoleAssignment, ScaleUp, Scope, SpecHash, Tier, User, UserKind, Workspace, WorkspaceKey,
 };
 use crate::time::Span;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    CreateWorkspace {
-        key: WorkspaceKey,
-        location: Box<str>,
+    /// What somebody asks for through a door that knows them. What comes of it is in the activity log.
+    Asked {
         by: Caller,
+        deed: Box<Deed>,
+        input: Box<Input>,
+    },
+    /// A refusal that the activity log should know of.
+    NoteRefusal(Box<Activity>),
+    PutWorkspace {
+        key: WorkspaceKey,
+        wanted: Box<WorkspacePatch>,
+        by: Caller,
+    },
+    /// Changes a workspace that exists.
+    PatchWorkspace {
+        key: WorkspaceKey,
+        wanted: Box<WorkspacePatch>,
+    },
+    DeleteWorkspace {
+        key: WorkspaceKey,
     },
     PutCluster {
         workspace: WorkspaceKey,
@@ -68,8 +84,63 @@ pub enum Input {
     },
     /// Users, keys and roles.
     ChangeAccess(Box<AccessRequest>),
+    /// Resource groups and locks.
+    ChangeEstate(Box<EstateRequest>),
     /// Nothing but the time has changed.
     Tick,
+}
+
+impl Input {
+    /// A workspace with nothing written on it.
+    pub fn workspace(key: WorkspaceKey, location: &str, by: Caller) -> Input {
+        let wanted = WorkspacePatch { location: Some(location.into()), ..Default::default() };
+        Input::PutWorkspace { key, wanted: Box::new(wanted), by }
+    }
+}
+
+/// A workspace as a client wants it. `None` keeps what is there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WorkspacePatch {
+    /// A new one needs it; it cannot be changed.
+    pub location: Option<Box<str>>,
+    pub friendly_name: Option<Box<str>>,
+    pub description: Option<Box<str>>,
+    pub tags: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EstateRequest {
+    /// Makes a group if a location is given, or changes one that is there.
+    PutGroup {
+        subscription: Box<str>,
+        name: Box<str>,
+        wanted: GroupPatch,
+    },
+    /// With everything in it.
+    DeleteGroup {
+        subscription: Box<str>,
+        name: Box<str>,
+    },
+    PutLock(NewLock),
+    DeleteLock {
+        scope: Scope,
+        name: Box<str>,
+    },
+}
+
+/// `None` keeps what is there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GroupPatch {
+    pub location: Option<Box<str>>,
+    pub tags: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewLock {
+    pub name: Box<str>,
+    pub scope: Scope,
+    pub level: LockLevel,
+    pub notes: Option<Box<str>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,14 +213,18 @@ pub type Answer = Result<Reply, Refused>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    Workspace(Workspace),
+    Workspace {
+        workspace: Workspace,
+        is_new: bool,
+    },
     /// `is_new` tells a create from an update.
     Cluster {
         cluster: Arc<Cluster>,
         operation: OperationId,
         is_new: bool,
     },
-    ClusterDeleting {
+    /// It goes in its time; the operation tells when it is gone.
+    Deleting {
         operation: OperationId,
     },
     InstanceChanging {
@@ -166,6 +241,14 @@ pub enum Reply {
     Quota(Quota),
     User(Arc<User>),
     Role(RoleAssignment),
+    Group {
+        group: Arc<ResourceGroup>,
+        is_new: bool,
+    },
+    Lock {
+        lock: Arc<Lock>,
+        is_new: bool,
+    },
     Desired(Box<Desired>),
     Noted,
 }
@@ -189,6 +272,8 @@ pub enum RefusalKind {
     TooMany,
     /// More vCPUs than the quota has.
     QuotaExceeded,
+    /// A lock forbids it.
+    Locked,
 }
 
 impl Refused {
@@ -210,6 +295,10 @@ impl Refused {
 
     pub fn quota(target: &str, message: impl Into<String>) -> Refused {
         Refused::new(RefusalKind::QuotaExceeded, target, message)
+    }
+
+    pub fn locked(target: &str, message: impl Into<String>) -> Refused {
+        Refused::new(RefusalKind::Locked, target, message)
     }
 
     fn new(kind: RefusalKind, target: &str, message: impl Into<String>) -> Refused {

@@ -86,7 +86,10 @@ pub fn check_touched(
                 nodes.insert(change.member.node);
             }
             Change::PrincipalSeen(_)
-            | Change::WorkspaceCreated(_)
+            | Change::WorkspaceChanged(_)
+            | Change::WorkspaceGone(_)
+            | Change::EstateChanged(_)
+            | Change::ActivityNoted(_)
             | Change::AccountChanged(_)
             | Change::QuotaChanged(_)
             | Change::AccessChanged(_)

@@ -8,19 +8,21 @@
 //! 5. [`decide`]: looks at state only, never at what woke it; asked again, it has nothing to say;
 //! 6. [`agent`]: the node's side of the protocol, equally pure;
 //! 7. [`why`]: why a job waits, computed when asked;
-//! 8. [`access`]: who may do what;
+//! 8. [`access`]: who may do what; [`estate`]: what is locked;
 //! 9. [`invariants`]: what must always hold.
 //!
 //! The driver (server or simulator) owns the clock, the disk and the network: it calls `step`, commits the
 //! changes in one transaction, and only then lets answers and effects out.
 
 pub mod access;
+mod activity;
 pub mod agent;
 mod attempts;
 pub mod catalogue;
 mod change;
 mod decide;
 mod error_chain;
+pub mod estate;
 pub mod ids;
 mod input;
 pub mod invariants;
@@ -40,7 +42,8 @@ pub use change::{Change, Effect, EffectKind, MemberChange, NodeOrder};
 pub use decide::{decide, decide_everything};
 pub use error_chain::ErrorChain;
 pub use input::{
-    AccessRequest, Answer, ClusterPatch, Input, JobRequest, NewUser, RefusalKind, Refused, Reply,
+    AccessRequest, Answer, ClusterPatch, EstateRequest, GroupPatch, Input, JobRequest, NewLock,
+    NewUser, RefusalKind, Refused, Reply, WorkspacePatch,
 };
 pub use observations::desired_for;
 pub use requests::cluster::DEFAULT_VM_SIZE;

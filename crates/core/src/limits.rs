@@ -35,3 +35,13 @@ pub const USER_NAME_BYTES_MAX: usize = 64;
 pub const ROLES_MAX: usize = 50_000;
 /// A GUID has 36.
 pub const ROLE_NAME_BYTES_MAX: usize = 64;
+pub const SUBSCRIPTION_BYTES_MAX: usize = 64;
+/// Azure's own bounds on names, which clients are built for.
+pub const RESOURCE_GROUP_NAME_BYTES_MAX: usize = 90;
+pub const FRIENDLY_NAME_BYTES_MAX: usize = 256;
+pub const LOCK_NAME_BYTES_MAX: usize = 260;
+pub const LOCK_NOTES_BYTES_MAX: usize = 512;
+/// As many as there can be workspaces.
+pub const RESOURCE_GROUPS_MAX: usize = 10_000;
+/// A delete looks at each of them.
+pub const LOCKS_MAX: usize = 5_000;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use crate::change::Change;
 use crate::decide::{decide_everything_within, decide_within};
 use crate::input::{Answer, Input, Reply};
-use crate::model::Job;
+use crate::model::{Activity, Caller, Job};
 use crate::planted::{Bug, is_planted};
 use crate::time::{Elapsed, Now, Span, Wall};
 use crate::world::World;
-use crate::{observations, requests};
+use crate::{activity, observations, requests};
 
 /// World together with the time and the changes made so far. Whatever is emitted is in World at once, so the
 /// next decision sees it.
@@ -17,6 +17,8 @@ pub(crate) struct Turn<'w> {
     pub(crate) world: &'w mut World,
     pub(crate) now: Now,
     pub(crate) changes: Vec<Change>,
+    /// Who asked for what is being taken in.
+    pub(crate) by: Option<Caller>,
     /// Jobs that have ended in this step: World does not hold them any more, and the rows did not show it
     /// yet when they were asked.
     pub(crate) ended: Vec<Arc<Job>>,
@@ -25,7 +27,7 @@ pub(crate) struct Turn<'w> {
 impl<'w> Turn<'w> {
     pub(crate) fn new(world: &'w mut World, now: Now) -> Turn<'w> {
         let now = world.advance(now);
-        Turn { world, now, changes: Vec::new(), ended: Vec::new() }
+        Turn { world, now, changes: Vec::new(), by: None, ended: Vec::new() }
     }
 
     pub(crate) fn emit(&mut self, change: Change) {
@@ -87,11 +89,17 @@ fn step_with(world: &mut World, inputs: &[Input], now: Now, decide: fn(&mut Turn
     Output { changes, answers, wake: next_wake(world), wall }
 }
 
-fn take_in(turn: &mut Turn<'_>, input: &Input) -> Answer {
+pub(crate) fn take_in(turn: &mut Turn<'_>, input: &Input) -> Answer {
     match input {
-        Input::CreateWorkspace { key, location, by } => {
-            requests::workspace::create(turn, key, location, by)
+        Input::Asked { by, deed, input } => activity::take_in(turn, by, deed, input),
+        Input::NoteRefusal(activity) => {
+            let activity = Activity { at: turn.now.wall, ..(**activity).clone() };
+            turn.emit(Change::ActivityNoted(Box::new(activity)));
+            Ok(Reply::Noted)
         }
+        Input::PutWorkspace { key, wanted, by } => requests::workspace::put(turn, key, wanted, by),
+        Input::PatchWorkspace { key, wanted } => requests::workspace::patch(turn, key, wanted),
+        Input::DeleteWorkspace { key } => requests::workspace::delete(turn, key),
         Input::PutCluster { workspace, name, wanted, by } => {
             requests::cluster::put(turn, workspace, name, wanted, by)
         }
@@ -113,6 +121,7 @@ fn take_in(turn: &mut Turn<'_>, input: &Input) -> Answer {
         Input::NodeEvicted { node } => observations::on_evicted(turn, node),
         Input::SetQuota { scope, limits } => requests::quota::set(turn, scope, limits),
         Input::ChangeAccess(request) => requests::access::change(turn, request),
+        Input::ChangeEstate(request) => requests::estate::change(turn, request),
         Input::Tick => Ok(Reply::Noted),
     }
 }

@@ -260,7 +260,7 @@ fn deleting_a_cluster_ends_its_jobs_and_its_nodes() {
     stage.run("runs");
     let delete = Input::DeleteCluster { workspace: workspace(), name: "POOL".into() };
     let first = stage.say(delete.clone()).expect("accepted");
-    assert!(matches!(first, Reply::ClusterDeleting { .. }));
+    assert!(matches!(first, Reply::Deleting { .. }));
     assert_eq!(stage.say(delete.clone()).expect("again"), first, "the same operation");
     assert_eq!(stage.phase("waits"), JobPhase::Canceled);
     assert_eq!(stage.phase("runs"), JobPhase::CancelRequested);

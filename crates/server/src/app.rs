@@ -5,9 +5,11 @@ use std::sync::Arc;
 use muster_core::catalogue::Catalogue;
 
 use crate::Workspaces;
+use crate::guesses::Guesses;
 use crate::live::Live;
 use crate::logs::Logs;
 use crate::readers::Readers;
+use crate::refusals::Refusals;
 use crate::tokens::{Audiences, Keyring};
 use crate::writer::Handle;
 
@@ -19,8 +21,10 @@ pub struct App {
     pub catalogue: Arc<Catalogue>,
     pub keyring: Arc<Keyring>,
     pub audiences: Audiences,
+    pub guesses: Guesses,
     pub writer: Handle,
     pub readers: Readers,
     pub live: Arc<Live>,
     pub logs: Arc<Logs>,
+    pub refusals: Refusals,
 }

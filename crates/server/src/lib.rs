@@ -5,6 +5,7 @@
 
 mod app;
 mod clock;
+mod guesses;
 mod http;
 mod live;
 mod logs;
@@ -12,6 +13,7 @@ mod outbox;
 pub mod pki;
 mod prices;
 mod readers;
+mod refusals;
 mod secrets;
 pub mod state_dir;
 mod sweeper;
@@ -31,9 +33,11 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use crate::app::App;
+use crate::guesses::Guesses;
 use crate::live::Live;
 use crate::logs::Logs;
 use crate::readers::Readers;
+use crate::refusals::Refusals;
 use crate::state_dir::{Connection, StateDir, StateDirError};
 use crate::tokens::{Audiences, Keyring};
 
@@ -139,10 +143,12 @@ pub async fn run(
         workspaces: config.workspaces,
         catalogue,
         keyring,
+        guesses: Guesses::default(),
         writer: writer.clone(),
         readers: Readers::new(database),
         live,
         logs: Arc::new(Logs::new(state_dir.logs())),
+        refusals: Refusals::default(),
     });
     let pid = std::process::id();
     let connection = Connection { url: base_url.clone(), port: address.port(), pid };

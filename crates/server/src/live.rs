@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_core::access::Directory;
+use muster_core::estate::Estate;
 use muster_core::ids::{Epoch, JobId, NodeId};
 use muster_core::model::Job;
 use muster_core::{Change, World};
@@ -24,6 +25,7 @@ struct Inner {
     attempts: BTreeMap<Epoch, LiveAttempt>,
     epoch_of: BTreeMap<JobId, Epoch>,
     directory: Arc<Directory>,
+    estate: Arc<Estate>,
 }
 
 /// The holder of a live epoch: who may write to its log.
@@ -48,6 +50,7 @@ impl Live {
         inner.epoch_of.clear();
         inner.nodes = world.nodes().map(|node| node.name.clone()).collect();
         inner.directory = Arc::new(world.directory().clone());
+        inner.estate = Arc::new(world.estate().clone());
         for job in world.jobs() {
             inner.follow(world, job);
         }
@@ -88,8 +91,11 @@ impl Live {
                 Change::AccessChanged(_) => {
                     inner.directory = Arc::new(world.directory().clone());
                 }
+                Change::EstateChanged(_) => inner.estate = Arc::new(world.estate().clone()),
                 Change::PrincipalSeen(_)
-                | Change::WorkspaceCreated(_)
+                | Change::WorkspaceChanged(_)
+                | Change::WorkspaceGone(_)
+                | Change::ActivityNoted(_)
                 | Change::AccountChanged(_)
                 | Change::QuotaChanged(_)
                 | Change::ClusterChanged { .. }
@@ -121,6 +127,11 @@ impl Live {
     /// Users and roles, as of the last commit.
     pub fn directory(&self) -> Arc<Directory> {
         Arc::clone(&self.lock().directory)
+    }
+
+    /// Resource groups and locks, as of the last commit.
+    pub fn estate(&self) -> Arc<Estate> {
+        Arc::clone(&self.lock().estate)
     }
 
     pub fn knows_node(&self, name: &str) -> bool {

@@ -168,6 +168,11 @@ impl Keyring {
         &self.tenant
     }
 
+    /// The `iss` of every token.
+    pub fn issuer(&self) -> &str {
+        &self.issuer
+    }
+
     /// Whether loading made the owner's key, so that the owner must be told of it.
     pub fn owner_key_made(&self) -> bool {
         self.owner_key_made

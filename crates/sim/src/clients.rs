@@ -125,8 +125,7 @@ impl Clients {
         if ask.is_answered {
             return Ok(());
         }
-        if let Ok(Reply::Cluster { operation, .. } | Reply::ClusterDeleting { operation }) = answer
-        {
+        if let Ok(Reply::Cluster { operation, .. } | Reply::Deleting { operation }) = answer {
             self.operations.push(*operation);
         }
         match (ask.wish.expect, answer) {
@@ -138,7 +137,7 @@ impl Clients {
                     RefusalKind::Conflict | RefusalKind::NotFound | RefusalKind::QuotaExceeded => {
                         true
                     }
-                    RefusalKind::Invalid | RefusalKind::TooMany => false,
+                    RefusalKind::Invalid | RefusalKind::TooMany | RefusalKind::Locked => false,
                 };
                 promise(is_passing, || format!("{:?} was refused: {refused}", ask.wish.act))?;
                 // The old cluster is on its way out, or the workspace on its way in, or the region limited.
@@ -160,11 +159,10 @@ impl Clients {
 /// The request as the core sees it, before anything is looked up for it.
 pub(crate) fn input(act: &Act) -> Input {
     match act {
-        Act::CreateWorkspace { workspace } => Input::CreateWorkspace {
-            key: workspace_key(*workspace),
-            location: "northeurope".into(),
-            by: caller(*workspace, "owner"),
-        },
+        Act::CreateWorkspace { workspace } => {
+            let by = caller(*workspace, "owner");
+            Input::workspace(workspace_key(*workspace), "northeurope", by)
+        }
         Act::PutCluster { workspace, name, wanted } => Input::PutCluster {
             workspace: workspace_key(*workspace),
             name: name.clone(),

@@ -101,7 +101,10 @@ impl Failpoint {
             Change::JobChanged { .. }
             | Change::NodeChanged { .. }
             | Change::PrincipalSeen(_)
-            | Change::WorkspaceCreated(_)
+            | Change::WorkspaceChanged(_)
+            | Change::WorkspaceGone(_)
+            | Change::EstateChanged(_)
+            | Change::ActivityNoted(_)
             | Change::ClusterChanged { .. }
             | Change::MemberChanged(_)
             | Change::AccountChanged(_)

@@ -68,7 +68,7 @@ fn fill(path: &std::path::Path, lines: u64) -> Result<Wall, Failure> {
     let mut world = World::rebuild(store.load()?, epoch, Settings::default(), catalogue, begun);
     let by = Caller { object_id: "o".into(), name: "owner".into() };
     let inputs = [
-        Input::CreateWorkspace { key: home(), location: "eastus".into(), by: by.clone() },
+        Input::workspace(home(), "eastus", by.clone()),
         Input::PutCluster { workspace: home(), name: "cpu".into(), wanted: Box::default(), by },
     ];
     let mut changes = step(&mut world, &inputs, begun).changes;

@@ -16,7 +16,14 @@ pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreEr
         Input::CancelJob { workspace, name, finished } => {
             *finished = store.find_job(workspace, name)?.map(Arc::new);
         }
-        Input::CreateWorkspace { .. }
+        Input::Asked { input, .. } => {
+            let asked = std::mem::replace(&mut **input, Input::Tick);
+            **input = look_up(store, asked)?;
+        }
+        Input::NoteRefusal(_)
+        | Input::PutWorkspace { .. }
+        | Input::PatchWorkspace { .. }
+        | Input::DeleteWorkspace { .. }
         | Input::PutCluster { .. }
         | Input::PatchCluster { .. }
         | Input::DeleteCluster { .. }
@@ -26,6 +33,7 @@ pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreEr
         | Input::NodeEvicted { .. }
         | Input::SetQuota { .. }
         | Input::ChangeAccess(_)
+        | Input::ChangeEstate(_)
         | Input::Tick => {}
     }
     Ok(input)

@@ -1,9 +1,9 @@
 //! What readers ask for. Every answer is one consistent snapshot of committed rows.
 
-use muster_core::ids::{JobId, OperationId, PrincipalId, WorkspaceId};
+use muster_core::ids::{JobId, OperationId, PrincipalId};
 use muster_core::model::{
-    AttemptRecord, Category, Cluster, Job, JobSpec, Node, Operation, Outcome, Principal, SpecHash,
-    Workspace, WorkspaceKey,
+    Activity, AttemptRecord, Category, Cluster, Job, JobSpec, Node, Operation, Outcome, Principal,
+    SpecHash, Workspace, WorkspaceKey,
 };
 use muster_core::time::Wall;
 
@@ -84,6 +84,33 @@ pub struct Event {
     pub change: Box<str>,
 }
 
+/// What of the activity log is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActivityQuery {
+    /// `None` for everything, also what belongs to no subscription.
+    pub subscription: Option<Box<str>>,
+    pub since: Wall,
+    pub until: Wall,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActivityEntry {
+    pub number: u64,
+    pub activity: Activity,
+    /// Of this record and all before it.
+    pub digest: Box<str>,
+}
+
+/// What following the chain of digests came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActivityChain {
+    pub entries: u64,
+    /// The last digest: who has noted it can tell later that nothing before it was changed.
+    pub head: Box<str>,
+    /// The first record that does not fit to the one before.
+    pub broken_at: Option<u64>,
+}
+
 /// One page of a listing. `next` asks for the following page, and is `None` on the last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
@@ -100,9 +127,6 @@ pub trait Reader: Send {
         subscription: &str,
         resource_group: Option<&str>,
     ) -> Result<Vec<Workspace>, StoreError>;
-    fn workspace_by_id(&mut self, id: WorkspaceId) -> Result<Option<Workspace>, StoreError>;
-    /// Of every subscription, in the order of these.
-    fn all_workspaces(&mut self) -> Result<Vec<Workspace>, StoreError>;
     fn cluster(
         &mut self,
         workspace: &WorkspaceKey,
@@ -147,6 +171,14 @@ pub trait Reader: Send {
         workspace: &WorkspaceKey,
         query: &LedgerQuery,
     ) -> Result<Vec<LedgerSum>, StoreError>;
+    /// Newest first. `after` is a `Page::next`.
+    fn activity(
+        &mut self,
+        query: &ActivityQuery,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<ActivityEntry>, StoreError>;
+    fn verify_activity(&mut self) -> Result<ActivityChain, StoreError>;
     /// Entries after `after`, oldest first.
     fn events(&mut self, after: Revision, limit: usize) -> Result<Vec<Event>, StoreError>;
 }

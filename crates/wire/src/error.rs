@@ -25,6 +25,7 @@ pub mod code {
     pub const PATH_NOT_FOUND: &str = "PathNotFound";
     pub const METHOD_NOT_ALLOWED: &str = "MethodNotAllowed";
     pub const CONFLICT: &str = "Conflict";
+    pub const SCOPE_LOCKED: &str = "ScopeLocked";
     pub const REQUEST_TOO_LARGE: &str = "RequestTooLarge";
     pub const UNSUPPORTED_MEDIA_TYPE: &str = "UnsupportedMediaType";
     pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
@@ -195,6 +196,12 @@ impl ArmError {
         )
     }
 
+    /// 429: worth another try in a moment.
+    pub fn too_many(message: impl Into<String>) -> ArmError {
+        ArmError::new(429, code::TOO_MANY_REQUESTS, message)
+            .with_header("Retry-After", "1".to_owned())
+    }
+
     /// 500: our fault. What happened is for the log; `reference` finds it there.
     pub fn internal(reference: &str) -> ArmError {
         ArmError::new(
@@ -221,6 +228,7 @@ impl From<&Refused> for ArmError {
             RefusalKind::Conflict => (409, code::CONFLICT),
             RefusalKind::TooMany => (429, code::TOO_MANY_REQUESTS),
             RefusalKind::QuotaExceeded => (400, code::QUOTA_EXCEEDED),
+            RefusalKind::Locked => (409, code::SCOPE_LOCKED),
         };
         let error = ArmError::new(status, code, &*refused.message).at(&refused.target);
         match refused.kind {
@@ -230,7 +238,8 @@ impl From<&Refused> for ArmError {
             RefusalKind::Invalid
             | RefusalKind::NotFound
             | RefusalKind::Conflict
-            | RefusalKind::QuotaExceeded => error,
+            | RefusalKind::QuotaExceeded
+            | RefusalKind::Locked => error,
         }
     }
 }

@@ -11,10 +11,11 @@
 //! * [`compute`], [`job`], [`workspace`], [`operation`], [`quota`], [`vm_size`], [`cost`], [`why`]: the
 //!   resources;
 //! * [`manager`], [`resources`]: what resource manager says about itself, and lists of any resources;
-//! * [`access`]: users, keys and roles;
-//! * [`cloud`]: what a client reads before it asks for the first resource.
+//! * [`access`]: users, keys and roles; [`lock`], [`activity`]: locks and who changed what;
+//! * [`cloud`], [`login`]: what a client reads before it asks for the first resource.
 
 pub mod access;
+pub mod activity;
 pub mod cloud;
 pub mod compute;
 pub mod cost;
@@ -22,6 +23,8 @@ pub mod duration;
 pub mod error;
 pub mod job;
 mod json;
+pub mod lock;
+pub mod login;
 pub mod manager;
 pub mod operation;
 mod page;
@@ -37,7 +40,7 @@ pub mod workspace;
 pub use error::ArmError;
 pub use json::{JsonText, Unreadable, from_json, to_json};
 pub use page::Page;
-pub use path::{AccessRoute, ComputeAction, Manager, Query, Request, Route};
+pub use path::{AccessRoute, ComputeAction, EstateRoute, Login, Manager, Query, Request, Route};
 pub use system_data::SystemData;
 
 #[cfg(test)]

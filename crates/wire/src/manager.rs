@@ -1,12 +1,18 @@
 //! What resource manager says about itself: tenants, subscriptions, regions, groups, and the providers whose
 //! resources it serves.
 //!
-//! Nobody makes subscriptions or groups here: they are there as soon as a workspace is in them.
+//! Nobody makes subscriptions here: they are there as soon as something is in them.
 
+use std::collections::BTreeMap;
+
+use muster_core::{GroupPatch, model};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ArmError;
-use crate::json::shorten;
+use crate::json::{Field, parse_object, shorten};
+
+/// A location and tags.
+const GROUP_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -56,7 +62,7 @@ pub fn no_such_subscription(subscription: &str) -> ArmError {
     ArmError::not_found(
         "subscription",
         format!(
-            "subscription '{}' has no workspace; check its name, or use a workspace in it first",
+            "subscription '{}' has no resource group; check its name, or create a workspace in it first",
             shorten(subscription)
         ),
     )
@@ -103,13 +109,10 @@ pub struct ResourceGroup {
     #[serde(rename = "type")]
     pub resource_type: String,
     pub location: String,
-    pub tags: NoTags,
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
     pub properties: GroupProperties,
 }
-
-/// `{}`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NoTags {}
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -117,21 +120,46 @@ pub struct GroupProperties {
     pub provisioning_state: String,
 }
 
-pub fn resource_group(subscription: &str, name: &str, location: &str) -> ResourceGroup {
+pub fn resource_group(group: &model::ResourceGroup) -> ResourceGroup {
+    let state = if group.deletion.is_some() { "Deleting" } else { "Succeeded" };
     ResourceGroup {
-        id: format!("/subscriptions/{subscription}/resourceGroups/{name}"),
-        name: name.to_owned(),
+        id: format!("/subscriptions/{}/resourceGroups/{}", group.subscription, group.name),
+        name: group.name.to_string(),
         resource_type: "Microsoft.Resources/resourceGroups".to_owned(),
-        location: location.to_owned(),
-        tags: NoTags {},
-        properties: GroupProperties { provisioning_state: "Succeeded".to_owned() },
+        location: group.location.to_string(),
+        tags: group.tags.clone(),
+        properties: GroupProperties { provisioning_state: state.to_owned() },
     }
+}
+
+/// What a group is to be. A PUT names the location, and replaces the tags; a PATCH keeps what it leaves out.
+pub fn parse_group(body: &[u8], is_put: bool) -> Result<GroupPatch, ArmError> {
+    let value = parse_object(body, GROUP_BYTES_MAX)?;
+    let root = Field::root(&value);
+    let location = root.get("location")?;
+    let tags = root.get("tags")?.string_map()?;
+    let wanted = GroupPatch { location: location.text()?, tags };
+    if is_put && wanted.location.is_none() {
+        return Err(location.missing("say where the group is, for example eastus"));
+    }
+    Ok(wanted)
+}
+
+pub fn group_json(location: Option<&str>, tags: Option<&BTreeMap<String, String>>) -> String {
+    #[derive(Serialize)]
+    struct Wanted<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        location: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        tags: Option<&'a BTreeMap<String, String>>,
+    }
+    crate::to_json(&Wanted { location, tags })
 }
 
 pub fn no_such_group(subscription: &str, name: &str) -> ArmError {
     ArmError::group_not_found(format!(
-        "resource group '{}' has no workspace in subscription '{}'; check its name, or use a workspace in it \
-         first",
+        "resource group '{}' does not exist in subscription '{}'; check its name, or create it: muster group \
+         create",
         shorten(name),
         shorten(subscription)
     ))
@@ -141,6 +169,8 @@ pub fn no_such_group(subscription: &str, name: &str) -> ArmError {
 const ML_VERSIONS: &[&str] =
     &["2025-12-01", "2024-10-01", "2024-04-01", "2023-10-01", "2023-04-01", "2020-08-01"];
 const RESOURCE_VERSIONS: &[&str] = &["2024-11-01", "2022-12-01"];
+const AUTHORIZATION_VERSIONS: &[&str] = &["2022-04-01", "2020-05-01", "2016-09-01"];
+const INSIGHTS_VERSIONS: &[&str] = &["2015-04-01"];
 const COMPUTE_VERSIONS: &[&str] = &["2024-11-01", "2024-07-01"];
 
 /// A namespace, its versions, and its types: only what is served.
@@ -148,10 +178,16 @@ type Offer = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const OFFERS: &[Offer] = &[
     (
+        "Microsoft.Authorization",
+        AUTHORIZATION_VERSIONS,
+        &["locks", "roleAssignments", "roleDefinitions"],
+    ),
+    (
         "Microsoft.Compute",
         COMPUTE_VERSIONS,
         &["locations", "locations/usages", "locations/vmSizes"],
     ),
+    ("Microsoft.Insights", INSIGHTS_VERSIONS, &["eventtypes"]),
     (
         "Microsoft.MachineLearningServices",
         ML_VERSIONS,
@@ -293,7 +329,14 @@ mod tests {
 
     #[test]
     fn a_group_has_tags_and_a_state() {
-        let group = resource_group("S", "Rg", "eastus");
+        let group = resource_group(&model::ResourceGroup {
+            subscription: "S".into(),
+            name: "Rg".into(),
+            location: "eastus".into(),
+            tags: BTreeMap::new(),
+            created_at: muster_core::time::Wall(0),
+            deletion: None,
+        });
         assert_eq!(
             crate::to_json(&group),
             r#"{"id":"/subscriptions/S/resourceGroups/Rg","name":"Rg","type":"Microsoft.Resources/resourceGroups","location":"eastus","tags":{},"properties":{"provisioningState":"Succeeded"}}"#

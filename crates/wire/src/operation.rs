@@ -49,8 +49,8 @@ pub fn document(operation: &Operation) -> OperationDocument {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::ids::{OperationId, WorkspaceId};
-    use muster_core::model::OperationKind;
+    use muster_core::ids::OperationId;
+    use muster_core::model::{OperationKind, Scope};
     use muster_core::time::Wall;
 
     use super::*;
@@ -59,7 +59,8 @@ mod tests {
     fn a_poll_is_told_when_it_is_over_and_why() {
         let mut operation = Operation {
             id: OperationId(7),
-            workspace: WorkspaceId(1),
+            scope: Scope::Everything,
+            by: None,
             kind: OperationKind::PutCluster,
             status: OperationStatus::InProgress,
             started_at: Wall(1_000_000),

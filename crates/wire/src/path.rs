@@ -5,6 +5,8 @@
 //! the user gave them. Blob paths never come through here: there, every byte counts.
 
 mod access;
+mod estate;
+mod login;
 mod manager;
 mod methods;
 mod query;
@@ -12,6 +14,8 @@ mod route;
 mod segments;
 
 pub use access::{AccessRoute, scope_of};
+pub use estate::{EstateRoute, lockable_of};
+pub use login::{Authority, Login};
 pub use manager::Manager;
 pub use query::{QUERY_BYTES_MAX, Query};
 pub use route::{ComputeAction, Route};

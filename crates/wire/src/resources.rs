@@ -181,7 +181,7 @@ impl<'a> Found<'a> {
 
     fn tags(&self) -> Option<&'a BTreeMap<String, String>> {
         match self {
-            Found::Workspace(_) => None,
+            Found::Workspace(workspace) => Some(&workspace.about.tags),
             Found::Cluster(_, cluster) => Some(&cluster.spec.tags),
         }
     }
@@ -216,6 +216,8 @@ mod tests {
             location: "eastus".into(),
             created_at: Wall(1_794_772_332_000_000),
             created_by: PrincipalId(1),
+            about: Default::default(),
+            deletion: None,
         }
     }
 

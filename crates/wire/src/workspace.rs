@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use muster_core::WorkspacePatch;
 use muster_core::ids::WorkspaceId;
 use muster_core::model::Workspace;
 use serde::{Deserialize, Serialize};
@@ -66,19 +67,23 @@ pub fn resource(
 ) -> WorkspaceResource {
     let base = base_url.trim_end_matches('/');
     let id = workspace_id(&workspace.key);
+    let about = &workspace.about;
+    let state = if workspace.deletion.is_some() { "Deleting" } else { "Succeeded" };
     let host = base.split_once("://").map_or(base, |(_, host)| host);
     WorkspaceResource {
         name: workspace.key.name.to_string(),
         resource_type: "Microsoft.MachineLearningServices/workspaces".into(),
         location: workspace.location.to_string(),
-        tags: BTreeMap::new(),
+        tags: workspace.about.tags.clone(),
         kind: Some("Default".into()),
         sku: Some(Sku { name: "Basic".into(), tier: "Basic".into() }),
         properties: WorkspaceProperties {
-            friendly_name: Some(workspace.key.name.to_string()),
-            description: Some(String::new()),
+            friendly_name: Some(
+                about.friendly_name.as_deref().unwrap_or(&workspace.key.name).to_owned(),
+            ),
+            description: Some(about.description.as_deref().unwrap_or_default().to_owned()),
             workspace_id: guid(workspace.id),
-            provisioning_state: Some("Succeeded".into()),
+            provisioning_state: Some(state.into()),
             discovery_url: format!("{base}/discovery"),
             ml_flow_tracking_uri: Some(format!("azureml://{host}/mlflow/v1.0{id}")),
             hbi_workspace: false,
@@ -89,18 +94,53 @@ pub fn resource(
     }
 }
 
-/// The region that a new workspace is to be in, if one is named. What else clients send describes accounts of
-/// the cloud, which there are none of here.
-pub fn parse_request(body: &[u8]) -> Result<Option<Box<str>>, ArmError> {
+/// What a workspace is to be. What else clients send describes accounts of the cloud, which there are none of
+/// here.
+pub fn parse_request(body: &[u8]) -> Result<WorkspacePatch, ArmError> {
     if body.is_empty() {
-        return Ok(None);
+        return Ok(WorkspacePatch::default());
     }
     let value = parse_object(body, BODY_BYTES_MAX)?;
-    Field::root(&value).get("location")?.text()
+    let root = Field::root(&value);
+    wanted(&root)
 }
 
-pub fn request_json(location: Option<&str>) -> String {
-    crate::to_json(&serde_json::json!({ "location": location, "properties": {} }))
+pub(crate) fn wanted(root: &Field<'_>) -> Result<WorkspacePatch, ArmError> {
+    let properties = root.get("properties")?;
+    Ok(WorkspacePatch {
+        location: root.get("location")?.text()?,
+        friendly_name: properties.get("friendlyName")?.text()?,
+        description: properties.get("description")?.text()?,
+        tags: root.get("tags")?.string_map()?,
+    })
+}
+
+pub fn request_json(wanted: &WorkspacePatch) -> String {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Wanted<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        location: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        tags: Option<&'a BTreeMap<String, String>>,
+        properties: Properties<'a>,
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Properties<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        friendly_name: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        description: Option<&'a str>,
+    }
+    crate::to_json(&Wanted {
+        location: wanted.location.as_deref(),
+        tags: wanted.tags.as_ref(),
+        properties: Properties {
+            friendly_name: wanted.friendly_name.as_deref(),
+            description: wanted.description.as_deref(),
+        },
+    })
 }
 
 /// Clients expect a GUID; our ids are 64 bits, so its other half is zero.
@@ -124,6 +164,8 @@ mod tests {
             location: "eastus".into(),
             created_at: Wall(1_794_772_332_000_000),
             created_by: PrincipalId(1),
+            about: Default::default(),
+            deletion: None,
         }
     }
 

@@ -25,6 +25,7 @@ use crate::attempts;
 use crate::change::Change;
 use crate::ids::{ClusterId, NodeId};
 use crate::model::{NodePhase, QuotaScope, Trouble};
+use crate::requests;
 use crate::step::{Turn, patience};
 use crate::time::Now;
 use crate::world::World;
@@ -125,8 +126,12 @@ fn decide_cluster(turn: &mut Turn<'_>, cluster: ClusterId, regions: &mut BTreeSe
     if turn.world.volatile.wishes.is_any_in(&scope) {
         regions.insert((*scope).clone());
     }
+    let home = turn.world.cluster(cluster).map(|cluster| cluster.workspace);
     let wake = pool::decide(turn, cluster);
     if turn.world.cluster(cluster).is_none() {
+        if let Some(home) = home {
+            requests::workspace::finish_delete(turn, home);
+        }
         return;
     }
     turn.world.volatile.settled(cluster, wake);

@@ -74,7 +74,8 @@ pub(super) fn finish_operation(
     if let Some(operation) = cluster.operation.take() {
         turn.emit(Change::OperationChanged(Operation {
             id: operation,
-            workspace: cluster.workspace,
+            scope: turn.world.scope_of(cluster),
+            by: None,
             kind,
             status,
             started_at: cluster.modified_at,

@@ -142,13 +142,21 @@ impl Role {
     }
 }
 
-/// Where a role holds: there and everywhere below. In small letters, as Azure compares without case.
+/// Where a role or a lock holds: there and everywhere below. In small letters, as Azure compares without case.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Scope {
     Everything,
     Subscription(Box<str>),
-    Group { subscription: Box<str>, resource_group: Box<str> },
+    Group {
+        subscription: Box<str>,
+        resource_group: Box<str>,
+    },
     Workspace(WorkspaceKey),
+    /// Roles are not given on one compute; locks are.
+    Compute {
+        workspace: WorkspaceKey,
+        name: Box<str>,
+    },
 }
 
 impl Scope {
@@ -167,6 +175,10 @@ impl Scope {
         Scope::Workspace(key.folded())
     }
 
+    pub fn compute(workspace: &WorkspaceKey, name: &str) -> Scope {
+        Scope::Compute { workspace: workspace.folded(), name: name.to_ascii_lowercase().into() }
+    }
+
     /// Whether whatever holds here holds there.
     pub fn contains(&self, other: &Scope) -> bool {
         let mut above = Some(other.clone());
@@ -179,8 +191,9 @@ impl Scope {
         false
     }
 
-    fn parent(&self) -> Option<Scope> {
+    pub fn parent(&self) -> Option<Scope> {
         match self {
+            Scope::Compute { workspace, .. } => Some(Scope::Workspace(workspace.clone())),
             Scope::Everything => None,
             Scope::Subscription(_) => Some(Scope::Everything),
             Scope::Group { subscription, .. } => Some(Scope::Subscription(subscription.clone())),
@@ -193,7 +206,7 @@ impl Scope {
 }
 
 impl fmt::Display for Scope {
-    /// As Azure writes it, down to the workspace.
+    /// As Azure writes it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Scope::Everything => f.write_str("/"),
@@ -206,6 +219,9 @@ impl fmt::Display for Scope {
                 "/subscriptions/{subscription}/resourceGroups/{resource_group}/providers/\
                  Microsoft.MachineLearningServices/workspaces/{name}"
             ),
+            Scope::Compute { workspace, name } => {
+                write!(f, "{}/computes/{name}", Scope::Workspace(workspace.clone()))
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Capacity, ClusterName, ComputeKind, LastOperation, Lifecycle};
+use super::{Capacity, ClusterName, ComputeKind, LastOperation, Lifecycle, Scope};
 use crate::ids::{ClusterId, OperationId, PrincipalId, WorkspaceId};
 use crate::time::{Span, Wall};
 
@@ -83,6 +83,18 @@ pub struct ClusterSpec {
     pub identity: Option<Identity>,
     /// Opaque to us: the JSON text that the client sent, given back as it came.
     pub property_bag: Option<Box<str>>,
+}
+
+impl ClusterSpec {
+    /// The resource group of the network that its nodes are in.
+    pub fn network_group(&self) -> Option<Scope> {
+        let mut parts = self.subnet.as_deref()?.split('/').filter(|part| !part.is_empty());
+        let (first, subscription) = (parts.next()?, parts.next()?);
+        let (second, group) = (parts.next()?, parts.next()?);
+        let is_address = first.eq_ignore_ascii_case("subscriptions")
+            && second.eq_ignore_ascii_case("resourceGroups");
+        is_address.then(|| Scope::group(subscription, group))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

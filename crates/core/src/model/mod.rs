@@ -5,12 +5,15 @@
 
 mod access;
 mod account;
+mod activity;
 mod capacity;
 mod cluster;
 mod digest;
+mod group;
 mod instance;
 mod job;
 mod ledger;
+mod lock;
 mod names;
 mod node;
 mod operation;
@@ -19,12 +22,15 @@ mod workspace;
 
 pub use access::*;
 pub use account::*;
+pub use activity::*;
 pub use capacity::*;
 pub use cluster::*;
 pub use digest::*;
+pub use group::*;
 pub use instance::*;
 pub use job::*;
 pub use ledger::*;
+pub use lock::*;
 pub use names::*;
 pub use node::*;
 pub use operation::*;

@@ -2,13 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{OperationId, WorkspaceId};
+use super::Scope;
+use crate::ids::OperationId;
 use crate::time::Wall;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
     pub id: OperationId,
-    pub workspace: WorkspaceId,
+    /// Whoever may read what is there may follow the operation.
+    pub scope: Scope,
+    /// So may whoever asked for it, where what is there goes.
+    #[serde(default)]
+    pub by: Option<Box<str>>,
     pub kind: OperationKind,
     pub status: OperationStatus,
     pub started_at: Wall,
@@ -24,6 +29,8 @@ pub enum OperationKind {
     DeleteCluster,
     /// Starting, stopping or restarting an instance.
     Power,
+    DeleteWorkspace,
+    DeleteGroup,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

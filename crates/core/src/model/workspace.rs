@@ -1,8 +1,10 @@
 //! Workspaces and the principals that act in them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{PrincipalId, WorkspaceId};
+use crate::ids::{OperationId, PrincipalId, WorkspaceId};
 use crate::time::Wall;
 
 /// Someone who may ask for things. Seen once, then known by a small id.
@@ -15,7 +17,7 @@ pub struct Principal {
 }
 
 /// A principal as a request names it, before World has given it an id.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Caller {
     pub object_id: Box<str>,
     pub name: Box<str>,
@@ -55,4 +57,27 @@ pub struct Workspace {
     pub location: Box<str>,
     pub created_at: Wall,
     pub created_by: PrincipalId,
+    #[serde(default)]
+    pub about: About,
+    /// Set while its computes are on their way out: it goes with the last of them.
+    #[serde(default)]
+    pub deletion: Option<Deletion>,
+}
+
+/// What people write on a workspace; nothing is decided by it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    pub friendly_name: Option<Box<str>>,
+    pub description: Option<Box<str>>,
+    pub tags: BTreeMap<String, String>,
+}
+
+/// A delete that is under way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deletion {
+    pub operation: OperationId,
+    pub since: Wall,
+    /// The object id of whoever asked: their roles may go with what is deleted, but they still want to know
+    /// how it ended.
+    pub by: Option<Box<str>>,
 }

@@ -68,6 +68,15 @@ fn delete_user(turn: &mut Turn<'_>, name: &str) -> Answer {
     Ok(Reply::Noted)
 }
 
+/// Roles on what goes, and on what was in it, go too.
+pub(super) fn remove_roles_within(turn: &mut Turn<'_>, scope: &Scope) {
+    let roles = turn.world.directory().roles().filter(|role| scope.contains(&role.scope));
+    let roles: Vec<Box<str>> = roles.map(|role| role.name.to_ascii_lowercase().into()).collect();
+    for role in roles {
+        emit(turn, AccessChange::RoleGone(role));
+    }
+}
+
 fn assign(turn: &mut Turn<'_>, wanted: &RoleAssignment) -> Answer {
     check_path_name(&wanted.name, limits::ROLE_NAME_BYTES_MAX).map_err(|why| {
         Refused::invalid("name", format!("role assignment {:?}: {why}", shorten(&wanted.name)))

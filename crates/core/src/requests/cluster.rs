@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use super::cluster_rules::{check_only_changeable, check_spec, merge, new_spec};
-use super::{find_workspace, instance, principal, shorten};
+use super::estate::{being_deleted, refuse_locked_compute, refuse_locked_delete};
+use super::{find_workspace, instance, principal, shorten, start_operation};
 use crate::change::Change;
 use crate::ids::{ClusterId, OperationId, WorkspaceId};
 use crate::input::{Answer, ClusterPatch, Refused, Reply};
 use crate::limits;
 use crate::model::{
     Backoff, Caller, Capacity, Cluster, ClusterEvent, ClusterName, ClusterPhase, ClusterSpec,
-    ComputeKind, LastOperation, Operation, OperationKind, OperationStatus, Progress, QuotaName,
-    QuotaScope, Rest, WorkspaceKey,
+    ComputeKind, LastOperation, OperationKind, Progress, QuotaName, QuotaScope, Rest, WorkspaceKey,
 };
 use crate::step::Turn;
 use crate::world::QuotaShort;
@@ -26,15 +26,20 @@ pub(crate) fn put(
     wanted: &ClusterPatch,
     by: &Caller,
 ) -> Answer {
-    let workspace = find_workspace(turn, workspace)?;
-    let (workspace, home) = (workspace.id, workspace.location.clone());
-    match turn.world.cluster_by_name(workspace, name).cloned() {
+    let home = find_workspace(turn, workspace)?;
+    let (id, location) = (home.id, home.location.clone());
+    if home.deletion.is_some() {
+        return Err(being_deleted("workspace", "workspace", &workspace.name));
+    }
+    match turn.world.cluster_by_name(id, name).cloned() {
         Some(cluster) => update(turn, cluster, wanted),
         None => {
             let name = ClusterName::new(name)
                 .map_err(|why| Refused::invalid("name", format!("compute name {name:?}: {why}")))?;
-            let spec = new_spec(wanted, &home)?;
-            create(turn, workspace, name, spec, by)
+            let spec = new_spec(wanted, &location)?;
+            let network = spec.network_group();
+            refuse_locked_compute(turn, workspace, name.as_str(), network.as_ref(), "created")?;
+            create(turn, id, name, spec, by)
         }
     }
 }
@@ -110,7 +115,7 @@ fn create(
         boot: None,
         last,
     });
-    start_operation(turn, operation, workspace, OperationKind::PutCluster);
+    start_operation(turn, operation, turn.world.scope_of(&cluster), OperationKind::PutCluster);
     let event = ClusterEvent::CreateAsked;
     turn.emit(Change::ClusterChanged { event, cluster: Arc::clone(&cluster) });
     Ok(Reply::Cluster { cluster, operation, is_new: true })
@@ -123,6 +128,9 @@ fn update(turn: &mut Turn<'_>, mut cluster: Cluster, wanted: &ClusterPatch) -> A
             format!("compute '{}' is being deleted; wait until it is gone", cluster.name),
         ));
     }
+    let home = turn.world.workspace_by_id(cluster.workspace).expect("a cluster's workspace stays");
+    let (name, network) = (cluster.name.as_str(), cluster.spec.network_group());
+    refuse_locked_compute(turn, &home.key, name, network.as_ref(), "changed")?;
     let reserved = cluster.spec.scale.nodes_max;
     cluster.spec = merge(&cluster.spec, wanted)?;
     check_spec(turn.world, &cluster.spec)?;
@@ -136,7 +144,8 @@ fn update(turn: &mut Turn<'_>, mut cluster: Cluster, wanted: &ClusterPatch) -> A
         Some(operation) => operation,
         None => {
             let operation = OperationId(turn.world.draw());
-            start_operation(turn, operation, cluster.workspace, OperationKind::PutCluster);
+            let scope = turn.world.scope_of(&cluster);
+            start_operation(turn, operation, scope, OperationKind::PutCluster);
             operation
         }
     };
@@ -154,41 +163,31 @@ pub(crate) fn delete(turn: &mut Turn<'_>, workspace: &WorkspaceKey, name: &str) 
     let Some(cluster) = turn.world.cluster_by_name(workspace, name) else {
         return Ok(Reply::NothingToDelete);
     };
-    let mut cluster = cluster.clone();
+    let (id, phase) = (cluster.id, cluster.phase);
+    if phase != ClusterPhase::Deleting {
+        refuse_locked_delete(turn, id)?;
+    }
+    Ok(Reply::Deleting { operation: begin_delete(turn, id) })
+}
+
+pub(super) fn begin_delete(turn: &mut Turn<'_>, id: ClusterId) -> OperationId {
+    let mut cluster = turn.world.cluster(id).expect("looked up by the caller").clone();
     if cluster.phase == ClusterPhase::Deleting {
-        let operation = cluster.operation.expect("a delete under way has an operation");
-        return Ok(Reply::ClusterDeleting { operation });
+        return cluster.operation.expect("a delete under way has an operation");
     }
     instance::supersede(turn, &cluster);
     let operation = OperationId(turn.world.draw());
     cluster.phase = ClusterPhase::Deleting;
     cluster.operation = Some(operation);
     cluster.modified_at = turn.now.wall;
-    start_operation(turn, operation, workspace, OperationKind::DeleteCluster);
+    start_operation(turn, operation, turn.world.scope_of(&cluster), OperationKind::DeleteCluster);
     let event = ClusterEvent::DeleteAsked;
     turn.emit(Change::ClusterChanged { event, cluster: Arc::new(cluster) });
-    Ok(Reply::ClusterDeleting { operation })
+    operation
 }
 
-pub(super) fn start_operation(
-    turn: &mut Turn<'_>,
-    id: OperationId,
-    workspace: WorkspaceId,
-    kind: OperationKind,
-) {
-    turn.emit(Change::OperationChanged(Operation {
-        id,
-        workspace,
-        kind,
-        status: OperationStatus::InProgress,
-        started_at: turn.now.wall,
-        ended_at: None,
-        error: None,
-    }));
-}
-
-/// `nodes` more are to be reserved. The maximum is reserved when it is asked for: a cluster that exists can always grow to it, as far as
-/// quota goes. Lowering a maximum is always possible, even where limits were lowered below what is reserved.
+/// Whether so many more nodes can be reserved. The maximum is reserved when it is asked for: a cluster that
+/// exists can always grow to it, as far as quota goes. Lowering a maximum is always possible, even where limits were lowered below what is reserved.
 pub(super) fn check_reservation(
     turn: &Turn<'_>,
     workspace: WorkspaceId,

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use super::cluster::{check_reservation, start_operation};
-use super::{find_workspace, shorten};
+use super::cluster::check_reservation;
+use super::estate::refuse_locked_compute;
+use super::{find_workspace, shorten, start_operation};
 use crate::change::Change;
 use crate::ids::OperationId;
 use crate::input::{Answer, ClusterPatch, Refused, Reply};
@@ -40,6 +41,13 @@ pub(crate) fn power(
         let message = format!("instance '{}' is being deleted; create it anew", cluster.name);
         return Err(Refused::conflict("name", message));
     }
+    let network = cluster.spec.network_group();
+    let deed = match power {
+        Power::Start => "started",
+        Power::Stop => "stopped",
+        Power::Restart => "restarted",
+    };
+    refuse_locked_compute(turn, workspace, cluster.name.as_str(), network.as_ref(), deed)?;
     if power == Power::Restart && !cluster.is_wanted_up() && cluster.under_way().is_none() {
         let message = format!("instance '{}' is stopped; start it instead", cluster.name);
         return Err(Refused::conflict("name", message));
@@ -80,7 +88,7 @@ fn begin(turn: &mut Turn<'_>, cluster: &mut Cluster, power: Power) -> Result<Ope
     let operation = OperationId(turn.world.draw());
     cluster.operation = Some(operation);
     cluster.modified_at = turn.now.wall;
-    start_operation(turn, operation, cluster.workspace, OperationKind::Power);
+    start_operation(turn, operation, turn.world.scope_of(cluster), OperationKind::Power);
     Ok(operation)
 }
 
@@ -90,7 +98,8 @@ pub(super) fn supersede(turn: &mut Turn<'_>, cluster: &Cluster) {
     let is_creation = cluster.under_way() == Some(None);
     turn.emit(Change::OperationChanged(Operation {
         id,
-        workspace: cluster.workspace,
+        scope: turn.world.scope_of(cluster),
+        by: None,
         kind: if is_creation { OperationKind::PutCluster } else { OperationKind::Power },
         status: OperationStatus::Canceled,
         started_at: cluster.modified_at,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::estate::locked;
 use super::{check_tags, check_text, find_workspace, instance, principal, shorten};
 use crate::attempts;
 use crate::change::Change;
@@ -9,8 +10,8 @@ use crate::ids::{JobId, WorkspaceId};
 use crate::input::{Answer, JobRequest, Refused, Reply};
 use crate::limits;
 use crate::model::{
-    CancelReason, Capacity, Cluster, ClusterPhase, Job, JobPhase, JobSpec, JobState, WorkspaceKey,
-    check_job_name,
+    CancelReason, Capacity, Cluster, ClusterPhase, Job, JobPhase, JobSpec, JobState, Scope,
+    WorkspaceKey, check_job_name,
 };
 use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
@@ -34,6 +35,9 @@ pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
         ));
     }
     check_spec(&request.spec)?;
+    if let Some(lock) = turn.world.estate().against_change(&Scope::workspace(&request.workspace)) {
+        return Err(locked("job", &request.name, "submitted", lock));
+    }
     let cluster = find_cluster(turn, workspace, request)?;
     instance::check_nodes(cluster, request.spec.nodes)?;
     let share = share_of(cluster, &request.spec)?;

@@ -3,6 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod cluster;
 mod cluster_rules;
+pub(crate) mod estate;
 pub(crate) mod instance;
 pub(crate) mod job;
 pub(crate) mod quota;
@@ -11,10 +12,12 @@ pub(crate) mod workspace;
 use std::collections::BTreeMap;
 
 use crate::change::Change;
-use crate::ids::PrincipalId;
+use crate::ids::{OperationId, PrincipalId};
 use crate::input::Refused;
 use crate::limits;
-use crate::model::{Caller, Principal, Workspace, WorkspaceKey};
+use crate::model::{
+    Caller, Operation, OperationKind, OperationStatus, Principal, Scope, Workspace, WorkspaceKey,
+};
 use crate::step::Turn;
 
 /// The caller's id, recorded when seen for the first time.
@@ -41,6 +44,19 @@ fn find_workspace<'t>(turn: &'t Turn<'_>, key: &WorkspaceKey) -> Result<&'t Work
             ),
         )
     })
+}
+
+fn start_operation(turn: &mut Turn<'_>, id: OperationId, scope: Scope, kind: OperationKind) {
+    turn.emit(Change::OperationChanged(Operation {
+        id,
+        scope,
+        by: turn.by.as_ref().map(|by| by.object_id.clone()),
+        kind,
+        status: OperationStatus::InProgress,
+        started_at: turn.now.wall,
+        ended_at: None,
+        error: None,
+    }));
 }
 
 fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), Refused> {

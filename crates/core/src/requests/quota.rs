@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use super::estate::locked;
 use crate::change::Change;
 use crate::input::{Answer, Refused, Reply};
 use crate::limits;
-use crate::model::{Quota, QuotaName, QuotaScope};
+use crate::model::{Quota, QuotaName, QuotaScope, Scope};
 use crate::step::Turn;
 
 pub(crate) fn set(
@@ -18,6 +19,10 @@ pub(crate) fn set(
             "location",
             format!("location has {} bytes; name a region such as eastus", scope.location.len()),
         ));
+    }
+    let place = Scope::subscription(&scope.subscription);
+    if let Some(lock) = turn.world.estate().against_change(&place) {
+        return Err(locked("quota", &scope.location, "changed", lock));
     }
     let before = turn.world.quota_limits(scope).cloned().unwrap_or_default();
     let mut now = before.clone();

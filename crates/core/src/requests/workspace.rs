@@ -1,37 +1,45 @@
-//! Asking for a workspace.
+//! Asking for a workspace: create, change what is written on it, delete.
 
-use super::principal;
+use super::estate::{
+    being_deleted, finish_deletion, finish_group, locked, need_group, refuse_locked,
+};
+use super::{check_tags, check_text, cluster, find_workspace, principal, shorten, start_operation};
 use crate::change::Change;
-use crate::ids::WorkspaceId;
-use crate::input::{Answer, Refused, Reply};
+use crate::ids::{ClusterId, OperationId, WorkspaceId};
+use crate::input::{Answer, Refused, Reply, WorkspacePatch};
 use crate::limits;
-use crate::model::{Caller, Workspace, WorkspaceKey, check_path_name};
+use crate::model::{
+    About, Caller, Deletion, OperationKind, Scope, Workspace, WorkspaceKey, check_path_name,
+};
 use crate::step::Turn;
 
-/// Azure's bounds on the two names.
+/// Azure's bound on the name.
 const WORKSPACE_NAME_MAX: usize = 33;
-const RESOURCE_GROUP_NAME_MAX: usize = 90;
-const SUBSCRIPTION_MAX: usize = 64;
-const LOCATION_MAX: usize = 64;
 
-pub(crate) fn create(
+/// Makes a workspace, or changes what is written on one that is there.
+pub(crate) fn put(
     turn: &mut Turn<'_>,
     key: &WorkspaceKey,
-    location: &str,
+    wanted: &WorkspacePatch,
     by: &Caller,
 ) -> Answer {
-    if let Some(workspace) = turn.world.workspace(key) {
-        return Ok(Reply::Workspace(workspace.clone()));
+    if turn.world.workspace(key).is_some() {
+        return patch(turn, key, wanted);
     }
+    let location = wanted.location.as_deref().unwrap_or_default();
     let parts = [
-        ("subscription", &key.subscription, SUBSCRIPTION_MAX),
-        ("resourceGroup", &key.resource_group, RESOURCE_GROUP_NAME_MAX),
-        ("workspace", &key.name, WORKSPACE_NAME_MAX),
-        ("location", &location.into(), LOCATION_MAX),
+        ("subscription", &*key.subscription, limits::SUBSCRIPTION_BYTES_MAX),
+        ("resourceGroup", &*key.resource_group, limits::RESOURCE_GROUP_NAME_BYTES_MAX),
+        ("workspace", &*key.name, WORKSPACE_NAME_MAX),
+        ("location", location, limits::LOCATION_BYTES_MAX),
     ];
     for (target, name, max) in parts {
         check_path_name(name, max)
             .map_err(|why| Refused::invalid(target, format!("{target} {name:?}: {why}")))?;
+    }
+    let about = merge(&About::default(), wanted)?;
+    if let Some(lock) = turn.world.estate().against_change(&Scope::workspace(key)) {
+        return Err(locked("workspace", &key.name, "created", lock));
     }
     if turn.world.workspaces().count() >= limits::WORKSPACES_MAX {
         return Err(Refused::too_many(
@@ -39,6 +47,7 @@ pub(crate) fn create(
             format!("there are {} workspaces, the most allowed; reuse one", limits::WORKSPACES_MAX),
         ));
     }
+    need_group(turn, key, location)?;
     let created_by = principal(turn, by);
     let workspace = Workspace {
         id: WorkspaceId(turn.world.draw()),
@@ -46,7 +55,105 @@ pub(crate) fn create(
         location: location.into(),
         created_at: turn.now.wall,
         created_by,
+        about,
+        deletion: None,
     };
-    turn.emit(Change::WorkspaceCreated(workspace.clone()));
-    Ok(Reply::Workspace(workspace))
+    turn.emit(Change::WorkspaceChanged(workspace.clone()));
+    Ok(Reply::Workspace { workspace, is_new: true })
+}
+
+pub(crate) fn patch(turn: &mut Turn<'_>, key: &WorkspaceKey, wanted: &WorkspacePatch) -> Answer {
+    let known = find_workspace(turn, key)?.clone();
+    if known.deletion.is_some() {
+        return Err(being_deleted("workspace", "workspace", &key.name));
+    }
+    if let Some(location) = &wanted.location
+        && !location.eq_ignore_ascii_case(&known.location)
+    {
+        return Err(Refused::conflict(
+            "location",
+            format!(
+                "workspace '{}' is in location '{}', which cannot be changed to '{}'; leave it out, or \
+                 create another workspace",
+                known.key.name,
+                known.location,
+                shorten(location)
+            ),
+        ));
+    }
+    let about = merge(&known.about, wanted)?;
+    let workspace = Workspace { about, ..known.clone() };
+    if workspace != known {
+        refuse_locked(turn, &Scope::workspace(key), "workspace", &key.name)?;
+        turn.emit(Change::WorkspaceChanged(workspace.clone()));
+    }
+    Ok(Reply::Workspace { workspace, is_new: false })
+}
+
+/// What is not given stays.
+fn merge(about: &About, wanted: &WorkspacePatch) -> Result<About, Refused> {
+    check_text("friendlyName", wanted.friendly_name.as_deref(), limits::FRIENDLY_NAME_BYTES_MAX)?;
+    check_text("description", wanted.description.as_deref(), limits::DESCRIPTION_BYTES_MAX)?;
+    if let Some(tags) = &wanted.tags {
+        check_tags(tags)?;
+    }
+    Ok(About {
+        friendly_name: wanted.friendly_name.clone().or_else(|| about.friendly_name.clone()),
+        description: wanted.description.clone().or_else(|| about.description.clone()),
+        tags: wanted.tags.clone().unwrap_or_else(|| about.tags.clone()),
+    })
+}
+
+/// With all its computes. Its jobs end with them; what they cost stays in the ledger.
+pub(crate) fn delete(turn: &mut Turn<'_>, key: &WorkspaceKey) -> Answer {
+    let Some(workspace) = turn.world.workspace(key) else { return Ok(Reply::NothingToDelete) };
+    if let Some(deletion) = &workspace.deletion {
+        return Ok(Reply::Deleting { operation: deletion.operation });
+    }
+    let id = workspace.id;
+    if let Some(lock) = turn.world.estate().against_delete(&Scope::workspace(key)) {
+        return Err(locked("workspace", &key.name, "deleted", lock));
+    }
+    refuse_locked_networks(turn, id)?;
+    let operation = begin_delete(turn, id);
+    Ok(Reply::Deleting { operation })
+}
+
+/// A lock on a network holds the computes in it, and so the workspace.
+pub(super) fn refuse_locked_networks(turn: &Turn<'_>, id: WorkspaceId) -> Result<(), Refused> {
+    turn.world
+        .clusters_of(id)
+        .try_for_each(|cluster| super::estate::refuse_locked_delete(turn, cluster.id))
+}
+
+pub(super) fn begin_delete(turn: &mut Turn<'_>, id: WorkspaceId) -> OperationId {
+    let workspace = turn.world.workspace_by_id(id).expect("looked up by the caller").clone();
+    if let Some(deletion) = &workspace.deletion {
+        return deletion.operation;
+    }
+    let operation = OperationId(turn.world.draw());
+    let scope = Scope::workspace(&workspace.key);
+    start_operation(turn, operation, scope, OperationKind::DeleteWorkspace);
+    let by = turn.by.as_ref().map(|by| by.object_id.clone());
+    let deletion = Some(Deletion { operation, since: turn.now.wall, by });
+    turn.emit(Change::WorkspaceChanged(Workspace { deletion, ..workspace }));
+    let clusters: Vec<ClusterId> = turn.world.clusters_of(id).map(|cluster| cluster.id).collect();
+    for cluster in clusters {
+        cluster::begin_delete(turn, cluster);
+    }
+    finish_delete(turn, id);
+    operation
+}
+
+/// A workspace that is being deleted goes with the last of its computes.
+pub(crate) fn finish_delete(turn: &mut Turn<'_>, id: WorkspaceId) {
+    let Some(workspace) = turn.world.workspace_by_id(id) else { return };
+    let Some(deletion) = workspace.deletion.clone() else { return };
+    if turn.world.clusters_of(id).next().is_some() {
+        return;
+    }
+    let scope = Scope::workspace(&workspace.key);
+    finish_deletion(turn, deletion, &scope, OperationKind::DeleteWorkspace);
+    turn.emit(Change::WorkspaceGone(id));
+    finish_group(turn, &scope.parent().expect("a workspace is in a group"));
 }

@@ -1,7 +1,7 @@
 //! Why a pool is as large as it is.
 
 use super::instance::reword;
-use super::job::{create_failing, quota_short};
+use super::job::{create_failing, locked, quota_short};
 use super::{Reason, why};
 use crate::ids::ClusterId;
 use crate::model::{Cluster, ClusterPhase, Rest};
@@ -43,8 +43,9 @@ pub fn why_cluster(world: &World, cluster: ClusterId) -> Vec<Reason> {
 /// Nobody waits, but the minimum may not be reached.
 fn without_jobs(world: &World, cluster: &Cluster, pool: &Pool) -> Vec<Reason> {
     let mut reasons = Vec::new();
-    reasons.extend(create_failing(world, cluster, pool));
     let short = cluster.spec.scale.nodes_min.saturating_sub(pool.alive());
+    reasons.extend(locked(world, cluster, short));
+    reasons.extend(create_failing(world, cluster, pool));
     if short > 0
         && let Some((quota, used, needed)) = quota_short(world, cluster, short)
     {

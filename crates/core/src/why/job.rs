@@ -30,6 +30,7 @@ pub fn why(world: &World, job: JobId) -> Vec<Reason> {
     }
     let case = Case::new(world, cluster, pool, job);
     let mut reasons = Vec::new();
+    reasons.extend(case.locked());
     reasons.extend(case.maximum_too_low());
     reasons.extend(case.quota_too_low());
     reasons.extend(create_failing(world, cluster, pool));
@@ -56,6 +57,12 @@ pub(super) fn create_failing(world: &World, cluster: &Cluster, pool: &Pool) -> O
         retry_at: backoff.until,
         last: backoff.last.as_deref().unwrap_or("no reason was given").into(),
     })
+}
+
+/// A lock that keeps `nodes` more nodes from being added.
+pub(super) fn locked(world: &World, cluster: &Cluster, needed: u32) -> Option<Reason> {
+    let lock = world.lock_on_growth(cluster).filter(|_| needed > 0)?;
+    Some(Reason::Locked { lock: lock.clone(), cluster: cluster.name.clone(), needed })
 }
 
 /// A limit that `nodes` more nodes would break, and what it would have to be.
@@ -111,6 +118,11 @@ impl<'w> Case<'w> {
     fn needed_max(&self) -> u32 {
         let going = u32::try_from(self.pool.going.len()).unwrap_or(u32::MAX);
         self.needed.saturating_add(going).min(limits::CLUSTER_NODES_MAX).max(self.nodes_max())
+    }
+
+    fn locked(&self) -> Option<Reason> {
+        let more = self.needed.saturating_sub(self.pool.alive());
+        locked(self.world, self.cluster, more)
     }
 
     fn maximum_too_low(&self) -> Option<Reason> {

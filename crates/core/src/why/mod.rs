@@ -15,12 +15,14 @@ pub use instance::InstanceWait;
 pub use job::why;
 pub use remedy::Remedy;
 
-use crate::model::{ClusterName, QuotaName};
+use crate::model::{ClusterName, Lock, QuotaName};
 use crate::time::Wall;
 
 /// What keeps a job from starting, or a pool from being larger or smaller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
+    /// A lock keeps the cluster from growing.
+    Locked { lock: Lock, cluster: ClusterName, needed: u32 },
     /// It needs more nodes than the cluster may ever have.
     MaximumTooLow { cluster: ClusterName, nodes_max: u32, needed: u32 },
     /// It needs more vCPUs than the quota would give even if nobody else used any.
@@ -86,6 +88,7 @@ impl Reason {
     /// A word for programs.
     pub fn code(&self) -> &'static str {
         match self {
+            Reason::Locked { .. } => "Locked",
             Reason::MaximumTooLow { .. } => "MaximumTooLow",
             Reason::QuotaTooLow { .. } => "QuotaTooLow",
             Reason::CreateFailing { .. } => "CreateFailing",
@@ -114,6 +117,7 @@ impl Reason {
             figures(limit, u64::from(*value), u64::from(*needed))
         };
         match self {
+            Reason::Locked { needed, .. } => nodes("nodes that may be added", &0, needed),
             Reason::MaximumTooLow { nodes_max, needed, .. }
             | Reason::MaximumReached { nodes_max, needed, .. } => {
                 nodes("max_instances", nodes_max, needed)
@@ -152,6 +156,7 @@ impl Reason {
             nodes_max,
         };
         match self {
+            Reason::Locked { lock, .. } => Remedy::Unlock { lock: lock.clone() },
             Reason::MaximumTooLow { cluster, needed, .. }
             | Reason::MaximumReached { cluster, needed, .. } => cluster_nodes(cluster, *needed),
             Reason::Reserved { cluster, nodes_max, needed, .. }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::model::{ClusterName, QuotaName};
+use crate::model::{ClusterName, Lock, QuotaName};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remedy {
@@ -29,6 +29,9 @@ pub enum Remedy {
     },
     GrowAtOnce {
         cluster: ClusterName,
+    },
+    Unlock {
+        lock: Lock,
     },
     /// An instance.
     Start {
@@ -69,6 +72,7 @@ impl fmt::Display for Remedy {
             }
             Remedy::TryAgain { cluster } => write!(f, "{update} {cluster}"),
             Remedy::GrowAtOnce { cluster } => write!(f, "{update} {cluster} --scale-up immediate"),
+            Remedy::Unlock { lock } => write!(f, "muster lock delete --ids {}", lock.id()),
             Remedy::Start { cluster } => write!(f, "muster compute start --name {cluster}"),
             Remedy::Stop { cluster } => write!(f, "muster compute stop --name {cluster}"),
             Remedy::Cancel { job } => write!(f, "muster job cancel --name {job}"),

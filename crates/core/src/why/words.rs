@@ -8,6 +8,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.what(f)?;
         let advice = match self {
+            Reason::Locked { .. } => "remove that lock",
             Reason::MaximumTooLow { .. } => "raise it",
             Reason::QuotaTooLow { .. } | Reason::QuotaReached { .. } => "raise the limit",
             Reason::CreateFailing { .. } => "it is tried again by itself; to try now",
@@ -39,6 +40,13 @@ impl fmt::Display for Reason {
 impl Reason {
     fn what(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Reason::Locked { lock, cluster, .. } => write!(
+                f,
+                "compute '{cluster}' cannot grow: the lock '{}' ({}) on {} forbids it",
+                lock.name,
+                lock.level.as_str(),
+                lock.scope
+            ),
             Reason::MaximumTooLow { cluster, nodes_max, needed } => write!(
                 f,
                 "compute '{cluster}' has at most {}, this job needs {needed}",

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use super::{Pool, QuotaShort, QuotaUse, World, index};
 use crate::access::Directory;
 use crate::change::Effect;
+use crate::estate::Estate;
 use crate::ids::{ClusterId, EffectId, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::model::{
-    Account, Attempt, Cluster, Job, Node, QuotaName, QuotaScope, Use, Workspace, WorkspaceKey,
+    Account, Attempt, Cluster, Job, Lock, Node, QuotaName, QuotaScope, Scope, Use, Workspace,
+    WorkspaceKey,
 };
 use crate::time::{Elapsed, Span, Wall};
 
@@ -213,6 +215,52 @@ impl World {
         &self.directory
     }
 
+    /// Resource groups and locks.
+    pub fn estate(&self) -> &Estate {
+        &self.estate
+    }
+
+    /// Where a cluster is.
+    pub fn scope_of(&self, cluster: &Cluster) -> Scope {
+        let home = self.workspaces.get(&cluster.workspace).expect("a cluster's workspace stays");
+        Scope::compute(&home.key, cluster.name.as_str())
+    }
+
+    /// The lock that keeps a cluster from growing.
+    pub fn lock_on_growth(&self, cluster: &Cluster) -> Option<&Lock> {
+        if !self.estate.has_locks() {
+            return None;
+        }
+        let network = cluster.spec.network_group();
+        self.estate.against_scaling(&self.scope_of(cluster), network.as_ref())
+    }
+
+    /// By name.
+    pub fn clusters_of(&self, workspace: WorkspaceId) -> impl Iterator<Item = &Cluster> {
+        let names = self.index.clusters_by_name.range((workspace, String::new())..);
+        let own = names.take_while(move |((home, _), _)| *home == workspace);
+        own.filter_map(|(_, id)| self.cluster(*id))
+    }
+
+    /// The workspaces of a resource group.
+    pub fn workspaces_in(&self, group: &Scope) -> impl Iterator<Item = &Workspace> {
+        self.workspaces()
+            .filter(|workspace| Scope::workspace(&workspace.key).parent().as_ref() == Some(group))
+    }
+
+    /// Every cluster that is there, or whose network is, wants another look.
+    pub(crate) fn touch_within(&mut self, scope: &Scope) {
+        let is_there = |cluster: &&Cluster| {
+            let network = cluster.spec.network_group();
+            scope.contains(&self.scope_of(cluster))
+                || network.is_some_and(|network| scope.contains(&network))
+        };
+        let touched: Vec<_> = self.clusters().filter(is_there).map(|cluster| cluster.id).collect();
+        for cluster in touched {
+            self.volatile.touch(cluster);
+        }
+    }
+
     /// The first difference between two Worlds that should be the same, in words. Settings, volatile parts
     /// and the unused rest of the id sequence do not count.
     pub fn difference(&self, other: &World) -> Option<String> {
@@ -236,6 +284,7 @@ impl World {
             .or_else(|| {
                 (self.directory != other.directory).then(|| "users and roles differ".to_owned())
             })
+            .or_else(|| (self.estate != other.estate).then(|| "groups and locks differ".to_owned()))
             .or_else(|| first("pool", &self.index.pools, &other.index.pools))
             .or_else(|| (self.index != other.index).then(|| "the indexes differ".to_owned()))
     }

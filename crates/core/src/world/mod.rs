@@ -21,12 +21,13 @@ pub(crate) use volatile::{QuotaLine, Volatile};
 use crate::access::{AccessChange, Directory};
 use crate::catalogue::Catalogue;
 use crate::change::{Change, Effect, MemberChange};
+use crate::estate::{Estate, EstateChange};
 use crate::ids::{
     ClusterId, EPOCH_SHIFT, EffectId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId,
 };
 use crate::model::{
-    Account, Cluster, ClusterPhase, Job, JobPhase, JobState, Lifecycle, Node, NodePhase, Principal,
-    Quota, RoleAssignment, User, Workspace,
+    Account, Cluster, ClusterPhase, Job, JobPhase, JobState, Lifecycle, Lock, Node, NodePhase,
+    Principal, Quota, ResourceGroup, RoleAssignment, User, Workspace,
 };
 use crate::planted::{Bug, is_planted};
 use crate::time::{Elapsed, Now, Span, Wall};
@@ -77,6 +78,8 @@ pub struct Rows {
     pub accounts: Vec<Account>,
     pub users: Vec<User>,
     pub roles: Vec<RoleAssignment>,
+    pub groups: Vec<ResourceGroup>,
+    pub locks: Vec<Lock>,
     /// Live ones only.
     pub jobs: Vec<Job>,
     pub effects: Vec<Effect>,
@@ -95,6 +98,7 @@ pub struct World {
     jobs: BTreeMap<JobId, Arc<Job>>,
     accounts: BTreeMap<(ClusterId, PrincipalId), Account>,
     directory: Directory,
+    estate: Estate,
     effects: BTreeMap<EffectId, Effect>,
     effects_by_node: BTreeMap<NodeId, u32>,
     index: Index,
@@ -123,6 +127,7 @@ impl World {
             jobs: BTreeMap::new(),
             accounts: BTreeMap::new(),
             directory: Directory::default(),
+            estate: Estate::default(),
             effects: BTreeMap::new(),
             effects_by_node: BTreeMap::new(),
             index: Index::default(),
@@ -169,6 +174,12 @@ impl World {
         for role in rows.roles {
             world.directory.apply(&AccessChange::Role(role));
         }
+        for group in rows.groups {
+            world.estate.apply(&EstateChange::Group(Arc::new(group)));
+        }
+        for lock in rows.locks {
+            world.estate.apply(&EstateChange::Lock(Arc::new(lock)));
+        }
         world
     }
 
@@ -178,7 +189,12 @@ impl World {
         self.next_sequence = self.next_sequence.max(change.highest_sequence() + 1);
         match change {
             Change::PrincipalSeen(principal) => self.put_principal(principal.clone()),
-            Change::WorkspaceCreated(workspace) => self.put_workspace(workspace.clone()),
+            Change::WorkspaceChanged(workspace) => self.put_workspace(workspace.clone()),
+            Change::WorkspaceGone(id) => {
+                if let Some(workspace) = self.workspaces.remove(id) {
+                    self.index.workspaces.remove(&workspace.key.folded());
+                }
+            }
             Change::ClusterChanged { event, cluster } => {
                 let before =
                     self.clusters.get(&cluster.id).map_or(ClusterPhase::INITIAL, |c| c.phase);
@@ -203,9 +219,13 @@ impl World {
             Change::AccountChanged(account) => self.put_account(*account),
             Change::QuotaChanged(quota) => self.index.quotas.set(quota),
             Change::AccessChanged(change) => self.directory.apply(change),
+            Change::EstateChanged(change) => self.estate.apply(change),
             Change::EffectQueued(effect) => self.put_effect(effect.clone()),
             Change::EffectSettled { id } => self.drop_effect(*id),
-            Change::AttemptEnded(_) | Change::LedgerPosted(_) | Change::OperationChanged(_) => {}
+            Change::AttemptEnded(_)
+            | Change::LedgerPosted(_)
+            | Change::OperationChanged(_)
+            | Change::ActivityNoted(_) => {}
         }
     }
 

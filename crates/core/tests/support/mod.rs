@@ -8,6 +8,7 @@ use std::sync::Arc;
 use muster_core::access::AccessChange;
 use muster_core::agent::{AttemptPhase, AttemptReport, Desired, Report};
 use muster_core::catalogue::Catalogue;
+use muster_core::estate::EstateChange;
 use muster_core::ids::{Epoch, NodeId};
 use muster_core::model::{
     Caller, ClusterName, ClusterPhase, ComputeKind, Exit, Job, JobPhase, JobSpec, JobState, Lease,
@@ -17,8 +18,8 @@ use muster_core::model::{
 use muster_core::time::{Elapsed, Now, Span, Wall};
 use muster_core::why::Remedy;
 use muster_core::{
-    Answer, Change, ClusterPatch, EffectKind, Input, JobRequest, Reply, Rows, Settings, World,
-    decide, decide_everything, invariants, step,
+    Answer, Change, ClusterPatch, EffectKind, EstateRequest, Input, JobRequest, Reply, Rows,
+    Settings, World, decide, decide_everything, invariants, step,
 };
 
 pub struct Stage {
@@ -59,8 +60,7 @@ impl Stage {
         let catalogue = Arc::new(Catalogue::builtin());
         let world = World::rebuild(Rows::default(), 1, Settings::default(), catalogue, now);
         let mut stage = Stage { world, now, log: Vec::new() };
-        let create =
-            Input::CreateWorkspace { key: workspace(), location: "eastus".into(), by: someone() };
+        let create = Input::workspace(workspace(), "eastus", someone());
         stage.say(create).expect("a new workspace");
         stage
     }
@@ -303,13 +303,20 @@ fn rows(changes: &[Change]) -> Rows {
         (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut jobs: BTreeMap<_, Arc<Job>> = BTreeMap::new();
     let (mut accounts, mut quotas) = (BTreeMap::new(), BTreeMap::new());
+    let (mut workspaces, mut groups, mut locks) =
+        (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut users: BTreeMap<String, Arc<User>> = BTreeMap::new();
     let mut roles: BTreeMap<String, RoleAssignment> = BTreeMap::new();
     for change in changes {
         rows.next_sequence = rows.next_sequence.max(change.highest_sequence() + 1);
         match change.clone() {
             Change::PrincipalSeen(principal) => rows.principals.push(principal),
-            Change::WorkspaceCreated(workspace) => rows.workspaces.push(workspace),
+            Change::WorkspaceChanged(workspace) => {
+                put(&mut workspaces, workspace.id, workspace, true);
+            }
+            Change::WorkspaceGone(id) => {
+                workspaces.remove(&id);
+            }
             Change::ClusterChanged { cluster, .. } => {
                 let is_there = cluster.phase != ClusterPhase::Gone;
                 if !is_there {
@@ -357,9 +364,27 @@ fn rows(changes: &[Change]) -> Rows {
             Change::EffectSettled { id } => {
                 effects.remove(&id);
             }
-            Change::AttemptEnded(_) | Change::LedgerPosted(_) | Change::OperationChanged(_) => {}
+            Change::EstateChanged(EstateChange::Group(group)) => {
+                groups.insert(group.scope(), group);
+            }
+            Change::EstateChanged(EstateChange::GroupGone(scope)) => {
+                groups.remove(&scope);
+            }
+            Change::EstateChanged(EstateChange::Lock(lock)) => {
+                locks.insert((lock.scope.clone(), lock.name.to_ascii_lowercase()), lock);
+            }
+            Change::EstateChanged(EstateChange::LockGone { scope, name }) => {
+                locks.remove(&(scope, name.into_string()));
+            }
+            Change::AttemptEnded(_)
+            | Change::LedgerPosted(_)
+            | Change::OperationChanged(_)
+            | Change::ActivityNoted(_) => {}
         }
     }
+    rows.workspaces = workspaces.into_values().collect();
+    rows.groups = groups.into_values().map(Arc::unwrap_or_clone).collect();
+    rows.locks = locks.into_values().map(Arc::unwrap_or_clone).collect();
     rows.clusters = clusters.into_values().map(Arc::unwrap_or_clone).collect();
     rows.nodes = nodes.into_values().map(Arc::unwrap_or_clone).collect();
     rows.jobs = jobs.into_values().map(Arc::unwrap_or_clone).collect();
@@ -404,6 +429,12 @@ pub fn apply(stage: &mut Stage, remedy: &Remedy) {
         }
         Remedy::Cancel { job } => {
             stage.cancel(job).expect("it can be done");
+            return;
+        }
+        Remedy::Unlock { lock } => {
+            let (scope, name) = (lock.scope.clone(), lock.name.clone());
+            let request = EstateRequest::DeleteLock { scope, name };
+            stage.say(Input::ChangeEstate(Box::new(request))).expect("it can be done");
             return;
         }
         Remedy::Wait { .. } => return,

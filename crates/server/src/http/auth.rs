@@ -2,21 +2,31 @@
 
 use axum::http::{HeaderMap, header};
 use muster_core::model::{Action, Caller, Scope};
-use muster_wire::{AccessRoute, ArmError, Manager, Route};
+use muster_wire::{AccessRoute, ArmError, EstateRoute, Manager, Route};
 
 use crate::app::App;
 use crate::clock;
-use crate::tokens;
+use crate::tokens::{self, Audiences};
 
-/// The caller of an ARM or run-history route, or the 401 that says why not.
-pub fn caller(app: &App, headers: &HeaderMap) -> Result<Caller, ArmError> {
+/// The caller of a route, or the 401 that says why not.
+pub fn caller(app: &App, headers: &HeaderMap, route: &Route) -> Result<Caller, ArmError> {
     let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let accepted: [&[String]; 2] = [&app.audiences.arm, &app.audiences.ml];
+    let accepted = audiences(&app.audiences, route);
     let directory = app.live.directory();
     let principal = tokens::bearer(authorization)
         .and_then(|token| app.keyring.verify(token, &accepted, clock::unix_seconds(), &directory))
         .map_err(|rejected| ArmError::unauthorized(&app.base_url, &rejected.to_string()))?;
     Ok(Caller { object_id: principal.id.into(), name: principal.name.into() })
+}
+
+/// Whose tokens each endpoint takes: those for resource manager, and the data plane of a workspace also those
+/// for Azure ML. Azure's clients use both there, azure-ai-ml 1.35 and azureml-core the former. No endpoint
+/// takes a token for storage. An endpoint that is not named here takes the fewest.
+fn audiences<'a>(known: &'a Audiences, route: &Route) -> Vec<&'a [String]> {
+    match route {
+        Route::RunDetails { .. } => vec![&known.arm, &known.ml],
+        _ => vec![&known.arm],
+    }
 }
 
 /// What a request needs.
@@ -29,6 +39,16 @@ pub enum Need {
     To(Action, Scope),
 }
 
+impl Need {
+    /// What it is about.
+    pub fn scope(&self) -> Scope {
+        match self {
+            Need::Nothing => Scope::Everything,
+            Need::SomethingIn(scope) | Need::To(_, scope) => scope.clone(),
+        }
+    }
+}
+
 /// What each endpoint needs. No endpoint without a line here.
 pub fn need(method: &str, route: &Route) -> Need {
     let on = |action, workspace| Need::To(action, Scope::workspace(workspace));
@@ -36,10 +56,14 @@ pub fn need(method: &str, route: &Route) -> Need {
     // Whatever the method is: where it does not exist, the refusal must not say more than that.
     let reads = matches!(method, "GET" | "HEAD");
     match route {
-        // They are answered before anybody is known, or to everybody.
-        Route::Metadata | Route::Token | Route::Discovery | Route::Unknown => Need::Nothing,
+        // They are answered before anybody is known, or to everybody; whose operation it is, is looked at later.
+        Route::Metadata
+        | Route::Token
+        | Route::Login(_)
+        | Route::Discovery
+        | Route::Operation { .. }
+        | Route::Unknown => Need::Nothing,
         Route::WorkspacesOfSubscription { subscription }
-        | Route::Operation { subscription, .. }
         | Route::Usages { subscription, .. }
         | Route::VmSizes { subscription, .. }
         | Route::Quotas { subscription, .. } => {
@@ -65,13 +89,17 @@ pub fn need(method: &str, route: &Route) -> Need {
         | Route::WhyJob { workspace, .. }
         | Route::WhyCompute { workspace, .. } => read(workspace),
         Route::Access(route) => access_need(reads, route),
-        Route::Manager(route) => manager_need(route),
+        Route::Estate(route) => estate_need(reads, route),
+        Route::Manager(route) => manager_need(reads, route),
     }
 }
 
 /// They tell of workspaces and what is in them, and leave out what the caller may not read.
-fn manager_need(route: &Manager) -> Need {
+fn manager_need(reads: bool, route: &Manager) -> Need {
     match route {
+        Manager::ResourceGroup { subscription, name } if !reads => {
+            Need::To(Action::ManageWorkspaces, Scope::group(subscription, name))
+        }
         Manager::Tenants | Manager::Subscriptions => Need::Nothing,
         Manager::Subscription { subscription }
         | Manager::Locations { subscription }
@@ -86,6 +114,21 @@ fn manager_need(route: &Manager) -> Need {
         Manager::ResourceGroup { subscription, name }
         | Manager::ResourcesOfGroup { subscription, name } => {
             Need::SomethingIn(Scope::group(subscription, name))
+        }
+    }
+}
+
+/// Locks are for whoever manages roles, as in Azure.
+fn estate_need(reads: bool, route: &EstateRoute) -> Need {
+    match route {
+        EstateRoute::Locks(scope) => Need::SomethingIn(scope.clone()),
+        EstateRoute::Lock { scope, .. } if reads => Need::To(Action::Read, scope.clone()),
+        EstateRoute::Lock { scope, .. } => Need::To(Action::ManageAccess, scope.clone()),
+        EstateRoute::Activity { subscription: Some(subscription) } => {
+            Need::SomethingIn(Scope::subscription(subscription))
+        }
+        EstateRoute::Activity { subscription: None } | EstateRoute::ActivityChain => {
+            Need::To(Action::Read, Scope::Everything)
         }
     }
 }
@@ -112,10 +155,7 @@ pub fn authorize(app: &App, caller: &Caller, need: &Need) -> Result<(), ArmError
     let (is_allowed, action, scope) = match need {
         Need::Nothing => return Ok(()),
         Need::To(action, scope) => (may(app, caller, *action, scope), *action, scope),
-        Need::SomethingIn(scope) => {
-            let sees = app.live.directory().sees(&caller.object_id, scope);
-            (sees || app.keyring.is_owner(&caller.object_id), Action::Read, scope)
-        }
+        Need::SomethingIn(scope) => (sees(app, caller, scope), Action::Read, scope),
     };
     if is_allowed {
         return Ok(());
@@ -128,6 +168,11 @@ pub fn authorize(app: &App, caller: &Caller, need: &Need) -> Result<(), ArmError
         action.as_str(),
         caller.name,
     )))
+}
+
+/// Whether the caller has a role there, above or below.
+pub fn sees(app: &App, caller: &Caller, scope: &Scope) -> bool {
+    app.keyring.is_owner(&caller.object_id) || app.live.directory().sees(&caller.object_id, scope)
 }
 
 pub fn may(app: &App, caller: &Caller, action: Action, scope: &Scope) -> bool {

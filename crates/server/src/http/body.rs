@@ -13,6 +13,24 @@ const DISCARDED_MAX: usize = 16 << 20;
 /// For the whole body. The largest takes a second on a slow line.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Of a refused request: enough for anything but an upload, and not long for whoever has not said who they are.
+const REFUSED_BYTES_MAX: usize = 1 << 20;
+const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Reads and throws away the body of a request that is refused whatever is in it. Otherwise the connection would
+/// be closed behind the answer, with the client's next request perhaps on its way already.
+pub async fn discard(mut body: Body) {
+    let all = async {
+        let mut left = REFUSED_BYTES_MAX;
+        while let Some(Ok(frame)) = body.frame().await {
+            let got = frame.data_ref().map_or(0, Bytes::len);
+            let Some(rest) = left.checked_sub(got) else { break };
+            left = rest;
+        }
+    };
+    let _ = tokio::time::timeout(REFUSED_PATIENCE, all).await;
+}
+
 pub async fn read(body: Body, limit: usize) -> Result<Bytes, ArmError> {
     let late = || {
         let limit = PATIENCE.as_secs();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -12,6 +13,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tracing::debug;
+
+use super::login::Source;
 
 /// Open connections; the next one waits to be accepted.
 const CONNECTIONS_MAX: usize = 4_096;
@@ -33,9 +36,9 @@ pub async fn serve(
     tokio::pin!(shutdown);
     loop {
         let permit = connections.clone().acquire_owned().await.expect("never closed");
-        let stream = tokio::select! {
+        let (stream, source) = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok((stream, from)) => (stream, Source(from.ip())),
                 Err(failed) => {
                     // Out of file descriptors, most likely: give others time to close theirs.
                     debug!(error = %failed, "a connection could not be accepted");
@@ -47,7 +50,7 @@ pub async fn serve(
         };
         let (acceptor, router, watcher) = (acceptor.clone(), router.clone(), graceful.watcher());
         tokio::spawn(async move {
-            converse(stream, acceptor, router, watcher).await;
+            converse(stream, source, acceptor, router, watcher).await;
             drop(permit);
         });
     }
@@ -57,6 +60,7 @@ pub async fn serve(
 
 async fn converse(
     stream: TcpStream,
+    source: Source,
     acceptor: TlsAcceptor,
     router: Router,
     watcher: hyper_util::server::graceful::Watcher,
@@ -68,10 +72,15 @@ async fn converse(
         Ok(Err(failed)) => return debug!(error = %failed, "no TLS"),
         Err(_) => return debug!("the TLS handshake took too long"),
     };
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request| {
+        request.extensions_mut().insert(source);
+        router.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service);
     if let Err(failed) = watcher.watch(connection).await {
         debug!(error = %failed, "the connection ended early");
     }

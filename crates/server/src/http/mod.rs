@@ -7,6 +7,7 @@ mod body;
 mod health;
 mod listener;
 mod log_files;
+mod login;
 mod respond;
 
 use std::sync::Arc;

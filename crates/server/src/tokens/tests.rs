@@ -219,6 +219,31 @@ fn another_secret_or_changed_claims_do_not_pass() {
     assert_eq!(check(&changed, NOW), Err(TokenRejected::BadSignature));
 }
 
+#[test]
+fn another_issuer_does_not_pass_though_the_key_is_ours() {
+    let good = token("https://localhost:8443");
+    let mut claims: Value = jsonwebtoken::dangerous::insecure_decode(&good).unwrap().claims;
+    let signed = |claims: &Value| {
+        let header = Header::new(Algorithm::HS256);
+        jsonwebtoken::encode(&header, claims, &keyring().encoding).unwrap()
+    };
+    assert_eq!(check(&signed(&claims), NOW), Ok(owner()));
+    for issuer in [json!("urn:muster:other"), json!(""), json!(["urn:muster:other"]), Value::Null] {
+        claims["iss"] = issuer;
+        assert_eq!(check(&signed(&claims), NOW), Err(TokenRejected::Malformed), "{claims}");
+    }
+    claims.as_object_mut().unwrap().remove("iss");
+    assert_eq!(check(&signed(&claims), NOW), Err(TokenRejected::Malformed));
+}
+
+#[test]
+fn no_beginning_of_a_token_passes() {
+    let good = token("https://localhost:8443");
+    for end in 0..good.len() {
+        assert!(check(&good[..end], NOW).is_err(), "{end}");
+    }
+}
+
 /// The attacks on verifiers that let the token choose how it is checked.
 #[test]
 fn the_algorithm_is_ours_to_choose() {

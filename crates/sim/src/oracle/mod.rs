@@ -73,7 +73,10 @@ impl Oracle {
             }
             Change::NodeChanged { event: NodeEvent::Requested, node } => node.id.0,
             Change::EffectQueued(effect) => effect.id.0,
-            Change::WorkspaceCreated(_)
+            Change::WorkspaceChanged(_)
+            | Change::WorkspaceGone(_)
+            | Change::EstateChanged(_)
+            | Change::ActivityNoted(_)
             | Change::PrincipalSeen(_)
             | Change::ClusterChanged { .. }
             | Change::JobChanged { .. }
@@ -104,7 +107,7 @@ impl Oracle {
 
     fn on_change(&mut self, change: &Change, wall: Wall) -> Held {
         match change {
-            Change::WorkspaceCreated(workspace) => {
+            Change::WorkspaceChanged(workspace) => {
                 let before = self.workspaces.insert(workspace.key.name.clone(), workspace.id);
                 promise(before.is_none(), || format!("{} was created twice", workspace.key.name))
             }
@@ -127,6 +130,9 @@ impl Oracle {
             Change::NodeChanged { event, node } => self.nodes.on_node(*event, node, wall),
             Change::LedgerPosted(line) => self.nodes.on_ledger(line, wall),
             Change::PrincipalSeen(_)
+            | Change::WorkspaceGone(_)
+            | Change::EstateChanged(_)
+            | Change::ActivityNoted(_)
             | Change::OperationChanged(_)
             | Change::MemberChanged(_)
             | Change::AccountChanged(_)

@@ -114,7 +114,7 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
             wanted: Box::new(wanted),
             by: by.clone(),
         };
-        let create = Input::CreateWorkspace { key: workspace(), location: "here".into(), by };
+        let create = Input::workspace(workspace(), "here", by);
         self.inbox.extend([create, put]);
         self.settle()
     }
@@ -201,7 +201,10 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
             Change::LedgerPosted(line) => self.tally.post(line),
             Change::JobChanged { .. }
             | Change::PrincipalSeen(_)
-            | Change::WorkspaceCreated(_)
+            | Change::WorkspaceChanged(_)
+            | Change::WorkspaceGone(_)
+            | Change::EstateChanged(_)
+            | Change::ActivityNoted(_)
             | Change::ClusterChanged { .. }
             | Change::JobSubmitted { .. }
             | Change::AttemptEnded(_)

@@ -169,7 +169,10 @@ impl Sim {
                     self.decided.insert(change.job);
                 }
                 Change::PrincipalSeen(_)
-                | Change::WorkspaceCreated(_)
+                | Change::WorkspaceChanged(_)
+                | Change::WorkspaceGone(_)
+                | Change::EstateChanged(_)
+                | Change::ActivityNoted(_)
                 | Change::ClusterChanged { .. }
                 | Change::JobSubmitted { .. }
                 | Change::AttemptEnded(_)

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use muster_core::Change;
-use muster_core::ids::{OperationId, WorkspaceId};
-use muster_core::model::{Operation, OperationKind, OperationStatus};
+use muster_core::ids::OperationId;
+use muster_core::model::{Operation, OperationKind, OperationStatus, Scope};
 use muster_core::time::{Span, Wall};
 
 use super::claims::seen;
@@ -122,7 +122,8 @@ pub fn old_operations_are_forgotten_a_few_at_a_time(database: &dyn Database) {
     let ended = |id: u64, at: Option<Wall>| {
         Change::OperationChanged(Operation {
             id: OperationId(id),
-            workspace: WorkspaceId(1),
+            scope: Scope::Everything,
+            by: None,
             kind: OperationKind::PutCluster,
             error: None,
             status: at.map_or(OperationStatus::InProgress, |_| OperationStatus::Succeeded),

@@ -4,6 +4,7 @@
 
 mod claims;
 mod commits;
+mod estate;
 mod ledger;
 mod listings;
 mod stage;
@@ -11,6 +12,7 @@ mod stories;
 
 pub use claims::*;
 pub use commits::*;
+pub use estate::*;
 pub use ledger::*;
 pub use listings::*;
 pub use stage::{Chance, Stage};
@@ -50,6 +52,9 @@ macro_rules! conformance {
             workspaces_keep_to_themselves,
             made_up_numbers_find_nothing,
             a_specification_is_found_by_its_hash,
+            groups_and_locks_read_back,
+            a_deleted_workspace_is_gone_and_its_bill_is_not,
+            the_activity_log_is_a_chain,
             the_bill_adds_up_exactly,
             the_bill_outlives_its_cluster,
             the_bill_is_put_together_by_anything,

@@ -85,8 +85,7 @@ impl<'d> Stage<'d> {
     }
 
     pub fn create_workspace(&mut self, key: WorkspaceKey) {
-        let location = "eastus".into();
-        self.say(Input::CreateWorkspace { key, location, by: someone() }).expect("a workspace");
+        self.say(Input::workspace(key, "eastus", someone())).expect("a workspace");
     }
 
     pub fn put_cluster(&mut self, name: &str, nodes_min: u32, nodes_max: u32) {

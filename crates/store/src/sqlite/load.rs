@@ -48,6 +48,13 @@ pub(super) fn rows(connection: &Connection, path: &Path) -> Result<Rows, StoreEr
         )?,
         users: doc::many(connection, path, "SELECT doc FROM users ORDER BY folded", [])?,
         roles: doc::many(connection, path, "SELECT doc FROM roles ORDER BY folded", [])?,
+        groups: doc::many(
+            connection,
+            path,
+            "SELECT doc FROM resource_groups ORDER BY subscription, folded",
+            [],
+        )?,
+        locks: doc::many(connection, path, "SELECT doc FROM locks ORDER BY scope, folded", [])?,
         clusters: doc::many(connection, path, "SELECT doc FROM clusters ORDER BY id", [])?,
         nodes: doc::many(connection, path, "SELECT doc FROM nodes ORDER BY id", [])?,
         jobs,

@@ -1,5 +1,6 @@
 //! The store in one SQLite file, in WAL mode: one writer, any number of readers.
 
+mod activity;
 mod checkpoint;
 mod doc;
 mod fault;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use muster_core::ids::{JobId, OperationId, PrincipalId, WorkspaceId};
+use muster_core::ids::{JobId, OperationId, PrincipalId};
 use muster_core::model::{
     AttemptRecord, Job, JobSpec, NodePhase, Operation, Principal, SpecHash, Workspace, WorkspaceKey,
 };
@@ -11,10 +11,10 @@ use serde::Deserialize;
 
 use super::doc;
 use super::fault::Doing;
-use super::{ledger, members, open};
+use super::{activity, ledger, members, open};
 use crate::{
-    ClusterView, Event, JobView, LedgerQuery, LedgerSum, NodeCounts, NodeView, Page, Reader,
-    Revision, StoreError,
+    ActivityChain, ActivityEntry, ActivityQuery, ClusterView, Event, JobView, LedgerQuery,
+    LedgerSum, NodeCounts, NodeView, Page, Reader, Revision, StoreError,
 };
 
 /// However much is asked for, one answer has at most so many items: readers hold back the log's reuse.
@@ -186,16 +186,6 @@ impl Reader for SqliteReader {
         doc::many(&self.connection, &self.path, sql, (subscription.to_ascii_lowercase(), group))
     }
 
-    fn workspace_by_id(&mut self, id: WorkspaceId) -> Result<Option<Workspace>, StoreError> {
-        let sql = "SELECT doc FROM workspaces WHERE id = ?1";
-        doc::one(&self.connection, &self.path, sql, (doc::key(id.0),))
-    }
-
-    fn all_workspaces(&mut self) -> Result<Vec<Workspace>, StoreError> {
-        let sql = "SELECT doc FROM workspaces ORDER BY subscription, folded, resource_group";
-        doc::many(&self.connection, &self.path, sql, ())
-    }
-
     fn cluster(
         &mut self,
         workspace: &WorkspaceKey,
@@ -316,6 +306,27 @@ impl Reader for SqliteReader {
         let snapshot = self.snapshot()?;
         let Some(workspace) = snapshot.workspace(workspace)? else { return Ok(Vec::new()) };
         ledger::sums(&snapshot.transaction, snapshot.path, workspace.id.0, query)
+    }
+
+    fn activity(
+        &mut self,
+        query: &ActivityQuery,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<ActivityEntry>, StoreError> {
+        let limit = limit.clamp(1, PAGE_MAX);
+        let before = match after {
+            Some(token) => {
+                token.parse().map_err(|_| StoreError::BadPage { token: token.to_owned() })?
+            }
+            None => u64::MAX,
+        };
+        let found = activity::entries(&self.connection, &self.path, query, before, limit + 1)?;
+        Ok(page(found, limit, |entry| entry.number.to_string()))
+    }
+
+    fn verify_activity(&mut self) -> Result<ActivityChain, StoreError> {
+        activity::verify(&self.connection, &self.path)
     }
 
     fn events(&mut self, after: Revision, limit: usize) -> Result<Vec<Event>, StoreError> {

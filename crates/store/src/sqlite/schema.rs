@@ -12,8 +12,11 @@ use crate::StoreError;
 pub(super) const APPLICATION_ID: u32 = 0x4d55_5352;
 
 /// Applied in order, each in a transaction of its own. A released step never changes: add one.
-pub(super) const STEPS: &[&str] =
-    &[include_str!("migrations/0001_first.sql"), include_str!("migrations/0002_access.sql")];
+pub(super) const STEPS: &[&str] = &[
+    include_str!("migrations/0001_first.sql"),
+    include_str!("migrations/0002_access.sql"),
+    include_str!("migrations/0003_estate.sql"),
+];
 
 /// The format that this version writes.
 pub(super) const KNOWN: u32 = STEPS.len() as u32;

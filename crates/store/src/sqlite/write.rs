@@ -4,13 +4,15 @@ use std::path::Path;
 
 use muster_core::Change;
 use muster_core::access::AccessChange;
+use muster_core::estate::EstateChange;
 use muster_core::model::{
     AttemptRecord, Cluster, ClusterPhase, Job, JobSpec, LedgerLine, Node, NodePhase, Operation,
-    Workspace,
+    Scope, Workspace,
 };
 use muster_core::time::{Span, Wall};
 use rusqlite::{Connection, Params};
 
+use super::activity;
 use super::doc::{encode, word};
 use super::fault::Doing;
 use crate::StoreError;
@@ -43,7 +45,8 @@ pub(super) fn rows(
              ON CONFLICT (id) DO UPDATE SET object_id = excluded.object_id, doc = excluded.doc",
             (principal.id.0, &principal.object_id, encode(principal)),
         ),
-        Change::WorkspaceCreated(workspace) => writer.workspace(workspace),
+        Change::WorkspaceChanged(workspace) => writer.workspace(workspace),
+        Change::WorkspaceGone(id) => writer.run("DELETE FROM workspaces WHERE id = ?1", (id.0,)),
         Change::ClusterChanged { cluster, .. } => writer.cluster(cluster),
         Change::JobSubmitted { job, spec } => writer.new_job(job, spec),
         Change::JobChanged { job, .. } => writer.job(job),
@@ -66,6 +69,8 @@ pub(super) fn rows(
             (&*quota.scope.subscription, &*quota.scope.location, encode(quota)),
         ),
         Change::AccessChanged(change) => writer.access(change),
+        Change::EstateChanged(change) => writer.estate(change),
+        Change::ActivityNoted(activity) => activity::append(connection, path, activity),
         Change::OperationChanged(operation) => writer.operation(operation),
         Change::EffectQueued(effect) => writer.run(
             "INSERT INTO outbox (id, doc) VALUES (?1, ?2)
@@ -260,6 +265,36 @@ impl Writer<'_> {
             AccessChange::RoleGone(name) => {
                 self.run("DELETE FROM roles WHERE folded = ?1", (&**name,))
             }
+        }
+    }
+
+    fn estate(&self, change: &EstateChange) -> Result<(), StoreError> {
+        match change {
+            EstateChange::Group(group) => self.run(
+                "INSERT INTO resource_groups (subscription, folded, doc) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (subscription, folded) DO UPDATE SET doc = excluded.doc",
+                (
+                    group.subscription.to_ascii_lowercase(),
+                    group.name.to_ascii_lowercase(),
+                    encode(group),
+                ),
+            ),
+            EstateChange::GroupGone(scope) => match scope {
+                Scope::Group { subscription, resource_group } => self.run(
+                    "DELETE FROM resource_groups WHERE subscription = ?1 AND folded = ?2",
+                    (subscription, resource_group),
+                ),
+                other => unreachable!("{other} is no resource group"),
+            },
+            EstateChange::Lock(lock) => self.run(
+                "INSERT INTO locks (scope, folded, doc) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (scope, folded) DO UPDATE SET doc = excluded.doc",
+                (lock.scope.to_string(), lock.name.to_ascii_lowercase(), encode(lock)),
+            ),
+            EstateChange::LockGone { scope, name } => self.run(
+                "DELETE FROM locks WHERE scope = ?1 AND folded = ?2",
+                (scope.to_string(), name),
+            ),
         }
     }
 

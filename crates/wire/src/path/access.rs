@@ -121,7 +121,7 @@ pub fn scope_of(id: &str) -> Option<Scope> {
 }
 
 /// Nothing for everything, so that a provider can follow.
-fn scope_path(scope: &Scope) -> String {
+pub(super) fn scope_path(scope: &Scope) -> String {
     match scope {
         Scope::Everything => String::new(),
         Scope::Subscription(subscription) => {
@@ -138,6 +138,13 @@ fn scope_path(scope: &Scope) -> String {
             &encode(&key.name),
         ))
         .to_string(),
+        Scope::Compute { workspace, name } => {
+            format!(
+                "{}/computes/{}",
+                scope_path(&Scope::Workspace(workspace.clone())),
+                encode(name)
+            )
+        }
     }
 }
 

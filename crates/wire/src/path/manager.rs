@@ -131,7 +131,7 @@ impl Manager {
 
     pub(super) fn methods(&self) -> &'static str {
         match self {
-            Manager::ResourceGroup { .. } => "GET, HEAD",
+            Manager::ResourceGroup { .. } => "GET, HEAD, PUT, PATCH, DELETE",
             Manager::Tenants
             | Manager::Subscriptions
             | Manager::Subscription { .. }

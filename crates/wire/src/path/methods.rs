@@ -7,7 +7,8 @@ impl Route {
     pub fn methods(&self) -> &'static str {
         match self {
             Route::Compute { .. } => "GET, PUT, PATCH, DELETE",
-            Route::Job { .. } | Route::Workspace(_) => "GET, PUT",
+            Route::Workspace(_) => "GET, PUT, PATCH, DELETE",
+            Route::Job { .. } => "GET, PUT",
             Route::ComputeNodes { .. }
             | Route::ComputeAction { .. }
             | Route::JobCancel { .. }
@@ -29,6 +30,8 @@ impl Route {
             | Route::Quotas { .. } => "GET",
             Route::Manager(route) => route.methods(),
             Route::Access(route) => route.methods(),
+            Route::Estate(route) => route.methods(),
+            Route::Login(login) => login.methods(),
             Route::Unknown => "",
         }
     }
@@ -69,13 +72,18 @@ mod tests {
             let route = Request::parse(&path, None).unwrap().route;
             assert_eq!(route.methods(), cells[2], "{row}");
             let shown = format!("{route:?}");
-            let shown = shown.trim_start_matches("Manager(").trim_start_matches("Access(");
+            let inner = ["Manager(", "Access(", "Estate(", "Login("];
+            let shown = inner.iter().find_map(|name| shown.strip_prefix(name)).unwrap_or(&shown);
             listed.insert(first_word(shown).to_owned());
         }
         let mut known = variants(include_str!("route.rs"), "Route");
-        assert!(known.remove("Unknown") && known.remove("Manager") && known.remove("Access"));
+        for family in ["Unknown", "Manager", "Access", "Estate", "Login"] {
+            assert!(known.remove(family), "{family}");
+        }
         known.extend(variants(include_str!("access.rs"), "AccessRoute"));
+        known.extend(variants(include_str!("estate.rs"), "EstateRoute"));
         known.extend(variants(include_str!("manager.rs"), "Manager"));
+        known.extend(variants(include_str!("login.rs"), "Login"));
         let missing: Vec<_> = known.iter().filter(|name| !listed.contains(**name)).collect();
         assert!(missing.is_empty(), "add to docs/reference/arm.md: {missing:?}");
     }

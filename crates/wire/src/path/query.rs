@@ -10,7 +10,7 @@ pub const QUERY_BYTES_MAX: usize = 8_192;
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    pub(super) fn parse(raw: &str) -> Result<Query, PathError> {
+    pub(crate) fn parse(raw: &str) -> Result<Query, PathError> {
         if raw.len() > QUERY_BYTES_MAX {
             return Err(PathError::QueryTooLong { got: raw.len() });
         }

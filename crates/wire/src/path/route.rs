@@ -4,6 +4,8 @@ use muster_core::model::WorkspaceKey;
 
 use super::PathError;
 use super::access::AccessRoute;
+use super::estate::EstateRoute;
+use super::login::Login;
 use super::manager::Manager;
 use super::segments::encode;
 
@@ -18,8 +20,10 @@ const NAME_PREFIX: &str = "azureml:";
 pub enum Route {
     /// The cloud's metadata document.
     Metadata,
-    /// The identity endpoint, App Service's dialect.
+    /// The identity endpoint, App Service's dialect and Azure ML's.
     Token,
+    /// Signing in as a service principal, and ways that are refused.
+    Login(Login),
     /// The workspace's services; the same for all of them.
     Discovery,
     WorkspacesOfSubscription {
@@ -97,6 +101,8 @@ pub enum Route {
     },
     /// Users, keys and roles.
     Access(AccessRoute),
+    /// Locks, and the activity log.
+    Estate(EstateRoute),
     /// Subscriptions, groups, providers, and lists of anything.
     Manager(Manager),
     Unknown,
@@ -138,6 +144,9 @@ impl Route {
         if let Some(access) = AccessRoute::of(segments, &words) {
             return Ok(Route::Access(access));
         }
+        if let Some(estate) = EstateRoute::of(segments, &words) {
+            return Ok(Route::Estate(estate));
+        }
         Ok(match words.as_slice() {
             ["metadata", "endpoints"] => Route::Metadata,
             ["msi", "token"] => Route::Token,
@@ -158,7 +167,10 @@ impl Route {
             }
             _ => match split_workspace(segments, &words) {
                 Some((workspace, names, rest)) => of_workspace(workspace, names, rest)?,
-                None => Manager::of(segments, &words).map_or(Route::Unknown, Route::Manager),
+                None => Manager::of(segments, &words)
+                    .map(Route::Manager)
+                    .or_else(|| Login::of(segments, &words).map(Route::Login))
+                    .unwrap_or(Route::Unknown),
             },
         })
     }
@@ -229,7 +241,9 @@ impl Route {
                 region_path(subscription, location, "updateQuotas")
             }
             Route::Access(access) => access.path(),
+            Route::Estate(estate) => estate.path(),
             Route::Manager(route) => route.path(),
+            Route::Login(login) => login.path(),
             Route::Unknown => return None,
         })
     }

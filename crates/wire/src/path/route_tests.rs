@@ -130,7 +130,7 @@ fn what_is_not_served_is_unknown() {
     for path in [
         "/",
         "/metadata",
-        "/metadata/identity/oauth2/token",
+        "/metadata/identity/oauth2",
         "/tenants/t",
         "/subscriptions/S/resourceGroups/Rg/providers",
         "/history/v1.0",

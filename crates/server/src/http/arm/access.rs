@@ -47,7 +47,7 @@ pub async fn handle(call: &Call, method: &str, route: AccessRoute) -> Result<Res
 }
 
 async fn say(call: &Call, request: AccessRequest) -> Result<Reply, Failed> {
-    Ok(call.app.writer.say(Input::ChangeAccess(Box::new(request))).await??)
+    call.tell(Input::ChangeAccess(Box::new(request))).await
 }
 
 fn me(call: &Call) -> Response {

@@ -4,9 +4,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use muster_core::catalogue::{Retirement, VmSize};
 use muster_core::ids::OperationId;
-use muster_core::model::{
-    Action, Caller, Cluster, ComputeKind, Power, Principal, Scope, WorkspaceKey,
-};
+use muster_core::model::{Action, Caller, Cluster, ComputeKind, Power, Principal, WorkspaceKey};
 use muster_core::{Input, Reply};
 use muster_store::{ClusterView, Reader, StoreError};
 use muster_wire::compute::{self, ComputeFacts, NodeCounts, NodeFacts, ProvisioningState};
@@ -73,7 +71,7 @@ pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
         return Err(unexpected(&reply));
     };
     let state = if is_new { ProvisioningState::Creating } else { ProvisioningState::Updating };
-    let url = operation_url(call, &workspace, &cluster, operation);
+    let url = operation_url(call, &workspace.subscription, operation);
     let by = Some(&call.caller).filter(|_| is_new);
     let body = changed(call, &workspace, &cluster, by, state);
     // Azure answers 201 to updates too, and its clients take nothing but 200 and 201.
@@ -95,7 +93,7 @@ pub async fn patch(
     let Reply::Cluster { cluster, operation, .. } = reply else {
         return Err(unexpected(&reply));
     };
-    let url = operation_url(call, &workspace, &cluster, operation);
+    let url = operation_url(call, &workspace.subscription, operation);
     let body = changed(call, &workspace, &cluster, None, ProvisioningState::Updating);
     // Azure's clients read a 200 without the operation as another kind of compute.
     Ok(with_operation(document(StatusCode::OK, &body), &url))
@@ -114,21 +112,13 @@ fn changed(
     resource(call, workspace, &view, by, Some(state))
 }
 
-fn operation_url(
-    call: &Call,
-    workspace: &WorkspaceKey,
-    cluster: &Cluster,
-    operation: OperationId,
-) -> String {
+/// Operations are known by their ids alone; the region in the address is ours.
+pub fn operation_url(call: &Call, subscription: &str, operation: OperationId) -> String {
     let route = Route::Operation {
-        subscription: workspace.subscription.clone(),
-        location: cluster.spec.location.clone(),
+        subscription: subscription.into(),
+        location: call.app.location.clone(),
         id: operation.to_string().into(),
     };
-    operation_address(call, &route)
-}
-
-fn operation_address(call: &Call, route: &Route) -> String {
     let version = call.query.api_version().unwrap_or("2025-12-01");
     route.url(&call.app.base_url, &[("api-version", version)]).expect("an operation has an address")
 }
@@ -140,19 +130,8 @@ pub async fn delete(
 ) -> Result<Response, Failed> {
     check_action(call.query.get("underlyingResourceAction"))?;
     let input = Input::DeleteCluster { workspace: workspace.clone(), name: name.to_string() };
-    match call.say(&workspace, input).await? {
-        Reply::ClusterDeleting { operation } => {
-            let route = Route::Operation {
-                subscription: workspace.subscription.clone(),
-                location: call.app.location.clone(),
-                id: operation.to_string().into(),
-            };
-            let url = operation_address(call, &route);
-            Ok(with_operation(StatusCode::ACCEPTED.into_response(), &url))
-        }
-        Reply::NothingToDelete => Ok(StatusCode::NO_CONTENT.into_response()),
-        other => Err(unexpected(&other)),
-    }
+    let reply = call.say(&workspace, input).await?;
+    super::workspace::deleting(call, &workspace.subscription, reply)
 }
 
 fn check_action(action: Option<&str>) -> Result<(), ArmError> {
@@ -206,10 +185,10 @@ pub async fn act(
     let input =
         Input::PowerInstance { workspace: workspace.clone(), name: name.to_string(), power };
     let reply = call.say(&workspace, input).await?;
-    let Reply::InstanceChanging { cluster, operation } = reply else {
+    let Reply::InstanceChanging { operation, .. } = reply else {
         return Err(unexpected(&reply));
     };
-    let url = operation_url(call, &workspace, &cluster, operation);
+    let url = operation_url(call, &workspace.subscription, operation);
     Ok(with_operation(StatusCode::ACCEPTED.into_response(), &url))
 }
 
@@ -230,14 +209,12 @@ async fn no_keys(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
 pub async fn operation(call: &Call, id: &str) -> Result<Response, Failed> {
     let unknown = || ArmError::not_found("operation", format!("operation '{id}' is not known"));
     let parsed = id.parse::<OperationId>().map_err(|_| unknown())?;
-    let read = move |reader: &mut dyn Reader| {
-        let Some(operation) = reader.operation(parsed)? else { return Ok(None) };
-        let workspace = reader.workspace_by_id(operation.workspace)?;
-        Ok(workspace.map(|workspace| (operation, workspace)))
-    };
-    let (found, workspace) = call.app.readers.read(read).await?.ok_or_else(unknown)?;
-    // The path names no workspace, so it is looked at here; others' operations are as unknown as none.
-    if !call.may(Action::Read, &Scope::workspace(&workspace.key)) {
+    let read = move |reader: &mut dyn Reader| reader.operation(parsed);
+    let found = call.app.readers.read(read).await?.ok_or_else(unknown)?;
+    // The path does not say what it is about, so it is looked at here; others' operations are as unknown as
+    // none.
+    let is_own = found.by.as_deref() == Some(&*call.caller.object_id);
+    if !is_own && !call.may(Action::Read, &found.scope) {
         return Err(unknown().into());
     }
     Ok(with_retry_after(document(StatusCode::OK, &operation::document(&found))))

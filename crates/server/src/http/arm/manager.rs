@@ -1,16 +1,16 @@
 //! Resource manager's own documents: subscriptions, groups, providers, and lists of anything.
 //!
-//! Subscriptions and groups are those that have workspaces which the caller may read.
+//! Subscriptions and groups are those in which the caller has a role.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use muster_core::model::{Action, QuotaScope, Scope, Workspace, WorkspaceKey};
+use muster_core::model::{Action, QuotaScope, ResourceGroup, Scope, Workspace};
 use muster_store::{ClusterView, Reader, StoreError};
 use muster_wire::manager;
 use muster_wire::resources::{Found, ResourcesRequest};
 use muster_wire::{ArmError, Manager, Page, Route, quota, vm_size};
 
-use super::{Call, Failed};
+use super::{Call, Failed, estate};
 use crate::http::respond::document;
 
 /// Clusters that are read at a time.
@@ -21,43 +21,50 @@ pub async fn route(call: &Call, method: &str, route: Manager) -> Result<Response
     match (method, route) {
         ("GET", Manager::Tenants) => Ok(list(vec![manager::tenant(tenant)])),
         ("GET", Manager::Subscriptions) => {
-            let found = workspaces(call, None).await?;
-            let names = distinct(&found, |key| &key.subscription);
+            let estate = call.app.live.estate();
+            let names = distinct(estate::groups(call, &estate, None));
             Ok(list(names.iter().map(|name| manager::subscription(name, tenant)).collect()))
         }
         ("GET", Manager::Subscription { subscription }) => {
-            let name = known(call, &subscription).await?;
-            Ok(document(StatusCode::OK, &manager::subscription(&name, tenant)))
+            let estate = call.app.live.estate();
+            let names = distinct(estate::groups(call, &estate, Some(&subscription)));
+            let name = names.first().ok_or_else(|| manager::no_such_subscription(&subscription))?;
+            Ok(document(StatusCode::OK, &manager::subscription(name, tenant)))
         }
         ("GET", Manager::Locations { subscription }) => {
-            let locations = locations(call, &workspaces(call, Some(&subscription)).await?);
+            let locations = locations(call, &workspaces(call, &subscription).await?);
             let location = |name: &String| manager::location(&subscription, name);
             Ok(list(locations.iter().map(location).collect()))
         }
         ("GET", Manager::Providers { subscription }) => {
-            let locations = locations(call, &workspaces(call, Some(&subscription)).await?);
+            let locations = locations(call, &workspaces(call, &subscription).await?);
             let locations: Vec<&str> = locations.iter().map(String::as_str).collect();
             Ok(list(manager::providers(&subscription, &locations)))
         }
         ("GET", Manager::Provider { subscription, namespace }) => {
-            let locations = locations(call, &workspaces(call, Some(&subscription)).await?);
+            let locations = locations(call, &workspaces(call, &subscription).await?);
             let locations: Vec<&str> = locations.iter().map(String::as_str).collect();
             let found = manager::provider(&subscription, &namespace, &locations)?;
             Ok(document(StatusCode::OK, &found))
         }
         ("GET", Manager::ResourceGroups { subscription }) => {
-            let found = workspaces(call, Some(&subscription)).await?;
-            let names = distinct(&found, |key| &key.resource_group);
-            Ok(list(names.iter().filter_map(|name| group(&found, name)).collect()))
+            let estate = call.app.live.estate();
+            let groups = estate::groups(call, &estate, Some(&subscription));
+            Ok(list(groups.map(manager::resource_group).collect()))
         }
         ("GET", Manager::ResourceGroup { subscription, name }) => {
-            let found = group(&workspaces(call, Some(&subscription)).await?, &name);
-            let found = found.ok_or_else(|| manager::no_such_group(&subscription, &name))?;
-            Ok(document(StatusCode::OK, &found))
+            let found = estate::group(call, &subscription, &name)?;
+            Ok(document(StatusCode::OK, &manager::resource_group(&found)))
         }
         ("HEAD", Manager::ResourceGroup { subscription, name }) => {
-            let found = group(&workspaces(call, Some(&subscription)).await?, &name);
+            let found = estate::group(call, &subscription, &name);
             Ok(found.map_or(StatusCode::NOT_FOUND, |_| StatusCode::NO_CONTENT).into_response())
+        }
+        (method @ ("PUT" | "PATCH"), Manager::ResourceGroup { subscription, name }) => {
+            estate::put_group(call, subscription, name, method == "PUT").await
+        }
+        ("DELETE", Manager::ResourceGroup { subscription, name }) => {
+            estate::delete_group(call, subscription, name).await
         }
         ("GET", Manager::Resources { subscription }) => resources(call, subscription, None).await,
         ("GET", Manager::ResourcesOfGroup { subscription, name }) => {
@@ -82,32 +89,20 @@ fn list<T: serde::Serialize>(value: Vec<T>) -> Response {
     document(StatusCode::OK, &Page::whole(value))
 }
 
-async fn workspaces(call: &Call, subscription: Option<&str>) -> Result<Vec<Workspace>, Failed> {
-    let subscription = subscription.map(str::to_owned);
-    let read = move |reader: &mut dyn Reader| match &subscription {
-        Some(subscription) => reader.workspaces(subscription, None),
-        None => reader.all_workspaces(),
-    };
+async fn workspaces(call: &Call, subscription: &str) -> Result<Vec<Workspace>, Failed> {
+    let subscription = subscription.to_owned();
+    let read = move |reader: &mut dyn Reader| reader.workspaces(&subscription, None);
     let mut found = call.app.readers.read(read).await?;
     found.retain(|workspace| call.may(Action::Read, &Scope::workspace(&workspace.key)));
     Ok(found)
 }
 
-/// Names without regard to their case, each as it was first written.
-fn distinct<'a>(
-    workspaces: &'a [Workspace],
-    name: impl Fn(&'a WorkspaceKey) -> &'a str,
-) -> Vec<&'a str> {
-    let mut names: Vec<&str> = workspaces.iter().map(|workspace| name(&workspace.key)).collect();
+/// The subscriptions of these groups without regard to their case, each as it was first written.
+fn distinct<'e>(groups: impl Iterator<Item = &'e ResourceGroup>) -> Vec<&'e str> {
+    let mut names: Vec<&str> = groups.map(|group| &*group.subscription).collect();
     names.sort_by_key(|name| name.to_ascii_lowercase());
     names.dedup_by(|a, b| a.eq_ignore_ascii_case(b));
     names
-}
-
-async fn known(call: &Call, subscription: &str) -> Result<String, Failed> {
-    let found = workspaces(call, Some(subscription)).await?;
-    let first = found.first().map(|workspace| workspace.key.subscription.to_string());
-    Ok(first.ok_or_else(|| manager::no_such_subscription(subscription))?)
 }
 
 /// Where workspaces are, and where the next one will be. Clusters may name any region.
@@ -117,13 +112,6 @@ fn locations(call: &Call, workspaces: &[Workspace]) -> Vec<String> {
     names.sort();
     names.dedup();
     names
-}
-
-fn group(workspaces: &[Workspace], name: &str) -> Option<manager::ResourceGroup> {
-    let is_there = |found: &&Workspace| found.key.resource_group.eq_ignore_ascii_case(name);
-    let first = workspaces.iter().find(is_there)?;
-    let key = &first.key;
-    Some(manager::resource_group(&key.subscription, &key.resource_group, &first.location))
 }
 
 async fn resources(
@@ -136,8 +124,8 @@ async fn resources(
     let read = move |reader: &mut dyn Reader| everything(reader, &wanted, within.as_deref());
     let mut everything = call.app.readers.read(read).await?;
     everything.retain(|(workspace, _)| call.may(Action::Read, &Scope::workspace(&workspace.key)));
-    if let Some(name) = group.as_deref().filter(|_| everything.is_empty()) {
-        return Err(manager::no_such_group(&subscription, name).into());
+    if let Some(name) = &group {
+        estate::group(call, &subscription, name)?;
     }
     let found = everything.iter().flat_map(|(workspace, clusters)| {
         let clusters = clusters.iter().map(|view| Found::Cluster(&workspace.key, &view.cluster));

@@ -5,6 +5,7 @@
 mod access;
 mod cloud;
 mod cluster;
+mod estate;
 mod job;
 mod manager;
 mod quota;
@@ -15,20 +16,26 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{Request as HttpRequest, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
 use axum::response::{IntoResponse, Response};
-use muster_core::model::{Action, Caller, Scope, WorkspaceKey};
+use muster_core::model::{Action, Activity, ActivityOutcome, Caller, Deed, Scope, WorkspaceKey};
+use muster_core::time::Wall;
 use muster_core::{Answer, Input, RefusalKind, Reply};
-use muster_wire::{ArmError, Query, Request, Route};
+use muster_wire::{ArmError, Query, Request, Route, activity};
 
 use super::auth::Need;
 use super::respond::Failed;
-use super::{auth, body};
+use super::{auth, body, login};
 use crate::Workspaces;
 use crate::app::App;
+use crate::{clock, refusals};
 
 /// The largest body that any of these routes takes.
 pub const BODY_BYTES_MAX: usize = muster_wire::job::BODY_BYTES_MAX;
+
+/// What a client calls its request is kept up to this length: a GUID has 36.
+const CORRELATION_BYTES_MAX: usize = 64;
 
 /// A request as the handlers see it.
 struct Call {
@@ -36,6 +43,8 @@ struct Call {
     caller: Caller,
     query: Query,
     body: Bytes,
+    /// How the activity log calls it; `None` for what changes nothing.
+    deed: Option<Deed>,
 }
 
 pub async fn handle(State(app): State<Arc<App>>, request: HttpRequest) -> Response {
@@ -53,19 +62,75 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
     match (&parts.method, &route) {
         (&Method::GET, Route::Metadata) => return Ok(cloud::metadata(&app, &query)),
         (&Method::GET, Route::Discovery) => return Ok(cloud::discovery(&app)),
-        (&Method::GET, Route::Token) => {
-            return cloud::token(&app, &query, &parts.headers).await;
+        (_, Route::Token | Route::Login(_)) => {
+            return login::answer(&app, &parts, &route, &query, content).await;
         }
         _ => {}
     }
-    let caller = auth::caller(&app, &parts.headers)?;
+    let caller = match auth::caller(&app, &parts.headers, &route) {
+        Ok(caller) => caller,
+        Err(refused) => {
+            body::discard(content).await;
+            return Err(refused.into());
+        }
+    };
     let need = auth::need(parts.method.as_str(), &route);
-    auth::authorize(&app, &caller, &need)?;
-    refuse_unknown_workspace(&app, &route, &need).await?;
-    let body = body::read(content, BODY_BYTES_MAX).await?;
-    check_content_type(&parts.headers, &body)?;
-    let call = Call { app, caller, query, body };
-    self::route(&call, &parts.method, route, parts.uri.path()).await
+    let deed = deed(&parts, &route, &need);
+    let noted = deed.clone().map(|deed| (Arc::clone(&app), caller.clone(), deed));
+    let permitted = async {
+        if let Err(refused) = permit(&app, &caller, &route, &need).await {
+            body::discard(content).await;
+            return Err(refused);
+        }
+        let body = body::read(content, BODY_BYTES_MAX).await?;
+        check_content_type(&parts.headers, &body)?;
+        let call = Call { app, caller, query, body, deed };
+        self::route(&call, &parts.method, route, parts.uri.path()).await
+    };
+    match (permitted.await, noted) {
+        (Err(Failed(error)), Some((app, caller, deed))) => {
+            note_refusal(&app, caller, deed, &error).await;
+            Err(Failed(error))
+        }
+        (answer, _) => answer,
+    }
+}
+
+fn deed(parts: &Parts, route: &Route, need: &Need) -> Option<Deed> {
+    let operation = activity::operation(parts.method.as_str(), route)?;
+    let resource = route.path().unwrap_or_else(|| parts.uri.path().to_owned());
+    let given = parts.headers.get("x-ms-correlation-request-id");
+    let given = given.or_else(|| parts.headers.get("x-ms-client-request-id"));
+    let given = given.and_then(|value| value.to_str().ok());
+    let given = given.filter(|text| !text.is_empty() && text.len() <= CORRELATION_BYTES_MAX);
+    Some(Deed {
+        operation: operation.into(),
+        resource: resource.into(),
+        scope: need.scope(),
+        correlation: given.unwrap_or_default().into(),
+    })
+}
+
+/// A refusal is in the log before whoever was refused knows of it.
+async fn note_refusal(app: &App, by: Caller, deed: Deed, error: &ArmError) {
+    let is_refusal = (400..500).contains(&error.status);
+    if !is_refusal || !app.refusals.admit(&by.object_id, clock::unix_seconds()) {
+        return;
+    }
+    let outcome = ActivityOutcome::Refused {
+        status: error.status,
+        code: error.code().into(),
+        message: refusals::shorten(&error.to_string()),
+    };
+    let activity = Activity { at: Wall(0), by, deed, outcome };
+    if let Err(failed) = app.writer.say(Input::NoteRefusal(Box::new(activity))).await {
+        tracing::error!(error = %failed, "a refusal could not be noted");
+    }
+}
+
+async fn permit(app: &App, caller: &Caller, route: &Route, need: &Need) -> Result<(), Failed> {
+    auth::authorize(app, caller, need)?;
+    refuse_unknown_workspace(app, route, need).await
 }
 
 /// Where workspaces are made by hand, nothing is in one that nobody made: not even an empty list.
@@ -89,6 +154,8 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         | ("GET", route @ Route::WorkspacesOfGroup { .. }) => workspace::list(call, route).await,
         ("GET", Route::Workspace(key)) => workspace::get(call, key).await,
         ("PUT", Route::Workspace(key)) => workspace::put(call, key).await,
+        ("PATCH", Route::Workspace(key)) => workspace::patch(call, key).await,
+        ("DELETE", Route::Workspace(key)) => workspace::delete(call, key).await,
         ("GET", Route::Computes(key)) => cluster::list(call, key).await,
         ("GET", Route::Compute { workspace, name }) => cluster::get(call, workspace, name).await,
         ("PUT", Route::Compute { workspace, name }) => cluster::put(call, workspace, name).await,
@@ -123,6 +190,7 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         ("POST", Route::UpdateQuotas { subscription, location }) => {
             quota::update(call, &subscription, &location).await
         }
+        (method, Route::Estate(route)) => estate::handle(call, method, route).await,
         (method, Route::Access(route)) => access::handle(call, method, route).await,
         (method, Route::Manager(route)) => manager::route(call, method, route).await,
         (_, Route::Unknown) => Err(ArmError::no_route(path).into()),
@@ -144,7 +212,7 @@ impl Call {
     /// Says something to the writer about a workspace. Where workspaces come into being when they are first
     /// named, a missing one is made and the same is said again.
     async fn say(&self, workspace: &WorkspaceKey, input: Input) -> Result<Reply, Failed> {
-        let first: Answer = self.app.writer.say(input.clone()).await?;
+        let first: Answer = self.app.writer.say(self.asked(input.clone())).await?;
         match first {
             Err(refused)
                 if refused.kind == RefusalKind::NotFound
@@ -152,9 +220,24 @@ impl Call {
                     && self.may_make(workspace) =>
             {
                 self.create_workspace(workspace, &self.app.location).await?;
-                Ok(self.app.writer.say(input).await??)
+                self.tell(input).await
             }
             other => Ok(other?),
+        }
+    }
+
+    /// Says something to the writer in the caller's name.
+    async fn tell(&self, input: Input) -> Result<Reply, Failed> {
+        Ok(self.app.writer.say(self.asked(input)).await??)
+    }
+
+    fn asked(&self, input: Input) -> Input {
+        match &self.deed {
+            Some(deed) => {
+                let (by, deed) = (self.caller.clone(), Box::new(deed.clone()));
+                Input::Asked { by, deed, input: Box::new(input) }
+            }
+            None => input,
         }
     }
 
@@ -169,12 +252,16 @@ impl Call {
     }
 
     async fn create_workspace(&self, key: &WorkspaceKey, location: &str) -> Result<(), Failed> {
-        let create = Input::CreateWorkspace {
-            key: key.clone(),
-            location: location.into(),
-            by: self.caller.clone(),
+        let route = Route::Workspace(key.clone());
+        let deed = Deed {
+            operation: activity::operation("PUT", &route).unwrap_or_default().into(),
+            resource: route.path().unwrap_or_default().into(),
+            scope: Scope::workspace(key),
+            correlation: self.deed.as_ref().map_or("".into(), |deed| deed.correlation.clone()),
         };
-        self.app.writer.say(create).await??;
+        let input = Box::new(Input::workspace(key.clone(), location, self.caller.clone()));
+        let asked = Input::Asked { by: self.caller.clone(), deed: Box::new(deed), input };
+        self.app.writer.say(asked).await??;
         Ok(())
     }
 }

@@ -29,7 +29,7 @@ pub async fn update(call: &Call, subscription: &str, location: &str) -> Result<R
     let limits = quota::parse_update(&call.body, region)?;
     let scope = QuotaScope::new(subscription, location);
     let input = Input::SetQuota { scope, limits: limits.clone() };
-    let reply = call.app.writer.say(input).await??;
+    let reply = call.tell(input).await?;
     let Reply::Quota(_) = reply else { return Err(unexpected(&reply)) };
     let updated = limits.iter().map(|(name, limit)| quota::updated(region, name, *limit));
     Ok(document(StatusCode::OK, &Page::whole(updated.collect())))

@@ -1,15 +1,16 @@
 //! Workspaces, and what their nodes cost.
 
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use muster_core::model::{Action, Scope, WorkspaceKey};
 use muster_core::time::Wall;
+use muster_core::{Input, Reply};
 use muster_store::{LedgerBy, LedgerQuery};
 use muster_wire::{ArmError, Page, Route, cost, workspace};
 
-use super::{Call, Failed};
+use super::{Call, Failed, cluster, unexpected};
 use crate::clock;
-use crate::http::respond::document;
+use crate::http::respond::{document, with_operation};
 
 pub async fn get(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
     let wanted = key.clone();
@@ -42,11 +43,42 @@ pub fn no_such(key: &WorkspaceKey) -> ArmError {
     )
 }
 
-/// Makes a workspace. One that is there stays as it is.
+/// Makes a workspace, or changes what is written on it.
 pub async fn put(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
-    let location = workspace::parse_request(&call.body)?;
-    call.create_workspace(&key, location.as_deref().unwrap_or(&call.app.location)).await?;
+    let mut wanted = workspace::parse_request(&call.body)?;
+    let known = key.clone();
+    let known = call.app.readers.read(move |reader| reader.workspace(&known)).await?;
+    if known.is_none() && wanted.location.is_none() {
+        wanted.location = Some(call.app.location.clone());
+    }
+    let (wanted, by) = (Box::new(wanted), call.caller.clone());
+    call.tell(Input::PutWorkspace { key: key.clone(), wanted, by }).await?;
     get(call, key).await
+}
+
+pub async fn patch(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
+    let wanted = Box::new(workspace::parse_request(&call.body)?);
+    call.tell(Input::PatchWorkspace { key: key.clone(), wanted }).await?;
+    get(call, key).await
+}
+
+/// With all its computes, in their time.
+pub async fn delete(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
+    let subscription = key.subscription.clone();
+    let reply = call.tell(Input::DeleteWorkspace { key }).await?;
+    deleting(call, &subscription, reply)
+}
+
+/// The answer to a delete: where to see how it goes.
+pub fn deleting(call: &Call, subscription: &str, reply: Reply) -> Result<Response, Failed> {
+    match reply {
+        Reply::Deleting { operation } => {
+            let url = cluster::operation_url(call, subscription, operation);
+            Ok(with_operation(StatusCode::ACCEPTED.into_response(), &url))
+        }
+        Reply::NothingToDelete => Ok(StatusCode::NO_CONTENT.into_response()),
+        other => Err(unexpected(&other)),
+    }
 }
 
 pub async fn list(call: &Call, route: Route) -> Result<Response, Failed> {

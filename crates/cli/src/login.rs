@@ -1,0 +1,149 @@
+//! `muster login` and `muster logout`, in az's words: who later commands act as, and on which server.
+//!
+//! A login is one file of its user's: the server's address, its key, and where its CA is. It is for the server that was
+//! found when it was made, and for no other: a variable or a flag that leads elsewhere does not take the key
+//! along.
+
+use std::io::BufRead as _;
+use std::path::{Path, PathBuf};
+
+use clap::ArgGroup;
+use muster_server::pki::files;
+use muster_wire::access::MeDocument;
+use muster_wire::{AccessRoute, Route};
+use serde::{Deserialize, Serialize};
+
+use crate::client::Client;
+use crate::defaults;
+use crate::failure::{Failure, Outcome, quoted};
+use crate::output;
+use crate::place::{self, StateDirArg};
+
+const FILE: &str = "login.json";
+
+/// Keep who you are, for later commands
+///
+/// The server is the one that other commands would use: of the state directory, or of MUSTER_URL and
+/// MUSTER_CA_FILE.
+#[derive(Debug, clap::Args)]
+#[command(
+    group = ArgGroup::new("how").required(true).args(["identity", "service_principal"]),
+    after_help = "Mutating: keeps the key in login.json of the configuration directory, for this user only."
+)]
+pub struct Args {
+    /// With the key at hand: MUSTER_API_KEY, or the owner's in the state directory
+    #[arg(long)]
+    identity: bool,
+    /// As a service principal, with its client id and secret
+    #[arg(long, requires_all = ["username", "password"])]
+    service_principal: bool,
+    /// The service principal's client id: its object id in `muster user list`
+    #[arg(short, long, value_name = "ID", conflicts_with = "identity")]
+    username: Option<String>,
+    /// The service principal's key; "-" reads it from standard input, where no list of processes shows it
+    #[arg(short, long, value_name = "SECRET", conflicts_with = "identity")]
+    password: Option<String>,
+    /// Any: a server has one tenant [az's flag, of no effect]
+    #[arg(short, long, value_name = "TENANT")]
+    tenant: Option<String>,
+    #[command(flatten)]
+    place: StateDirArg,
+}
+
+/// Forget who you are: commands use the state directory or the variables again
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Mutating: removes login.json of the configuration directory. The key stays valid."
+)]
+pub struct LogoutArgs {}
+
+/// The file's content.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Login {
+    pub url: String,
+    pub key: String,
+    pub ca_file: PathBuf,
+}
+
+impl Login {
+    /// Where the file is, or would be.
+    pub fn path() -> Outcome<PathBuf> {
+        Ok(defaults::path()?.with_file_name(FILE))
+    }
+
+    /// None without a login, or without a place for one.
+    pub fn read() -> Outcome<Option<Login>> {
+        let Ok(path) = Login::path() else { return Ok(None) };
+        let content = files::read_private(&path).map_err(|why| Failure::of(&why))?;
+        let Some(content) = content else { return Ok(None) };
+        serde_json::from_slice(&content).map(Some).map_err(|why| {
+            Failure::error(format!("the login in {} cannot be used: {why}", path.display()))
+                .hint("run `muster logout`, then `muster login` again")
+        })
+    }
+
+    fn write(&self, path: &Path) -> Outcome {
+        if let Some(dir) = path.parent() {
+            files::ensure_dir(dir).map_err(|why| Failure::of(&why))?;
+        }
+        let mut text = serde_json::to_vec_pretty(self).expect("plain fields");
+        text.push(b'\n');
+        files::write(path, &text, files::PRIVATE).map_err(|why| Failure::of(&why))
+    }
+}
+
+pub async fn run(args: &Args) -> Outcome {
+    let path = Login::path()?;
+    let server = match &args.password {
+        Some(secret) => args.place.find_with_key(secret_of(secret)?, "--password")?,
+        None => args.place.find()?,
+    };
+    let (url, key, ca_pem) = (server.url.clone(), server.key.clone(), server.ca_pem.clone());
+    let client = Client::connect(server).await?;
+    let me: MeDocument = client.get(&Route::Access(AccessRoute::Me)).await?;
+    let is_same = |wanted: &str| wanted.eq_ignore_ascii_case(&me.object_id);
+    if let Some(wanted) = args.username.as_deref().filter(|wanted| !is_same(wanted)) {
+        return Err(Failure::error(format!(
+            "the secret is not that of the client id {}, so nothing was kept",
+            quoted(wanted)
+        ))
+        .hint("the client id is the object id in `muster user list`"));
+    }
+    // A copy, as the state directory may be another's, or go.
+    let ca_file = place::own_dir(&url)?.join("ca.pem");
+    files::write(&ca_file, &ca_pem, files::PUBLIC).map_err(|why| Failure::of(&why))?;
+    let login = Login { url, key, ca_file };
+    login.write(&path)?;
+    output::say(&format!(
+        "logged in as {} (object id {}, tenant {}) on {}",
+        quoted(&me.name),
+        me.object_id,
+        me.tenant_id,
+        login.url
+    ));
+    Ok(())
+}
+
+pub fn log_out(_: &LogoutArgs) -> Outcome {
+    let path = Login::path()?;
+    if !path.exists() {
+        output::say("there is no login");
+        return Ok(());
+    }
+    files::remove(&path).map_err(|why| Failure::of(&why))?;
+    output::say(&format!("the login is gone from {}", path.display()));
+    Ok(())
+}
+
+fn secret_of(given: &str) -> Outcome<String> {
+    if given != "-" {
+        return Ok(given.to_owned());
+    }
+    let mut line = String::new();
+    std::io::stdin()
+        .lock()
+        .read_line(&mut line)
+        .map_err(|why| Failure::error(format!("cannot read the secret: {why}")))?;
+    Ok(line.trim_end().to_owned())
+}

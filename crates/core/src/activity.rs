@@ -1,0 +1,115 @@
+//! Noting what somebody asked for, in the same step and so in the same commit as what came of it.
+
+use crate::change::Change;
+use crate::input::{AccessRequest, Answer, EstateRequest, Input};
+use crate::model::{
+    Activity, ActivityOutcome, Caller, Cluster, Deed, Lock, Quota, QuotaScope, Record,
+    ResourceGroup, Scope, WorkspaceKey,
+};
+use crate::step::{self, Turn};
+use crate::world::World;
+
+/// Takes in what is asked for. Nothing is noted of what changed nothing: whoever refuses something for a
+/// reason of their own, or passes on a refusal of ours, says so with `Input::NoteRefusal`.
+pub(crate) fn take_in(turn: &mut Turn<'_>, by: &Caller, deed: &Deed, input: &Input) -> Answer {
+    let (count, before) = (turn.changes.len(), record(turn.world, input).map(Box::new));
+    turn.by = Some(by.clone());
+    let answer = step::take_in(turn, input);
+    turn.by = None;
+    if answer.is_ok() && turn.changes.len() > count {
+        let after = record(turn.world, input).map(Box::new);
+        let outcome = ActivityOutcome::Done { before, after };
+        let (by, deed) = (by.clone(), deed.clone());
+        let activity = Activity { at: turn.now.wall, by, deed, outcome };
+        turn.emit(Change::ActivityNoted(Box::new(activity)));
+    }
+    answer
+}
+
+/// What the input is about, as it is now.
+fn record(world: &World, input: &Input) -> Option<Record> {
+    match input {
+        Input::PutWorkspace { key, .. }
+        | Input::PatchWorkspace { key, .. }
+        | Input::DeleteWorkspace { key } => workspace(world, key),
+        Input::PutCluster { workspace, name, .. }
+        | Input::PatchCluster { workspace, name, .. }
+        | Input::DeleteCluster { workspace, name }
+        | Input::PowerInstance { workspace, name, .. } => {
+            let home = world.workspace(workspace)?;
+            world.cluster_by_name(home.id, name).map(compute)
+        }
+        Input::SetQuota { scope, .. } => quota(world, scope),
+        Input::ChangeAccess(request) => access(world, request),
+        Input::ChangeEstate(request) => estate(world, request),
+        // A job's own rows keep who submitted it and how it ended.
+        Input::SubmitJob(_) | Input::CancelJob { .. } => None,
+        Input::Asked { .. }
+        | Input::NoteRefusal(_)
+        | Input::Report { .. }
+        | Input::EffectDone { .. }
+        | Input::NodeEvicted { .. }
+        | Input::Tick => None,
+    }
+}
+
+fn workspace(world: &World, key: &WorkspaceKey) -> Option<Record> {
+    let found = world.workspace(key)?;
+    Some(Record::Workspace {
+        location: found.location.clone(),
+        about: found.about.clone(),
+        is_deleting: found.deletion.is_some(),
+    })
+}
+
+/// Without the digest of the password: the log is kept for long, and read by many.
+fn compute(cluster: &Cluster) -> Record {
+    let mut spec = Box::new(cluster.spec.clone());
+    if let Some(admin) = &mut spec.admin {
+        admin.password_digest = None;
+    }
+    Record::Compute { phase: cluster.phase, spec }
+}
+
+fn quota(world: &World, scope: &QuotaScope) -> Option<Record> {
+    let limits = world.quota_limits(scope)?.clone();
+    Some(Record::Quota(Quota { scope: scope.clone(), limits }))
+}
+
+fn access(world: &World, request: &AccessRequest) -> Option<Record> {
+    let directory = world.directory();
+    match request {
+        AccessRequest::CreateUser(new) => user(world, &new.name),
+        AccessRequest::SetKey { user: name, .. } | AccessRequest::DeleteUser { user: name } => {
+            user(world, name)
+        }
+        AccessRequest::AssignRole(role) => directory.role(&role.name).cloned().map(Record::Role),
+        AccessRequest::RemoveRole { name, .. } => directory.role(name).cloned().map(Record::Role),
+    }
+}
+
+fn user(world: &World, name: &str) -> Option<Record> {
+    let user = world.directory().user(name)?;
+    Some(Record::User {
+        name: user.name.clone(),
+        kind: user.kind,
+        key_made_at: user.key.map(|key| key.made_at),
+    })
+}
+
+fn estate(world: &World, request: &EstateRequest) -> Option<Record> {
+    let group = |subscription: &str, name: &str| -> Option<ResourceGroup> {
+        world.estate().group(subscription, name).map(|group| (**group).clone())
+    };
+    let lock = |scope: &Scope, name: &str| -> Option<Lock> {
+        world.estate().lock(scope, name).map(|lock| (**lock).clone())
+    };
+    match request {
+        EstateRequest::PutGroup { subscription, name, .. }
+        | EstateRequest::DeleteGroup { subscription, name } => {
+            group(subscription, name).map(Record::Group)
+        }
+        EstateRequest::PutLock(new) => lock(&new.scope, &new.name).map(Record::Lock),
+        EstateRequest::DeleteLock { scope, name } => lock(scope, name).map(Record::Lock),
+    }
+}

@@ -1,0 +1,194 @@
+//! Resource groups and the locks on what is in them, and the one question asked of locks.
+//!
+//! Who may unlock is a matter of roles. What a lock forbids is said here, once:
+//!
+//! | to | forbidden by |
+//! |---|---|
+//! | delete something | any lock on it, above it or below it |
+//! | change something, submit jobs | a read-only lock on it or above it |
+//! | create, change or grow a compute | a read-only lock on it or above it; any lock on its resource group or subscription, or on the group of its network |
+//!
+//! The last line is Azure's: a lock on the group of a workspace or of a network stops all scaling. Here it is
+//! said, and only growth is stopped: idle nodes go in time and jobs can be cancelled, so that a lock never
+//! costs money.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Lock, LockLevel, ResourceGroup, Scope};
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Estate {
+    /// By their scopes.
+    groups: BTreeMap<Scope, Arc<ResourceGroup>>,
+    /// By scope, then by name in small letters.
+    locks: BTreeMap<Scope, BTreeMap<Box<str>, Arc<Lock>>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EstateChange {
+    Group(Arc<ResourceGroup>),
+    GroupGone(Scope),
+    Lock(Arc<Lock>),
+    /// The name in small letters.
+    LockGone {
+        scope: Scope,
+        name: Box<str>,
+    },
+}
+
+impl Estate {
+    pub(crate) fn apply(&mut self, change: &EstateChange) {
+        match change {
+            EstateChange::Group(group) => {
+                self.groups.insert(group.scope(), Arc::clone(group));
+            }
+            EstateChange::GroupGone(scope) => {
+                self.groups.remove(scope);
+            }
+            EstateChange::Lock(lock) => {
+                let name = lock.name.to_ascii_lowercase().into();
+                self.locks.entry(lock.scope.clone()).or_default().insert(name, Arc::clone(lock));
+            }
+            EstateChange::LockGone { scope, name } => {
+                if let Some(locks) = self.locks.get_mut(scope) {
+                    locks.remove(name);
+                    if locks.is_empty() {
+                        self.locks.remove(scope);
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn group(&self, subscription: &str, name: &str) -> Option<&Arc<ResourceGroup>> {
+        self.groups.get(&Scope::group(subscription, name))
+    }
+
+    pub fn groups(&self) -> impl ExactSizeIterator<Item = &Arc<ResourceGroup>> {
+        self.groups.values()
+    }
+
+    pub fn lock(&self, scope: &Scope, name: &str) -> Option<&Arc<Lock>> {
+        self.locks.get(scope)?.get(name.to_ascii_lowercase().as_str())
+    }
+
+    /// In the order of scopes, then of names.
+    pub fn locks(&self) -> impl Iterator<Item = &Arc<Lock>> {
+        self.locks.values().flat_map(BTreeMap::values)
+    }
+
+    pub fn has_locks(&self) -> bool {
+        !self.locks.is_empty()
+    }
+
+    /// The lock that keeps what is there from being deleted.
+    pub fn against_delete(&self, place: &Scope) -> Option<&Lock> {
+        let below = |lock: &&Arc<Lock>| place.contains(&lock.scope);
+        self.above(place).next().or_else(|| self.locks().find(below).map(|lock| &**lock))
+    }
+
+    /// The lock that keeps what is there from being changed.
+    pub fn against_change(&self, place: &Scope) -> Option<&Lock> {
+        self.above(place).find(|lock| lock.level == LockLevel::ReadOnly)
+    }
+
+    /// The lock that keeps a compute, whose nodes are in a network of the group `network`, from being made,
+    /// changed or grown.
+    pub fn against_scaling(&self, compute: &Scope, network: Option<&Scope>) -> Option<&Lock> {
+        let is_group = |lock: &&Lock| {
+            matches!(lock.scope, Scope::Group { .. } | Scope::Subscription(_) | Scope::Everything)
+        };
+        self.against_change(compute)
+            .or_else(|| self.above(compute).find(is_group))
+            .or_else(|| self.above(network?).next())
+    }
+
+    /// Locks on a place, then on what it is in, and so on.
+    fn above(&self, place: &Scope) -> impl Iterator<Item = &Lock> {
+        let mut next = if self.locks.is_empty() { None } else { Some(place.clone()) };
+        let places = std::iter::from_fn(move || {
+            let place = next.take()?;
+            next = place.parent();
+            Some(place)
+        });
+        places
+            .filter_map(|place| self.locks.get(&place))
+            .flat_map(|locks| locks.values().map(|lock| &**lock))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::WorkspaceKey;
+    use crate::time::Wall;
+
+    fn estate(locks: &[(&str, Scope, LockLevel)]) -> Estate {
+        let mut estate = Estate::default();
+        for (name, scope, level) in locks {
+            let (name, scope, level) = ((*name).into(), scope.clone(), *level);
+            let lock = Lock { name, scope, level, notes: None, created_at: Wall(0) };
+            estate.apply(&EstateChange::Lock(Arc::new(lock)));
+        }
+        estate
+    }
+
+    fn name(lock: Option<&Lock>) -> Option<&str> {
+        lock.map(|lock| &*lock.name)
+    }
+
+    #[test]
+    fn each_lock_forbids_what_the_table_says_and_nothing_else() {
+        use LockLevel::{CanNotDelete, ReadOnly};
+        let key = WorkspaceKey::new("s", "g", "w");
+        let (group, workspace) = (Scope::group("s", "g"), Scope::workspace(&key));
+        let (compute, beside) = (Scope::compute(&key, "c"), Scope::compute(&key, "d"));
+        let net = Scope::group("s", "net");
+        let all = |estate: &Estate, place: &Scope| {
+            [
+                estate.against_delete(place).is_some(),
+                estate.against_change(place).is_some(),
+                estate.against_scaling(place, Some(&net)).is_some(),
+            ]
+        };
+        let one = |scope: &Scope, level| estate(&[("L", scope.clone(), level)]);
+
+        let found = one(&compute, CanNotDelete);
+        assert_eq!(all(&found, &compute), [true, false, false]);
+        assert_eq!(all(&found, &beside), [false; 3]);
+        // Deleting what it is in would delete it.
+        assert!(
+            found.against_delete(&workspace).is_some() && found.against_delete(&group).is_some()
+        );
+
+        assert_eq!(all(&one(&compute, ReadOnly), &compute), [true; 3]);
+        assert_eq!(all(&one(&workspace, CanNotDelete), &compute), [true, false, false]);
+        assert_eq!(all(&one(&workspace, ReadOnly), &compute), [true; 3]);
+        assert_eq!(all(&one(&group, CanNotDelete), &compute), [true, false, true]);
+        assert_eq!(
+            all(&one(&Scope::subscription("s"), CanNotDelete), &compute),
+            [true, false, true]
+        );
+        assert_eq!(all(&one(&net, CanNotDelete), &compute), [false, false, true]);
+        assert_eq!(all(&one(&Scope::group("s", "other"), ReadOnly), &compute), [false; 3]);
+        assert_eq!(one(&net, ReadOnly).against_scaling(&compute, None), None);
+    }
+
+    #[test]
+    fn the_nearest_lock_is_named_and_names_have_no_case() {
+        let key = WorkspaceKey::new("S", "G", "W");
+        let (group, workspace) = (Scope::group("s", "g"), Scope::workspace(&key));
+        let mut estate = estate(&[
+            ("far", group, LockLevel::ReadOnly),
+            ("Near", workspace.clone(), LockLevel::ReadOnly),
+        ]);
+        assert_eq!(name(estate.against_change(&Scope::compute(&key, "c"))), Some("Near"));
+        assert!(estate.lock(&workspace, "NEAR").is_some());
+        let gone = EstateChange::LockGone { scope: workspace.clone(), name: "near".into() };
+        estate.apply(&gone);
+        assert_eq!(name(estate.against_change(&workspace)), Some("far"));
+    }
+}

@@ -1,0 +1,109 @@
+//! Resource groups, locks and the activity log.
+
+use muster_core::model::{Activity, ActivityOutcome, Caller, Deed, LockLevel, Scope, WorkspaceKey};
+use muster_core::time::Wall;
+use muster_core::{Change, EstateRequest, GroupPatch, Input, NewLock, Reply};
+
+use super::{Database, Stage};
+use crate::{ActivityQuery, Reader};
+
+pub fn groups_and_locks_read_back(database: &dyn Database) {
+    let mut stage = Stage::new(database);
+    let mut ask =
+        |request| stage.say(Input::ChangeEstate(Box::new(request))).expect("it can be done");
+    let group = Scope::group("s", "net");
+    let (subscription, name): (Box<str>, Box<str>) = ("S".into(), "Net".into());
+    for tag in ["one", "two"] {
+        let tags = [("tag".to_owned(), tag.to_owned())].into_iter().collect();
+        let wanted = GroupPatch { location: Some("eastus".into()), tags: Some(tags) };
+        let (subscription, name) = (subscription.clone(), name.clone());
+        ask(EstateRequest::PutGroup { subscription, name, wanted });
+    }
+    for level in LockLevel::ALL {
+        let (name, scope, notes) = ("Keep".into(), group.clone(), Some("it's ours".into()));
+        ask(EstateRequest::PutLock(NewLock { name, scope, level, notes }));
+    }
+    // The stage compares World with the rows after everything that is said; this is what they have.
+    let rows = database.store().load().expect("it reads");
+    assert_eq!(rows.groups.iter().filter(|group| &*group.name == "Net").count(), 1);
+    assert_eq!(rows.locks.len(), 1);
+    assert_eq!(rows.locks[0].level, LockLevel::ReadOnly);
+    ask(EstateRequest::DeleteLock { scope: group, name: "KEEP".into() });
+    let gone = ask(EstateRequest::DeleteGroup { subscription, name });
+    assert!(matches!(gone, Reply::Deleting { .. }));
+    let rows = database.store().load().expect("it reads");
+    assert!(rows.locks.is_empty() && rows.groups.iter().all(|group| &*group.name != "Net"));
+}
+
+pub fn a_deleted_workspace_is_gone_and_its_bill_is_not(database: &dyn Database) {
+    let mut stage = Stage::new(database);
+    let key = WorkspaceKey::new("S", "G", "gone");
+    stage.create_workspace(key.clone());
+    let first = database.reader().workspace(&key).expect("it reads").expect("made");
+    stage.say(Input::DeleteWorkspace { key: key.clone() }).expect("deleted");
+    assert_eq!(database.reader().workspace(&key).expect("it reads"), None);
+    stage.create_workspace(key.clone());
+    let second = database.reader().workspace(&key).expect("it reads").expect("made again");
+    assert_ne!(first.id, second.id, "what the first one has in the ledger is not the second's");
+}
+
+pub fn the_activity_log_is_a_chain(database: &dyn Database) {
+    let mut store = database.store();
+    store.claim(1).expect("claimed");
+    let note = |number: u64, scope: Scope| {
+        Change::ActivityNoted(Box::new(Activity {
+            at: Wall(number * 1_000_000),
+            by: Caller { object_id: "ada".into(), name: "Ada".into() },
+            deed: Deed {
+                operation: "write".into(),
+                resource: format!("/r/{number}").into(),
+                scope,
+                correlation: "c".into(),
+            },
+            outcome: ActivityOutcome::Refused {
+                status: 403,
+                code: "No".into(),
+                message: "no".into(),
+            },
+        }))
+    };
+    let mut reader = database.reader();
+    let empty = reader.verify_activity().expect("it reads");
+    assert_eq!((empty.entries, empty.broken_at), (0, None));
+    let mut heads = std::collections::BTreeSet::new();
+    for number in 1..=9 {
+        let scope = if number % 3 == 0 { Scope::Everything } else { Scope::group("S", "g") };
+        store.commit(&[note(number, scope)], Wall(number)).expect("ours");
+        let chain = reader.verify_activity().expect("it reads");
+        assert_eq!((chain.entries, chain.broken_at), (number, None));
+        assert!(heads.insert(chain.head), "every head is another one");
+    }
+    let all = ActivityQuery { subscription: None, since: Wall(0), until: Wall(u64::MAX) };
+    assert_eq!(numbers(&mut *reader, &all), [9, 8, 7, 6, 5, 4, 3, 2, 1]);
+    let some = ActivityQuery {
+        subscription: Some("S".into()),
+        since: Wall(2_000_000),
+        until: Wall(7_000_000),
+    };
+    assert_eq!(numbers(&mut *reader, &some), [7, 5, 4, 2]);
+    // What is older than 90 days goes, a few at a time, and the rest still is a chain.
+    let late = 90 * 24 * 3_600 + 5;
+    store.commit(&[note(late, Scope::Everything)], Wall(late)).expect("ours");
+    let chain = reader.verify_activity().expect("it reads");
+    assert_eq!((chain.entries, chain.broken_at), (8, None));
+    assert_eq!(numbers(&mut *reader, &all).last(), Some(&3));
+}
+
+/// Page by page.
+fn numbers(reader: &mut dyn Reader, query: &ActivityQuery) -> Vec<u64> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = reader.activity(query, after.as_deref(), 2).expect("it reads");
+        assert!(page.items.len() <= 2);
+        found.extend(page.items.iter().map(|entry| entry.number));
+        after = page.next;
+        if after.is_none() {
+            return found;
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The activity log: records in a chain of digests.
+
+use std::path::Path;
+
+use muster_core::model::{Activity, Scope};
+use muster_core::time::Span;
+use rusqlite::{Connection, OptionalExtension};
+use sha2::{Digest, Sha256};
+
+use super::doc;
+use super::fault::Doing;
+use crate::{ActivityChain, ActivityEntry, ActivityQuery, StoreError};
+
+/// Azure keeps its own for so long.
+const KEPT: Span = Span::seconds(90 * 24 * 3_600);
+
+/// What the first record of all follows.
+const START: &str = "";
+
+/// Adds a record to the end of the chain.
+pub(super) fn append(
+    connection: &Connection,
+    path: &Path,
+    activity: &Activity,
+) -> Result<(), StoreError> {
+    let doing = "committing";
+    let last: Option<(i64, String)> = connection
+        .prepare_cached("SELECT number, digest FROM activity ORDER BY number DESC LIMIT 1")
+        .and_then(|mut statement| {
+            statement.query_row((), |row| Ok((row.get(0)?, row.get(1)?))).optional()
+        })
+        .doing(doing, path)?;
+    let (number, previous) = last.unwrap_or((0, START.to_owned()));
+    let text = doc::encode(activity);
+    let digest = digest(&previous, &text);
+    connection
+        .prepare_cached(
+            "INSERT INTO activity (number, at_us, subscription, doc, previous, digest)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )
+        .and_then(|mut statement| {
+            let subscription = subscription(&activity.deed.scope);
+            statement.execute((number + 1, activity.at.0, subscription, text, previous, digest))
+        })
+        .doing(doing, path)?;
+    // The oldest go, a few with each new one; the next one's `previous` still says what it followed.
+    connection
+        .prepare_cached(
+            "DELETE FROM activity WHERE number IN
+             (SELECT number FROM activity WHERE at_us < ?1 ORDER BY number LIMIT 2)",
+        )
+        .and_then(|mut statement| statement.execute((activity.at.0.saturating_sub(KEPT.0),)))
+        .doing(doing, path)?;
+    Ok(())
+}
+
+fn digest(previous: &str, text: &str) -> String {
+    let mut hasher = Sha256::new();
+    hasher.update(previous.as_bytes());
+    hasher.update(text.as_bytes());
+    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn subscription(scope: &Scope) -> &str {
+    match scope {
+        Scope::Everything => "",
+        Scope::Subscription(subscription) | Scope::Group { subscription, .. } => subscription,
+        Scope::Workspace(key) | Scope::Compute { workspace: key, .. } => &key.subscription,
+    }
+}
+
+/// Newest first.
+pub(super) fn entries(
+    connection: &Connection,
+    path: &Path,
+    query: &ActivityQuery,
+    before: u64,
+    limit: usize,
+) -> Result<Vec<ActivityEntry>, StoreError> {
+    let sql = "SELECT doc, number, digest FROM activity \
+               WHERE (?1 IS NULL OR subscription = ?1) AND at_us BETWEEN ?2 AND ?3 AND number < ?4 \
+               ORDER BY number DESC LIMIT ?5";
+    let subscription = query.subscription.as_deref().map(str::to_ascii_lowercase);
+    let (since, until) = (doc::key(query.since.0), doc::key(query.until.0));
+    let values = (subscription, since, until, doc::key(before), limit);
+    doc::rows(connection, path, sql, values, |row| {
+        Ok(ActivityEntry {
+            activity: doc::decode(row, 0, path)?,
+            number: row.get(1).doing("reading a row", path)?,
+            digest: row.get(2).doing("reading a row", path)?,
+        })
+    })
+}
+
+/// Follows the whole chain.
+pub(super) fn verify(connection: &Connection, path: &Path) -> Result<ActivityChain, StoreError> {
+    let mut chain = ActivityChain { entries: 0, head: START.into(), broken_at: None };
+    let mut next: Option<u64> = None;
+    let sql = "SELECT number, doc, previous, digest FROM activity ORDER BY number";
+    doc::each(connection, path, sql, (), |row| {
+        let doing = "reading a row";
+        let number: u64 = row.get(0).doing(doing, path)?;
+        let text: String = row.get(1).doing(doing, path)?;
+        let previous: String = row.get(2).doing(doing, path)?;
+        let found: Box<str> = row.get(3).doing(doing, path)?;
+        // The first that is kept follows one that has gone, unless it is the first of all.
+        let follows = match next {
+            Some(next) => number == next && *previous == *chain.head,
+            None => number > 1 || previous == START,
+        };
+        if !follows || *found != *digest(&previous, &text) {
+            chain.broken_at.get_or_insert(number);
+        }
+        next = Some(number + 1);
+        chain.entries += 1;
+        chain.head = found;
+        Ok(())
+    })?;
+    Ok(chain)
+}

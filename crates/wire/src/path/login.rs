@@ -1,0 +1,141 @@
+//! Where clients sign in: the addresses of an OAuth authority, and of a virtual machine's identity.
+//!
+//! An authority is `/{tenant}`, `/adfs` or `/adfs/{tenant}`. The server has one tenant, so that its name
+//! makes no difference: programs keep the one that they were written with. Clients that find `adfs` first in
+//! the path ask nobody but us whether we are an authority, and that is why it is there.
+
+use super::segments::encode;
+
+const ADFS: &str = "adfs";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Login {
+    /// Where the endpoints of an authority are.
+    OpenId { authority: Authority },
+    /// A token for a client id and its secret.
+    ClientToken { authority: Authority },
+    /// Whether an address is an authority at all.
+    Instance,
+    /// A virtual machine's identity: without any secret, hence refused.
+    MachineIdentity,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authority {
+    is_adfs: bool,
+    tenant: Option<Box<str>>,
+}
+
+impl Authority {
+    /// The one that needs no tenant.
+    pub fn adfs() -> Authority {
+        Authority { is_adfs: true, tenant: None }
+    }
+
+    fn of(segments: &[String]) -> Option<Authority> {
+        let is_adfs = |word: &String| word.eq_ignore_ascii_case(ADFS);
+        match segments {
+            [adfs] if is_adfs(adfs) => Some(Authority::adfs()),
+            [tenant] => Some(Authority { is_adfs: false, tenant: Some(tenant.as_str().into()) }),
+            [adfs, tenant] if is_adfs(adfs) => {
+                Some(Authority { is_adfs: true, tenant: Some(tenant.as_str().into()) })
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn path(&self) -> String {
+        let adfs = if self.is_adfs { format!("/{ADFS}") } else { String::new() };
+        let tenant = self.tenant.as_ref().map(|tenant| format!("/{}", encode(tenant)));
+        adfs + &tenant.unwrap_or_default()
+    }
+}
+
+impl Login {
+    /// `words` are the segments in small letters.
+    pub(super) fn of(segments: &[String], words: &[&str]) -> Option<Login> {
+        let authority = |rest: &[&str]| Authority::of(&segments[..words.len() - rest.len()]);
+        match words {
+            ["common", "discovery", "instance"] => Some(Login::Instance),
+            ["metadata", "identity", "oauth2", "token"] => Some(Login::MachineIdentity),
+            [.., "v2.0", ".well-known", "openid-configuration"] => {
+                authority(&words[words.len() - 3..]).map(|authority| Login::OpenId { authority })
+            }
+            [.., ".well-known", "openid-configuration"] => {
+                authority(&words[words.len() - 2..]).map(|authority| Login::OpenId { authority })
+            }
+            [.., "oauth2", "v2.0", "token"] => authority(&words[words.len() - 3..])
+                .map(|authority| Login::ClientToken { authority }),
+            [.., "oauth2", "token"] => authority(&words[words.len() - 2..])
+                .map(|authority| Login::ClientToken { authority }),
+            _ => None,
+        }
+    }
+
+    pub(super) fn methods(&self) -> &'static str {
+        match self {
+            Login::ClientToken { .. } => "POST",
+            Login::OpenId { .. } | Login::Instance | Login::MachineIdentity => "GET",
+        }
+    }
+
+    pub(super) fn path(&self) -> String {
+        match self {
+            Login::OpenId { authority } => {
+                format!("{}/.well-known/openid-configuration", authority.path())
+            }
+            Login::ClientToken { authority } => format!("{}/oauth2/token", authority.path()),
+            Login::Instance => "/common/discovery/instance".into(),
+            Login::MachineIdentity => "/metadata/identity/oauth2/token".into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Request, Route};
+    use super::*;
+
+    fn found(path: &str) -> Route {
+        Request::parse(path, None).expect("a path").route
+    }
+
+    #[test]
+    fn every_spelling_of_an_authority_is_found() {
+        let of =
+            |is_adfs, tenant: Option<&str>| Authority { is_adfs, tenant: tenant.map(Into::into) };
+        for (path, authority) in [
+            ("/adfs", of(true, None)),
+            ("/ADFS/t-1", of(true, Some("t-1"))),
+            ("/common", of(false, Some("common"))),
+            ("/a%20b", of(false, Some("a b"))),
+        ] {
+            let open_id = Route::Login(Login::OpenId { authority: authority.clone() });
+            let token = Route::Login(Login::ClientToken { authority });
+            assert_eq!(found(&format!("{path}/.well-known/openid-configuration")), open_id);
+            assert_eq!(found(&format!("{path}/v2.0/.well-known/openid-configuration")), open_id);
+            assert_eq!(found(&format!("{path}/oauth2/token")), token);
+            assert_eq!(found(&format!("{path}//oauth2/v2.0/token/")), token);
+            for route in [open_id, token] {
+                assert_eq!(found(&route.path().expect("it has one")), route);
+            }
+        }
+    }
+
+    #[test]
+    fn what_only_looks_like_one_is_unknown() {
+        for path in [
+            "/oauth2/token",
+            "/.well-known/openid-configuration",
+            "/a/b/oauth2/token",
+            "/adfs/a/b/oauth2/token",
+            "/adfs/oauth2",
+            "/t/oauth2/v1.0/token/x",
+        ] {
+            assert_eq!(found(path), Route::Unknown, "{path}");
+        }
+        for route in [Login::Instance, Login::MachineIdentity].map(Route::Login) {
+            assert_eq!(found(&route.path().expect("it has one")), route);
+        }
+    }
+}
