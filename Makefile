@@ -14,7 +14,7 @@ TOOLS := .tools/venv/.made
 CLIENTS := .venv/.made
 AZ := .venv-az/.made
 
-.PHONY: help run test conformance bench check setup-rust setup-cc setup-python setup-nextest setup-deny
+.PHONY: help run test conformance bench check setup-rust setup-cc setup-python setup-nextest setup-deny setup-systemd
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -24,7 +24,7 @@ run: setup-rust ## build, start a server, run a first training job on it, stay u
 	cargo build --release -p muster-cli
 	@MUSTER_BIN=$(TARGET)/release/muster scripts/first-light
 
-test: check setup-nextest $(CLIENTS) $(AZ) ## check, then every test, also with the real Azure clients
+test: check setup-nextest setup-systemd $(CLIENTS) $(AZ) ## check, then every test, also with the real Azure clients
 	@scripts/stage tests cargo nextest run --workspace
 	@scripts/stage planted cargo nextest run -p muster-sim --features planted-bugs --test planted
 	@scripts/stage build cargo build -p muster-cli --bin muster
@@ -62,6 +62,10 @@ setup-nextest: setup-rust
 
 setup-deny: setup-rust
 	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
+
+# For a test of the unit in packaging/.
+setup-systemd:
+	@scripts/need 'systemd-analyze --version' systemd
 
 setup-python:
 	@scripts/need 'python3 -c "import ensurepip, venv"' python3 python3-venv

@@ -309,9 +309,27 @@ def test_nodes_must_prove_their_name(session, server):
 
 def test_logs_need_a_signature(session, server):
     path = "/logs/j0000000000000001/a0000000000000001.0.log"
+    port = json.loads((server.state_dir / "connection.json").read_text())["files_port"]
     for query in ("", "?se=99999999999&sig=00", "?se=x&sig=00", "?sig=00"):
-        answer = requests.get(server.url + path + query, verify=session.verify)
+        answer = requests.get(f"https://localhost:{port}{path}{query}", verify=session.verify)
         assert answer.status_code in (400, 403), answer.text
+
+
+def test_a_refusal_leaves_the_connection_usable(session, server):
+    """The body comes after the refusal is certain; unread, it would end the connection."""
+    host, port = urllib.parse.urlsplit(server.url).netloc.split(":")
+    context = ssl.create_default_context(cafile=session.verify)
+    plain = socket.create_connection((host, int(port)), timeout=10)
+    with context.wrap_socket(plain, server_hostname=host) as connection:
+        for _ in range(3):
+            head = f"PUT {WS} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
+            connection.sendall(head.encode())
+            connection.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                connection.recv(1)
+            connection.settimeout(10)
+            connection.sendall(b"{}")
+            assert connection.recv(4000).startswith(b"HTTP/1.1 401 ")
 
 
 def test_oversized_and_mistyped_bodies(session, server):

@@ -1,5 +1,6 @@
 """Published Azure ML code runs as printed: nothing but environment variables is set."""
 
+import json
 import re
 import subprocess
 import sys
@@ -70,3 +71,65 @@ def test_first_block_of_the_first_document(client_env, tmp_path):
     assert "'cpu-training-cluster' created successfully" in printed
     workspace = ("your-subscription-id", "ml-project-rg", "ml-workspace-production")
     check_and_delete(workspace, "cpu-training-cluster")
+
+
+# The lines of the source documents about computes, and the files that they name. Where az itself
+# refuses a line (a delete that nobody confirms), its corrected form follows.
+COMMANDS = """\
+compute create --name cpu-training-cluster --type AmlCompute --size Standard_DS3_v2 \
+--resource-group ml-project-rg --workspace-name ml-workspace-production \
+--min-instances 0 --max-instances 4 --idle-time-before-scale-down 180
+compute create --name gpu-training-cluster --type AmlCompute --size Standard_NC6s_v3 \
+--resource-group ml-project-rg --workspace-name ml-workspace-production \
+--min-instances 0 --max-instances 2 --idle-time-before-scale-down 300
+compute create -f basic.yml
+compute create -f location.yml
+compute create -f low-priority.yml
+compute delete --name basic-example --yes
+resource list --resource-group ml-project-rg --output table
+"""
+STAY = ("cpu-training-cluster", "gpu-training-cluster", "location-example", "low-pri-example")
+SCHEMA = "$schema: https://azuremlschemas.azureedge.net/latest/amlCompute.schema.json\n"
+CLUSTER_FILE = SCHEMA + """\
+name: {name}
+type: amlcompute
+size: STANDARD_DS3_v2
+min_instances: 0
+max_instances: 2
+idle_time_before_scale_down: 120
+"""
+FILES = {
+    "basic.yml": CLUSTER_FILE.format(name="basic-example"),
+    "location.yml": CLUSTER_FILE.format(name="location-example") + "location: westus\n",
+    "low-priority.yml": CLUSTER_FILE.format(name="low-pri-example") + "tier: low_priority\n",
+}
+
+
+def test_commands_of_the_documents(muster, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    # Where az takes the place from its configuration, so does muster.
+    monkeypatch.setenv("MUSTER_RESOURCE_GROUP", "ml-project-rg")
+    monkeypatch.setenv("MUSTER_WORKSPACE_NAME", "ml-workspace-production")
+    for line in COMMANDS.splitlines():
+        printed = muster(*line.split()).stdout
+    for name in STAY:
+        assert f"ml-workspace-production/{name}" in printed
+    assert "basic-example" not in printed
+    for name, query, wanted in [
+        ("low-pri-example", "tier", "low_priority"),
+        ("location-example", "location", "westus"),
+        ("gpu-training-cluster", "max_instances", "2"),
+    ]:
+        shown = muster("compute", "show", "--name", name, "--query", query, "-o", "tsv").stdout
+        assert shown == f"{wanted}\n"
+    named = "[?name=='ml-workspace-production']"
+    (first,) = json.loads(muster("resource", "list", "--query", named).stdout)
+    shown = json.loads(muster("resource", "show", "--ids", first["id"]).stdout)
+    assert shown["name"] == first["name"]
+    # Without a word of consent nobody deletes anything, there as here.
+    refused = muster("compute", "delete", "--name", "location-example", check=False)
+    assert refused.returncode == 2 and "--yes" in refused.stderr
+    for name in STAY:
+        muster("compute", "delete", "--yes", "--name", name)

@@ -1,16 +1,17 @@
-//! TLS connections in, one HTTP service for all of them.
+//! Connections in, with TLS or without, one HTTP service for all of a listener's.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tracing::debug;
 
@@ -20,58 +21,89 @@ use super::login::Source;
 const CONNECTIONS_MAX: usize = 4_096;
 /// A client that is slower than this with its handshake or headers is dropped.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a stop waits for requests under way.
-const DRAIN: Duration = Duration::from_secs(5);
 
-/// Serves until `shutdown` resolves, then lets requests under way finish.
+/// Serves until `stop` is true, then lets requests under way finish, for as long as `drain`. Connections without
+/// one are closed at once.
 pub async fn serve(
     listener: TcpListener,
-    tls: Arc<rustls::ServerConfig>,
+    tls: Option<Arc<rustls::ServerConfig>>,
     router: Router,
-    shutdown: impl Future<Output = ()>,
+    mut stop: watch::Receiver<bool>,
+    drain: Duration,
 ) {
-    let acceptor = TlsAcceptor::from(tls);
+    let acceptor = tls.map(TlsAcceptor::from);
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let graceful = GracefulShutdown::new();
-    tokio::pin!(shutdown);
     loop {
-        let permit = connections.clone().acquire_owned().await.expect("never closed");
-        let (stream, source) = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, from)) => (stream, Source(from.ip())),
-                Err(failed) => {
-                    // Out of file descriptors, most likely: give others time to close theirs.
-                    debug!(error = %failed, "a connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    continue;
-                }
-            },
-            () = &mut shutdown => break,
+        let accepted = async {
+            let permit = connections.clone().acquire_owned().await.expect("never closed");
+            (permit, listener.accept().await)
+        };
+        let (permit, accepted) = tokio::select! {
+            accepted = accepted => accepted,
+            () = stopped(&mut stop) => break,
+        };
+        let (stream, source) = match accepted {
+            Ok((stream, from)) => (stream, Source(from.ip())),
+            Err(failed) => {
+                // Out of file descriptors, most likely: give others time to close theirs.
+                debug!(error = %failed, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
         };
         let (acceptor, router, watcher) = (acceptor.clone(), router.clone(), graceful.watcher());
+        let mut stop = stop.clone();
         tokio::spawn(async move {
-            converse(stream, source, acceptor, router, watcher).await;
+            // Answers are small and wanted at once.
+            let _ = stream.set_nodelay(true);
+            match acceptor {
+                None => converse(TokioIo::new(stream), router, source, watcher).await,
+                Some(acceptor) => {
+                    let stream = tokio::select! {
+                        stream = handshake(stream, &acceptor) => stream,
+                        () = stopped(&mut stop) => None,
+                    };
+                    if let Some(stream) = stream {
+                        converse(TokioIo::new(stream), router, source, watcher).await;
+                    }
+                }
+            }
             drop(permit);
         });
     }
     drop(listener);
-    let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
+    let _ = tokio::time::timeout(drain, graceful.shutdown()).await;
+}
+
+/// Resolves once the server is asked to end, or has.
+pub async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|is_stopping| *is_stopping).await;
+}
+
+async fn handshake(
+    stream: TcpStream,
+    acceptor: &TlsAcceptor,
+) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
+    match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => Some(stream),
+        Ok(Err(failed)) => {
+            debug!(error = %failed, "no TLS");
+            None
+        }
+        Err(_) => {
+            debug!("the TLS handshake took too long");
+            None
+        }
+    }
 }
 
 async fn converse(
-    stream: TcpStream,
-    source: Source,
-    acceptor: TlsAcceptor,
+    stream: impl Read + Write + Unpin + 'static,
     router: Router,
-    watcher: hyper_util::server::graceful::Watcher,
+    source: Source,
+    watcher: Watcher,
 ) {
-    // Answers are small and wanted at once.
-    let _ = stream.set_nodelay(true);
-    let stream = match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(failed)) => return debug!(error = %failed, "no TLS"),
-        Err(_) => return debug!("the TLS handshake took too long"),
-    };
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request| {
         request.extensions_mut().insert(source);
@@ -80,7 +112,7 @@ async fn converse(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(stream, service);
     if let Err(failed) = watcher.watch(connection).await {
         debug!(error = %failed, "the connection ended early");
     }

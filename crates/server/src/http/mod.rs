@@ -4,31 +4,61 @@ mod agent;
 mod arm;
 mod auth;
 mod body;
+mod files;
 mod health;
 mod listener;
 mod log_files;
 mod login;
+mod metrics;
+mod request_log;
 mod respond;
+mod template;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use axum::middleware;
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::app::App;
 
 /// Of a report: a node holds a handful of attempts.
 const REPORT_BYTES_MAX: usize = 256 << 10;
 
+/// What is listened on.
+pub struct Doors {
+    pub api: TcpListener,
+    pub files: TcpListener,
+    /// Without TLS and without a key.
+    pub metrics: Option<TcpListener>,
+}
+
+/// Serves until `stop` is true, and then for at most as long as `drain`.
 pub async fn serve(
-    listener: TcpListener,
+    doors: Doors,
     tls: Arc<rustls::ServerConfig>,
     app: Arc<App>,
-    shutdown: impl Future<Output = ()>,
+    stop: watch::Receiver<bool>,
+    drain: Duration,
 ) {
-    listener::serve(listener, tls, router(app), shutdown).await;
+    let with_tls = |listener, router| {
+        listener::serve(listener, Some(tls.clone()), router, stop.clone(), drain)
+    };
+    let metrics = async {
+        if let Some(listener) = doors.metrics {
+            let router = metrics::router(app.clone());
+            listener::serve(listener, None, router, stop.clone(), drain).await;
+        }
+    };
+    tokio::join!(
+        with_tls(doors.api, router(app.clone())),
+        with_tls(doors.files, files::router(app.clone())),
+        metrics,
+    );
 }
 
 fn router(app: Arc<App>) -> Router {
@@ -42,10 +72,11 @@ fn router(app: Arc<App>) -> Router {
         .merge(agents)
         .merge(agent_logs)
         .route("/agent/v1/specs/{hash}", get(agent::spec))
-        .route("/logs/{job}/{file}", get(log_files::get))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
+        .route("/metrics", get(metrics::with_key))
         .fallback(arm::handle)
         .layer(DefaultBodyLimit::max(arm::BODY_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(app.clone(), request_log::record))
         .with_state(app)
 }
