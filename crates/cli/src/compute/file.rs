@@ -124,6 +124,8 @@ pub fn wanted(document: &Fields, workspace: &WorkspaceKey) -> Outcome<Wanted> {
 /// What flags say goes before what a file says.
 pub fn merged(over: ClusterPatch, under: ClusterPatch) -> ClusterPatch {
     ClusterPatch {
+        kind: over.kind.or(under.kind),
+        releases_quota_on_stop: over.releases_quota_on_stop.or(under.releases_quota_on_stop),
         location: over.location.or(under.location),
         description: over.description.or(under.description),
         tags: over.tags.or(under.tags),
