@@ -5,6 +5,7 @@ use muster_core::model::WorkspaceKey;
 use super::PathError;
 use super::access::AccessRoute;
 use super::estate::EstateRoute;
+use super::location_name;
 use super::login::Login;
 use super::manager::Manager;
 use super::segments::encode;
@@ -360,12 +361,12 @@ fn of_subscription(segments: &[String], rest: &[&str]) -> Route {
         }
         ["locations", _, "computeoperationsstatus", _] => Route::Operation {
             subscription: segments[1].as_str().into(),
-            location: segments[5].as_str().into(),
+            location: location_name(&segments[5]),
             id: segments[7].as_str().into(),
         },
         ["locations", _, what] => {
             let subscription = segments[1].as_str().into();
-            let location = segments[5].as_str().into();
+            let location = location_name(&segments[5]);
             match *what {
                 "usages" => Route::Usages { subscription, location },
                 "vmsizes" => Route::VmSizes { subscription, location },
