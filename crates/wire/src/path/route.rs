@@ -262,20 +262,6 @@ impl Route {
         }
         Some(url)
     }
-
-    /// The `nextLink` of a list: this route again, from `token` on.
-    pub fn next_link(
-        &self,
-        base_url: &str,
-        api_version: Option<&str>,
-        token: &str,
-    ) -> Option<String> {
-        let mut query = vec![("$skipToken", token)];
-        if let Some(version) = api_version {
-            query.insert(0, ("api-version", version));
-        }
-        self.url(base_url, &query)
-    }
 }
 
 /// A resource's ARM id. Unlike a path it is not encoded: it is compared and taken apart as it stands.
