@@ -22,11 +22,13 @@ def workspace(session, server):
 
 
 def revision(server):
-    """How many changes have ever been written, read from the store itself."""
+    """How many changes have ever been written, without the notes that something was refused."""
     uri = f"file:{urllib.parse.quote(str(server.state_dir / 'muster.db'))}?mode=ro"
     connection = sqlite3.connect(uri, uri=True)
     try:
-        return connection.execute("SELECT coalesce(max(revision), 0) FROM events").fetchone()[0]
+        noted = '{"ActivityNoted"%"Refused"%'
+        count = "SELECT count(*) FROM events WHERE change NOT LIKE ?"
+        return connection.execute(count, (noted,)).fetchone()[0]
     finally:
         connection.close()
 
@@ -54,7 +56,7 @@ BAD_CLUSTERS = [
     (b"{}" * 2, ""),
     (b"[" * 100_000, ""),
     ({"properties": 5}, "properties"),
-    ({"properties": {"computeType": "ComputeInstance"}}, "ComputeInstance"),
+    ({"properties": {"computeType": "Kubernetes"}}, "Kubernetes"),
     ({"properties": {"computeType": 7}}, "computeType"),
     (aml(vmSize="Standard_Nope"), "Standard_Nope"),
     (aml(vmSize=5), "vmSize"),
@@ -133,7 +135,8 @@ BAD_ADDRESSES = [
     ("GET", "/subscriptions/nobody", 404, "nobody"),
     ("GET", "/subscriptions/s/resourceGroups/nobody", 404, "nobody"),
     ("GET", "/subscriptions/s/resourceGroups/nobody/resources", 404, "nobody"),
-    ("PUT", "/subscriptions/s/resourceGroups/g", 405, "PUT"),
+    ("PUT", "/subscriptions/s/resourceGroups/new", 400, "body"),
+    ("POST", "/subscriptions/s/resourceGroups/g", 405, "POST"),
     ("GET", "/subscriptions/s/providers/Microsoft.Nothing", 404, "Microsoft.Nothing"),
     ("GET", "/subscriptions/s/resources?$filter=name%20gt%20'x'", 400, "gt"),
     ("GET", "/subscriptions/s/resources?$expand=everything", 400, "everything"),
@@ -147,7 +150,7 @@ BAD_ADDRESSES = [
     ("PATCH", COMPUTE, 400, "empty"),
     ("POST", COMPUTE, 405, "POST"),
     ("DELETE", JOB, 405, "DELETE"),
-    ("DELETE", WS, 405, "DELETE"),
+    ("POST", WS, 405, "POST"),
     ("DELETE", f"{COMPUTE}?underlyingResourceAction=Detach", 400, "Detach"),
     ("POST", f"{WS}/computes/pool/start", 400, "raise minNodeCount"),
     ("POST", f"{WS}/computes/pool/stop", 400, "nodeIdleTimeBeforeScaleDown"),
@@ -309,9 +312,27 @@ def test_nodes_must_prove_their_name(session, server):
 
 def test_logs_need_a_signature(session, server):
     path = "/logs/j0000000000000001/a0000000000000001.0.log"
+    port = json.loads((server.state_dir / "connection.json").read_text())["files_port"]
     for query in ("", "?se=99999999999&sig=00", "?se=x&sig=00", "?sig=00"):
-        answer = requests.get(server.url + path + query, verify=session.verify)
+        answer = requests.get(f"https://localhost:{port}{path}{query}", verify=session.verify)
         assert answer.status_code in (400, 403), answer.text
+
+
+def test_a_refusal_leaves_the_connection_usable(session, server):
+    """The body comes after the refusal is certain; unread, it would end the connection."""
+    host, port = urllib.parse.urlsplit(server.url).netloc.split(":")
+    context = ssl.create_default_context(cafile=session.verify)
+    plain = socket.create_connection((host, int(port)), timeout=10)
+    with context.wrap_socket(plain, server_hostname=host) as connection:
+        for _ in range(3):
+            head = f"PUT {WS} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
+            connection.sendall(head.encode())
+            connection.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                connection.recv(1)
+            connection.settimeout(10)
+            connection.sendall(b"{}")
+            assert connection.recv(4000).startswith(b"HTTP/1.1 401 ")
 
 
 def test_oversized_and_mistyped_bodies(session, server):

@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use muster_core::ErrorChain;
+use muster_core::model::WorkspaceKey;
 use muster_wire::cloud::TokenReply;
 use muster_wire::error::ErrorBody;
 use muster_wire::{Page, Route, from_json};
@@ -43,6 +44,8 @@ pub struct Answer {
     pub status: StatusCode,
     /// Where a long-running operation can be followed.
     pub operation: Option<String>,
+    /// The other way to follow one: asked until it is no longer 202.
+    pub location: Option<String>,
     pub retry_after: Option<Duration>,
     body: Vec<u8>,
 }
@@ -93,14 +96,57 @@ impl Client {
         }
     }
 
+    /// Whatever is there now, or nothing. Unlike [`Client::get`] it makes nothing: where the first use of a
+    /// workspace makes it, a look into one that is not there would be that use.
+    pub async fn find<T: DeserializeOwned>(&self, route: &Route) -> Outcome<Option<T>> {
+        if let Some(key) = workspace_of(route) {
+            let (subscription, resource_group) =
+                (key.subscription.clone(), key.resource_group.clone());
+            let list = Route::WorkspacesOfGroup { subscription, resource_group };
+            let known: Vec<Named> = self.list(&list, None).await?;
+            if !known.iter().any(|known| known.name.eq_ignore_ascii_case(&key.name)) {
+                return Ok(None);
+            }
+        }
+        match self.send(Method::GET, &self.url(route, &[]), None).await {
+            Ok(answer) => answer.document().map(Some),
+            Err(failure) if failure.is_not_found() => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// As [`Client::find`], for what must be there.
+    pub async fn found<T: DeserializeOwned>(&self, route: &Route) -> Outcome<T> {
+        if let Some(found) = self.find(route).await? {
+            return Ok(found);
+        }
+        let name = nearest::listing(route).map_or_else(String::new, |(_, name)| quoted(name));
+        let missing = Failure::not_found(format!("{name} is not there"));
+        Err(self.suggest(route, missing).await)
+    }
+
+    /// Where a route is, for people.
+    pub fn url_of(&self, route: &Route) -> String {
+        self.url(route, &[])
+    }
+
     /// The items of a list, page by page, until there are enough of them.
     pub async fn list<T: DeserializeOwned>(
         &self,
         route: &Route,
         max: Option<u32>,
     ) -> Outcome<Vec<T>> {
+        self.list_with(route, &[], max).await
+    }
+
+    pub async fn list_with<T: DeserializeOwned>(
+        &self,
+        route: &Route,
+        query: &[(&str, &str)],
+        max: Option<u32>,
+    ) -> Outcome<Vec<T>> {
         let wanted = max.map_or(usize::MAX, |count| count as usize);
-        let mut page: Page<T> = self.get(route).await?;
+        let mut page: Page<T> = self.get_with(route, query).await?;
         let mut items = std::mem::take(&mut page.value);
         while let Some(link) = page.next_link.take().filter(|_| items.len() < wanted) {
             page = self.follow(&link).await?.document()?;
@@ -209,6 +255,7 @@ impl Client {
         Ok(Answer {
             status,
             operation: text(OPERATION_HEADER),
+            location: text(header::LOCATION),
             retry_after: retry_after(text(RETRY_AFTER_MS), text(header::RETRY_AFTER)),
             body,
         })
@@ -283,6 +330,16 @@ impl Client {
 impl Answer {
     pub fn document<T: DeserializeOwned>(&self) -> Outcome<T> {
         read(&self.body)
+    }
+}
+
+/// The workspace that must be there for what is asked for to be there.
+fn workspace_of(route: &Route) -> Option<&WorkspaceKey> {
+    match route {
+        Route::Workspace(workspace)
+        | Route::Compute { workspace, .. }
+        | Route::Job { workspace, .. } => Some(workspace),
+        _ => None,
     }
 }
 

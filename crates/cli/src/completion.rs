@@ -1,24 +1,40 @@
-//! `muster completion`: what a shell needs to complete our commands and flags.
+//! `muster completion`: what a shell needs to complete commands, flags and names.
+//!
+//! The script calls this binary for every word that is to be completed, so that names come from the server as
+//! it is now. There is no other script: one without names would be a second way to the same.
 
-use clap_complete::Shell;
+use clap_complete::CompleteEnv;
+use clap_complete::env::Shells;
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::output;
 
-/// Print a script that lets a shell complete commands and flags
+/// By this variable the script calls this binary, with the shell's name in it.
+const VARIABLE: &str = "MUSTER_COMPLETE";
+
+/// Print a script that lets a shell complete commands, flags and names
 ///
 /// For bash: muster completion bash > ~/.local/share/bash-completion/completions/muster; for zsh put it as
-/// _muster into a folder of $fpath; for fish: muster completion fish > ~/.config/fish/completions/muster.fish
+/// _muster into a folder of $fpath; for fish: muster completion fish > ~/.config/fish/completions/muster.fish.
+/// Names of clusters, jobs and the like come from the server, if it answers at once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: prints the script, and installs nothing.")]
 pub struct Args {
     /// The shell
-    #[arg(value_enum)]
-    shell: Shell,
+    #[arg(value_parser = ["bash", "elvish", "fish", "powershell", "zsh"])]
+    shell: String,
 }
 
-pub fn run(args: &Args, command: &mut clap::Command) -> Outcome {
+pub fn run(args: &Args) -> Outcome {
+    let shells = Shells::builtins();
+    let shell = shells.completer(&args.shell).expect("the parser knows the shells");
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, command, "muster", &mut script);
+    let written = shell.write_registration(VARIABLE, "muster", "muster", "muster", &mut script);
+    written.map_err(|why| Failure::error(format!("cannot write the script: {why}")))?;
     output::bytes(&script)
+}
+
+/// Answers a shell, and ends the process, if it was one that called.
+pub fn answer(command: fn() -> clap::Command) {
+    CompleteEnv::with_factory(command).var(VARIABLE).complete();
 }

@@ -1,9 +1,15 @@
 //! `muster compute`: clusters, with the words of `az ml compute`.
 
 mod delete;
+mod file;
+mod price;
 mod put;
+mod region;
+mod verbs;
 mod view;
+mod watch;
 
+pub use verbs::Anything;
 pub use view::resource_group;
 
 use clap::Subcommand;
@@ -12,6 +18,7 @@ use muster_wire::Route;
 use muster_wire::compute::{ComputeResource, NodeList};
 
 use crate::client::Client;
+use crate::complete;
 use crate::failure::Outcome;
 use crate::output::{self, Print};
 use crate::scope::Scope;
@@ -25,7 +32,17 @@ pub enum Command {
     Show(ShowArgs),
     List(ListArgs),
     ListNodes(ListNodesArgs),
+    ListSizes(region::SizesArgs),
+    ListUsage(region::UsageArgs),
+    Watch(watch::Args),
     Delete(delete::Args),
+    Start(verbs::StartArgs),
+    Stop(verbs::StopArgs),
+    Restart(verbs::RestartArgs),
+    Attach(verbs::AttachArgs),
+    Detach(verbs::DetachArgs),
+    ConnectSsh(verbs::ConnectSshArgs),
+    EnableSso(verbs::EnableSsoArgs),
 }
 
 /// Show a cluster: its settings, its state and how many nodes it has
@@ -44,7 +61,7 @@ pub struct ShowArgs {
 pub struct ListArgs {
     /// Only clusters of this type
     #[arg(long = "type", value_enum, ignore_case = true, value_name = "TYPE")]
-    _compute_type: Option<ComputeType>,
+    compute_type: Option<ComputeType>,
     /// At most so many
     #[arg(short = 'r', long, value_name = "COUNT", value_parser = values::at_least_one,
           allow_negative_numbers = true)]
@@ -69,7 +86,8 @@ pub struct ListNodesArgs {
 #[derive(Debug, clap::Args)]
 struct Target {
     /// The cluster's name
-    #[arg(short, long, value_parser = values::name, display_order = 0, help_heading = None)]
+    #[arg(short, long, value_parser = values::name, display_order = 0, help_heading = None,
+          add = complete::computes())]
     name: String,
     #[command(flatten)]
     scope: Scope,
@@ -93,7 +111,17 @@ pub async fn run(command: Command) -> Outcome {
         Command::Show(args) => show(&args).await,
         Command::List(args) => list(&args).await,
         Command::ListNodes(args) => list_nodes(&args).await,
+        Command::ListSizes(args) => region::sizes(&args).await,
+        Command::ListUsage(args) => region::usage(&args).await,
+        Command::Watch(args) => watch::run(&args).await,
         Command::Delete(args) => delete::run(&args).await,
+        Command::Start(args) => verbs::start(&args).await,
+        Command::Stop(args) => verbs::stop(&args).await,
+        Command::Restart(args) => verbs::restart(&args).await,
+        Command::Attach(_) => verbs::attach(),
+        Command::Detach(_) => verbs::detach(),
+        Command::ConnectSsh(_) => verbs::connect_ssh(),
+        Command::EnableSso(_) => verbs::enable_sso(),
     }
 }
 
@@ -106,7 +134,16 @@ async fn show(args: &ShowArgs) -> Outcome {
 async fn list(args: &ListArgs) -> Outcome {
     let route = Route::Computes(args.scope.workspace()?);
     let client = args.scope.connect().await?;
-    let computes: Vec<ComputeResource> = client.list(&route, args.max_results).await?;
+    // What is of another type does not count, so all are asked for where only some are wanted.
+    let asked = args.max_results.filter(|_| args.compute_type.is_none());
+    let mut computes: Vec<ComputeResource> = client.list(&route, asked).await?;
+    if let Some(kind) = args.compute_type {
+        let is_wanted = |found: &ComputeResource| {
+            found.properties.compute_type.eq_ignore_ascii_case(kind.as_str())
+        };
+        computes.retain(is_wanted);
+    }
+    computes.truncate(args.max_results.map_or(usize::MAX, |count| count as usize));
     let computes: Vec<_> = computes.iter().map(view::entity).collect();
     args.print.show(&computes, || print_table(&computes))
 }

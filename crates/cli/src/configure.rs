@@ -4,6 +4,7 @@ use clap::ArgGroup;
 use serde::Serialize;
 
 use crate::defaults::{self, Defaults, Setting};
+use crate::dry::DryRun;
 use crate::failure::{Failure, Outcome, quoted};
 use crate::output::{self, Print};
 use crate::values;
@@ -26,6 +27,8 @@ pub struct Args {
     /// List what holds without flags, and where it was set
     #[arg(short, long)]
     list_defaults: bool,
+    #[command(flatten)]
+    dry: DryRun,
     #[command(flatten)]
     print: Print,
 }
@@ -56,6 +59,15 @@ pub fn run(args: &Args) -> Outcome {
             return Err(Failure::refused(text));
         }
         defaults.slot(*setting).clone_from(value);
+    }
+    if args.dry.dry_run {
+        output::say(&format!("dry run: {} is not written", path.display()));
+        let set = Setting::ALL.map(|one| (one.name(), defaults.slot(one).clone()));
+        return args.print.show(&defaults, || {
+            let row = |(name, value): (&str, Option<String>)| Some(vec![name.to_owned(), value?]);
+            let rows = set.into_iter().filter_map(row).collect();
+            output::table(&HEADER[..2], rows, "no default would be set")
+        });
     }
     defaults.write(&path)?;
     output::say(&format!("defaults are kept in {}", path.display()));

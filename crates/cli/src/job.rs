@@ -9,6 +9,7 @@ use clap::Subcommand;
 use muster_wire::Route;
 use muster_wire::job::JobResource;
 
+use crate::complete;
 use crate::failure::{Failure, Outcome, printable};
 use crate::output::{self, Print};
 use crate::scope::Scope;
@@ -63,7 +64,8 @@ pub struct StreamArgs {
 #[derive(Debug, clap::Args)]
 struct Target {
     /// The job's name
-    #[arg(short, long, value_parser = values::name, display_order = 0, help_heading = None)]
+    #[arg(short, long, value_parser = values::name, display_order = 0, help_heading = None,
+          add = complete::jobs())]
     name: String,
     #[command(flatten)]
     scope: Scope,

@@ -1,4 +1,5 @@
-//! What the parts of Muster log goes to standard error, as much of it as `MUSTER_LOG` asks for.
+//! What the parts of Muster log goes to standard error, as much of it as `MUSTER_LOG` asks for. A server's log
+//! is configured with the rest of it, and may be JSON.
 
 use std::io::{IsTerminal as _, stderr};
 
@@ -10,6 +11,17 @@ use crate::output;
 const VARIABLE: &str = "MUSTER_LOG";
 const DEFAULT: &str = "warn";
 
+/// For a server. The filter was checked with the configuration.
+pub fn start_server(filter: &str, is_json: bool) {
+    let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(stderr);
+    if is_json {
+        log.json().flatten_event(true).with_span_list(false).with_ansi(false).init();
+    } else {
+        log.with_ansi(stderr().is_terminal()).init();
+    }
+}
+
+/// For every other command.
 pub fn start() {
     let wanted = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
     let filter = match wanted.as_deref().map(EnvFilter::try_new) {

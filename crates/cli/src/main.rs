@@ -12,12 +12,16 @@
 
 mod agent;
 mod client;
+mod complete;
 mod completion;
 mod compute;
+mod config;
 mod configure;
 mod confirm;
 mod cost;
 mod defaults;
+mod document;
+mod dry;
 mod env;
 mod failure;
 mod job;
@@ -29,6 +33,7 @@ mod output;
 mod place;
 mod progress;
 mod quota;
+mod resource;
 mod role;
 mod scope;
 mod serve;
@@ -82,6 +87,8 @@ enum Command {
     Compute(compute::Command),
     #[command(subcommand)]
     Job(job::Command),
+    #[command(subcommand)]
+    Resource(resource::Command),
     Why(why::Args),
     Cost(cost::Args),
     Whatif(whatif::Args),
@@ -93,8 +100,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    completion::answer(Cli::command);
     let command = Cli::parse().command;
-    logging::start();
+    // A server reads its configuration first.
+    if !matches!(command, Command::Up(_) | Command::Serve(_)) {
+        logging::start();
+    }
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.tell(),
@@ -115,12 +126,13 @@ fn run(command: Command) -> Outcome {
         Command::Workspace(command) => block_on(workspace::run(command)),
         Command::Compute(command) => block_on(compute::run(command)),
         Command::Job(command) => block_on(job::run(command)),
+        Command::Resource(command) => block_on(resource::run(command)),
         Command::Why(args) => block_on(why::run(&args)),
         Command::Quota(command) => block_on(quota::run(command)),
         Command::Cost(args) => block_on(cost::run(&args)),
         Command::Whatif(args) => whatif::run(&args),
         Command::Sim(args) => sim::run(&args),
-        Command::Completion(args) => completion::run(&args, &mut Cli::command()),
+        Command::Completion(args) => completion::run(&args),
         Command::Agent(args) => block_on(agent::run(args)),
     }
 }
@@ -143,25 +155,77 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    #[test]
-    fn every_command_says_last_what_it_does_to_the_world() {
-        fn check(command: &mut clap::Command, path: &str) {
-            let mut leaves: Vec<_> = command.get_subcommands_mut().collect();
-            if leaves.is_empty() {
-                let help = command.render_long_help().to_string();
-                let last = help.trim_end().lines().last().unwrap_or_default().to_owned();
-                let first = last.split([':', ',']).next().unwrap_or_default();
-                assert!(
-                    ["Read-only", "Mutating", "Destructive"].contains(&first),
-                    "{path} ends with {last:?}"
-                );
-                return;
+    /// Every command that does something, with the words that lead to it.
+    fn leaves() -> Vec<(String, clap::Command)> {
+        fn walk(command: clap::Command, path: String, leaves: &mut Vec<(String, clap::Command)>) {
+            if !command.has_subcommands() {
+                return leaves.push((path, command));
             }
-            for leaf in &mut leaves {
-                let path = format!("{path} {}", leaf.get_name());
-                check(leaf, &path);
+            for inner in command.get_subcommands() {
+                walk(inner.clone(), format!("{path} {}", inner.get_name()), leaves);
             }
         }
-        check(&mut Cli::command().term_width(80), "muster");
+        let mut leaves = Vec::new();
+        let mut cli = Cli::command().disable_help_subcommand(true);
+        cli.build();
+        walk(cli, "muster".to_owned(), &mut leaves);
+        assert!(leaves.len() > 50, "{} commands", leaves.len());
+        leaves
+    }
+
+    fn help(command: clap::Command) -> String {
+        let text = command.term_width(100).render_long_help().to_string();
+        text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    }
+
+    #[test]
+    fn every_command_says_last_what_it_does_to_the_world() {
+        for (path, command) in leaves() {
+            let help = help(command);
+            let last = help.trim_end().lines().last().unwrap_or_default();
+            let kind = last.split_once(':').map_or("", |(kind, _)| kind);
+            let kinds = ["Read-only", "Mutating", "Mutating, costs money", "Destructive"];
+            assert!(kinds.contains(&kind), "{path} ends with {last:?}");
+        }
+    }
+
+    /// What changes something on a server can be tried first, unless it is always refused.
+    #[test]
+    fn whatever_changes_something_has_a_dry_run() {
+        // These run a server or a node themselves, or keep a key in a file of their user.
+        let own = [
+            "muster up",
+            "muster serve",
+            "muster agent",
+            "muster sim",
+            "muster whatif",
+            "muster login",
+            "muster logout",
+        ];
+        for (path, command) in leaves() {
+            let has = command.get_arguments().any(|arg| arg.get_long() == Some("dry-run"));
+            let is_read_only = help(command)
+                .trim_end()
+                .lines()
+                .last()
+                .is_some_and(|last| last.starts_with("Read-only"));
+            assert!(has != is_read_only || own.contains(&path.as_str()), "{path}: {has}");
+        }
+    }
+
+    /// One file per command. `MUSTER_GOLDEN=write` writes them anew: look at the difference then.
+    #[test]
+    fn the_help_of_every_command_is_as_it_was() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/help");
+        let writes = std::env::var_os("MUSTER_GOLDEN").is_some();
+        for (path, command) in leaves() {
+            let file = folder.join(format!("{}.txt", path.replace(' ', "-")));
+            let help = help(command);
+            if writes {
+                std::fs::write(&file, &help).unwrap();
+            }
+            let before = std::fs::read_to_string(&file).unwrap_or_default();
+            assert_eq!(help, before, "{path}: if it is meant so, MUSTER_GOLDEN=write");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! A word for whoever misspelt a name.
 
-use muster_wire::Route;
+use muster_wire::{AccessRoute, Route};
 
 /// From 0 to 1. Below it a guess is more often wrong than right; "cpu" and "cpu-cluster" are at 0.83.
 const LIKENESS_MIN: f64 = 0.8;
@@ -17,6 +17,19 @@ pub fn listing(route: &Route) -> Option<(Route, &str)> {
         | Route::RunDetails { workspace, run: name } => {
             Some((Route::Jobs(workspace.clone()), name))
         }
+        Route::Workspace(key) => {
+            let (subscription, resource_group) =
+                (key.subscription.clone(), key.resource_group.clone());
+            Some((Route::WorkspacesOfGroup { subscription, resource_group }, &key.name))
+        }
+        Route::ComputeAction { workspace, name, .. } => {
+            Some((Route::Computes(workspace.clone()), name))
+        }
+        Route::Access(
+            AccessRoute::User { name }
+            | AccessRoute::RotateKey { name }
+            | AccessRoute::RevokeKey { name },
+        ) => Some((Route::Access(AccessRoute::Users), name)),
         _ => None,
     }
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use muster_wire::error::ErrorDetail;
 use muster_wire::operation::OperationDocument;
+use reqwest::StatusCode;
 
 use crate::client::{Answer, Client};
 use crate::failure::{Failure, Outcome, printable};
@@ -20,8 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until the operation that `answer` began is over; `what` is a line of talk, such as "creating cpu".
 pub async fn follow(client: &Client, answer: &Answer, what: String) -> Outcome {
-    // An answer without an operation is about something that is done already.
-    let Some(link) = answer.operation.as_deref() else { return Ok(()) };
+    let Some(link) = answer.operation.as_deref() else {
+        return match answer.location.as_deref().filter(|_| answer.status == StatusCode::ACCEPTED) {
+            Some(link) => follow_location(client, link, what).await,
+            // An answer without an operation is about something that is done already.
+            None => Ok(()),
+        };
+    };
     let mut progress = Progress::new(what);
     let mut patience = Patience::default();
     loop {
@@ -38,6 +44,30 @@ pub async fn follow(client: &Client, answer: &Answer, what: String) -> Outcome {
             return finish(progress, &document);
         }
         progress.state(&document.status);
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Resource manager's own way, as for groups: 202 until it is done.
+async fn follow_location(client: &Client, link: &str, what: String) -> Outcome {
+    let mut progress = Progress::new(what);
+    let mut patience = Patience::default();
+    loop {
+        let pause = match client.follow(link).await {
+            Ok(answer) if answer.status != StatusCode::ACCEPTED => {
+                progress.done("Succeeded");
+                return Ok(());
+            }
+            Ok(answer) => {
+                patience.calm();
+                progress.state("InProgress");
+                answer.retry_after.unwrap_or(POLL_DEFAULT).clamp(POLL_MIN, POLL_MAX)
+            }
+            Err(failure) => {
+                patience.forgive(failure)?;
+                POLL_DEFAULT
+            }
+        };
         tokio::time::sleep(pause).await;
     }
 }
@@ -67,9 +97,21 @@ fn finish(progress: Progress, document: &OperationDocument) -> Outcome {
 #[derive(Default)]
 pub struct Patience {
     away_since: Option<Instant>,
+    /// Where lines of talk would tear a screen.
+    is_silent: bool,
 }
 
 impl Patience {
+    pub fn silent() -> Patience {
+        Patience { away_since: None, is_silent: true }
+    }
+
+    fn say(&self, line: &str) {
+        if !self.is_silent {
+            output::say(line);
+        }
+    }
+
     /// Gives the failure back when it will not pass, or has not passed for too long.
     pub fn forgive(&mut self, failure: Failure) -> Outcome {
         if !failure.is_passing() {
@@ -77,7 +119,7 @@ impl Patience {
         }
         match self.away_since {
             None => {
-                output::say(&format!("{failure}; trying again for {} s", PATIENCE.as_secs()));
+                self.say(&format!("{failure}; trying again for {} s", PATIENCE.as_secs()));
                 self.away_since = Some(Instant::now());
                 Ok(())
             }
@@ -88,7 +130,7 @@ impl Patience {
 
     pub fn calm(&mut self) {
         if self.away_since.take().is_some() {
-            output::say("the server is back");
+            self.say("the server is back");
         }
     }
 }

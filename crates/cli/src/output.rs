@@ -62,15 +62,10 @@ impl<const FOR_PEOPLE: bool> Print<FOR_PEOPLE> {
     /// The one way in which data gets to standard output. `table` writes what people see of the whole of it;
     /// of the result of a query the columns are its keys.
     pub fn show<T: Serialize>(&self, document: &T, table: impl FnOnce() -> Outcome) -> Outcome {
-        if self.output == Format::Table && self.query.is_none() {
+        if self.is_for_people() {
             return table();
         }
-        let value = serde_json::to_value(document).expect("documents have text keys");
-        let data = match &self.query {
-            // Nulls go first, so that a query sees what is printed without it.
-            Some(query) => query.apply(&tidy(value))?,
-            None => Data::whole(tidy(value)),
-        };
+        let data = self.data(document)?;
         // A query that finds nothing prints nothing, as in az.
         if data.value.is_null() {
             return Ok(());
@@ -86,6 +81,38 @@ impl<const FOR_PEOPLE: bool> Print<FOR_PEOPLE> {
             Format::None => String::new(),
         };
         bytes(text.as_bytes())
+    }
+
+    /// One line of many, for a command that goes on printing. `text` is the line for people.
+    pub fn line<T: Serialize>(&self, document: &T, text: impl FnOnce() -> String) -> Outcome {
+        if self.is_for_people() {
+            return bytes(text().as_bytes());
+        }
+        let data = self.data(document)?;
+        match self.output {
+            _ if data.value.is_null() => Ok(()),
+            Format::Json | Format::Jsonc => bytes(format!("{}\n", data.value).as_bytes()),
+            Format::Tsv => bytes(for_terminal(render::tsv(&data)).as_bytes()),
+            Format::None => Ok(()),
+            Format::Table | Format::Yaml | Format::Yamlc => Err(Failure::refused(
+                "this command prints a line whenever something changes; use -o json, -o tsv or, without \
+                 --query, -o table",
+            )),
+        }
+    }
+
+    /// Whether people read it as it is.
+    pub fn is_for_people(&self) -> bool {
+        self.output == Format::Table && self.query.is_none()
+    }
+
+    fn data<T: Serialize>(&self, document: &T) -> Outcome<Data> {
+        let value = serde_json::to_value(document).expect("documents have text keys");
+        match &self.query {
+            // Nulls go first, so that a query sees what is printed without it.
+            Some(query) => query.apply(&tidy(value)),
+            None => Ok(Data::whole(tidy(value))),
+        }
     }
 }
 
@@ -151,7 +178,7 @@ fn tidy(value: Value) -> Value {
     }
 }
 
-fn table_text(header: &[&str], rows: Vec<Vec<String>>) -> String {
+pub fn table_text(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table
         .load_style(STYLE)

@@ -21,8 +21,8 @@ const VARIABLE: &str = "MUSTER_STATE_DIR";
 const URL_VARIABLE: &str = "MUSTER_URL";
 const KEY_VARIABLE: &str = "MUSTER_API_KEY";
 const CA_VARIABLE: &str = "MUSTER_CA_FILE";
-/// Keys and certificates take about 1 KiB.
-const FILE_BYTES_MAX: u64 = 64 * 1024;
+/// Keys and certificates take about 1 KiB, all public CAs about 250.
+const FILE_BYTES_MAX: u64 = 2 << 20;
 
 #[derive(Debug, clap::Args)]
 pub struct StateDirArg {
@@ -126,7 +126,11 @@ impl StateDirArg {
                 key_file.display()
             )));
         }
-        let (ca_file, ca_bundle) = (dir.pki().join("ca.pem"), dir.pki().join("ca-bundle.pem"));
+        let ca_bundle = dir.pki().join("ca-bundle.pem");
+        let ca_file = match connection.has_own_certificate {
+            true => ca_bundle.clone(),
+            false => dir.pki().join("ca.pem"),
+        };
         Ok(Server {
             url: connection.url,
             key,

@@ -1,13 +1,15 @@
 //! `muster quota`: how many vCPUs clusters may reserve and use in a region.
 
 use clap::Subcommand;
-use muster_wire::quota::{Region, Usage, update_json};
+use muster_wire::quota::{Region, UpdatedQuota, Usage, update_json};
 use muster_wire::{Page, Route};
 use serde::Serialize;
 
 use crate::client::Client;
+use crate::complete;
 use crate::defaults::Setting;
-use crate::failure::{Failure, Outcome, quoted};
+use crate::dry::{DryRun, Plan};
+use crate::failure::{Failure, Outcome, printable, quoted};
 use crate::nearest;
 use crate::output::{self, Print};
 use crate::scope::Scope;
@@ -64,6 +66,8 @@ pub struct UpdateArgs {
     #[arg(long, value_name = "VCPUS", value_parser = values::limit, allow_negative_numbers = true)]
     limit: Limit,
     #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
     region: RegionArgs,
     #[command(flatten)]
     print: Print,
@@ -72,7 +76,7 @@ pub struct UpdateArgs {
 #[derive(Debug, clap::Args)]
 struct RegionArgs {
     /// The region [default: as configured]
-    #[arg(short, long, value_name = "REGION", value_parser = values::name)]
+    #[arg(short, long, value_name = "REGION", value_parser = values::name, add = complete::locations())]
     location: Option<String>,
     #[command(flatten)]
     scope: Scope,
@@ -174,7 +178,23 @@ async fn update(args: &UpdateArgs) -> Outcome {
     let body = update_json(region, &args.name, args.limit.0);
     let route =
         Route::UpdateQuotas { subscription: subscription.clone(), location: location.into() };
-    client.post_body(&route, body).await?;
+    if args.dry.dry_run {
+        let now = args.region.usage(&client, &args.name).await?;
+        let text = |limit: i64| if limit < 0 { "none".to_owned() } else { limit.to_string() };
+        let then = args.limit.0.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
+        output::say(&format!("{}: limit {} -> {then}", now.name.value, text(now.limit)));
+        let (subscription, location) = (subscription.clone(), args.region.location()?.into());
+        let subject = Route::Quotas { subscription, location };
+        let plan = Plan { subject: Some(&subject), ..Plan::new("POST", &route, &body) };
+        return plan.show(&client, &args.print).await;
+    }
+    let answer = client.post_body(&route, body).await?;
+    let updated: Page<UpdatedQuota> = answer.document()?;
+    for limit in updated.value {
+        if let Some(message) = limit.message {
+            return Err(Failure::refused(format!("({}) {}", limit.status, printable(&message))));
+        }
+    }
     print(args.region.usage(&client, &args.name).await?, &args.print)
 }
 

@@ -10,6 +10,8 @@ use muster_wire::{AccessRoute, Page, Route};
 use serde::Serialize;
 
 use crate::client::Client;
+use crate::complete;
+use crate::dry::{DryRun, Plan};
 use crate::failure::{Failure, Outcome, quoted};
 use crate::output::{self, Print};
 use crate::place::StateDirArg;
@@ -46,6 +48,8 @@ pub enum Definition {
 #[command(after_help = "Mutating: the user may do more from now on.")]
 pub struct CreateArgs {
     #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
     wanted: Wanted,
     #[command(flatten)]
     print: Print,
@@ -56,7 +60,7 @@ pub struct CreateArgs {
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListArgs {
     /// Only of this user: a name or an object id
-    #[arg(long, value_name = "USER", value_parser = values::name)]
+    #[arg(long, value_name = "USER", value_parser = values::name, add = complete::users())]
     assignee: Option<String>,
     /// Where: / or /subscriptions/S[/resourceGroups/G[/…/workspaces/W]]
     #[arg(long, value_name = "SCOPE", value_parser = scope, default_value = "/")]
@@ -71,6 +75,10 @@ pub struct ListArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Mutating: the user may do less from now on.")]
 pub struct DeleteArgs {
+    #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
+    print: Print,
     #[command(flatten)]
     wanted: Wanted,
 }
@@ -91,7 +99,7 @@ pub struct DefinitionListArgs {
 #[derive(Debug, clap::Args)]
 struct Wanted {
     /// The user: a name or an object id
-    #[arg(long, value_name = "USER", value_parser = values::name)]
+    #[arg(long, value_name = "USER", value_parser = values::name, add = complete::users())]
     assignee: String,
     /// The role, such as Reader or "AzureML Data Scientist"
     #[arg(long, value_parser = role)]
@@ -152,7 +160,7 @@ pub async fn run(command: Command) -> Outcome {
     match command {
         Command::Assignment(Assignment::Create(args)) => create(&args).await,
         Command::Assignment(Assignment::List(args)) => list(&args).await,
-        Command::Assignment(Assignment::Delete(args)) => delete(&args.wanted).await,
+        Command::Assignment(Assignment::Delete(args)) => delete(&args).await,
         Command::Definition(Definition::List(args)) => definitions(&args).await,
     }
 }
@@ -166,7 +174,11 @@ async fn create(args: &CreateArgs) -> Outcome {
     let principal_id = found.map_or_else(|_| assignee.clone(), |user| user.object_id);
     let name = assignment_name(&principal_id, *role, scope).into();
     let route = Route::Access(AccessRoute::RoleAssignment { scope: scope.clone(), name });
-    let answer = client.put(&route, role_assignment_json(*role, &principal_id)).await?;
+    let body = role_assignment_json(*role, &principal_id);
+    if args.dry.dry_run {
+        return Plan::new("PUT", &route, &body).show(&client, &args.print).await;
+    }
+    let answer = client.put(&route, body).await?;
     let row = Row::of(answer.document()?);
     args.print.show(&row, || print_table(std::slice::from_ref(&row)))
 }
@@ -186,7 +198,8 @@ async fn list(args: &ListArgs) -> Outcome {
     args.print.show(&rows, || print_table(&rows))
 }
 
-async fn delete(wanted: &Wanted) -> Outcome {
+async fn delete(args: &DeleteArgs) -> Outcome {
+    let wanted = &args.wanted;
     let client = Client::connect(wanted.place.find()?).await?;
     let rows = assignments(&client, &wanted.scope).await?;
     let found = rows.into_iter().find(|row| {
@@ -205,6 +218,9 @@ async fn delete(wanted: &Wanted) -> Outcome {
     })?;
     let (scope, name) = (wanted.scope.clone(), found.name.into());
     let route = Route::Access(AccessRoute::RoleAssignment { scope, name });
+    if args.dry.dry_run {
+        return Plan::new("DELETE", &route, "").show(&client, &args.print).await;
+    }
     client.delete(&route).await.map(|_| ())
 }
 

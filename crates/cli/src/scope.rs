@@ -3,6 +3,7 @@
 use muster_core::model::WorkspaceKey;
 
 use crate::client::Client;
+use crate::complete;
 use crate::defaults::Setting;
 use crate::env::shell_quoted;
 use crate::failure::{Outcome, quoted};
@@ -17,10 +18,11 @@ const DEFAULT_SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000000";
 #[command(next_help_heading = "Where")]
 pub struct Scope {
     /// The resource group [default: as configured, or "default"]
-    #[arg(short = 'g', long, value_name = "NAME", value_parser = values::name)]
+    #[arg(short = 'g', long, value_name = "NAME", value_parser = values::name, add = complete::groups())]
     resource_group: Option<String>,
     /// The workspace; with `muster up` the first use makes it [default: as configured, or "default"]
-    #[arg(short = 'w', long, value_name = "NAME", value_parser = values::name)]
+    #[arg(short = 'w', long, value_name = "NAME", value_parser = values::name,
+          add = complete::workspaces())]
     workspace_name: Option<String>,
     /// The subscription's id [default: as configured, or zeros]
     #[arg(long, value_name = "ID", value_parser = values::name)]
@@ -43,6 +45,11 @@ impl Scope {
     /// The resource group, if it was given or configured.
     pub fn group(&self) -> Outcome<Option<String>> {
         Setting::Group.value(self.resource_group.as_deref())
+    }
+
+    /// The resource group, if its flag was given.
+    pub fn group_given(&self) -> Option<&str> {
+        self.resource_group.as_deref()
     }
 
     /// As [`Scope::workspace`], for a command that changes something there: it says where, for a forgotten

@@ -19,5 +19,5 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Outcome {
-    start(args.start, Workspaces::ByHand)
+    start(&args.start, Workspaces::ByHand)
 }

@@ -1,15 +1,17 @@
 //! `muster up`: the server, in the foreground, for whoever started it.
 
 use std::io::Write as _;
-use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use muster_core::ErrorChain;
 use muster_server::{Ready, ServeError, ServerConfig, Workspaces};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::config::{self, Config};
 use crate::env::shell_quoted;
 use crate::failure::{Failure, Outcome, printable};
+use crate::logging;
 use crate::output;
 use crate::place::StateDirArg;
 
@@ -35,49 +37,96 @@ pub struct Args {
 pub struct Start {
     #[command(flatten)]
     place: StateDirArg,
-    /// The address to listen on; port 0 takes the last one again, or any
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7443", value_parser = address)]
-    listen: SocketAddr,
-    /// Your own prices: a JSON file of [{"size": …, "usd_per_hour": "0.31"}, …]
-    #[arg(long, value_name = "FILE")]
-    prices: Option<PathBuf>,
-    /// Let other machines in: every user with a key runs programs as you
-    #[arg(long)]
-    trusted_users: bool,
+    #[command(flatten)]
+    flags: config::Flags,
 }
 
 pub fn run(args: Args) -> Outcome {
-    start(args.start, Workspaces::OnFirstUse)
+    start(&args.start, Workspaces::OnFirstUse)
 }
 
-pub fn start(args: Start, workspaces: Workspaces) -> Outcome {
-    if !args.listen.ip().is_loopback() && !args.trusted_users {
-        return Err(Failure::refused(format!(
-            "--listen {} lets other machines in, and jobs run as you, without a sandbox; listen on \
-             127.0.0.1, or add --trusted-users if everyone who gets a key may do what you may",
-            args.listen
-        )));
+pub fn start(args: &Start, workspaces: Workspaces) -> Outcome {
+    let state_dir = args.place.path()?;
+    let usual = if workspaces == Workspaces::ByHand { "info" } else { "warn" };
+    let config = Config::gather(&args.flags, &state_dir, usual)?;
+    let server = server_config(&config, state_dir, workspaces)?;
+    if args.flags.print {
+        return output::bytes(config::print(&config, &server.state_dir).as_bytes());
     }
-    let agent_binary = std::env::current_exe()
-        .map_err(|why| Failure::error(format!("cannot find this program's own file: {why}")))?;
-    let config = ServerConfig {
-        state_dir: args.place.path()?,
-        listen: args.listen,
-        agent_binary,
-        price_file: args.prices,
-        location: LOCATION.to_owned(),
-        workspaces,
-    };
+    let is_json = config.text("log-format") == Some("json");
+    logging::start_server(config.text("log-level").expect("it is derived"), is_json);
+    let talk = Talk { is_json };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|why| Failure::error(format!("cannot start: {why}")))?;
     runtime.block_on(async {
         let signals = Signals::listen()?;
-        muster_server::run(config, announce, signals.shutdown()).await.map_err(|why| match &why {
-            // The user's own file, as they gave it.
-            ServeError::Prices(_) => Failure::refused(printable(&ErrorChain(&why).to_string())),
-            _ => Failure::of(&why),
-        })
+        muster_server::run(server, |ready| announce(ready, talk), signals.shutdown(talk))
+            .await
+            .map_err(|why| match &why {
+                // The user's own files, as they gave them.
+                ServeError::Prices(_) | ServeError::Certificate(_) => {
+                    Failure::refused(printable(&ErrorChain(&why).to_string()))
+                }
+                _ => Failure::of(&why),
+            })
     })
+}
+
+fn server_config(
+    config: &Config,
+    state_dir: PathBuf,
+    workspaces: Workspaces,
+) -> Outcome<ServerConfig> {
+    let listen = config.address("listen").expect("it has a default");
+    if !listen.ip().is_loopback() && !config.is_on("trusted-users") {
+        return Err(Failure::refused(format!(
+            "--listen {listen} lets other machines in, and jobs run as you, without a sandbox; listen on \
+             127.0.0.1, or add --trusted-users if everyone who gets a key may do what you may"
+        )));
+    }
+    let certificate = match (config.path("tls-cert"), config.path("tls-key")) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => None,
+        (one, _) => {
+            let (here, missing) =
+                if one.is_some() { ("tls-cert", "tls-key") } else { ("tls-key", "tls-cert") };
+            return Err(Failure::refused(format!(
+                "{here} is set, but {missing} is not; give both, or neither for a certificate of our own"
+            )));
+        }
+    };
+    let agent_binary = std::env::current_exe()
+        .map_err(|why| Failure::error(format!("cannot find this program's own file: {why}")))?;
+    Ok(ServerConfig {
+        state_dir,
+        listen,
+        files_port: config.number("files-port").and_then(|port| port.try_into().ok()).unwrap_or(0),
+        metrics_listen: config.address("metrics-listen"),
+        public_host: config.text("public-host").map(str::to_owned),
+        certificate,
+        hangup_reloads: workspaces == Workspaces::ByHand,
+        drain: Duration::from_secs(config.number("drain-seconds").expect("it has a default")),
+        agent_binary,
+        price_file: config.path("prices"),
+        location: LOCATION.to_owned(),
+        workspaces,
+    })
+}
+
+/// What is said to whoever started the server. A log of JSON has nothing between its lines.
+#[derive(Clone, Copy)]
+struct Talk {
+    is_json: bool,
+}
+
+impl Talk {
+    fn say(self, line: &str) {
+        if self.is_json {
+            tracing::info!("{line}");
+        } else {
+            output::say(line);
+        }
+    }
 }
 
 /// Both are listened to even where they were ignored, as SIGINT is for a shell's background commands.
@@ -106,9 +155,9 @@ impl Signals {
 
     /// The first signal asks the server to end; a second one does not ask. Either is safe: what was
     /// acknowledged is on disk.
-    async fn shutdown(mut self) {
+    async fn shutdown(mut self, talk: Talk) {
         self.next().await;
-        output::say("stopping; once more to stop at once");
+        talk.say("stopping; once more to stop at once");
         tokio::spawn(async move {
             self.next().await;
             std::process::exit(1);
@@ -116,23 +165,19 @@ impl Signals {
     }
 }
 
-fn announce(ready: &Ready) {
+fn announce(ready: &Ready, talk: Talk) {
     let mut out = std::io::stdout().lock();
     // Whoever closed it does not want to know; the server serves all the same.
     let _ = writeln!(out, "ready {}", ready.url).and_then(|()| out.flush());
     let dir = shell_quoted(&ready.state_dir.to_string_lossy());
-    output::say(&format!("state is kept in {}", ready.state_dir.display()));
-    output::say(&format!("to use it from another shell: eval \"$(muster env --state-dir {dir})\""));
+    talk.say(&format!("state is kept in {}", ready.state_dir.display()));
+    talk.say(&format!("to use it from another shell: eval \"$(muster env --state-dir {dir})\""));
     for note in &ready.notes {
-        output::say(&format!("note: {note}"));
+        talk.say(&format!("note: {note}"));
     }
-    output::say(
+    talk.say(
         "nodes are processes of this user on this machine, and jobs are not sandboxed yet: run only \
          what you trust",
     );
-    output::say("Ctrl-C stops the server");
-}
-
-fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| "give an address and a port, such as 127.0.0.1:7443".to_owned())
+    talk.say("Ctrl-C stops the server");
 }

@@ -7,7 +7,9 @@ use muster_wire::{AccessRoute, Page, Route};
 use serde::Serialize;
 
 use crate::client::Client;
+use crate::complete;
 use crate::confirm::confirm;
+use crate::dry::{DryRun, Plan};
 use crate::failure::{Outcome, quoted};
 use crate::output::{self, Print};
 use crate::place::StateDirArg;
@@ -36,6 +38,8 @@ pub struct CreateArgs {
     #[arg(long)]
     service: bool,
     #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
     target: Target,
 }
 
@@ -62,6 +66,8 @@ pub struct ShowArgs {
 #[command(after_help = "Mutating: whatever uses the old key is refused from now on.")]
 pub struct RotateKeyArgs {
     #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
     target: Target,
 }
 
@@ -69,6 +75,8 @@ pub struct RotateKeyArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Mutating: the user can do nothing until `muster user rotate-key`.")]
 pub struct RevokeKeyArgs {
+    #[command(flatten)]
+    dry: DryRun,
     #[command(flatten)]
     target: Target,
 }
@@ -81,13 +89,15 @@ pub struct DeleteArgs {
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
     target: Target,
 }
 
 #[derive(Debug, clap::Args)]
 struct Target {
     /// The user's name
-    #[arg(short, long, value_parser = values::name, display_order = 0)]
+    #[arg(short, long, value_parser = values::name, display_order = 0, add = complete::users())]
     name: String,
     #[command(flatten)]
     place: StateDirArg,
@@ -128,6 +138,21 @@ impl Target {
         self.name.as_str().into()
     }
 
+    fn route(&self) -> Route {
+        Route::Access(AccessRoute::User { name: self.name() })
+    }
+
+    /// Does something to the user's key.
+    async fn post(&self, route: &Route, dry: DryRun) -> Outcome {
+        let client = self.connect().await?;
+        if dry.dry_run {
+            let subject = self.route();
+            let plan = Plan { subject: Some(&subject), ..Plan::new("POST", route, "") };
+            return plan.show(&client, &self.print).await;
+        }
+        self.show(client.post(route).await?.document()?)
+    }
+
     fn show(&self, user: UserDocument) -> Outcome {
         let user = User::of(user);
         if user.key.is_some() {
@@ -152,33 +177,38 @@ pub async fn run(command: Command) -> Outcome {
         Command::Create(args) => {
             let kind = if args.service { UserKind::Service } else { UserKind::Person };
             let client = args.target.connect().await?;
-            let route = Route::Access(AccessRoute::User { name: args.target.name() });
-            args.target.show(client.put(&route, access::user_json(kind)).await?.document()?)
+            let route = args.target.route();
+            let body = access::user_json(kind);
+            if args.dry.dry_run {
+                return Plan::new("PUT", &route, &body).show(&client, &args.target.print).await;
+            }
+            args.target.show(client.put(&route, body).await?.document()?)
         }
         Command::List(args) => list(&args).await,
         Command::Show(args) => {
             let client = args.target.connect().await?;
-            let route = Route::Access(AccessRoute::User { name: args.target.name() });
-            args.target.show(client.get(&route).await?)
+            args.target.show(client.get(&args.target.route()).await?)
         }
-        Command::RotateKey(RotateKeyArgs { target }) => {
-            let client = target.connect().await?;
+        Command::RotateKey(RotateKeyArgs { dry, target }) => {
             let route = Route::Access(AccessRoute::RotateKey { name: target.name() });
-            target.show(client.post(&route).await?.document()?)
+            target.post(&route, dry).await
         }
-        Command::RevokeKey(RevokeKeyArgs { target }) => {
-            let client = target.connect().await?;
+        Command::RevokeKey(RevokeKeyArgs { dry, target }) => {
             let route = Route::Access(AccessRoute::RevokeKey { name: target.name() });
-            target.show(client.post(&route).await?.document()?)
+            target.post(&route, dry).await
         }
         Command::Delete(args) => {
             let name = &args.target.name;
+            let route = args.target.route();
+            if args.dry.dry_run {
+                let client = args.target.connect().await?;
+                return Plan::new("DELETE", &route, "").show(&client, &args.target.print).await;
+            }
             if !args.yes {
                 let thing = format!("user {}", quoted(name));
                 confirm(&format!("delete {thing} with key and roles"), &thing)?;
             }
             let client = args.target.connect().await?;
-            let route = Route::Access(AccessRoute::User { name: args.target.name() });
             client.delete(&route).await.map(|_| ())
         }
     }

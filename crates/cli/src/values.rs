@@ -123,11 +123,24 @@ pub fn limit(text: &str) -> Result<Limit, String> {
         .ok_or_else(|| "give a number of vCPUs, or none".to_owned())
 }
 
-/// The one kind of compute that there is so far.
+/// Azure's kinds of compute, as far as anybody asks for them here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ComputeType {
+    /// A cluster
     #[value(name = "AmlCompute")]
     AmlCompute,
+    /// A machine of one user
+    #[value(name = "ComputeInstance")]
+    ComputeInstance,
+}
+
+impl ComputeType {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ComputeType::AmlCompute => "AmlCompute",
+            ComputeType::ComputeInstance => "ComputeInstance",
+        }
+    }
 }
 
 pub fn tags(arguments: &[String]) -> Outcome<BTreeMap<String, String>> {

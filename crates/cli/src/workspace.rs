@@ -1,57 +1,79 @@
 //! `muster workspace`: workspaces, with the words of `az ml workspace`.
 
+mod delete;
+mod put;
+
 use std::collections::BTreeMap;
 
 use clap::Subcommand;
-use muster_core::WorkspacePatch;
+use muster_core::model::WorkspaceKey;
 use muster_wire::Route;
-use muster_wire::workspace::{WorkspaceResource, request_json};
+use muster_wire::workspace::WorkspaceResource;
 use serde::Serialize;
 
-use crate::compute::resource_group;
-use crate::defaults::Setting;
-use crate::failure::{Outcome, quoted};
+use crate::complete;
+use crate::compute::{Anything, resource_group};
+use crate::failure::{Failure, Outcome, quoted};
 use crate::output::{self, Print};
 use crate::scope::Scope;
 use crate::values;
 
 const HEADER: [&str; 4] = ["Name", "Location", "Description", "Resource group"];
 
-/// Make workspaces and look at them
+/// Make workspaces, look at them, change and delete them
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    Create(CreateArgs),
+    Create(put::CreateArgs),
+    Update(put::UpdateArgs),
     Show(ShowArgs),
     List(ListArgs),
+    Delete(delete::Args),
+    ListKeys(ListKeysArgs),
+    SyncKeys(SyncKeysArgs),
+    Diagnose(DiagnoseArgs),
+    ProvisionNetwork(ProvisionNetworkArgs),
 }
 
-/// Make a workspace; one that is there stays as it is
+/// Show the keys of a workspace's accounts: refused, for it has none
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: whoever has a role on its group can use it from then on.")]
-pub struct CreateArgs {
-    /// The workspace's name, as --workspace-name
-    #[arg(short, long, value_parser = values::name, conflicts_with = "workspace_name")]
-    name: Option<String>,
-    /// The region [default: as configured, or the server's]
-    #[arg(short, long, value_name = "REGION", value_parser = values::name)]
-    location: Option<String>,
+#[command(after_help = "Read-only: it is always refused, and says what to do instead.")]
+pub struct ListKeysArgs {
     #[command(flatten)]
-    print: Print,
+    _any: Anything,
+}
+
+/// Read the keys of a workspace's accounts anew: refused, for it has none
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: it is always refused, and says what to do instead.")]
+pub struct SyncKeysArgs {
     #[command(flatten)]
-    scope: Scope,
+    _any: Anything,
+}
+
+/// Look for trouble with a workspace's accounts: refused, for it has none
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: it is always refused, and says what to do instead.")]
+pub struct DiagnoseArgs {
+    #[command(flatten)]
+    _any: Anything,
+}
+
+/// Make the managed network of a workspace: refused, for nodes are on this machine's network
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: it is always refused, and says what to do instead.")]
+pub struct ProvisionNetworkArgs {
+    #[command(flatten)]
+    _any: Anything,
 }
 
 /// Show a workspace
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ShowArgs {
-    /// The workspace's name, as --workspace-name
-    #[arg(short, long, value_parser = values::name, conflicts_with = "workspace_name")]
-    name: Option<String>,
     #[command(flatten)]
     print: Print,
     #[command(flatten)]
-    scope: Scope,
+    target: Target,
 }
 
 /// List the workspaces of a resource group; of the whole subscription where no group is given or configured
@@ -117,41 +139,81 @@ impl Workspace {
     }
 }
 
-pub async fn run(command: Command) -> Outcome {
-    match command {
-        Command::Create(args) => create(&args).await,
-        Command::Show(args) => show(&args).await,
-        Command::List(args) => list(&args).await,
+/// Which workspace a command is about: az's --name, or --workspace-name as everywhere else.
+#[derive(Debug, clap::Args)]
+struct Target {
+    /// The workspace's name, as --workspace-name
+    #[arg(short, long, value_parser = values::name, conflicts_with = "workspace_name",
+          add = complete::workspaces())]
+    name: Option<String>,
+    #[command(flatten)]
+    scope: Scope,
+}
+
+impl Target {
+    fn key(&self) -> Outcome<WorkspaceKey> {
+        self.key_or(None)
+    }
+
+    /// As [`Target::key`], with a name from elsewhere where the flag gives none.
+    fn key_or(&self, name: Option<&str>) -> Outcome<WorkspaceKey> {
+        let mut key = self.scope.workspace()?;
+        if let Some(name) = self.name.as_deref().or(name) {
+            key.name = name.into();
+        }
+        Ok(key)
     }
 }
 
-async fn create(args: &CreateArgs) -> Outcome {
-    let mut key = args.scope.workspace()?;
-    if let Some(name) = &args.name {
-        key.name = name.as_str().into();
+pub async fn run(command: Command) -> Outcome {
+    match command {
+        Command::Create(args) => put::create(args).await,
+        Command::Update(args) => put::update(args).await,
+        Command::Show(args) => show(&args).await,
+        Command::List(args) => list(&args).await,
+        Command::Delete(args) => delete::run(&args).await,
+        Command::ListKeys(_) => {
+            let instead = "keys of users are theirs alone: muster user rotate-key makes a new one";
+            refuse("list-keys", "a workspace has no accounts with keys", instead)
+        }
+        Command::SyncKeys(_) => {
+            let instead = "there is nothing to do: logs and results are on the server's own disk";
+            refuse("sync-keys", "a workspace has no accounts with keys", instead)
+        }
+        Command::Diagnose(_) => {
+            let instead = "to see why a job waits or a cluster is as it is: muster why";
+            refuse("diagnose", "a workspace has no accounts that could be wrong", instead)
+        }
+        Command::ProvisionNetwork(_) => {
+            let instead = "leave it out: nodes use the network of the machine that they are on";
+            refuse("provision-network", "there are no managed networks", instead)
+        }
     }
+}
+
+fn refuse(verb: &str, why: &str, instead: &str) -> Outcome {
+    let text = format!("workspace {} is not possible here: {why}", quoted(verb));
+    Err(Failure::refused(text).hint(instead))
+}
+
+/// Where something is changed, for a forgotten variable or default may lead elsewhere.
+fn say_where(key: &WorkspaceKey) {
     output::say(&format!(
         "in resource group {}, subscription {}",
         quoted(&key.resource_group),
         quoted(&key.subscription)
     ));
-    let location = Setting::Location.value(args.location.as_deref())?;
-    let client = args.scope.connect().await?;
-    let wanted = WorkspacePatch { location: location.map(Into::into), ..Default::default() };
-    let body = request_json(&wanted);
-    let answer = client.put(&Route::Workspace(key), body).await?;
-    let workspace = Workspace::of(answer.document()?);
-    args.print.show(&workspace, || print_table(std::slice::from_ref(&workspace)))
 }
 
 async fn show(args: &ShowArgs) -> Outcome {
-    let mut key = args.scope.workspace()?;
-    if let Some(name) = &args.name {
-        key.name = name.as_str().into();
-    }
-    let client = args.scope.connect().await?;
+    let key = args.target.key()?;
+    let client = args.target.scope.connect().await?;
     let workspace = Workspace::of(client.get(&Route::Workspace(key)).await?);
-    args.print.show(&workspace, || print_table(std::slice::from_ref(&workspace)))
+    print(&workspace, &args.print)
+}
+
+fn print(workspace: &Workspace, print: &Print) -> Outcome {
+    print.show(workspace, || print_table(std::slice::from_ref(workspace)))
 }
 
 async fn list(args: &ListArgs) -> Outcome {

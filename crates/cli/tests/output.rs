@@ -212,25 +212,3 @@ fn workspaces_are_shown_and_listed() {
     );
     assert_eq!(site.json(&["workspace", "list", "-r", "2"]).as_array().map(Vec::len), Some(2));
 }
-
-#[test]
-fn a_shell_completes_commands_and_flags() {
-    let site = Site::empty();
-    let script = site.text(&["completion", "bash"]) + COMPLETE;
-    // Too long for an argument.
-    let file = site.folder().join("completion.bash");
-    std::fs::write(&file, script).expect("it can be written");
-    let completed = done(Command::new("bash").arg(file).output().expect("bash runs"));
-    assert_eq!(String::from_utf8(completed.stdout).expect("text"), "list\nlist-nodes\n--query\n");
-    for (shell, wanted) in [("zsh", "#compdef muster"), ("fish", "complete -c muster")] {
-        assert!(site.text(&["completion", shell]).contains(wanted), "{shell}");
-    }
-    assert_eq!(site.run(&["completion", "csh"]).code, 2);
-}
-
-/// What bash does when somebody presses tab behind these words.
-const COMPLETE: &str = r#"
-tab() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _muster muster "${@: -1}" "${@: -2:1}"; printf '%s\n' "${COMPREPLY[@]}"; }
-tab muster compute li
-tab muster compute list --qu
-"#;

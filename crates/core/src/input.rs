@@ -6,9 +6,10 @@ use std::sync::Arc;
 use crate::agent::{Desired, Report};
 use crate::ids::{EffectId, OperationId};
 use crate::model::{
-    Activity, AdminAccount, Caller, Cluster, Deed, Deployment, Identity, Job, JobSpec, KeyDigest,
-    LeftOut, Lock, LockLevel, OsType, Quota, QuotaName, QuotaScope, RemoteLogin, ResourceGroup,
-    RoleAssignment, ScaleUp, Scope, SpecHash, Tier, User, UserKind, Workspace, WorkspaceKey,
+    Activity, AdminAccount, Caller, Cluster, ComputeKind, Deed, Deployment, Identity, Job, JobSpec,
+    KeyDigest, LeftOut, Lock, LockLevel, OsType, Power, Quota, QuotaName, QuotaScope, QuotaVerdict,
+    RemoteLogin, ResourceGroup, RoleAssignment, ScaleUp, Scope, SpecHash, Tier, User, UserKind,
+    Workspace, WorkspaceKey,
 };
 use crate::time::Span;
 
@@ -50,6 +51,12 @@ pub enum Input {
     DeleteCluster {
         workspace: WorkspaceKey,
         name: String,
+    },
+    /// Starts, stops or restarts an instance.
+    PowerInstance {
+        workspace: WorkspaceKey,
+        name: String,
+        power: Power,
     },
     SubmitJob(Box<JobRequest>),
     CancelJob {
@@ -205,6 +212,8 @@ pub struct NewUser {
 /// re-send what they read, and what they read leaves things out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterPatch {
+    pub kind: Option<ComputeKind>,
+    pub releases_quota_on_stop: Option<bool>,
     pub location: Option<Box<str>>,
     pub description: Option<Box<str>>,
     pub tags: Option<BTreeMap<String, String>>,
@@ -255,6 +264,10 @@ pub enum Reply {
     Deleting {
         operation: OperationId,
     },
+    InstanceChanging {
+        cluster: Arc<Cluster>,
+        operation: OperationId,
+    },
     /// There is nothing to delete: as good as deleted.
     NothingToDelete,
     JobAccepted {
@@ -262,7 +275,11 @@ pub enum Reply {
         is_new: bool,
     },
     CancelAccepted,
-    Quota(Quota),
+    /// The limits that hold now, and what became of each that was asked for.
+    Quota {
+        quota: Quota,
+        verdicts: BTreeMap<QuotaName, QuotaVerdict>,
+    },
     User(Arc<User>),
     Role(RoleAssignment),
     Group {

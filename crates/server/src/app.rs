@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use muster_core::catalogue::Catalogue;
+use tokio::sync::watch;
 
 use crate::Workspaces;
 use crate::guesses::Guesses;
@@ -16,6 +17,10 @@ use crate::writer::Handle;
 pub struct App {
     /// `https://HOST:PORT`, from configuration: never from a request.
     pub base_url: String,
+    /// The same for the second listener, where files are.
+    pub files_url: String,
+    /// True once the server is asked to end: nobody waits for news any more.
+    pub stopping: watch::Receiver<bool>,
     pub location: Box<str>,
     pub workspaces: Workspaces,
     pub catalogue: Arc<Catalogue>,

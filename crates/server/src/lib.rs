@@ -4,11 +4,13 @@
 //! a node, how an agent runs a job, or why anything is decided.
 
 mod app;
+mod certificates;
 mod clock;
 mod guesses;
 mod http;
 mod live;
 mod logs;
+mod metrics;
 mod outbox;
 pub mod pki;
 mod prices;
@@ -23,16 +25,18 @@ mod writer;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use muster_core::Settings;
 use muster_core::catalogue::Catalogue;
 use muster_providers::local::{Local, LocalConfig};
 use muster_store::{Durability, SqliteStore, Store, StoreError};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
 
 use crate::app::App;
+use crate::certificates::{Keeper, Opened};
 use crate::guesses::Guesses;
 use crate::live::Live;
 use crate::logs::Logs;
@@ -45,6 +49,18 @@ use crate::tokens::{Audiences, Keyring};
 pub struct ServerConfig {
     pub state_dir: PathBuf,
     pub listen: SocketAddr,
+    /// Of the second listener, on the same address; 0 is any.
+    pub files_port: u16,
+    /// Where `/metrics` is served without TLS and without a key.
+    pub metrics_listen: Option<SocketAddr>,
+    /// The host in the addresses that clients are given; else it follows from `listen`.
+    pub public_host: Option<String>,
+    /// The operator's own certificate and its key.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// Whether SIGHUP means to look for new certificates. A terminal that is closed sends it, too.
+    pub hangup_reloads: bool,
+    /// How long a stop waits for requests under way.
+    pub drain: Duration,
     /// The `muster` binary that local nodes run as their agent.
     pub agent_binary: PathBuf,
     /// The operator's own prices, instead of ours.
@@ -80,14 +96,19 @@ pub enum ServeError {
     #[error(transparent)]
     Pki(#[from] pki::PkiError),
     #[error(transparent)]
+    Certificate(#[from] pki::OwnError),
+    #[error("cannot listen for signals")]
+    Signals(#[source] std::io::Error),
+    #[error(transparent)]
     Tokens(#[from] tokens::TokenError),
     #[error(transparent)]
     Prices(#[from] prices::PriceFileError),
     #[error("the writer ended with a bug of ours; what was acknowledged is on disk: see the log")]
     Writer,
-    #[error("cannot listen on {address}; is the port taken? choose another with --listen")]
+    #[error("cannot listen on {address}; is the port taken? choose another with --{setting}")]
     Listen {
         address: SocketAddr,
+        setting: &'static str,
         #[source]
         source: std::io::Error,
     },
@@ -105,13 +126,27 @@ pub async fn run(
         Some(path) => prices::read(path)?,
         None => Catalogue::builtin(),
     });
-    let listener = listen(&config, &state_dir).await?;
-    let address = listener.local_addr().unwrap_or(config.listen);
+    let doors = open(&config, &state_dir).await?;
+    let address = doors.api.local_addr().unwrap_or(config.listen);
+    let files_port = doors.files.local_addr().map_or(config.files_port, |address| address.port());
     let host_name = host_name();
-    let host = public_host(address.ip(), &host_name);
+    let host = match &config.public_host {
+        Some(host) => in_url(host),
+        None => public_host(address.ip(), &host_name),
+    };
     let base_url = format!("https://{host}:{}", address.port());
+    let (stop, stopping) = watch::channel(false);
 
-    let Secured { tls, ca_file, keyring, notes } = secure(&state_dir, &host_name, &host)?;
+    let own = config.certificate.clone();
+    let own = own.map(|(cert, key)| pki::OwnFiles { cert, key, host: host.clone() });
+    let has_own = own.is_some();
+    let Secured { tls, keeper, ca_file, keyring, notes } =
+        secure(&state_dir, &host_name, &host, own)?;
+    let hangup = match config.hangup_reloads {
+        true => Some(signal(SignalKind::hangup()).map_err(ServeError::Signals)?),
+        false => None,
+    };
+    let keeper = tokio::spawn(certificates::keep(keeper, hangup));
 
     let live = Arc::new(Live::default());
     let (effects, wishes) = mpsc::unbounded_channel();
@@ -139,6 +174,8 @@ pub async fn run(
     let app = Arc::new(App {
         audiences: Audiences::for_base(&base_url),
         base_url: base_url.clone(),
+        files_url: format!("https://{host}:{files_port}"),
+        stopping: stopping.clone(),
         location: config.location.as_str().into(),
         workspaces: config.workspaces,
         catalogue,
@@ -151,20 +188,28 @@ pub async fn run(
         refusals: Refusals::default(),
     });
     let pid = std::process::id();
-    let connection = Connection { url: base_url.clone(), port: address.port(), pid };
+    let connection = Connection {
+        url: base_url.clone(),
+        port: address.port(),
+        files_port,
+        pid,
+        has_own_certificate: has_own,
+    };
     state_dir.write_connection(&connection)?;
     on_ready(&Ready { url: base_url, state_dir: state_dir.root().to_owned(), notes });
 
     let ended = &mut writer_thread.ended;
-    let shutdown = async {
+    let wait = async {
         tokio::select! {
             () = shutdown => {}
             // Without its writer a server can only refuse.
             _ = ended => {}
         }
+        stop.send_replace(true);
     };
-    http::serve(listener, tls, app, shutdown).await;
+    tokio::join!(wait, http::serve(doors, tls, app, stopping, config.drain));
     outbox.abort();
+    keeper.abort();
     sweeper.abort();
     writer.stop();
     // The writer finishes its batch; everything acknowledged is on disk already.
@@ -177,32 +222,51 @@ pub async fn run(
 /// What the server proves itself with, and checks others by.
 struct Secured {
     tls: Arc<rustls::ServerConfig>,
+    keeper: Keeper,
     ca_file: PathBuf,
     keyring: Arc<Keyring>,
     notes: Vec<String>,
 }
 
-fn secure(state_dir: &StateDir, host_name: &str, host: &str) -> Result<Secured, ServeError> {
+fn secure(
+    state_dir: &StateDir,
+    host_name: &str,
+    host: &str,
+    own: Option<pki::OwnFiles>,
+) -> Result<Secured, ServeError> {
     let names = pki::Names::for_host(host_name, Some(host));
-    let identity = pki::load_or_create(&state_dir.pki(), &names, SystemTime::now())?;
-    let tls = identity.server_config()?;
-    let bundle = pki::write_bundle(&state_dir.pki(), &identity.ca_pem)?;
+    let opened = Keeper::open(state_dir.pki(), names, own, SystemTime::now())?;
+    let Opened { keeper, identity, bundle } = opened;
     let keyring = Arc::new(tokens::load_or_create(&state_dir.keys())?);
     let notes = notes(&identity, &bundle, keyring.owner_key_made());
-    Ok(Secured { tls, ca_file: identity.ca_path, keyring, notes })
+    Ok(Secured { tls: keeper.tls()?, keeper, ca_file: identity.ca_path, keyring, notes })
+}
+
+async fn open(config: &ServerConfig, state_dir: &StateDir) -> Result<http::Doors, ServeError> {
+    let last = state_dir.read_connection().ok();
+    let api = listen(config.listen, "listen", last.as_ref().map(|last| last.port)).await?;
+    let files = SocketAddr::new(config.listen.ip(), config.files_port);
+    let files = listen(files, "files-port", last.map(|last| last.files_port)).await?;
+    let metrics = match config.metrics_listen {
+        Some(address) => Some(listen(address, "metrics-listen", None).await?),
+        None => None,
+    };
+    Ok(http::Doors { api, files, metrics })
 }
 
 /// Port 0 means "any", but nodes of the last run know the last port: it is taken again if it is free.
-async fn listen(config: &ServerConfig, state_dir: &StateDir) -> Result<TcpListener, ServeError> {
-    let wanted = config.listen;
-    if wanted.port() == 0
-        && let Ok(last) = state_dir.read_connection()
-        && let Ok(listener) = TcpListener::bind(SocketAddr::new(wanted.ip(), last.port)).await
+async fn listen(
+    address: SocketAddr,
+    setting: &'static str,
+    last: Option<u16>,
+) -> Result<TcpListener, ServeError> {
+    if let Some(last) = last.filter(|last| address.port() == 0 && *last != 0)
+        && let Ok(listener) = TcpListener::bind(SocketAddr::new(address.ip(), last)).await
     {
         return Ok(listener);
     }
-    let bound = TcpListener::bind(wanted).await;
-    bound.map_err(|source| ServeError::Listen { address: wanted, source })
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|source| ServeError::Listen { address, setting, source })
 }
 
 /// The name under which clients are told to find us: configured, never taken from a request.
@@ -213,6 +277,11 @@ fn public_host(ip: IpAddr, host_name: &str) -> String {
         IpAddr::V4(ip) => ip.to_string(),
         IpAddr::V6(ip) => format!("[{ip}]"),
     }
+}
+
+/// An IPv6 address has brackets there.
+fn in_url(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_ascii_lowercase() }
 }
 
 fn agent_host(ip: IpAddr) -> String {

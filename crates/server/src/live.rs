@@ -11,9 +11,12 @@ use muster_core::model::Job;
 use muster_core::{Change, World};
 use tokio::sync::watch;
 
+use crate::metrics::Metrics;
+
 #[derive(Default)]
 pub struct Live {
     inner: Mutex<Inner>,
+    pub metrics: Metrics,
 }
 
 #[derive(Default)]
@@ -45,6 +48,7 @@ impl LiveAttempt {
 impl Live {
     /// Starts from a freshly built World; whoever waits is woken, since anything may have changed.
     pub fn reset(&self, world: &World) {
+        self.metrics.reset(world);
         let mut inner = self.lock();
         inner.attempts.clear();
         inner.epoch_of.clear();
@@ -61,6 +65,7 @@ impl Live {
 
     /// Takes in what was just committed.
     pub fn publish(&self, world: &World, changes: &[Change]) {
+        self.metrics.publish(world, changes);
         let mut touched: BTreeSet<NodeId> = BTreeSet::new();
         let mut inner = self.lock();
         for change in changes {

@@ -19,15 +19,19 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{
     CertificateDer, DnsName, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime,
 };
+use rustls::server::ResolvesServerCert;
+use rustls::sign::CertifiedKey;
 
 mod bundle;
 mod certs;
 pub mod files;
 mod names;
+mod own;
 
 pub use bundle::{Bundle, write_bundle};
 pub use files::FileError;
 pub use names::Names;
+pub use own::{Own, OwnError, OwnFiles};
 
 use names::NAMES_MAX;
 
@@ -102,17 +106,24 @@ const ALL: &str = "ca.pem, ca.key, server.pem and server.key";
 const LEAF: &str = "server.pem and server.key";
 
 impl Identity {
-    /// The listener's side of TLS 1.2 and 1.3; no client certificates.
-    pub fn server_config(&self) -> Result<Arc<rustls::ServerConfig>, PkiError> {
-        let mut config = rustls::ServerConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-            .map_err(PkiError::Tls)?
-            .with_no_client_auth()
-            .with_single_cert(vec![self.leaf.clone()], self.leaf_key.clone_key())
-            .map_err(PkiError::Tls)?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
+    /// What a listener proves itself with.
+    pub fn certified(&self) -> Result<Arc<CertifiedKey>, PkiError> {
+        let (chain, key) = (vec![self.leaf.clone()], self.leaf_key.clone_key());
+        CertifiedKey::from_der(chain, key, &provider()).map(Arc::new).map_err(PkiError::Tls)
     }
+}
+
+/// The listener's side of TLS 1.2 and 1.3; no client certificates.
+pub fn server_config(
+    certificates: Arc<dyn ResolvesServerCert>,
+) -> Result<Arc<rustls::ServerConfig>, PkiError> {
+    let mut config = rustls::ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(PkiError::Tls)?
+        .with_no_client_auth()
+        .with_cert_resolver(certificates);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
 }
 
 /// Reads the identity in `dir`, or makes what is missing, near its end or for other names.

@@ -19,7 +19,13 @@ pub struct StateDir {
 pub struct Connection {
     pub url: String,
     pub port: u16,
+    /// Of the second listener.
+    #[serde(default)]
+    pub files_port: u16,
     pub pid: u32,
+    /// Then our CA is not enough to trust it by.
+    #[serde(default)]
+    pub has_own_certificate: bool,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -24,6 +24,7 @@ use tracing::{error, info};
 
 use crate::clock;
 use crate::live::Live;
+use crate::metrics::Present;
 
 /// Requests that may wait for the writer; beyond it they are told to come back.
 const QUEUE_MAX: usize = 4_096;
@@ -87,6 +88,11 @@ impl Handle {
     /// The limits of a region and what is taken of them: the totals, then every family of the catalogue.
     pub async fn quota(&self, scope: QuotaScope) -> Result<Vec<QuotaFigures>, Unavailable> {
         self.ask(move |world| quota_figures(world, &scope)).await
+    }
+
+    /// How things stand, for `/metrics`.
+    pub async fn present(&self) -> Result<Present, Unavailable> {
+        self.ask(Present::of).await
     }
 
     /// The answer leaves the writer's thread, World does not: ask for little.

@@ -41,7 +41,7 @@ pub mod workspace;
 
 pub use error::ArmError;
 pub use json::{JsonText, Unreadable, from_json, to_json};
-pub use page::Page;
+pub use page::{Page, page_size};
 pub use path::{
     AccessRoute, ComputeAction, DeploymentRoute, EstateRoute, Login, Manager, Query, Request, Route,
 };

@@ -4,8 +4,10 @@ use reqwest::StatusCode;
 
 use super::Target;
 use crate::confirm::confirm;
+use crate::dry::{DryRun, Plan};
 use crate::failure::{Failure, Outcome, quoted};
 use crate::operation;
+use crate::output::Print;
 
 /// Delete a cluster with its nodes and its jobs
 #[derive(Debug, clap::Args)]
@@ -18,12 +20,20 @@ pub struct Args {
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
+    print: Print,
+    #[command(flatten)]
     target: Target,
 }
 
 pub async fn run(args: &Args) -> Outcome {
     let name = &args.target.name;
     let route = args.target.route_to_change()?;
+    if args.dry.dry_run {
+        let client = args.target.scope.connect().await?;
+        return Plan::new("DELETE", &route, "").show(&client, &args.print).await;
+    }
     if !args.yes {
         let thing = format!("compute {}", quoted(name));
         confirm(&format!("delete {thing} with its nodes and jobs"), &thing)?;

@@ -10,11 +10,21 @@ use muster_core::model::{AdminAccount, Identity, RemoteLogin, ScaleUp, Tier, Wor
 use muster_core::time::Span;
 use muster_wire::compute::{ComputeResource, request_json};
 
-use super::Target;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::file::{self, FIELDS, Wanted};
+use super::{Target, price, view};
+use crate::client::Client;
+use crate::complete;
 use crate::defaults::Setting;
+use crate::document::{self, Edits, Fields};
+use crate::dry::{DryRun, Plan};
 use crate::failure::{Failure, Outcome, quoted};
 use crate::operation;
 use crate::output::Print;
+use crate::scope::Scope;
 use crate::values::{self, ComputeType};
 
 /// What stands for the cluster's own identity in a list of identities.
@@ -24,18 +34,18 @@ const SYSTEM_IDENTITY: &str = "[system]";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Mutating, costs money: nodes cost while they are there, busy or not.")]
 pub struct CreateArgs {
-    /// The type of compute
-    #[arg(
-        short = 't',
-        long = "type",
-        value_enum,
-        ignore_case = true,
-        value_name = "TYPE",
-        default_value = "AmlCompute"
-    )]
-    _compute_type: ComputeType,
+    /// The cluster's name; may be in the file
+    #[arg(short, long, value_parser = values::name, required_unless_present = "file",
+          add = complete::computes())]
+    name: Option<String>,
+    /// A YAML file with the fields of Azure's schema amlCompute, or - for the standard input; flags go first
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The type of compute [default: AmlCompute]
+    #[arg(short = 't', long = "type", value_enum, ignore_case = true, value_name = "TYPE")]
+    compute_type: Option<ComputeType>,
     /// The nodes' VM size; fixed at creation [default: STANDARD_DS3_V2]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", add = complete::sizes())]
     size: Option<String>,
     #[command(flatten)]
     scale: Scale,
@@ -43,7 +53,7 @@ pub struct CreateArgs {
     #[arg(long, visible_alias = "vm-priority", value_name = "TIER", value_parser = values::tier)]
     tier: Option<Tier>,
     /// The region; fixed at creation [default: as configured, or the workspace's]
-    #[arg(short, long, value_name = "REGION")]
+    #[arg(short, long, value_name = "REGION", add = complete::locations())]
     location: Option<String>,
     /// What it is for
     #[arg(long, value_name = "TEXT")]
@@ -61,7 +71,11 @@ pub struct CreateArgs {
     #[command(flatten)]
     network: Network,
     #[command(flatten)]
-    target: Target,
+    edits: Edits,
+    #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
+    scope: Scope,
 }
 
 /// Change a cluster: its limits, its idle time, its tags
@@ -76,9 +90,15 @@ pub struct UpdateArgs {
     /// All tags, as key=value key=value …; '' removes them
     #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
     tags: Option<Vec<String>>,
+    #[command(flatten)]
+    identity: IdentityArgs,
+    #[command(flatten)]
+    edits: Edits,
     /// Do not wait until it is done
     #[arg(long)]
     no_wait: bool,
+    #[command(flatten)]
+    dry: DryRun,
     #[command(flatten)]
     print: Print,
     #[command(flatten)]
@@ -105,99 +125,214 @@ struct Scale {
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Identity and access")]
-struct People {
+pub struct IdentityArgs {
     /// SystemAssigned or UserAssigned
     #[arg(long, value_name = "TYPE")]
-    identity_type: Option<String>,
+    pub identity_type: Option<String>,
     /// The ids of identities, separated by commas; [system] is the cluster's own
     #[arg(short = 'i', long, value_name = "IDS")]
-    user_assigned_identities: Option<String>,
+    pub user_assigned_identities: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Identity and access")]
+pub struct People {
+    #[command(flatten)]
+    pub identity: IdentityArgs,
     /// The administrator of every node
     #[arg(long, value_name = "NAME")]
-    admin_username: Option<String>,
+    pub admin_username: Option<String>,
     /// The administrator's password; only its digest is kept
     #[arg(long, value_name = "PASSWORD", requires = "admin_username")]
-    admin_password: Option<String>,
+    pub admin_password: Option<String>,
     /// The administrator's SSH public key
     #[arg(long, value_name = "KEY", requires = "admin_username")]
-    ssh_key_value: Option<String>,
+    pub ssh_key_value: Option<String>,
     /// Whether the SSH port is open to the public
     #[arg(short = 'p', long, value_name = "BOOL", value_parser = values::boolean,
           num_args = 0..=1, default_missing_value = "true")]
-    ssh_public_access_enabled: Option<bool>,
+    pub ssh_public_access_enabled: Option<bool>,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Network")]
-struct Network {
+pub struct Network {
     /// The virtual network
     #[arg(long, value_name = "NAME", requires = "subnet", value_parser = values::name)]
-    vnet_name: Option<String>,
+    pub vnet_name: Option<String>,
     /// The subnet: its name with --vnet-name, or its id
     #[arg(long, value_name = "NAME or ID", value_parser = values::name)]
-    subnet: Option<String>,
+    pub subnet: Option<String>,
     /// Whether nodes have a public address
     #[arg(long, value_name = "BOOL", value_parser = values::boolean, num_args = 0..=1,
           default_missing_value = "true")]
-    enable_node_public_ip: Option<bool>,
+    pub enable_node_public_ip: Option<bool>,
 }
 
 pub async fn create(args: CreateArgs) -> Outcome {
-    let workspace = args.target.scope.workspace()?;
-    let password = args.people.admin_password.clone();
-    let patch = ClusterPatch {
-        location: Setting::Location.value(args.location.as_deref())?.map(String::into),
+    let workspace = args.scope.workspace()?;
+    let mut document = match &args.file {
+        Some(path) => document::read(path, FIELDS)?,
+        None => Fields::new(),
+    };
+    args.refuse_twice()?;
+    args.edits.apply(&mut document, FIELDS)?;
+    let filed = file::wanted(&document, &workspace)?;
+    let name = match args.name.clone().or_else(|| file::text(&document, "name")) {
+        Some(name) => values::name(&name)
+            .map_err(|why| Failure::refused(format!("name is {}: {why}", quoted(&name))))?,
+        None => return Err(Failure::refused("the file has no name; add one, or give --name")),
+    };
+    if args.compute_type == Some(ComputeType::ComputeInstance) {
+        return Err(no_instances());
+    }
+    let flags = ClusterPatch {
+        location: args.location.map(String::into),
         description: args.description.map(String::into),
         vm_size: args.size.map(String::into),
         tier: args.tier,
         tags: args.tags.as_deref().map(values::tags).transpose()?,
         subnet: args.network.subnet_id(&workspace)?.map(String::into),
         enable_node_public_ip: args.network.enable_node_public_ip,
-        identity: args.people.identity()?,
+        identity: args.people.identity.read()?,
         remote_login: args.people.remote_login(),
         admin: args.people.admin(),
         ..args.scale.patch()
     };
-    let doing = Doing { what: "creating", no_wait: args.no_wait, print: args.print };
-    doing.put(&args.target, &patch, password.as_deref(), false).await
+    let mut patch = file::merged(flags, filed.patch);
+    if patch.location.is_none() {
+        patch.location = Setting::Location.value(None)?.map(String::into);
+    }
+    let password = args.people.admin_password.or(filed.password);
+    let target = Target { name, scope: args.scope };
+    let client = target.scope.connect().await?;
+    let doing = Doing { what: "creating", no_wait: args.no_wait, print: args.print, dry: args.dry };
+    doing.put(&client, &target, &Wanted { patch, password }).await
+}
+
+fn no_instances() -> Failure {
+    Failure::refused("--type is ComputeInstance, and this server makes clusters only").hint(
+        "give --type AmlCompute; with --max-instances 1 it is one machine that comes and goes",
+    )
+}
+
+impl CreateArgs {
+    /// One of two wishes for the same field would not be heard.
+    fn refuse_twice(&self) -> Outcome {
+        let given = [
+            ("size", self.size.is_some()),
+            ("tier", self.tier.is_some()),
+            ("location", self.location.is_some()),
+            ("description", self.description.is_some()),
+            ("tags", self.tags.is_some()),
+        ];
+        refuse_twice(&self.edits, &given)?;
+        refuse_twice(&self.edits, &self.scale.given())
+    }
+}
+
+fn refuse_twice(edits: &Edits, given: &[(&str, bool)]) -> Outcome {
+    match given.iter().find(|(name, is_given)| *is_given && edits.sets(name)) {
+        Some((name, _)) => Err(Failure::refused(format!(
+            "{name} is given by --set and by --{}; give it once",
+            name.replace('_', "-")
+        ))),
+        None => Ok(()),
+    }
 }
 
 pub async fn update(args: UpdateArgs) -> Outcome {
     let tags = args.tags.as_deref().map(values::tags).transpose()?;
-    let patch = ClusterPatch { tags, ..args.scale.patch() };
-    let doing = Doing { what: "updating", no_wait: args.no_wait, print: args.print };
-    doing.put(&args.target, &patch, None, true).await
+    refuse_twice(&args.edits, &[("tags", tags.is_some())])?;
+    refuse_twice(&args.edits, &args.scale.given())?;
+    let flags = ClusterPatch { tags, identity: args.identity.read()?, ..args.scale.patch() };
+    let workspace = args.target.scope.workspace()?;
+    let route = super::route(workspace.clone(), &args.target.name);
+    let client = args.target.scope.connect().await?;
+    // A PUT would create what is not there.
+    let now: ComputeResource = match args.dry.dry_run {
+        // Where the first use of a workspace makes it, a look would be that use.
+        true => client.found(&route).await?,
+        false => client.get(&route).await?,
+    };
+    let edited = edited(&now, &args.edits, &workspace)?;
+    let patch = file::merged(flags, edited.patch);
+    let wanted = Wanted { patch, password: edited.password };
+    let doing = Doing { what: "updating", no_wait: args.no_wait, print: args.print, dry: args.dry };
+    doing.put(&client, &args.target, &wanted).await
+}
+
+/// What the edits change of the cluster as it is now.
+fn edited(now: &ComputeResource, edits: &Edits, workspace: &WorkspaceKey) -> Outcome<Wanted> {
+    let mut before = Fields::new();
+    if !edits.is_empty() {
+        let shown = serde_json::to_value(view::entity(now)).expect("entities have text keys");
+        if let Value::Object(shown) = shown {
+            before.extend(shown.into_iter().filter(|(_, value)| !value.is_null()));
+        }
+    }
+    let mut after = before.clone();
+    edits.apply(&mut after, FIELDS)?;
+    for (name, value) in &before {
+        let is_shown = FIELDS
+            .iter()
+            .any(|field| field.name == name && matches!(field.kind, document::Kind::Shown));
+        if is_shown && after.get(name) != Some(value) {
+            return Err(Failure::refused(format!(
+                "{name} is what the server says; it cannot be set"
+            )));
+        }
+        // What is left out stays as it is, so something has to be sent instead of it.
+        if !after.contains_key(name) && !is_shown {
+            let empty = match value {
+                Value::Object(_) if name == "tags" => Value::Object(Fields::new()),
+                Value::String(_) if name == "description" => Value::String(String::new()),
+                _ => {
+                    let text = format!("--remove: {name} cannot be without a value; use --set");
+                    return Err(Failure::refused(text));
+                }
+            };
+            after.insert(name.clone(), empty);
+        }
+    }
+    after.retain(|name, value| before.get(name) != Some(value));
+    file::wanted(&after, workspace)
 }
 
 struct Doing {
     what: &'static str,
     no_wait: bool,
     print: Print,
+    dry: DryRun,
 }
 
 impl Doing {
-    async fn put(
-        self,
-        target: &Target,
-        patch: &ClusterPatch,
-        password: Option<&str>,
-        must_exist: bool,
-    ) -> Outcome {
+    async fn put(self, client: &Client, target: &Target, wanted: &Wanted) -> Outcome {
         let route = target.route_to_change()?;
-        let client = target.scope.connect().await?;
-        if must_exist {
-            // A PUT would create what is not there.
-            let _: ComputeResource = client.get(&route).await?;
+        let body = request_json(&wanted.patch, wanted.password.as_deref());
+        if self.dry.dry_run {
+            let usd_per_hour_max = price::usd_per_hour_max(client, &route, &wanted.patch).await?;
+            let plan = Plan { usd_per_hour_max, ..Plan::new("PUT", &route, &body) };
+            return plan.show(client, &self.print).await;
         }
-        let answer = client.put(&route, request_json(patch, password)).await?;
+        let answer = client.put(&route, body).await?;
         if !self.no_wait {
-            operation::follow(&client, &answer, format!("{} {}", self.what, target.name)).await?;
+            operation::follow(client, &answer, format!("{} {}", self.what, target.name)).await?;
         }
-        super::print(&client, &route, &self.print).await
+        super::print(client, &route, &self.print).await
     }
 }
 
 impl Scale {
+    fn given(&self) -> [(&'static str, bool); 4] {
+        [
+            ("min_instances", self.min_instances.is_some()),
+            ("max_instances", self.max_instances.is_some()),
+            ("idle_time_before_scale_down", self.idle_time_before_scale_down.is_some()),
+            ("scale_up", self.scale_up.is_some()),
+        ]
+    }
+
     fn patch(&self) -> ClusterPatch {
         ClusterPatch {
             nodes_min: self.min_instances,
@@ -210,7 +345,7 @@ impl Scale {
 }
 
 impl People {
-    fn admin(&self) -> Option<AdminAccount> {
+    pub fn admin(&self) -> Option<AdminAccount> {
         let user_name = self.admin_username.as_deref()?;
         Some(AdminAccount {
             user_name: user_name.into(),
@@ -219,14 +354,16 @@ impl People {
         })
     }
 
-    fn remote_login(&self) -> Option<RemoteLogin> {
+    pub fn remote_login(&self) -> Option<RemoteLogin> {
         self.ssh_public_access_enabled.map(|is_open| match is_open {
             true => RemoteLogin::Enabled,
             false => RemoteLogin::Disabled,
         })
     }
+}
 
-    fn identity(&self) -> Outcome<Option<Identity>> {
+impl IdentityArgs {
+    pub fn read(&self) -> Outcome<Option<Identity>> {
         let list = self.user_assigned_identities.as_deref().unwrap_or_default();
         let mut listed: BTreeSet<String> =
             list.split(',').map(str::trim).filter(|id| !id.is_empty()).map(str::to_owned).collect();
@@ -260,7 +397,7 @@ impl People {
 }
 
 impl Network {
-    fn subnet_id(&self, workspace: &WorkspaceKey) -> Outcome<Option<String>> {
+    pub fn subnet_id(&self, workspace: &WorkspaceKey) -> Outcome<Option<String>> {
         let Some(subnet) = &self.subnet else { return Ok(None) };
         // Whether an id is a good one is up to the server.
         if subnet.contains('/') {
@@ -284,15 +421,10 @@ impl Network {
 mod tests {
     use super::*;
 
-    fn people(kind: Option<&str>, ids: Option<&str>) -> People {
-        People {
-            identity_type: kind.map(str::to_owned),
-            user_assigned_identities: ids.map(str::to_owned),
-            admin_username: None,
-            admin_password: None,
-            ssh_key_value: None,
-            ssh_public_access_enabled: None,
-        }
+    fn identity(kind: Option<&str>, ids: Option<&str>) -> Outcome<Option<Identity>> {
+        let (identity_type, user_assigned_identities) =
+            (kind.map(str::to_owned), ids.map(str::to_owned));
+        IdentityArgs { identity_type, user_assigned_identities }.read()
     }
 
     #[test]
@@ -308,8 +440,8 @@ mod tests {
             (Some("None"), None, Some((false, 0))),
         ];
         for (kind, ids, wanted) in cases {
-            let identity = people(kind, ids).identity().unwrap();
-            let got = identity.map(|id| (id.system_assigned, id.user_assigned.len()));
+            let found = identity(kind, ids).unwrap();
+            let got = found.map(|id| (id.system_assigned, id.user_assigned.len()));
             assert_eq!(got, wanted, "{kind:?} {ids:?}");
         }
         for (kind, ids) in [
@@ -318,7 +450,7 @@ mod tests {
             (Some("SystemAssigned"), Some("/a")),
             (Some("None"), Some("/a")),
         ] {
-            assert!(people(kind, ids).identity().is_err(), "{kind:?} {ids:?}");
+            assert!(identity(kind, ids).is_err(), "{kind:?} {ids:?}");
         }
     }
 

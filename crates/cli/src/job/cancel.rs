@@ -6,9 +6,10 @@ use muster_wire::Route;
 use muster_wire::job::{JobResource, JobStatus};
 
 use super::Target;
+use crate::dry::{DryRun, Plan};
 use crate::failure::Outcome;
 use crate::operation::Patience;
-use crate::output;
+use crate::output::{self, Print};
 use crate::progress::Progress;
 
 /// A process that is asked to end gets a few seconds before it is killed.
@@ -22,6 +23,10 @@ pub struct Args {
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
+    print: Print,
+    #[command(flatten)]
     target: Target,
 }
 
@@ -30,7 +35,12 @@ pub async fn run(args: &Args) -> Outcome {
     let workspace = args.target.scope.workspace_to_change()?;
     let route = args.target.route()?;
     let client = args.target.scope.connect().await?;
-    client.post(&Route::JobCancel { workspace, name: name.as_str().into() }).await?;
+    let cancel = Route::JobCancel { workspace, name: name.as_str().into() };
+    if args.dry.dry_run {
+        let plan = Plan { subject: Some(&route), ..Plan::new("POST", &cancel, "") };
+        return plan.show(&client, &args.print).await;
+    }
+    client.post(&cancel).await?;
     if args.no_wait {
         return Ok(());
     }

@@ -8,6 +8,8 @@ use muster_wire::Route;
 use muster_wire::job::{DEFAULT_EXPERIMENT, JobResource, request_json};
 
 use super::stream;
+use crate::complete;
+use crate::dry::{DryRun, Plan};
 use crate::failure::Outcome;
 use crate::output::{self, Print};
 use crate::scope::Scope;
@@ -35,7 +37,7 @@ pub struct Args {
     #[arg(long, allow_hyphen_values = true)]
     command: String,
     /// The cluster to run it on
-    #[arg(long, value_name = "NAME", value_parser = values::compute)]
+    #[arg(long, value_name = "NAME", value_parser = values::compute, add = complete::computes())]
     compute: String,
     /// The job's name, unique in its workspace [default: made up]
     #[arg(short, long, value_parser = values::name)]
@@ -70,6 +72,8 @@ pub struct Args {
     /// Follow its log, as `job stream` does, instead of printing the job
     #[arg(short, long)]
     stream: bool,
+    #[command(flatten)]
+    dry: DryRun,
     #[command(flatten)]
     print: Print,
     #[command(flatten)]
@@ -109,7 +113,11 @@ pub async fn run(args: Args) -> Outcome {
     let name = args.name.unwrap_or_else(made_up_name);
     let client = args.scope.connect().await?;
     let route = Route::Job { workspace: workspace.clone(), name: name.as_str().into() };
-    let answer = match client.put(&route, request_json(&spec, &workspace)).await {
+    let body = request_json(&spec, &workspace);
+    if args.dry.dry_run {
+        return Plan::new("PUT", &route, &body).show(&client, &args.print).await;
+    }
+    let answer = match client.put(&route, body).await {
         Ok(answer) => answer,
         // Perhaps for its cluster, which is named in the body.
         Err(failure) if failure.is_refused() => {

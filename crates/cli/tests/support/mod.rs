@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Variables of whoever runs the tests that would lead commands elsewhere.
-const STRAY: [&str; 25] = [
+const STRAY: [&str; 36] = [
     "MUSTER_URL",
     "MUSTER_API_KEY",
     "MUSTER_CA_FILE",
@@ -28,6 +28,17 @@ const STRAY: [&str; 25] = [
     "CI_RESOURCE_GROUP",
     "CI_WORKSPACE",
     "MUSTER_LOG",
+    "MUSTER_LOG_FORMAT",
+    "MUSTER_CONFIG",
+    "MUSTER_LISTEN",
+    "MUSTER_PUBLIC_HOST",
+    "MUSTER_TRUSTED_USERS",
+    "MUSTER_PRICES",
+    "MUSTER_DRAIN_SECONDS",
+    "MUSTER_METRICS_LISTEN",
+    "MUSTER_FILES_PORT",
+    "MUSTER_TLS_CERT",
+    "MUSTER_TLS_KEY",
     "XDG_STATE_HOME",
     "HTTPS_PROXY",
     "HTTP_PROXY",

@@ -32,9 +32,12 @@ pub(crate) fn deploy(turn: &mut Turn<'_>, request: &DeployRequest) -> Answer {
 }
 
 pub(crate) fn delete(turn: &mut Turn<'_>, group: &Scope, name: &str) -> Answer {
-    if let Some(lock) = turn.world.estate().against_delete(group) {
+    // A lock on something in the group does not hold what was noted about it.
+    let mut locks = turn.world.estate().locks();
+    if let Some(lock) = locks.find(|lock| lock.scope.contains(group)) {
         return Err(super::estate::locked("deployment", name, "deleted", lock));
     }
+    drop(locks);
     let name = name.to_ascii_lowercase().into();
     turn.emit(Change::DeploymentGone { group: group.clone(), name });
     Ok(Reply::Noted)

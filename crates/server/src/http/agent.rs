@@ -16,6 +16,7 @@ use muster_core::{ErrorChain, Input, Reply};
 use serde::{Deserialize, Serialize};
 use tracing::error;
 
+use super::listener;
 use crate::app::App;
 use crate::tokens;
 
@@ -45,6 +46,7 @@ pub async fn sync(
 ) -> Response {
     let Some(node) = node_of(&app, &headers) else { return refused() };
     let mut news = app.live.news_of(&node);
+    let mut stopping = app.stopping.clone();
     let deadline =
         tokio::time::Instant::now() + Duration::from_millis(request.wait_ms).min(WAIT_MAX);
     loop {
@@ -60,12 +62,15 @@ pub async fn sync(
                 return (StatusCode::SERVICE_UNAVAILABLE, unavailable.to_string()).into_response();
             }
         };
-        let is_late = tokio::time::Instant::now() >= deadline;
+        let is_late = tokio::time::Instant::now() >= deadline || *stopping.borrow();
         if has_news(&request.report, &desired) || is_late {
             return Json(SyncAnswer { sequence: request.sequence, desired }).into_response();
         }
-        // Time out or news: either way the report is taken in once more, which renews the lease.
-        let _ = tokio::time::timeout_at(deadline, news.changed()).await;
+        // Whatever comes first: the report is taken in once more, which renews the lease.
+        tokio::select! {
+            _ = tokio::time::timeout_at(deadline, news.changed()) => {}
+            () = listener::stopped(&mut stopping) => {}
+        }
     }
 }
 

@@ -1,77 +1,116 @@
-//! TLS connections in, one HTTP service for all of them.
+//! Connections in, with TLS or without, one HTTP service for all of a listener's.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
-use tracing::debug;
+use tracing::{debug, warn};
 
+use super::limits::{self, PATIENCE, Patient, WRITE_PATIENCE};
 use super::login::Source;
 
-/// Open connections; the next one waits to be accepted.
-const CONNECTIONS_MAX: usize = 4_096;
-/// A client that is slower than this with its handshake or headers is dropped.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a stop waits for requests under way.
-const DRAIN: Duration = Duration::from_secs(5);
-
-/// Serves until `shutdown` resolves, then lets requests under way finish.
+/// Serves until `stop` is true, then lets requests under way finish, for as long as `drain`. Connections without
+/// one are closed at once. There are at most so many `places` for connections.
 pub async fn serve(
     listener: TcpListener,
-    tls: Arc<rustls::ServerConfig>,
+    tls: Option<Arc<rustls::ServerConfig>>,
     router: Router,
-    shutdown: impl Future<Output = ()>,
+    places: usize,
+    mut stop: watch::Receiver<bool>,
+    drain: Duration,
 ) {
-    let acceptor = TlsAcceptor::from(tls);
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let acceptor = tls.map(TlsAcceptor::from);
+    let connections = Arc::new(Semaphore::new(places));
     let graceful = GracefulShutdown::new();
-    tokio::pin!(shutdown);
     loop {
-        let permit = connections.clone().acquire_owned().await.expect("never closed");
-        let (stream, source) = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, from)) => (stream, Source(from.ip())),
-                Err(failed) => {
-                    // Out of file descriptors, most likely: give others time to close theirs.
-                    debug!(error = %failed, "a connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    continue;
-                }
-            },
-            () = &mut shutdown => break,
+        let accepted = async {
+            let permit = place(&connections).await;
+            (permit, listener.accept().await)
+        };
+        let (permit, accepted) = tokio::select! {
+            accepted = accepted => accepted,
+            () = stopped(&mut stop) => break,
+        };
+        let (stream, source) = match accepted {
+            Ok((stream, from)) => {
+                // Answers are small and wanted at once.
+                let _ = stream.set_nodelay(true);
+                (Patient::new(stream, WRITE_PATIENCE), Source(from.ip()))
+            }
+            Err(failed) => {
+                // Out of file descriptors, most likely: give others time to close theirs.
+                warn!(error = %failed, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                continue;
+            }
         };
         let (acceptor, router, watcher) = (acceptor.clone(), router.clone(), graceful.watcher());
+        let mut stop = stop.clone();
         tokio::spawn(async move {
-            converse(stream, source, acceptor, router, watcher).await;
+            match acceptor {
+                None => converse(TokioIo::new(stream), router, source, watcher).await,
+                Some(acceptor) => {
+                    let stream = tokio::select! {
+                        stream = handshake(stream, &acceptor) => stream,
+                        () = stopped(&mut stop) => None,
+                    };
+                    if let Some(stream) = stream {
+                        converse(TokioIo::new(stream), router, source, watcher).await;
+                    }
+                }
+            }
             drop(permit);
         });
     }
     drop(listener);
-    let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
+    let _ = tokio::time::timeout(drain, graceful.shutdown()).await;
+}
+
+/// Resolves once the server is asked to end, or has.
+pub async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|is_stopping| *is_stopping).await;
+}
+
+async fn handshake(
+    stream: Patient<TcpStream>,
+    acceptor: &TlsAcceptor,
+) -> Option<tokio_rustls::server::TlsStream<Patient<TcpStream>>> {
+    match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => Some(stream),
+        Ok(Err(failed)) => {
+            debug!(error = %failed, "no TLS");
+            None
+        }
+        Err(_) => {
+            debug!("the TLS handshake took too long");
+            None
+        }
+    }
+}
+
+/// The next place for a connection, as soon as there is one.
+async fn place(connections: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    if connections.available_permits() == 0 {
+        warn!("all places for connections are taken; the next client waits for one");
+    }
+    connections.clone().acquire_owned().await.expect("never closed")
 }
 
 async fn converse(
-    stream: TcpStream,
-    source: Source,
-    acceptor: TlsAcceptor,
+    stream: impl Read + Write + Unpin + 'static,
     router: Router,
-    watcher: hyper_util::server::graceful::Watcher,
+    source: Source,
+    watcher: Watcher,
 ) {
-    // Answers are small and wanted at once.
-    let _ = stream.set_nodelay(true);
-    let stream = match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(failed)) => return debug!(error = %failed, "no TLS"),
-        Err(_) => return debug!("the TLS handshake took too long"),
-    };
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request| {
         request.extensions_mut().insert(source);
@@ -80,7 +119,10 @@ async fn converse(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
-        .serve_connection(TokioIo::new(stream), service);
+        .max_headers(limits::HEADERS_MAX)
+        .max_buf_size(limits::HEAD_BYTES_MAX)
+        .max_header_size(limits::HEAD_BYTES_MAX)
+        .serve_connection(stream, service);
     if let Err(failed) = watcher.watch(connection).await {
         debug!(error = %failed, "the connection ended early");
     }

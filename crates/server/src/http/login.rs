@@ -83,14 +83,19 @@ async fn by_key(app: &App, parts: &Parts, query: &Query) -> Result<Response, Fai
 }
 
 async fn wrong_key(app: &App, parts: &Parts, is_given: bool) -> ArmError {
-    if app.guesses.pause(source(parts), None).await == Err(TooMany) {
-        return ArmError::too_many(too_many());
-    }
     let what = match is_given {
         true => "the key is not valid here; run `muster env` again and use what it prints",
         false => "there is no key: send it as X-IDENTITY-HEADER, or as the header secret",
     };
-    ArmError::unauthorized(&app.base_url, what)
+    slowed(app, parts, ArmError::unauthorized(&app.base_url, what)).await
+}
+
+/// The refusal of a wrong key, after a while; or of one guess too many, at once.
+pub async fn slowed(app: &App, parts: &Parts, refused: ArmError) -> ArmError {
+    match app.guesses.pause(source(parts), None).await {
+        Err(TooMany) => ArmError::too_many(too_many()),
+        Ok(()) => refused,
+    }
 }
 
 /// OAuth's client credentials: a service principal's client id, and its key as the secret.

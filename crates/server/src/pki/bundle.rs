@@ -78,7 +78,7 @@ fn public_certificates(source: &Path, bundle: &Path, ca_pem: &str) -> Vec<String
 
 /// Only whole certificates are taken: a private key in such a file must not become public, and
 /// one broken block makes OpenSSL refuse a whole bundle.
-fn certificate_blocks(text: &str) -> Vec<String> {
+pub(super) fn certificate_blocks(text: &str) -> Vec<String> {
     let mut blocks = Vec::new();
     let mut rest = text;
     while let Some(end) = rest.find(END) {

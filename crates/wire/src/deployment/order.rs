@@ -1,12 +1,14 @@
 //! An order in which every resource comes after those that it waits for.
 
+use std::collections::BTreeSet;
+
 use super::evaluate::Fault;
 use super::resources::{COMPUTES, Entry, WORKSPACES};
 use crate::json::shorten;
 
 /// Wanted entries; where the template leaves a choice, as it has them.
 pub(super) fn of(entries: &[Entry<'_>]) -> Result<Vec<usize>, Fault> {
-    let mut waits: Vec<Vec<usize>> = vec![Vec::new(); entries.len()];
+    let mut waits: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); entries.len()];
     for (at, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.is_wanted) {
         waits[at].extend(named(entries, entry)?);
         waits[at].extend(workspace_of(entries, entry));
@@ -14,7 +16,7 @@ pub(super) fn of(entries: &[Entry<'_>]) -> Result<Vec<usize>, Fault> {
         let mut within = entry.within;
         while let Some(outer) = within {
             waits[at].extend(named(entries, &entries[outer])?);
-            waits[outer].push(at);
+            waits[outer].insert(at);
             within = entries[outer].within;
         }
     }
@@ -46,13 +48,13 @@ pub(super) fn of(entries: &[Entry<'_>]) -> Result<Vec<usize>, Fault> {
     )))
 }
 
-fn named(entries: &[Entry<'_>], entry: &Entry<'_>) -> Result<Vec<usize>, Fault> {
-    let mut found = Vec::new();
+fn named(entries: &[Entry<'_>], entry: &Entry<'_>) -> Result<BTreeSet<usize>, Fault> {
+    let mut found = BTreeSet::new();
     for text in &entry.depends {
-        let called = (0..entries.len()).filter(|at| entries[*at].is_called(text));
-        let before = found.len();
+        let mut called = (0..entries.len()).filter(|at| entries[*at].is_called(text)).peekable();
+        let is_there = called.peek().is_some();
         found.extend(called);
-        if found.len() == before {
+        if !is_there {
             let message = format!(
                 "dependsOn names '{}', which is not in the template; name what is, or take it out",
                 shorten(text)

@@ -26,6 +26,7 @@ pub(super) const LEFT_OUT: [&str; 9] = [
 /// Resources in resources: the longest type of Azure has fewer parts.
 const CHILDREN_MAX: usize = 8;
 const NAME_BYTES_MAX: usize = 512;
+const ID_BYTES_MAX: usize = 2_048;
 
 /// A resource of the template.
 #[derive(Debug)]
@@ -157,10 +158,17 @@ impl<'t> Machine<'t> {
             }
         };
         let is_there = raw.get("existing").and_then(Value::as_bool) == Some(true);
+        let id = format!(
+            "/subscriptions/{subscription}/resourceGroups/{resource_group}/providers/{path}"
+        );
+        if id.len() > ID_BYTES_MAX {
+            return Err(Fault::new(format!(
+                "the id has {} bytes; at most {ID_BYTES_MAX} are allowed, so shorten its names",
+                id.len()
+            )));
+        }
         let entry = Entry {
-            id: format!(
-                "/subscriptions/{subscription}/resourceGroups/{resource_group}/providers/{path}"
-            ),
+            id,
             subscription,
             resource_group,
             symbol,
@@ -238,6 +246,12 @@ impl<'t> Machine<'t> {
         let Value::Array(items) = self.resolve(value, frame)? else {
             return Err(Fault::new("its dependsOn is no array; give an array of ids or names"));
         };
+        if items.len() > RESOURCES_MAX {
+            let got = items.len();
+            return Err(Fault::new(format!(
+                "its dependsOn has {got} entries; a template has at most {RESOURCES_MAX} resources"
+            )));
+        }
         let text = |item: Value| match item {
             Value::String(text) => Ok(text),
             other => Err(Fault::new(format!("dependsOn has {}; give ids or names", kind(&other)))),

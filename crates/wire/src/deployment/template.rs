@@ -89,30 +89,29 @@ fn check_form(template: &Value) -> Result<(), ArmError> {
             return Err(ArmError::invalid_template(section, message));
         }
     }
-    for (key, value) in map {
-        check_texts(value, key)?;
-    }
-    Ok(())
+    check_texts(template).map_err(|(why, place)| {
+        Fault::new(why).at(place.strip_prefix('.').unwrap_or(&place)).into()
+    })
 }
 
-fn check_texts(value: &Value, place: &str) -> Result<(), Fault> {
+/// What is wrong, and where, put together only once something is: a template has many texts.
+fn check_texts(value: &Value) -> Result<(), (String, String)> {
+    let here = |why: String| (why, String::new());
     match value {
-        Value::String(text) => {
-            if let Meaning::Computed(found) =
-                expression::read(text).map_err(|why| Fault::new(why).at(place))?
-            {
-                check_names(&found).map_err(|why| Fault::new(why).at(place))?;
-            }
-            Ok(())
-        }
-        Value::Array(items) => items
-            .iter()
-            .enumerate()
-            .try_for_each(|(index, item)| check_texts(item, &format!("{place}[{index}]"))),
+        Value::String(text) => match expression::read(text).map_err(here)? {
+            Meaning::Computed(found) => check_names(&found).map_err(here),
+            Meaning::Literal(_) => Ok(()),
+        },
+        Value::Array(items) => items.iter().enumerate().try_for_each(|(index, item)| {
+            check_texts(item).map_err(|(why, place)| (why, format!("[{index}]{place}")))
+        }),
         Value::Object(map) => map
             .iter()
             .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "allowedValues"))
-            .try_for_each(|(key, item)| check_texts(item, &format!("{place}.{}", shorten(key)))),
+            .try_for_each(|(key, item)| {
+                let key = || shorten(key);
+                check_texts(item).map_err(|(why, place)| (why, format!(".{}{place}", key())))
+            }),
         Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
     }
 }

@@ -116,26 +116,21 @@ async fn list(call: &Call, home: &Home) -> Result<Response, Failed> {
         None => None,
         Some(filter) => Some(deployment::filter(filter)?),
     };
-    let top = match call.query.get("$top") {
-        None => usize::MAX,
-        Some(top) => top
-            .parse()
-            .map_err(|_| ArmError::invalid_property("$top", "$top is no whole number; give one"))?,
-    };
     let scope = home.scope();
     let read = move |reader: &mut dyn Reader| {
         let found = reader.deployments(&scope)?;
         found.into_iter().map(|found| with_operations(reader, found)).collect()
     };
     let found: Vec<Found> = call.app.readers.read(read).await?;
-    let value = found
+    let all = found
         .iter()
         .filter(|found| sees(call, &found.deployment))
-        .map(|found| deployment::document(&found.progress()))
-        .filter(|found| state.as_deref().is_none_or(|state| found.is_in(state)))
-        .take(top)
+        // Later ones have larger ids, and come first.
+        .map(|found| (u64::MAX - found.deployment.id.0, deployment::document(&found.progress())))
+        .filter(|(_, found)| state.as_deref().is_none_or(|state| found.is_in(state)))
+        .map(|(key, found)| (format!("{key:016x}"), found))
         .collect();
-    Ok(document(StatusCode::OK, &Page::whole(value)))
+    call.page(&Route::Deployments(DeploymentRoute::OfGroup(home.clone())), all)
 }
 
 async fn put(call: &Call, home: Home, name: Box<str>) -> Result<Response, Failed> {

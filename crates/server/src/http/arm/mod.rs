@@ -9,6 +9,7 @@ mod deployment;
 mod estate;
 mod job;
 mod manager;
+mod paging;
 mod quota;
 mod why;
 mod workspace;
@@ -26,17 +27,15 @@ use muster_core::{Answer, Input, RefusalKind, Reply};
 use muster_wire::{ArmError, Query, Request, Route, activity};
 
 use super::auth::Need;
+use super::request_log::Noted;
 use super::respond::Failed;
-use super::{auth, body, login};
+use super::{auth, body, login, template};
 use crate::Workspaces;
 use crate::app::App;
 use crate::{clock, refusals};
 
 /// The largest body that any of these routes takes.
 pub const BODY_BYTES_MAX: usize = muster_wire::job::BODY_BYTES_MAX;
-
-/// What a client calls its request is kept up to this length: a GUID has 36.
-const CORRELATION_BYTES_MAX: usize = 64;
 
 /// A request as the handlers see it.
 struct Call {
@@ -57,8 +56,15 @@ pub async fn handle(State(app): State<Arc<App>>, request: HttpRequest) -> Respon
 
 async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed> {
     let (parts, content) = request.into_parts();
-    let Request { route, query } =
-        Request::parse(parts.uri.path(), parts.uri.query()).map_err(ArmError::from)?;
+    let Request { route, query } = match Request::parse(parts.uri.path(), parts.uri.query()) {
+        Ok(request) => request,
+        Err(unreadable) => {
+            body::discard(content).await;
+            return Err(ArmError::from(unreadable).into());
+        }
+    };
+    let log = parts.extensions.get::<Noted>().cloned().unwrap_or_default();
+    log.route(template::of(&route));
     // What a client reads before it can have a token.
     match (&parts.method, &route) {
         (&Method::GET, Route::Metadata) => return Ok(cloud::metadata(&app, &query)),
@@ -75,8 +81,9 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
             return Err(refused.into());
         }
     };
+    log.caller(&caller.name);
     let need = auth::need(parts.method.as_str(), &route);
-    let deed = deed(&parts, &route, &need);
+    let deed = deed(&parts, &route, &need, log.correlation());
     let noted = deed.clone().map(|deed| (Arc::clone(&app), caller.clone(), deed));
     let permitted = async {
         if let Err(refused) = permit(&app, &caller, &route, &need).await {
@@ -97,18 +104,14 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
     }
 }
 
-fn deed(parts: &Parts, route: &Route, need: &Need) -> Option<Deed> {
+fn deed(parts: &Parts, route: &Route, need: &Need, correlation: &str) -> Option<Deed> {
     let operation = activity::operation(parts.method.as_str(), route)?;
     let resource = route.path().unwrap_or_else(|| parts.uri.path().to_owned());
-    let given = parts.headers.get("x-ms-correlation-request-id");
-    let given = given.or_else(|| parts.headers.get("x-ms-client-request-id"));
-    let given = given.and_then(|value| value.to_str().ok());
-    let given = given.filter(|text| !text.is_empty() && text.len() <= CORRELATION_BYTES_MAX);
     Some(Deed {
         operation: operation.into(),
         resource: resource.into(),
         scope: need.scope(),
-        correlation: given.unwrap_or_default().into(),
+        correlation: correlation.into(),
     })
 }
 
@@ -201,6 +204,13 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
 }
 
 fn check_content_type(headers: &HeaderMap, body: &Bytes) -> Result<(), ArmError> {
+    // What is small when packed may be anything when unpacked.
+    if let Some(encoding) = headers.get(header::CONTENT_ENCODING) {
+        let encoding = encoding.to_str().unwrap_or("");
+        if !encoding.eq_ignore_ascii_case("identity") {
+            return Err(ArmError::unsupported_encoding(encoding));
+        }
+    }
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
     let value = value.to_str().unwrap_or("");
     let kind = value.split(';').next().unwrap_or("").trim();

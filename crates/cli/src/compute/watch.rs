@@ -1,0 +1,405 @@
+//! `muster compute watch`: nodes, queue and cost of clusters as they change.
+//!
+//! On a terminal it is one screen that is drawn anew; elsewhere it is a line whenever something changed. The
+//! screen is a dozen escape sequences and two settings of the terminal, so no library for whole interfaces is
+//! needed for it: see [`screen`].
+
+mod screen;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use muster_core::model::WorkspaceKey;
+use muster_wire::Route;
+use muster_wire::compute::ComputeResource;
+use muster_wire::cost::{By, LedgerDocument, LedgerRequest};
+use muster_wire::job::{JobResource, JobStatus, property};
+use serde::Serialize;
+
+use self::screen::{Event, Screen};
+use super::price;
+use crate::client::Client;
+use crate::complete;
+use crate::failure::{Outcome, printable};
+use crate::operation::Patience;
+use crate::output::{self, Print};
+use crate::scope::Scope;
+use crate::values;
+
+/// Jobs that are looked at: the newest ones, on one page.
+const JOBS_MAX: u32 = 200;
+/// Jobs that a screen has room for beside the clusters.
+const QUEUE_SHOWN: usize = 10;
+const INTERVAL_DEFAULT: &str = "1";
+const HEADER: [&str; 13] = [
+    "Name",
+    "State",
+    "Size",
+    "Nodes",
+    "Running",
+    "Idle",
+    "Preparing",
+    "Leaving",
+    "Unusable",
+    "Queued",
+    "Jobs",
+    "USD/h",
+    "USD",
+];
+const QUEUE_HEADER: [&str; 4] = ["Job", "Cluster", "Status", "Waits because"];
+
+/// Watch clusters: their nodes, what waits for them and what they cost
+///
+/// On a terminal it is a screen that is drawn anew every second, until q or Ctrl-C. Elsewhere it prints a line
+/// per cluster whenever it changes; with -o json that is one JSON object per line.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct Args {
+    /// Only this cluster
+    #[arg(value_name = "NAME", value_parser = values::name, add = complete::computes())]
+    cluster: Option<String>,
+    /// Only this cluster
+    #[arg(short, long, value_parser = values::name, conflicts_with = "cluster", add = complete::computes())]
+    name: Option<String>,
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value = INTERVAL_DEFAULT, value_parser = interval)]
+    interval: Duration,
+    /// Leave after so many looks
+    #[arg(long, value_name = "COUNT", value_parser = values::at_least_one)]
+    count: Option<u32>,
+    #[command(flatten)]
+    print: Print<true>,
+    #[command(flatten)]
+    scope: Scope,
+}
+
+/// A cluster at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Look {
+    name: String,
+    state: String,
+    size: String,
+    nodes: u32,
+    min_instances: u32,
+    max_instances: u32,
+    idle: u32,
+    running: u32,
+    preparing: u32,
+    leaving: u32,
+    unusable: u32,
+    jobs_queued: usize,
+    jobs_running: usize,
+    /// What an hour with the nodes of now costs.
+    usd_per_hour: Option<String>,
+    /// Since it was made.
+    usd: String,
+}
+
+/// All of them, and who waits.
+struct Moment {
+    looks: Vec<Look>,
+    queue: Vec<Queued>,
+}
+
+struct Queued {
+    name: String,
+    compute: String,
+    status: &'static str,
+    why: String,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=3_600.0).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "give seconds from 0.1 to 3600, such as 1 or 0.5".to_owned())
+}
+
+pub async fn run(args: &Args) -> Outcome {
+    let workspace = args.scope.workspace()?;
+    let wanted = args.cluster.as_ref().or(args.name.as_ref());
+    let client = args.scope.connect().await?;
+    let wanted = wanted.map(String::as_str);
+    let watch = Watch { client: &client, workspace, wanted, prices: RefCell::default() };
+    // A name that is not there is said before the screen is taken.
+    let first = watch.look().await?;
+    if args.print.is_for_people() && std::io::stdout().is_terminal() {
+        return on_screen(&watch, args, first).await;
+    }
+    by_line(&watch, args, first).await
+}
+
+struct Watch<'a> {
+    client: &'a Client,
+    workspace: WorkspaceKey,
+    wanted: Option<&'a str>,
+    /// Of one node for an hour, in millionths of a dollar, by region, size and priority: they do not change
+    /// while somebody watches.
+    prices: RefCell<BTreeMap<(String, String, bool), Option<u64>>>,
+}
+
+impl Watch<'_> {
+    async fn look(&self) -> Outcome<Moment> {
+        let computes: Vec<ComputeResource> = match self.wanted {
+            Some(name) => vec![self.client.get(&super::route(self.workspace.clone(), name)).await?],
+            None => self.client.list(&Route::Computes(self.workspace.clone()), None).await?,
+        };
+        let jobs: Vec<JobResource> =
+            self.client.list(&Route::Jobs(self.workspace.clone()), Some(JOBS_MAX)).await?;
+        let query = LedgerRequest { by: By::Cluster, since: None }.query();
+        let query: Vec<_> = query.iter().map(|(key, value)| (*key, value.as_str())).collect();
+        let route = Route::Ledger(self.workspace.clone());
+        let ledger: LedgerDocument = self.client.get_with(&route, &query).await?;
+        let mut looks = Vec::new();
+        for compute in &computes {
+            let price = self.price(compute).await;
+            looks.push(Look::of(compute, &jobs, &ledger, price));
+        }
+        let mut queue: Vec<Queued> = jobs
+            .iter()
+            .filter(|job| !job.properties.status.is_terminal())
+            .map(Queued::of)
+            .filter(|job| looks.iter().any(|look| look.name.eq_ignore_ascii_case(&job.compute)))
+            .collect();
+        // The server lists the newest first; who waits longest is the most interesting.
+        queue.reverse();
+        Ok(Moment { looks, queue })
+    }
+
+    async fn price(&self, compute: &ComputeResource) -> Option<u64> {
+        let aml = &compute.properties.properties;
+        let is_low_priority = aml.vm_priority.as_deref() == Some("LowPriority");
+        let location = compute.location.clone()?;
+        let key = (location, aml.vm_size.clone(), is_low_priority);
+        if let Some(known) = self.prices.borrow().get(&key) {
+            return *known;
+        }
+        let sizes = price::sizes(self.client, &self.workspace.subscription, &key.0).await.ok()?;
+        let size = sizes.iter().find(|size| size.name.eq_ignore_ascii_case(&key.1));
+        let price = size.and_then(|size| price::of(size, is_low_priority));
+        self.prices.borrow_mut().insert(key, price);
+        price
+    }
+}
+
+impl Look {
+    fn of(
+        compute: &ComputeResource,
+        jobs: &[JobResource],
+        ledger: &LedgerDocument,
+        price: Option<u64>,
+    ) -> Look {
+        let aml = &compute.properties.properties;
+        let counts = aml.node_state_counts.unwrap_or_default();
+        let jobs_as = |is_wanted: fn(JobStatus) -> bool| {
+            let is_here = |job: &&JobResource| compute_of(job).eq_ignore_ascii_case(&compute.name);
+            jobs.iter().filter(is_here).filter(|job| is_wanted(job.properties.status)).count()
+        };
+        let is_mine = |name: &Option<String>| {
+            name.as_ref().is_some_and(|name| name.eq_ignore_ascii_case(&compute.name))
+        };
+        let spent = ledger.value.iter().filter(|line| is_mine(&line.cluster));
+        let spent = spent.fold(0u64, |sum, line| sum.saturating_add(line.micro_usd));
+        let nodes = aml.current_node_count.unwrap_or_default();
+        Look {
+            name: compute.name.clone(),
+            state: format!("{:?}", compute.properties.provisioning_state),
+            size: aml.vm_size.clone(),
+            nodes,
+            min_instances: aml.scale_settings.min_node_count,
+            max_instances: aml.scale_settings.max_node_count,
+            idle: counts.idle_node_count,
+            running: counts.running_node_count,
+            preparing: counts.preparing_node_count,
+            leaving: counts.leaving_node_count,
+            unusable: counts.unusable_node_count,
+            jobs_queued: jobs_as(|status| status == JobStatus::Queued),
+            jobs_running: jobs_as(|status| !status.is_terminal() && status != JobStatus::Queued),
+            usd_per_hour: price.map(|price| price::usd(price.saturating_mul(u64::from(nodes)))),
+            usd: price::usd(spent),
+        }
+    }
+
+    /// Money runs on by itself: only what else changes is a change.
+    fn is_same(&self, other: &Look) -> bool {
+        let mut other = other.clone();
+        other.usd.clone_from(&self.usd);
+        *self == other
+    }
+
+    fn row(&self) -> Vec<String> {
+        vec![
+            self.name.clone(),
+            self.state.clone(),
+            self.size.clone(),
+            format!("{} of {}-{}", self.nodes, self.min_instances, self.max_instances),
+            self.running.to_string(),
+            self.idle.to_string(),
+            self.preparing.to_string(),
+            self.leaving.to_string(),
+            self.unusable.to_string(),
+            self.jobs_queued.to_string(),
+            self.jobs_running.to_string(),
+            self.usd_per_hour.clone().unwrap_or_else(|| "-".to_owned()),
+            self.usd.clone(),
+        ]
+    }
+
+    fn line(&self) -> String {
+        format!(
+            "{}: {}, {} of {}-{} nodes ({} running, {} idle, {} preparing, {} leaving, {} unusable), \
+             {} jobs queued, {} running, {} USD per hour, {} USD so far\n",
+            printable(&self.name),
+            self.state,
+            self.nodes,
+            self.min_instances,
+            self.max_instances,
+            self.running,
+            self.idle,
+            self.preparing,
+            self.leaving,
+            self.unusable,
+            self.jobs_queued,
+            self.jobs_running,
+            self.usd_per_hour.as_deref().unwrap_or("-"),
+            self.usd
+        )
+    }
+}
+
+impl Queued {
+    fn of(job: &JobResource) -> Queued {
+        let why = job.properties.properties.get(property::WAIT_REASON);
+        let why = why.and_then(|text| text.lines().next()).unwrap_or_default();
+        Queued {
+            name: job.name.clone(),
+            compute: compute_of(job).to_owned(),
+            status: job.properties.status.as_str(),
+            why: why.to_owned(),
+        }
+    }
+
+    fn row(&self) -> Vec<String> {
+        vec![self.name.clone(), self.compute.clone(), self.status.to_owned(), self.why.clone()]
+    }
+}
+
+fn compute_of(job: &JobResource) -> &str {
+    let id = job.properties.compute_id.as_deref().unwrap_or_default();
+    id.rsplit('/').next().unwrap_or(id)
+}
+
+async fn on_screen(watch: &Watch<'_>, args: &Args, first: Moment) -> Outcome {
+    let mut screen = Screen::take()?;
+    let mut moment = first;
+    let mut patience = Patience::silent();
+    let mut trouble = None;
+    let mut looks = 1;
+    loop {
+        screen.draw(&lines(watch, &moment, trouble.as_deref()));
+        if args.count.is_some_and(|count| looks >= count) {
+            return Ok(());
+        }
+        match screen.wait(args.interval).await {
+            Event::Leave => return Ok(()),
+            Event::Resized => continue,
+            Event::Time => {}
+        }
+        looks = looks.saturating_add(1);
+        match watch.look().await {
+            Ok(now) => {
+                (moment, trouble) = (now, None);
+                patience.calm();
+            }
+            Err(failure) => {
+                trouble = Some(printable(&failure.to_string()));
+                patience.forgive(failure)?;
+            }
+        }
+    }
+}
+
+fn lines(watch: &Watch<'_>, moment: &Moment, trouble: Option<&str>) -> Vec<String> {
+    let workspace = &watch.workspace;
+    let place =
+        format!("workspace {}, resource group {}", workspace.name, workspace.resource_group);
+    let mut lines = vec![format!("{}    q leaves", printable(&place)), String::new()];
+    if let Some(trouble) = trouble {
+        lines[1] = format!("no answer: {trouble}");
+    }
+    let rows: Vec<_> = moment.looks.iter().map(Look::row).collect();
+    match rows.is_empty() {
+        true => lines.push("there are no clusters in this workspace".to_owned()),
+        false => lines.extend(output::table_text(&HEADER, rows).lines().map(str::to_owned)),
+    }
+    lines.push(String::new());
+    let rows: Vec<_> = moment.queue.iter().take(QUEUE_SHOWN).map(Queued::row).collect();
+    match rows.is_empty() {
+        true => lines.push("no job waits or runs".to_owned()),
+        false => lines.extend(output::table_text(&QUEUE_HEADER, rows).lines().map(str::to_owned)),
+    }
+    let more = moment.queue.len().saturating_sub(QUEUE_SHOWN);
+    if more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    lines
+}
+
+async fn by_line(watch: &Watch<'_>, args: &Args, first: Moment) -> Outcome {
+    let mut known: BTreeMap<String, Look> = BTreeMap::new();
+    let mut moment = first;
+    let mut patience = Patience::default();
+    let mut looks = 1;
+    loop {
+        let now: BTreeMap<String, Look> =
+            moment.looks.into_iter().map(|look| (look.name.clone(), look)).collect();
+        for name in known.keys().filter(|name| !now.contains_key(*name)) {
+            args.print
+                .line(&Gone { name: name.clone(), state: "Gone" }, || format!("{name}: gone\n"))?;
+        }
+        for (name, look) in &now {
+            if known.get(name).is_none_or(|before| !before.is_same(look)) {
+                args.print.line(look, || look.line())?;
+            }
+        }
+        known = now;
+        if args.count.is_some_and(|count| looks >= count) {
+            return Ok(());
+        }
+        moment = loop {
+            tokio::select! {
+                () = tokio::time::sleep(args.interval) => {}
+                _ = tokio::signal::ctrl_c() => return Ok(()),
+            }
+            match watch.look().await {
+                Ok(moment) => break moment,
+                Err(failure) => patience.forgive(failure)?,
+            }
+        };
+        patience.calm();
+        looks = looks.saturating_add(1);
+    }
+}
+
+/// A cluster that was deleted.
+#[derive(Debug, Serialize)]
+struct Gone {
+    name: String,
+    state: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_is_neither_a_busy_loop_nor_forever() {
+        assert_eq!(interval("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(interval("60"), Ok(Duration::from_secs(60)));
+        for bad in ["", "0", "0.01", "-1", "nan", "inf", "3601", "soon"] {
+            assert!(interval(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Every setting of a server: its key, what it does, and what it may be. Help, the printed configuration and the
+//! checks are all made from this table.
+
+use std::net::SocketAddr;
+
+use tracing_subscriber::EnvFilter;
+
+use crate::failure::quoted;
+
+/// A drain that takes longer is a server that does not stop.
+const DRAIN_S_MAX: u64 = 3_600;
+/// Of a host name, in DNS.
+const HOST_CHARS_MAX: usize = 253;
+
+pub struct Setting {
+    /// The key in the file, and with `--` before it the flag.
+    pub key: &'static str,
+    /// Another name of the flag.
+    pub alias: Option<&'static str>,
+    pub variable: &'static str,
+    pub kind: Kind,
+    pub what: &'static str,
+    /// As it would be written in the file.
+    pub default: Preset,
+}
+
+/// What holds when nobody says anything.
+#[derive(Clone, Copy)]
+pub enum Preset {
+    Fixed(&'static str),
+    /// Nothing at all.
+    Unset,
+    /// It depends; in words.
+    Derived(&'static str),
+}
+
+#[derive(Clone, Copy)]
+pub enum Kind {
+    Address,
+    Port,
+    Seconds { max: u64 },
+    File,
+    Host,
+    Switch,
+    Word(&'static [&'static str]),
+    Filter,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    Text(String),
+    Number(u64),
+    Switch(bool),
+}
+
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        key: "listen",
+        alias: None,
+        variable: "MUSTER_LISTEN",
+        kind: Kind::Address,
+        what: "The address to listen on; port 0 takes the last one again, or any.",
+        default: Preset::Fixed("127.0.0.1:7443"),
+    },
+    Setting {
+        key: "files-port",
+        alias: None,
+        variable: "MUSTER_FILES_PORT",
+        kind: Kind::Port,
+        what: "The port of logs and other files of jobs: another origin than the API's, at the same address.",
+        default: Preset::Derived("the one after the port of listen, or any if that is 0"),
+    },
+    Setting {
+        key: "metrics-listen",
+        alias: None,
+        variable: "MUSTER_METRICS_LISTEN",
+        kind: Kind::Address,
+        what: "Where /metrics is also served without TLS and without a key, for a Prometheus nearby.",
+        default: Preset::Unset,
+    },
+    Setting {
+        key: "public-host",
+        alias: None,
+        variable: "MUSTER_PUBLIC_HOST",
+        kind: Kind::Host,
+        what: "The host in every address that clients are given, and in our certificate.",
+        default: Preset::Derived("localhost on loopback, else this machine's name or address"),
+    },
+    Setting {
+        key: "tls-cert",
+        alias: Some("cert"),
+        variable: "MUSTER_TLS_CERT",
+        kind: Kind::File,
+        what: "Your own certificate with its chain, PEM; a new one is taken as soon as the file changes.",
+        default: Preset::Derived("one of our own CA"),
+    },
+    Setting {
+        key: "tls-key",
+        alias: Some("key"),
+        variable: "MUSTER_TLS_KEY",
+        kind: Kind::File,
+        what: "The private key of that certificate, PEM.",
+        default: Preset::Unset,
+    },
+    Setting {
+        key: "trusted-users",
+        alias: None,
+        variable: "MUSTER_TRUSTED_USERS",
+        kind: Kind::Switch,
+        what: "Let other machines in: every user with a key runs programs as you, as jobs are not sandboxed.",
+        default: Preset::Fixed("false"),
+    },
+    Setting {
+        key: "prices",
+        alias: None,
+        variable: "MUSTER_PRICES",
+        kind: Kind::File,
+        what: "Your own prices: a JSON file of [{\"size\": …, \"usd_per_hour\": \"0.31\"}, …].",
+        default: Preset::Unset,
+    },
+    Setting {
+        key: "drain-seconds",
+        alias: None,
+        variable: "MUSTER_DRAIN_SECONDS",
+        kind: Kind::Seconds { max: DRAIN_S_MAX },
+        what: "How long a stop waits for requests under way.",
+        default: Preset::Fixed("10"),
+    },
+    Setting {
+        key: "log-level",
+        alias: None,
+        variable: "MUSTER_LOG",
+        kind: Kind::Filter,
+        what: "How much is logged to standard error: a level, or a filter by part.",
+        default: Preset::Derived("info with serve, a line per request; warn with up"),
+    },
+    Setting {
+        key: "log-format",
+        alias: None,
+        variable: "MUSTER_LOG_FORMAT",
+        kind: Kind::Word(&["text", "json"]),
+        what: "Lines for people (text) or an object per line (json).",
+        default: Preset::Fixed("text"),
+    },
+];
+
+pub fn find(key: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.key == key)
+}
+
+impl Kind {
+    pub fn value_name(self) -> &'static str {
+        match self {
+            Kind::Address => "ADDRESS:PORT",
+            Kind::Port => "PORT",
+            Kind::Seconds { .. } => "SECONDS",
+            Kind::File => "FILE",
+            Kind::Host => "NAME",
+            Kind::Switch => "BOOL",
+            Kind::Word(_) => "WORD",
+            Kind::Filter => "FILTER",
+        }
+    }
+
+    /// What it may be, for whoever got it wrong.
+    pub fn wanted(self) -> String {
+        match self {
+            Kind::Address => "an address and a port, such as \"127.0.0.1:7443\"".to_owned(),
+            Kind::Port => "a port from 0 to 65535, where 0 is any".to_owned(),
+            Kind::Seconds { max } => format!("whole seconds from 0 to {max}"),
+            Kind::File => "the path of a file, as text".to_owned(),
+            Kind::Host => format!(
+                "a host name or an address without a port, of at most {HOST_CHARS_MAX} characters, as text"
+            ),
+            Kind::Switch => "true or false".to_owned(),
+            Kind::Word(words) => {
+                let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+                words.join(" or ")
+            }
+            Kind::Filter => "a level (error, warn, info, debug, trace) or a filter such as \
+                             \"muster_server=debug,info\""
+                .to_owned(),
+        }
+    }
+
+    /// The value that a text stands for, in a variable or a flag.
+    pub fn read(self, text: &str) -> Result<Value, String> {
+        let value = match self {
+            Kind::Port | Kind::Seconds { .. } => text.parse().ok().map(Value::Number),
+            Kind::Switch => text.parse().ok().map(Value::Switch),
+            _ => Some(Value::Text(text.to_owned())),
+        };
+        value
+            .filter(|value| self.takes(value))
+            .ok_or_else(|| format!("is {}; give {}", quoted(text), self.wanted()))
+    }
+
+    pub fn takes(self, value: &Value) -> bool {
+        match (self, value) {
+            (Kind::Address, Value::Text(text)) => text.parse::<SocketAddr>().is_ok(),
+            (Kind::Port, Value::Number(port)) => u16::try_from(*port).is_ok(),
+            (Kind::Seconds { max }, Value::Number(seconds)) => *seconds <= max,
+            (Kind::File, Value::Text(text)) => !text.is_empty() && !text.contains('\0'),
+            (Kind::Host, Value::Text(text)) => is_host(text),
+            (Kind::Switch, Value::Switch(_)) => true,
+            (Kind::Word(words), Value::Text(text)) => words.contains(&text.as_str()),
+            (Kind::Filter, Value::Text(text)) => {
+                !text.is_empty() && EnvFilter::try_new(text).is_ok()
+            }
+            _ => false,
+        }
+    }
+}
+
+fn is_host(text: &str) -> bool {
+    let is_name = || text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
+    let starts_well = text.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric);
+    let is_address = text.parse::<std::net::IpAddr>().is_ok();
+    text.len() <= HOST_CHARS_MAX && (is_address || starts_well && is_name())
+}

@@ -1,0 +1,273 @@
+//! Documents that users write: a YAML file with the fields of Azure's schemas, and changes of single fields by
+//! `--set`, `--add` and `--remove`.
+//!
+//! Everything that is not known is refused, with the most similar known name: a field that nobody reads would
+//! be a wish that nobody hears.
+
+mod edit;
+
+pub use edit::Edits;
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::nearest;
+
+/// A cluster with all its tags takes some kilobytes.
+const FILE_BYTES_MAX: u64 = 256 * 1024;
+/// Editors read the schema's address; the server has no use for it.
+const SCHEMA_KEY: &str = "$schema";
+
+pub type Fields = Map<String, Value>;
+
+/// What a field may hold.
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    Text,
+    Whole,
+    Bool,
+    /// Names with texts, such as tags.
+    Texts,
+    Object(&'static [Field]),
+    /// Objects, one after the other.
+    List(&'static [Field]),
+    /// Shown, never sent: whoever writes back what was shown means no harm.
+    Shown,
+    /// Known to Azure, without a meaning here: why, and what instead.
+    Refused(&'static str),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Field {
+    pub name: &'static str,
+    pub kind: Kind,
+}
+
+pub const fn field(name: &'static str, kind: Kind) -> Field {
+    Field { name, kind }
+}
+
+/// Where a document is from, for messages.
+#[derive(Debug, Clone, Copy)]
+pub struct Origin<'a> {
+    pub name: &'a str,
+    /// Its text, in which lines can be counted.
+    pub text: &'a str,
+}
+
+/// Reads a YAML file and checks it against its fields. `-` is the standard input.
+pub fn read(path: &Path, fields: &'static [Field]) -> Outcome<Fields> {
+    let name = path.display().to_string();
+    let text = text_of(path).map_err(|why| {
+        Failure::refused(format!("cannot read {}: {why}", quoted(&name)))
+            .hint("--file takes the path of a YAML file, or - for the standard input")
+    })?;
+    let value: Value = serde_saphyr::from_str(&text).map_err(|why| broken(&name, &why))?;
+    let origin = Origin { name: &name, text: &text };
+    let Value::Object(mut document) = value else {
+        let text = format!("{} holds no fields; write them as 'name: value'", quoted(&name));
+        return Err(Failure::refused(text));
+    };
+    document.remove(SCHEMA_KEY);
+    check(&document, fields, "", Some(origin))?;
+    let shown: Vec<&str> = fields
+        .iter()
+        .filter(|field| matches!(field.kind, Kind::Shown) && document.contains_key(field.name))
+        .map(|field| field.name)
+        .collect();
+    if !shown.is_empty() {
+        crate::output::say(&format!("note: {} cannot be set and is left out", shown.join(", ")));
+        document.retain(|name, _| !shown.contains(&name.as_str()));
+    }
+    Ok(document)
+}
+
+fn text_of(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    let mut read: Box<dyn std::io::Read> = match path.as_os_str() == "-" {
+        true => Box::new(std::io::stdin()),
+        false => Box::new(File::open(path)?),
+    };
+    read.by_ref().take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        let text = format!("it is larger than {FILE_BYTES_MAX} bytes");
+        return Err(std::io::Error::other(text));
+    }
+    Ok(text)
+}
+
+fn broken(name: &str, why: &serde_saphyr::Error) -> Failure {
+    let place = why.location().map(|at| format!(", line {}, column {}", at.line(), at.column()));
+    // The first line says what; the others draw the place, which is said already.
+    let text = why.without_snippet().to_string();
+    let text = text.lines().next().unwrap_or_default();
+    let text = text.split(" at line ").next().unwrap_or(text);
+    Failure::refused(format!(
+        "{}{} is no YAML: {}",
+        quoted(name),
+        place.unwrap_or_default(),
+        printable(text)
+    ))
+}
+
+/// Refuses what is not known, and values of the wrong kind. `path` is what leads to the document, with a dot.
+pub fn check(
+    document: &Fields,
+    fields: &'static [Field],
+    path: &str,
+    origin: Option<Origin<'_>>,
+) -> Outcome {
+    for (name, value) in document {
+        let whole = format!("{path}{name}");
+        let Some(known) = fields.iter().find(|field| field.name == name) else {
+            return Err(unknown(name, &whole, fields, origin));
+        };
+        check_value(value, known.kind, &whole, origin)?;
+    }
+    Ok(())
+}
+
+fn check_value(value: &Value, kind: Kind, path: &str, origin: Option<Origin<'_>>) -> Outcome {
+    let name = path.rsplit('.').next().unwrap_or(path);
+    let wrong = |wanted: &str| {
+        let found = match value {
+            Value::String(text) => quoted(text),
+            other => printable(&other.to_string()),
+        };
+        Err(Failure::refused(format!("{}{path} is {found}; give {wanted}", place(origin, name))))
+    };
+    match (kind, value) {
+        (Kind::Refused(why), _) => Err(Failure::refused(format!(
+            "{}{path} cannot be set here: {why}",
+            place(origin, name)
+        ))),
+        // A key without a value is one that was not given.
+        (_, Value::Null) | (Kind::Shown, _) => Ok(()),
+        (Kind::Text, Value::String(_)) | (Kind::Bool, Value::Bool(_)) => Ok(()),
+        (Kind::Whole, Value::Number(number)) if number.is_u64() => Ok(()),
+        (Kind::Texts, Value::Object(texts)) => match texts.values().all(Value::is_string) {
+            true => Ok(()),
+            false => wrong("texts: put numbers and yes or no in quotes"),
+        },
+        (Kind::Object(fields), Value::Object(inner)) => {
+            check(inner, fields, &format!("{path}."), origin)
+        }
+        (Kind::List(fields), Value::Array(items)) => {
+            items.iter().enumerate().try_for_each(|(index, item)| match item {
+                Value::Object(inner) => check(inner, fields, &format!("{path}[{index}]."), origin),
+                _ => wrong("a list of fields with values"),
+            })
+        }
+        (Kind::Text, _) => wrong("a text; put it in quotes"),
+        (Kind::Whole, _) => wrong("a whole number from 0"),
+        (Kind::Bool, _) => wrong("true or false"),
+        (Kind::Texts | Kind::Object(_), _) => wrong("names with values, as 'name: value'"),
+        (Kind::List(_), _) => wrong("a list"),
+    }
+}
+
+fn unknown(name: &str, path: &str, fields: &[Field], origin: Option<Origin<'_>>) -> Failure {
+    let names: Vec<String> = fields.iter().map(|field| field.name.to_owned()).collect();
+    let failure =
+        Failure::refused(format!("{}there is no field {}", place(origin, name), quoted(path)));
+    failure.hint(match nearest::nearest(name, &names) {
+        Some(nearest) => format!("did you mean {}?", quoted(nearest)),
+        None => {
+            let settable =
+                fields.iter().filter(|field| !matches!(field.kind, Kind::Shown | Kind::Refused(_)));
+            let names: Vec<&str> = settable.map(|field| field.name).collect();
+            format!("there are {}", names.join(", "))
+        }
+    })
+}
+
+/// `'f.yml', line 3, column 1: ` where the name stands in a file.
+fn place(origin: Option<Origin<'_>>, name: &str) -> String {
+    let Some(origin) = origin else { return String::new() };
+    let at = origin.text.lines().enumerate().find_map(|(index, line)| {
+        let start = line.trim_start_matches([' ', '-']);
+        let after = start.trim_start_matches(['"', '\'']).strip_prefix(name)?;
+        let after = after.trim_start_matches(['"', '\'']).trim_start();
+        after.starts_with(':').then(|| (index + 1, line.len() - start.len() + 1))
+    });
+    match at {
+        Some((line, column)) => {
+            format!("{}, line {line}, column {column}: ", quoted(origin.name))
+        }
+        None => format!("{}: ", quoted(origin.name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INNER: [Field; 1] = [field("id", Kind::Text)];
+    const FIELDS: [Field; 8] = [
+        field("name", Kind::Text),
+        field("max_instances", Kind::Whole),
+        field("is_open", Kind::Bool),
+        field("tags", Kind::Texts),
+        field("settings", Kind::Object(&INNER)),
+        field("items", Kind::List(&INNER)),
+        field("state", Kind::Shown),
+        field("disk", Kind::Refused("nodes have none")),
+    ];
+
+    fn read_text(text: &str) -> Outcome<Fields> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f.yml");
+        std::fs::write(&path, text).unwrap();
+        read(&path, &FIELDS)
+    }
+
+    /// What is said about it, without the folder's name.
+    fn refusal(text: &str) -> String {
+        let failure = read_text(text).expect_err(text);
+        let said = failure.to_string();
+        said.split_once("f.yml'").map_or(said.clone(), |(_, rest)| rest.to_owned())
+    }
+
+    #[test]
+    fn a_good_file_is_read() {
+        let text = "$schema: https://x/y.json\nname: cpu\nmax_instances: 3\nis_open: true\n\
+                    tags: {a: b}\nsettings:\n  id: x\nitems:\n- id: z\nstate: Succeeded\n";
+        let document = read_text(text).unwrap();
+        assert_eq!(document.len(), 6, "{document:?}");
+        assert_eq!(document["max_instances"], 3);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        for (text, wanted) in [
+            ("name: x\nmax_instance: 3", ", line 2, column 1: there is no field 'max_instance'"),
+            ("settings:\n  di: 3", ", line 2, column 3: there is no field 'settings.di'"),
+            ("items:\n- di: 3", ", line 2, column 3: there is no field 'items[0].di'"),
+            ("max_instances: many", ", line 1, column 1: max_instances is 'many'; give a whole"),
+            ("max_instances: -1", ", line 1, column 1: max_instances is -1; give a whole"),
+            ("name: 3", ", line 1, column 1: name is 3; give a text"),
+            ("is_open: 1", ", line 1, column 1: is_open is 1; give true or false"),
+            ("tags: {a: 3}", ", line 1, column 1: tags is {\"a\":3}; give texts"),
+            ("disk: 3", ", line 1, column 1: disk cannot be set here: nodes have none"),
+            ("- a", " holds no fields"),
+            ("", " holds no fields"),
+        ] {
+            let said = refusal(text);
+            assert!(said.starts_with(wanted), "{text:?}: {said}");
+        }
+        for text in ["name: [", "name: x\n bad: y", "name: x\nname: y"] {
+            let said = refusal(text);
+            assert!(
+                said.starts_with(", line ") && said.contains(" is no YAML: "),
+                "{text:?}: {said}"
+            );
+        }
+        let hinted = read_text("max_instance: 3").expect_err("misspelt");
+        assert_eq!(hinted.hinted(), Some("did you mean 'max_instances'?"));
+        assert!(read(Path::new("/nowhere/f.yml"), &FIELDS).is_err());
+    }
+}

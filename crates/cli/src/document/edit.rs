@@ -1,0 +1,228 @@
+//! Changes of single fields, with the words of az's generic update.
+
+use serde_json::{Map, Value};
+
+use super::{Field, Fields, Kind, check};
+use crate::failure::{Failure, Outcome, quoted};
+
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Single fields")]
+pub struct Edits {
+    /// Set fields, as path=value; a path is names with dots, such as tags.team
+    #[arg(long, value_name = "PATH=VALUE", num_args = 1..)]
+    set: Vec<String>,
+    /// Add an item to a list: its path, then its fields as key=value or one JSON object
+    #[arg(long, value_names = ["PATH", "KEY=VALUE"], num_args = 1.., action = clap::ArgAction::Append)]
+    add: Vec<String>,
+    /// Remove a field, or an item of a list by its number from 0
+    #[arg(long, value_names = ["PATH", "INDEX"], num_args = 1..=2)]
+    remove: Vec<String>,
+    /// Take the values of --set as texts, also where they look like numbers
+    #[arg(long, requires = "set")]
+    force_string: bool,
+}
+
+impl Edits {
+    pub fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.add.is_empty() && self.remove.is_empty()
+    }
+
+    /// Whether --set is about this field or a part of it.
+    pub fn sets(&self, field: &str) -> bool {
+        let root = |text: &String| {
+            let path = text.split('=').next().unwrap_or_default();
+            path.split('.').next() == Some(field)
+        };
+        self.set.iter().any(root)
+    }
+
+    pub fn apply(&self, document: &mut Fields, fields: &'static [Field]) -> Outcome {
+        for text in &self.set {
+            let Some((path, value)) = text.split_once('=').filter(|(path, _)| !path.is_empty())
+            else {
+                return Err(malformed("--set", text, "PATH=VALUE, such as tags.team=blue"));
+            };
+            let is_text = self.force_string || matches!(kind_at(fields, path), Some(Kind::Text));
+            set(document, path, read(value, is_text))?;
+        }
+        if let Some((first, rest)) = self.add.split_first() {
+            match (first.split_once('='), rest) {
+                (Some((path, value)), []) => add(document, path, read(value, false))?,
+                (None, rest) if !rest.is_empty() => add(document, first, item(rest)?)?,
+                _ => {
+                    let example = "PATH KEY=VALUE …, such as identity.user_assigned_identities \
+                                   resource_id=/subscriptions/…";
+                    return Err(malformed("--add", &self.add.join(" "), example));
+                }
+            }
+        }
+        if let Some((path, index)) = self.remove.split_first() {
+            remove(document, path, index.first().map(String::as_str))?;
+        }
+        check(document, fields, "", None)
+    }
+}
+
+fn malformed(flag: &str, text: &str, wanted: &str) -> Failure {
+    Failure::refused(format!("{flag} is {}; write it as {wanted}", quoted(text)))
+}
+
+/// What a path leads to by the schema; tags and the like end in texts.
+fn kind_at(fields: &'static [Field], path: &str) -> Option<Kind> {
+    let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+    let found = fields.iter().find(|field| field.name == first)?.kind;
+    match found {
+        _ if rest.is_empty() => Some(found),
+        Kind::Object(inner) => kind_at(inner, rest),
+        Kind::Texts => Some(Kind::Text),
+        _ => None,
+    }
+}
+
+/// A number, true or a JSON document as such; anything else as a text.
+fn read(value: &str, is_text: bool) -> Value {
+    let text = || Value::String(value.to_owned());
+    if is_text {
+        return text();
+    }
+    let lower = value.to_ascii_lowercase();
+    if lower == "true" || lower == "false" {
+        return Value::Bool(lower == "true");
+    }
+    serde_json::from_str(value).unwrap_or_else(|_| text())
+}
+
+fn item(parts: &[String]) -> Outcome<Value> {
+    if let [only] = parts
+        && let Ok(value @ Value::Object(_)) = serde_json::from_str(only)
+    {
+        return Ok(value);
+    }
+    let pair = |part: &String| match part.split_once('=').filter(|(key, _)| !key.is_empty()) {
+        Some((key, value)) => Ok((key.to_owned(), Value::String(value.to_owned()))),
+        None => Err(malformed("--add", part, "KEY=VALUE, or one JSON object")),
+    };
+    parts.iter().map(pair).collect::<Outcome<Map<_, _>>>().map(Value::Object)
+}
+
+/// The object that holds the last name of the path, made on the way where it is missing.
+fn holder<'a, 'p>(document: &'a mut Fields, path: &'p str) -> Outcome<(&'a mut Fields, &'p str)> {
+    let Some((first, rest)) = path.split_once('.') else { return Ok((document, path)) };
+    let inner = document.entry(first).or_insert(Value::Null);
+    if inner.is_null() {
+        *inner = Value::Object(Map::new());
+    }
+    match inner {
+        Value::Object(inner) => holder(inner, rest),
+        _ => Err(Failure::refused(format!("{} has no fields of its own", quoted(first)))),
+    }
+}
+
+fn set(document: &mut Fields, path: &str, value: Value) -> Outcome {
+    let (holder, name) = holder(document, path)?;
+    holder.insert(name.to_owned(), value);
+    Ok(())
+}
+
+fn add(document: &mut Fields, path: &str, value: Value) -> Outcome {
+    let (holder, name) = holder(document, path)?;
+    let list = holder.entry(name).or_insert(Value::Null);
+    if list.is_null() {
+        *list = Value::Array(Vec::new());
+    }
+    match list {
+        Value::Array(items) => {
+            items.push(value);
+            Ok(())
+        }
+        _ => Err(Failure::refused(format!("--add: {} is no list; use --set", quoted(path)))),
+    }
+}
+
+fn remove(document: &mut Fields, path: &str, index: Option<&str>) -> Outcome {
+    let missing = || Failure::refused(format!("--remove: there is no {} to remove", quoted(path)));
+    let (holder, name) = holder(document, path)?;
+    let Some(index) = index else {
+        return holder.remove(name).map(|_| ()).ok_or_else(missing);
+    };
+    let Some(Value::Array(items)) = holder.get_mut(name) else { return Err(missing()) };
+    match index.parse::<usize>().ok().filter(|index| *index < items.len()) {
+        Some(index) => {
+            items.remove(index);
+            Ok(())
+        }
+        None => Err(Failure::refused(format!(
+            "--remove: {} has {} items; give the number of one, from 0",
+            quoted(path),
+            items.len()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::document::field;
+
+    const ITEM: [Field; 1] = [field("id", Kind::Text)];
+    const INNER: [Field; 2] = [field("kind", Kind::Text), field("list", Kind::List(&ITEM))];
+    const FIELDS: [Field; 4] = [
+        field("count", Kind::Whole),
+        field("open", Kind::Bool),
+        field("tags", Kind::Texts),
+        field("inner", Kind::Object(&INNER)),
+    ];
+
+    fn edited(set: &[&str], add: &[&str], remove: &[&str]) -> Outcome<Value> {
+        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        let edits =
+            Edits { set: owned(set), add: owned(add), remove: owned(remove), force_string: false };
+        let Value::Object(mut document) =
+            json!({"count": 1, "tags": {"a": "1"}, "inner": {"list": [{"id": "x"}]}})
+        else {
+            unreachable!("an object")
+        };
+        edits.apply(&mut document, &FIELDS)?;
+        Ok(Value::Object(document))
+    }
+
+    #[test]
+    fn fields_are_set_added_and_removed() {
+        let set = edited(&["count=3", "open=True", "tags.b=7", "inner.kind=5"], &[], &[]).unwrap();
+        assert_eq!(
+            set,
+            json!({"count": 3, "open": true, "tags": {"a": "1", "b": "7"},
+                   "inner": {"kind": "5", "list": [{"id": "x"}]}})
+        );
+        for add in [&["inner.list", "id=y"][..], &["inner.list", r#"{"id":"y"}"#]] {
+            let added = edited(&[], add, &[]).unwrap();
+            assert_eq!(added["inner"]["list"], json!([{"id": "x"}, {"id": "y"}]));
+        }
+        let added = edited(&[], &[r#"inner.list={"id":"y"}"#], &[]).unwrap();
+        assert_eq!(added["inner"]["list"][1]["id"], "y");
+        assert_eq!(edited(&[], &[], &["tags.a"]).unwrap()["tags"], json!({}));
+        assert_eq!(edited(&[], &[], &["inner.list", "0"]).unwrap()["inner"]["list"], json!([]));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for (set, add, remove) in [
+            (&["count"][..], &[][..], &[][..]),
+            (&["=3"], &[], &[]),
+            (&["count=many"], &[], &[]),
+            (&["conut=3"], &[], &[]),
+            (&["count.x=3"], &[], &[]),
+            (&[], &["inner.list"], &[]),
+            (&[], &["count", "id=y"], &[]),
+            (&[], &["inner.list", "y"], &[]),
+            (&[], &["inner.list", "di=y"], &[]),
+            (&[], &[], &["tags.c"]),
+            (&[], &[], &["inner.list", "1"]),
+            (&[], &[], &["count", "0"]),
+        ] {
+            assert!(edited(set, add, remove).is_err(), "{set:?} {add:?} {remove:?}");
+        }
+    }
+}

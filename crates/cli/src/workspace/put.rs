@@ -1,0 +1,287 @@
+//! Making and changing workspaces.
+//!
+//! What was asked for is compared with what the server then shows: a wish that it does not keep is told, not
+//! taken for granted.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use muster_core::model::WorkspaceKey;
+use muster_wire::Route;
+use muster_wire::workspace::WorkspaceResource;
+use serde_json::{Value, json};
+
+use super::{Target, Workspace};
+use crate::client::Client;
+use crate::defaults::Setting;
+use crate::document::{self, Edits, Field, Fields, Kind, field};
+use crate::dry::{DryRun, Plan};
+use crate::failure::{Failure, Outcome, quoted};
+use crate::operation;
+use crate::output::Print;
+use crate::values;
+
+const NO_ACCOUNTS: &str = "logs and results are on the server's own disk; leave it out";
+const FIELDS: &[Field] = &[
+    field("name", Kind::Text),
+    field("location", Kind::Text),
+    field("description", Kind::Text),
+    field("display_name", Kind::Text),
+    field("tags", Kind::Texts),
+    field("resource_group", Kind::Text),
+    field("storage_account", Kind::Refused(NO_ACCOUNTS)),
+    field("key_vault", Kind::Refused(NO_ACCOUNTS)),
+    field("application_insights", Kind::Refused(NO_ACCOUNTS)),
+    field("container_registry", Kind::Refused(NO_ACCOUNTS)),
+    field("customer_managed_key", Kind::Refused(NO_ACCOUNTS)),
+    field("image_build_compute", Kind::Refused("no images are built; leave it out")),
+    field("managed_network", Kind::Refused("nodes use their machine's network; leave it out")),
+    field("public_network_access", Kind::Refused("who reaches it is set where it listens")),
+    field("identity", Kind::Refused("clusters have identities, workspaces do not; leave it out")),
+    field("primary_user_assigned_identity", Kind::Refused("workspaces have no identities")),
+    field("id", Kind::Shown),
+    field("resourceGroup", Kind::Shown),
+    field("discovery_url", Kind::Shown),
+    field("mlflow_tracking_uri", Kind::Shown),
+    field("hbi_workspace", Kind::Shown),
+    field("provisioning_state", Kind::Shown),
+];
+
+/// Make a workspace; what is not said of one that is there stays
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Mutating: whoever has a role on its group can use it from then on.")]
+pub struct CreateArgs {
+    /// A YAML file with the fields of Azure's schema workspace, or - for the standard input; flags go first
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The region [default: as configured, or the server's]
+    #[arg(short, long, value_name = "REGION", value_parser = values::name)]
+    location: Option<String>,
+    #[command(flatten)]
+    words: Words,
+    #[command(flatten)]
+    doing: Doing,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Change a workspace: its names for people, its tags
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Mutating: changes what is said about it, not who may use it.")]
+pub struct UpdateArgs {
+    /// A YAML file with the fields of Azure's schema workspace, or - for the standard input; flags go first
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    words: Words,
+    #[command(flatten)]
+    doing: Doing,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+struct Words {
+    /// What it is for
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
+    /// A name for people
+    #[arg(long, value_name = "TEXT")]
+    display_name: Option<String>,
+    /// All tags, as key=value key=value …; '' removes them
+    #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
+    tags: Option<Vec<String>>,
+    #[command(flatten)]
+    edits: Edits,
+}
+
+#[derive(Debug, clap::Args)]
+struct Doing {
+    /// Do not wait until it is done
+    #[arg(long)]
+    no_wait: bool,
+    #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
+    print: Print,
+}
+
+/// What somebody wants to be true of a workspace.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    location: Option<String>,
+    /// Where a new one goes if nobody says; one that is there stays where it is.
+    location_default: Option<String>,
+    description: Option<String>,
+    display_name: Option<String>,
+    tags: Option<BTreeMap<String, String>>,
+}
+
+pub async fn create(args: CreateArgs) -> Outcome {
+    let document = read(args.file.as_ref())?;
+    let mut wanted = args.words.wanted(document.clone())?;
+    if args.location.is_some() && args.words.edits.sets("location") {
+        return Err(given_twice("location"));
+    }
+    wanted.location = args.location.clone().or(wanted.location);
+    wanted.location_default = Setting::Location.value(None)?;
+    let key = key(&args.target, &document)?;
+    let client = args.target.scope.connect().await?;
+    args.doing.put(&client, key, &wanted, "creating").await
+}
+
+pub async fn update(args: UpdateArgs) -> Outcome {
+    let document = read(args.file.as_ref())?;
+    let key = key(&args.target, &document)?;
+    let client = args.target.scope.connect().await?;
+    // A PUT would make what is not there.
+    let now: WorkspaceResource = client.found(&Route::Workspace(key.clone())).await?;
+    let mut base = document;
+    if !args.words.edits.is_empty() {
+        let shown = Wanted::of(&now).fields();
+        shown.into_iter().for_each(|(name, value)| {
+            base.entry(name).or_insert(value);
+        });
+    }
+    let mut wanted = args.words.wanted(base)?;
+    if let Some(location) =
+        wanted.location.take().filter(|to| !to.eq_ignore_ascii_case(&now.location))
+    {
+        return Err(Failure::refused(format!(
+            "location is {}, and the workspace is in {}, which is fixed at creation; leave it out",
+            quoted(&location),
+            quoted(&now.location)
+        )));
+    }
+    args.doing.put(&client, key, &wanted, "updating").await
+}
+
+fn read(file: Option<&PathBuf>) -> Outcome<Fields> {
+    file.map_or_else(|| Ok(Fields::new()), |path| document::read(path, FIELDS))
+}
+
+fn key(target: &Target, document: &Fields) -> Outcome<WorkspaceKey> {
+    let text = |name: &str| document.get(name).and_then(Value::as_str);
+    let mut key = target.key_or(text("name"))?;
+    if let (Some(group), None) = (text("resource_group"), target.scope.group_given()) {
+        key.resource_group = group.into();
+    }
+    Ok(key)
+}
+
+fn given_twice(name: &str) -> Failure {
+    let flag = name.replace('_', "-");
+    Failure::refused(format!("{name} is given by --set and by --{flag}; give it once"))
+}
+
+impl Words {
+    fn wanted(&self, mut document: Fields) -> Outcome<Wanted> {
+        let given = [
+            ("description", self.description.is_some()),
+            ("display_name", self.display_name.is_some()),
+            ("tags", self.tags.is_some()),
+        ];
+        if let Some((name, _)) = given.iter().find(|(name, given)| *given && self.edits.sets(name))
+        {
+            return Err(given_twice(name));
+        }
+        self.edits.apply(&mut document, FIELDS)?;
+        let text = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
+        let pair =
+            |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+        let tags = document.get("tags").and_then(Value::as_object);
+        let tags = tags.map(|tags| tags.iter().filter_map(pair).collect());
+        let given = self.tags.as_deref().map(values::tags).transpose()?;
+        Ok(Wanted {
+            location: text("location"),
+            location_default: None,
+            description: self.description.clone().or_else(|| text("description")),
+            display_name: self.display_name.clone().or_else(|| text("display_name")),
+            tags: given.or(tags),
+        })
+    }
+}
+
+impl Doing {
+    async fn put(
+        &self,
+        client: &Client,
+        key: WorkspaceKey,
+        wanted: &Wanted,
+        what: &str,
+    ) -> Outcome {
+        super::say_where(&key);
+        let name = key.name.clone();
+        let route = Route::Workspace(key);
+        let body = wanted.body();
+        if self.dry.dry_run {
+            return Plan::new("PUT", &route, &body).show(client, &self.print).await;
+        }
+        let answer = client.put(&route, body).await?;
+        if answer.operation.is_some() && !self.no_wait {
+            operation::follow(client, &answer, format!("{what} {name}")).await?;
+        }
+        let found: WorkspaceResource = client.get(&route).await?;
+        let not_kept = wanted.missing_in(&Wanted::of(&found));
+        super::print(&Workspace::of(found), &self.print)?;
+        if not_kept.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::error(format!("the server did not keep {}", not_kept.join(", "))))
+    }
+}
+
+impl Wanted {
+    fn of(found: &WorkspaceResource) -> Wanted {
+        Wanted {
+            location: Some(found.location.clone()),
+            location_default: None,
+            description: found.properties.description.clone(),
+            display_name: found.properties.friendly_name.clone(),
+            tags: Some(found.tags.clone()),
+        }
+    }
+
+    fn fields(self) -> Fields {
+        let all = [
+            ("description", self.description.map(Value::String)),
+            ("display_name", self.display_name.map(Value::String)),
+            ("tags", self.tags.map(|tags| json!(tags))),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+    }
+
+    /// Only what was said.
+    fn body(&self) -> String {
+        let mut properties = Fields::new();
+        let words = [("friendlyName", &self.display_name), ("description", &self.description)];
+        for (name, text) in words {
+            properties.extend(text.clone().map(|text| (name.to_owned(), Value::String(text))));
+        }
+        let mut body = Fields::new();
+        let location = self.location.clone().or_else(|| self.location_default.clone());
+        let location = location.map(Value::String);
+        let tags = self.tags.as_ref().map(|tags| json!(tags));
+        for (name, value) in [("location", location), ("tags", tags)] {
+            body.extend(value.map(|value| (name.to_owned(), value)));
+        }
+        body.insert("properties".to_owned(), Value::Object(properties));
+        Value::Object(body).to_string()
+    }
+
+    /// What was asked for and is not so.
+    fn missing_in(&self, found: &Wanted) -> Vec<&'static str> {
+        let differs = |wanted: &Option<String>, found: &Option<String>| {
+            wanted.as_ref().is_some_and(|wanted| {
+                !wanted.eq_ignore_ascii_case(found.as_deref().unwrap_or_default())
+            })
+        };
+        let all = [
+            ("location", differs(&self.location, &found.location)),
+            ("description", differs(&self.description, &found.description)),
+            ("display_name", differs(&self.display_name, &found.display_name)),
+            ("tags", self.tags.as_ref().is_some_and(|tags| Some(tags) != found.tags.as_ref())),
+        ];
+        all.into_iter().filter(|(_, is_missing)| *is_missing).map(|(name, _)| name).collect()
+    }
+}

@@ -1,0 +1,40 @@
+//! The second listener, and so another origin: what users and their jobs have written.
+//!
+//! A browser that shows such a file must not give it what the API's origin may do. Nothing of the API is here, no
+//! cookie is set or read, and every answer is told to be run by nobody.
+
+use std::sync::Arc;
+
+use axum::Router;
+
+use axum::http::{HeaderValue, Uri, header};
+use axum::middleware;
+use axum::response::Response;
+use axum::routing::get;
+use muster_wire::ArmError;
+
+use super::respond::Failed;
+use super::{log_files, request_log};
+use crate::app::App;
+
+pub fn router(app: Arc<App>) -> Router {
+    let nothing = |uri: Uri| async move { Failed(ArmError::no_route(uri.path())) };
+    Router::new()
+        .route("/logs/{job}/{file}", get(log_files::get))
+        .fallback(nothing)
+        .layer(middleware::map_response(harmless))
+        .layer(middleware::from_fn_with_state(app.clone(), request_log::record))
+        .with_state(app)
+}
+
+async fn harmless(mut response: Response) -> Response {
+    for (name, value) in [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}

@@ -1,0 +1,54 @@
+//! `/metrics`, for Prometheus. It tells of every workspace, so whoever reads it on the API's port needs to be allowed
+//! to read everything, by token or by key; a port of its own, if one is configured, needs nothing.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use muster_core::model::{Action, Caller, Scope};
+use muster_wire::Route;
+
+use super::auth::{self, Need};
+use super::login;
+use super::respond::Failed;
+use crate::app::App;
+use crate::tokens;
+
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+pub async fn with_key(State(app): State<Arc<App>>, request: Request) -> Result<Response, Failed> {
+    let (parts, _) = request.into_parts();
+    let caller = match key_holder(&app, &parts.headers) {
+        Some(caller) => caller,
+        // As for a token: whoever tries keys waits.
+        None => match auth::caller(&app, &parts.headers, &Route::Unknown) {
+            Ok(caller) => caller,
+            Err(refused) => return Err(login::slowed(&app, &parts, refused).await.into()),
+        },
+    };
+    auth::authorize(&app, &caller, &Need::To(Action::Read, Scope::Everything))?;
+    page(&app).await
+}
+
+/// Prometheus sends what is in a file, and a token lives for an hour only.
+fn key_holder(app: &App, headers: &HeaderMap) -> Option<Caller> {
+    let sent = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let key = tokens::bearer(Some(sent)).ok()?;
+    let principal = app.keyring.authenticate_key(key, &app.live.directory())?;
+    Some(Caller { object_id: principal.id.into(), name: principal.name.into() })
+}
+
+async fn page(app: &App) -> Result<Response, Failed> {
+    let present = app.writer.present().await?;
+    let page = app.live.metrics.page(&present);
+    Ok(([(header::CONTENT_TYPE, TEXT)], page).into_response())
+}
+
+/// The port of its own.
+pub fn router(app: Arc<App>) -> Router {
+    let open = |State(app): State<Arc<App>>| async move { page(&app).await };
+    Router::new().route("/metrics", get(open)).with_state(app)
+}

@@ -1,0 +1,77 @@
+//! What the server tells Prometheus about itself: every series and its meaning is in this folder.
+//!
+//! Counters follow the changes of each commit, after it; figures of the present are read from World when somebody
+//! asks, cluster by cluster and never job by job. Labels are clusters, regions and words of ours: nothing that a
+//! caller can make up without making a cluster. The text is written here, since half of it is read from World at
+//! that moment: a registry would have to be emptied and filled anew each time.
+
+mod counts;
+mod histogram;
+mod present;
+mod text;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use muster_core::{Change, World};
+
+use counts::{Counts, Requests};
+pub use present::Present;
+use text::Text;
+
+/// What has happened since the process started.
+#[derive(Default)]
+pub struct Metrics {
+    counts: Mutex<Counts>,
+    requests: Mutex<Requests>,
+}
+
+impl Metrics {
+    /// Starts again from a freshly built World: what was counted stays.
+    pub fn reset(&self, world: &World) {
+        lock(&self.counts).reset(world);
+    }
+
+    /// Takes in what was just committed.
+    pub fn publish(&self, world: &World, changes: &[Change]) {
+        let mut counts = lock(&self.counts);
+        for change in changes {
+            counts.take(world, change);
+        }
+    }
+
+    pub fn request(&self, method: &'static str, route: &str, status: u16, took: Duration) {
+        lock(&self.requests).take(method, route, status, took);
+    }
+
+    /// The whole page, in Prometheus' text format.
+    pub fn page(&self, present: &Present) -> String {
+        let mut text = Text::default();
+        present.write(&mut text);
+        lock(&self.counts).write(&mut text, present);
+        lock(&self.requests).write(&mut text);
+        process(&mut text);
+        text.into_page()
+    }
+}
+
+fn process(text: &mut Text) {
+    text.family("muster_build_info", "gauge", "Always 1; the version is in the label.");
+    text.sample("muster_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+    if let Some(bytes) = resident_bytes() {
+        text.family("process_resident_memory_bytes", "gauge", "Memory of this process.");
+        text.sample("process_resident_memory_bytes", &[], bytes);
+    }
+}
+
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    kilobytes.checked_mul(1024)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A count that a panic left half-done is off by one, which is better than no counts.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,300 @@
+//! What is counted from the changes of each commit, and from each request.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use muster_core::ids::{ClusterId, NodeId};
+use muster_core::model::{
+    Category, ClusterPhase, Cost, Job, JobEvent, LedgerLine, Node, NodeEvent, NodeState,
+};
+use muster_core::time::Span;
+use muster_core::{Change, World};
+
+use super::histogram::{Histogram, LONG, SHORT, seconds};
+use super::present::{Labels, Present, status};
+use super::text::Text;
+
+pub struct Counts {
+    queue: Histogram,
+    node_start: Histogram,
+    run: Histogram,
+    /// By cluster; what belongs to none any more is together under `None`.
+    clusters: BTreeMap<Option<ClusterId>, Tally>,
+    scale: BTreeMap<(&'static str, &'static str), u64>,
+    /// Nodes that came up and have not served anybody yet.
+    unused: BTreeSet<NodeId>,
+}
+
+#[derive(Default)]
+struct Tally {
+    spent: BTreeMap<Category, Cost>,
+    ended: BTreeMap<&'static str, u64>,
+    preemptions: u64,
+    useless_starts: u64,
+}
+
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts {
+            queue: Histogram::new(LONG),
+            node_start: Histogram::new(LONG),
+            run: Histogram::new(LONG),
+            clusters: BTreeMap::new(),
+            scale: BTreeMap::new(),
+            unused: BTreeSet::new(),
+        }
+    }
+}
+
+impl Counts {
+    pub fn reset(&mut self, world: &World) {
+        let is_unused =
+            |node: &&Node| matches!(node.state, NodeState::Idle { has_served: false, .. });
+        self.unused = world.nodes().filter(is_unused).map(|node| node.id).collect();
+    }
+
+    pub fn take(&mut self, world: &World, change: &Change) {
+        match change {
+            Change::JobChanged { event, job } => self.job(*event, job),
+            Change::AttemptEnded(attempt) => {
+                if let Some(started_at) = attempt.started_at {
+                    self.run.observe(attempt.ended_at - started_at);
+                }
+            }
+            Change::NodeChanged { event, node } => self.node(world, *event, node),
+            Change::LedgerPosted(line) => self.ledger(line),
+            Change::ClusterChanged { cluster, .. } if cluster.phase == ClusterPhase::Gone => {
+                self.forget(cluster.id);
+            }
+            // The others change nothing that is counted.
+            _ => {}
+        }
+    }
+
+    fn job(&mut self, event: JobEvent, job: &Job) {
+        if event == JobEvent::Granted
+            // A job that lost its node waits again; that is another story.
+            && let Some(attempt) = job.attempt().filter(|attempt| attempt.number == 1)
+        {
+            self.queue.observe(attempt.granted_at - job.submitted_at);
+        }
+        if job.phase().is_terminal() {
+            *self.of(job.cluster).ended.entry(status(job.phase())).or_default() += 1;
+        }
+    }
+
+    fn node(&mut self, world: &World, event: NodeEvent, node: &Node) {
+        match event {
+            NodeEvent::Joined => {
+                self.node_start.observe(world.last_wall() - node.requested_at);
+                self.unused.insert(node.id);
+            }
+            NodeEvent::Granted => drop(self.unused.remove(&node.id)),
+            NodeEvent::Evicted => self.of(node.cluster).preemptions += 1,
+            NodeEvent::Requested => self.decided("up", reason_up(world, node.cluster)),
+            NodeEvent::ScaledDown => self.decided("down", reason_down(world, node.cluster)),
+            _ => {}
+        }
+        let is_going =
+            matches!(node.state, NodeState::Leaving | NodeState::Unusable { .. } | NodeState::Gone);
+        if is_going && self.unused.remove(&node.id) {
+            self.of(node.cluster).useless_starts += 1;
+        }
+    }
+
+    fn decided(&mut self, direction: &'static str, reason: &'static str) {
+        *self.scale.entry((direction, reason)).or_default() += 1;
+    }
+
+    fn ledger(&mut self, line: &LedgerLine) {
+        let spent = self.of(line.cluster).spent.entry(line.category).or_default();
+        spent.add(line.part, line.span(), line.price_micro_usd_per_hour);
+    }
+
+    fn of(&mut self, cluster: ClusterId) -> &mut Tally {
+        self.clusters.entry(Some(cluster)).or_default()
+    }
+
+    /// Its series end, and sums over all clusters stay what they were.
+    fn forget(&mut self, cluster: ClusterId) {
+        let Some(gone) = self.clusters.remove(&Some(cluster)) else { return };
+        let all = self.clusters.entry(None).or_default();
+        for (category, cost) in gone.spent {
+            all.spent.entry(category).or_default().merge(cost);
+        }
+        for (status, count) in gone.ended {
+            *all.ended.entry(status).or_default() += count;
+        }
+        all.preemptions += gone.preemptions;
+        all.useless_starts += gone.useless_starts;
+    }
+
+    pub fn write(&self, text: &mut Text, present: &Present) {
+        for (name, help, histogram) in [
+            ("muster_job_queue_seconds", "From submit to the first nodes.", &self.queue),
+            (
+                "muster_node_start_seconds",
+                "From the request to the first report.",
+                &self.node_start,
+            ),
+            ("muster_job_run_seconds", "What attempts ran for, however they ended.", &self.run),
+        ] {
+            text.family(name, "histogram", help);
+            histogram.write(text, name, &[]);
+        }
+        let help = "Nodes asked for (up) or let go (down).";
+        text.family("muster_scale_decisions_total", "counter", help);
+        for ((direction, reason), count) in &self.scale {
+            let labels = [("direction", *direction), ("reason", *reason)];
+            text.sample("muster_scale_decisions_total", &labels, count);
+        }
+        self.write_clusters(text, present);
+    }
+
+    fn write_clusters(&self, text: &mut Text, present: &Present) {
+        let deleted = Labels::deleted();
+        let tallies: Vec<(&Labels, &Tally)> = self
+            .clusters
+            .iter()
+            // One that is gone from World, but was there a moment ago, is seen the next time.
+            .filter_map(|(id, tally)| match id {
+                Some(id) => Some((present.labels(*id)?, tally)),
+                None => Some((&deleted, tally)),
+            })
+            .collect();
+        text.family("muster_cost_total", "counter", "What closed pieces of the ledger cost.");
+        for (labels, tally) in &tallies {
+            for (category, cost) in &tally.spent {
+                let more = [("category", category.as_str()), ("currency", "USD")];
+                text.sample("muster_cost_total", &labels.with(&more), dollars(*cost));
+            }
+        }
+        let help = "Closed node time without a job, whether a timer or the minimum kept the node.";
+        text.family("muster_idle_node_seconds_total", "counter", help);
+        for (labels, tally) in &tallies {
+            let idle = [Category::Idle, Category::Floor].map(|rest| tally.spent.get(&rest));
+            let us = idle.into_iter().flatten().map(|cost| cost.node_us()).sum();
+            text.sample("muster_idle_node_seconds_total", &labels.with(&[]), seconds(Span(us)));
+        }
+        text.family("muster_jobs_ended_total", "counter", "Jobs that are over.");
+        for (labels, tally) in &tallies {
+            for (status, count) in &tally.ended {
+                let labels = labels.with(&[("status", status)]);
+                text.sample("muster_jobs_ended_total", &labels, count);
+            }
+        }
+        let mut simple = |name: &str, help: &str, value: fn(&Tally) -> u64| {
+            text.family(name, "counter", help);
+            for (labels, tally) in &tallies {
+                text.sample(name, &labels.with(&[]), value(tally));
+            }
+        };
+        let preempted = "Low-priority nodes that the provider took back.";
+        simple("muster_preemptions_total", preempted, |tally| tally.preemptions);
+        let useless = "Nodes that came up and went without a job.";
+        simple("muster_useless_node_starts_total", useless, |tally| tally.useless_starts);
+    }
+}
+
+fn reason_up(world: &World, cluster: ClusterId) -> &'static str {
+    let waits = world.pool(cluster).is_some_and(|pool| !pool.queue.is_empty());
+    if waits { "jobs" } else { "minimum" }
+}
+
+fn reason_down(world: &World, cluster: ClusterId) -> &'static str {
+    let Some(cluster) = world.cluster(cluster) else { return "deleted" };
+    let left = world.pool(cluster.id).map_or(0, |pool| pool.alive());
+    if cluster.phase == ClusterPhase::Deleting {
+        "deleted"
+    } else if left >= cluster.spec.scale.nodes_max {
+        "maximum"
+    } else {
+        "idle"
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a figure for a chart")]
+fn dollars(cost: Cost) -> f64 {
+    cost.micro_usd() as f64 / 1e6
+}
+
+/// How long requests took, by what they asked for and how they were answered.
+#[derive(Default)]
+pub struct Requests {
+    by: BTreeMap<(Box<str>, &'static str, u16), Histogram>,
+}
+
+impl Requests {
+    pub fn take(&mut self, method: &'static str, route: &str, status: u16, took: Duration) {
+        let histogram = self.by.entry((route.into(), method, status));
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        histogram.or_insert_with(|| Histogram::new(SHORT)).observe(Span(us));
+    }
+
+    pub fn write(&self, text: &mut Text) {
+        let name = "muster_http_request_seconds";
+        text.family(name, "histogram", "Requests, long polls of nodes included.");
+        for ((route, method, status), histogram) in &self.by {
+            let status = status.to_string();
+            let labels = [("route", &**route), ("method", *method), ("status", &*status)];
+            histogram.write(text, name, &labels);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+
+    use muster_core::catalogue::Catalogue;
+    use muster_core::model::{Capacity, NodeState, Tier, Trouble};
+    use muster_core::time::{Now, Wall};
+    use muster_core::{Rows, Settings};
+
+    use super::*;
+
+    fn world() -> World {
+        let catalogue = Arc::new(Catalogue::builtin());
+        World::rebuild(Rows::default(), 1, Settings::default(), catalogue, Now::default())
+    }
+
+    fn node(event: NodeEvent, state: NodeState) -> Change {
+        let node = Node {
+            id: NodeId(7),
+            name: "cpu-7".into(),
+            cluster: ClusterId(1),
+            vm_size: "Standard_DS3_v2".into(),
+            capacity: Capacity::default(),
+            tier: Tier::LowPriority,
+            price_micro_usd_per_hour: 0,
+            requested_at: Wall(0),
+            state,
+            boot_id: "".into(),
+            address: "".into(),
+            meter: None,
+        };
+        Change::NodeChanged { event, node: Arc::new(node) }
+    }
+
+    #[test]
+    fn a_node_that_is_taken_back_before_it_served_counts_as_both_and_outlives_its_cluster() {
+        let (world, mut counts) = (world(), Counts::default());
+        let idle = NodeState::Idle { since: Wall(0), has_served: false };
+        let evicted = NodeState::Unusable { why: Trouble::Evicted };
+        counts.take(&world, &node(NodeEvent::Joined, idle));
+        counts.take(&world, &node(NodeEvent::Evicted, evicted));
+        // It is gone once, however often it is heard of.
+        counts.take(&world, &node(NodeEvent::Deleted, NodeState::Gone));
+        let tally = &counts.clusters[&Some(ClusterId(1))];
+        assert_eq!((tally.preemptions, tally.useless_starts), (1, 1));
+        counts.forget(ClusterId(1));
+        let mut text = Text::default();
+        counts.write(&mut text, &Present::default());
+        let page = text.into_page();
+        for line in ["muster_preemptions_total", "muster_useless_node_starts_total"] {
+            let line = format!("{line}{{workspace=\"\",location=\"\",cluster=\"(deleted)\"}} 1\n");
+            assert!(page.contains(&line), "{page}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! How things stand, read from World between two commits: a look at each cluster, and at the jobs that hold nodes.
+
+use std::collections::BTreeMap;
+
+use muster_core::World;
+use muster_core::ids::ClusterId;
+use muster_core::model::{Cluster, JobPhase, Tier};
+use muster_core::why;
+
+use super::text::Text;
+
+#[derive(Default)]
+pub struct Present {
+    clusters: BTreeMap<ClusterId, Pool>,
+    quotas: Vec<Limit>,
+}
+
+/// A cluster's name is unique in its region, whatever its workspace.
+#[derive(Default)]
+pub struct Labels {
+    workspace: String,
+    location: String,
+    cluster: String,
+}
+
+struct Pool {
+    labels: Labels,
+    tier: &'static str,
+    target: u32,
+    nodes: [(&'static str, usize); 4],
+    jobs: BTreeMap<&'static str, usize>,
+    /// What holds the first of those that wait, and how many wait.
+    pending: Option<(&'static str, usize)>,
+}
+
+struct Limit {
+    subscription: String,
+    location: String,
+    family: String,
+    used: u64,
+    limit: Option<u64>,
+}
+
+impl Labels {
+    pub fn with<'a>(&'a self, others: &[(&'static str, &'a str)]) -> Vec<(&'static str, &'a str)> {
+        let own = [
+            ("workspace", self.workspace.as_str()),
+            ("location", self.location.as_str()),
+            ("cluster", self.cluster.as_str()),
+        ];
+        [&own, others].concat()
+    }
+
+    /// For what deleted clusters have left behind, together.
+    pub fn deleted() -> Labels {
+        Labels { cluster: "(deleted)".to_owned(), ..Labels::default() }
+    }
+}
+
+impl Present {
+    pub fn of(world: &World) -> Present {
+        let clusters = world.clusters().map(|cluster| (cluster.id, pool(world, cluster))).collect();
+        let mut quotas = Vec::new();
+        for scope in world.quota_scopes() {
+            let (limits, uses) = (world.quota_limits(scope), world.quota_uses(scope));
+            let limited = limits.into_iter().flat_map(BTreeMap::keys);
+            let used = uses.into_iter().flat_map(BTreeMap::keys);
+            let names: std::collections::BTreeSet<_> = limited.chain(used).collect();
+            quotas.extend(names.into_iter().map(|name| Limit {
+                subscription: scope.subscription.to_string(),
+                location: scope.location.to_string(),
+                family: name.to_string(),
+                used: uses.and_then(|uses| uses.get(name)).map_or(0, |taken| taken.used),
+                limit: limits.and_then(|limits| limits.get(name)).copied(),
+            }));
+        }
+        Present { clusters, quotas }
+    }
+
+    pub fn labels(&self, cluster: ClusterId) -> Option<&Labels> {
+        self.clusters.get(&cluster).map(|pool| &pool.labels)
+    }
+
+    pub fn write(&self, text: &mut Text) {
+        text.family("muster_cluster_nodes", "gauge", "Nodes that exist or are on their way.");
+        for pool in self.clusters.values() {
+            for (state, count) in pool.nodes {
+                let labels = pool.labels.with(&[("state", state), ("tier", pool.tier)]);
+                text.sample("muster_cluster_nodes", &labels, count);
+            }
+        }
+        text.family("muster_cluster_target_nodes", "gauge", "Nodes that serve or will serve.");
+        for pool in self.clusters.values() {
+            text.sample("muster_cluster_target_nodes", &pool.labels.with(&[]), pool.target);
+        }
+        text.family("muster_jobs", "gauge", "Jobs that are not over.");
+        for pool in self.clusters.values() {
+            for (status, count) in &pool.jobs {
+                text.sample("muster_jobs", &pool.labels.with(&[("status", status)]), count);
+            }
+        }
+        self.write_pending(text);
+        self.write_quotas(text);
+    }
+
+    fn write_pending(&self, text: &mut Text) {
+        let mut pending: BTreeMap<&str, usize> = BTreeMap::new();
+        for (reason, jobs) in self.clusters.values().filter_map(|pool| pool.pending) {
+            *pending.entry(reason).or_default() += jobs;
+        }
+        let help = "Waiting jobs, by what holds the first of their cluster back.";
+        text.family("muster_pending_jobs", "gauge", help);
+        for (reason, jobs) in pending {
+            text.sample("muster_pending_jobs", &[("reason", reason)], jobs);
+        }
+    }
+
+    fn write_quotas(&self, text: &mut Text) {
+        let labels = |quota: &Limit| {
+            let Limit { subscription, location, family, .. } = quota;
+            [subscription, location, family].map(String::clone)
+        };
+        let mut family = |name: &str, help: &str, value: &dyn Fn(&Limit) -> Option<u64>| {
+            text.family(name, "gauge", help);
+            for quota in &self.quotas {
+                let Some(value) = value(quota) else { continue };
+                let [subscription, location, family] = labels(quota);
+                let labels = [
+                    ("subscription", &*subscription),
+                    ("location", &*location),
+                    ("family", &*family),
+                ];
+                text.sample(name, &labels, value);
+            }
+        };
+        family("muster_quota_used", "vCPUs of nodes that exist.", &|quota| Some(quota.used));
+        family("muster_quota_limit", "vCPUs allowed; absent: not limited.", &|quota| quota.limit);
+    }
+}
+
+fn pool(world: &World, cluster: &Cluster) -> Pool {
+    let key = world.workspace_by_id(cluster.workspace).map(|workspace| &workspace.key);
+    let labels = Labels {
+        workspace: key.map(|key| key.name.to_string()).unwrap_or_default(),
+        location: cluster.spec.location.to_string(),
+        cluster: cluster.name.as_str().to_owned(),
+    };
+    let tier = match cluster.spec.tier {
+        Tier::Dedicated => "dedicated",
+        Tier::LowPriority => "low_priority",
+    };
+    let Some(pool) = world.pool(cluster.id) else {
+        return Pool {
+            labels,
+            tier,
+            target: 0,
+            nodes: [("starting", 0), ("idle", 0), ("busy", 0), ("leaving", 0)],
+            jobs: BTreeMap::new(),
+            pending: None,
+        };
+    };
+    let mut jobs = BTreeMap::from([("Queued", pool.queue.len()), ("Running", 0)]);
+    for job in pool.active.iter().filter_map(|job| world.job(*job)) {
+        *jobs.entry(status(job.phase())).or_default() += 1;
+    }
+    let first = pool.queue.candidates().next();
+    let reasons = first.map(|first| why::why(world, first.job)).unwrap_or_default();
+    Pool {
+        labels,
+        tier,
+        target: pool.alive(),
+        nodes: [
+            ("starting", pool.pending.len()),
+            ("idle", pool.idle.len()),
+            ("busy", pool.leased.len()),
+            ("leaving", pool.going.len()),
+        ],
+        jobs,
+        pending: reasons.first().map(|reason| (reason.code(), pool.queue.len())),
+    }
+}
+
+/// As Azure's clients show it.
+pub fn status(phase: JobPhase) -> &'static str {
+    match phase {
+        JobPhase::Queued => "Queued",
+        JobPhase::Starting => "Starting",
+        JobPhase::Running => "Running",
+        JobPhase::CancelRequested => "CancelRequested",
+        JobPhase::Completed => "Completed",
+        JobPhase::Failed => "Failed",
+        JobPhase::Canceled => "Canceled",
+    }
+}
