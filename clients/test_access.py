@@ -92,7 +92,7 @@ ABOVE = [
     ("PUT", GROUP, {"location": "eastus"}, False),
     ("PATCH", GROUP, {"tags": {}}, False),
     ("DELETE", GROUP, None, False),
-    # What a template makes is checked one by one, and whoever may make nothing is told about its form only.
+    # Each thing that a template makes is checked; whoever may make nothing learns about its form.
     ("GET", f"{GROUP}/{DEPLOYMENTS}", None, True),
     ("GET", f"{GROUP}/{DEPLOYMENTS}/none", None, True),
     ("HEAD", f"{GROUP}/{DEPLOYMENTS}/none", None, True),

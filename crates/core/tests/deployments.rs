@@ -66,7 +66,7 @@ fn deployment(answer: Answer) -> Deployment {
 
 fn noted(stage: &Stage) -> Vec<(&str, &str, bool)> {
     let line = |change| match change {
-        &Change::ActivityNoted(ref activity) => {
+        Change::ActivityNoted(activity) => {
             let Activity { by, deed, outcome, .. } = &**activity;
             let is_new = matches!(outcome, ActivityOutcome::Done { before: None, after: Some(_) });
             Some((&*by.name, &*deed.resource, is_new))

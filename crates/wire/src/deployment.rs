@@ -8,6 +8,7 @@ mod document;
 mod evaluate;
 mod expression;
 mod functions;
+mod members;
 mod order;
 mod parameters;
 mod relaxed;

@@ -125,8 +125,8 @@ impl Progress<'_> {
     }
 
     fn all_ended(&self) -> Option<Wall> {
-        let ends = self.deployment.made.iter().map(|made| self.ended(made));
-        ends.fold(Some(self.deployment.at), |latest, end| Some(latest?.max(end?)))
+        let mut ends = self.deployment.made.iter().map(|made| self.ended(made));
+        ends.try_fold(self.deployment.at, |latest, end| Some(latest.max(end?)))
     }
 
     fn duration(&self, ended: Option<Wall>) -> String {

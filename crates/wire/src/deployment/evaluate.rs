@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::expression::{self, Expression, Meaning};
 use super::functions::{self, ResourceIds, check_count};
+use super::members::{item, member, utc_now};
 use super::parameters::{self, Declared};
 use super::resources::Entry;
 use super::{LEVELS_MAX, STEPS_MAX, Setting, WORK_BYTES_MAX, weigh};
@@ -378,71 +379,6 @@ impl<'t> Machine<'t> {
 
 fn word(value: &Value) -> Result<&str, Fault> {
     value.as_str().ok_or_else(|| Fault::new(format!("a name is {}; give a string", kind(value))))
-}
-
-fn member(of: Value, name: &str) -> Computed {
-    let Value::Object(mut map) = of else {
-        let message = format!("there is no '{}' in {}", shorten(name), kind(&of));
-        return Err(Fault::new(message));
-    };
-    if let Some(found) = map.remove(name) {
-        return Ok(found);
-    }
-    let found = map.keys().find(|key| key.eq_ignore_ascii_case(name)).cloned();
-    found.and_then(|key| map.remove(&key)).ok_or_else(|| {
-        let names: Vec<String> = map.keys().take(12).map(|key| shorten(key)).collect();
-        Fault::new(format!(
-            "there is no property '{}'; there are: {}",
-            shorten(name),
-            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-        ))
-    })
-}
-
-fn item(of: Value, index: &Value) -> Computed {
-    match (of, index) {
-        (Value::Array(mut items), Value::Number(number)) => {
-            let count = items.len();
-            let place = number.as_u64().and_then(|place| usize::try_from(place).ok());
-            let place = place.filter(|place| *place < count);
-            place.map(|place| items.swap_remove(place)).ok_or_else(|| {
-                Fault::new(format!(
-                    "there is no item {number} in an array of {count}; count from 0"
-                ))
-            })
-        }
-        (of @ Value::Object(_), Value::String(name)) => member(of, name),
-        (of, index) => {
-            Err(Fault::new(format!("{} cannot be looked up in {}", kind(index), kind(&of))))
-        }
-    }
-}
-
-/// Without a format, or with one of the few that have no letters but those of dates.
-fn utc_now(now: &str, format: Option<&Value>) -> Result<Value, String> {
-    let digits: String = now.chars().filter(char::is_ascii_digit).collect();
-    let part = |from: usize, to: usize| digits.get(from..to).unwrap_or_default();
-    let Some(format) = format else {
-        let (day, time) = (part(0, 8), part(8, 14));
-        return Ok(format!("{day}T{time}Z").into());
-    };
-    let format = format.as_str().ok_or("the format is no string")?;
-    let (mut made, mut rest) = (String::new(), format);
-    let parts = [("yyyy", (0, 4)), ("MM", (4, 6)), ("dd", (6, 8))];
-    let parts = parts.into_iter().chain([("HH", (8, 10)), ("mm", (10, 12)), ("ss", (12, 14))]);
-    let parts: Vec<_> = parts.collect();
-    while let Some(sign) = rest.chars().next() {
-        if let Some((word, (from, to))) = parts.iter().find(|(word, _)| rest.starts_with(word)) {
-            made.push_str(part(*from, *to));
-            rest = &rest[word.len()..];
-        } else if sign.is_ascii_alphabetic() && !matches!(sign, 'T' | 'Z') {
-            return Err(format!("the format has '{sign}'; use yyyy, MM, dd, HH, mm, ss, T and Z"));
-        } else {
-            made.push(sign);
-            rest = &rest[sign.len_utf8()..];
-        }
-    }
-    Ok(made.into())
 }
 
 pub(super) fn refuse_copy(map: &Map<String, Value>) -> Result<(), Fault> {

@@ -13,6 +13,9 @@ pub(super) struct Declared<'t>(&'t Value);
 const KINDS: [&str; 7] =
     ["string", "securestring", "int", "bool", "object", "secureobject", "array"];
 
+/// By its name in small letters.
+type Parameter<'t> = (String, (Declared<'t>, Slot<'t>));
+
 /// Each parameter with its value, or with what it is computed from. `given` are the values with the frame
 /// that they are computed in; `None` if they are meant as they stand.
 pub(super) fn read<'t>(
@@ -20,7 +23,7 @@ pub(super) fn read<'t>(
     given: Option<&'t Value>,
     given_frame: Option<usize>,
     frame: usize,
-) -> Result<Vec<(String, (Declared<'t>, Slot<'t>))>, Fault> {
+) -> Result<Vec<Parameter<'t>>, Fault> {
     let declared = entries(declared, "parameters")?;
     let given = entries(given, "parameters")?;
     if let Some((name, _)) = given.iter().find(|(name, _)| find(&declared, name).is_none()) {
