@@ -173,6 +173,13 @@ impl Client {
         self.send(Method::PUT, &self.url(route, &[]), Some(body)).await
     }
 
+    pub async fn patch(&self, route: &Route, body: String) -> Outcome<Answer> {
+        match self.send(Method::PATCH, &self.url(route, &[]), Some(body)).await {
+            Err(failure) => Err(self.explained(route, failure).await),
+            answered => answered,
+        }
+    }
+
     pub async fn post(&self, route: &Route) -> Outcome<Answer> {
         self.post_body(route, String::new()).await
     }
