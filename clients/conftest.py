@@ -1,8 +1,10 @@
 """Fixtures that start a real server and point unmodified clients at it."""
 
+import contextlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import time
 from dataclasses import dataclass
@@ -42,9 +44,9 @@ def muster_bin():
     return path.resolve()
 
 
-@pytest.fixture(scope="session")
-def server(muster_bin, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("muster")
+@contextlib.contextmanager
+def running(muster_bin, directory, **options):
+    """A server of its own, until the end of the block: (Server, its process)."""
     output, state_dir = directory / "output.txt", directory / "state"
     with output.open("wb") as sink:
         process = subprocess.Popen(
@@ -52,9 +54,10 @@ def server(muster_bin, tmp_path_factory):
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,
+            **options,
         )
     try:
-        yield Server(wait_until_ready(process, output), state_dir)
+        yield Server(wait_until_ready(process, output), state_dir), process
     finally:
         process.terminate()
         try:
@@ -64,6 +67,12 @@ def server(muster_bin, tmp_path_factory):
             process.kill()
             process.wait()
             pytest.fail(f"the server did not stop within {STOP_LIMIT_S} s of SIGTERM")
+
+
+@pytest.fixture(scope="session")
+def server(muster_bin, tmp_path_factory):
+    with running(muster_bin, tmp_path_factory.mktemp("muster")) as (server, _):
+        yield server
 
 
 def wait_until_ready(process, output):
@@ -143,6 +152,14 @@ def session(server, server_env):
         ).json()
         session.headers["Authorization"] = f"Bearer {token['access_token']}"
         yield session
+
+
+def sdk_version():
+    """The azure-ai-ml that these tests are meant for; test_sdk_v2_older.py says another."""
+    pinned = re.search(
+        r"^azure-ai-ml==(\S+)$", (REPOSITORY / "clients/requirements.txt").read_text(), re.MULTILINE
+    )
+    return os.environ.get("MUSTER_TEST_SDK", pinned[1])
 
 
 def new_ml_client(subscription=SUBSCRIPTION, resource_group=RESOURCE_GROUP, workspace=WORKSPACE):

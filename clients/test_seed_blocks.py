@@ -8,7 +8,10 @@ import sys
 import pytest
 from conftest import REPOSITORY, new_ml_client
 
-SEEDS = sorted((REPOSITORY.parent / "shared" / "seeds").glob("000*.txt"))
+SEEDS = sorted((REPOSITORY.parent / "shared" / "seeds").glob("*.txt"))
+needs_seeds = pytest.mark.skipif(
+    not SEEDS, reason="the source documents are not beside this repository"
+)
 
 OWN_BLOCK = """\
 from azure.ai.ml import MLClient
@@ -63,7 +66,7 @@ def test_own_block(client_env, tmp_path):
     check_and_delete(("my-subscription", "own-rg", "own-workspace"), "own-block")
 
 
-@pytest.mark.skipif(not SEEDS, reason="the source documents are not beside this repository")
+@needs_seeds
 def test_first_block_of_the_first_document(client_env, tmp_path):
     section = SEEDS[0].read_text().split("## Method 2", 1)[1]
     block = re.search(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE).group(1)
@@ -71,6 +74,96 @@ def test_first_block_of_the_first_document(client_env, tmp_path):
     assert "'cpu-training-cluster' created successfully" in printed
     workspace = ("your-subscription-id", "ml-project-rg", "ml-workspace-production")
     check_and_delete(workspace, "cpu-training-cluster")
+
+
+# Runs blocks one after the other, as the cells of a notebook, and says how each one ended.
+NOTEBOOK = """
+import contextlib, io, json
+
+names, outcomes = {}, []
+for block in json.load(open("blocks.json")):
+    printed, error = io.StringIO(), None
+    with contextlib.redirect_stdout(printed):
+        try:
+            exec(block, names)
+        except Exception as failed:
+            error = [type(failed).__name__, str(failed)]
+    outcomes.append([printed.getvalue(), error])
+print(json.dumps(outcomes))
+"""
+
+
+def run_notebook(blocks, environment, directory):
+    (directory / "blocks.json").write_text(json.dumps(blocks))
+    return json.loads(run_as_printed(NOTEBOOK, environment, directory).splitlines()[-1])
+
+
+@needs_seeds
+def test_all_blocks_of_the_first_document(client_env, tmp_path):
+    found = re.findall(r"^```python\n(.*?)^```", SEEDS[0].read_text(), re.DOTALL | re.MULTILINE)
+    cpu, gpu, spot, private, status, listing, tagged = found
+    create = "\nml_client.compute.begin_create_or_update(cpu_cluster).result()"
+    # The client's own words for a network.
+    network = re.sub(
+        r'vnet_name="(.+)",\s+subnet_name="(.+)",',
+        r'network_settings=NetworkSettings(vnet_name="\1", subnet="\2"),',
+        private,
+    )
+    blocks = [
+        cpu, gpu, spot, private,
+        "from azure.ai.ml.entities import NetworkSettings\n" + network,
+        status, listing, tagged + create,
+        "print(ml_client.compute.get('cpu-training-cluster').tags['team'])",
+        "for one in list(ml_client.compute.list()):\n"
+        "    ml_client.compute.begin_delete(one.name).wait()",
+        "print(list(ml_client.compute.list()))",
+    ]  # fmt: skip
+    outcomes = run_notebook(blocks, client_env, tmp_path)
+    printed = [text for text, _ in outcomes]
+    errors = {number: error for number, (_, error) in enumerate(outcomes) if error}
+    # As printed, one call is refused, by the client itself.
+    assert set(errors) == {3} and errors[3][0] == "TypeError", errors
+    assert "GPU cluster 'gpu-training-cluster' created successfully" in printed[1]
+    assert "succeeded" in printed[5].lower()
+    for name in ("cpu", "gpu", "spot", "private"):
+        assert f"  {name}-training-cluster (" in printed[6]
+    assert "Min/Max instances: 0/8" in printed[6]
+    assert printed[8] == "data-science\n"
+    assert printed[10] == "[]\n"
+
+
+@needs_seeds
+def test_all_blocks_of_the_second_document(client_env, tmp_path):
+    """Its code has no fences, and each block is printed twice."""
+    text = SEEDS[1].read_text()
+    names = (
+        'subscription_id = "<SUBSCRIPTION_ID>"\n'
+        'resource_group = "<RESOURCE_GROUP>"\n'
+        'workspace = "<AML_WORKSPACE_NAME>"\n'
+    )
+    assert names in text
+    handle = re.search(
+        r"^from azure\.ai\.ml import MLClient\n.*\n\nml_client = MLClient\(\n.*\n\)\n", text, re.M
+    )[0]
+    about_clusters = re.findall(
+        r"^from azure\.ai\.ml\.entities import AmlCompute\n\n(?:.+\n)*?ml_client.+\)\n", text, re.M
+    )
+    basic, low_priority, deletion = dict.fromkeys(about_clusters)
+    blocks = [
+        # The text asks to fill these in.
+        names.replace("<", "").replace(">", ""), handle, basic, low_priority,
+        "print(sorted(one.name for one in ml_client.compute.list()))",
+        "print(ml_client.compute.get('low-pri-example').tier)",
+        deletion,
+        "print([one.name for one in ml_client.compute.list()])",
+        "ml_client.compute.begin_delete('low-pri-example').wait()",
+    ]  # fmt: skip
+    outcomes = run_notebook(blocks, client_env, tmp_path)
+    assert [error for _, error in outcomes] == [None] * len(blocks)
+    printed = [text for text, _ in outcomes]
+    assert printed[4] == "['basic-example', 'low-pri-example']\n"
+    assert printed[5] == "low_priority\n"
+    assert printed[7] == "['low-pri-example']\n"
 
 
 # The lines of the source documents about computes, and the files that they name. Where az itself

@@ -5,7 +5,7 @@ import os
 import subprocess
 
 import pytest
-from conftest import REPOSITORY
+from conftest import REPOSITORY, wait_for
 
 AZ = REPOSITORY / ".venv-az/bin/python"
 PLACE = ("--subscription=az-sub", "--resource-group=az-rg", "--workspace-name=az-ws")
@@ -25,6 +25,7 @@ def az(client_env, muster, tmp_path_factory):
         "AZURE_CONFIG_DIR": str(tmp_path_factory.mktemp("az")),
         "AZURE_CORE_COLLECT_TELEMETRY": "no",
     }
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # It would be read anew for each command.
 
     def run(*arguments, code=0):
         done = subprocess.run(
@@ -43,7 +44,11 @@ def az(client_env, muster, tmp_path_factory):
 
 
 def test_groups(az):
+    # Making and deleting groups, locks and the activity log belong here once they are there.
     assert [group["name"] for group in json.loads(az("group", "list"))] == ["az-rg"]
+    shown = json.loads(az("group", "show", "-n", "az-rg"))
+    assert shown["properties"]["provisioningState"] == "Succeeded"
+    az("group", "show", "-n", "nobody", code=3)
     assert az("group", "exists", "-n", "AZ-RG").strip() == "true"
     assert az("group", "exists", "-n", "nobody").strip() == "false"
 
@@ -78,6 +83,47 @@ def test_rest(az):
         "az-pool"
     ]
     az("rest", "--method", "get", "--url", f"{WORKSPACE}/nothing?api-version=1", code=1)
+
+
+def most_nodes(shown):
+    return json.loads(shown)["properties"]["properties"]["scaleSettings"]["maxNodeCount"]
+
+
+def test_the_life_of_a_cluster_as_a_resource(az):
+    inner = {"vmSize": "STANDARD_DS3_V2", "scaleSettings": {"maxNodeCount": 2, "minNodeCount": 0}}
+    cluster = {"computeType": "AmlCompute", "properties": inner}
+    parts = ("-g", "az-rg", "-n", "az-made", "--parent", "workspaces/az-ws")
+    parts += ("--namespace", "Microsoft.MachineLearningServices", "--resource-type", "computes")
+    made = az("resource", "create", *parts, "-l", "eastus", "-p", json.dumps(cluster))
+    assert most_nodes(made) == 2
+    whole = json.dumps({"location": "eastus", "tags": {"a": "b"}, "properties": cluster})
+    again = az("resource", "create", "--id", f"{WORKSPACE}/computes/az-made", "--is-full-object",
+               "-p", whole)  # fmt: skip
+    assert json.loads(again)["tags"] == {"a": "b"}
+    ids = ("--ids", f"{WORKSPACE}/computes/az-made")
+    setting = "properties.properties.scaleSettings.maxNodeCount=4"
+    assert most_nodes(az("resource", "update", *ids, "--set", setting)) == 4
+    assert most_nodes(az("resource", "show", *parts)) == 4
+    az("resource", "wait", *ids, "--exists")
+    az("resource", "delete", *ids)
+    az("resource", "show", *ids, code=3)
+
+
+def test_the_life_of_a_cluster_by_rest(az):
+    url = f"{WORKSPACE}/computes/az-rest?api-version=2023-08-01-preview"
+    inner = {"vmSize": "STANDARD_DS3_V2", "scaleSettings": {"maxNodeCount": 2, "minNodeCount": 0}}
+    body = {"location": "eastus", "properties": {"computeType": "AmlCompute", "properties": inner}}
+
+    def rest(method, *more, code=0):
+        return az("rest", "--method", method, "--url", url, *more, code=code)
+
+    assert most_nodes(rest("put", "--body", json.dumps(body))) == 2
+    patch = {"properties": {"properties": {"scaleSettings": {"maxNodeCount": 3}}}}
+    assert most_nodes(rest("patch", "--body", json.dumps(patch))) == 3
+    assert most_nodes(rest("get")) == 3
+    rest("delete")
+    wait_for("it is gone", 20, lambda: "az-rest" not in az("resource", "list", "-o", "tsv"))
+    rest("get", code=1)
 
 
 def test_sizes_and_usage(az):

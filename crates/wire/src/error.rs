@@ -196,6 +196,18 @@ impl ArmError {
         )
     }
 
+    /// 415.
+    pub fn unsupported_encoding(got: &str) -> ArmError {
+        ArmError::new(
+            415,
+            code::UNSUPPORTED_MEDIA_TYPE,
+            format!(
+                "the content encoding is '{}'; send the body as it is, without that header",
+                crate::json::shorten(got)
+            ),
+        )
+    }
+
     /// 429: worth another try in a moment.
     pub fn too_many(message: impl Into<String>) -> ArmError {
         ArmError::new(429, code::TOO_MANY_REQUESTS, message)

@@ -10,7 +10,12 @@ use crate::tokens::{self, Audiences};
 
 /// The caller of a route, or the 401 that says why not.
 pub fn caller(app: &App, headers: &HeaderMap, route: &Route) -> Result<Caller, ArmError> {
-    let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    // Of two, a proxy in front may have looked at the other one.
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let authorization = match (values.next(), values.next()) {
+        (Some(value), None) => value.to_str().ok(),
+        _ => None,
+    };
     let accepted = audiences(&app.audiences, route);
     let directory = app.live.directory();
     let principal = tokens::bearer(authorization)

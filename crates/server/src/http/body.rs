@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use muster_wire::ArmError;
+
+use super::limits::BODY_PATIENCE;
+use super::respond::Failed;
 
 /// How much more than the limit is read and thrown away. A client that is still sending when the connection
 /// is closed sees a broken connection instead of the answer, so it gets to finish, within reason.
 const DISCARDED_MAX: usize = 16 << 20;
-
-/// For the whole body. The largest takes a second on a slow line.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Of a refused request: enough for anything but an upload, and not long for whoever has not said who they are.
 const REFUSED_BYTES_MAX: usize = 1 << 20;
@@ -32,13 +35,18 @@ pub async fn discard(mut body: Body) {
 }
 
 pub async fn read(body: Body, limit: usize) -> Result<Bytes, ArmError> {
+    // Nobody waits for the end of what is announced to be hopeless.
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if announced > limit.saturating_add(DISCARDED_MAX) {
+        return Err(ArmError::too_large(limit));
+    }
     let late = || {
-        let limit = PATIENCE.as_secs();
+        let limit = BODY_PATIENCE.as_secs();
         ArmError::invalid_content(format!(
             "the body did not arrive within {limit} s; send it again"
         ))
     };
-    tokio::time::timeout(PATIENCE, collect(body, limit)).await.map_err(|_| late())?
+    tokio::time::timeout(BODY_PATIENCE, collect(body, limit)).await.map_err(|_| late())?
 }
 
 async fn collect(mut body: Body, limit: usize) -> Result<Bytes, ArmError> {
@@ -55,4 +63,13 @@ async fn collect(mut body: Body, limit: usize) -> Result<Bytes, ArmError> {
         }
     }
     if total > limit { Err(ArmError::too_large(limit)) } else { Ok(kept.into()) }
+}
+
+/// For routes that take their body as a whole by other means: it is here before they begin.
+pub async fn arrived<const LIMIT: usize>(request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    match read(body, LIMIT).await {
+        Ok(bytes) => next.run(Request::from_parts(parts, bytes.into())).await,
+        Err(failed) => Failed(failed).into_response(),
+    }
 }

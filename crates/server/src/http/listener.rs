@@ -11,16 +11,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
-use tracing::debug;
+use tracing::{debug, warn};
 
+use super::limits::{self, PATIENCE, Patient, WRITE_PATIENCE};
 use super::login::Source;
-
-/// Open connections; the next one waits to be accepted.
-const CONNECTIONS_MAX: usize = 4_096;
-/// A client that is slower than this with its handshake or headers is dropped.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Serves until `stop` is true, then lets requests under way finish, for as long as `drain`. Connections without
 /// one are closed at once.
@@ -32,11 +28,11 @@ pub async fn serve(
     drain: Duration,
 ) {
     let acceptor = tls.map(TlsAcceptor::from);
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connections = Arc::new(Semaphore::new(limits::connections()));
     let graceful = GracefulShutdown::new();
     loop {
         let accepted = async {
-            let permit = connections.clone().acquire_owned().await.expect("never closed");
+            let permit = place(&connections).await;
             (permit, listener.accept().await)
         };
         let (permit, accepted) = tokio::select! {
@@ -44,19 +40,21 @@ pub async fn serve(
             () = stopped(&mut stop) => break,
         };
         let (stream, source) = match accepted {
-            Ok((stream, from)) => (stream, Source(from.ip())),
+            Ok((stream, from)) => {
+                // Answers are small and wanted at once.
+                let _ = stream.set_nodelay(true);
+                (Patient::new(stream, WRITE_PATIENCE), Source(from.ip()))
+            }
             Err(failed) => {
                 // Out of file descriptors, most likely: give others time to close theirs.
-                debug!(error = %failed, "a connection could not be accepted");
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                warn!(error = %failed, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(200)).await;
                 continue;
             }
         };
         let (acceptor, router, watcher) = (acceptor.clone(), router.clone(), graceful.watcher());
         let mut stop = stop.clone();
         tokio::spawn(async move {
-            // Answers are small and wanted at once.
-            let _ = stream.set_nodelay(true);
             match acceptor {
                 None => converse(TokioIo::new(stream), router, source, watcher).await,
                 Some(acceptor) => {
@@ -82,9 +80,9 @@ pub async fn stopped(stop: &mut watch::Receiver<bool>) {
 }
 
 async fn handshake(
-    stream: TcpStream,
+    stream: Patient<TcpStream>,
     acceptor: &TlsAcceptor,
-) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
+) -> Option<tokio_rustls::server::TlsStream<Patient<TcpStream>>> {
     match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => Some(stream),
         Ok(Err(failed)) => {
@@ -96,6 +94,14 @@ async fn handshake(
             None
         }
     }
+}
+
+/// The next place for a connection, as soon as there is one.
+async fn place(connections: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    if connections.available_permits() == 0 {
+        warn!("all places for connections are taken; the next client waits for one");
+    }
+    connections.clone().acquire_owned().await.expect("never closed")
 }
 
 async fn converse(
@@ -112,6 +118,9 @@ async fn converse(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
+        .max_headers(limits::HEADERS_MAX)
+        .max_buf_size(limits::HEAD_BYTES_MAX)
+        .max_header_size(limits::HEAD_BYTES_MAX)
         .serve_connection(stream, service);
     if let Err(failed) = watcher.watch(connection).await {
         debug!(error = %failed, "the connection ended early");

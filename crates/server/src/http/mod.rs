@@ -6,6 +6,7 @@ mod auth;
 mod body;
 mod files;
 mod health;
+mod limits;
 mod listener;
 mod log_files;
 mod login;
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::middleware;
+use axum::middleware::{self, from_fn};
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -64,10 +65,10 @@ pub async fn serve(
 fn router(app: Arc<App>) -> Router {
     let agents = Router::new()
         .route("/agent/v1/sync", post(agent::sync))
-        .layer(DefaultBodyLimit::max(REPORT_BYTES_MAX));
+        .layer(from_fn(body::arrived::<REPORT_BYTES_MAX>));
     let agent_logs = Router::new()
         .route("/agent/v1/logs/{epoch}", post(agent::log))
-        .layer(DefaultBodyLimit::max(agent::LOG_CHUNK_BYTES_MAX));
+        .layer(from_fn(body::arrived::<{ agent::LOG_CHUNK_BYTES_MAX }>));
     Router::new()
         .merge(agents)
         .merge(agent_logs)

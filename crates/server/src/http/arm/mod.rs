@@ -201,6 +201,13 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
 }
 
 fn check_content_type(headers: &HeaderMap, body: &Bytes) -> Result<(), ArmError> {
+    // What is small when packed may be anything when unpacked.
+    if let Some(encoding) = headers.get(header::CONTENT_ENCODING) {
+        let encoding = encoding.to_str().unwrap_or("");
+        if !encoding.eq_ignore_ascii_case("identity") {
+            return Err(ArmError::unsupported_encoding(encoding));
+        }
+    }
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
     let value = value.to_str().unwrap_or("");
     let kind = value.split(';').next().unwrap_or("").trim();

@@ -1,0 +1,108 @@
+"""What Azure itself answered: for each recorded request its status and the keys of its answer.
+
+`python clients/recorded.py FOLDER` writes azure_shapes.json from a folder of recordings. Only facts
+are kept: no value of an answer, and of the requests what is needed to send them again.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+FILE = pathlib.Path(__file__).with_name("azure_shapes.json")
+SCENARIOS = (
+    "test_compute_aml",
+    "test_compute_aml_no_location",
+    "test_compute_list",
+    "test_compute_list_nodes",
+    "test_compute_list_type",
+    "test_workspace",
+)
+# Of an address: what it is called here. The order counts.
+KINDS = [
+    ("operation", r"/computeOperationsStatus/"),
+    ("nodes", r"/workspaces/[^/]+/computes/(?P<name>[^/]+)/listNodes$"),
+    ("compute", r"/workspaces/[^/]+/computes/(?P<name>[^/]+)$"),
+    ("computes", r"/workspaces/[^/]+/computes$"),
+    ("workspace", r"/workspaces/[^/]+$"),
+    ("workspaces", r"/workspaces$"),
+]
+# Of a workspace, what the server has so far: it is read, and listed.
+LEFT_OUT = {"PATCH workspace", "DELETE workspace"}
+# Their keys are names that somebody chose.
+MAPS = ("tags", "userAssignedIdentities")
+HEADERS = ("azure-asyncoperation", "location")
+
+
+def keys(document, path=""):
+    """All keys as paths; `[]` is every item of a list."""
+    if isinstance(document, list):
+        return set.intersection(*(keys(item, f"{path}[]") for item in document or [None]))
+    if not isinstance(document, dict):
+        return set()
+    found = set()
+    for key, value in document.items():
+        below = f"{path}.{key}" if path else key
+        found.add(below)
+        if key not in MAPS:
+            found |= keys(value, below)
+    return found
+
+
+def clusters_only(document):
+    """Lists of a real workspace also have computes of other kinds."""
+    if isinstance(document, dict) and isinstance(document.get("value"), list):
+        of_clusters = [
+            item
+            for item in document["value"]
+            if item.get("properties", {}).get("computeType", "AmlCompute") == "AmlCompute"
+        ]
+        return {**document, "value": of_clusters}
+    return document
+
+
+def shape(kind, status, headers, document):
+    """What is compared of an answer."""
+    if kind == "computes":
+        document = clusters_only(document)
+    found = {f"header {name}" for name in HEADERS if name in headers}
+    return {"status": status, "keys": sorted(found | keys(document))}
+
+
+def steps(scenario, recording):
+    found = []
+    for entry in recording:
+        path = entry["uri"].split("?")[0]
+        matches = ((kind, re.search(pattern, path)) for kind, pattern in KINDS)
+        kind, match = next((pair for pair in matches if pair[1]), (None, None))
+        if not match:
+            continue
+        request = f"{entry['method']} {kind}"
+        if request in LEFT_OUT:
+            continue
+        headers = {name.lower() for name in entry["headers"]}
+        step = {
+            "scenario": scenario,
+            "request": request,
+            "name": match.groupdict().get("name"),
+            "body": entry["body"],
+            **shape(kind, entry["status"]["code"], headers, entry["response"]),
+        }
+        # An operation is followed to its end, however many looks that takes.
+        if kind == "operation" and found and found[-1]["request"] == request:
+            found.pop()
+        if step not in found[-1:]:
+            found.append(step)
+    return found
+
+
+def extract(folder):
+    return [
+        step
+        for scenario in SCENARIOS
+        for step in steps(scenario, json.loads((folder / f"{scenario}.json").read_text()))
+    ]
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(extract(pathlib.Path(sys.argv[1])), indent=1) + "\n")

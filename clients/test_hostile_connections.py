@@ -1,0 +1,239 @@
+"""Clients that take connections and time: many idle ones, slow ones, and no descriptors left."""
+
+import contextlib
+import os
+import pathlib
+import resource
+import select
+import socket
+import ssl
+import threading
+import time
+
+import pytest
+import raw
+import requests
+from conftest import running, wait_for
+
+# crates/server/src/http/limits.rs
+PATIENCE_S = 10
+BODY_PATIENCE_S = 30
+WRITE_PATIENCE_S = 30
+SLACK_S = 15
+IDLE = 10_000
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@pytest.fixture(scope="module")
+def own(muster_bin, tmp_path_factory):
+    with running(muster_bin, tmp_path_factory.mktemp("hostile")) as (server, process):
+        yield server, process
+
+
+@pytest.fixture(scope="module")
+def ca_file(own):
+    return own[0].state_dir / "pki/ca.pem"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def room():
+    """As many descriptors for this process as the system gives."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield min(IDLE, hard - 500)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def is_well(server, ca_file, timeout=5):
+    with requests.Session() as session:
+        session.trust_env = False
+        return session.get(f"{server.url}/healthz", verify=ca_file, timeout=timeout).text == "ok\n"
+
+
+def resident_bytes(process):
+    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if "VmRSS" in line) * 1024
+
+
+def cpu_seconds(process):
+    fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+@contextlib.contextmanager
+def idle(server, count):
+    connections = []
+    try:
+        for _ in range(count):
+            connections.append(socket.create_connection(raw.address(server), timeout=30))
+        yield connections
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def seconds_until_dropped(begin, go_on):
+    """How long the server puts up with a client that does `go_on` once in a while."""
+    started = time.monotonic()
+    with begin() as connection:
+        connection.settimeout(0.5)
+        while time.monotonic() - started < BODY_PATIENCE_S + SLACK_S:
+            try:
+                go_on(connection)
+            except TimeoutError:
+                continue
+            except OSError:  # Also what TLS says of a closed connection.
+                break
+    return time.monotonic() - started
+
+
+def drip(text):
+    """Sends one byte each time and looks whether the server has closed."""
+
+    def go_on(connection):
+        if text:
+            connection.sendall(text)
+        if connection.recv(1) == b"":
+            raise ConnectionError
+
+    return go_on
+
+
+def stall(connection):
+    """Does not read, and sees the end only by what the system says of the connection."""
+    time.sleep(0.5)
+    poll = select.poll()
+    poll.register(connection, select.POLLHUP | select.POLLERR)
+    if poll.poll(0):
+        raise ConnectionError
+
+
+@pytest.fixture(scope="module")
+def slow(own, ca_file):
+    """All kinds of slow clients at once, in the background of the other tests: kind to seconds."""
+    server, _ = own
+
+    def after(data):
+        def begin():
+            connection = raw.connect(server, ca_file)
+            connection.sendall(data)
+            return connection
+
+        return begin
+
+    def no_handshake():
+        return socket.create_connection(raw.address(server))
+
+    def takes_no_answer():
+        # A small window, and far more answers than fit into it and into the server's buffers.
+        plain = socket.socket()
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        plain.connect(raw.address(server))
+        context = ssl.create_default_context(cafile=ca_file)
+        connection = context.wrap_socket(plain, server_hostname="127.0.0.1")
+        connection.settimeout(0.5)
+        request = b"GET /metadata/endpoints?api-version=2019-05-01 HTTP/1.1\r\nHost: x\r\n\r\n"
+        with contextlib.suppress(OSError):
+            for _ in range(100_000):
+                connection.sendall(request * 100)
+        return connection
+
+    announced = b"Host: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+    kinds = {
+        "handshake": (no_handshake, drip(b"")),
+        "headers": (after(b"GET / HTTP/1.1\r\n"), drip(b"X")),
+        "idle": (after(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"), drip(b"")),
+        "report": (after(b"POST /agent/v1/sync HTTP/1.1\r\n" + announced), drip(b"{")),
+        "log": (after(b"POST /agent/v1/logs/a1?offset=0 HTTP/1.1\r\n" + announced), drip(b"{")),
+        "answer": (takes_no_answer, stall),
+    }
+    seconds = {}
+
+    def run(kind, begin, go_on):
+        seconds[kind] = seconds_until_dropped(begin, go_on)
+
+    threads = [
+        threading.Thread(target=run, args=(kind, *steps), daemon=True)
+        for kind, steps in kinds.items()
+    ]
+    for thread in threads:
+        thread.start()
+    return threads, seconds
+
+
+def test_ten_thousand_idle_connections(own, ca_file, room, slow):
+    server, process = own
+    assert is_well(server, ca_file)
+    before = resident_bytes(process)
+    sizes = []
+    for _ in range(2):
+        with idle(server, room) as connections:
+            assert is_well(server, ca_file, timeout=30)
+            sizes.append(resident_bytes(process))
+            poll = select.poll()
+            for connection in connections:
+                poll.register(connection, select.POLLIN)
+            wait_for(
+                "all are dropped",
+                PATIENCE_S + SLACK_S,
+                lambda poll=poll: len(poll.poll(0)) == room,
+            )
+    # Each takes 8 KiB. If the first ones gave nothing back, the second ones would take twice that.
+    per_connection = (max(sizes) - before) / room
+    assert per_connection < 16 << 10, f"{per_connection} bytes"
+
+
+def test_no_descriptors_left(own, ca_file):
+    """It neither ends nor spins, and goes on when there are some again."""
+    server, process = own
+    soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+    used = len(os.listdir(f"/proc/{process.pid}/fd"))
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (used + 5, hard))
+    try:
+        with idle(server, 100):
+            before = cpu_seconds(process)
+            time.sleep(2)
+            assert process.poll() is None
+            assert cpu_seconds(process) - before < 1
+    finally:
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (soft, hard))
+    wait_for("it answers again", 10, lambda: is_well(server, ca_file))
+
+
+def test_at_the_limit_the_next_one_waits(muster_bin, tmp_path):
+    """Few descriptors, few places. Idle clients lose theirs, and a stop is not held up."""
+
+    def few():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+
+    with running(muster_bin, tmp_path, preexec_fn=few) as (server, process):
+        ca_file = server.state_dir / "pki/ca.pem"
+        assert is_well(server, ca_file)
+        with idle(server, 16):
+            started = time.monotonic()
+            assert is_well(server, ca_file, timeout=PATIENCE_S + SLACK_S)
+            assert time.monotonic() - started > 1, "there was a place left"
+        with idle(server, 50):
+            time.sleep(0.2)
+            started = time.monotonic()
+            process.terminate()
+            assert process.wait(PATIENCE_S) == 0
+            assert time.monotonic() - started < PATIENCE_S - 1
+
+
+@pytest.mark.parametrize(
+    "kind, limit",
+    [
+        ("handshake", PATIENCE_S),
+        ("headers", PATIENCE_S),
+        ("idle", PATIENCE_S),
+        ("report", BODY_PATIENCE_S),
+        ("log", BODY_PATIENCE_S),
+        ("answer", WRITE_PATIENCE_S),
+    ],
+)
+def test_slow_clients_are_dropped(slow, kind, limit):
+    threads, seconds = slow
+    for thread in threads:
+        thread.join(BODY_PATIENCE_S + 2 * SLACK_S)
+    assert limit - 2 < seconds[kind] < limit + SLACK_S, seconds

@@ -1,0 +1,127 @@
+"""Requests recorded with Azure, sent to this server: the answers have its status and its keys.
+
+What differs is on docs/reference/azure-differences.md, each with its reason; nothing else may.
+"""
+
+import re
+import uuid
+
+import pytest
+import recorded
+from conftest import REPOSITORY, wait_for
+
+RECORDINGS = REPOSITORY.parent / "shared/wire/azure-recorded"
+PAGE = REPOSITORY / "docs/reference/azure-differences.md"
+# Request, what kind of difference, the keys (each in backquotes), and why.
+ROW = re.compile(r"^\| `(.+?)` \| (\w+) \| (.+?) \| (.{10,}) \|$", re.MULTILINE)
+V = {"api-version": "2023-08-01-preview"}
+END_LIMIT_S = 30
+
+
+class Replay:
+    """One scenario in a workspace of its own."""
+
+    def __init__(self, session, server, scenario):
+        self.session, self.server = session, server
+        group = f"/subscriptions/{uuid.uuid4()}/resourceGroups/recorded"
+        workspaces = f"{group}/providers/Microsoft.MachineLearningServices/workspaces"
+        workspace = f"{workspaces}/{scenario.replace('_', '-')}"
+        self.paths = {
+            "workspaces": workspaces,
+            "workspace": workspace,
+            "computes": f"{workspace}/computes",
+            "compute": f"{workspace}/computes/{{name}}",
+            "nodes": f"{workspace}/computes/{{name}}/listNodes",
+        }
+        self.operation = None
+        # Lists are of something.
+        if "_list" in scenario:
+            body = {"location": "eastus", "properties": {"computeType": "AmlCompute"}}
+            name = scenario.removeprefix("test_").replace("_", "-")
+            made = self.send("PUT", "compute", name, body)
+            assert made.status_code == 201, made.text
+        if scenario == "test_workspace":
+            self.send("GET", "workspace", None, None)
+
+    def send(self, method, kind, name, body):
+        if kind == "operation":
+            url = self.operation
+        else:
+            url = self.server.url + self.paths[kind].format(name=name)
+        params = None if kind == "operation" else V
+        answer = self.session.request(method, url, params=params, json=body, timeout=30)
+        self.operation = answer.headers.get("Azure-AsyncOperation", self.operation)
+        return answer
+
+    def settled(self, method, kind, name, body):
+        """An answer like the recorded one: the operation ended, the node came."""
+
+        def look():
+            answer = self.send(method, kind, name, body)
+            document = answer.json() if answer.content else None
+            is_early = (kind == "operation" and document.get("status") == "InProgress") or (
+                kind == "nodes" and not document.get("nodes")
+            )
+            return None if is_early else (answer, document)
+
+        return wait_for(f"{method} {kind}", END_LIMIT_S, look)
+
+
+def of_item(request, whose, key):
+    """What an item of a list lacks, it lacks by itself."""
+    if key.startswith("value[]."):
+        return request.removesuffix("s"), whose, key.removeprefix("value[].")
+    return request, whose, key
+
+
+def listed():
+    return {
+        (request, whose, what)
+        for request, whose, cell, _ in ROW.findall(PAGE.read_text())
+        for what in re.findall(r"`(.+?)`", cell)
+    }
+
+
+def differences(session, server, steps):
+    """Over all steps: (request, missing or more or status, what)."""
+    found = set()
+    replay, scenario = None, None
+    for step in steps:
+        if step["scenario"] != scenario:
+            scenario = step["scenario"]
+            replay = Replay(session, server, scenario)
+        request = step["request"]
+        method, kind = request.split()
+        answer, document = replay.settled(method, kind, step["name"], step["body"])
+        headers = {name.lower() for name in answer.headers}
+        seen = recorded.shape(kind, answer.status_code, headers, document)
+        if seen["status"] != step["status"]:
+            found.add((request, "status", f"{step['status']} there, {seen['status']} here"))
+            continue
+        azure, here = set(step["keys"]), set(seen["keys"])
+        found |= {of_item(request, "missing", key) for key in azure - here}
+        found |= {of_item(request, "more", key) for key in here - azure}
+    # What is beneath something that differs says nothing new.
+    return {
+        (request, whose, key)
+        for request, whose, key in found
+        if not any(
+            (request, whose, key[:end]) in found
+            for end in range(1, len(key))
+            if key[end] in ".["
+        )
+    }
+
+
+def test_answers_have_azures_shape(session, server):
+    steps = recorded.json.loads(recorded.FILE.read_text())
+    assert len(steps) > 20
+    known = listed()
+    found = differences(session, server, steps)
+    assert not found - known, f"not on {PAGE.name}: {sorted(found - known)}"
+    assert not known - found, f"on {PAGE.name}, and no longer so: {sorted(known - found)}"
+
+
+@pytest.mark.skipif(not RECORDINGS.is_dir(), reason="the recordings are not beside this repository")
+def test_the_shapes_are_those_of_the_recordings():
+    assert recorded.json.loads(recorded.FILE.read_text()) == recorded.extract(RECORDINGS)
