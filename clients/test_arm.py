@@ -138,14 +138,14 @@ def test_vm_sizes(call):
     by_name = {size["name"]: size for size in sizes["value"]}
     small = by_name["Standard_DS3_v2"]
     assert (small["vCPUs"], small["v_cp_us"], small["memoryGB"]) == (4, 4, 14.0)
-    assert small["supportedComputeTypes"] == ["AmlCompute"]
+    assert small["supportedComputeTypes"] == ["AmlCompute", "ComputeInstance"]
     prices = small["estimatedVMPrices"]["values"]
     prices = {price["vmTier"]: price["retailPrice"] for price in prices}
     assert prices == {"Standard": 0.29, "LowPriority": 0.06}
     older = {"api-version": "2020-08-01", "recommended": "true"}
     old = call("GET", f"{LOCATION}//VMSIZES", **older)
     assert old.json()["amlCompute"] == sizes["value"]
-    none = call("GET", f"{LOCATION}/vmSizes", **{"compute-type": "ComputeInstance"})
+    none = call("GET", f"{LOCATION}/vmSizes", **{"compute-type": "Kubernetes"})
     assert none.json()["value"] == []
 
 

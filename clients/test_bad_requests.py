@@ -54,7 +54,7 @@ BAD_CLUSTERS = [
     (b"{}" * 2, ""),
     (b"[" * 100_000, ""),
     ({"properties": 5}, "properties"),
-    ({"properties": {"computeType": "ComputeInstance"}}, "ComputeInstance"),
+    ({"properties": {"computeType": "Kubernetes"}}, "Kubernetes"),
     ({"properties": {"computeType": 7}}, "computeType"),
     (aml(vmSize="Standard_Nope"), "Standard_Nope"),
     (aml(vmSize=5), "vmSize"),

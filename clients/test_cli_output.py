@@ -37,8 +37,9 @@ def test_a_cluster_is_printed_with_the_keys_of_az(ml_client, muster):
 
 
 def test_a_workspace_is_printed_with_the_keys_of_az(ml_client, muster):
+    theirs = ml_client.workspaces.get(WORKSPACE)
     shown = printed(muster, "workspace", "show")
-    check(shown, ml_client.workspaces.get(WORKSPACE))
+    check(shown, theirs)
     assert shown in printed(muster, "workspace", "list")
 
 

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
 use muster_core::ErrorChain;
@@ -75,6 +76,11 @@ impl Client {
 
     pub fn server_url(&self) -> &str {
         &self.server.url
+    }
+
+    /// What it is trusted by, as a file of this machine.
+    pub fn ca_file(&self) -> &Path {
+        &self.server.ca_file
     }
 
     pub fn key_source(&self) -> &str {

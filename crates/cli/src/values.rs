@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::ValueEnum;
-use muster_core::model::{Priority, ScaleUp, Tier};
+use muster_core::model::{ComputeKind, Priority, ScaleUp, Tier};
 use muster_core::time::{Span, Wall};
 
 use crate::failure::{Failure, Outcome, quoted};
@@ -156,7 +156,7 @@ pub enum ComputeType {
     /// A cluster
     #[value(name = "AmlCompute")]
     AmlCompute,
-    /// A machine of one user
+    /// One machine, started and stopped by hand
     #[value(name = "ComputeInstance")]
     ComputeInstance,
 }
@@ -166,6 +166,13 @@ impl ComputeType {
         match self {
             ComputeType::AmlCompute => "AmlCompute",
             ComputeType::ComputeInstance => "ComputeInstance",
+        }
+    }
+
+    pub fn kind(self) -> ComputeKind {
+        match self {
+            ComputeType::AmlCompute => ComputeKind::Cluster,
+            ComputeType::ComputeInstance => ComputeKind::Instance,
         }
     }
 }

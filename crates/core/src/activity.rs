@@ -34,7 +34,8 @@ fn record(world: &World, input: &Input) -> Option<Record> {
         | Input::DeleteWorkspace { key } => workspace(world, key),
         Input::PutCluster { workspace, name, .. }
         | Input::PatchCluster { workspace, name, .. }
-        | Input::DeleteCluster { workspace, name } => {
+        | Input::DeleteCluster { workspace, name }
+        | Input::PowerInstance { workspace, name, .. } => {
             let home = world.workspace(workspace)?;
             world.cluster_by_name(home.id, name).map(compute)
         }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::agent::{Desired, Report};
 use crate::ids::{EffectId, OperationId};
 use crate::model::{
-    Activity, AdminAccount, Caller, Cluster, Deed, Identity, Job, JobSpec, KeyDigest, Lock,
-    LockLevel, OsType, Quota, QuotaName, QuotaScope, RemoteLogin, ResourceGroup, RoleAssignment,
-    ScaleUp, Scope, SpecHash, Tier, User, UserKind, Workspace, WorkspaceKey,
+    Activity, AdminAccount, Caller, Cluster, ComputeKind, Deed, Identity, Job, JobSpec, KeyDigest,
+    Lock, LockLevel, OsType, Power, Quota, QuotaName, QuotaScope, RemoteLogin, ResourceGroup,
+    RoleAssignment, ScaleUp, Scope, SpecHash, Tier, User, UserKind, Workspace, WorkspaceKey,
 };
 use crate::time::Span;
 
@@ -50,6 +50,12 @@ pub enum Input {
     DeleteCluster {
         workspace: WorkspaceKey,
         name: String,
+    },
+    /// Starts, stops or restarts an instance.
+    PowerInstance {
+        workspace: WorkspaceKey,
+        name: String,
+        power: Power,
     },
     SubmitJob(Box<JobRequest>),
     CancelJob {
@@ -169,6 +175,8 @@ pub struct NewUser {
 /// re-send what they read, and what they read leaves things out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterPatch {
+    pub kind: Option<ComputeKind>,
+    pub releases_quota_on_stop: Option<bool>,
     pub location: Option<Box<str>>,
     pub description: Option<Box<str>>,
     pub tags: Option<BTreeMap<String, String>>,
@@ -217,6 +225,10 @@ pub enum Reply {
     },
     /// It goes in its time; the operation tells when it is gone.
     Deleting {
+        operation: OperationId,
+    },
+    InstanceChanging {
+        cluster: Arc<Cluster>,
         operation: OperationId,
     },
     /// There is nothing to delete: as good as deleted.

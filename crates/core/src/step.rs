@@ -109,6 +109,9 @@ pub(crate) fn take_in(turn: &mut Turn<'_>, input: &Input) -> Answer {
         Input::DeleteCluster { workspace, name } => {
             requests::cluster::delete(turn, workspace, name)
         }
+        Input::PowerInstance { workspace, name, power } => {
+            requests::instance::power(turn, workspace, name, *power)
+        }
         Input::SubmitJob(request) => requests::job::submit(turn, request),
         Input::CancelJob { workspace, name, finished } => {
             requests::job::cancel(turn, workspace, name, finished.as_deref())

@@ -27,6 +27,7 @@ pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreEr
         | Input::PutCluster { .. }
         | Input::PatchCluster { .. }
         | Input::DeleteCluster { .. }
+        | Input::PowerInstance { .. }
         | Input::Report { .. }
         | Input::EffectDone { .. }
         | Input::NodeEvicted { .. }

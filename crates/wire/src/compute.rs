@@ -1,12 +1,16 @@
-//! Compute clusters on the wire: Azure's AmlCompute.
+//! Computes on the wire: Azure's AmlCompute and ComputeInstance.
 //!
 //! [`parse_request`] reads the body of a PUT, [`request_json`] writes one, [`parse_patch`] reads the body of a
-//! PATCH, [`resource`] is the answer to PUT, PATCH and GET, [`nodes`] the answer to `listNodes`.
+//! PATCH, [`document`] is the answer to PUT, PATCH and GET, [`nodes`] the answer to `listNodes`; a client reads
+//! either kind as a [`SeenCompute`].
 
+mod instance;
 mod nodes;
 mod request;
 mod resource;
+mod seen;
 
+pub use instance::{ComputeDocument, InstanceProperties, document};
 pub use nodes::{NodeFacts, NodeInfo, NodeList, NodeState, nodes};
 pub(crate) use request::without_nulls;
 pub use request::{BODY_BYTES_MAX, parse_patch, parse_request, request_json};
@@ -17,10 +21,18 @@ pub use resource::{
     ScaleSettingsBody, UserAccountCredentials, resource,
 };
 
-use muster_core::model::{OsType, RemoteLogin, ScaleUp, Tier};
+pub use seen::{Seen, SeenCompute, SeenOperation, SeenSsh};
 
-/// The one kind of compute that there is so far.
-pub const COMPUTE_TYPE: &str = "AmlCompute";
+use muster_core::model::{ComputeKind, OsType, RemoteLogin, ScaleUp, Tier};
+
+/// Clusters, and single machines that are started and stopped by hand.
+pub const KINDS: [(&str, ComputeKind); 2] =
+    [("AmlCompute", ComputeKind::Cluster), ("ComputeInstance", ComputeKind::Instance)];
+
+/// Azure's word for a kind of compute.
+pub fn kind_word(kind: ComputeKind) -> String {
+    word(&KINDS, kind)
+}
 
 /// Ours: Azure's clients leave it alone.
 const SCALE_UPS: [(&str, ScaleUp); 2] =

@@ -31,13 +31,19 @@ pub fn document(operation: &Operation) -> OperationDocument {
     let status = match operation.status {
         OperationStatus::InProgress => "InProgress",
         OperationStatus::Succeeded => "Succeeded",
+        OperationStatus::Failed => "Failed",
+        OperationStatus::Canceled => "Canceled",
+    };
+    let code = match operation.status {
+        OperationStatus::Canceled => "OperationSuperseded",
+        _ => "OperationFailed",
     };
     OperationDocument {
         name: Some(operation.id.to_string()),
         status: status.to_owned(),
         start_time: Some(timestamp::format(operation.started_at)),
         end_time: operation.ended_at.map(timestamp::format),
-        error: None,
+        error: operation.error.as_deref().map(|why| ErrorDetail::new(code, why)),
     }
 }
 
@@ -59,6 +65,7 @@ mod tests {
             status: OperationStatus::InProgress,
             started_at: Wall(1_000_000),
             ended_at: None,
+            error: None,
         };
         let running = document(&operation);
         assert_eq!(
@@ -69,5 +76,11 @@ mod tests {
         operation.ended_at = Some(Wall(2_000_000));
         operation.status = OperationStatus::Succeeded;
         assert!(document(&operation).is_over());
+        operation.status = OperationStatus::Failed;
+        operation.error = Some("no node came up".into());
+        let failed = document(&operation);
+        assert!(failed.is_over());
+        let error = failed.error.unwrap();
+        assert_eq!((&*error.code, &*error.message), ("OperationFailed", "no node came up"));
     }
 }

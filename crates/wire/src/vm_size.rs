@@ -5,7 +5,7 @@ use muster_core::catalogue::VmSize;
 use serde::{Deserialize, Serialize};
 
 use crate::JsonText;
-use crate::compute::COMPUTE_TYPE;
+use crate::compute::KINDS;
 
 /// The same for every size, there and here.
 const OS_DISK_MB: u64 = 1_047_552;
@@ -125,14 +125,15 @@ impl From<VmSizeInfo> for BothSpellings {
     }
 }
 
-/// The sizes that a new cluster may have. `compute_type` asks for those of one kind of compute; of all but
-/// clusters there are none.
+/// The sizes that a new compute may have. `compute_type` asks for those of one kind of compute; of kinds that
+/// cannot be made there are none.
 pub fn list<'a>(
     sizes: impl Iterator<Item = &'a VmSize>,
     api_version: Option<&str>,
     compute_type: Option<&str>,
 ) -> VmSizeList {
-    let is_asked = compute_type.is_none_or(|kind| kind.eq_ignore_ascii_case(COMPUTE_TYPE));
+    let is_known = |kind: &str| KINDS.iter().any(|(word, _)| word.eq_ignore_ascii_case(kind));
+    let is_asked = compute_type.is_none_or(is_known);
     let offered = sizes.filter(|size| is_asked && size.retirement.accepts_creation());
     let value: Vec<VmSizeInfo> = offered.map(info).collect();
     let year = api_version.and_then(|version| version.get(..4)).and_then(|year| year.parse().ok());
@@ -164,7 +165,7 @@ fn info(size: &VmSize) -> VmSizeInfo {
                 price(size.price.low_priority_micro_usd_per_hour, "LowPriority"),
             ],
         },
-        supported_compute_types: vec![COMPUTE_TYPE.to_owned()],
+        supported_compute_types: KINDS.iter().map(|(word, _)| (*word).to_owned()).collect(),
     }
 }
 
@@ -239,8 +240,8 @@ mod tests {
                 r#""low_priority_capable":true,"premiumIO":true,"premium_io":true,"estimatedVMPrices":{"#,
                 r#""billingCurrency":"USD","unitOfMeasure":"OneHour","values":[{"retailPrice":0.29,"#,
                 r#""osType":"Linux","vmTier":"Standard"},{"retailPrice":0.06,"osType":"Linux","#,
-                r#""vmTier":"LowPriority"}]},"supportedComputeTypes":["AmlCompute"],"#,
-                r#""supported_compute_types":"AmlCompute"}"#
+                r#""vmTier":"LowPriority"}]},"supportedComputeTypes":["AmlCompute","ComputeInstance"],"#,
+                r#""supported_compute_types":"AmlCompute,ComputeInstance"}"#
             )
         );
         assert_eq!(crate::to_json(&one("standard_ds1_v2").memory_gb), "3.5");
@@ -269,7 +270,7 @@ mod tests {
         let listed = list(catalogue.iter(), None, Some("amlcompute")).value;
         assert!(listed.iter().any(|size| size.name == "Standard_DS3_v2"));
         assert!(!listed.iter().any(|size| size.name == "Standard_NC6"), "it is retired");
-        assert_eq!(list(catalogue.iter(), None, Some("ComputeInstance")).value, []);
+        assert_eq!(list(catalogue.iter(), None, Some("Kubernetes")).value, []);
         let machines = machine_sizes(catalogue.iter());
         assert_eq!(machines.len(), listed.len());
         let text = crate::to_json(&machines[0]);

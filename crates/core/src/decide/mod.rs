@@ -13,6 +13,7 @@ mod foresee;
 mod grow;
 mod place;
 mod pool;
+mod power;
 mod reserve;
 
 use std::collections::BTreeSet;

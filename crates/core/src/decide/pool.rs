@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{grow, place};
+use super::{grow, place, power};
 use crate::attempts;
 use crate::change::Change;
 use crate::ids::{ClusterId, JobId, NodeId};
@@ -20,6 +20,11 @@ use crate::world::Pool;
 /// Decides about one cluster and says when it wants to be looked at again if nothing happens.
 pub(super) fn decide(turn: &mut Turn<'_>, id: ClusterId) -> Option<Wall> {
     match cluster(turn, id).phase {
+        ClusterPhase::Creating | ClusterPhase::Updating
+            if cluster(turn, id).under_way().is_some() =>
+        {
+            power::settle(turn, id);
+        }
         ClusterPhase::Creating | ClusterPhase::Updating => provision(turn, id),
         ClusterPhase::Succeeded => {}
         ClusterPhase::Deleting => {
@@ -53,21 +58,29 @@ pub(super) fn pool<'t>(turn: &'t Turn<'_>, id: ClusterId) -> &'t Pool {
 fn provision(turn: &mut Turn<'_>, id: ClusterId) {
     let mut cluster = cluster(turn, id).clone();
     cluster.phase = ClusterPhase::Succeeded;
-    finish_operation(turn, &mut cluster, OperationKind::PutCluster);
+    let done = OperationStatus::Succeeded;
+    finish_operation(turn, &mut cluster, OperationKind::PutCluster, done, None);
     let event = ClusterEvent::Provisioned;
     turn.emit(Change::ClusterChanged { event, cluster: Arc::new(cluster) });
 }
 
-fn finish_operation(turn: &mut Turn<'_>, cluster: &mut Cluster, kind: OperationKind) {
+pub(super) fn finish_operation(
+    turn: &mut Turn<'_>,
+    cluster: &mut Cluster,
+    kind: OperationKind,
+    status: OperationStatus,
+    error: Option<String>,
+) {
     if let Some(operation) = cluster.operation.take() {
         turn.emit(Change::OperationChanged(Operation {
             id: operation,
             scope: turn.world.scope_of(cluster),
             by: None,
             kind,
-            status: OperationStatus::Succeeded,
+            status,
             started_at: cluster.modified_at,
             ended_at: Some(turn.now.wall),
+            error: error.map(Box::from),
         }));
     }
 }
@@ -91,7 +104,8 @@ fn retire(turn: &mut Turn<'_>, id: ClusterId) {
     if pool(turn, id).is_empty() {
         let mut cluster = cluster(turn, id).clone();
         cluster.phase = ClusterPhase::Gone;
-        finish_operation(turn, &mut cluster, OperationKind::DeleteCluster);
+        let done = OperationStatus::Succeeded;
+        finish_operation(turn, &mut cluster, OperationKind::DeleteCluster, done, None);
         let event = ClusterEvent::Emptied;
         turn.emit(Change::ClusterChanged { event, cluster: Arc::new(cluster) });
     }

@@ -1,11 +1,11 @@
-//! Compute clusters: elastic pools of like nodes.
+//! Compute clusters: elastic pools of like nodes. An instance is one of them, see [`ComputeKind`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Capacity, ClusterName, Lifecycle, Scope};
+use super::{Capacity, ClusterName, ComputeKind, LastOperation, Lifecycle, Scope};
 use crate::ids::{ClusterId, OperationId, PrincipalId, WorkspaceId};
 use crate::time::{Span, Wall};
 
@@ -28,6 +28,9 @@ pub struct Cluster {
     pub rest: Rest,
     /// How long nodes take from the request to their first report: the mean of the last few.
     pub boot: Option<Span>,
+    /// Only an instance has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<LastOperation>,
 }
 
 /// Whether idle nodes are counted down. While a waiting job will take them once it has enough of them they
@@ -57,6 +60,11 @@ impl Cluster {
 /// Everything that Azure's AmlCompute can say about a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterSpec {
+    #[serde(default, skip_serializing_if = "ComputeKind::is_cluster")]
+    pub kind: ComputeKind,
+    /// Without it a stopped instance keeps its place in the quota, so that it can always be started again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub releases_quota_on_stop: bool,
     pub location: Box<str>,
     pub description: Option<Box<str>>,
     pub tags: Arc<BTreeMap<String, String>>,

@@ -247,6 +247,8 @@ pub enum Verdict {
 pub enum CancelReason {
     Asked,
     ClusterDeleted,
+    /// The instance that it ran on was stopped or restarted.
+    InstanceStopped,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -18,12 +18,17 @@ pub struct Operation {
     pub status: OperationStatus,
     pub started_at: Wall,
     pub ended_at: Option<Wall>,
+    /// Why it failed or was canceled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Box<str>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OperationKind {
     PutCluster,
     DeleteCluster,
+    /// Starting, stopping or restarting an instance.
+    Power,
     DeleteWorkspace,
     DeleteGroup,
 }
@@ -32,4 +37,7 @@ pub enum OperationKind {
 pub enum OperationStatus {
     InProgress,
     Succeeded,
+    Failed,
+    /// Something else was asked for before it was done.
+    Canceled,
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use super::cluster_rules::{check_only_changeable, check_spec, merge, new_spec};
 use super::estate::{being_deleted, refuse_locked_compute, refuse_locked_delete};
-use super::{find_workspace, principal, shorten, start_operation};
+use super::{find_workspace, instance, principal, shorten, start_operation};
 use crate::change::Change;
 use crate::ids::{ClusterId, OperationId, WorkspaceId};
 use crate::input::{Answer, ClusterPatch, Refused, Reply};
 use crate::limits;
 use crate::model::{
     Backoff, Caller, Capacity, Cluster, ClusterEvent, ClusterName, ClusterPhase, ClusterSpec,
-    OperationKind, QuotaName, QuotaScope, Rest, WorkspaceKey,
+    ComputeKind, LastOperation, OperationKind, Progress, QuotaName, QuotaScope, Rest, WorkspaceKey,
 };
 use crate::step::Turn;
 use crate::world::QuotaShort;
@@ -92,8 +92,10 @@ fn create(
     }
     let size = turn.world.catalogue.get(&spec.vm_size).expect("checked with the rest");
     let (family, capacity) = (Arc::clone(&size.family), size.capacity());
-    check_reservation(turn, workspace, &spec, (&family, capacity), 0)?;
+    check_reservation(turn, workspace, &spec, (&family, capacity), spec.scale.nodes_max)?;
     let created_by = principal(turn, by);
+    let made = LastOperation { power: None, at: turn.now.wall, progress: Progress::UnderWay };
+    let last = Some(made).filter(|_| spec.kind == ComputeKind::Instance);
     let id = ClusterId(turn.world.draw());
     let operation = OperationId(turn.world.draw());
     let cluster = Arc::new(Cluster {
@@ -111,6 +113,7 @@ fn create(
         backoff: Backoff::default(),
         rest: Rest::default(),
         boot: None,
+        last,
     });
     start_operation(turn, operation, turn.world.scope_of(&cluster), OperationKind::PutCluster);
     let event = ClusterEvent::CreateAsked;
@@ -132,14 +135,23 @@ fn update(turn: &mut Turn<'_>, mut cluster: Cluster, wanted: &ClusterPatch) -> A
     cluster.spec = merge(&cluster.spec, wanted)?;
     check_spec(turn.world, &cluster.spec)?;
     let size = (&cluster.family, cluster.capacity);
-    check_reservation(turn, cluster.workspace, &cluster.spec, size, reserved)?;
-    let operation = OperationId(turn.world.draw());
+    let more = cluster.spec.scale.nodes_max.saturating_sub(reserved);
+    check_reservation(turn, cluster.workspace, &cluster.spec, size, more)?;
     cluster.phase = ClusterPhase::Updating;
-    cluster.operation = Some(operation);
     cluster.modified_at = turn.now.wall;
+    // While an instance is being started or stopped that is what there is to wait for.
+    let operation = match cluster.operation {
+        Some(operation) => operation,
+        None => {
+            let operation = OperationId(turn.world.draw());
+            let scope = turn.world.scope_of(&cluster);
+            start_operation(turn, operation, scope, OperationKind::PutCluster);
+            operation
+        }
+    };
+    cluster.operation = Some(operation);
     // A new wish is a new try: whatever was wrong may just have been put right.
     cluster.backoff = Backoff::default();
-    start_operation(turn, operation, turn.world.scope_of(&cluster), OperationKind::PutCluster);
     let event = ClusterEvent::UpdateAsked;
     let cluster = Arc::new(cluster);
     turn.emit(Change::ClusterChanged { event, cluster: Arc::clone(&cluster) });
@@ -163,6 +175,7 @@ pub(super) fn begin_delete(turn: &mut Turn<'_>, id: ClusterId) -> OperationId {
     if cluster.phase == ClusterPhase::Deleting {
         return cluster.operation.expect("a delete under way has an operation");
     }
+    instance::supersede(turn, &cluster);
     let operation = OperationId(turn.world.draw());
     cluster.phase = ClusterPhase::Deleting;
     cluster.operation = Some(operation);
@@ -173,16 +186,15 @@ pub(super) fn begin_delete(turn: &mut Turn<'_>, id: ClusterId) -> OperationId {
     operation
 }
 
-/// The maximum is reserved when it is asked for: a cluster that exists can always grow to it, as far as
-/// quota goes. Lowering a maximum is always possible, even where limits were lowered below what is reserved.
-fn check_reservation(
+/// Whether so many more nodes can be reserved. The maximum is reserved when it is asked for: a cluster that
+/// exists can always grow to it, as far as quota goes. Lowering a maximum is always possible, even where limits were lowered below what is reserved.
+pub(super) fn check_reservation(
     turn: &Turn<'_>,
     workspace: WorkspaceId,
     spec: &ClusterSpec,
     (family, node): (&Arc<str>, Capacity),
-    reserved_nodes: u32,
+    nodes: u32,
 ) -> Result<(), Refused> {
-    let nodes = spec.scale.nodes_max.saturating_sub(reserved_nodes);
     if nodes == 0 {
         return Ok(());
     }
@@ -195,12 +207,16 @@ fn check_reservation(
     };
     let QuotaShort { name, limit, taken } = short;
     let needed = taken + vcpus;
+    let (target, way_out) = match spec.kind {
+        ComputeKind::Cluster => ("maxNodeCount", "lower maxNodeCount"),
+        ComputeKind::Instance => ("vmSize", "choose a smaller vmSize"),
+    };
     Err(Refused::quota(
-        "maxNodeCount",
+        target,
         format!(
             "{} nodes of {} vCPUs do not fit into the quota {name} of region '{}': its limit is {limit} \
-             vCPUs, {taken} are reserved, {needed} would be needed; lower maxNodeCount, or raise the \
-             limit: muster quota update --location {} --name {name} --limit {needed}",
+             vCPUs, {taken} are reserved, {needed} would be needed; {way_out}, or raise the \
+             limit: muster quota update --location {} --name '{name}' --limit {needed}",
             spec.scale.nodes_max, node.vcpus, spec.location, spec.location
         ),
     ))

@@ -3,10 +3,13 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use super::instance::check_wanted;
 use super::{check_tags, check_text, shorten};
 use crate::input::{ClusterPatch, Refused};
 use crate::limits;
-use crate::model::{AdminAccount, ClusterSpec, OsType, RemoteLogin, ScaleSettings, Tier};
+use crate::model::{
+    AdminAccount, ClusterSpec, ComputeKind, OsType, RemoteLogin, ScaleSettings, Tier,
+};
 use crate::requests::cluster::DEFAULT_VM_SIZE;
 use crate::world::World;
 
@@ -16,9 +19,16 @@ const IDENTITIES_MAX: usize = 100;
 
 /// A new cluster's properties: what the client wants, Azure's defaults for the rest.
 pub(super) fn new_spec(wanted: &ClusterPatch, home: &str) -> Result<ClusterSpec, Refused> {
-    let default = ScaleSettings::default();
+    let kind = wanted.kind.unwrap_or_default();
+    check_wanted(kind, wanted)?;
+    let default = match kind {
+        ComputeKind::Cluster => ScaleSettings::default(),
+        ComputeKind::Instance => ScaleSettings::of_instance(true),
+    };
     let nodes_max = wanted.nodes_max.unwrap_or(default.nodes_max);
     Ok(ClusterSpec {
+        kind,
+        releases_quota_on_stop: wanted.releases_quota_on_stop.unwrap_or(false),
         location: wanted.location.clone().unwrap_or_else(|| home.into()),
         description: wanted.description.clone(),
         tags: Arc::new(wanted.tags.clone().unwrap_or_default()),
@@ -47,6 +57,7 @@ pub(super) fn new_spec(wanted: &ClusterPatch, home: &str) -> Result<ClusterSpec,
 /// subnet and rewrites the remote login setting: none of these counts as a wish to change them.
 pub(super) fn merge(old: &ClusterSpec, wanted: &ClusterPatch) -> Result<ClusterSpec, Refused> {
     refuse_fixed(fixed_changes(old, wanted))?;
+    check_wanted(old.kind, wanted)?;
     Ok(ClusterSpec {
         description: wanted.description.clone().or_else(|| old.description.clone()),
         tags: wanted.tags.clone().map_or_else(|| Arc::clone(&old.tags), Arc::new),
@@ -114,7 +125,10 @@ fn fixed_changes(old: &ClusterSpec, wanted: &ClusterPatch) -> Vec<Fixed> {
     let tier = wanted.tier.filter(|tier| *tier != old.tier);
     let os_type = wanted.os_type.filter(|os_type| *os_type != old.os_type);
     let image = wanted.virtual_machine_image.as_deref();
+    let kind = wanted.kind.filter(|kind| *kind != old.kind);
     let changes = [
+        kind.map(|kind| Fixed::word("computeType", old.kind, kind)),
+        flag("releaseQuotaOnStop", old.releases_quota_on_stop, wanted.releases_quota_on_stop),
         text("vmSize", Some(&old.vm_size), wanted.vm_size.as_deref()),
         text("location", Some(&old.location), wanted.location.as_deref()),
         tier.map(|tier| Fixed::word("vmPriority", old.tier, tier)),

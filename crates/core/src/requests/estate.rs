@@ -178,6 +178,7 @@ pub(super) fn finish_deletion(
         status: OperationStatus::Succeeded,
         started_at: deletion.since,
         ended_at: Some(turn.now.wall),
+        error: None,
     }));
 }
 

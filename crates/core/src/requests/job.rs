@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::estate::locked;
-use super::{check_tags, check_text, find_workspace, principal, shorten};
+use super::{check_tags, check_text, find_workspace, instance, principal, shorten};
 use crate::attempts;
 use crate::change::Change;
 use crate::ids::{JobId, WorkspaceId};
@@ -39,6 +39,7 @@ pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
         return Err(locked("job", &request.name, "submitted", lock));
     }
     let cluster = find_cluster(turn, workspace, request)?;
+    instance::check_nodes(cluster, request.spec.nodes)?;
     let share = share_of(cluster, &request.spec)?;
     let cluster = cluster.id;
     if turn.world.jobs().len() >= limits::QUEUED_JOBS_MAX {

@@ -4,6 +4,7 @@ pub(crate) mod access;
 pub(crate) mod cluster;
 mod cluster_rules;
 pub(crate) mod estate;
+pub(crate) mod instance;
 pub(crate) mod job;
 pub(crate) mod quota;
 pub(crate) mod workspace;
@@ -54,6 +55,7 @@ fn start_operation(turn: &mut Turn<'_>, id: OperationId, scope: Scope, kind: Ope
         status: OperationStatus::InProgress,
         started_at: turn.now.wall,
         ended_at: None,
+        error: None,
     }));
 }
 

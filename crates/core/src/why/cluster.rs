@@ -1,5 +1,6 @@
 //! Why a pool is as large as it is.
 
+use super::instance::reword;
 use super::job::{create_failing, locked, quota_short};
 use super::{Reason, why};
 use crate::ids::ClusterId;
@@ -36,7 +37,7 @@ pub fn why_cluster(world: &World, cluster: ClusterId) -> Vec<Reason> {
     if reasons.is_empty() {
         reasons.push(at_rest(cluster, pool));
     }
-    reasons
+    reword(cluster, reasons)
 }
 
 /// Nobody waits, but the minimum may not be reached.

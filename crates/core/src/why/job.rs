@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::instance::reword;
 use super::{QuotaLimit, Reason};
 use crate::decide::{missing, nodes_with_room, reserve};
 use crate::ids::JobId;
@@ -41,7 +42,7 @@ pub fn why(world: &World, job: JobId) -> Vec<Reason> {
     if (!pool.pending.is_empty() && case.is_possible()) || reasons.is_empty() {
         reasons.push(case.nodes_starting());
     }
-    reasons
+    reword(cluster, reasons)
 }
 
 /// Nodes do not come up, and the pool would want some.

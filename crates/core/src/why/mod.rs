@@ -5,11 +5,13 @@
 //! [`Reason::figures`], its remedy in [`Reason::remedy`], and its words in `Display`.
 
 mod cluster;
+mod instance;
 mod job;
 mod remedy;
 mod words;
 
 pub use cluster::why_cluster;
+pub use instance::InstanceWait;
 pub use job::why;
 pub use remedy::Remedy;
 
@@ -62,6 +64,8 @@ pub enum Reason {
     Busy { cluster: ClusterName, nodes: u32, nodes_max: u32 },
     /// (A pool) Nobody waits, so there are no nodes.
     Empty { cluster: ClusterName, nodes_min: u32 },
+    /// (A job or a pool) It is about an instance.
+    Instance { cluster: ClusterName, what: InstanceWait },
 }
 
 /// A limit in vCPUs, and where it counts.
@@ -102,6 +106,7 @@ impl Reason {
             Reason::IdleUntil { .. } => "IdleUntil",
             Reason::Busy { .. } => "Busy",
             Reason::Empty { .. } => "Empty",
+            Reason::Instance { what, .. } => what.code(),
         }
     }
 
@@ -139,6 +144,8 @@ impl Reason {
                 nodes("max_instances", nodes_max, at_work)
             }
             Reason::Empty { nodes_min, .. } => nodes("min_instances", nodes_min, &1),
+            Reason::Instance { what: InstanceWait::Started, .. } => nodes("nodes up", &1, &0),
+            Reason::Instance { .. } => nodes("free nodes", &0, &1),
         }
     }
 
@@ -180,6 +187,13 @@ impl Reason {
             Reason::Empty { cluster, .. } => {
                 Remedy::SetMinimum { cluster: cluster.clone(), nodes_min: 1 }
             }
+            Reason::Instance { cluster, what } => match what {
+                InstanceWait::Stopped => Remedy::Start { cluster: cluster.clone() },
+                InstanceWait::Started => Remedy::Stop { cluster: cluster.clone() },
+                InstanceWait::Busy | InstanceWait::Leaving => {
+                    Remedy::Wait { cluster: cluster.clone() }
+                }
+            },
             Reason::HeldFor { job, .. } => Remedy::Cancel { job: job.clone() },
             Reason::IdleUntil { cluster, .. } => {
                 Remedy::SetIdleTime { cluster: cluster.clone(), seconds: 0 }

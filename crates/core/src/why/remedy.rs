@@ -33,6 +33,13 @@ pub enum Remedy {
     Unlock {
         lock: Lock,
     },
+    /// An instance.
+    Start {
+        cluster: ClusterName,
+    },
+    Stop {
+        cluster: ClusterName,
+    },
     Cancel {
         job: Box<str>,
     },
@@ -66,6 +73,8 @@ impl fmt::Display for Remedy {
             Remedy::TryAgain { cluster } => write!(f, "{update} {cluster}"),
             Remedy::GrowAtOnce { cluster } => write!(f, "{update} {cluster} --scale-up immediate"),
             Remedy::Unlock { lock } => write!(f, "muster lock delete --ids {}", lock.id()),
+            Remedy::Start { cluster } => write!(f, "muster compute start --name {cluster}"),
+            Remedy::Stop { cluster } => write!(f, "muster compute stop --name {cluster}"),
             Remedy::Cancel { job } => write!(f, "muster job cancel --name {job}"),
             Remedy::Wait { cluster } => write!(f, "muster compute list-nodes --name {cluster}"),
         }

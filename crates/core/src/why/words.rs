@@ -31,6 +31,7 @@ impl fmt::Display for Reason {
             Reason::IdleUntil { .. } => "to let them go at once",
             Reason::Busy { .. } => "nothing needs to be done; to watch",
             Reason::Empty { .. } => "submit one, or keep a node warm",
+            Reason::Instance { what, .. } => what.advice(),
         };
         write!(f, "; {advice}: {}", self.remedy())
     }
@@ -120,6 +121,7 @@ impl Reason {
             Reason::Empty { cluster, .. } => {
                 write!(f, "no job waits for '{cluster}', so it has no nodes")
             }
+            Reason::Instance { cluster, what } => f.write_str(&what.words(cluster)),
         }
     }
 }

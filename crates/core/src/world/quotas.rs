@@ -74,7 +74,7 @@ impl Quotas {
 
     pub(super) fn reserve(&mut self, cluster: &Cluster, subscription: &str) {
         let scope = QuotaScope::new(subscription, &cluster.spec.location);
-        let reserved = u64::from(cluster.spec.scale.nodes_max) * u64::from(cluster.capacity.vcpus);
+        let reserved = u64::from(cluster.reserved_nodes()) * u64::from(cluster.capacity.vcpus);
         let booking = self.bookings.entry(cluster.id).or_insert_with(|| Booking {
             scope: Arc::new(scope),
             names: QuotaName::of(cluster.spec.tier, &cluster.family),

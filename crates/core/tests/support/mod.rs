@@ -11,8 +11,9 @@ use muster_core::catalogue::Catalogue;
 use muster_core::estate::EstateChange;
 use muster_core::ids::{Epoch, NodeId};
 use muster_core::model::{
-    Caller, ClusterName, ClusterPhase, Exit, Job, JobPhase, JobSpec, JobState, Lease, NodePhase,
-    Priority, QuotaScope, RoleAssignment, ScaleUp, ShareRequest, SpecHash, User, WorkspaceKey,
+    Caller, ClusterName, ClusterPhase, ComputeKind, Exit, Job, JobPhase, JobSpec, JobState, Lease,
+    NodePhase, Power, Priority, QuotaScope, RoleAssignment, ScaleUp, ShareRequest, SpecHash, User,
+    WorkspaceKey,
 };
 use muster_core::time::{Elapsed, Now, Span, Wall};
 use muster_core::why::Remedy;
@@ -131,6 +132,16 @@ impl Stage {
     pub fn patch(&mut self, name: &str, wanted: ClusterPatch) -> Answer {
         let (workspace, name) = (workspace(), name.to_owned());
         self.say(Input::PatchCluster { workspace, name, wanted: Box::new(wanted) })
+    }
+
+    pub fn put_instance(&mut self, name: &str) -> Answer {
+        let kind = Some(ComputeKind::Instance);
+        self.put(name, ClusterPatch { kind, ..ClusterPatch::default() })
+    }
+
+    pub fn power(&mut self, name: &str, power: Power) -> Answer {
+        let (workspace, name) = (workspace(), name.to_owned());
+        self.say(Input::PowerInstance { workspace, name, power })
     }
 
     pub fn submit(&mut self, name: &str, compute: &str, nodes: u32) -> Answer {
@@ -402,6 +413,12 @@ pub fn apply(stage: &mut Stage, remedy: &Remedy) {
         Remedy::GrowAtOnce { cluster } => {
             let scale_up = Some(ScaleUp::Immediate);
             update(cluster, ClusterPatch { scale_up, ..<_>::default() })
+        }
+        Remedy::Start { cluster } | Remedy::Stop { cluster } => {
+            let is_start = matches!(remedy, Remedy::Start { .. });
+            let power = if is_start { Power::Start } else { Power::Stop };
+            stage.power(cluster.as_str(), power).expect("it can be done");
+            return;
         }
         Remedy::TryAgain { cluster } => update(cluster, ClusterPatch::default()),
         Remedy::SetQuota { location, name, limit } => {

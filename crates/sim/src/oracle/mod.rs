@@ -158,6 +158,8 @@ impl Oracle {
                 self.workspaces.get(&key.name) == Some(&job.workspace)
                     && self.cancels.contains(&(index, job.name.to_string()))
             }),
+            // No client of the simulation has instances.
+            CancelReason::InstanceStopped => false,
             CancelReason::ClusterDeleted => self.nodes.is_deleting(job.cluster),
         };
         promise(is_wanted, || format!("{} was canceled, and nobody wanted that", job.name))

@@ -125,6 +125,7 @@ pub fn old_operations_are_forgotten_a_few_at_a_time(database: &dyn Database) {
             scope: Scope::Everything,
             by: None,
             kind: OperationKind::PutCluster,
+            error: None,
             status: at.map_or(OperationStatus::InProgress, |_| OperationStatus::Succeeded),
             started_at: start,
             ended_at: at,

@@ -3,7 +3,9 @@
 use muster_core::model::{Node, NodeState as CoreState, Trouble};
 use serde::{Deserialize, Serialize};
 
-use super::COMPUTE_TYPE;
+use muster_core::model::ComputeKind;
+
+use super::kind_word;
 
 /// What is known about a node when it is shown.
 #[derive(Debug, Clone, Copy)]
@@ -110,9 +112,9 @@ impl From<NodeInfo> for BothSpellings {
 }
 
 /// Nodes that are gone are left out.
-pub fn nodes(facts: &[NodeFacts<'_>]) -> NodeList {
+pub fn nodes(kind: ComputeKind, facts: &[NodeFacts<'_>]) -> NodeList {
     NodeList {
-        compute_type: Some(COMPUTE_TYPE.to_owned()),
+        compute_type: Some(kind_word(kind)),
         nodes: facts.iter().filter_map(info).collect(),
         next_link: None,
     }
@@ -222,18 +224,20 @@ mod tests {
         ];
         for (state, wanted) in cases {
             let node = node(state);
-            let list = nodes(&[NodeFacts { node: &node, job: None }]);
+            let list = nodes(ComputeKind::Cluster, &[NodeFacts { node: &node, job: None }]);
             assert_eq!(list.nodes[0].node_state.as_str(), wanted);
             assert_eq!(list.nodes[0].reason.is_some(), wanted == "unusable");
         }
         let gone = node(CoreState::Gone);
-        assert!(nodes(&[NodeFacts { node: &gone, job: None }]).nodes.is_empty());
+        assert!(
+            nodes(ComputeKind::Cluster, &[NodeFacts { node: &gone, job: None }]).nodes.is_empty()
+        );
     }
 
     #[test]
     fn a_node_is_written_in_both_spellings_and_read_in_one() {
         let node = node(leased());
-        let list = nodes(&[NodeFacts { node: &node, job: Some("job1") }]);
+        let list = nodes(ComputeKind::Cluster, &[NodeFacts { node: &node, job: Some("job1") }]);
         let text = crate::to_json(&list);
         assert_eq!(
             text,

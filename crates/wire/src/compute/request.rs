@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use muster_core::ClusterPatch;
-use muster_core::model::{AdminAccount, Identity};
+use muster_core::model::{AdminAccount, ComputeKind, Identity};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{COMPUTE_TYPE, OS_TYPES, REMOTE_LOGINS, SCALE_UPS, TIERS, word};
+use super::{KINDS, OS_TYPES, REMOTE_LOGINS, SCALE_UPS, TIERS, word};
 use crate::error::ArmError;
 use crate::json::{Field, JsonText, parse_object, shorten};
 
@@ -25,7 +25,7 @@ pub fn parse_request(
     let root = Field::root(&value);
     let kind = root.get("properties")?.get("computeType")?;
     if !kind.is_present() {
-        return Err(kind.missing(&format!("give '{COMPUTE_TYPE}'")));
+        return Err(kind.missing("give 'AmlCompute' or 'ComputeInstance'"));
     }
     let aml = root.get("properties")?.get("properties")?;
     read(&root, &aml, body, digest)
@@ -57,7 +57,11 @@ fn read(
     digest: &dyn Fn(&str) -> String,
 ) -> Result<ClusterPatch, ArmError> {
     let compute = root.get("properties")?;
-    check_type(&compute.get("computeType")?)?;
+    let kind = kind(&compute.get("computeType")?)?;
+    let ssh = super::instance::ssh(aml)?;
+    if kind == Some(ComputeKind::Instance) {
+        super::instance::check_supported(aml)?;
+    }
     let scale = aml.get("scaleSettings")?;
     // The compute's own location is the more specific of the two.
     let location = match compute.get("computeLocation")?.text()? {
@@ -65,6 +69,8 @@ fn read(
         None => root.get("location")?.text()?,
     };
     let patch = ClusterPatch {
+        kind,
+        releases_quota_on_stop: aml.get("releaseQuotaOnStop")?.boolean()?,
         location,
         description: compute.get("description")?.text()?,
         tags: root.get("tags")?.string_map()?,
@@ -78,8 +84,8 @@ fn read(
         virtual_machine_image: reference(&aml.get("virtualMachineImage")?)?,
         isolated_network: aml.get("isolatedNetwork")?.boolean()?,
         subnet: subnet(&aml.get("subnet")?)?,
-        admin: admin(&aml.get("userAccountCredentials")?, digest)?,
-        remote_login: aml.get("remoteLoginPortPublicAccess")?.choice(&REMOTE_LOGINS)?,
+        admin: admin(&aml.get("userAccountCredentials")?, digest)?.or(ssh.admin),
+        remote_login: aml.get("remoteLoginPortPublicAccess")?.choice(&REMOTE_LOGINS)?.or(ssh.login),
         enable_node_public_ip: aml.get("enableNodePublicIp")?.boolean()?,
         disable_local_auth: compute.get("disableLocalAuth")?.boolean()?,
         identity: identity(&root.get("identity")?)?,
@@ -88,19 +94,17 @@ fn read(
     Ok(patch)
 }
 
-fn check_type(field: &Field<'_>) -> Result<(), ArmError> {
-    match field.string()? {
-        None => Ok(()),
-        Some(kind) if kind.eq_ignore_ascii_case(COMPUTE_TYPE) => Ok(()),
-        Some(kind) => Err(ArmError::not_supported(
-            &field.path,
-            format!(
-                "{} is '{}', which is not supported yet; only '{COMPUTE_TYPE}' is",
-                field.path,
-                shorten(kind)
-            ),
-        )),
-    }
+fn kind(field: &Field<'_>) -> Result<Option<ComputeKind>, ArmError> {
+    let Some(text) = field.string()? else { return Ok(None) };
+    let known = KINDS.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
+    let unknown = || {
+        let (path, text) = (&field.path, shorten(text));
+        let message = format!(
+            "{path} is '{text}', which is not supported yet; only 'AmlCompute' and 'ComputeInstance' are"
+        );
+        ArmError::not_supported(path, message)
+    };
+    known.map(|(_, kind)| Some(*kind)).ok_or_else(unknown)
 }
 
 /// `{"id": …}`. Clients that read a cluster and write it back send `{}`: that is no wish.
@@ -249,11 +253,12 @@ pub fn request_json(patch: &ClusterPatch, password: Option<&str>) -> String {
         "tags": patch.tags,
         "identity": patch.identity.as_ref().map(super::resource::identity_body),
         "properties": {
-            "computeType": COMPUTE_TYPE,
+            "computeType": super::kind_word(patch.kind.unwrap_or_default()),
             "description": patch.description,
             "disableLocalAuth": patch.disable_local_auth,
             "properties": {
                 "vmSize": patch.vm_size,
+                "releaseQuotaOnStop": patch.releases_quota_on_stop,
                 "vmPriority": patch.tier.map(|tier| word(&TIERS, tier)),
                 "scaleSettings": {
                     "minNodeCount": patch.nodes_min,

@@ -6,7 +6,7 @@ use muster_core::model::{Backoff, Cluster, ClusterPhase, Identity, ScaleUp, Work
 use muster_core::time::Wall;
 use serde::{Deserialize, Serialize};
 
-use super::{COMPUTE_TYPE, OS_TYPES, REMOTE_LOGINS, SCALE_UPS, TIERS, word};
+use super::{OS_TYPES, REMOTE_LOGINS, SCALE_UPS, TIERS, kind_word, word};
 use crate::error::{ErrorBody, ErrorDetail};
 use crate::path::workspace_id;
 use crate::{JsonText, SystemData, duration, timestamp};
@@ -17,8 +17,9 @@ pub struct ComputeFacts<'a> {
     pub workspace: &'a WorkspaceKey,
     pub cluster: &'a Cluster,
     pub counts: NodeCounts,
-    /// The name of who created it.
+    /// The name of who created it, and the id.
     pub created_by: Option<&'a str>,
+    pub creator_id: Option<&'a str>,
     /// Shown instead of what the cluster's phase says.
     pub state: Option<ProvisioningState>,
     /// When the number of nodes last changed; if unknown, the cluster's own last change.
@@ -41,7 +42,7 @@ pub struct NodeCounts {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ComputeResource {
+pub struct ComputeResource<P = AmlCompute> {
     pub id: String,
     pub name: String,
     #[serde(rename = "type")]
@@ -52,7 +53,7 @@ pub struct ComputeResource {
     pub tags: Option<BTreeMap<String, String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<IdentityBody>,
-    pub properties: ComputeProperties,
+    pub properties: ComputeProperties<P>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_data: Option<SystemData>,
 }
@@ -72,7 +73,7 @@ pub struct AssignedIdentity {}
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ComputeProperties {
+pub struct ComputeProperties<P = AmlCompute> {
     pub compute_type: String,
     #[serde(default)]
     pub compute_location: Option<String>,
@@ -91,7 +92,7 @@ pub struct ComputeProperties {
     pub is_attached_compute: bool,
     #[serde(default)]
     pub disable_local_auth: bool,
-    pub properties: AmlCompute,
+    pub properties: P,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,7 +188,13 @@ pub struct NodeStateCounts {
     pub preempted_node_count: u32,
 }
 
+/// A cluster.
 pub fn resource(facts: &ComputeFacts<'_>) -> ComputeResource {
+    envelope(facts, aml_compute(facts))
+}
+
+/// What all kinds of compute have in common, around what is a kind's own.
+pub(super) fn envelope<P>(facts: &ComputeFacts<'_>, properties: P) -> ComputeResource<P> {
     let cluster = facts.cluster;
     let spec = &cluster.spec;
     let identity = spec.identity.as_ref().filter(|identity| has_identity(identity));
@@ -199,7 +206,7 @@ pub fn resource(facts: &ComputeFacts<'_>) -> ComputeResource {
         tags: Some((*spec.tags).clone()),
         identity: identity.map(identity_body),
         properties: ComputeProperties {
-            compute_type: COMPUTE_TYPE.into(),
+            compute_type: kind_word(spec.kind),
             compute_location: Some(spec.location.to_string()),
             provisioning_state: facts.state.unwrap_or_else(|| state_of(cluster.phase)),
             created_on: Some(timestamp::format(cluster.created_at)),
@@ -209,7 +216,7 @@ pub fn resource(facts: &ComputeFacts<'_>) -> ComputeResource {
             provisioning_errors: None,
             is_attached_compute: false,
             disable_local_auth: spec.disable_local_auth,
-            properties: aml_compute(facts),
+            properties,
         },
         system_data: facts
             .created_by
@@ -281,7 +288,7 @@ pub(crate) fn state_of(phase: ClusterPhase) -> ProvisioningState {
     }
 }
 
-fn errors(backoff: &Backoff) -> Option<Vec<ErrorBody>> {
+pub(super) fn errors(backoff: &Backoff) -> Option<Vec<ErrorBody>> {
     let Backoff { failures, until, last } = backoff;
     (*failures > 0).then(|| {
         let message = format!(

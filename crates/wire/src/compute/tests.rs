@@ -3,8 +3,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_core::ClusterPatch;
 use muster_core::ids::{ClusterId, PrincipalId, WorkspaceId};
 use muster_core::model::{
-    AdminAccount, Backoff, Cluster, ClusterName, ClusterPhase, ClusterSpec, Identity, OsType,
-    RemoteLogin, ScaleSettings, Tier, WorkspaceKey,
+    AdminAccount, Backoff, Cluster, ClusterName, ClusterPhase, ClusterSpec, ComputeKind, Identity,
+    LastOperation, OsType, Progress, RemoteLogin, ScaleSettings, Tier, WorkspaceKey,
 };
 use muster_core::time::{Span, Wall};
 use serde_json::{Value, json};
@@ -50,6 +50,11 @@ fn with(pointer: &str, value: Value) -> String {
     body.to_string()
 }
 
+/// Nothing but that it is a cluster.
+fn bare_patch() -> ClusterPatch {
+    ClusterPatch { kind: Some(ComputeKind::Cluster), ..ClusterPatch::default() }
+}
+
 fn minimal_patch() -> ClusterPatch {
     ClusterPatch {
         vm_size: Some("STANDARD_DS3_V2".into()),
@@ -60,7 +65,7 @@ fn minimal_patch() -> ClusterPatch {
         remote_login: Some(RemoteLogin::NotSpecified),
         enable_node_public_ip: Some(true),
         disable_local_auth: Some(true),
-        ..ClusterPatch::default()
+        ..bare_patch()
     }
 }
 
@@ -68,11 +73,11 @@ fn minimal_patch() -> ClusterPatch {
 fn the_minimal_body_says_what_it_says_and_nothing_more() {
     assert_eq!(parse(&minimal().to_string()).unwrap(), minimal_patch());
     let bare = r#"{"properties":{"computeType":"amlcompute"}}"#;
-    assert_eq!(parse(bare).unwrap(), ClusterPatch::default());
+    assert_eq!(parse(bare).unwrap(), bare_patch());
     let nulls = r#"{"location":null,"tags":null,"identity":null,"properties":{"computeType":"AmlCompute",
         "description":null,"properties":{"vmPriority":null,"scaleSettings":null,"subnet":null,
         "userAccountCredentials":null,"propertyBag":null,"errors":null}}}"#;
-    assert_eq!(parse(nulls).unwrap(), ClusterPatch::default());
+    assert_eq!(parse(nulls).unwrap(), bare_patch());
 }
 
 #[test]
@@ -85,7 +90,8 @@ fn a_patch_may_be_nested_either_way() {
         r#"{"properties":{"computeType":"AmlCompute","properties":{"scaleSettings":
             {"maxNodeCount":9,"minNodeCount":1},"subnet":{}}}}"#,
     ] {
-        assert_eq!(parse(body).unwrap(), wanted, "{body}");
+        let patch = ClusterPatch { kind: None, ..parse(body).unwrap() };
+        assert_eq!(patch, wanted, "{body}");
     }
     assert_eq!(parse("{}").unwrap(), ClusterPatch::default());
     let rest = r#"{"tags":{"a":"b"},"identity":{"type":"None"},"properties":{"description":"d",
@@ -126,6 +132,8 @@ fn every_property_is_read() {
         "remoteLoginPortPublicAccess":"enabled","enableNodePublicIp":false,"osType":"linux",
         "allocationState":"Steady","propertyBag":{ "b": 1.50, "a": [] },"new":{"in":"2030"}}}}"#;
     let wanted = ClusterPatch {
+        kind: Some(ComputeKind::Cluster),
+        releases_quota_on_stop: None,
         location: Some("westeurope".into()),
         description: Some("d".into()),
         tags: Some(BTreeMap::from([("team".into(), "a".into())])),
@@ -337,7 +345,7 @@ fn a_subnet_is_a_subnets_id() {
 
 #[test]
 fn other_computes_are_refused_as_not_supported_yet() {
-    for kind in ["ComputeInstance", "Kubernetes", "VirtualMachine", "nonsense"] {
+    for kind in ["Kubernetes", "VirtualMachine", "Databricks", "nonsense"] {
         let error = parse(&with("/properties/computeType", json!(kind))).unwrap_err();
         assert_eq!((error.status, error.code()), (400, "NotSupported"));
         assert_eq!(error.target(), Some("properties.computeType"));

@@ -263,6 +263,10 @@ impl JobFacts<'_> {
                 let text = "its compute was deleted".to_owned();
                 properties.insert(property::CANCEL_REASON.to_owned(), text);
             }
+            JobState::Canceled { why: CancelReason::InstanceStopped, .. } => {
+                let text = "its compute was stopped".to_owned();
+                properties.insert(property::CANCEL_REASON.to_owned(), text);
+            }
             JobState::Canceled { why: CancelReason::Asked, .. }
             | JobState::Queued
             | JobState::Starting(_)

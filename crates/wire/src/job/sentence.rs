@@ -42,6 +42,10 @@ impl JobFacts<'_> {
                 let at = timestamp::format(*at);
                 format!("job '{name}' was canceled at {at}, because its compute was deleted")
             }
+            JobState::Canceled { at, why: CancelReason::InstanceStopped } => {
+                let at = timestamp::format(*at);
+                format!("job '{name}' was canceled at {at}, because its compute was stopped")
+            }
         }
     }
 }

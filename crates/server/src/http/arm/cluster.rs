@@ -1,10 +1,10 @@
-//! Compute clusters and the operations on them.
+//! Computes and the operations on them.
 
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use muster_core::catalogue::{Retirement, VmSize};
 use muster_core::ids::OperationId;
-use muster_core::model::{Action, Cluster, WorkspaceKey};
+use muster_core::model::{Action, Caller, Cluster, ComputeKind, Power, Principal, WorkspaceKey};
 use muster_core::{Input, Reply};
 use muster_store::{ClusterView, Reader, StoreError};
 use muster_wire::compute::{self, ComputeFacts, NodeCounts, NodeFacts, ProvisioningState};
@@ -22,15 +22,16 @@ pub async fn get(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
     let read = move |reader: &mut dyn Reader| view(reader, &key, &wanted);
     let found = call.app.readers.read(read).await?;
     let Some((view, by)) = found else { return Err(no_such(&workspace, &name).into()) };
-    Ok(document(StatusCode::OK, &resource(call, &workspace, &view, by.as_deref(), None)))
+    Ok(document(StatusCode::OK, &resource(call, &workspace, &view, by.as_ref(), None)))
 }
 
-type Viewed = Option<(ClusterView, Option<Box<str>>)>;
+type Viewed = Option<(ClusterView, Option<Caller>)>;
 
 fn view(reader: &mut dyn Reader, key: &WorkspaceKey, name: &str) -> Result<Viewed, StoreError> {
     let Some(view) = reader.cluster(key, name)? else { return Ok(None) };
     let by = reader.principal(view.cluster.created_by)?;
-    Ok(Some((view, by.map(|by| by.name))))
+    let by = by.map(|Principal { object_id, name, .. }| Caller { object_id, name });
+    Ok(Some((view, by)))
 }
 
 pub(super) fn no_such(workspace: &WorkspaceKey, name: &str) -> ArmError {
@@ -71,7 +72,7 @@ pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
     };
     let state = if is_new { ProvisioningState::Creating } else { ProvisioningState::Updating };
     let url = operation_url(call, &workspace.subscription, operation);
-    let by = Some(&*call.caller.name).filter(|_| is_new);
+    let by = Some(&call.caller).filter(|_| is_new);
     let body = changed(call, &workspace, &cluster, by, state);
     // Azure answers 201 to updates too, and its clients take nothing but 200 and 201.
     Ok(with_operation(document(StatusCode::CREATED, &body), &url))
@@ -103,9 +104,9 @@ fn changed(
     call: &Call,
     workspace: &WorkspaceKey,
     cluster: &Cluster,
-    by: Option<&str>,
+    by: Option<&Caller>,
     state: ProvisioningState,
-) -> compute::ComputeResource {
+) -> compute::ComputeDocument {
     let cluster = cluster.clone();
     let view = ClusterView { cluster, counts: Default::default(), waiting_jobs: 0 };
     resource(call, workspace, &view, by, Some(state))
@@ -156,47 +157,52 @@ pub async fn nodes(
 ) -> Result<Response, Failed> {
     let (key, wanted) = (workspace.clone(), name.clone());
     let read = move |reader: &mut dyn Reader| {
-        let Some(_) = reader.cluster(&key, &wanted)? else { return Ok(None) };
-        reader.nodes(&key, &wanted).map(Some)
+        let Some(view) = reader.cluster(&key, &wanted)? else { return Ok(None) };
+        Ok(Some((view.cluster.spec.kind, reader.nodes(&key, &wanted)?)))
     };
-    let Some(views) = call.app.readers.read(read).await? else {
+    let Some((kind, views)) = call.app.readers.read(read).await? else {
         return Err(no_such(&workspace, &name).into());
     };
     let facts: Vec<NodeFacts<'_>> =
         views.iter().map(|view| NodeFacts { node: &view.node, job: view.job.as_deref() }).collect();
-    Ok(document(StatusCode::OK, &compute::nodes(&facts)))
+    Ok(document(StatusCode::OK, &compute::nodes(kind, &facts)))
 }
 
-/// What Azure refuses for clusters too: it answers any call that does not suit the kind of compute with a 400
-/// that says so, and its specification has no keys for this kind.
+/// Starts, stops or restarts an instance. What does not suit the kind of compute gets a 400 that says so, as
+/// from Azure, whose specification has no keys for either kind.
 pub async fn act(
     call: &Call,
     workspace: WorkspaceKey,
     name: Box<str>,
     action: ComputeAction,
 ) -> Result<Response, Failed> {
+    let power = match action {
+        ComputeAction::Start => Power::Start,
+        ComputeAction::Stop => Power::Stop,
+        ComputeAction::Restart => Power::Restart,
+        ComputeAction::ListKeys => return no_keys(call, workspace, name).await,
+    };
+    let input =
+        Input::PowerInstance { workspace: workspace.clone(), name: name.to_string(), power };
+    let reply = call.say(&workspace, input).await?;
+    let Reply::InstanceChanging { operation, .. } = reply else {
+        return Err(unexpected(&reply));
+    };
+    let url = operation_url(call, &workspace.subscription, operation);
+    Ok(with_operation(StatusCode::ACCEPTED.into_response(), &url))
+}
+
+async fn no_keys(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
     let (key, wanted) = (workspace.clone(), name.clone());
     let found = call.app.readers.read(move |reader| reader.cluster(&key, &wanted)).await?;
-    let Some(_) = found else { return Err(no_such(&workspace, &name).into()) };
-    let why = match action {
-        ComputeAction::Start => {
-            "it starts nodes by itself as soon as jobs wait; submit a job, or raise minNodeCount to keep nodes up"
-        }
-        ComputeAction::Stop => {
-            "it lets nodes go by itself when they have been idle for nodeIdleTimeBeforeScaleDown; set \
-             minNodeCount to 0, and maxNodeCount to 0 to run nothing at all"
-        }
-        ComputeAction::Restart => {
-            "its nodes come and go with the jobs; set minNodeCount and maxNodeCount to 0, wait until the nodes \
-             are gone, and set them back"
-        }
-        ComputeAction::ListKeys => {
-            "a cluster has no keys; its nodes take jobs from this server only"
-        }
+    let Some(view) = found else { return Err(no_such(&workspace, &name).into()) };
+    let kind = match view.cluster.spec.kind {
+        ComputeKind::Cluster => "a cluster (AmlCompute)",
+        ComputeKind::Instance => "an instance (ComputeInstance)",
     };
-    let action = action.as_str();
-    let message =
-        format!("{action} is not possible: '{name}' is a cluster (AmlCompute), and {why}");
+    let message = format!(
+        "listKeys is not possible: '{name}' is {kind}, and has no keys; its nodes take jobs from this server only"
+    );
     Err(ArmError::not_supported("computeType", message).into())
 }
 
@@ -218,13 +224,13 @@ fn resource(
     call: &Call,
     workspace: &WorkspaceKey,
     view: &ClusterView,
-    created_by: Option<&str>,
+    created_by: Option<&Caller>,
     state: Option<ProvisioningState>,
-) -> compute::ComputeResource {
+) -> compute::ComputeDocument {
     let counts = view.counts;
     let size = call.app.catalogue.get(&view.cluster.spec.vm_size);
     let note = size.and_then(retirement_note);
-    compute::resource(&ComputeFacts {
+    compute::document(&ComputeFacts {
         workspace,
         cluster: &view.cluster,
         counts: NodeCounts {
@@ -235,7 +241,8 @@ fn resource(
             leaving: counts.leaving,
             preempted: 0,
         },
-        created_by,
+        created_by: created_by.map(|by| &*by.name),
+        creator_id: created_by.map(|by| &*by.object_id),
         state,
         resized_at: None,
         note: note.as_deref(),

@@ -12,6 +12,8 @@ fn cluster() -> Cluster {
         workspace: WorkspaceId(1),
         name: ClusterName::new("cpu-cluster").unwrap(),
         spec: ClusterSpec {
+            kind: Default::default(),
+            releases_quota_on_stop: false,
             location: "westus".into(),
             description: None,
             tags: Default::default(),
@@ -39,6 +41,7 @@ fn cluster() -> Cluster {
         family: "standardDSv2Family".into(),
         rest: Default::default(),
         boot: None,
+        last: None,
     }
 }
 
@@ -49,6 +52,7 @@ fn shown(cluster: &Cluster, counts: NodeCounts) -> ComputeResource {
         cluster,
         counts,
         created_by: None,
+        creator_id: None,
         state: None,
         resized_at: None,
         note: None,
@@ -174,6 +178,7 @@ fn a_state_can_be_shown_in_place_of_the_phase() {
         cluster: &cluster,
         counts: NodeCounts::default(),
         created_by: Some("ada"),
+        creator_id: None,
         state: Some(ProvisioningState::Failed),
         resized_at: Some(Wall(0)),
         note: None,
@@ -198,7 +203,7 @@ fn a_wish_is_written_as_it_is_read() {
         password_digest: Some("digest of 2 bytes".into()),
     });
     assert_eq!(parse(&request_json(&patch, Some("pw"))).unwrap(), patch);
-    let empty = ClusterPatch::default();
+    let empty = bare_patch();
     let text = request_json(&empty, None);
     assert!(!text.contains("null"), "{text}");
     assert_eq!(parse(&text).unwrap(), empty);
@@ -371,4 +376,58 @@ fn check_exchange(exchange: &Exchange) -> bool {
     let read: ComputeResource = crate::from_json(answer.to_string().as_bytes()).unwrap();
     assert_eq!(Some(read.name.as_str()), answer["name"].as_str());
     true
+}
+
+/// The keys that a real instance shows, in the recording of one that runs.
+#[test]
+fn an_instance_has_azures_keys_and_no_made_up_address() {
+    let mut one = cluster();
+    one.spec.kind = ComputeKind::Instance;
+    one.spec.scale = ScaleSettings::of_instance(true);
+    let at = Wall(1_794_772_332_000_000);
+    one.last = Some(LastOperation { power: None, at, progress: Progress::Done });
+    let workspace = WorkspaceKey::new("s1", "rg1", "ws1");
+    let shown = document(&ComputeFacts {
+        workspace: &workspace,
+        cluster: &one,
+        counts: NodeCounts { idle: 1, ..NodeCounts::default() },
+        created_by: Some("ada"),
+        creator_id: Some("ada-id"),
+        state: None,
+        resized_at: None,
+        note: None,
+    });
+    let shown: Value = serde_json::from_str(&crate::to_json(&shown)).unwrap();
+    assert_eq!(shown["properties"]["computeType"], "ComputeInstance");
+    let inner = &shown["properties"]["properties"];
+    let wanted = json!({
+        "vmSize": "STANDARD_DS3_v2",
+        "subnet": null,
+        "sshSettings": {"sshPublicAccess": "Disabled", "adminUserName": "azureuser", "sshPort": null,
+                        "adminPublicKey": null},
+        "autologgerSettings": null,
+        "errors": [],
+        "connectivityEndpoints": {"publicIpAddress": null, "privateIpAddress": null},
+        "applications": [],
+        "state": "Running",
+        "lastOperation": {"operationName": "Create", "operationTime": "2026-11-15T19:52:12Z",
+                          "operationStatus": "Succeeded", "operationTrigger": "User"},
+        "createdBy": {"userName": "ada", "userOrgId": null, "userId": "ada-id"},
+        "applicationSharingPolicy": null,
+        "computeInstanceAuthorizationType": "personal",
+        "personalComputeInstanceSettings": null,
+        "setupScripts": null,
+        "enableNodePublicIp": true,
+        "releaseQuotaOnStop": false,
+        "dataMounts": null,
+        "dataDisks": null,
+        "containers": null,
+        "updateStatus": null,
+        "versions": null,
+        "customServices": [],
+        "osImageMetadata": null,
+    });
+    assert_eq!(inner, &wanted);
+    let read: ComputeResource = crate::from_json(shown.to_string().as_bytes()).unwrap();
+    assert_eq!(read.properties.properties.state.as_deref(), Some("Running"));
 }

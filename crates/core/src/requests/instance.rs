@@ -1,0 +1,176 @@
+//! Asking something of an instance: start, stop, restart. What is not possible for a cluster is refused with the
+//! way that there is.
+
+use std::sync::Arc;
+
+use super::cluster::check_reservation;
+use super::estate::refuse_locked_compute;
+use super::{find_workspace, shorten, start_operation};
+use crate::change::Change;
+use crate::ids::OperationId;
+use crate::input::{Answer, ClusterPatch, Refused, Reply};
+use crate::model::{
+    Backoff, Cluster, ClusterEvent, ClusterPhase, ComputeKind, LastOperation, Operation,
+    OperationKind, OperationStatus, Power, Progress, ScaleSettings, Tier, WorkspaceKey,
+};
+use crate::step::Turn;
+
+/// Starts, stops or restarts. Asked for what is so already it has nothing to do, and asked twice for the same
+/// it gives the operation that is under way; anything else takes the place of what is under way.
+pub(crate) fn power(
+    turn: &mut Turn<'_>,
+    workspace: &WorkspaceKey,
+    name: &str,
+    power: Power,
+) -> Answer {
+    let id = find_workspace(turn, workspace)?.id;
+    let Some(mut cluster) = turn.world.cluster_by_name(id, name).cloned() else {
+        return Err(Refused::not_found(
+            "name",
+            format!(
+                "compute '{}' does not exist in workspace '{}'; check the name, or create it",
+                shorten(name),
+                workspace.name
+            ),
+        ));
+    };
+    if !cluster.is_instance() {
+        return Err(not_for_clusters(&cluster, power));
+    }
+    if cluster.phase == ClusterPhase::Deleting {
+        let message = format!("instance '{}' is being deleted; create it anew", cluster.name);
+        return Err(Refused::conflict("name", message));
+    }
+    let network = cluster.spec.network_group();
+    let deed = match power {
+        Power::Start => "started",
+        Power::Stop => "stopped",
+        Power::Restart => "restarted",
+    };
+    refuse_locked_compute(turn, workspace, cluster.name.as_str(), network.as_ref(), deed)?;
+    if power == Power::Restart && !cluster.is_wanted_up() && cluster.under_way().is_none() {
+        let message = format!("instance '{}' is stopped; start it instead", cluster.name);
+        return Err(Refused::conflict("name", message));
+    }
+    // A new wish is a new try: whatever was wrong may just have been put right.
+    cluster.backoff = Backoff::default();
+    let operation = match (cluster.operation, is_same(&cluster, power)) {
+        (Some(operation), true) => operation,
+        (_, true | false) => begin(turn, &mut cluster, power)?,
+    };
+    cluster.phase = ClusterPhase::Updating;
+    let event = ClusterEvent::UpdateAsked;
+    let cluster = Arc::new(cluster);
+    turn.emit(Change::ClusterChanged { event, cluster: Arc::clone(&cluster) });
+    Ok(Reply::InstanceChanging { cluster, operation })
+}
+
+/// Whether what is under way comes to what is asked for.
+fn is_same(cluster: &Cluster, power: Power) -> bool {
+    match (cluster.under_way(), power) {
+        (Some(None | Some(Power::Start | Power::Restart)), Power::Start)
+        | (Some(Some(Power::Stop)), Power::Stop)
+        | (Some(Some(Power::Restart)), Power::Restart) => true,
+        (Some(None | Some(Power::Start | Power::Stop | Power::Restart)) | None, _) => false,
+    }
+}
+
+fn begin(turn: &mut Turn<'_>, cluster: &mut Cluster, power: Power) -> Result<OperationId, Refused> {
+    let before = cluster.clone();
+    // A restart begins with a stop.
+    cluster.spec.scale = ScaleSettings::of_instance(power == Power::Start);
+    cluster.last =
+        Some(LastOperation { power: Some(power), at: turn.now.wall, progress: Progress::UnderWay });
+    let more = cluster.reserved_nodes().saturating_sub(before.reserved_nodes());
+    let size = (&cluster.family, cluster.capacity);
+    check_reservation(turn, cluster.workspace, &cluster.spec, size, more)?;
+    supersede(turn, &before);
+    let operation = OperationId(turn.world.draw());
+    cluster.operation = Some(operation);
+    cluster.modified_at = turn.now.wall;
+    start_operation(turn, operation, turn.world.scope_of(cluster), OperationKind::Power);
+    Ok(operation)
+}
+
+/// Ends the operation that is under way, because something else was asked for.
+pub(super) fn supersede(turn: &mut Turn<'_>, cluster: &Cluster) {
+    let Some(id) = cluster.operation else { return };
+    let is_creation = cluster.under_way() == Some(None);
+    turn.emit(Change::OperationChanged(Operation {
+        id,
+        scope: turn.world.scope_of(cluster),
+        by: None,
+        kind: if is_creation { OperationKind::PutCluster } else { OperationKind::Power },
+        status: OperationStatus::Canceled,
+        started_at: cluster.modified_at,
+        ended_at: Some(turn.now.wall),
+        error: Some("something else was asked of the compute before this was done".into()),
+    }));
+}
+
+fn not_for_clusters(cluster: &Cluster, power: Power) -> Refused {
+    let (action, why) = match power {
+        Power::Start => (
+            "start",
+            "it starts nodes by itself as soon as jobs wait; submit a job, or raise minNodeCount to keep \
+             nodes up",
+        ),
+        Power::Stop => (
+            "stop",
+            "it lets nodes go by itself when they have been idle for nodeIdleTimeBeforeScaleDown; set \
+             minNodeCount to 0, and maxNodeCount to 0 to run nothing at all",
+        ),
+        Power::Restart => (
+            "restart",
+            "its nodes come and go with the jobs; set minNodeCount and maxNodeCount to 0, wait until the \
+             nodes are gone, and set them back",
+        ),
+    };
+    let name = &cluster.name;
+    Refused::invalid(
+        "computeType",
+        format!("{action} is not possible: '{name}' is a cluster (AmlCompute), and {why}"),
+    )
+}
+
+/// What a new instance cannot be asked for.
+pub(super) fn check_wanted(kind: ComputeKind, wanted: &ClusterPatch) -> Result<(), Refused> {
+    if kind == ComputeKind::Cluster {
+        return Ok(());
+    }
+    let scale = [
+        ("minNodeCount", wanted.nodes_min.is_some()),
+        ("maxNodeCount", wanted.nodes_max.is_some()),
+        ("nodeIdleTimeBeforeScaleDown", wanted.idle_time.is_some()),
+        ("scaleUp", wanted.scale_up.is_some()),
+    ];
+    if let Some((target, _)) = scale.into_iter().find(|(_, is_given)| *is_given) {
+        let message = format!(
+            "{target} is given, but an instance is always one node; leave it out, or create a cluster \
+             (AmlCompute)"
+        );
+        return Err(Refused::invalid(target, message));
+    }
+    if wanted.tier == Some(Tier::LowPriority) {
+        return Err(Refused::invalid(
+            "vmPriority",
+            "vmPriority is 'LowPriority', but an instance is never taken back; use 'Dedicated', or create a \
+             cluster (AmlCompute)",
+        ));
+    }
+    Ok(())
+}
+
+/// A job for more nodes than one would wait for ever.
+pub(super) fn check_nodes(cluster: &Cluster, nodes: u32) -> Result<(), Refused> {
+    if !cluster.is_instance() || nodes <= 1 {
+        return Ok(());
+    }
+    Err(Refused::invalid(
+        "instanceCount",
+        format!(
+            "the job wants {nodes} nodes, but '{}' is an instance and has 1; ask for 1, or use a cluster",
+            cluster.name
+        ),
+    ))
+}
