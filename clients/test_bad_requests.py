@@ -22,11 +22,12 @@ def workspace(session, server):
 
 
 def revision(server):
-    """How many changes have ever been written, read from the store itself."""
+    """How many changes have ever been written, without the notes that something was refused."""
     uri = f"file:{urllib.parse.quote(str(server.state_dir / 'muster.db'))}?mode=ro"
     connection = sqlite3.connect(uri, uri=True)
     try:
-        return connection.execute("SELECT coalesce(max(revision), 0) FROM events").fetchone()[0]
+        count = "SELECT count(*) FROM events WHERE change NOT LIKE '{\"ActivityNoted\"%\"Refused\"%'"
+        return connection.execute(count).fetchone()[0]
     finally:
         connection.close()
 
@@ -133,7 +134,8 @@ BAD_ADDRESSES = [
     ("GET", "/subscriptions/nobody", 404, "nobody"),
     ("GET", "/subscriptions/s/resourceGroups/nobody", 404, "nobody"),
     ("GET", "/subscriptions/s/resourceGroups/nobody/resources", 404, "nobody"),
-    ("PUT", "/subscriptions/s/resourceGroups/g", 405, "PUT"),
+    ("PUT", "/subscriptions/s/resourceGroups/new", 400, "body"),
+    ("POST", "/subscriptions/s/resourceGroups/g", 405, "POST"),
     ("GET", "/subscriptions/s/providers/Microsoft.Nothing", 404, "Microsoft.Nothing"),
     ("GET", "/subscriptions/s/resources?$filter=name%20gt%20'x'", 400, "gt"),
     ("GET", "/subscriptions/s/resources?$expand=everything", 400, "everything"),
@@ -147,7 +149,7 @@ BAD_ADDRESSES = [
     ("PATCH", COMPUTE, 400, "empty"),
     ("POST", COMPUTE, 405, "POST"),
     ("DELETE", JOB, 405, "DELETE"),
-    ("DELETE", WS, 405, "DELETE"),
+    ("POST", WS, 405, "POST"),
     ("DELETE", f"{COMPUTE}?underlyingResourceAction=Detach", 400, "Detach"),
     ("POST", f"{WS}/computes/pool/start", 400, "raise minNodeCount"),
     ("POST", f"{WS}/computes/pool/stop", 400, "nodeIdleTimeBeforeScaleDown"),

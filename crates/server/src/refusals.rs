@@ -3,36 +3,50 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Of one caller within one minute. A person does not get near it; a program that goes wrong would fill the
-/// disk with the same line.
-const NOTED_PER_MINUTE: u32 = 60;
+/// Of one caller at a time. A person does not get near it; a program that goes wrong would fill the disk with
+/// the same line.
+const BURST: u32 = 600;
+/// After that, one in a second.
+const REFILL_PER_S: u32 = 1;
 /// The longest message that is kept.
 const MESSAGE_CHARS_MAX: usize = 1_000;
 
 #[derive(Default)]
 pub struct Refusals {
-    /// By object id: the minute, and how many there were in it. As many as there are users, at most.
-    counts: Mutex<BTreeMap<Box<str>, (u64, u32)>>,
+    /// By object id: as many as there are users, at most.
+    callers: Mutex<BTreeMap<Box<str>, Allowance>>,
+}
+
+struct Allowance {
+    left: u32,
+    /// When it was last filled up, in seconds since 1970.
+    at: u64,
+    is_told: bool,
 }
 
 impl Refusals {
-    /// Whether this one is to be noted. The first that is not gets a line in the server's own log.
+    /// Whether this one is to be noted. The first of many that is not gets a line in the server's own log.
     pub fn admit(&self, object_id: &str, unix_s: u64) -> bool {
-        let minute = unix_s / 60;
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let (since, count) = counts.entry(object_id.into()).or_insert((minute, 0));
-        if *since != minute {
-            (*since, *count) = (minute, 0);
+        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = || Allowance { left: BURST, at: unix_s, is_told: false };
+        let caller = callers.entry(object_id.into()).or_insert_with(fresh);
+        let passed = u32::try_from(unix_s.saturating_sub(caller.at)).unwrap_or(u32::MAX);
+        caller.left = caller.left.saturating_add(passed.saturating_mul(REFILL_PER_S)).min(BURST);
+        caller.at = caller.at.max(unix_s);
+        if caller.left > 0 {
+            caller.left -= 1;
+            caller.is_told &= caller.left == 0;
+            return true;
         }
-        *count = count.saturating_add(1);
-        if *count == NOTED_PER_MINUTE + 1 {
+        if !caller.is_told {
+            caller.is_told = true;
             tracing::warn!(
                 caller = object_id,
-                "more than {NOTED_PER_MINUTE} refusals within a minute; the rest of them is not in the \
-                 activity log"
+                "refused more than {BURST} times; only {REFILL_PER_S} refusal a second of this caller is in \
+                 the activity log for now"
             );
         }
-        *count <= NOTED_PER_MINUTE
+        false
     }
 }
 
@@ -46,11 +60,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_cut_off_for_its_caller_and_its_minute_only() {
+    fn a_flood_is_cut_off_for_its_caller_and_for_a_while() {
         let refusals = Refusals::default();
-        let noted = (0..1_000).filter(|_| refusals.admit("mallory", 600)).count();
-        assert_eq!(noted, NOTED_PER_MINUTE as usize);
-        assert!(refusals.admit("ada", 600));
-        assert!(refusals.admit("mallory", 660));
+        let noted = |at| (0..1_000).filter(|_| refusals.admit("mallory", at)).count();
+        assert_eq!(noted(1_000), BURST as usize);
+        assert!(refusals.admit("ada", 1_000), "others are not held back");
+        assert_eq!(noted(1_007), 7);
+        assert_eq!(noted(1_003), 0, "a clock that goes back fills up nothing");
+        assert_eq!(noted(9_000), BURST as usize);
     }
 }

@@ -8,7 +8,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.what(f)?;
         let advice = match self {
-            Reason::Locked { .. } => "remove that lock",
+            Reason::Locked { .. } => "lock single computes instead, and remove that lock",
             Reason::MaximumTooLow { .. } => "raise it",
             Reason::QuotaTooLow { .. } | Reason::QuotaReached { .. } => "raise the limit",
             Reason::CreateFailing { .. } => "it is tried again by itself; to try now",

@@ -19,16 +19,17 @@ use super::limits::{self, PATIENCE, Patient, WRITE_PATIENCE};
 use super::login::Source;
 
 /// Serves until `stop` is true, then lets requests under way finish, for as long as `drain`. Connections without
-/// one are closed at once.
+/// one are closed at once. There are at most so many `places` for connections.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<Arc<rustls::ServerConfig>>,
     router: Router,
+    places: usize,
     mut stop: watch::Receiver<bool>,
     drain: Duration,
 ) {
     let acceptor = tls.map(TlsAcceptor::from);
-    let connections = Arc::new(Semaphore::new(limits::connections()));
+    let connections = Arc::new(Semaphore::new(places));
     let graceful = GracefulShutdown::new();
     loop {
         let accepted = async {

@@ -46,18 +46,20 @@ pub async fn serve(
     stop: watch::Receiver<bool>,
     drain: Duration,
 ) {
-    let with_tls = |listener, router| {
-        listener::serve(listener, Some(tls.clone()), router, stop.clone(), drain)
+    let with_tls = |listener, router, places| {
+        listener::serve(listener, Some(tls.clone()), router, places, stop.clone(), drain)
     };
+    // Each has its own share of the descriptors: a flood at one door leaves the others open.
+    let places = limits::connections();
     let metrics = async {
         if let Some(listener) = doors.metrics {
             let router = metrics::router(app.clone());
-            listener::serve(listener, None, router, stop.clone(), drain).await;
+            listener::serve(listener, None, router, places / 16, stop.clone(), drain).await;
         }
     };
     tokio::join!(
-        with_tls(doors.api, router(app.clone())),
-        with_tls(doors.files, files::router(app.clone())),
+        with_tls(doors.api, router(app.clone()), places / 4 * 3),
+        with_tls(doors.files, files::router(app.clone()), places / 16 * 3),
         metrics,
     );
 }
