@@ -253,3 +253,31 @@ fn a_changed_activity_log_is_noticed() {
     assert!(broken.stderr.contains("entry 1 does not follow"), "{}", broken.stderr);
     assert!(String::from_utf8_lossy(&broken.stdout).contains("\"broken_at\": 1"));
 }
+
+/// What Azure leaves at "resizing 0 → 0" without a word.
+#[test]
+fn a_stuck_cluster_names_the_lock_and_moving_that_to_the_cluster_helps() {
+    let site = Site::start();
+    site.text(&CLUSTER);
+    site.text(&["lock", "create", "-n", "keep", "-t", "CanNotDelete", "-g", "default"]);
+    let job = ["job", "create", "-n", "waits", "--compute", "cpu", "--command", "true"];
+    site.text(&job);
+    for what in ["waits", "cpu"] {
+        let why = site.text(&["why", what]);
+        for said in ["the lock 'keep' (CanNotDelete) on", "lock single computes instead"] {
+            assert!(why.contains(said), "{said}: {why}");
+        }
+    }
+    let why = site.text(&["why", "waits"]);
+    let (_, command) = why.split_once("muster lock delete").expect("a command");
+    let id = command.lines().next().expect("a line").trim().strip_prefix("--ids ").expect("an id");
+    let on = ["--resource", "cpu", "--resource-type", COMPUTES, "--parent", "workspaces/default"];
+    let single = ["lock", "create", "-n", "single", "-t", "CanNotDelete", "-g", "default"];
+    site.text(&[&single[..], &on].concat());
+    site.text(&["lock", "delete", "--ids", id]);
+    site.wait_for_job("waits", |job| job["status"] == "Completed");
+    let kept = site.run(&["compute", "delete", "-n", "cpu", "--yes"]);
+    assert!(kept.code == 2 && kept.stderr.contains("the lock 'single'"), "{}", kept.stderr);
+    let command = advised(&kept.stderr);
+    site.text(&command.iter().map(String::as_str).collect::<Vec<_>>());
+}
