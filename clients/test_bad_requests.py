@@ -26,8 +26,9 @@ def revision(server):
     uri = f"file:{urllib.parse.quote(str(server.state_dir / 'muster.db'))}?mode=ro"
     connection = sqlite3.connect(uri, uri=True)
     try:
-        count = "SELECT count(*) FROM events WHERE change NOT LIKE '{\"ActivityNoted\"%\"Refused\"%'"
-        return connection.execute(count).fetchone()[0]
+        noted = '{"ActivityNoted"%"Refused"%'
+        count = "SELECT count(*) FROM events WHERE change NOT LIKE ?"
+        return connection.execute(count, (noted,)).fetchone()[0]
     finally:
         connection.close()
 

@@ -4,7 +4,7 @@ import json
 
 from test_az import POOL, az  # noqa: F401  (a fixture)
 
-COMPUTES = "Microsoft.MachineLearningServices/workspaces/computes"
+KIND = ("--namespace", "Microsoft.MachineLearningServices", "--resource-type", "computes")
 
 
 def test_groups_are_made_changed_and_deleted(az):  # noqa: F811
@@ -31,7 +31,7 @@ def test_locks(az):  # noqa: F811
     az("group", "delete", "-n", "locked-by-az", "--yes")
 
     lock = ("lock", "create", "-n", "pool-lock", "--lock-type", "ReadOnly", "-g", "az-rg")
-    az(*lock, "--resource", "az-pool", "--parent", "workspaces/az-ws", "--resource-type", COMPUTES)
+    az(*lock, "--resource", "az-pool", "--parent", "workspaces/az-ws", *KIND)
     az("resource", "update", "--ids", POOL, "--set", "tags.team=red", code=1)
     found = json.loads(az("lock", "list", "--query", "[?name=='pool-lock'].id"))
     assert found == [f"{POOL}/providers/Microsoft.Authorization/locks/pool-lock"]

@@ -1,7 +1,7 @@
 //! `muster quota`: how many vCPUs clusters may reserve and use in a region.
 
 use clap::Subcommand;
-use muster_wire::quota::{Region, Usage, update_json};
+use muster_wire::quota::{Region, UpdatedQuota, Usage, update_json};
 use muster_wire::{Page, Route};
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::complete;
 use crate::defaults::Setting;
 use crate::dry::{DryRun, Plan};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{Failure, Outcome, printable, quoted};
 use crate::nearest;
 use crate::output::{self, Print};
 use crate::scope::Scope;
@@ -188,7 +188,13 @@ async fn update(args: &UpdateArgs) -> Outcome {
         let plan = Plan { subject: Some(&subject), ..Plan::new("POST", &route, &body) };
         return plan.show(&client, &args.print).await;
     }
-    client.post_body(&route, body).await?;
+    let answer = client.post_body(&route, body).await?;
+    let updated: Page<UpdatedQuota> = answer.document()?;
+    for limit in updated.value {
+        if let Some(message) = limit.message {
+            return Err(Failure::refused(format!("({}) {}", limit.status, printable(&message))));
+        }
+    }
     print(args.region.usage(&client, &args.name).await?, &args.print)
 }
 

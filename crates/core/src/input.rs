@@ -7,8 +7,9 @@ use crate::agent::{Desired, Report};
 use crate::ids::{EffectId, OperationId};
 use crate::model::{
     Activity, AdminAccount, Caller, Cluster, ComputeKind, Deed, Identity, Job, JobSpec, KeyDigest,
-    Lock, LockLevel, OsType, Power, Quota, QuotaName, QuotaScope, RemoteLogin, ResourceGroup,
-    RoleAssignment, ScaleUp, Scope, SpecHash, Tier, User, UserKind, Workspace, WorkspaceKey,
+    Lock, LockLevel, OsType, Power, Quota, QuotaName, QuotaScope, QuotaVerdict, RemoteLogin,
+    ResourceGroup, RoleAssignment, ScaleUp, Scope, SpecHash, Tier, User, UserKind, Workspace,
+    WorkspaceKey,
 };
 use crate::time::Span;
 
@@ -238,7 +239,11 @@ pub enum Reply {
         is_new: bool,
     },
     CancelAccepted,
-    Quota(Quota),
+    /// The limits that hold now, and what became of each that was asked for.
+    Quota {
+        quota: Quota,
+        verdicts: BTreeMap<QuotaName, QuotaVerdict>,
+    },
     User(Arc<User>),
     Role(RoleAssignment),
     Group {

@@ -137,6 +137,11 @@ impl<'a> Field<'a> {
         Ok(self.string()?.map(Box::from))
     }
 
+    /// A region. `East US` and `eastus` are the same one, as everywhere in Azure.
+    pub(crate) fn location(&self) -> Result<Option<Box<str>>, ArmError> {
+        Ok(self.string()?.map(crate::path::location_name))
+    }
+
     /// A string that no message may show.
     pub(crate) fn secret(&self) -> Result<Option<&'a str>, ArmError> {
         match self.value {

@@ -39,7 +39,7 @@ pub mod workspace;
 
 pub use error::ArmError;
 pub use json::{JsonText, Unreadable, from_json, to_json};
-pub use page::Page;
+pub use page::{Page, page_size};
 pub use path::{AccessRoute, ComputeAction, EstateRoute, Login, Manager, Query, Request, Route};
 pub use system_data::SystemData;
 

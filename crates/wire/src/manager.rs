@@ -138,7 +138,7 @@ pub fn parse_group(body: &[u8], is_put: bool) -> Result<GroupPatch, ArmError> {
     let root = Field::root(&value);
     let location = root.get("location")?;
     let tags = root.get("tags")?.string_map()?;
-    let wanted = GroupPatch { location: location.text()?, tags };
+    let wanted = GroupPatch { location: location.location()?, tags };
     if is_put && wanted.location.is_none() {
         return Err(location.missing("say where the group is, for example eastus"));
     }

@@ -2,6 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::ArmError;
+use crate::json::shorten;
+use crate::path::Query;
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page<T> {
     pub value: Vec<T>,
@@ -19,6 +23,18 @@ impl<T> Page<T> {
     pub fn whole(value: Vec<T>) -> Page<T> {
         Page::new(value, None)
     }
+}
+
+/// What `$top` asks for, or as many as there may be on a page.
+pub fn page_size(query: &Query, most: usize) -> Result<usize, ArmError> {
+    let Some(text) = query.get("$top").filter(|text| !text.trim().is_empty()) else {
+        return Ok(most);
+    };
+    let count = text.trim().parse::<usize>().ok().filter(|count| *count > 0);
+    count.map(|count| count.min(most)).ok_or_else(|| {
+        let message = format!("$top is '{}'; give a whole number from 1", shorten(text));
+        ArmError::invalid_property("$top", message)
+    })
 }
 
 #[cfg(test)]

@@ -22,6 +22,12 @@ pub use route::{ComputeAction, Route};
 pub(crate) use route::{parse_id, quota_id, strip_prefix, workspace_id};
 pub use segments::PATH_BYTES_MAX;
 
+/// The one spelling of a region: `East US` is `eastus`.
+pub fn location_name(text: &str) -> Box<str> {
+    let plain = text.chars().filter(|c| !c.is_whitespace());
+    plain.map(|c| c.to_ascii_lowercase()).collect::<String>().into()
+}
+
 /// Where a request goes, and with what parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {

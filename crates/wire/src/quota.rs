@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::model::QuotaName;
+use muster_core::model::{QuotaName, QuotaVerdict};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -127,7 +127,11 @@ pub struct UpdatedQuota {
     pub kind: String,
     pub limit: i64,
     pub unit: String,
+    /// `Success`, or Azure's word for why it was not set.
     pub status: String,
+    /// Ours: why, and what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// Where limits count.
@@ -208,13 +212,50 @@ pub fn quota(region: Region<'_>, figures: &QuotaFigures) -> ResourceQuota {
     }
 }
 
-pub fn updated(region: Region<'_>, name: &QuotaName, limit: Option<u64>) -> UpdatedQuota {
+/// Azure has more words, which are about what there is none of here: limits of single sizes
+/// (`OperationNotSupportedForSku`), regions without them (`OperationNotEnabledForRegion`), and answers that say
+/// nothing (`Failure`, `Undefined`).
+fn status(name: &QuotaName, verdict: QuotaVerdict) -> (&'static str, Option<String>) {
+    match verdict {
+        QuotaVerdict::Set => ("Success", None),
+        QuotaVerdict::UnknownFamily => (
+            "InvalidVMFamilyName",
+            Some(format!(
+                "the VM family '{}' is not known; `muster quota list --location REGION` shows them, and {} and {} \
+                 are the totals of a region",
+                shorten(&name.to_string()),
+                QuotaName::Region,
+                QuotaName::LowPriority
+            )),
+        ),
+        QuotaVerdict::BelowMinimum { minimum } => (
+            "InvalidQuotaBelowClusterMinimum",
+            Some(format!(
+                "the clusters that {name} counts for are to have at least {minimum} vCPUs; give {minimum} or more, \
+                 or lower their --min-instances first"
+            )),
+        ),
+        QuotaVerdict::TooLarge { most } => (
+            "InvalidQuotaExceedsSubscriptionLimit",
+            Some(format!("{name} can be {most} vCPUs at most; give less, or -1 for no limit")),
+        ),
+    }
+}
+
+pub fn updated(
+    region: Region<'_>,
+    name: &QuotaName,
+    limit: Option<u64>,
+    verdict: QuotaVerdict,
+) -> UpdatedQuota {
+    let (status, message) = status(name, verdict);
     UpdatedQuota {
         id: region.id("quotas", &name.to_string()),
         kind: kind_of(name, "quotas"),
         limit: wire_limit(limit),
         unit: UNIT.to_owned(),
-        status: "Success".to_owned(),
+        status: status.to_owned(),
+        message,
     }
 }
 

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::compute::ProvisioningState;
 use crate::error::ArmError;
 use crate::json::shorten;
+use crate::page::page_size;
 use crate::path::{Query, workspace_id};
 use crate::timestamp;
 use crate::workspace::Sku;
@@ -63,7 +64,7 @@ impl ResourcesRequest {
             with_created_time: false,
             with_changed_time: false,
             with_state: false,
-            page: given("$top").map(parse_top).transpose()?.unwrap_or(PAGE_MAX),
+            page: page_size(query, PAGE_MAX)?,
             after: query.skip().map(str::to_lowercase),
         };
         for word in given("$expand").unwrap_or("").split(',').map(str::trim) {
@@ -124,14 +125,6 @@ impl ResourcesRequest {
             provisioning_state: self.with_state.then_some(state),
         }
     }
-}
-
-fn parse_top(text: &str) -> Result<usize, ArmError> {
-    let count = text.parse::<usize>().ok().filter(|count| *count > 0);
-    count.map(|count| count.min(PAGE_MAX)).ok_or_else(|| {
-        let message = format!("$top is '{}'; give a whole number from 1", shorten(text));
-        ArmError::invalid_property("$top", message)
-    })
 }
 
 /// A resource, of whichever kind.

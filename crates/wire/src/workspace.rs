@@ -108,7 +108,7 @@ pub fn parse_request(body: &[u8]) -> Result<WorkspacePatch, ArmError> {
 pub(crate) fn wanted(root: &Field<'_>) -> Result<WorkspacePatch, ArmError> {
     let properties = root.get("properties")?;
     Ok(WorkspacePatch {
-        location: root.get("location")?.text()?,
+        location: root.get("location")?.location()?,
         friendly_name: properties.get("friendlyName")?.text()?,
         description: properties.get("description")?.text()?,
         tags: root.get("tags")?.string_map()?,

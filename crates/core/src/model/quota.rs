@@ -28,6 +28,20 @@ impl QuotaScope {
     }
 }
 
+/// What became of one limit that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuotaVerdict {
+    Set,
+    UnknownFamily,
+    /// Clusters are to have so many vCPUs at least.
+    BelowMinimum {
+        minimum: u64,
+    },
+    TooLarge {
+        most: u64,
+    },
+}
+
 /// What is counted within a scope.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum QuotaName {

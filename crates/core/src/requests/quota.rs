@@ -6,7 +6,7 @@ use super::estate::locked;
 use crate::change::Change;
 use crate::input::{Answer, Refused, Reply};
 use crate::limits;
-use crate::model::{Quota, QuotaName, QuotaScope, Scope};
+use crate::model::{Quota, QuotaName, QuotaScope, QuotaVerdict, Scope};
 use crate::step::Turn;
 
 pub(crate) fn set(
@@ -26,21 +26,16 @@ pub(crate) fn set(
     }
     let before = turn.world.quota_limits(scope).cloned().unwrap_or_default();
     let mut now = before.clone();
+    let mut verdicts = BTreeMap::new();
     for (name, limit) in wanted {
-        let name = known_name(turn, name)?;
-        match limit {
-            Some(limit) if *limit > limits::QUOTA_VCPUS_MAX => {
-                return Err(Refused::invalid(
-                    "limit",
-                    format!(
-                        "the limit of {name} is {limit} vCPUs; give at most {}, or lift the limit",
-                        limits::QUOTA_VCPUS_MAX
-                    ),
-                ));
-            }
-            Some(limit) => now.insert(name, *limit),
-            None => now.remove(&name),
-        };
+        let (known, verdict) = judge(turn, scope, name, *limit);
+        if verdict == QuotaVerdict::Set {
+            match limit {
+                Some(limit) => now.insert(known.clone(), *limit),
+                None => now.remove(&known),
+            };
+        }
+        verdicts.insert(known, verdict);
     }
     let quota = Quota { scope: scope.clone(), limits: now };
     if quota.limits != before {
@@ -53,7 +48,7 @@ pub(crate) fn set(
         }
         turn.world.volatile.wishes.reconsider(scope);
     }
-    Ok(Reply::Quota(quota))
+    Ok(Reply::Quota { quota, verdicts })
 }
 
 /// The lowest of all limits that are not what they were, old ones and new ones.
@@ -63,20 +58,28 @@ fn lowest_change(before: &BTreeMap<QuotaName, u64>, now: &BTreeMap<QuotaName, u6
     limits.flatten().min().copied().unwrap_or(u64::MAX)
 }
 
-/// The family as the catalogue spells it.
-fn known_name(turn: &Turn<'_>, name: &QuotaName) -> Result<QuotaName, Refused> {
-    let QuotaName::Family(family) = name else { return Ok(name.clone()) };
-    let known = turn.world.catalogue.family(family);
-    known.map(QuotaName::Family).ok_or_else(|| {
-        Refused::invalid(
-            "name",
-            format!(
-                "the VM family '{}' is not known; `muster quota list --location REGION` shows them, and {} and {} \
-                 are the totals of a region",
-                super::shorten(family),
-                QuotaName::Region,
-                QuotaName::LowPriority
-            ),
-        )
-    })
+/// Each limit is judged alone, as Azure does: those that are possible are set. The family is given back as the
+/// catalogue spells it.
+fn judge(
+    turn: &Turn<'_>,
+    scope: &QuotaScope,
+    name: &QuotaName,
+    limit: Option<u64>,
+) -> (QuotaName, QuotaVerdict) {
+    let name = match name {
+        QuotaName::Family(family) => match turn.world.catalogue.family(family) {
+            Some(family) => QuotaName::Family(family),
+            None => return (name.clone(), QuotaVerdict::UnknownFamily),
+        },
+        QuotaName::Region | QuotaName::LowPriority => name.clone(),
+    };
+    let Some(limit) = limit else { return (name, QuotaVerdict::Set) };
+    if limit > limits::QUOTA_VCPUS_MAX {
+        return (name, QuotaVerdict::TooLarge { most: limits::QUOTA_VCPUS_MAX });
+    }
+    let minimum = turn.world.quota_minimum(scope, &name);
+    if limit < minimum {
+        return (name, QuotaVerdict::BelowMinimum { minimum });
+    }
+    (name, QuotaVerdict::Set)
 }

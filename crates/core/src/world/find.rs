@@ -130,6 +130,18 @@ impl World {
         cluster.spec.scale.nodes_max.min(quota)
     }
 
+    /// What clusters are to have at least of a limit, in vCPUs.
+    pub fn quota_minimum(&self, scope: &QuotaScope, name: &QuotaName) -> u64 {
+        let counts = |cluster: &&Cluster| {
+            self.quota_scope_of(cluster.id).is_some_and(|own| **own == *scope)
+                && QuotaName::of(cluster.spec.tier, &cluster.family).contains(name)
+        };
+        let minimum = |cluster: &Cluster| {
+            u64::from(cluster.spec.scale.nodes_min) * u64::from(cluster.capacity.vcpus)
+        };
+        self.clusters().filter(counts).map(minimum).sum()
+    }
+
     /// Clusters of a region that have reserved more than so many vCPUs.
     pub(crate) fn clusters_beyond(&self, scope: &QuotaScope, vcpus: u64) -> Vec<ClusterId> {
         self.index.quotas.clusters_beyond(scope, vcpus)

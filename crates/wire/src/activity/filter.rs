@@ -57,8 +57,10 @@ impl ActivityFilter {
         let quoted = value.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
         let value = quoted.map_or_else(|| value.to_owned(), |text| text.replace("''", "'"));
         if name.eq_ignore_ascii_case("eventTimestamp") {
-            let at = timestamp::parse(&value)
-                .ok_or_else(|| bad(part, "give eventTimestamp as '2026-11-15T08:00:00Z'"))?;
+            // az leaves the zone out, too: it means UTC.
+            let at = timestamp::parse(&value).or_else(|| timestamp::parse(&format!("{value}Z")));
+            let at =
+                at.ok_or_else(|| bad(part, "give eventTimestamp as '2026-11-15T08:00:00Z'"))?;
             match operator.to_ascii_lowercase().as_str() {
                 "ge" | "gt" => self.since = self.since.max(at),
                 "le" | "lt" => self.until = self.until.min(at),
@@ -157,6 +159,7 @@ mod tests {
                 true,
             ),
             ("eventTimestamp ge '2030-01-01T00:00:00Z'", false),
+            ("eventTimestamp ge 2026-11-14T00:00:00.123456", true),
             ("resourceGroupName eq 'g' and caller eq 'Ada and Bob'", true),
             ("resourceGroupName eq 'other'", false),
             ("resourceId eq '/subscriptions/S/resourcegroups/g'", true),

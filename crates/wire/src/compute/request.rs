@@ -66,7 +66,7 @@ fn read(
     // The compute's own location is the more specific of the two.
     let location = match compute.get("computeLocation")?.text()? {
         Some(location) => Some(location),
-        None => root.get("location")?.text()?,
+        None => root.get("location")?.location()?,
     };
     let patch = ClusterPatch {
         kind,

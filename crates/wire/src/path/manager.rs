@@ -1,5 +1,6 @@
 //! Resource manager's own routes: subscriptions, groups, providers, and lists of anything.
 
+use super::location_name;
 use super::segments::encode;
 
 const COMPUTE_PROVIDER: &str = "Microsoft.Compute";
@@ -80,7 +81,7 @@ impl Manager {
             ["subscriptions", _, "providers", compute, "locations", _, what]
                 if compute.eq_ignore_ascii_case(COMPUTE_PROVIDER) =>
             {
-                let (subscription, location) = (subscription(), segments[5].as_str().into());
+                let (subscription, location) = (subscription(), location_name(&segments[5]));
                 match *what {
                     "vmsizes" => Manager::MachineSizes { subscription, location },
                     "usages" => Manager::MachineUsages { subscription, location },

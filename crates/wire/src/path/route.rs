@@ -5,6 +5,7 @@ use muster_core::model::WorkspaceKey;
 use super::PathError;
 use super::access::AccessRoute;
 use super::estate::EstateRoute;
+use super::location_name;
 use super::login::Login;
 use super::manager::Manager;
 use super::segments::encode;
@@ -261,20 +262,6 @@ impl Route {
         }
         Some(url)
     }
-
-    /// The `nextLink` of a list: this route again, from `token` on.
-    pub fn next_link(
-        &self,
-        base_url: &str,
-        api_version: Option<&str>,
-        token: &str,
-    ) -> Option<String> {
-        let mut query = vec![("$skipToken", token)];
-        if let Some(version) = api_version {
-            query.insert(0, ("api-version", version));
-        }
-        self.url(base_url, &query)
-    }
 }
 
 /// A resource's ARM id. Unlike a path it is not encoded: it is compared and taken apart as it stands.
@@ -360,12 +347,12 @@ fn of_subscription(segments: &[String], rest: &[&str]) -> Route {
         }
         ["locations", _, "computeoperationsstatus", _] => Route::Operation {
             subscription: segments[1].as_str().into(),
-            location: segments[5].as_str().into(),
+            location: location_name(&segments[5]),
             id: segments[7].as_str().into(),
         },
         ["locations", _, what] => {
             let subscription = segments[1].as_str().into();
-            let location = segments[5].as_str().into();
+            let location = location_name(&segments[5]);
             match *what {
                 "usages" => Route::Usages { subscription, location },
                 "vmsizes" => Route::VmSizes { subscription, location },

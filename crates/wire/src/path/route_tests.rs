@@ -157,7 +157,8 @@ fn a_prefix_alone_is_no_name() {
 #[test]
 fn links_are_absolute_and_encoded() {
     let route = Route::Jobs(WorkspaceKey::new("S", "R g", "Ws"));
-    let link = route.next_link("https://h:8443/", Some("2024-01-01-preview"), "j&1=").unwrap();
+    let query = [("api-version", "2024-01-01-preview"), ("$skipToken", "j&1=")];
+    let link = route.url("https://h:8443/", &query).unwrap();
     assert_eq!(
         link,
         "https://h:8443/subscriptions/S/resourceGroups/R%20g/providers/\

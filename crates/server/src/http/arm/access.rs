@@ -15,7 +15,7 @@ use crate::tokens;
 pub async fn handle(call: &Call, method: &str, route: AccessRoute) -> Result<Response, Failed> {
     match (method, route) {
         ("GET", AccessRoute::Me) => Ok(me(call)),
-        ("GET", AccessRoute::Users) => Ok(users(call)),
+        ("GET", AccessRoute::Users) => users(call),
         ("GET", AccessRoute::User { name }) => user(call, &name),
         ("PUT", AccessRoute::User { name }) => create_user(call, name).await,
         ("DELETE", AccessRoute::User { name }) => {
@@ -26,7 +26,7 @@ pub async fn handle(call: &Call, method: &str, route: AccessRoute) -> Result<Res
         ("POST", AccessRoute::RevokeKey { name }) => {
             answer_user(say(call, AccessRequest::SetKey { user: name, digest: None }).await?, None)
         }
-        ("GET", AccessRoute::RoleAssignments(scope)) => Ok(roles(call, &scope)),
+        ("GET", AccessRoute::RoleAssignments(scope)) => roles(call, scope),
         ("GET", AccessRoute::RoleAssignment { scope, name }) => role(call, &scope, &name),
         ("PUT", AccessRoute::RoleAssignment { scope, name }) => assign(call, scope, name).await,
         ("DELETE", AccessRoute::RoleAssignment { scope, name }) => {
@@ -65,10 +65,11 @@ fn me(call: &Call) -> Response {
     self::document(StatusCode::OK, &document)
 }
 
-fn users(call: &Call) -> Response {
+fn users(call: &Call) -> Result<Response, Failed> {
     let directory = call.app.live.directory();
-    let value = directory.users().map(|user| access::user(user, None)).collect();
-    document(StatusCode::OK, &Page::whole(value))
+    let value = directory.users();
+    let value = value.map(|user| (user.name.to_lowercase(), access::user(user, None))).collect();
+    call.page(&Route::Access(AccessRoute::Users), value)
 }
 
 fn user(call: &Call, name: &str) -> Result<Response, Failed> {
@@ -108,17 +109,18 @@ fn answer_user(reply: Reply, key: Option<&str>) -> Result<Response, Failed> {
 }
 
 /// What holds on a scope: the roles on it and above; and for whoever looks from above, those below too.
-fn roles(call: &Call, scope: &Scope) -> Response {
+fn roles(call: &Call, scope: Scope) -> Result<Response, Failed> {
     let directory = call.app.live.directory();
     let value = directory
         .roles()
-        .filter(|role| role.scope.contains(scope) || scope.contains(&role.scope))
+        .filter(|role| role.scope.contains(&scope) || scope.contains(&role.scope))
         .map(|role| {
             let user = directory.user_by_object_id(&role.object_id);
-            access::role_assignment(role, user.map(|user| &**user))
+            let found = access::role_assignment(role, user.map(|user| &**user));
+            (role.name.to_lowercase(), found)
         })
         .collect();
-    document(StatusCode::OK, &Page::whole(value))
+    call.page(&Route::Access(AccessRoute::RoleAssignments(scope)), value)
 }
 
 fn role(call: &Call, scope: &Scope, name: &str) -> Result<Response, Failed> {

@@ -10,12 +10,9 @@ use muster_store::{ClusterView, Reader, StoreError};
 use muster_wire::compute::{self, ComputeFacts, NodeCounts, NodeFacts, ProvisioningState};
 use muster_wire::{ArmError, ComputeAction, Page, Route, operation};
 
-use super::{Call, Failed, unexpected};
+use super::{Call, Failed, paging, unexpected};
 use crate::http::respond::{document, with_operation, with_retry_after};
 use crate::secrets;
-
-/// Clusters on one page of a list.
-const PAGE: usize = 100;
 
 pub async fn get(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
     let (key, wanted) = (workspace.clone(), name.clone());
@@ -45,16 +42,14 @@ pub(super) fn no_such(workspace: &WorkspaceKey, name: &str) -> ArmError {
 }
 
 pub async fn list(call: &Call, workspace: WorkspaceKey) -> Result<Response, Failed> {
-    let after = call.query.skip().map(str::to_owned);
+    let (after, size) = (call.query.skip().map(str::to_owned), call.page_size(paging::LARGE)?);
     let key = workspace.clone();
-    let read = move |reader: &mut dyn Reader| reader.clusters(&key, after.as_deref(), PAGE);
+    let read = move |reader: &mut dyn Reader| reader.clusters(&key, after.as_deref(), size);
     let page = call.app.readers.read(read).await?;
     let value =
         page.items.iter().map(|view| resource(call, &workspace, view, None, None)).collect();
     let route = Route::Computes(workspace.clone());
-    let next = page
-        .next
-        .and_then(|next| route.next_link(&call.app.base_url, call.query.api_version(), &next));
+    let next = page.next.and_then(|next| call.next_link(&route, &next));
     Ok(document(StatusCode::OK, &Page::new(value, next)))
 }
 

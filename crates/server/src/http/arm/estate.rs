@@ -19,7 +19,7 @@ const ACTIVITY_BATCH: usize = 1_000;
 
 pub async fn handle(call: &Call, method: &str, route: EstateRoute) -> Result<Response, Failed> {
     match (method, route) {
-        ("GET", EstateRoute::Locks(scope)) => Ok(locks(call, &scope)),
+        ("GET", EstateRoute::Locks(scope)) => locks(call, scope),
         ("GET", EstateRoute::Lock { scope, name }) => get_lock(call, &scope, &name),
         ("PUT", EstateRoute::Lock { scope, name }) => put_lock(call, scope, name).await,
         ("DELETE", EstateRoute::Lock { scope, name }) => {
@@ -47,15 +47,15 @@ async fn ask(call: &Call, request: EstateRequest) -> Result<Reply, Failed> {
 }
 
 /// What holds on a scope: the locks on it, above it and below it, as far as the caller may read there.
-fn locks(call: &Call, scope: &Scope) -> Response {
+fn locks(call: &Call, scope: Scope) -> Result<Response, Failed> {
     let estate = call.app.live.estate();
     let value = estate
         .locks()
-        .filter(|lock| lock.scope.contains(scope) || scope.contains(&lock.scope))
+        .filter(|lock| lock.scope.contains(&scope) || scope.contains(&lock.scope))
         .filter(|lock| sees(call, &lock.scope))
-        .map(|found| lock::document(found))
+        .map(|found| (found.id().to_lowercase(), lock::document(found)))
         .collect();
-    document(StatusCode::OK, &Page::whole(value))
+    call.page(&Route::Estate(EstateRoute::Locks(scope)), value)
 }
 
 /// Whoever has a role on something has to know which locks hold it.
@@ -86,6 +86,7 @@ async fn activity(call: &Call, subscription: Option<Box<str>>) -> Result<Respons
         since: filter.since,
         until: filter.until,
     };
+    let size = call.page_size(ACTIVITY_PAGE)?;
     let (mut found, mut after) = (Vec::new(), call.query.skip().map(str::to_owned));
     loop {
         let (query, from) = (query.clone(), after.clone());
@@ -97,23 +98,18 @@ async fn activity(call: &Call, subscription: Option<Box<str>>) -> Result<Respons
         };
         found.extend(page.items.into_iter().filter(is_wanted));
         after = page.next;
-        if after.is_none() || found.len() >= ACTIVITY_PAGE {
+        if after.is_none() || found.len() >= size {
             break;
         }
     }
-    if found.len() > ACTIVITY_PAGE {
-        found.truncate(ACTIVITY_PAGE);
+    if found.len() > size {
+        found.truncate(size);
         after = found.last().map(|entry| entry.number.to_string());
     }
     let value =
         found.iter().map(|entry| activity::document(&entry.activity, entry.number, &entry.digest));
     let route = Route::Estate(EstateRoute::Activity { subscription });
-    let next = after.and_then(|token| {
-        let kept = ["api-version", "$filter"];
-        let kept = kept.into_iter().filter_map(|key| Some((key, call.query.get(key)?)));
-        let query: Vec<_> = kept.chain([("$skipToken", token.as_str())]).collect();
-        route.url(&call.app.base_url, &query)
-    });
+    let next = after.and_then(|token| call.next_link(&route, &token));
     Ok(document(StatusCode::OK, &Page::new(value.collect(), next)))
 }
 

@@ -11,13 +11,10 @@ use muster_store::{JobView, Reader};
 use muster_wire::job::{self, JobFacts};
 use muster_wire::{ArmError, Page, Route};
 
-use super::{Call, Failed, unexpected};
+use super::{Call, Failed, paging, unexpected};
 use crate::http::log_files;
 use crate::http::respond::document;
 use crate::secrets;
-
-/// Jobs on one page of a list.
-const PAGE: usize = 100;
 
 pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
     let spec = Arc::new(job::parse_request(&call.body, &workspace)?);
@@ -100,16 +97,14 @@ async fn wait_reason(call: &Call, view: &JobView) -> Result<Option<String>, Fail
 }
 
 pub async fn list(call: &Call, workspace: WorkspaceKey) -> Result<Response, Failed> {
-    let after = call.query.skip().map(str::to_owned);
+    let (after, size) = (call.query.skip().map(str::to_owned), call.page_size(paging::LARGE)?);
     let key = workspace.clone();
-    let read = move |reader: &mut dyn Reader| reader.jobs(&key, after.as_deref(), PAGE);
+    let read = move |reader: &mut dyn Reader| reader.jobs(&key, after.as_deref(), size);
     let page = call.app.readers.read(read).await?;
     let value =
         page.items.iter().map(|view| job::resource(&facts(&workspace, view, None))).collect();
     let route = Route::Jobs(workspace.clone());
-    let next = page
-        .next
-        .and_then(|next| route.next_link(&call.app.base_url, call.query.api_version(), &next));
+    let next = page.next.and_then(|next| call.next_link(&route, &next));
     Ok(document(StatusCode::OK, &Page::new(value, next)))
 }
 

@@ -23,7 +23,9 @@ pub async fn route(call: &Call, method: &str, route: Manager) -> Result<Response
         ("GET", Manager::Subscriptions) => {
             let estate = call.app.live.estate();
             let names = distinct(estate::groups(call, &estate, None));
-            Ok(list(names.iter().map(|name| manager::subscription(name, tenant)).collect()))
+            let found = names.iter().map(|name| manager::subscription(name, tenant));
+            let found = found.map(|found| (found.id.to_lowercase(), found)).collect();
+            call.page(&Route::Manager(Manager::Subscriptions), found)
         }
         ("GET", Manager::Subscription { subscription }) => {
             let estate = call.app.live.estate();
@@ -50,7 +52,10 @@ pub async fn route(call: &Call, method: &str, route: Manager) -> Result<Response
         ("GET", Manager::ResourceGroups { subscription }) => {
             let estate = call.app.live.estate();
             let groups = estate::groups(call, &estate, Some(&subscription));
-            Ok(list(groups.map(manager::resource_group).collect()))
+            let found = groups.map(manager::resource_group);
+            let found = found.map(|found| (found.id.to_lowercase(), found)).collect();
+            let subscription = subscription.clone();
+            call.page(&Route::Manager(Manager::ResourceGroups { subscription }), found)
         }
         ("GET", Manager::ResourceGroup { subscription, name }) => {
             let found = estate::group(call, &subscription, &name)?;
@@ -136,12 +141,7 @@ async fn resources(
         Some(name) => Manager::ResourcesOfGroup { subscription, name },
         None => Manager::Resources { subscription },
     });
-    let next = next.and_then(|token| {
-        let kept = ["api-version", "$filter", "$expand", "$top"];
-        let kept = kept.into_iter().filter_map(|key| Some((key, call.query.get(key)?)));
-        let query: Vec<_> = kept.chain([("$skipToken", token.as_str())]).collect();
-        route.url(&call.app.base_url, &query)
-    });
+    let next = next.and_then(|token| call.next_link(&route, &token));
     Ok(document(StatusCode::OK, &Page::new(value, next)))
 }
 

@@ -8,6 +8,7 @@ mod cluster;
 mod estate;
 mod job;
 mod manager;
+mod paging;
 mod quota;
 mod why;
 mod workspace;

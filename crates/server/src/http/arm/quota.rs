@@ -28,10 +28,14 @@ pub async fn update(call: &Call, subscription: &str, location: &str) -> Result<R
     let region = Region { subscription, location };
     let limits = quota::parse_update(&call.body, region)?;
     let scope = QuotaScope::new(subscription, location);
-    let input = Input::SetQuota { scope, limits: limits.clone() };
+    let input = Input::SetQuota { scope, limits };
     let reply = call.tell(input).await?;
-    let Reply::Quota(_) = reply else { return Err(unexpected(&reply)) };
-    let updated = limits.iter().map(|(name, limit)| quota::updated(region, name, *limit));
+    let Reply::Quota { quota, verdicts } = reply else { return Err(unexpected(&reply)) };
+    let updated = verdicts.iter().map(|(name, verdict)| {
+        // What was not set is as it was.
+        let limit = quota.limits.get(name).copied();
+        quota::updated(region, name, limit, *verdict)
+    });
     Ok(document(StatusCode::OK, &Page::whole(updated.collect())))
 }
 

@@ -6,7 +6,7 @@ use muster_core::model::{Action, Scope, WorkspaceKey};
 use muster_core::time::Wall;
 use muster_core::{Input, Reply};
 use muster_store::{LedgerBy, LedgerQuery};
-use muster_wire::{ArmError, Page, Route, cost, workspace};
+use muster_wire::{ArmError, Route, cost, workspace};
 
 use super::{Call, Failed, cluster, unexpected};
 use crate::clock;
@@ -82,7 +82,7 @@ pub fn deleting(call: &Call, subscription: &str, reply: Reply) -> Result<Respons
 }
 
 pub async fn list(call: &Call, route: Route) -> Result<Response, Failed> {
-    let (subscription, group) = match route {
+    let (subscription, group) = match route.clone() {
         Route::WorkspacesOfSubscription { subscription } => (subscription, None),
         Route::WorkspacesOfGroup { subscription, resource_group } => {
             (subscription, Some(resource_group))
@@ -98,8 +98,9 @@ pub async fn list(call: &Call, route: Route) -> Result<Response, Failed> {
         .iter()
         .filter(|found| call.may(Action::Read, &Scope::workspace(&found.key)))
         .map(|found| workspace::resource(found, &call.app.base_url, None))
+        .map(|found| (found.id.to_lowercase(), found))
         .collect();
-    Ok(document(StatusCode::OK, &Page::whole(value)))
+    call.page(&route, value)
 }
 
 pub async fn ledger(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {

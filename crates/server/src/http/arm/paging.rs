@@ -1,0 +1,51 @@
+//! Pages of lists: one way for all of them.
+//!
+//! A page ends with the key of its last item, and the next one begins behind that key. So whatever comes or goes
+//! meanwhile, nothing is shown twice, and nothing that was there all the time is left out.
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use muster_wire::{Page, Route, page_size};
+use serde::Serialize;
+
+use super::{Call, Failed};
+use crate::http::respond::document;
+
+/// As many as Azure puts on a page of small things.
+pub const SMALL: usize = 1_000;
+/// Of larger ones: jobs and computes.
+pub const LARGE: usize = 100;
+
+/// What the next page has to be asked with again.
+const KEPT: [&str; 5] = ["api-version", "$filter", "$expand", "$top", "compute-type"];
+
+impl Call {
+    /// What `$top` asks for, up to a page.
+    pub fn page_size(&self, most: usize) -> Result<usize, Failed> {
+        Ok(page_size(&self.query, most)?)
+    }
+
+    /// The address of the page behind `token`.
+    pub fn next_link(&self, route: &Route, token: &str) -> Option<String> {
+        let kept = KEPT.into_iter().filter_map(|key| Some((key, self.query.get(key)?)));
+        let query: Vec<_> = kept.chain([("$skipToken", token)]).collect();
+        route.url(&self.app.base_url, &query)
+    }
+
+    /// One page of a list that is all there, each item with the key that it is sorted by.
+    pub fn page<T: Serialize>(
+        &self,
+        route: &Route,
+        mut all: Vec<(String, T)>,
+    ) -> Result<Response, Failed> {
+        let size = self.page_size(SMALL)?;
+        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let after = self.query.skip().unwrap_or("");
+        let mut rest = all.split_off(all.partition_point(|(key, _)| key.as_str() <= after));
+        let is_more = rest.len() > size;
+        rest.truncate(size);
+        let next = rest.last().filter(|_| is_more).and_then(|(key, _)| self.next_link(route, key));
+        let value = rest.into_iter().map(|(_, item)| item).collect();
+        Ok(document(StatusCode::OK, &Page::new(value, next)))
+    }
+}
