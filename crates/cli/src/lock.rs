@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use muster_core::model::{LockLevel, Scope};
-use muster_wire::lock::{LockDocument, request_json};
+use muster_wire::lock::{LockDocument, LockProperties, request_json};
 use muster_wire::path::lockable_of;
 use muster_wire::{EstateRoute, Request, Route};
 use reqwest::StatusCode;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::client::Client;
 use crate::complete;
 use crate::compute::resource_group;
-use crate::dry::{DryRun, Plan};
+use crate::dry::{self, DryRun, Plan};
 use crate::failure::{Failure, Outcome, quoted};
 use crate::output::{self, Print};
 use crate::resource::Named;
@@ -264,39 +264,50 @@ async fn show(args: &ShowArgs) -> Outcome {
 async fn update(args: &UpdateArgs) -> Outcome {
     let locks = args.target.addresses()?;
     let client = args.target.connect().await?;
-    let mut changed = Vec::new();
+    let mut wanted = Vec::new();
     for lock in locks {
         output::say(&format!("on {}", lock.scope));
-        let route = lock.route();
         // A PUT would make what is not there, and says all.
-        let now: LockDocument = client.get(&route).await?;
-        let now_level = LockLevel::parse(&now.properties.level);
-        let level = args.lock_type.or(now_level).ok_or_else(|| {
-            let level = quoted(&now.properties.level);
+        let now: LockDocument = client.get(&lock.route()).await?;
+        wanted.push((lock.route(), args.body(&now.properties)?));
+    }
+    if args.dry.dry_run {
+        let plans: Vec<_> =
+            wanted.iter().map(|(route, body)| Plan::new("PUT", route, body)).collect();
+        return dry::show_all(&plans, &client, &args.print).await;
+    }
+    let mut changed = Vec::new();
+    for (route, body) in wanted {
+        changed.push(Lock::of(client.put(&route, body).await?.document()?));
+    }
+    print(changed, &args.print)
+}
+
+impl UpdateArgs {
+    /// What is not said stays.
+    fn body(&self, now: &LockProperties) -> Outcome<String> {
+        let level = self.lock_type.or_else(|| LockLevel::parse(&now.level));
+        let level = level.ok_or_else(|| {
+            let level = quoted(&now.level);
             Failure::error(format!("the server says that the lock is {level}"))
                 .hint("give --lock-type")
         })?;
-        let notes = args.notes.as_deref().or(now.properties.notes.as_deref());
-        let body = request_json(level, notes.filter(|notes| !notes.is_empty()));
-        if args.dry.dry_run {
-            Plan::new("PUT", &route, &body).show(&client, &args.print).await?;
-            continue;
-        }
-        changed.push(Lock::of(client.put(&route, body).await?.document()?));
+        let notes = self.notes.as_deref().or(now.notes.as_deref());
+        Ok(request_json(level, notes.filter(|notes| !notes.is_empty())))
     }
-    if args.dry.dry_run { Ok(()) } else { print(changed, &args.print) }
 }
 
 async fn delete(args: &DeleteArgs) -> Outcome {
     let locks = args.target.addresses()?;
     let client = args.target.connect().await?;
+    if args.dry.dry_run {
+        let routes: Vec<Route> = locks.iter().map(Address::route).collect();
+        let plans: Vec<_> = routes.iter().map(|route| Plan::new("DELETE", route, "")).collect();
+        return dry::show_all(&plans, &client, &args.print).await;
+    }
     for lock in locks {
         let route = lock.route();
         let named = format!("lock {} on {}", quoted(&lock.name), lock.scope);
-        if args.dry.dry_run {
-            Plan::new("DELETE", &route, "").show(&client, &args.print).await?;
-            continue;
-        }
         if client.delete(&route).await?.status == StatusCode::NO_CONTENT {
             let missing = Failure::not_found(format!("there is no {named}"))
                 .hint("`muster lock list` shows what there is");

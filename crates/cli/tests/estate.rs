@@ -62,6 +62,8 @@ fn locks_are_where_the_flags_say() {
     assert_eq!(on("whole"), format!("{home}/resourceGroups/lab/providers/{WORKSPACES}/vision"));
     assert_eq!(on("apart"), on("whole"));
 
+    let two = ["lock", "delete", "--ids", ends("group"), ends("whole"), "--dry-run"];
+    assert_eq!(site.json(&two).as_array().map(Vec::len), Some(2));
     let two = site.json(&["lock", "show", "--ids", ends("group"), ends("whole")]);
     assert_eq!(two.as_array().map(Vec::len), Some(2));
     let changed = site.json(&["lock", "update", "-n", "group", "-g", "lab", "--notes", "later"]);

@@ -78,6 +78,12 @@ fn what_is_shown_of_an_instance_makes_it_again() {
     std::fs::write(file, "name: other\ntype: computeinstance\nsize: Standard_DS3_v2\n")
         .expect("written");
     assert_eq!(site.json(&["compute", "create", "-f", file])["type"], "computeinstance");
+    for wrong in
+        [&["--max-instances", "2"][..], &["--set", "state=Stopped"], &["--set", "type=amlcompute"]]
+    {
+        let done = site.run(&[&["compute", "update", "-n", "mine"], wrong].concat());
+        assert_eq!(done.code, 2, "{wrong:?}: {}", done.stderr);
+    }
     let price = ["compute", "create", "-n", "third", "--type", "computeinstance", "--dry-run"];
     let price = site.run(&price);
     assert!(price.stderr.contains("at most 0.29 USD per hour"), "{}", price.stderr);
