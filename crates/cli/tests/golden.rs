@@ -23,7 +23,7 @@ const SEEN: [(&str, &[&str]); 38] = [
         "instance-refused",
         &["compute", "create", "-n", "mine", "-t", "ComputeInstance", "--max-instances", "2"],
     ),
-    ("workspace-missing", &["workspace", "show", "-n", "defualt"]),
+    ("workspace-missing", &["workspace", "show", "-n", "defaults"]),
     ("compute-start", &["compute", "start", "-n", "cpu"]),
     ("compute-attach", &["compute", "attach", "-n", "vm"]),
     ("compute-delete-asks", &["compute", "delete", "-n", "cpu"]),

@@ -201,7 +201,7 @@ fn workspaces_are_shown_and_listed() {
     assert_eq!(shown(&["-n", "vision"]), "vision\nlab\neastus\n");
     assert_eq!(shown(&["-w", "speech"]), "speech\nlab\neastus\n");
     assert_eq!(site.run(&["workspace", "show", "-n", "a", "-w", "b"]).code, 2);
-    let misspelt = site.run(&["workspace", "show", "-g", "lab", "-n", "visoin"]);
+    let misspelt = site.run(&["workspace", "show", "-g", "lab", "-n", "visions"]);
     assert_eq!(misspelt.code, 3, "{}", misspelt.stderr);
     for said in ["does not exist in resource group 'lab'", "did you mean 'vision'?"] {
         assert!(misspelt.stderr.contains(said), "{}", misspelt.stderr);
