@@ -18,9 +18,7 @@ use crate::secrets;
 const PAGE: usize = 100;
 
 pub async fn get(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
-    let (key, wanted) = (workspace.clone(), name.clone());
-    let read = move |reader: &mut dyn Reader| view(reader, &key, &wanted);
-    let found = call.app.readers.read(read).await?;
+    let found = call.app.readers.look_up(|reader| view(reader, &workspace, &name))?;
     let Some((view, by)) = found else { return Err(no_such(&workspace, &name).into()) };
     Ok(document(StatusCode::OK, &resource(call, &workspace, &view, by.as_deref(), None)))
 }
@@ -107,7 +105,7 @@ fn changed(
     state: ProvisioningState,
 ) -> compute::ComputeResource {
     let cluster = cluster.clone();
-    let view = ClusterView { cluster, counts: Default::default(), waiting_jobs: 0 };
+    let view = ClusterView { cluster, counts: Default::default() };
     resource(call, workspace, &view, by, Some(state))
 }
 
@@ -203,8 +201,8 @@ pub async fn act(
 pub async fn operation(call: &Call, id: &str) -> Result<Response, Failed> {
     let unknown = || ArmError::not_found("operation", format!("operation '{id}' is not known"));
     let parsed = id.parse::<OperationId>().map_err(|_| unknown())?;
-    let read = move |reader: &mut dyn Reader| reader.operation(parsed);
-    let found = call.app.readers.read(read).await?.ok_or_else(unknown)?;
+    let found = call.app.readers.look_up(|reader| reader.operation(parsed))?;
+    let found = found.ok_or_else(unknown)?;
     // The path does not say what it is about, so it is looked at here; others' operations are as unknown as
     // none.
     let is_own = found.by.as_deref() == Some(&*call.caller.object_id);
