@@ -42,6 +42,3 @@ pub use json::{JsonText, Unreadable, from_json, to_json};
 pub use page::{Page, page_size};
 pub use path::{AccessRoute, ComputeAction, EstateRoute, Login, Manager, Query, Request, Route};
 pub use system_data::SystemData;
-
-#[cfg(test)]
-mod fuzz;
