@@ -21,6 +21,7 @@ USERS = "/providers/Muster.Identity/users"
 ROLES = "providers/Microsoft.Authorization/roleAssignments"
 LOCKS = "providers/Microsoft.Authorization/locks"
 EVENTS = "providers/Microsoft.Insights/eventtypes/management/values"
+DEPLOYMENTS = "providers/Microsoft.Resources/deployments"
 V = {"api-version": "2023-08-01-preview"}
 
 READ, RUN, COMPUTES = "read", "run jobs", "manage computes"
@@ -36,6 +37,7 @@ ALLOWED = {
 }
 
 CLUSTER = {"properties": {"computeType": "AmlCompute", "properties": {}}}
+NOTHING = {"properties": {"mode": "Incremental", "template": {"resources": []}}}
 JOB = {"properties": {"jobType": "Command", "command": "true"}}
 
 # Every endpoint of a workspace, with what it needs there.
@@ -90,6 +92,18 @@ ABOVE = [
     ("PUT", GROUP, {"location": "eastus"}, False),
     ("PATCH", GROUP, {"tags": {}}, False),
     ("DELETE", GROUP, None, False),
+    # What a template makes is checked one by one, and whoever may make nothing is told about its form only.
+    ("GET", f"{GROUP}/{DEPLOYMENTS}", None, True),
+    ("GET", f"{GROUP}/{DEPLOYMENTS}/none", None, True),
+    ("HEAD", f"{GROUP}/{DEPLOYMENTS}/none", None, True),
+    ("PUT", f"{GROUP}/{DEPLOYMENTS}/none", {}, True),
+    ("PUT", f"{GROUP}/{DEPLOYMENTS}/none", NOTHING, False),
+    ("DELETE", f"{GROUP}/{DEPLOYMENTS}/none", None, True),
+    ("GET", f"{GROUP}/{DEPLOYMENTS}/none/operations", None, True),
+    ("GET", f"{GROUP}/{DEPLOYMENTS}/none/operations/1", None, True),
+    ("GET", f"{GROUP}/{DEPLOYMENTS}/none/operationStatuses/1", None, True),
+    ("POST", f"{GROUP}/{DEPLOYMENTS}/none/validate", NOTHING, False),
+    ("POST", f"{GROUP}/{DEPLOYMENTS}/none/whatIf", NOTHING, False),
     ("GET", f"/subscriptions/{SUBSCRIPTION}/{EVENTS}", None, True),
     ("GET", f"/{EVENTS}", None, False),
     ("GET", "/providers/Muster.Activity/chain", None, False),

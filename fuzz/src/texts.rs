@@ -34,7 +34,7 @@ pub fn path(data: &[u8]) {
     assert!(!request.route.methods().is_empty());
     // A link to the next page leads back here, with its token as it was.
     let token = request.query.skip().unwrap_or("a b&c");
-    let link = request.route.next_link(BASE, request.query.api_version(), token);
+    let link = request.route.url(BASE, &[("$skipToken", token)]);
     let link = link.expect("it has a path");
     let (path, query) = link[BASE.len()..].split_once('?').expect("it has a query");
     match Request::parse(path, Some(query)) {

@@ -13,9 +13,9 @@ use crate::world::World;
 /// reason of their own, or passes on a refusal of ours, says so with `Input::NoteRefusal`.
 pub(crate) fn take_in(turn: &mut Turn<'_>, by: &Caller, deed: &Deed, input: &Input) -> Answer {
     let (count, before) = (turn.changes.len(), record(turn.world, input).map(Box::new));
-    turn.by = Some(by.clone());
+    let outer = turn.by.replace(by.clone());
     let answer = step::take_in(turn, input);
-    turn.by = None;
+    turn.by = outer;
     if answer.is_ok() && turn.changes.len() > count {
         let after = record(turn.world, input).map(Box::new);
         let outcome = ActivityOutcome::Done { before, after };
@@ -44,6 +44,8 @@ fn record(world: &World, input: &Input) -> Option<Record> {
         Input::ChangeEstate(request) => estate(world, request),
         // A job's own rows keep who submitted it and how it ended.
         Input::SubmitJob(_) | Input::CancelJob { .. } => None,
+        // Nor is a deployment in World; what it made has lines of its own.
+        Input::Deploy(_) | Input::DeleteDeployment { .. } => None,
         Input::Asked { .. }
         | Input::NoteRefusal(_)
         | Input::Report { .. }

@@ -12,8 +12,9 @@ use crate::access::AccessChange;
 use crate::estate::EstateChange;
 use crate::ids::{EffectId, Epoch, JobId, NodeId, WorkspaceId};
 use crate::model::{
-    Account, Activity, AttemptRecord, Capacity, Cluster, ClusterEvent, Job, JobEvent, JobSpec,
-    LedgerLine, Member, Node, NodeEvent, Operation, Principal, Quota, Tier, Verdict, Workspace,
+    Account, Activity, AttemptRecord, Capacity, Cluster, ClusterEvent, Deployment, Job, JobEvent,
+    JobSpec, LedgerLine, Member, Node, NodeEvent, Operation, Principal, Quota, Scope, Tier,
+    Verdict, Workspace,
 };
 use crate::time::Wall;
 
@@ -52,6 +53,13 @@ pub enum Change {
     QuotaChanged(Quota),
     AccessChanged(AccessChange),
     EstateChanged(EstateChange),
+    /// Only its row: World holds no deployments.
+    DeploymentChanged(Box<Deployment>),
+    /// The name in small letters.
+    DeploymentGone {
+        group: Scope,
+        name: Box<str>,
+    },
     ActivityNoted(Box<Activity>),
     OperationChanged(Operation),
     EffectQueued(Effect),
@@ -119,6 +127,7 @@ impl Change {
             }
             Change::NodeChanged { node, .. } => node.id.0,
             Change::OperationChanged(operation) => operation.id.0,
+            Change::DeploymentChanged(deployment) => deployment.id.0,
             Change::EffectQueued(effect) => effect.id.0,
             Change::MemberChanged(_)
             | Change::AttemptEnded(_)
@@ -127,6 +136,7 @@ impl Change {
             | Change::QuotaChanged(_)
             | Change::AccessChanged(_)
             | Change::EstateChanged(_)
+            | Change::DeploymentGone { .. }
             | Change::ActivityNoted(_)
             | Change::WorkspaceGone(_)
             | Change::EffectSettled { .. } => 0,

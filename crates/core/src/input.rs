@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::agent::{Desired, Report};
 use crate::ids::{EffectId, OperationId};
 use crate::model::{
-    Activity, AdminAccount, Caller, Cluster, ComputeKind, Deed, Identity, Job, JobSpec, KeyDigest,
-    Lock, LockLevel, OsType, Power, Quota, QuotaName, QuotaScope, QuotaVerdict, RemoteLogin,
-    ResourceGroup, RoleAssignment, ScaleUp, Scope, SpecHash, Tier, User, UserKind, Workspace,
-    WorkspaceKey,
+    Activity, AdminAccount, Caller, Cluster, ComputeKind, Deed, Deployment, Identity, Job, JobSpec,
+    KeyDigest, LeftOut, Lock, LockLevel, OsType, Power, Quota, QuotaName, QuotaScope, QuotaVerdict,
+    RemoteLogin, ResourceGroup, RoleAssignment, ScaleUp, Scope, SpecHash, Tier, User, UserKind,
+    Workspace, WorkspaceKey,
 };
 use crate::time::Span;
 
@@ -87,6 +87,13 @@ pub enum Input {
     ChangeAccess(Box<AccessRequest>),
     /// Resource groups and locks.
     ChangeEstate(Box<EstateRequest>),
+    /// Carries out a template, or only tries to.
+    Deploy(Box<DeployRequest>),
+    /// Forgets that a template was carried out. What it made stays.
+    DeleteDeployment {
+        group: Scope,
+        name: Box<str>,
+    },
     /// Nothing but the time has changed.
     Tick,
 }
@@ -142,6 +149,35 @@ pub struct NewLock {
     pub scope: Scope,
     pub level: LockLevel,
     pub notes: Option<Box<str>>,
+}
+
+/// A template, read: what it makes, in order, and what is to be kept of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeployRequest {
+    pub subscription: Box<str>,
+    pub resource_group: Box<str>,
+    pub name: Box<str>,
+    pub by: Caller,
+    pub correlation: Box<str>,
+    pub template_hash: Box<str>,
+    pub steps: Vec<DeployStep>,
+    pub left_out: Vec<LeftOut>,
+    pub outputs: Option<Box<str>>,
+    /// Answers as if it were done, and changes nothing.
+    pub is_trial: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeployStep {
+    /// How the activity log calls it.
+    pub deed: Deed,
+    pub what: DeployWhat,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeployWhat {
+    Workspace { key: WorkspaceKey, wanted: Box<WorkspacePatch> },
+    Compute { workspace: WorkspaceKey, name: Box<str>, wanted: Box<ClusterPatch> },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -254,6 +290,7 @@ pub enum Reply {
         lock: Arc<Lock>,
         is_new: bool,
     },
+    Deployment(Box<Deployment>),
     Desired(Box<Desired>),
     Noted,
 }

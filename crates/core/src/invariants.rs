@@ -89,6 +89,8 @@ pub fn check_touched(
             | Change::WorkspaceChanged(_)
             | Change::WorkspaceGone(_)
             | Change::EstateChanged(_)
+            | Change::DeploymentChanged(_)
+            | Change::DeploymentGone { .. }
             | Change::ActivityNoted(_)
             | Change::AccountChanged(_)
             | Change::QuotaChanged(_)

@@ -43,5 +43,8 @@ pub const LOCK_NAME_BYTES_MAX: usize = 260;
 pub const LOCK_NOTES_BYTES_MAX: usize = 512;
 /// As many as there can be workspaces.
 pub const RESOURCE_GROUPS_MAX: usize = 10_000;
+/// Azure's own bounds.
+pub const DEPLOYMENT_NAME_BYTES_MAX: usize = 64;
+pub const DEPLOYMENTS_PER_GROUP_MAX: usize = 800;
 /// A delete looks at each of them.
 pub const LOCKS_MAX: usize = 5_000;

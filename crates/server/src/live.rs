@@ -101,6 +101,8 @@ impl Live {
                 | Change::WorkspaceChanged(_)
                 | Change::WorkspaceGone(_)
                 | Change::ActivityNoted(_)
+                | Change::DeploymentChanged(_)
+                | Change::DeploymentGone { .. }
                 | Change::AccountChanged(_)
                 | Change::QuotaChanged(_)
                 | Change::ClusterChanged { .. }

@@ -15,6 +15,13 @@ pub fn digest(password: &str) -> String {
     format!("$pbkdf2-sha256$i={ROUNDS}${}${}", hex(&salt), hex(&derived))
 }
 
+/// What nobody can guess.
+pub fn random() -> [u8; 16] {
+    let mut bytes = [0u8; 16];
+    rand::fill(&mut bytes).expect("the system has random numbers");
+    bytes
+}
+
 pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     let digest = digest::digest(&digest::SHA256, bytes);
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")

@@ -104,6 +104,8 @@ impl Failpoint {
             | Change::WorkspaceChanged(_)
             | Change::WorkspaceGone(_)
             | Change::EstateChanged(_)
+            | Change::DeploymentChanged(_)
+            | Change::DeploymentGone { .. }
             | Change::ActivityNoted(_)
             | Change::ClusterChanged { .. }
             | Change::MemberChanged(_)

@@ -34,6 +34,8 @@ pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreEr
         | Input::SetQuota { .. }
         | Input::ChangeAccess(_)
         | Input::ChangeEstate(_)
+        | Input::Deploy(_)
+        | Input::DeleteDeployment { .. }
         | Input::Tick => {}
     }
     Ok(input)

@@ -2,8 +2,8 @@
 
 use muster_core::ids::{JobId, OperationId, PrincipalId};
 use muster_core::model::{
-    Activity, AttemptRecord, Category, Cluster, Job, JobSpec, Node, Operation, Outcome, Principal,
-    SpecHash, Workspace, WorkspaceKey,
+    Activity, AttemptRecord, Category, Cluster, Deployment, Job, JobSpec, Node, Operation, Outcome,
+    Principal, Scope, SpecHash, Workspace, WorkspaceKey,
 };
 use muster_core::time::Wall;
 
@@ -176,6 +176,10 @@ pub trait Reader: Send {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<ActivityEntry>, StoreError>;
+    /// By group and name, without case.
+    fn deployment(&mut self, group: &Scope, name: &str) -> Result<Option<Deployment>, StoreError>;
+    /// Newest first; a group has not many.
+    fn deployments(&mut self, group: &Scope) -> Result<Vec<Deployment>, StoreError>;
     fn verify_activity(&mut self) -> Result<ActivityChain, StoreError>;
     /// Entries after `after`, oldest first.
     fn events(&mut self, after: Revision, limit: usize) -> Result<Vec<Event>, StoreError>;

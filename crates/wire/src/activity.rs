@@ -9,7 +9,7 @@ pub use filter::ActivityFilter;
 use muster_core::model::{Activity, ActivityOutcome, Scope};
 use serde::{Deserialize, Serialize};
 
-use crate::path::{AccessRoute, ComputeAction, EstateRoute, Manager, Route};
+use crate::path::{AccessRoute, ComputeAction, DeploymentRoute, EstateRoute, Manager, Route};
 use crate::timestamp;
 
 /// What a request does, as Azure calls it; `None` for one that changes nothing.
@@ -45,6 +45,9 @@ pub fn operation(method: &str, route: &Route) -> Option<String> {
         Route::Estate(EstateRoute::Lock { .. }) => {
             ("Microsoft.Authorization/locks".to_owned(), None)
         }
+        Route::Deployments(DeploymentRoute::One { .. }) => {
+            ("Microsoft.Resources/deployments".to_owned(), None)
+        }
         Route::Manager(Manager::ResourceGroup { .. }) => {
             ("Microsoft.Resources/subscriptions/resourceGroups".to_owned(), None)
         }
@@ -66,6 +69,8 @@ pub fn operation(method: &str, route: &Route) -> Option<String> {
         | Route::VmSizes { .. }
         | Route::Quotas { .. }
         | Route::Estate(_)
+        // Trying changes nothing.
+        | Route::Deployments(_)
         | Route::Manager(_)
         | Route::Unknown => return None,
     };

@@ -16,11 +16,14 @@ pub mod code {
     pub const INVALID_PROPERTY_VALUE: &str = "InvalidPropertyValue";
     /// A property, or a value of one, that a later version will take.
     pub const NOT_SUPPORTED: &str = "NotSupported";
+    /// A template that cannot be carried out as it is written.
+    pub const INVALID_TEMPLATE: &str = "InvalidTemplate";
     pub const AUTHENTICATION_FAILED: &str = "AuthenticationFailed";
     pub const AUTHORIZATION_FAILED: &str = "AuthorizationFailed";
     pub const RESOURCE_NOT_FOUND: &str = "ResourceNotFound";
     /// `az group exists` and its like look for this one.
     pub const RESOURCE_GROUP_NOT_FOUND: &str = "ResourceGroupNotFound";
+    pub const DEPLOYMENT_NOT_FOUND: &str = "DeploymentNotFound";
     /// There is nothing at this address, whatever its names.
     pub const PATH_NOT_FOUND: &str = "PathNotFound";
     pub const METHOD_NOT_ALLOWED: &str = "MethodNotAllowed";
@@ -123,6 +126,11 @@ impl ArmError {
         ArmError::new(400, code::NOT_SUPPORTED, message).at(target)
     }
 
+    /// 400: what stands at `target` in a template cannot be carried out.
+    pub fn invalid_template(target: &str, message: impl Into<String>) -> ArmError {
+        ArmError::new(400, code::INVALID_TEMPLATE, message).at(target)
+    }
+
     /// 401. `base_url` is where a token can be had; `reason` says what was wrong with the present one.
     pub fn unauthorized(base_url: &str, reason: &str) -> ArmError {
         let message = format!(
@@ -152,6 +160,11 @@ impl ArmError {
     /// 404: the path is fine, its resource group is not there.
     pub fn group_not_found(message: impl Into<String>) -> ArmError {
         ArmError::new(404, code::RESOURCE_GROUP_NOT_FOUND, message).at("resourceGroup")
+    }
+
+    /// 404: no such deployment, or no such part of one.
+    pub fn deployment_not_found(message: impl Into<String>) -> ArmError {
+        ArmError::new(404, code::DEPLOYMENT_NOT_FOUND, message).at("deployment")
     }
 
     /// 404: no route has this form.

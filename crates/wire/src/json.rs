@@ -99,6 +99,10 @@ impl<'a> Field<'a> {
         Field { path: String::new(), value: Some(value) }
     }
 
+    pub(crate) fn value(&self) -> Option<&'a Value> {
+        self.value
+    }
+
     pub(crate) fn is_present(&self) -> bool {
         self.value.is_some()
     }
@@ -274,7 +278,7 @@ impl<'a> Field<'a> {
     }
 }
 
-fn kind(value: &Value) -> &'static str {
+pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",

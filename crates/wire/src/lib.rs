@@ -11,6 +11,7 @@
 //! * [`compute`], [`job`], [`workspace`], [`operation`], [`quota`], [`vm_size`], [`cost`], [`why`]: the
 //!   resources;
 //! * [`manager`], [`resources`]: what resource manager says about itself, and lists of any resources;
+//! * [`deployment`]: templates, read into what is to be made;
 //! * [`access`]: users, keys and roles; [`lock`], [`activity`]: locks and who changed what;
 //! * [`cloud`], [`login`]: what a client reads before it asks for the first resource.
 
@@ -19,6 +20,7 @@ pub mod activity;
 pub mod cloud;
 pub mod compute;
 pub mod cost;
+pub mod deployment;
 pub mod duration;
 pub mod error;
 pub mod job;
@@ -40,5 +42,7 @@ pub mod workspace;
 pub use error::ArmError;
 pub use json::{JsonText, Unreadable, from_json, to_json};
 pub use page::{Page, page_size};
-pub use path::{AccessRoute, ComputeAction, EstateRoute, Login, Manager, Query, Request, Route};
+pub use path::{
+    AccessRoute, ComputeAction, DeploymentRoute, EstateRoute, Login, Manager, Query, Request, Route,
+};
 pub use system_data::SystemData;

@@ -214,6 +214,8 @@ const OFFERS: &[Offer] = &[
             "subscriptions/resources",
             "subscriptions/resourceGroups",
             "resourceGroups",
+            "deployments",
+            "deployments/operations",
             "resources",
             "locations",
             "providers",

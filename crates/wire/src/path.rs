@@ -5,6 +5,7 @@
 //! the user gave them. Blob paths never come through here: there, every byte counts.
 
 mod access;
+mod deployments;
 mod estate;
 mod login;
 mod manager;
@@ -14,6 +15,7 @@ mod route;
 mod segments;
 
 pub use access::{AccessRoute, scope_of};
+pub use deployments::{DeploymentRoute, Home};
 pub use estate::{EstateRoute, lockable_of};
 pub use login::{Authority, Login};
 pub use manager::Manager;

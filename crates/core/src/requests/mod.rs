@@ -3,6 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod cluster;
 mod cluster_rules;
+pub(crate) mod deployment;
 pub(crate) mod estate;
 pub(crate) mod instance;
 pub(crate) mod job;

@@ -7,6 +7,7 @@ mod find;
 mod index;
 mod queue;
 mod quotas;
+mod sketch;
 mod volatile;
 
 use std::collections::BTreeMap;
@@ -225,6 +226,8 @@ impl World {
             Change::AttemptEnded(_)
             | Change::LedgerPosted(_)
             | Change::OperationChanged(_)
+            | Change::DeploymentChanged(_)
+            | Change::DeploymentGone { .. }
             | Change::ActivityNoted(_) => {}
         }
     }

@@ -379,7 +379,9 @@ fn rows(changes: &[Change]) -> Rows {
             Change::AttemptEnded(_)
             | Change::LedgerPosted(_)
             | Change::OperationChanged(_)
-            | Change::ActivityNoted(_) => {}
+            | Change::ActivityNoted(_)
+            | Change::DeploymentChanged(_)
+            | Change::DeploymentGone { .. } => {}
         }
     }
     rows.workspaces = workspaces.into_values().collect();

@@ -95,6 +95,8 @@ pub fn need(method: &str, route: &Route) -> Need {
         | Route::WhyCompute { workspace, .. } => read(workspace),
         Route::Access(route) => access_need(reads, route),
         Route::Estate(route) => estate_need(reads, route),
+        // What a template makes is looked at when it is read; who may see which is looked at later too.
+        Route::Deployments(route) => Need::SomethingIn(route.home().scope()),
         Route::Manager(route) => manager_need(reads, route),
     }
 }

@@ -3,13 +3,14 @@
 use muster_wire::Route;
 
 /// The words of our routes. Everything else in a path is somebody's name for something.
-const WORDS: [&str; 55] = [
+const WORDS: [&str; 61] = [
     ".well-known",
     "cancel",
     "chain",
     "common",
     "computeOperationsStatus",
     "computes",
+    "deployments",
     "details",
     "discovery",
     "endpoints",
@@ -30,6 +31,7 @@ const WORDS: [&str; 55] = [
     "Microsoft.Compute",
     "Microsoft.Insights",
     "Microsoft.MachineLearningServices",
+    "Microsoft.Resources",
     "msi",
     "Muster.Activity",
     "Muster.Cost",
@@ -37,6 +39,8 @@ const WORDS: [&str; 55] = [
     "Muster.Why",
     "oauth2",
     "openid-configuration",
+    "operations",
+    "operationStatuses",
     "providers",
     "quotas",
     "resourceGroups",
@@ -56,8 +60,10 @@ const WORDS: [&str; 55] = [
     "usages",
     "users",
     "v1.0",
+    "validate",
     "values",
     "vmSizes",
+    "whatIf",
     "workspaces",
 ];
 

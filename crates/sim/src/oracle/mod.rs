@@ -76,6 +76,8 @@ impl Oracle {
             Change::WorkspaceChanged(_)
             | Change::WorkspaceGone(_)
             | Change::EstateChanged(_)
+            | Change::DeploymentChanged(_)
+            | Change::DeploymentGone { .. }
             | Change::ActivityNoted(_)
             | Change::PrincipalSeen(_)
             | Change::ClusterChanged { .. }
@@ -132,6 +134,8 @@ impl Oracle {
             Change::PrincipalSeen(_)
             | Change::WorkspaceGone(_)
             | Change::EstateChanged(_)
+            | Change::DeploymentChanged(_)
+            | Change::DeploymentGone { .. }
             | Change::ActivityNoted(_)
             | Change::OperationChanged(_)
             | Change::MemberChanged(_)

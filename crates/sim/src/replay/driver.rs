@@ -204,6 +204,8 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
             | Change::WorkspaceChanged(_)
             | Change::WorkspaceGone(_)
             | Change::EstateChanged(_)
+            | Change::DeploymentChanged(_)
+            | Change::DeploymentGone { .. }
             | Change::ActivityNoted(_)
             | Change::ClusterChanged { .. }
             | Change::JobSubmitted { .. }

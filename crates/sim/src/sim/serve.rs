@@ -172,6 +172,8 @@ impl Sim {
                 | Change::WorkspaceChanged(_)
                 | Change::WorkspaceGone(_)
                 | Change::EstateChanged(_)
+                | Change::DeploymentChanged(_)
+                | Change::DeploymentGone { .. }
                 | Change::ActivityNoted(_)
                 | Change::ClusterChanged { .. }
                 | Change::JobSubmitted { .. }

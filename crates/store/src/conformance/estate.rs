@@ -1,6 +1,12 @@
 //! Resource groups, locks and the activity log.
 
-use muster_core::model::{Activity, ActivityOutcome, Caller, Deed, LockLevel, Scope, WorkspaceKey};
+use muster_core::estate::EstateChange;
+use muster_core::ids::OperationId;
+use muster_core::limits::DEPLOYMENTS_PER_GROUP_MAX;
+use muster_core::model::{
+    Activity, ActivityOutcome, Caller, Deed, Deployed, Deployment, LeftOut, LockLevel, Scope,
+    WorkspaceKey,
+};
 use muster_core::time::Wall;
 use muster_core::{Change, EstateRequest, GroupPatch, Input, NewLock, Reply};
 
@@ -33,6 +39,58 @@ pub fn groups_and_locks_read_back(database: &dyn Database) {
     assert!(matches!(gone, Reply::Deleting { .. }));
     let rows = database.store().load().expect("it reads");
     assert!(rows.locks.is_empty() && rows.groups.iter().all(|group| &*group.name != "Net"));
+}
+
+pub fn deployments_read_back_and_the_oldest_go(database: &dyn Database) {
+    let mut store = database.store();
+    store.claim(1).expect("claimed");
+    let deployment = |id: u64, group: &str, name: &str| {
+        Change::DeploymentChanged(Box::new(Deployment {
+            id: OperationId(id),
+            subscription: "S".into(),
+            resource_group: group.into(),
+            name: name.into(),
+            at: Wall(id),
+            by: Caller { object_id: "ada".into(), name: "Ada".into() },
+            correlation: "c".into(),
+            template_hash: "h".into(),
+            made: vec![Deployed {
+                resource: "/r".into(),
+                kind: "k".into(),
+                is_new: true,
+                operation: Some(OperationId(3)),
+            }],
+            left_out: vec![LeftOut { resource: "/l".into(), kind: "l".into() }],
+            outputs: Some("{}".into()),
+        }))
+    };
+    let most = DEPLOYMENTS_PER_GROUP_MAX as u64;
+    let mut changes: Vec<Change> =
+        (1..=most).map(|id| deployment(id, "G", &format!("D{id}"))).collect();
+    changes.push(deployment(most + 1, "other", "D1"));
+    store.commit(&changes, Wall(1)).expect("ours");
+    let (group, other) = (Scope::group("s", "g"), Scope::group("S", "Other"));
+    let mut reader = database.reader();
+    let found = reader.deployment(&group, "d7").expect("it reads").expect("it is there");
+    assert_eq!(Change::DeploymentChanged(Box::new(found)), deployment(7, "G", "D7"));
+    // Made again it is the newest; one more name, and the oldest goes.
+    let again = [deployment(most + 2, "g", "d1"), deployment(most + 3, "G", "new")];
+    store.commit(&again, Wall(2)).expect("ours");
+    let names = |reader: &mut dyn Reader, group: &Scope| -> Vec<String> {
+        let found = reader.deployments(group).expect("it reads");
+        found.into_iter().map(|found| found.name.into()).collect()
+    };
+    let listed = names(&mut *reader, &group);
+    assert_eq!((listed.len() as u64, &*listed[0], &*listed[1]), (most, "new", "d1"));
+    assert_eq!(listed.last().map(String::as_str), Some("D3"));
+    let gone = Change::DeploymentGone { group: group.clone(), name: "new".into() };
+    store.commit(&[gone], Wall(3)).expect("ours");
+    assert_eq!(reader.deployment(&group, "NEW").expect("it reads"), None);
+    // They go with their group.
+    let gone = Change::EstateChanged(EstateChange::GroupGone(group.clone()));
+    store.commit(&[gone], Wall(4)).expect("ours");
+    assert_eq!(names(&mut *reader, &group), [""; 0]);
+    assert_eq!(names(&mut *reader, &other), ["D1"]);
 }
 
 pub fn a_deleted_workspace_is_gone_and_its_bill_is_not(database: &dyn Database) {

@@ -53,6 +53,7 @@ macro_rules! conformance {
             made_up_numbers_find_nothing,
             a_specification_is_found_by_its_hash,
             groups_and_locks_read_back,
+            deployments_read_back_and_the_oldest_go,
             a_deleted_workspace_is_gone_and_its_bill_is_not,
             the_activity_log_is_a_chain,
             the_bill_adds_up_exactly,

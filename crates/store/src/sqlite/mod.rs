@@ -2,6 +2,7 @@
 
 mod activity;
 mod checkpoint;
+mod deployments;
 mod doc;
 mod fault;
 mod ledger;

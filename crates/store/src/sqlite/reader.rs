@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 
 use muster_core::ids::{JobId, OperationId, PrincipalId};
 use muster_core::model::{
-    AttemptRecord, Job, JobSpec, NodePhase, Operation, Principal, SpecHash, Workspace, WorkspaceKey,
+    AttemptRecord, Deployment, Job, JobSpec, NodePhase, Operation, Principal, Scope, SpecHash,
+    Workspace, WorkspaceKey,
 };
 use rusqlite::{Connection, Row, Transaction};
 use serde::Deserialize;
 
 use super::doc;
 use super::fault::Doing;
-use super::{activity, ledger, members, open};
+use super::{activity, deployments, ledger, members, open};
 use crate::{
     ActivityChain, ActivityEntry, ActivityQuery, ClusterView, Event, JobView, LedgerQuery,
     LedgerSum, NodeCounts, NodeView, Page, Reader, Revision, StoreError,
@@ -316,6 +317,14 @@ impl Reader for SqliteReader {
         };
         let found = activity::entries(&self.connection, &self.path, query, before, limit + 1)?;
         Ok(page(found, limit, |entry| entry.number.to_string()))
+    }
+
+    fn deployment(&mut self, group: &Scope, name: &str) -> Result<Option<Deployment>, StoreError> {
+        deployments::one(&self.connection, &self.path, group, name)
+    }
+
+    fn deployments(&mut self, group: &Scope) -> Result<Vec<Deployment>, StoreError> {
+        deployments::all(&self.connection, &self.path, group)
     }
 
     fn verify_activity(&mut self) -> Result<ActivityChain, StoreError> {

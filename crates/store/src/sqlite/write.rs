@@ -12,9 +12,9 @@ use muster_core::model::{
 use muster_core::time::{Span, Wall};
 use rusqlite::{Connection, Params};
 
-use super::activity;
 use super::doc::{encode, word};
 use super::fault::Doing;
+use super::{activity, deployments};
 use crate::StoreError;
 
 /// How long a client may come back and ask how an operation ended.
@@ -70,6 +70,8 @@ pub(super) fn rows(
         ),
         Change::AccessChanged(change) => writer.access(change),
         Change::EstateChanged(change) => writer.estate(change),
+        Change::DeploymentChanged(deployment) => deployments::put(&writer, deployment),
+        Change::DeploymentGone { group, name } => deployments::remove(&writer, group, Some(name)),
         Change::ActivityNoted(activity) => activity::append(connection, path, activity),
         Change::OperationChanged(operation) => writer.operation(operation),
         Change::EffectQueued(effect) => writer.run(
@@ -96,13 +98,13 @@ pub(super) fn prune_operations(
     )
 }
 
-struct Writer<'c> {
+pub(super) struct Writer<'c> {
     connection: &'c Connection,
     path: &'c Path,
 }
 
 impl Writer<'_> {
-    fn run(&self, sql: &str, values: impl Params) -> Result<(), StoreError> {
+    pub(super) fn run(&self, sql: &str, values: impl Params) -> Result<(), StoreError> {
         self.count(sql, values).map(|_| ())
     }
 
@@ -280,10 +282,13 @@ impl Writer<'_> {
                 ),
             ),
             EstateChange::GroupGone(scope) => match scope {
-                Scope::Group { subscription, resource_group } => self.run(
-                    "DELETE FROM resource_groups WHERE subscription = ?1 AND folded = ?2",
-                    (subscription, resource_group),
-                ),
+                Scope::Group { subscription, resource_group } => {
+                    deployments::remove(self, scope, None)?;
+                    self.run(
+                        "DELETE FROM resource_groups WHERE subscription = ?1 AND folded = ?2",
+                        (subscription, resource_group),
+                    )
+                }
                 other => unreachable!("{other} is no resource group"),
             },
             EstateChange::Lock(lock) => self.run(

@@ -31,6 +31,7 @@ impl Route {
             Route::Manager(route) => route.methods(),
             Route::Access(route) => route.methods(),
             Route::Estate(route) => route.methods(),
+            Route::Deployments(route) => route.methods(),
             Route::Login(login) => login.methods(),
             Route::Unknown => "",
         }
@@ -72,15 +73,16 @@ mod tests {
             let route = Request::parse(&path, None).unwrap().route;
             assert_eq!(route.methods(), cells[2], "{row}");
             let shown = format!("{route:?}");
-            let inner = ["Manager(", "Access(", "Estate(", "Login("];
+            let inner = ["Manager(", "Access(", "Estate(", "Deployments(", "Login("];
             let shown = inner.iter().find_map(|name| shown.strip_prefix(name)).unwrap_or(&shown);
             listed.insert(first_word(shown).to_owned());
         }
         let mut known = variants(include_str!("route.rs"), "Route");
-        for family in ["Unknown", "Manager", "Access", "Estate", "Login"] {
+        for family in ["Unknown", "Manager", "Access", "Estate", "Deployments", "Login"] {
             assert!(known.remove(family), "{family}");
         }
         known.extend(variants(include_str!("access.rs"), "AccessRoute"));
+        known.extend(variants(include_str!("deployments.rs"), "DeploymentRoute"));
         known.extend(variants(include_str!("estate.rs"), "EstateRoute"));
         known.extend(variants(include_str!("manager.rs"), "Manager"));
         known.extend(variants(include_str!("login.rs"), "Login"));

@@ -4,6 +4,7 @@ use muster_core::model::WorkspaceKey;
 
 use super::PathError;
 use super::access::AccessRoute;
+use super::deployments::DeploymentRoute;
 use super::estate::EstateRoute;
 use super::location_name;
 use super::login::Login;
@@ -104,6 +105,8 @@ pub enum Route {
     Access(AccessRoute),
     /// Locks, and the activity log.
     Estate(EstateRoute),
+    /// Templates that are carried out.
+    Deployments(DeploymentRoute),
     /// Subscriptions, groups, providers, and lists of anything.
     Manager(Manager),
     Unknown,
@@ -147,6 +150,9 @@ impl Route {
         }
         if let Some(estate) = EstateRoute::of(segments, &words) {
             return Ok(Route::Estate(estate));
+        }
+        if let Some(deployments) = DeploymentRoute::of(segments, &words) {
+            return Ok(Route::Deployments(deployments));
         }
         Ok(match words.as_slice() {
             ["metadata", "endpoints"] => Route::Metadata,
@@ -243,6 +249,7 @@ impl Route {
             }
             Route::Access(access) => access.path(),
             Route::Estate(estate) => estate.path(),
+            Route::Deployments(route) => route.path(),
             Route::Manager(route) => route.path(),
             Route::Login(login) => login.path(),
             Route::Unknown => return None,

@@ -5,6 +5,7 @@
 mod access;
 mod cloud;
 mod cluster;
+mod deployment;
 mod estate;
 mod job;
 mod manager;
@@ -193,6 +194,7 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
             quota::update(call, &subscription, &location).await
         }
         (method, Route::Estate(route)) => estate::handle(call, method, route).await,
+        (method, Route::Deployments(route)) => deployment::handle(call, method, route).await,
         (method, Route::Access(route)) => access::handle(call, method, route).await,
         (method, Route::Manager(route)) => manager::route(call, method, route).await,
         (_, Route::Unknown) => Err(ArmError::no_route(path).into()),

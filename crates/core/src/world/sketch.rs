@@ -1,0 +1,29 @@
+//! A World to try requests on: everything that a request for a workspace or a cluster is checked against,
+//! and nothing that runs. It costs what there is of clusters and workspaces, never of jobs or nodes.
+
+use std::sync::Arc;
+
+use super::{Rows, World};
+use crate::model::Quota;
+use crate::time::Now;
+
+impl World {
+    pub(crate) fn sketch(&self, now: Now) -> World {
+        let quota = |scope| {
+            let limits = self.quota_limits(scope)?.clone();
+            Some(Quota { scope: scope.clone(), limits })
+        };
+        let rows = Rows {
+            next_sequence: self.next_sequence,
+            last_wall: self.last_wall,
+            principals: self.principals.values().cloned().collect(),
+            workspaces: self.workspaces.values().cloned().collect(),
+            quotas: self.quota_scopes().filter_map(quota).collect(),
+            clusters: self.clusters().cloned().collect(),
+            groups: self.estate.groups().map(|group| (**group).clone()).collect(),
+            locks: self.estate.locks().map(|lock| (**lock).clone()).collect(),
+            ..Rows::default()
+        };
+        World::rebuild(rows, 0, self.settings.clone(), Arc::clone(&self.catalogue), now)
+    }
+}

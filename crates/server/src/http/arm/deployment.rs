@@ -1,0 +1,287 @@
+//! Templates: carried out as a whole or not at all.
+
+use std::collections::BTreeMap;
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use muster_core::ids::OperationId;
+use muster_core::model::{Action, Deed, Deployment, Operation, Scope};
+use muster_core::time::Wall;
+use muster_core::{DeployRequest, DeployStep, DeployWhat, Input, Reply};
+use muster_store::{Reader, StoreError};
+use muster_wire::deployment::{self, Plan, Progress, Setting};
+use muster_wire::path::Home;
+use muster_wire::{ArmError, DeploymentRoute, Page, Route, activity};
+
+use super::{Call, Failed, unexpected};
+use crate::Workspaces;
+use crate::http::auth::{self, Need};
+use crate::http::respond::{document, with_operation, with_retry_after};
+use crate::{clock, secrets};
+
+pub async fn handle(call: &Call, method: &str, route: DeploymentRoute) -> Result<Response, Failed> {
+    match (method, route) {
+        ("GET", DeploymentRoute::OfGroup(home)) => list(call, &home).await,
+        ("GET", DeploymentRoute::One { home, name }) => {
+            let found = find(call, &home, &name).await?;
+            Ok(document(StatusCode::OK, &deployment::document(&found.progress())))
+        }
+        ("HEAD", DeploymentRoute::One { home, name }) => {
+            find(call, &home, &name).await?;
+            Ok(StatusCode::NO_CONTENT.into_response())
+        }
+        ("PUT", DeploymentRoute::One { home, name }) => put(call, home, name).await,
+        ("DELETE", DeploymentRoute::One { home, name }) => delete(call, &home, &name).await,
+        ("GET", DeploymentRoute::Operations { home, name }) => {
+            let found = find(call, &home, &name).await?;
+            let lines = deployment::operations(&found.progress());
+            Ok(document(StatusCode::OK, &Page::whole(lines)))
+        }
+        ("GET", DeploymentRoute::OneOperation { home, name, id }) => {
+            let found = find(call, &home, &name).await?;
+            let lines = deployment::operations(&found.progress());
+            let line = lines.iter().find(|line| line.operation_id.eq_ignore_ascii_case(&id));
+            let line = line.ok_or_else(|| no_such("operation", &id, "list the operations"))?;
+            Ok(document(StatusCode::OK, line))
+        }
+        ("GET", DeploymentRoute::Status { home, name, id }) => {
+            let found = find(call, &home, &name).await?;
+            if found.deployment.id.to_string() != *id {
+                return Err(no_such("operation", &id, "the deployment was made again").into());
+            }
+            let status = deployment::status(&found.progress());
+            Ok(with_retry_after(document(StatusCode::OK, &status)))
+        }
+        ("POST", DeploymentRoute::Validate { home, name }) => {
+            let tried = carry_out(call, home, name, true).await?;
+            Ok(document(StatusCode::OK, &deployment::validation(&tried)))
+        }
+        ("POST", DeploymentRoute::WhatIf { home, name }) => {
+            let tried = carry_out(call, home, name, true).await?;
+            Ok(document(StatusCode::OK, &deployment::what_if(&tried)))
+        }
+        (method, route) => {
+            let methods = Route::Deployments(route).methods();
+            Err(ArmError::method_not_allowed(method, methods).into())
+        }
+    }
+}
+
+/// A deployment with what is known of what it waits for.
+struct Found {
+    deployment: Deployment,
+    operations: Vec<Operation>,
+}
+
+impl Found {
+    fn progress(&self) -> Progress<'_> {
+        let (deployment, operations) = (&self.deployment, self.operations.as_slice());
+        Progress { deployment, operations, now: Wall(clock::unix_us()) }
+    }
+}
+
+fn with_operations(reader: &mut dyn Reader, deployment: Deployment) -> Result<Found, StoreError> {
+    let mut operations = Vec::new();
+    let waited: Vec<OperationId> =
+        deployment.made.iter().filter_map(|made| made.operation).collect();
+    for id in waited {
+        operations.extend(reader.operation(id)?);
+    }
+    Ok(Found { deployment, operations })
+}
+
+/// Whoever may not see a deployment is told that there is none.
+async fn find(call: &Call, home: &Home, name: &str) -> Result<Found, Failed> {
+    let (scope, wanted) = (home.scope(), name.to_owned());
+    let read = move |reader: &mut dyn Reader| {
+        let Some(found) = reader.deployment(&scope, &wanted)? else { return Ok(None) };
+        with_operations(reader, found).map(Some)
+    };
+    let found = call.app.readers.read(read).await?;
+    let found = found.filter(|found| sees(call, &found.deployment));
+    Ok(found.ok_or_else(|| no_such("deployment", name, "list the deployments of the group"))?)
+}
+
+fn no_such(what: &str, name: &str, remedy: &str) -> ArmError {
+    ArmError::deployment_not_found(format!("{what} '{name}' does not exist; {remedy}"))
+}
+
+/// Outputs may tell of anything in the group, so a role on a part of it is not enough.
+fn sees(call: &Call, deployment: &Deployment) -> bool {
+    deployment.by.object_id == call.caller.object_id || call.may(Action::Read, &deployment.scope())
+}
+
+async fn list(call: &Call, home: &Home) -> Result<Response, Failed> {
+    let state = match call.query.get("$filter") {
+        None => None,
+        Some(filter) => Some(deployment::filter(filter)?),
+    };
+    let scope = home.scope();
+    let read = move |reader: &mut dyn Reader| {
+        let found = reader.deployments(&scope)?;
+        found.into_iter().map(|found| with_operations(reader, found)).collect()
+    };
+    let found: Vec<Found> = call.app.readers.read(read).await?;
+    let all = found
+        .iter()
+        .filter(|found| sees(call, &found.deployment))
+        // Later ones have larger ids, and come first.
+        .map(|found| (u64::MAX - found.deployment.id.0, deployment::document(&found.progress())))
+        .filter(|(_, found)| state.as_deref().is_none_or(|state| found.is_in(state)))
+        .map(|(key, found)| (format!("{key:016x}"), found))
+        .collect();
+    call.page(&Route::Deployments(DeploymentRoute::OfGroup(home.clone())), all)
+}
+
+async fn put(call: &Call, home: Home, name: Box<str>) -> Result<Response, Failed> {
+    let (scope, wanted) = (home.scope(), name.clone());
+    let known = call.app.readers.read(move |reader| reader.deployment(&scope, &wanted)).await?;
+    if let Some(known) = &known {
+        check_own(call, known)?;
+    }
+    let made = carry_out(call, home.clone(), name.clone(), false).await?;
+    let id = made.id.to_string().into();
+    let read = move |reader: &mut dyn Reader| with_operations(reader, made);
+    let found = call.app.readers.read(read).await?;
+    let version = call.query.api_version().unwrap_or("2020-06-01");
+    let route = Route::Deployments(DeploymentRoute::Status { home, name, id });
+    let url =
+        route.url(&call.app.base_url, &[("api-version", version)]).expect("it has an address");
+    let status = if known.is_some() { StatusCode::OK } else { StatusCode::CREATED };
+    let answer = document(status, &deployment::document(&found.progress()));
+    Ok(with_operation(answer, &url))
+}
+
+async fn delete(call: &Call, home: &Home, name: &str) -> Result<Response, Failed> {
+    let found = match find(call, home, name).await {
+        Ok(found) => found,
+        Err(Failed(error)) if error.status == 404 => {
+            return Ok(StatusCode::NO_CONTENT.into_response());
+        }
+        Err(failed) => return Err(failed),
+    };
+    check_own(call, &found.deployment)?;
+    call.tell(Input::DeleteDeployment { group: home.scope(), name: name.into() }).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// What somebody else had carried out is replaced and forgotten only by who manages the group.
+fn check_own(call: &Call, known: &Deployment) -> Result<(), ArmError> {
+    if known.by.object_id == call.caller.object_id {
+        return Ok(());
+    }
+    let need = Need::To(Action::ManageWorkspaces, known.scope());
+    auth::authorize(&call.app, &call.caller, &need)
+}
+
+/// Reads the template, checks that the caller may make everything in it, and has it made, or only tried.
+async fn carry_out(
+    call: &Call,
+    home: Home,
+    name: Box<str>,
+    is_trial: bool,
+) -> Result<Deployment, Failed> {
+    let seed = secrets::random();
+    // Passwords take long to digest, so nobody's are before it is known that they may.
+    let mut plan = read(call, &home, &name, (seed, &|_| String::new()))?;
+    for need in needs(&plan, &home) {
+        auth::authorize(&call.app, &call.caller, &need)?;
+    }
+    if !is_trial && has_passwords(&plan) {
+        plan = tokio::task::block_in_place(|| read(call, &home, &name, (seed, &secrets::digest)))?;
+    }
+    let correlation = call.deed.as_ref().map_or_else(|| "".into(), |deed| deed.correlation.clone());
+    let step = |what: DeployWhat| {
+        let (route, scope) = match &what {
+            DeployWhat::Workspace { key, .. } => {
+                (Route::Workspace(key.clone()), Scope::workspace(key))
+            }
+            DeployWhat::Compute { workspace, name, .. } => {
+                let (workspace, name) = (workspace.clone(), name.clone());
+                let scope = Scope::workspace(&workspace);
+                (Route::Compute { workspace, name }, scope)
+            }
+        };
+        let deed = Deed {
+            operation: activity::operation("PUT", &route).unwrap_or_default().into(),
+            resource: route.path().unwrap_or_default().into(),
+            scope,
+            correlation: correlation.clone(),
+        };
+        DeployStep { deed, what }
+    };
+    let request = DeployRequest {
+        subscription: home.subscription,
+        resource_group: home.resource_group,
+        name,
+        by: call.caller.clone(),
+        correlation: correlation.clone(),
+        template_hash: plan.template_hash.into(),
+        steps: plan.steps.into_iter().map(step).collect(),
+        left_out: plan.left_out,
+        outputs: plan.outputs.map(|outputs| outputs.as_str().into()),
+        is_trial,
+    };
+    match call.tell(Input::Deploy(Box::new(request))).await? {
+        Reply::Deployment(deployment) => Ok(*deployment),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// As Azure does, a deployment wants its group to be there, unless naming things is enough to have them.
+fn read(
+    call: &Call,
+    home: &Home,
+    name: &str,
+    (seed, digest): ([u8; 16], &dyn Fn(&str) -> String),
+) -> Result<Plan, Failed> {
+    let estate = call.app.live.estate();
+    let group = estate.group(&home.subscription, &home.resource_group);
+    let none = BTreeMap::new();
+    let (location, tags) = match group {
+        Some(group) => (&group.location, &group.tags),
+        None if call.app.workspaces == Workspaces::OnFirstUse => (&call.app.location, &none),
+        None => {
+            let missing =
+                muster_wire::manager::no_such_group(&home.subscription, &home.resource_group);
+            return Err(missing.into());
+        }
+    };
+    let setting = Setting {
+        subscription: &home.subscription,
+        resource_group: &home.resource_group,
+        location,
+        tags,
+        tenant: call.app.keyring.tenant_id(),
+        deployment: name,
+        now: Wall(clock::unix_us()),
+        seed,
+    };
+    Ok(deployment::plan(&call.body, &setting, digest)?)
+}
+
+fn has_passwords(plan: &Plan) -> bool {
+    plan.steps.iter().any(|step| match step {
+        DeployWhat::Workspace { .. } => false,
+        DeployWhat::Compute { wanted, .. } => {
+            wanted.admin.as_ref().is_some_and(|admin| admin.password_digest.is_some())
+        }
+    })
+}
+
+/// What each of the resources needs when it is made by itself. A template that makes nothing still is
+/// something in the group.
+fn needs(plan: &Plan, home: &Home) -> Vec<Need> {
+    if plan.steps.is_empty() {
+        return vec![Need::To(Action::ManageWorkspaces, home.scope())];
+    }
+    let need = |step: &DeployWhat| match step {
+        DeployWhat::Workspace { key, .. } => {
+            Need::To(Action::ManageWorkspaces, Scope::workspace(key))
+        }
+        DeployWhat::Compute { workspace, .. } => {
+            Need::To(Action::ManageComputes, Scope::workspace(workspace))
+        }
+    };
+    plan.steps.iter().map(need).collect()
+}

@@ -1,0 +1,173 @@
+//! Deployments: templates of Azure Resource Manager, read into what is to be made here.
+//!
+//! [`plan`] reads a template, computes its expressions, and answers with a typed [`Plan`]. It is a pure
+//! function of its arguments, and every template is hostile: how deep, how long and how often it computes
+//! is bounded below.
+
+mod document;
+mod evaluate;
+mod expression;
+mod functions;
+mod order;
+mod parameters;
+mod relaxed;
+mod resources;
+mod template;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+pub use document::{
+    DeploymentDocument, DeploymentProperties, OperationLine, Progress, ValidationDocument,
+    WhatIfDocument, document, filter, operations, status, validation, what_if,
+};
+use muster_core::DeployWhat;
+use muster_core::model::LeftOut;
+use muster_core::time::Wall;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::error::ArmError;
+use crate::json::{Field, JsonText, parse_object, shorten};
+
+/// Azure takes four megabytes, most of it for what is not made here.
+pub const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Resources of a template with all templates in it.
+pub const RESOURCES_MAX: usize = 200;
+/// Templates in templates.
+pub const NESTING_MAX: usize = 4;
+/// Levels of an expression, or of a value.
+const DEPTH_MAX: usize = 64;
+/// Levels of names that are defined by each other, and of the expressions in them.
+const LEVELS_MAX: usize = 128;
+/// Parameters, variables or outputs of one template; Azure's bound on two of the three.
+const NAMES_MAX: usize = 256;
+/// What outputs are kept in.
+const OUTPUTS_BYTES_MAX: usize = 64 * 1024;
+/// The longest text that a function may make.
+const TEXT_BYTES_MAX: usize = 1024 * 1024;
+/// Functions computed and values looked at, over the whole template.
+const STEPS_MAX: usize = 200_000;
+/// Everything that was ever computed or copied, put together.
+const WORK_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Where and when a template is carried out: what its expressions can ask for.
+#[derive(Debug, Clone)]
+pub struct Setting<'a> {
+    pub subscription: &'a str,
+    pub resource_group: &'a str,
+    pub location: &'a str,
+    pub tags: &'a BTreeMap<String, String>,
+    pub tenant: &'a str,
+    pub deployment: &'a str,
+    pub now: Wall,
+    /// What `newGuid()` is made from: another one each time.
+    pub seed: [u8; 16],
+}
+
+/// What a template comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    pub template_hash: String,
+    /// In an order in which it can be made.
+    pub steps: Vec<DeployWhat>,
+    pub left_out: Vec<LeftOut>,
+    pub outputs: Option<JsonText>,
+}
+
+/// Reads the body of a deployment. `digest` turns a password into what is kept of it.
+pub fn plan(
+    body: &[u8],
+    setting: &Setting<'_>,
+    digest: &dyn Fn(&str) -> String,
+) -> Result<Plan, ArmError> {
+    let value = parse_body(body)?;
+    let properties = Field::root(&value).get("properties")?;
+    check_mode(&properties)?;
+    for link in ["templateLink", "parametersLink", "onErrorDeployment"] {
+        let link = properties.get(link)?;
+        if link.is_filled() {
+            return Err(ArmError::not_supported(
+                &link.path,
+                format!(
+                    "{} is not supported; send the template and its values in the body",
+                    link.path
+                ),
+            ));
+        }
+    }
+    let template = properties.get("template")?;
+    let Some(found) = template.value() else {
+        return Err(template.missing("send the template as a JSON object"));
+    };
+    let values = properties.get("parameters")?;
+    let hash = Sha256::digest(found.to_string());
+    let template_hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    let read = template::read(found, values.value(), setting, digest)?;
+    Ok(Plan { template_hash, ..read })
+}
+
+/// A template may be written more freely than JSON allows.
+fn parse_body(body: &[u8]) -> Result<Value, ArmError> {
+    parse_object(body, BODY_BYTES_MAX).or_else(|refused| match std::str::from_utf8(body) {
+        Ok(text) if body.len() <= BODY_BYTES_MAX => {
+            parse_object(relaxed::to_strict(text).as_bytes(), 2 * BODY_BYTES_MAX)
+        }
+        _ => Err(refused),
+    })
+}
+
+fn check_mode(properties: &Field<'_>) -> Result<(), ArmError> {
+    let mode = properties.get("mode")?;
+    match mode.string()? {
+        None => Err(mode.missing("give 'Incremental'")),
+        Some(word) if word.eq_ignore_ascii_case("Incremental") => Ok(()),
+        Some(word) => Err(ArmError::not_supported(
+            &mode.path,
+            format!(
+                "properties.mode is '{}', which is not supported: it would delete what the template does not \
+                 name; give 'Incremental', and delete by name",
+                shorten(word)
+            ),
+        )),
+    }
+}
+
+/// Whether a text may be made that is so long.
+fn check_size(bytes: usize) -> Result<(), String> {
+    if bytes <= TEXT_BYTES_MAX {
+        return Ok(());
+    }
+    Err(format!(
+        "the result has more than {TEXT_BYTES_MAX} bytes, the most allowed; make it shorter"
+    ))
+}
+
+/// How much there is of a value, or that it is too deep.
+fn weigh(value: &Value) -> Result<usize, String> {
+    fn inner(value: &Value, depth: usize) -> Result<usize, String> {
+        if depth > DEPTH_MAX {
+            return Err(format!(
+                "a value is nested deeper than {DEPTH_MAX} levels; make it flatter"
+            ));
+        }
+        let mut weight = 16;
+        match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            Value::String(text) => weight += text.len(),
+            Value::Array(items) => {
+                for item in items {
+                    weight += inner(item, depth + 1)?;
+                }
+            }
+            Value::Object(map) => {
+                for (key, item) in map {
+                    weight += key.len() + inner(item, depth + 1)?;
+                }
+            }
+        }
+        Ok(weight)
+    }
+    inner(value, 0)
+}
