@@ -34,7 +34,9 @@ pub fn path(data: &[u8]) {
     assert!(!request.route.methods().is_empty());
     // A link to the next page leads back here, with its token as it was.
     let token = request.query.skip().unwrap_or("a b&c");
-    let link = request.route.url(BASE, &[("$skipToken", token)]);
+    let version = request.query.api_version().map(|version| ("api-version", version));
+    let query: Vec<_> = version.into_iter().chain([("$skipToken", token)]).collect();
+    let link = request.route.url(BASE, &query);
     let link = link.expect("it has a path");
     let (path, query) = link[BASE.len()..].split_once('?').expect("it has a query");
     match Request::parse(path, Some(query)) {
