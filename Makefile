@@ -15,7 +15,7 @@ CLIENTS := .venv/.made
 AZ := .venv-az/.made
 NODE := .venv-node/.made
 
-.PHONY: help run test conformance bench check setup-rust setup-cc setup-python setup-nextest setup-deny setup-systemd
+.PHONY: help run test conformance bench fuzz check setup-rust setup-cc setup-cxx setup-nginx setup-python setup-nextest setup-deny setup-systemd
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -37,9 +37,12 @@ conformance: setup-nextest $(CLIENTS) $(AZ) ## run the tests behind docs/conform
 	cargo build -p muster-cli --bin muster
 	@MUSTER_BIN=$(TARGET)/debug/muster scripts/conformance
 
-bench: setup-rust ## measure, each figure beside the raw limit of this machine
+bench: setup-rust setup-nginx ## measure, each figure beside the raw limit of this machine
 	cargo build --release -p muster-cli -p muster-bench
 	@MIMALLOC_PURGE_DELAY=-1 $(TARGET)/release/muster-bench
+
+fuzz: setup-rust setup-cxx ## every parser under libFuzzer, for FUZZ_SECONDS (60) each
+	@scripts/fuzz $(or $(FUZZ_SECONDS),60) $(FUZZ_TARGETS)
 
 # Advisories are left out of `deny`: they need a database from the network and change under us.
 check: setup-rust setup-deny $(TOOLS) ## format, clippy, dependency policy, spelling
@@ -51,6 +54,9 @@ check: setup-rust setup-deny $(TOOLS) ## format, clippy, dependency policy, spel
 
 setup-cc:
 	@scripts/need 'cc --version' gcc libc6-dev
+
+setup-cxx:
+	@scripts/need 'c++ --version' g++
 
 setup-rust: setup-cc
 	@cargo --version >/dev/null 2>&1 || \
@@ -67,6 +73,10 @@ setup-deny: setup-rust
 # For a test of the unit in packaging/.
 setup-systemd:
 	@scripts/need 'systemd-analyze --version' systemd
+
+# The peer of `make bench`, which goes on without it.
+setup-nginx:
+	@scripts/need 'nginx -v' nginx-light || echo "the bench goes on without nginx"
 
 setup-python:
 	@scripts/need 'python3 -c "import ensurepip, venv"' python3 python3-venv

@@ -2,6 +2,7 @@
 //! run. Times move from machine to machine; the ratio is what counts.
 
 mod brain;
+mod front;
 mod raw;
 mod report;
 mod server;
@@ -27,8 +28,13 @@ async fn main() -> Result<()> {
     anyhow::ensure!(muster.exists(), "{} is missing: run `make bench`", muster.display());
     let folder = tempfile::tempdir()?;
     let mut report = Report::new();
-    // `muster-bench brain` leaves the server out, `muster-bench replay` all but the traces.
+    // `muster-bench brain` leaves the server out, `replay` all but the traces, `front` all but reads and starts.
     let only = std::env::args().nth(1);
+    if only.as_deref() == Some("front") {
+        front::measure(&mut report, &muster, folder.path()).await?;
+        println!("{report}");
+        return Ok(());
+    }
     brain::replay(&mut report)?;
     if only.as_deref() != Some("replay") {
         brain::measure(&mut report, folder.path())?;
@@ -38,6 +44,7 @@ async fn main() -> Result<()> {
         return Ok(());
     }
 
+    front::measure(&mut report, &muster, folder.path()).await?;
     eprintln!("measuring what this machine can do …");
     let spawn = raw::spawn_latency(folder.path(), WARM_RUNS)?;
     let sync_one = raw::durable_appends_per_second(folder.path(), 1)?;

@@ -51,6 +51,28 @@ impl Report {
         self.lines.push([what.to_owned(), measured, goal, verdict.to_owned()]);
     }
 
+    /// A figure beside what it is meant to be and beside a peer's, with the ratio to that.
+    pub fn peer(
+        &mut self,
+        what: &str,
+        measured: String,
+        goal: &str,
+        is_met: bool,
+        peer: Option<(String, f64)>,
+    ) {
+        let verdict = if is_met { "met" } else { "not met" };
+        let (peer, ratio) = match peer {
+            Some((peer, ratio)) => (peer, format!(", {ratio:.2} of nginx")),
+            None => ("not measured, it is not installed".to_owned(), String::new()),
+        };
+        self.lines.push([
+            what.to_owned(),
+            measured,
+            format!("goal: {goal}; nginx: {peer}"),
+            format!("{verdict}{ratio}"),
+        ]);
+    }
+
     pub fn rate(&mut self, what: &str, rate: f64, limit: &str, raw: f64) {
         self.lines.push([
             what.to_owned(),

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -16,6 +17,8 @@ use reqwest::{Certificate, Client, Method};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
+use crate::front::Target;
+
 /// For anything that should take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -25,13 +28,17 @@ pub struct Server {
     url: String,
     token: String,
     client: Client,
+    ready_after: Duration,
 }
 
 impl Server {
     pub async fn start(muster: PathBuf, state_dir: PathBuf) -> Result<Server> {
+        let started = Instant::now();
         let mut process = Command::new(muster)
             .args(["up", "--listen", "127.0.0.1:0", "--state-dir"])
             .arg(&state_dir)
+            // It is for our own measuring of memory; users' servers give theirs back.
+            .env_remove("MIMALLOC_PURGE_DELAY")
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .kill_on_drop(true)
@@ -39,6 +46,7 @@ impl Server {
         let stdout = process.stdout.take().context("it was asked for")?;
         let mut lines = BufReader::new(stdout).lines();
         let first = tokio::time::timeout(PATIENCE, lines.next_line()).await??;
+        let ready_after = started.elapsed();
         let ready = first.as_deref().and_then(|line| line.strip_prefix("ready "));
         let url = ready.context("the server did not come up")?.to_owned();
         let client = client(&state_dir)?;
@@ -47,7 +55,7 @@ impl Server {
         let request = client.get(resource).header("X-IDENTITY-HEADER", key.trim());
         let reply = request.send().await?.bytes().await?;
         let TokenReply { access_token: token, .. } = from_json(&reply)?;
-        Ok(Server { process: Some(process), state_dir, url, token, client })
+        Ok(Server { process: Some(process), state_dir, url, token, client, ready_after })
     }
 
     /// Another client of the same server, on a connection of its own.
@@ -58,7 +66,28 @@ impl Server {
             url: self.url.clone(),
             token: self.token.clone(),
             client: client(&self.state_dir)?,
+            ready_after: self.ready_after,
         })
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().and_then(Child::id)
+    }
+
+    /// From the start of the process to its word that it can be used.
+    pub fn ready_after(&self) -> Duration {
+        self.ready_after
+    }
+
+    /// The same server for a client of our own.
+    pub fn target(&self, tls: Arc<rustls::ClientConfig>) -> Result<Target> {
+        let port = self.url.rsplit_once(':').context("a port")?.1.parse()?;
+        let header = format!("Authorization: Bearer {}\r\n", self.token);
+        Ok(Target { port, tls, header })
     }
 
     async fn call(&self, method: Method, route: &Route, body: Option<String>) -> Result<Vec<u8>> {
@@ -123,7 +152,7 @@ impl Server {
     }
 
     /// Lets the clusters' nodes go, then the server.
-    pub async fn stop(mut self) -> Result<()> {
+    pub async fn stop(self) -> Result<()> {
         for cluster in ["warm", "cold"] {
             let route = Route::Compute { workspace: workspace(), name: cluster.into() };
             self.wait_for_nodes(cluster, usize::from(cluster == "warm")).await?;
@@ -133,6 +162,10 @@ impl Server {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
+        self.end().await
+    }
+
+    pub async fn end(mut self) -> Result<()> {
         if let Some(process) = &mut self.process
             && let Some(pid) = process.id()
         {

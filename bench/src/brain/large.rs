@@ -76,6 +76,20 @@ impl Large {
         large
     }
 
+    /// A first workspace with so many clusters, of whose making `commit` is told.
+    fn begun(clusters: u32, nodes_max: u32, commit: &mut dyn FnMut(Output)) -> Large {
+        let now = Now { elapsed: Elapsed(1_000_000), wall: Wall(1_750_000_000_000_000) };
+        let catalogue = Arc::new(Catalogue::builtin());
+        let world = World::rebuild(Rows::default(), 1, Settings::default(), catalogue, now);
+        let size = Size { clusters, nodes: 0, queued: 0 };
+        let mut large = Large { world, now, size, submitted: 0 };
+        commit(large.say(Input::workspace(workspace(), "here", user(0))));
+        for cluster in 0..clusters {
+            commit(large.say(Large::put_input(cluster, nodes_max)));
+        }
+        large
+    }
+
     fn say(&mut self, input: Input) -> Output {
         self.now.wall = self.now.wall + Span(1_000);
         self.now.elapsed = self.now.elapsed + Span(1_000);
@@ -119,9 +133,17 @@ impl Large {
 
     /// Every node that was asked for comes up, and every job that has nodes runs.
     fn bring_up(&mut self) {
+        self.settle(&mut |_| ());
+        for (node, epoch) in self.leases() {
+            self.say(report(&node, Some((epoch, AttemptPhase::Running))));
+        }
+    }
+
+    /// The provider has done what was asked of it, and new nodes have said so.
+    fn settle(&mut self, commit: &mut dyn FnMut(Output)) {
         let effects: Vec<_> = self.world.effects().map(|effect| effect.id).collect();
         for effect in effects {
-            self.say(Input::EffectDone { effect, result: Ok(()) });
+            commit(self.say(Input::EffectDone { effect, result: Ok(()) }));
         }
         let booting: Vec<String> = self
             .world
@@ -130,16 +152,15 @@ impl Large {
             .map(|node| node.name.to_string())
             .collect();
         for node in booting {
-            self.say(report(&node, None));
+            commit(self.say(report(&node, None)));
         }
-        let starting: Vec<(String, Epoch)> = self
-            .world
+    }
+
+    fn leases(&self) -> Vec<(String, Epoch)> {
+        self.world
             .nodes()
             .flat_map(|node| node.leases().iter().map(|lease| (node.name.to_string(), lease.epoch)))
-            .collect();
-        for (node, epoch) in starting {
-            self.say(report(&node, Some((epoch, AttemptPhase::Running))));
-        }
+            .collect()
     }
 
     pub fn decisions(size: Size) -> Vec<(&'static str, Samples)> {
@@ -252,19 +273,37 @@ pub fn bytes_per_job(jobs: u32, name: &str) -> usize {
     grown / jobs as usize
 }
 
-pub fn live_jobs(jobs: u32, mut commit: impl FnMut(Output)) {
-    let now = Now { elapsed: Elapsed(1_000_000), wall: Wall(1_750_000_000_000_000) };
-    let catalogue = Arc::new(Catalogue::builtin());
-    let world = World::rebuild(Rows::default(), 1, Settings::default(), catalogue, now);
-    let size = Size { clusters: 1, nodes: 0, queued: 0 };
-    let mut large = Large { world, now, size, submitted: 0 };
-    let key = workspace();
-    commit(large.say(Input::workspace(key, "here", user(0))));
-    commit(large.say(Large::put_input(0, 0)));
+pub fn live_jobs(jobs: u32, commit: &mut dyn FnMut(Output)) {
+    let mut large = Large::begun(1, 0, commit);
     for _ in 0..jobs {
         let input = large.submission(0, 1, Priority::Medium, "live");
         commit(large.say(input));
     }
+}
+
+pub fn clusters(clusters: u32, commit: &mut dyn FnMut(Output)) {
+    Large::begun(clusters, 4, commit);
+}
+
+/// Every job has run and ended, and the nodes are gone again.
+pub fn finished_jobs(jobs: u32, commit: &mut dyn FnMut(Output)) {
+    const NODES: u32 = 10;
+    let mut large = Large::begun(1, NODES, commit);
+    for _ in 0..jobs / NODES {
+        for _ in 0..NODES {
+            let input = large.submission(0, 1, Priority::Medium, "finished");
+            commit(large.say(input));
+        }
+        large.settle(commit);
+        for phase in [AttemptPhase::Running, AttemptPhase::Ended(Exit::Code(0))] {
+            for (node, epoch) in large.leases() {
+                commit(large.say(report(&node, Some((epoch, phase.clone())))));
+            }
+        }
+    }
+    commit(large.say(Large::put_input(0, 0)));
+    large.settle(commit);
+    assert_eq!((large.world.jobs().len(), large.world.nodes().len()), (0, 0));
 }
 
 fn report(node: &str, attempt: Option<(Epoch, AttemptPhase)>) -> Input {
@@ -279,7 +318,7 @@ fn specification(cluster: u32, nodes: u32, priority: Priority) -> JobSpec {
     JobSpec { nodes, priority, ..JobSpec::new(&name_of(cluster), "true") }
 }
 
-fn name_of(cluster: u32) -> String {
+pub fn name_of(cluster: u32) -> String {
     format!("pool{cluster}x")
 }
 

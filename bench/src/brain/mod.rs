@@ -6,10 +6,12 @@ mod seeds;
 mod start;
 mod traces;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 pub use heap::Counting;
+pub use large::name_of;
 use large::{Large, Size};
 pub use traces::measure as replay;
 
@@ -20,7 +22,7 @@ const LARGE: Size = Size { clusters: 1_000, nodes: 10_000, queued: 1_000_000 };
 const DECISION_GOAL: Duration = Duration::from_millis(1);
 const GROWTH_GOAL: f64 = 1.5;
 
-pub fn measure(report: &mut Report, folder: &std::path::Path) -> Result<()> {
+pub fn measure(report: &mut Report, folder: &Path) -> Result<()> {
     seeds::measure(report)?;
     decisions(report);
     weights(report);
@@ -41,6 +43,14 @@ pub fn measure(report: &mut Report, folder: &std::path::Path) -> Result<()> {
         start <= Duration::from_secs(1),
     );
     Ok(())
+}
+
+pub fn fill_with_clusters(database: &Path, clusters: u32) -> Result<()> {
+    start::fill(database, |commit| large::clusters(clusters, commit))
+}
+
+pub fn fill_with_finished(database: &Path, jobs: u32) -> Result<()> {
+    start::fill(database, |commit| large::finished_jobs(jobs, commit))
 }
 
 /// Each kind of decision with few jobs waiting and with many: the second must not be much slower.

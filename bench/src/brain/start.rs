@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use muster_core::catalogue::Catalogue;
 use muster_core::time::{Elapsed, Now, Wall};
-use muster_core::{Change, Settings, World};
+use muster_core::{Change, Output, Settings, World};
 use muster_store::{Durability, SqliteStore, Store};
 
 use super::large;
@@ -16,7 +16,7 @@ const BATCH: usize = 1_000;
 
 pub fn with_live_jobs(folder: &Path, jobs: u32) -> Result<Duration> {
     let path = folder.join("live.db");
-    fill(&path, jobs)?;
+    fill(&path, |commit| large::live_jobs(jobs, commit))?;
     let started = Instant::now();
     let mut store = SqliteStore::open(&path, Durability::Disk)?;
     let epoch = store.claim(1_750_000_000_001)?;
@@ -28,13 +28,14 @@ pub fn with_live_jobs(folder: &Path, jobs: u32) -> Result<Duration> {
     Ok(took)
 }
 
-fn fill(path: &Path, jobs: u32) -> Result<()> {
+/// A store of what `make` tells.
+pub fn fill(path: &Path, make: impl FnOnce(&mut dyn FnMut(Output))) -> Result<()> {
     let mut store = SqliteStore::open(path, Durability::None)?;
     store.claim(1_750_000_000_000)?;
     let mut waiting: Vec<Change> = Vec::new();
     let mut result = Ok(());
     let mut wall = Wall(0);
-    large::live_jobs(jobs, |output| {
+    make(&mut |output| {
         waiting.extend(output.changes);
         wall = output.wall;
         if waiting.len() >= BATCH && result.is_ok() {

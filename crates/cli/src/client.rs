@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
 use muster_core::ErrorChain;
@@ -75,6 +76,11 @@ impl Client {
 
     pub fn server_url(&self) -> &str {
         &self.server.url
+    }
+
+    /// What it is trusted by, as a file of this machine.
+    pub fn ca_file(&self) -> &Path {
+        &self.server.ca_file
     }
 
     pub fn key_source(&self) -> &str {
@@ -171,6 +177,13 @@ impl Client {
 
     pub async fn put(&self, route: &Route, body: String) -> Outcome<Answer> {
         self.send(Method::PUT, &self.url(route, &[]), Some(body)).await
+    }
+
+    pub async fn patch(&self, route: &Route, body: String) -> Outcome<Answer> {
+        match self.send(Method::PATCH, &self.url(route, &[]), Some(body)).await {
+            Err(failure) => Err(self.explained(route, failure).await),
+            answered => answered,
+        }
     }
 
     pub async fn post(&self, route: &Route) -> Outcome<Answer> {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use clap::{Args as _, FromArgMatches as _};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use muster_core::catalogue::Catalogue;
-use muster_wire::{AccessRoute, Manager, Page, Route};
+use muster_core::model::Scope as Place;
+use muster_wire::{AccessRoute, EstateRoute, Manager, Page, Route};
 use serde::Deserialize;
 
 use crate::client::Client;
@@ -33,6 +34,7 @@ enum What {
     Groups,
     Users,
     Locations,
+    Locks,
 }
 
 pub fn computes() -> ArgValueCompleter {
@@ -57,6 +59,10 @@ pub fn users() -> ArgValueCompleter {
 
 pub fn locations() -> ArgValueCompleter {
     names(What::Locations)
+}
+
+pub fn locks() -> ArgValueCompleter {
+    names(What::Locks)
 }
 
 /// Every server has the catalogue that is built in, so it need not send its thousand sizes.
@@ -100,6 +106,10 @@ async fn fetch(what: What) -> Outcome<Vec<String>> {
         },
         What::Groups => Route::Manager(Manager::ResourceGroups { subscription }),
         What::Users => Route::Access(AccessRoute::Users),
+        What::Locks => Route::Estate(EstateRoute::Locks(match scope.group()? {
+            Some(group) => Place::group(&subscription, &group),
+            None => Place::subscription(&subscription),
+        })),
         What::Locations => Route::Manager(Manager::Locations { subscription }),
     };
     first_page(&client, &route).await

@@ -1,4 +1,4 @@
-//! `muster compute`: clusters, with the words of `az ml compute`.
+//! `muster compute`: clusters and instances, with the words of `az ml compute`.
 
 mod delete;
 mod file;
@@ -15,7 +15,7 @@ pub use view::resource_group;
 use clap::Subcommand;
 use muster_core::model::WorkspaceKey;
 use muster_wire::Route;
-use muster_wire::compute::{ComputeResource, NodeList};
+use muster_wire::compute::{NodeList, SeenCompute};
 
 use crate::client::Client;
 use crate::complete;
@@ -24,7 +24,7 @@ use crate::output::{self, Print};
 use crate::scope::Scope;
 use crate::values::{self, ComputeType};
 
-/// Create, change, look at and delete compute clusters
+/// Create, change, look at and delete clusters and instances
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Create(Box<put::CreateArgs>),
@@ -45,7 +45,7 @@ pub enum Command {
     EnableSso(verbs::EnableSsoArgs),
 }
 
-/// Show a cluster: its settings, its state and how many nodes it has
+/// Show a cluster or an instance: its settings, its state and how many nodes it has
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ShowArgs {
@@ -55,11 +55,11 @@ pub struct ShowArgs {
     target: Target,
 }
 
-/// List the clusters of a workspace
+/// List the clusters and instances of a workspace
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListArgs {
-    /// Only clusters of this type
+    /// Only those of this type
     #[arg(long = "type", value_enum, ignore_case = true, value_name = "TYPE")]
     compute_type: Option<ComputeType>,
     /// At most so many
@@ -72,7 +72,7 @@ pub struct ListArgs {
     scope: Scope,
 }
 
-/// List the nodes that a cluster has now, and what runs on them
+/// List the nodes that a cluster or an instance has now, and what runs on them
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListNodesArgs {
@@ -82,10 +82,10 @@ pub struct ListNodesArgs {
     target: Target,
 }
 
-/// Which cluster a command is about.
+/// Which compute a command is about.
 #[derive(Debug, clap::Args)]
 struct Target {
-    /// The cluster's name
+    /// The name of the cluster or instance
     #[arg(short, long, value_parser = values::name, display_order = 0, help_heading = None,
           add = complete::computes())]
     name: String,
@@ -136,11 +136,10 @@ async fn list(args: &ListArgs) -> Outcome {
     let client = args.scope.connect().await?;
     // What is of another type does not count, so all are asked for where only some are wanted.
     let asked = args.max_results.filter(|_| args.compute_type.is_none());
-    let mut computes: Vec<ComputeResource> = client.list(&route, asked).await?;
+    let mut computes: Vec<SeenCompute> = client.list(&route, asked).await?;
     if let Some(kind) = args.compute_type {
-        let is_wanted = |found: &ComputeResource| {
-            found.properties.compute_type.eq_ignore_ascii_case(kind.as_str())
-        };
+        let is_wanted =
+            |found: &SeenCompute| found.properties.compute_type.eq_ignore_ascii_case(kind.as_str());
         computes.retain(is_wanted);
     }
     computes.truncate(args.max_results.map_or(usize::MAX, |count| count as usize));
@@ -161,7 +160,7 @@ async fn list_nodes(args: &ListNodesArgs) -> Outcome {
     let nodes: Vec<_> = nodes.into_iter().map(view::node).collect();
     args.print.show(&nodes, || {
         let rows = nodes.iter().map(view::node_row).collect();
-        output::table(&view::NODE_HEADER, rows, "the cluster has no nodes now")
+        output::table(&view::NODE_HEADER, rows, "it has no nodes now")
     })
 }
 
@@ -169,9 +168,9 @@ fn route(workspace: WorkspaceKey, name: &str) -> Route {
     Route::Compute { workspace, name: name.into() }
 }
 
-/// The cluster as it is now.
+/// The compute as it is now.
 async fn print(client: &Client, route: &Route, print: &Print) -> Outcome {
-    let compute: ComputeResource = client.get(route).await?;
+    let compute: SeenCompute = client.get(route).await?;
     if let Some(note) = &compute.properties.properties.note {
         output::say(&format!("note: {note}"));
     }
@@ -181,5 +180,5 @@ async fn print(client: &Client, route: &Route, print: &Print) -> Outcome {
 
 fn print_table(computes: &[view::Compute]) -> Outcome {
     let rows = computes.iter().map(view::row).collect();
-    output::table(&view::HEADER, rows, "there are no clusters in this workspace")
+    output::table(&view::HEADER, rows, "there are no clusters or instances in this workspace")
 }

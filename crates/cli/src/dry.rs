@@ -60,6 +60,11 @@ impl Plan<'_> {
     }
 
     pub async fn show(&self, client: &Client, print: &Print) -> Outcome {
+        let document = self.document(client).await?;
+        print.show(&document, || print_table(std::slice::from_ref(&document)))
+    }
+
+    async fn document(&self, client: &Client) -> Outcome<Document> {
         let now: Option<Value> = client.find(self.subject.unwrap_or(self.route)).await?;
         let body: Option<Value> = serde_json::from_str(self.body).ok().map(masked);
         let mut changes = Vec::new();
@@ -84,11 +89,25 @@ impl Plan<'_> {
         if let Some(usd) = &document.usd_per_hour_max {
             output::say(&format!("it would cost at most {usd} USD per hour"));
         }
-        print.show(&document, || {
-            let rows = document.changes.iter().map(Change::row).collect();
-            output::table(&HEADER, rows, "it would change nothing")
-        })
+        Ok(document)
     }
+}
+
+/// Of a command about several things: one is shown as itself, several as a list.
+pub async fn show_all(plans: &[Plan<'_>], client: &Client, print: &Print) -> Outcome {
+    if let [only] = plans {
+        return only.show(client, print).await;
+    }
+    let mut documents = Vec::new();
+    for plan in plans {
+        documents.push(plan.document(client).await?);
+    }
+    print.show(&documents, || print_table(&documents))
+}
+
+fn print_table(documents: &[Document]) -> Outcome {
+    let changes = documents.iter().flat_map(|document| &document.changes);
+    output::table(&HEADER, changes.map(Change::row).collect(), "it would change nothing")
 }
 
 impl Change {

@@ -24,9 +24,12 @@ mod document;
 mod dry;
 mod env;
 mod failure;
+mod group;
 mod job;
+mod lock;
 mod logging;
 mod login;
+mod monitor;
 mod nearest;
 mod operation;
 mod output;
@@ -88,7 +91,13 @@ enum Command {
     #[command(subcommand)]
     Job(job::Command),
     #[command(subcommand)]
+    Group(group::Command),
+    #[command(subcommand)]
     Resource(resource::Command),
+    #[command(subcommand)]
+    Lock(lock::Command),
+    #[command(subcommand)]
+    Monitor(monitor::Command),
     Why(why::Args),
     Cost(cost::Args),
     Whatif(whatif::Args),
@@ -126,7 +135,10 @@ fn run(command: Command) -> Outcome {
         Command::Workspace(command) => block_on(workspace::run(command)),
         Command::Compute(command) => block_on(compute::run(command)),
         Command::Job(command) => block_on(job::run(command)),
+        Command::Group(command) => block_on(group::run(command)),
         Command::Resource(command) => block_on(resource::run(command)),
+        Command::Lock(command) => block_on(lock::run(command)),
+        Command::Monitor(command) => block_on(monitor::run(command)),
         Command::Why(args) => block_on(why::run(&args)),
         Command::Quota(command) => block_on(quota::run(command)),
         Command::Cost(args) => block_on(cost::run(&args)),

@@ -179,32 +179,54 @@ impl ShowArgs {
     fn id(&self) -> Outcome<Option<String>> {
         let (Some(name), Some(kind)) = (&self.name, &self.resource_type) else { return Ok(None) };
         let workspace = self.scope.workspace()?;
-        let mut kinds = kind.split('/');
-        let namespace = kinds.next().unwrap_or_default();
+        let named =
+            Named { flag: "--name", name, kind, namespace: None, parent: self.parent.as_deref() };
+        named.id(&workspace.subscription, &workspace.resource_group).map(Some)
+    }
+}
+
+/// A resource by its names, as az takes them apart.
+#[derive(Debug, Clone, Copy)]
+pub struct Named<'a> {
+    /// Where the name was given.
+    pub flag: &'static str,
+    pub name: &'a str,
+    pub kind: &'a str,
+    /// Where the type does not begin with it.
+    pub namespace: Option<&'a str>,
+    pub parent: Option<&'a str>,
+}
+
+impl Named<'_> {
+    pub fn id(&self, subscription: &str, group: &str) -> Outcome<String> {
+        let mut kinds = self.kind.split('/');
+        let namespace = match self.namespace {
+            Some(namespace) => namespace,
+            None => kinds.next().unwrap_or_default(),
+        };
         let kinds: Vec<&str> = kinds.collect();
         // az takes the type of a child with and without its parents' types in front.
-        let own = match &self.parent {
+        let own = match self.parent {
             Some(_) => kinds.last().copied().into_iter().collect(),
             None => kinds,
         };
-        let names: Vec<&str> = name.split('/').collect();
+        let names: Vec<&str> = self.name.split('/').collect();
         if own.is_empty() || own.len() != names.len() {
             return Err(Failure::refused(format!(
-                "--resource-type {} and --name {} do not fit: a type NAMESPACE/a/b has a name A/B, or a \
-                 name B with --parent a/A",
-                quoted(kind),
-                quoted(name)
+                "--resource-type {} and {} {} do not fit: a type NAMESPACE/a/b has a name A/B, or a name B \
+                 with --parent a/A",
+                quoted(self.kind),
+                self.flag,
+                quoted(self.name)
             )));
         }
-        let parent = self.parent.as_deref().map(|parent| format!("/{}", parent.trim_matches('/')));
+        let parent = self.parent.map(|parent| format!("/{}", parent.trim_matches('/')));
         let pairs: String =
             own.iter().zip(names).map(|(kind, name)| format!("/{kind}/{name}")).collect();
-        Ok(Some(format!(
-            "/subscriptions/{}/resourceGroups/{}/providers/{namespace}{}{pairs}",
-            workspace.subscription,
-            workspace.resource_group,
+        Ok(format!(
+            "/subscriptions/{subscription}/resourceGroups/{group}/providers/{namespace}{}{pairs}",
             parent.unwrap_or_default()
-        )))
+        ))
     }
 }
 

@@ -24,6 +24,24 @@ pub struct Scope {
     #[arg(short = 'w', long, value_name = "NAME", value_parser = values::name,
           add = complete::workspaces())]
     workspace_name: Option<String>,
+    #[command(flatten)]
+    subscription: SubscriptionScope,
+}
+
+/// For what is in a resource group, or in none, but in no workspace.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Where")]
+pub struct GroupScope {
+    /// The resource group [default: as configured, or the whole subscription]
+    #[arg(short = 'g', long, value_name = "NAME", value_parser = values::name, add = complete::groups())]
+    resource_group: Option<String>,
+    #[command(flatten)]
+    subscription: SubscriptionScope,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Where")]
+pub struct SubscriptionScope {
     /// The subscription's id [default: as configured, or zeros]
     #[arg(long, value_name = "ID", value_parser = values::name)]
     subscription: Option<String>,
@@ -31,12 +49,39 @@ pub struct Scope {
     place: StateDirArg,
 }
 
+impl SubscriptionScope {
+    pub fn id(&self) -> Outcome<String> {
+        let id = Setting::Subscription.value(self.subscription.as_deref())?;
+        Ok(id.unwrap_or_else(|| DEFAULT_SUBSCRIPTION.to_owned()))
+    }
+
+    /// The server, ready to be asked.
+    pub async fn connect(&self) -> Outcome<Client> {
+        Client::connect(self.place.find()?).await
+    }
+}
+
+impl GroupScope {
+    pub fn subscription(&self) -> Outcome<String> {
+        self.subscription.id()
+    }
+
+    /// The resource group, if it was given or configured.
+    pub fn group(&self) -> Outcome<Option<String>> {
+        Setting::Group.value(self.resource_group.as_deref())
+    }
+
+    pub async fn connect(&self) -> Outcome<Client> {
+        self.subscription.connect().await
+    }
+}
+
 impl Scope {
     pub fn workspace(&self) -> Outcome<WorkspaceKey> {
         let choose = |setting: Setting, flag: &Option<String>, built_in: &str| -> Outcome<String> {
             Ok(setting.value(flag.as_deref())?.unwrap_or_else(|| built_in.to_owned()))
         };
-        let subscription = choose(Setting::Subscription, &self.subscription, DEFAULT_SUBSCRIPTION)?;
+        let subscription = self.subscription.id()?;
         let group = choose(Setting::Group, &self.resource_group, DEFAULT_NAME)?;
         let name = choose(Setting::Workspace, &self.workspace_name, DEFAULT_NAME)?;
         Ok(WorkspaceKey::new(&subscription, &group, &name))
@@ -71,8 +116,8 @@ impl Scope {
         let given = [
             ("--resource-group", text(&self.resource_group)),
             ("--workspace-name", text(&self.workspace_name)),
-            ("--subscription", text(&self.subscription)),
-            ("--state-dir", self.place.given().map(shell_quoted)),
+            ("--subscription", text(&self.subscription.subscription)),
+            ("--state-dir", self.subscription.place.given().map(shell_quoted)),
         ];
         let given = given.into_iter().filter_map(|(flag, value)| Some((flag, value?)));
         given.map(|(flag, value)| format!(" {flag} {value}")).collect()
@@ -80,6 +125,6 @@ impl Scope {
 
     /// The server, ready to be asked.
     pub async fn connect(&self) -> Outcome<Client> {
-        Client::connect(self.place.find()?).await
+        self.subscription.connect().await
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use muster_core::model::UserKind;
-use muster_wire::access::{self, UserDocument};
+use muster_wire::access::{self, MeDocument, UserDocument};
 use muster_wire::{AccessRoute, Page, Route};
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::complete;
 use crate::confirm::confirm;
 use crate::dry::{DryRun, Plan};
-use crate::failure::{Outcome, quoted};
+use crate::failure::{Outcome, printable, quoted};
 use crate::output::{self, Print};
 use crate::place::StateDirArg;
 use crate::values;
@@ -122,6 +122,29 @@ impl User {
         User { name, object_id, principal_type, created_on, key_made_on, key }
     }
 
+    /// Lines for a shell, but for the key: what is said may end up in a log.
+    async fn how_to_log_in(&self, client: &Client) -> Outcome<String> {
+        let me: MeDocument = client.get(&Route::Access(AccessRoute::Me)).await?;
+        let (name, id) = (printable(&self.name), printable(&self.object_id));
+        let (ours, azs) = match self.principal_type == UserKind::Service.as_str() {
+            true => {
+                let flags = format!("login --service-principal -u {id} -p KEY");
+                (format!("muster {flags}"), format!("az {flags} --tenant {}", me.tenant_id))
+            }
+            false => (
+                "MUSTER_API_KEY=KEY muster login --identity".to_owned(),
+                "az login --identity".to_owned(),
+            ),
+        };
+        Ok(format!(
+            "the key is shown this once; to act as {name}, with it for KEY and a copy of {} as ca.pem:\n    \
+             export MUSTER_URL={} MUSTER_CA_FILE=ca.pem\n    {ours}\n\
+             and for Azure's clients and az:\n    eval \"$(muster env)\"\n    {azs}",
+            client.ca_file().display(),
+            client.server_url()
+        ))
+    }
+
     fn row(&self) -> Vec<String> {
         let made = self.key_made_on.clone().unwrap_or_else(|| "no key".to_owned());
         let (name, kind) = (self.name.clone(), self.principal_type.clone());
@@ -150,17 +173,13 @@ impl Target {
             let plan = Plan { subject: Some(&subject), ..Plan::new("POST", route, "") };
             return plan.show(&client, &self.print).await;
         }
-        self.show(client.post(route).await?.document()?)
+        self.show(&client, client.post(route).await?.document()?).await
     }
 
-    fn show(&self, user: UserDocument) -> Outcome {
+    async fn show(&self, client: &Client, user: UserDocument) -> Outcome {
         let user = User::of(user);
         if user.key.is_some() {
-            output::say(&format!(
-                "the key is shown this once; {} uses it as MUSTER_API_KEY, or as IDENTITY_HEADER with \
-                 Azure's clients",
-                user.name
-            ));
+            output::say(&user.how_to_log_in(client).await?);
         }
         self.print.show(&user, || {
             print_table(std::slice::from_ref(&user))?;
@@ -182,12 +201,13 @@ pub async fn run(command: Command) -> Outcome {
             if args.dry.dry_run {
                 return Plan::new("PUT", &route, &body).show(&client, &args.target.print).await;
             }
-            args.target.show(client.put(&route, body).await?.document()?)
+            let made = client.put(&route, body).await?.document()?;
+            args.target.show(&client, made).await
         }
         Command::List(args) => list(&args).await,
         Command::Show(args) => {
             let client = args.target.connect().await?;
-            args.target.show(client.get(&args.target.route()).await?)
+            args.target.show(&client, client.get(&args.target.route()).await?).await
         }
         Command::RotateKey(RotateKeyArgs { dry, target }) => {
             let route = Route::Access(AccessRoute::RotateKey { name: target.name() });

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 
 use clap::ValueEnum;
-use muster_core::model::{Priority, ScaleUp, Tier};
+use muster_core::model::{ComputeKind, Priority, ScaleUp, Tier};
 use muster_core::time::{Span, Wall};
 
 use crate::failure::{Failure, Outcome, quoted};
+
+/// Units of time with their seconds.
+const UNITS: [(char, u64); 5] = [('s', 1), ('m', 60), ('h', 3_600), ('d', 86_400), ('w', 604_800)];
 
 /// A part of a resource's path. What is left to the server are the rules about names; but an empty part or
 /// a dot would name another resource before the server could refuse it.
@@ -51,8 +54,7 @@ pub fn when(text: &str) -> Result<Wall, String> {
 }
 
 fn when_at(text: &str, now: Wall) -> Result<Wall, String> {
-    let units = [('s', 1), ('m', 60), ('h', 3_600), ('d', 86_400), ('w', 604_800)];
-    let span = units.into_iter().find_map(|(unit, seconds)| {
+    let span = UNITS.into_iter().find_map(|(unit, seconds)| {
         let count: u64 = text.strip_suffix(unit)?.parse().ok()?;
         Some(Span::seconds(count.checked_mul(seconds)?))
     });
@@ -67,6 +69,31 @@ fn when_at(text: &str, now: Wall) -> Result<Wall, String> {
          or 7d"
             .to_owned()
     })
+}
+
+/// How long: az's `1d12h`, and the same with weeks, minutes and seconds.
+pub fn span(text: &str) -> Result<Span, String> {
+    let mut rest = text;
+    let mut seconds: u64 = 0;
+    let add = |rest: &mut &str, seconds: &mut u64| -> Option<()> {
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        let (count, after) = rest.split_at(digits);
+        let unit = after.chars().next()?;
+        let (_, length) = UNITS.into_iter().find(|(known, _)| *known == unit)?;
+        *seconds = seconds.checked_add(count.parse::<u64>().ok()?.checked_mul(length)?)?;
+        *rest = &after[unit.len_utf8()..];
+        Some(())
+    };
+    while !rest.is_empty() {
+        if add(&mut rest, &mut seconds).is_none() {
+            seconds = 0;
+            break;
+        }
+    }
+    match seconds.checked_mul(1_000_000) {
+        None | Some(0) => Err("give a span such as 90m, 6h or 1d12h".to_owned()),
+        Some(_) => Ok(Span::seconds(seconds)),
+    }
 }
 
 /// Also as Python writes it.
@@ -129,7 +156,7 @@ pub enum ComputeType {
     /// A cluster
     #[value(name = "AmlCompute")]
     AmlCompute,
-    /// A machine of one user
+    /// One machine, started and stopped by hand
     #[value(name = "ComputeInstance")]
     ComputeInstance,
 }
@@ -139,6 +166,13 @@ impl ComputeType {
         match self {
             ComputeType::AmlCompute => "AmlCompute",
             ComputeType::ComputeInstance => "ComputeInstance",
+        }
+    }
+
+    pub fn kind(self) -> ComputeKind {
+        match self {
+            ComputeType::AmlCompute => ComputeKind::Cluster,
+            ComputeType::ComputeInstance => ComputeKind::Instance,
         }
     }
 }
@@ -216,6 +250,18 @@ mod tests {
         }
         for bad in ["", "h", "-1h", "1.5h", "yesterday", "2026", "1h30m", "99999999999999999999d"] {
             assert!(when_at(bad, now).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_span_is_counts_with_units() {
+        for (text, seconds) in
+            [("6h", 21_600), ("1d12h", 129_600), ("90m", 5_400), ("1w30s", 604_830)]
+        {
+            assert_eq!(span(text), Ok(Span::seconds(seconds)), "{text}");
+        }
+        for bad in ["", "6", "h", "-6h", "6h3", "1.5h", "0h", "6 h", "6ü", "99999999999999999d"] {
+            assert!(span(bad).is_err(), "{bad}");
         }
     }
 

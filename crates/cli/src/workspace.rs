@@ -207,9 +207,19 @@ fn say_where(key: &WorkspaceKey) {
 
 async fn show(args: &ShowArgs) -> Outcome {
     let key = args.target.key()?;
+    let (name, group) = (quoted(&key.name), quoted(&key.resource_group));
+    let route = Route::Workspace(key);
     let client = args.target.scope.connect().await?;
-    let workspace = Workspace::of(client.get(&Route::Workspace(key)).await?);
-    print(&workspace, &args.print)
+    // Where the first use of a workspace makes it, a misspelt name would make another.
+    match client.find(&route).await? {
+        Some(found) => print(&Workspace::of(found), &args.print),
+        None => {
+            let text = format!("workspace {name} does not exist in resource group {group}");
+            let missing =
+                Failure::not_found(text).hint("`muster workspace list` shows what there is");
+            Err(client.suggest(&route, missing).await)
+        }
+    }
 }
 
 fn print(workspace: &Workspace, print: &Print) -> Outcome {

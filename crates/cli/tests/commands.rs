@@ -12,7 +12,7 @@ fn a_cluster_is_created_shown_changed_and_deleted() {
     assert_eq!(site.text(&["compute", "list"]), "[]\n");
     let nothing = site.run(&["compute", "list", "-o", "table"]);
     assert_eq!((nothing.code, nothing.stdout.as_slice()), (0, b"".as_slice()));
-    assert_eq!(nothing.stderr, "there are no clusters in this workspace\n");
+    assert_eq!(nothing.stderr, "there are no clusters or instances in this workspace\n");
 
     let created = site.run(&CLUSTER);
     assert_eq!(

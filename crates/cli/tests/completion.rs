@@ -27,6 +27,7 @@ fn names_come_from_the_server() {
     site.text(&["compute", "create", "-n", "gpu"]);
     site.text(&["workspace", "create", "-n", "vision", "-g", "lab"]);
     site.text(&["user", "create", "-n", "ada"]);
+    site.text(&["lock", "create", "-n", "keep", "-t", "CanNotDelete", "-g", "lab"]);
     site.text(&[
         "job",
         "create",
@@ -47,6 +48,9 @@ fn names_come_from_the_server() {
         assert_eq!(complete(&["user", "show", "--name", ""]), ["ada"], "{shell}");
         assert_eq!(complete(&["compute", "list", "-w", "v"]), ["vision"], "{shell}");
         assert_eq!(complete(&["compute", "list", "-g", ""]), ["default", "lab"], "{shell}");
+        assert_eq!(complete(&["group", "show", "-n", "l"]), ["lab"], "{shell}");
+        assert_eq!(complete(&["lock", "show", "-g", "lab", "-n", ""]), ["keep"], "{shell}");
+        assert!(complete(&["lock", "show", "-g", "default", "-n", ""]).is_empty(), "{shell}");
         let elsewhere = ["compute", "show", "-g", "lab", "-w", "vision", "-n", ""];
         assert!(complete(&elsewhere).is_empty(), "{shell}");
         let sizes = complete(&["compute", "create", "--size", "standard_ds3"]);

@@ -10,6 +10,8 @@ fn whole_state(site: &Site) -> String {
     for command in [
         &["workspace", "list"][..],
         &["resource", "list"],
+        &["group", "list"],
+        &["lock", "list"],
         &["compute", "list"],
         &["compute", "list-usage", "-l", "eastus"],
         &["job", "list"],
@@ -26,7 +28,7 @@ fn whole_state(site: &Site) -> String {
 }
 
 /// Whatever can be tried without doing it.
-const CHANGES: [&[&str]; 21] = [
+const CHANGES: [&[&str]; 27] = [
     &["compute", "create", "-n", "new", "--max-instances", "3"],
     &["compute", "create", "-n", "cpu", "--max-instances", "3"],
     &["compute", "create", "-n", "new", "-w", "fresh"],
@@ -39,6 +41,12 @@ const CHANGES: [&[&str]; 21] = [
     &["workspace", "create", "-n", "fresh"],
     &["workspace", "update", "-n", "default", "--tags", "a=b"],
     &["workspace", "delete", "-n", "default"],
+    &["group", "create", "-n", "fresh", "-l", "eastus"],
+    &["group", "update", "-n", "default", "--tags", "a=b"],
+    &["group", "delete", "-n", "default"],
+    &["lock", "create", "-n", "new", "-t", "ReadOnly", "-g", "default"],
+    &["lock", "update", "-n", "keep", "-g", "default", "--notes", "other"],
+    &["lock", "delete", "-n", "keep", "-g", "default"],
     &["job", "create", "--compute", "cpu", "--command", "true"],
     &["job", "cancel", "-n", "done"],
     &["user", "create", "-n", "bob"],
@@ -71,6 +79,7 @@ fn nothing_changes() {
         "--stream",
     ]);
     site.text(&["compute", "delete", "-n", "run", "--yes"]);
+    site.text(&["lock", "create", "-n", "keep", "-t", "CanNotDelete", "-g", "default"]);
     let before = whole_state(&site);
     for change in CHANGES {
         let done = site.run(&[change, &["--dry-run"]].concat());

@@ -157,3 +157,55 @@ fn a_login_does_not_follow_to_another_server() {
     assert!(refused.code == 1 && refused.stderr.contains("chmod 600"), "{}", refused.stderr);
     site.text(&["logout"]);
 }
+
+/// The lines that `muster user create` says, done in a shell of another machine.
+#[test]
+fn whoever_is_made_logs_in_with_the_lines_that_were_said() {
+    let site = site();
+    fs::copy(site.state().join("pki/ca.pem"), site.folder().join("ca.pem")).expect("a copy");
+    let folder = std::path::Path::new(env!("CARGO_BIN_EXE_muster")).parent().expect("a folder");
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
+    for (name, more) in [("ada", &[][..]), ("robot", &["--service"])] {
+        let made = site.run(&[&["user", "create", "-n", name], more].concat());
+        assert_eq!(made.code, 0, "{}", made.stderr);
+        let user: Value = serde_json::from_slice(&made.stdout).expect("JSON");
+        let key = user["key"].as_str().expect("a key");
+        assert!(!made.stderr.contains(key), "{}", made.stderr);
+        let (azs, ours): (Vec<&str>, Vec<&str>) = made
+            .stderr
+            .lines()
+            .filter_map(|line| line.strip_prefix("    "))
+            .partition(|line| line.starts_with("az "));
+        let script = format!("set -e\n{}\nmuster whoami -o json\n", ours.join("\n"));
+        let mut shell = elsewhere(&site, &[]);
+        let variables: Vec<_> =
+            shell.get_envs().map(|(k, v)| (k.to_owned(), v.map(ToOwned::to_owned))).collect();
+        shell = Command::new("sh");
+        for (variable, value) in variables {
+            match value {
+                Some(value) => shell.env(variable, value),
+                None => shell.env_remove(variable),
+            };
+        }
+        shell.args([
+            "-c",
+            &script
+                .replace("KEY=KEY", &format!("KEY={key}"))
+                .replace("-p KEY", &format!("-p {key}")),
+        ]);
+        // Each has a place of their own for a login.
+        shell
+            .current_dir(site.folder())
+            .env("PATH", &path)
+            .env("MUSTER_CONFIG_DIR", site.folder().join(name));
+        assert_eq!(name_of(&run(shell)), name, "{script}");
+        let wanted = match more {
+            [] => "az login --identity".to_owned(),
+            _ => format!(
+                "az login --service-principal -u {} -p KEY --tenant ",
+                user["object_id"].as_str().expect("an id")
+            ),
+        };
+        assert!(azs.len() == 1 && azs[0].starts_with(&wanted), "{azs:?}");
+    }
+}

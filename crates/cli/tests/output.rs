@@ -190,12 +190,22 @@ fn a_terminal_gets_colours_unless_it_wants_none() {
 #[test]
 fn workspaces_are_shown_and_listed() {
     let site = Site::start();
+    let create = |group: &str, name: &str| {
+        site.text(&["workspace", "create", "-g", group, "-n", name]);
+    };
+    create("lab", "vision");
+    create("lab", "speech");
+    create("other", "robots");
     let show = ["workspace", "show", "-g", "lab", "--query", "[name, resourceGroup, location]"];
     let shown = |more: &[&str]| site.text(&[&show[..], &["-o", "tsv"], more].concat());
     assert_eq!(shown(&["-n", "vision"]), "vision\nlab\neastus\n");
     assert_eq!(shown(&["-w", "speech"]), "speech\nlab\neastus\n");
     assert_eq!(site.run(&["workspace", "show", "-n", "a", "-w", "b"]).code, 2);
-    site.text(&["workspace", "show", "-g", "other", "-n", "robots"]);
+    let misspelt = site.run(&["workspace", "show", "-g", "lab", "-n", "visions"]);
+    assert_eq!(misspelt.code, 3, "{}", misspelt.stderr);
+    for said in ["does not exist in resource group 'lab'", "did you mean 'vision'?"] {
+        assert!(misspelt.stderr.contains(said), "{}", misspelt.stderr);
+    }
     let names = |more: &[&str]| {
         let list = ["workspace", "list", "--query", "sort([].name)", "-o", "tsv"];
         site.text(&[&list[..], more].concat())

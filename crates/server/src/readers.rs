@@ -19,22 +19,28 @@ impl Readers {
         Readers { path, idle: Arc::default() }
     }
 
+    /// Looks one thing up by its key, where the caller is: it takes some microseconds and never waits for the
+    /// writer, and two hops between threads would take longer. Lists go through [`Readers::read`].
+    pub fn look_up<T>(
+        &self,
+        read: impl FnOnce(&mut dyn Reader) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut reader = self.take()?;
+        let result = read(&mut reader);
+        // A connection that failed is not trusted again.
+        if result.is_ok() {
+            self.put_back(reader);
+        }
+        result
+    }
+
     /// Runs a read off the async threads, on a snapshot of what is committed.
     pub async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&mut dyn Reader) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let readers = self.clone();
-        let done = tokio::task::spawn_blocking(move || {
-            let mut reader = readers.take()?;
-            let result = read(&mut reader);
-            // A connection that failed is not trusted again.
-            if result.is_ok() {
-                readers.put_back(reader);
-            }
-            result
-        });
-        match done.await {
+        match tokio::task::spawn_blocking(move || readers.look_up(read)).await {
             Ok(result) => result,
             Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         }

@@ -14,8 +14,6 @@ use crate::{Revision, StoreError};
 pub struct ClusterView {
     pub cluster: Cluster,
     pub counts: NodeCounts,
-    /// Queued jobs.
-    pub waiting_jobs: u64,
 }
 
 /// Nodes by the states that Azure's clients know.

@@ -1,12 +1,14 @@
 //! Computes on the wire: Azure's AmlCompute and ComputeInstance.
 //!
 //! [`parse_request`] reads the body of a PUT, [`request_json`] writes one, [`parse_patch`] reads the body of a
-//! PATCH, [`resource`] is the answer to PUT, PATCH and GET, [`nodes`] the answer to `listNodes`.
+//! PATCH, [`document`] is the answer to PUT, PATCH and GET, [`nodes`] the answer to `listNodes`; a client reads
+//! either kind as a [`SeenCompute`].
 
 mod instance;
 mod nodes;
 mod request;
 mod resource;
+mod seen;
 
 pub use instance::{ComputeDocument, InstanceProperties, document};
 pub use nodes::{NodeFacts, NodeInfo, NodeList, NodeState, nodes};
@@ -18,6 +20,8 @@ pub use resource::{
     ComputeResource, IdentityBody, NodeCounts, NodeStateCounts, ProvisioningState, ResourceRef,
     ScaleSettingsBody, UserAccountCredentials, resource,
 };
+
+pub use seen::{Seen, SeenCompute, SeenOperation, SeenSsh};
 
 use muster_core::model::{ComputeKind, OsType, RemoteLogin, ScaleUp, Tier};
 

@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 
 use muster_core::time::Span;
 
+use crate::json::shorten;
+
 /// Longer than every sensible duration; a longer text is garbage.
 const TEXT_BYTES_MAX: usize = 64;
 /// More digits than this cannot change a microsecond of the largest unit.
@@ -34,9 +36,9 @@ pub fn parse(text: &str) -> Result<Span, DurationError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(DurationError::TooLong { got: text.chars().count() });
     }
-    let malformed = || DurationError::Malformed { text: text.to_owned() };
+    let malformed = || DurationError::Malformed { text: shorten(text) };
     if text.starts_with('-') || text.contains('-') && text.starts_with(['P', 'p']) {
-        return Err(DurationError::Negative { text: text.to_owned() });
+        return Err(DurationError::Negative { text: shorten(text) });
     }
     let body = text.strip_prefix(['P', 'p']).ok_or_else(malformed)?;
     let (date, time) = match body.split_once(['T', 't']) {
@@ -48,7 +50,7 @@ pub fn parse(text: &str) -> Result<Span, DurationError> {
     let mut sum = Sum { text, us: 0, is_closed: false };
     sum.add_parts(date, &[('Y', 0), ('M', 0), ('W', 604_800), ('D', 86_400)])?;
     sum.add_parts(time, &[('H', 3_600), ('M', 60), ('S', 1)])?;
-    u64::try_from(sum.us).map(Span).map_err(|_| DurationError::Overflow { text: text.to_owned() })
+    u64::try_from(sum.us).map(Span).map_err(|_| DurationError::Overflow { text: shorten(text) })
 }
 
 /// The shortest form: `PT2M`, `PT1M30S`, `P1DT1H`, `PT0S`.
@@ -90,7 +92,7 @@ struct Sum<'a> {
 
 impl Sum<'_> {
     fn malformed(&self) -> DurationError {
-        DurationError::Malformed { text: self.text.to_owned() }
+        DurationError::Malformed { text: shorten(self.text) }
     }
 
     /// Adds `number unit` pairs. `units` are the allowed ones, in the order in which they must come, with
@@ -106,7 +108,7 @@ impl Sum<'_> {
             let seconds = units.find(|(known, _)| *known == unit).map(|(_, seconds)| *seconds);
             match seconds {
                 None => return Err(self.malformed()),
-                Some(0) => return Err(DurationError::NotFixed { text: self.text.to_owned() }),
+                Some(0) => return Err(DurationError::NotFixed { text: shorten(self.text) }),
                 Some(_) if self.is_closed => return Err(self.malformed()),
                 Some(seconds) => self.add(number, u128::from(seconds) * SECOND_US)?,
             }
@@ -123,7 +125,7 @@ impl Sum<'_> {
         if !is_digits(whole) || fraction.is_some_and(|fraction| !is_digits(fraction)) {
             return Err(self.malformed());
         }
-        let overflow = || DurationError::Overflow { text: self.text.to_owned() };
+        let overflow = || DurationError::Overflow { text: shorten(self.text) };
         let count: u64 = whole.parse().map_err(|_| overflow())?;
         let mut us = u128::from(count) * unit_us;
         if let Some(fraction) = fraction {

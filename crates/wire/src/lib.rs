@@ -46,6 +46,3 @@ pub use path::{
     AccessRoute, ComputeAction, DeploymentRoute, EstateRoute, Login, Manager, Query, Request, Route,
 };
 pub use system_data::SystemData;
-
-#[cfg(test)]
-mod fuzz;

@@ -1,4 +1,4 @@
-//! Deleting a cluster: asked twice, unless the user says that once is enough.
+//! Deleting a compute: asked twice, unless the user says that once is enough.
 
 use reqwest::StatusCode;
 
@@ -9,9 +9,9 @@ use crate::failure::{Failure, Outcome, quoted};
 use crate::operation;
 use crate::output::Print;
 
-/// Delete a cluster with its nodes and its jobs
+/// Delete a cluster or an instance with its nodes and its jobs
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Destructive: ends the cluster's jobs and nodes; logs and costs stay.")]
+#[command(after_help = "Destructive: ends its jobs and nodes; logs and costs stay.")]
 pub struct Args {
     /// Do not ask
     #[arg(short, long)]

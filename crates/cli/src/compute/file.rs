@@ -1,10 +1,12 @@
-//! A cluster as its owner writes it: the fields of Azure's schema `amlCompute`, and one of our own.
+//! A compute as its owner writes it: the fields of Azure's schemas `amlCompute` and `computeInstance`, and one of
+//! our own.
 
 use std::collections::BTreeMap;
 
 use muster_core::ClusterPatch;
-use muster_core::model::WorkspaceKey;
+use muster_core::model::{ComputeKind, WorkspaceKey};
 use muster_core::time::Span;
+use muster_wire::compute::KINDS;
 use serde_json::Value;
 
 use super::put::{IdentityArgs, Network, People};
@@ -12,7 +14,10 @@ use crate::document::{Field, Fields, Kind, field};
 use crate::failure::{Failure, Outcome, quoted};
 use crate::values;
 
-const SSH: [Field; 3] = [
+const BY_HAND: &str = "start and stop it by hand, or from a program; leave it out";
+const AS_JOB: &str = "run it as a job on the instance; leave it out";
+const SSH: [Field; 4] = [
+    field("ssh_port", Kind::Shown),
     field("admin_username", Kind::Text),
     field("admin_password", Kind::Text),
     field("ssh_key_value", Kind::Text),
@@ -35,6 +40,11 @@ const IDENTITY: [Field; 4] = [
     field("principal_id", Kind::Shown),
     field("tenant_id", Kind::Shown),
 ];
+/// Why nobody makes an instance for somebody else.
+pub const NOT_ON_BEHALF: &str =
+    "an instance is its creator's: let that user create it, logged in with `muster login`";
+/// Azure's name for the administrator of every instance.
+const INSTANCE_ADMIN: &str = "azureuser";
 pub const FIELDS: &[Field] = &[
     field("name", Kind::Text),
     field("type", Kind::Text),
@@ -52,6 +62,16 @@ pub const FIELDS: &[Field] = &[
     field("identity", Kind::Object(&IDENTITY)),
     field("enable_node_public_ip", Kind::Bool),
     field("scale_up", Kind::Text),
+    field("release_quota_on_stop", Kind::Bool),
+    field("schedules", Kind::Refused(BY_HAND)),
+    field("idle_time_before_shutdown", Kind::Refused(BY_HAND)),
+    field("idle_time_before_shutdown_minutes", Kind::Refused(BY_HAND)),
+    field("setup_scripts", Kind::Refused(AS_JOB)),
+    field("custom_applications", Kind::Refused(AS_JOB)),
+    field("create_on_behalf_of", Kind::Refused(NOT_ON_BEHALF)),
+    field("enable_os_patching", Kind::Refused("nodes are made anew at every start; leave it out")),
+    field("enable_root_access", Kind::Refused("nodes run as the server's user; leave it out")),
+    field("enable_sso", Kind::Refused("there is no console to sign on to; leave it out")),
     field("resource_id", Kind::Refused("clusters are made here, not attached")),
     field("id", Kind::Shown),
     field("resourceGroup", Kind::Shown),
@@ -62,9 +82,35 @@ pub const FIELDS: &[Field] = &[
     field("current_node_count", Kind::Shown),
     field("target_node_count", Kind::Shown),
     field("node_state_counts", Kind::Shown),
+    field("state", Kind::Shown),
+    field("last_operation", Kind::Shown),
+    field("services", Kind::Shown),
     field("errors", Kind::Shown),
     field("note", Kind::Shown),
 ];
+
+/// What can only be said once it is known which kind of compute is meant. `now` is that of a compute which is there.
+pub fn settled(mut wanted: Wanted, now: Option<ComputeKind>) -> Outcome<Wanted> {
+    wanted.patch.kind = wanted.patch.kind.or(now);
+    let Some(admin) = &mut wanted.patch.admin else { return Ok(wanted) };
+    if wanted.patch.kind.unwrap_or_default() == ComputeKind::Cluster {
+        return match admin.user_name.is_empty() {
+            true => Err(Failure::refused("an SSH key is given, and no administrator whose it is")
+                .hint("add --admin-username NAME")),
+            false => Ok(wanted),
+        };
+    }
+    let is_usual = admin.user_name.is_empty() || *admin.user_name == *INSTANCE_ADMIN;
+    if !is_usual || wanted.password.is_some() {
+        return Err(Failure::refused(format!(
+            "the administrator of an instance is always {INSTANCE_ADMIN}, without a password; leave both out"
+        )));
+    }
+    admin.user_name = INSTANCE_ADMIN.into();
+    // The name alone is what the server says anyway.
+    wanted.patch.admin.take_if(|admin| admin.ssh_public_key.is_none());
+    Ok(wanted)
+}
 
 /// What a document asks for, and the administrator's password, which no patch holds.
 pub struct Wanted {
@@ -73,11 +119,7 @@ pub struct Wanted {
 }
 
 pub fn wanted(document: &Fields, workspace: &WorkspaceKey) -> Outcome<Wanted> {
-    if let Some(kind) = text(document, "type")
-        && !kind.eq_ignore_ascii_case("amlcompute")
-    {
-        return Err(Failure::refused(format!("type is {}; give amlcompute", quoted(&kind))));
-    }
+    let kind = parsed(text(document, "type"), "type", kind)?;
     let inner = |name: &str| match document.get(name) {
         Some(Value::Object(inner)) => inner.clone(),
         _ => Fields::new(),
@@ -101,6 +143,8 @@ pub fn wanted(document: &Fields, workspace: &WorkspaceKey) -> Outcome<Wanted> {
         enable_node_public_ip: boolean(document, "enable_node_public_ip"),
     };
     let patch = ClusterPatch {
+        kind,
+        releases_quota_on_stop: boolean(document, "release_quota_on_stop"),
         location: word("location").map(String::into),
         description: word("description").map(String::into),
         vm_size: word("size").map(String::into),
@@ -146,6 +190,11 @@ pub fn merged(over: ClusterPatch, under: ClusterPatch) -> ClusterPatch {
         identity: over.identity.or(under.identity),
         property_bag: over.property_bag.or(under.property_bag),
     }
+}
+
+fn kind(text: &str) -> Result<ComputeKind, String> {
+    let found = KINDS.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
+    found.map(|(_, kind)| *kind).ok_or_else(|| "give amlcompute or computeinstance".to_owned())
 }
 
 pub fn text(document: &Fields, name: &str) -> Option<String> {

@@ -1,9 +1,9 @@
 //! What a cluster can cost in an hour, by the server's own prices.
 
 use muster_core::ClusterPatch;
-use muster_core::model::Tier;
+use muster_core::model::{ComputeKind, Tier};
 use muster_wire::Route;
-use muster_wire::compute::ComputeResource;
+use muster_wire::compute::SeenCompute;
 use muster_wire::vm_size::{VmSizeInfo, VmSizeList};
 use muster_wire::workspace::WorkspaceResource;
 
@@ -22,10 +22,16 @@ pub async fn usd_per_hour_max(
     patch: &ClusterPatch,
 ) -> Outcome<Option<String>> {
     let Route::Compute { workspace, .. } = route else { return Ok(None) };
-    let now: Option<ComputeResource> = client.find(route).await?;
+    let now: Option<SeenCompute> = client.find(route).await?;
     let aml = now.as_ref().map(|now| &now.properties.properties);
     let size = patch.vm_size.as_deref().or(aml.map(|aml| aml.vm_size.as_str()));
-    let nodes = patch.nodes_max.or(aml.map(|aml| aml.scale_settings.max_node_count));
+    let is_instance = patch.kind == Some(ComputeKind::Instance);
+    let nodes = match is_instance {
+        true => Some(1),
+        false => patch
+            .nodes_max
+            .or(aml.and_then(|aml| Some(aml.scale_settings.as_ref()?.max_node_count))),
+    };
     let is_low_priority = match patch.tier {
         Some(tier) => tier == Tier::LowPriority,
         None => aml.is_some_and(|aml| aml.vm_priority.as_deref() == Some("LowPriority")),

@@ -1,4 +1,4 @@
-//! Creating and changing clusters.
+//! Creating and changing clusters and instances.
 //!
 //! Only what the user says is sent: the server fills in what a new cluster needs, and keeps what an existing
 //! one has.
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use muster_core::ClusterPatch;
 use muster_core::model::{AdminAccount, Identity, RemoteLogin, ScaleUp, Tier, WorkspaceKey};
 use muster_core::time::Span;
-use muster_wire::compute::{ComputeResource, request_json};
+use muster_wire::compute::{KINDS, SeenCompute, request_json};
 
 use std::path::PathBuf;
 
@@ -30,15 +30,17 @@ use crate::values::{self, ComputeType};
 /// What stands for the cluster's own identity in a list of identities.
 const SYSTEM_IDENTITY: &str = "[system]";
 
-/// Create a cluster, or change an existing one
+/// Create a cluster or an instance, or change an existing one
+///
+/// A cluster grows and shrinks with its jobs. An instance is one machine that is started and stopped by hand.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Mutating, costs money: nodes cost while they are there, busy or not.")]
 pub struct CreateArgs {
-    /// The cluster's name; may be in the file
+    /// Its name; may be in the file
     #[arg(short, long, value_parser = values::name, required_unless_present = "file",
           add = complete::computes())]
     name: Option<String>,
-    /// A YAML file with the fields of Azure's schema amlCompute, or - for the standard input; flags go first
+    /// A YAML file with the fields of Azure's schemas, or - for the standard input; flags go first
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// The type of compute [default: AmlCompute]
@@ -47,6 +49,12 @@ pub struct CreateArgs {
     /// The nodes' VM size; fixed at creation [default: STANDARD_DS3_V2]
     #[arg(long, value_name = "SIZE", add = complete::sizes())]
     size: Option<String>,
+    /// Refused: an instance is its creator's
+    #[arg(long, value_name = "ID")]
+    user_object_id: Option<String>,
+    /// Refused, as --user-object-id
+    #[arg(long, value_name = "ID")]
+    user_tenant_id: Option<String>,
     #[command(flatten)]
     scale: Scale,
     /// dedicated or low_priority; fixed at creation [default: dedicated]
@@ -78,7 +86,7 @@ pub struct CreateArgs {
     scope: Scope,
 }
 
-/// Change a cluster: its limits, its idle time, its tags
+/// Change a cluster: its limits, its idle time, its tags; or an instance: its tags
 ///
 /// Whatever is not given stays. Any update, also one that changes nothing, ends the pause after nodes did not
 /// come up.
@@ -139,14 +147,14 @@ pub struct IdentityArgs {
 pub struct People {
     #[command(flatten)]
     pub identity: IdentityArgs,
-    /// The administrator of every node
+    /// The administrator of every node; of an instance it is always azureuser
     #[arg(long, value_name = "NAME")]
     pub admin_username: Option<String>,
     /// The administrator's password; only its digest is kept
     #[arg(long, value_name = "PASSWORD", requires = "admin_username")]
     pub admin_password: Option<String>,
     /// The administrator's SSH public key
-    #[arg(long, value_name = "KEY", requires = "admin_username")]
+    #[arg(long, value_name = "KEY")]
     pub ssh_key_value: Option<String>,
     /// Whether the SSH port is open to the public
     #[arg(short = 'p', long, value_name = "BOOL", value_parser = values::boolean,
@@ -183,10 +191,12 @@ pub async fn create(args: CreateArgs) -> Outcome {
             .map_err(|why| Failure::refused(format!("name is {}: {why}", quoted(&name))))?,
         None => return Err(Failure::refused("the file has no name; add one, or give --name")),
     };
-    if args.compute_type == Some(ComputeType::ComputeInstance) {
-        return Err(no_instances());
+    if args.user_object_id.is_some() || args.user_tenant_id.is_some() {
+        let why = file::NOT_ON_BEHALF;
+        return Err(Failure::refused(format!("--user-object-id and --user-tenant-id: {why}")));
     }
     let flags = ClusterPatch {
+        kind: args.compute_type.map(ComputeType::kind),
         location: args.location.map(String::into),
         description: args.description.map(String::into),
         vm_size: args.size.map(String::into),
@@ -207,13 +217,7 @@ pub async fn create(args: CreateArgs) -> Outcome {
     let target = Target { name, scope: args.scope };
     let client = target.scope.connect().await?;
     let doing = Doing { what: "creating", no_wait: args.no_wait, print: args.print, dry: args.dry };
-    doing.put(&client, &target, &Wanted { patch, password }).await
-}
-
-fn no_instances() -> Failure {
-    Failure::refused("--type is ComputeInstance, and this server makes clusters only").hint(
-        "give --type AmlCompute; with --max-instances 1 it is one machine that comes and goes",
-    )
+    doing.put(&client, &target, &file::settled(Wanted { patch, password }, None)?).await
 }
 
 impl CreateArgs {
@@ -250,20 +254,23 @@ pub async fn update(args: UpdateArgs) -> Outcome {
     let route = super::route(workspace.clone(), &args.target.name);
     let client = args.target.scope.connect().await?;
     // A PUT would create what is not there.
-    let now: ComputeResource = match args.dry.dry_run {
+    let now: SeenCompute = match args.dry.dry_run {
         // Where the first use of a workspace makes it, a look would be that use.
         true => client.found(&route).await?,
         false => client.get(&route).await?,
     };
     let edited = edited(&now, &args.edits, &workspace)?;
     let patch = file::merged(flags, edited.patch);
+    let now =
+        KINDS.iter().find(|(word, _)| word.eq_ignore_ascii_case(&now.properties.compute_type));
     let wanted = Wanted { patch, password: edited.password };
+    let wanted = file::settled(wanted, now.map(|(_, kind)| *kind))?;
     let doing = Doing { what: "updating", no_wait: args.no_wait, print: args.print, dry: args.dry };
     doing.put(&client, &args.target, &wanted).await
 }
 
 /// What the edits change of the cluster as it is now.
-fn edited(now: &ComputeResource, edits: &Edits, workspace: &WorkspaceKey) -> Outcome<Wanted> {
+fn edited(now: &SeenCompute, edits: &Edits, workspace: &WorkspaceKey) -> Outcome<Wanted> {
     let mut before = Fields::new();
     if !edits.is_empty() {
         let shown = serde_json::to_value(view::entity(now)).expect("entities have text keys");
@@ -346,9 +353,12 @@ impl Scale {
 
 impl People {
     pub fn admin(&self) -> Option<AdminAccount> {
-        let user_name = self.admin_username.as_deref()?;
+        if self.admin_username.is_none() && self.ssh_key_value.is_none() {
+            return None;
+        }
         Some(AdminAccount {
-            user_name: user_name.into(),
+            // Whether it may be missing depends on the kind of compute.
+            user_name: self.admin_username.clone().unwrap_or_default().into(),
             ssh_public_key: self.ssh_key_value.as_deref().map(Box::from),
             password_digest: None,
         })

@@ -49,7 +49,7 @@ pub struct DetachArgs {
     ignored: Anything,
 }
 
-/// Open a shell on a compute instance: refused, for clusters have no door
+/// Open a shell on a compute instance: refused, for nodes have no SSH port
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: it is always refused, and says what to do instead.")]
 pub struct ConnectSshArgs {
@@ -140,6 +140,6 @@ pub fn connect_ssh() -> Outcome {
 }
 
 pub fn enable_sso() -> Outcome {
-    let why = "there are no compute instances with a console to sign on to";
+    let why = "compute instances have no console to sign on to";
     refuse("enable-sso", why, "who may use a cluster is a role: muster role assignment create")
 }

@@ -1,11 +1,11 @@
-//! How clusters and nodes are shown: the entities that `az ml compute` prints, and a few figures that it
+//! How computes and nodes are shown: the entities that `az ml compute` prints, and a few figures that it
 //! leaves out.
 
 use std::collections::BTreeMap;
 
 use muster_wire::compute::{
-    AllocationState, ComputeResource, IdentityBody, NodeInfo, NodeState, NodeStateCounts,
-    ProvisioningState,
+    AllocationState, IdentityBody, NodeInfo, NodeState, NodeStateCounts, ProvisioningState, Seen,
+    SeenCompute, SeenOperation,
 };
 use muster_wire::duration;
 use serde::Serialize;
@@ -32,15 +32,19 @@ pub struct Compute {
     provisioning_errors: Option<Vec<String>>,
     size: String,
     tier: Option<String>,
-    min_instances: u32,
-    max_instances: u32,
+    min_instances: Option<u32>,
+    max_instances: Option<u32>,
     idle_time_before_scale_down: Option<u64>,
     network_settings: NetworkSettings,
     enable_node_public_ip: Option<bool>,
     ssh_public_access_enabled: bool,
     ssh_settings: Option<SshSettings>,
+    /// Only of an instance, as are the next two: whether it is up.
+    state: Option<String>,
+    last_operation: Option<SeenOperation>,
+    release_quota_on_stop: Option<bool>,
     // From here on: ours.
-    scale_up: String,
+    scale_up: Option<String>,
     allocation_state: Option<AllocationState>,
     current_node_count: Option<u32>,
     target_node_count: Option<u32>,
@@ -69,6 +73,8 @@ struct NetworkSettings {
 #[derive(Debug, Serialize)]
 struct SshSettings {
     admin_username: String,
+    /// Of an instance: a cluster's is not given back.
+    ssh_key_value: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -94,9 +100,9 @@ pub struct Node {
     reason: Option<String>,
 }
 
-pub fn entity(compute: &ComputeResource) -> Compute {
-    let (properties, aml) = (&compute.properties, &compute.properties.properties);
-    let scale = &aml.scale_settings;
+pub fn entity(compute: &SeenCompute) -> Compute {
+    let (properties, own) = (&compute.properties, &compute.properties.properties);
+    let scale = own.scale_settings.as_ref();
     let messages = |errors: &Option<Vec<muster_wire::error::ErrorBody>>| {
         let errors = errors.as_ref().filter(|errors| !errors.is_empty())?;
         let one = |body: &muster_wire::error::ErrorBody| {
@@ -116,46 +122,63 @@ pub fn entity(compute: &ComputeResource) -> Compute {
         created_on: properties.created_on.clone(),
         provisioning_state: properties.provisioning_state,
         provisioning_errors: messages(&properties.provisioning_errors),
-        size: aml.vm_size.clone(),
-        tier: aml.vm_priority.as_deref().map(snake_case),
-        min_instances: scale.min_node_count,
-        max_instances: scale.max_node_count,
+        size: own.vm_size.clone(),
+        tier: own.vm_priority.as_deref().map(snake_case),
+        min_instances: scale.map(|scale| scale.min_node_count),
+        max_instances: scale.map(|scale| scale.max_node_count),
         idle_time_before_scale_down: scale
-            .node_idle_time_before_scale_down
-            .as_deref()
+            .and_then(|scale| scale.node_idle_time_before_scale_down.as_deref())
             .and_then(|text| duration::parse(text).ok())
             .map(|span| span.as_seconds()),
         network_settings: NetworkSettings {
-            subnet: aml.subnet.as_ref().map(|subnet| subnet.id.clone()),
+            subnet: own.subnet.as_ref().map(|subnet| subnet.id.clone()),
         },
-        enable_node_public_ip: aml.enable_node_public_ip,
-        ssh_public_access_enabled: aml.remote_login_port_public_access.as_deref()
-            == Some("Enabled"),
-        ssh_settings: aml
-            .user_account_credentials
-            .as_ref()
-            .map(|admin| SshSettings { admin_username: admin.admin_user_name.clone() }),
-        scale_up: scale.scale_up.as_deref().unwrap_or("Immediate").to_ascii_lowercase(),
-        allocation_state: aml.allocation_state,
-        current_node_count: aml.current_node_count,
-        target_node_count: aml.target_node_count,
-        node_state_counts: aml.node_state_counts.map(node_counts),
-        errors: messages(&aml.errors),
-        note: aml.note.clone(),
+        enable_node_public_ip: own.enable_node_public_ip,
+        ssh_public_access_enabled: is_open(own),
+        ssh_settings: ssh(own),
+        state: own.state.clone(),
+        last_operation: own.last_operation.clone(),
+        release_quota_on_stop: own.release_quota_on_stop,
+        scale_up: scale
+            .map(|scale| scale.scale_up.as_deref().unwrap_or("Immediate").to_ascii_lowercase()),
+        allocation_state: own.allocation_state,
+        current_node_count: own.current_node_count,
+        target_node_count: own.target_node_count,
+        node_state_counts: own.node_state_counts.map(node_counts),
+        errors: messages(&own.errors),
+        note: own.note.clone(),
     }
 }
 
+fn is_open(own: &Seen) -> bool {
+    let of_instance = own.ssh_settings.as_ref().and_then(|ssh| ssh.ssh_public_access.as_deref());
+    own.remote_login_port_public_access.as_deref().or(of_instance) == Some("Enabled")
+}
+
+fn ssh(own: &Seen) -> Option<SshSettings> {
+    let of_cluster = own.user_account_credentials.as_ref().map(|admin| SshSettings {
+        admin_username: admin.admin_user_name.clone(),
+        ssh_key_value: None,
+    });
+    of_cluster.or_else(|| {
+        let ssh = own.ssh_settings.as_ref()?;
+        let admin_username = ssh.admin_user_name.clone()?;
+        Some(SshSettings { admin_username, ssh_key_value: ssh.admin_public_key.clone() })
+    })
+}
+
+/// An instance has a state of its own, which says more, and no nodes to count.
 pub fn row(compute: &Compute) -> Vec<String> {
-    let nodes =
-        compute.current_node_count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+    let number =
+        |count: Option<u32>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
     vec![
         compute.name.clone(),
         compute.kind.clone(),
-        format!("{:?}", compute.provisioning_state),
+        compute.state.clone().unwrap_or_else(|| format!("{:?}", compute.provisioning_state)),
         compute.size.clone(),
-        nodes,
-        compute.min_instances.to_string(),
-        compute.max_instances.to_string(),
+        number(compute.current_node_count),
+        number(compute.min_instances),
+        number(compute.max_instances),
     ]
 }
 
@@ -247,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_cluster_is_shown_as_az_shows_it() {
-        let compute: ComputeResource = serde_json::from_str(SHOWN).unwrap();
+        let compute: SeenCompute = serde_json::from_str(SHOWN).unwrap();
         let entity = entity(&compute);
         let shown = serde_json::to_value(&entity).unwrap();
         assert_eq!(shown["type"], "amlcompute");
@@ -262,5 +285,36 @@ mod tests {
             row(&entity),
             ["cpu", "amlcompute", "Succeeded", "STANDARD_DS3_V2", "1", "0", "2"]
         );
+    }
+
+    const INSTANCE: &str = r#"{
+        "id": "/subscriptions/s/resourceGroups/Rg/providers/Microsoft.MachineLearningServices/workspaces/w/computes/ci",
+        "name": "ci", "type": "Microsoft.MachineLearningServices/workspaces/computes", "location": "eastus",
+        "properties": {"computeType": "ComputeInstance", "provisioningState": "Succeeded",
+            "properties": {"vmSize": "STANDARD_DS3_V2", "state": "Running", "applications": [],
+                "sshSettings": {"sshPublicAccess": "Enabled", "adminUserName": "azureuser", "sshPort": null,
+                    "adminPublicKey": "ssh-rsa AAAA"},
+                "lastOperation": {"operationName": "Start", "operationStatus": "Succeeded"},
+                "releaseQuotaOnStop": true, "enableNodePublicIp": true, "errors": []}}}"#;
+
+    #[test]
+    fn an_instance_has_a_state_and_no_scale() {
+        let compute: SeenCompute = serde_json::from_str(INSTANCE).unwrap();
+        let entity = entity(&compute);
+        let shown = serde_json::to_value(&entity).unwrap();
+        assert_eq!(
+            (&shown["type"], &shown["state"]),
+            (&"computeinstance".into(), &"Running".into())
+        );
+        assert_eq!(shown["last_operation"]["operationName"], "Start");
+        assert_eq!(shown["ssh_settings"]["ssh_key_value"], "ssh-rsa AAAA");
+        assert_eq!(shown["ssh_public_access_enabled"], true);
+        assert_eq!(shown["release_quota_on_stop"], true);
+        for absent in ["min_instances", "scale_up", "tier", "errors", "current_node_count"] {
+            assert!(shown[absent].is_null(), "{absent}: {shown}");
+        }
+        let wanted = ["ci", "computeinstance", "Running", "STANDARD_DS3_V2", "-", "-", "-"];
+        assert_eq!(row(&entity), wanted);
+        assert_eq!(compute.properties.properties.nodes().idle_node_count, 1);
     }
 }

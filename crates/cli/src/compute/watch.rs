@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use muster_core::model::WorkspaceKey;
 use muster_wire::Route;
-use muster_wire::compute::ComputeResource;
+use muster_wire::compute::SeenCompute;
 use muster_wire::cost::{By, LedgerDocument, LedgerRequest};
 use muster_wire::job::{JobResource, JobStatus, property};
 use serde::Serialize;
@@ -142,7 +142,7 @@ struct Watch<'a> {
 
 impl Watch<'_> {
     async fn look(&self) -> Outcome<Moment> {
-        let computes: Vec<ComputeResource> = match self.wanted {
+        let computes: Vec<SeenCompute> = match self.wanted {
             Some(name) => vec![self.client.get(&super::route(self.workspace.clone(), name)).await?],
             None => self.client.list(&Route::Computes(self.workspace.clone()), None).await?,
         };
@@ -168,7 +168,7 @@ impl Watch<'_> {
         Ok(Moment { looks, queue })
     }
 
-    async fn price(&self, compute: &ComputeResource) -> Option<u64> {
+    async fn price(&self, compute: &SeenCompute) -> Option<u64> {
         let aml = &compute.properties.properties;
         let is_low_priority = aml.vm_priority.as_deref() == Some("LowPriority");
         let location = compute.location.clone()?;
@@ -186,13 +186,16 @@ impl Watch<'_> {
 
 impl Look {
     fn of(
-        compute: &ComputeResource,
+        compute: &SeenCompute,
         jobs: &[JobResource],
         ledger: &LedgerDocument,
         price: Option<u64>,
     ) -> Look {
-        let aml = &compute.properties.properties;
-        let counts = aml.node_state_counts.unwrap_or_default();
+        let own = &compute.properties.properties;
+        let counts = own.nodes();
+        // An instance is one node.
+        let scale = own.scale_settings.as_ref();
+        let scale = scale.map_or((1, 1), |scale| (scale.min_node_count, scale.max_node_count));
         let jobs_as = |is_wanted: fn(JobStatus) -> bool| {
             let is_here = |job: &&JobResource| compute_of(job).eq_ignore_ascii_case(&compute.name);
             jobs.iter().filter(is_here).filter(|job| is_wanted(job.properties.status)).count()
@@ -202,14 +205,17 @@ impl Look {
         };
         let spent = ledger.value.iter().filter(|line| is_mine(&line.cluster));
         let spent = spent.fold(0u64, |sum, line| sum.saturating_add(line.micro_usd));
-        let nodes = aml.current_node_count.unwrap_or_default();
+        let nodes = own.current_node_count.unwrap_or_else(|| counts.total());
         Look {
             name: compute.name.clone(),
-            state: format!("{:?}", compute.properties.provisioning_state),
-            size: aml.vm_size.clone(),
+            state: own
+                .state
+                .clone()
+                .unwrap_or_else(|| format!("{:?}", compute.properties.provisioning_state)),
+            size: own.vm_size.clone(),
             nodes,
-            min_instances: aml.scale_settings.min_node_count,
-            max_instances: aml.scale_settings.max_node_count,
+            min_instances: scale.0,
+            max_instances: scale.1,
             idle: counts.idle_node_count,
             running: counts.running_node_count,
             preparing: counts.preparing_node_count,

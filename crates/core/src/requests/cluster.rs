@@ -34,8 +34,9 @@ pub(crate) fn put(
     match turn.world.cluster_by_name(id, name).cloned() {
         Some(cluster) => update(turn, cluster, wanted),
         None => {
-            let name = ClusterName::new(name)
-                .map_err(|why| Refused::invalid("name", format!("compute name {name:?}: {why}")))?;
+            let name = ClusterName::new(name).map_err(|why| {
+                Refused::invalid("name", format!("compute name {:?}: {why}", shorten(name)))
+            })?;
             let spec = new_spec(wanted, &location)?;
             let network = spec.network_group();
             refuse_locked_compute(turn, workspace, name.as_str(), network.as_ref(), "created")?;

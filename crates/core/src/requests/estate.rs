@@ -96,8 +96,9 @@ fn new_group(
         ("resourceGroup", name, limits::RESOURCE_GROUP_NAME_BYTES_MAX),
     ];
     for (target, name, max) in parts {
-        check_path_name(name, max)
-            .map_err(|why| Refused::invalid(target, format!("{target} {name:?}: {why}")))?;
+        check_path_name(name, max).map_err(|why| {
+            Refused::invalid(target, format!("{target} {:?}: {why}", shorten(name)))
+        })?;
     }
     if let Some(lock) = turn.world.estate().against_change(&Scope::subscription(subscription)) {
         return Err(locked("resource group", name, "created", lock));
@@ -259,8 +260,9 @@ fn check_lockable(turn: &Turn<'_>, scope: &Scope) -> Result<(), Refused> {
 }
 
 fn check_location(location: &str) -> Result<(), Refused> {
-    check_path_name(location, limits::LOCATION_BYTES_MAX)
-        .map_err(|why| Refused::invalid("location", format!("location {location:?}: {why}")))
+    check_path_name(location, limits::LOCATION_BYTES_MAX).map_err(|why| {
+        Refused::invalid("location", format!("location {:?}: {why}", shorten(location)))
+    })
 }
 
 pub(super) fn refuse_locked(

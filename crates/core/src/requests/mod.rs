@@ -108,13 +108,13 @@ fn check_text(target: &str, text: Option<&str>, max: usize) -> Result<(), Refuse
     }
 }
 
-/// User text as it may stand in a message: short, whatever was sent.
+/// User text as it may stand in a message: short and on one line, whatever was sent.
 fn shorten(text: &str) -> String {
     const SHOWN: usize = 60;
-    if text.chars().count() <= SHOWN {
-        return text.to_owned();
+    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let mut short: String = text.chars().take(SHOWN).map(plain).collect();
+    if text.chars().nth(SHOWN).is_some() {
+        short.push('…');
     }
-    let mut short: String = text.chars().take(SHOWN).collect();
-    short.push('…');
     short
 }

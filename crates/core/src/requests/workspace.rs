@@ -34,8 +34,9 @@ pub(crate) fn put(
         ("location", location, limits::LOCATION_BYTES_MAX),
     ];
     for (target, name, max) in parts {
-        check_path_name(name, max)
-            .map_err(|why| Refused::invalid(target, format!("{target} {name:?}: {why}")))?;
+        check_path_name(name, max).map_err(|why| {
+            Refused::invalid(target, format!("{target} {:?}: {why}", shorten(name)))
+        })?;
     }
     let about = merge(&About::default(), wanted)?;
     if let Some(lock) = turn.world.estate().against_change(&Scope::workspace(key)) {

@@ -185,7 +185,7 @@ fn check_views(stage: &mut Stage<'_>) {
         let name = cluster.name.as_str();
         let view =
             stage.reader.cluster(&workspace.key, name).expect("it reads").expect("it is there");
-        assert_eq!((&view.cluster, view.waiting_jobs), (cluster, pool.queue.len() as u64));
+        assert_eq!(&view.cluster, cluster);
         let mut counts = NodeCounts::default();
         let nodes = stage.reader.nodes(&workspace.key, name).expect("it reads");
         for view in &nodes {

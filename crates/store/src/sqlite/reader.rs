@@ -52,10 +52,6 @@ const JOB_VIEW: &str = "SELECT j.doc, s.doc, p.doc FROM jobs j \
                         JOIN specs s ON s.hash = j.spec \
                         LEFT JOIN principals p ON p.id = j.principal";
 
-const CLUSTER_VIEW: &str = "SELECT c.doc, (SELECT count(*) FROM jobs j \
-                            WHERE j.live = 1 AND j.cluster = c.id AND j.phase = 'Queued') \
-                            FROM clusters c";
-
 impl Snapshot<'_> {
     fn workspace(&self, key: &WorkspaceKey) -> Result<Option<Workspace>, StoreError> {
         let key = key.folded();
@@ -66,9 +62,8 @@ impl Snapshot<'_> {
     }
 
     fn cluster_view(&self, row: &Row<'_>) -> Result<ClusterView, StoreError> {
-        let waiting_jobs = row.get(1).doing("reading a row", self.path)?;
         let cluster = doc::decode(row, 0, self.path)?;
-        Ok(ClusterView { cluster, counts: NodeCounts::default(), waiting_jobs })
+        Ok(ClusterView { cluster, counts: NodeCounts::default() })
     }
 
     /// Clusters of a workspace whose folded name is in the range, with their figures.
@@ -81,17 +76,15 @@ impl Snapshot<'_> {
         let id = workspace.id.0;
         let mut views = match until {
             Some(name) => {
-                let sql = format!("{CLUSTER_VIEW} WHERE c.workspace = ?1 AND c.folded = ?2");
-                doc::rows(&self.transaction, self.path, &sql, (id, name), |row| {
+                let sql = "SELECT doc FROM clusters WHERE workspace = ?1 AND folded = ?2";
+                doc::rows(&self.transaction, self.path, sql, (id, name), |row| {
                     self.cluster_view(row)
                 })
             }
             None => {
-                let sql = format!(
-                    "{CLUSTER_VIEW} WHERE c.workspace = ?1 AND c.folded > ?2 \
-                     ORDER BY c.folded LIMIT ?3"
-                );
-                doc::rows(&self.transaction, self.path, &sql, (id, after, limit), |row| {
+                let sql = "SELECT doc FROM clusters WHERE workspace = ?1 AND folded > ?2 \
+                           ORDER BY folded LIMIT ?3";
+                doc::rows(&self.transaction, self.path, sql, (id, after, limit), |row| {
                     self.cluster_view(row)
                 })
             }

@@ -119,8 +119,6 @@ pub struct AmlCompute {
     pub vm_size: String,
     #[serde(default)]
     pub vm_priority: Option<String>,
-    /// An instance has none: then they are 0 when read.
-    #[serde(default)]
     pub scale_settings: ScaleSettingsBody,
     #[serde(default)]
     pub subnet: Option<ResourceRef>,
@@ -152,12 +150,9 @@ pub struct AmlCompute {
     pub property_bag: Option<JsonText>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// Only an instance has one: whether it is up.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state: Option<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScaleSettingsBody {
     pub min_node_count: u32,
@@ -265,7 +260,6 @@ fn aml_compute(facts: &ComputeFacts<'_>) -> AmlCompute {
         )),
         errors: errors(&facts.cluster.backoff),
         note: facts.note.map(str::to_owned),
-        state: None,
         current_node_count: Some(sum(&wanted).saturating_add(sum(&unwanted))),
         target_node_count: Some(sum(&wanted)),
         node_state_counts: Some(NodeStateCounts {

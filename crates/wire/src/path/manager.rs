@@ -156,6 +156,7 @@ mod tests {
     #[test]
     fn every_route_leads_back_to_itself_in_any_case() {
         let (subscription, name) = (Box::<str>::from("S ub"), Box::<str>::from("Rg"));
+        let location = location_name("East US");
         for route in [
             Manager::Tenants,
             Manager::Subscriptions,
@@ -167,8 +168,11 @@ mod tests {
             Manager::ResourceGroup { subscription: subscription.clone(), name: name.clone() },
             Manager::Resources { subscription: subscription.clone() },
             Manager::ResourcesOfGroup { subscription: subscription.clone(), name: name.clone() },
-            Manager::MachineSizes { subscription: subscription.clone(), location: name.clone() },
-            Manager::MachineUsages { subscription, location: name },
+            Manager::MachineSizes {
+                subscription: subscription.clone(),
+                location: location.clone(),
+            },
+            Manager::MachineUsages { subscription, location },
         ] {
             let path = route.path();
             let again = |path: &str| Request::parse(path, None).unwrap().route;

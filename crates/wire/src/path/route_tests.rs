@@ -199,7 +199,7 @@ proptest! {
             Route::RunDetails { workspace: workspace.clone(), run: name.clone() },
             Route::WhyJob { workspace: workspace.clone(), name: name.clone() },
             Route::WhyCompute { workspace: workspace.clone(), name: name.clone() },
-            Route::UpdateQuotas { subscription: subscription.into(), location: name.clone() },
+            Route::UpdateQuotas { subscription: subscription.into(), location: "eastus".into() },
             Route::Ledger(workspace),
         ] {
             let path = route.path().unwrap();

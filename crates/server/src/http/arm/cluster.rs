@@ -15,9 +15,7 @@ use crate::http::respond::{document, with_operation, with_retry_after};
 use crate::secrets;
 
 pub async fn get(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
-    let (key, wanted) = (workspace.clone(), name.clone());
-    let read = move |reader: &mut dyn Reader| view(reader, &key, &wanted);
-    let found = call.app.readers.read(read).await?;
+    let found = call.app.readers.look_up(|reader| view(reader, &workspace, &name))?;
     let Some((view, by)) = found else { return Err(no_such(&workspace, &name).into()) };
     Ok(document(StatusCode::OK, &resource(call, &workspace, &view, by.as_ref(), None)))
 }
@@ -103,7 +101,7 @@ fn changed(
     state: ProvisioningState,
 ) -> compute::ComputeDocument {
     let cluster = cluster.clone();
-    let view = ClusterView { cluster, counts: Default::default(), waiting_jobs: 0 };
+    let view = ClusterView { cluster, counts: Default::default() };
     resource(call, workspace, &view, by, Some(state))
 }
 
@@ -204,8 +202,8 @@ async fn no_keys(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
 pub async fn operation(call: &Call, id: &str) -> Result<Response, Failed> {
     let unknown = || ArmError::not_found("operation", format!("operation '{id}' is not known"));
     let parsed = id.parse::<OperationId>().map_err(|_| unknown())?;
-    let read = move |reader: &mut dyn Reader| reader.operation(parsed);
-    let found = call.app.readers.read(read).await?.ok_or_else(unknown)?;
+    let found = call.app.readers.look_up(|reader| reader.operation(parsed))?;
+    let found = found.ok_or_else(unknown)?;
     // The path does not say what it is about, so it is looked at here; others' operations are as unknown as
     // none.
     let is_own = found.by.as_deref() == Some(&*call.caller.object_id);

@@ -86,7 +86,7 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
     let deed = deed(&parts, &route, &need, log.correlation());
     let noted = deed.clone().map(|deed| (Arc::clone(&app), caller.clone(), deed));
     let permitted = async {
-        if let Err(refused) = permit(&app, &caller, &route, &need).await {
+        if let Err(refused) = permit(&app, &caller, &route, &need) {
             body::discard(content).await;
             return Err(refused);
         }
@@ -132,21 +132,20 @@ async fn note_refusal(app: &App, by: Caller, deed: Deed, error: &ArmError) {
     }
 }
 
-async fn permit(app: &App, caller: &Caller, route: &Route, need: &Need) -> Result<(), Failed> {
+fn permit(app: &App, caller: &Caller, route: &Route, need: &Need) -> Result<(), Failed> {
     auth::authorize(app, caller, need)?;
-    refuse_unknown_workspace(app, route, need).await
+    refuse_unknown_workspace(app, route, need)
 }
 
 /// Where workspaces are made by hand, nothing is in one that nobody made: not even an empty list.
-async fn refuse_unknown_workspace(app: &App, route: &Route, need: &Need) -> Result<(), Failed> {
+fn refuse_unknown_workspace(app: &App, route: &Route, need: &Need) -> Result<(), Failed> {
     let Need::To(_, Scope::Workspace(key)) = need else { return Ok(()) };
     if app.workspaces == Workspaces::OnFirstUse
         || matches!(route, Route::Workspace(_) | Route::Access(_))
     {
         return Ok(());
     }
-    let wanted = key.clone();
-    match app.readers.read(move |reader| reader.workspace(&wanted)).await? {
+    match app.readers.look_up(|reader| reader.workspace(key))? {
         Some(_) => Ok(()),
         None => Err(workspace::no_such(key).into()),
     }

@@ -428,6 +428,8 @@ fn an_instance_has_azures_keys_and_no_made_up_address() {
         "osImageMetadata": null,
     });
     assert_eq!(inner, &wanted);
-    let read: ComputeResource = crate::from_json(shown.to_string().as_bytes()).unwrap();
-    assert_eq!(read.properties.properties.state.as_deref(), Some("Running"));
+    let read: SeenCompute = crate::from_json(shown.to_string().as_bytes()).unwrap();
+    let seen = read.properties.properties;
+    assert_eq!(seen.state.as_deref(), Some("Running"));
+    assert_eq!((seen.scale_settings.as_ref(), seen.nodes().total()), (None, 1));
 }

@@ -1,0 +1,223 @@
+//! `muster group`: resource groups, with the words of `az group`.
+
+mod delete;
+mod wait;
+
+use std::collections::BTreeMap;
+
+use clap::Subcommand;
+use muster_wire::manager::{ResourceGroup, group_json};
+use muster_wire::{Manager, Route};
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::complete;
+use crate::defaults::Setting;
+use crate::document::{Edits, Field, Fields, Kind, field};
+use crate::dry::{DryRun, Plan};
+use crate::failure::{Failure, Outcome, quoted};
+use crate::output::{self, Print};
+use crate::scope::SubscriptionScope;
+use crate::values;
+
+const HEADER: [&str; 3] = ["Name", "Location", "Status"];
+const FIELDS: &[Field] = &[field("tags", Kind::Texts)];
+
+/// Make resource groups, look at them, change and delete them
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Create(CreateArgs),
+    List(ListArgs),
+    Show(ShowArgs),
+    Exists(ExistsArgs),
+    Update(UpdateArgs),
+    Wait(wait::Args),
+    Delete(delete::Args),
+}
+
+/// Make a resource group, or give one that is there these tags
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Mutating: workspaces can be made in it from then on.")]
+pub struct CreateArgs {
+    /// The region; it does not say where workspaces in it are [default: as configured]
+    #[arg(short, long, value_name = "REGION", value_parser = values::name, add = complete::locations())]
+    location: Option<String>,
+    /// All tags, as key=value key=value …; without the flag there are none
+    #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
+    tags: Option<Vec<String>>,
+    #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
+    print: Print,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// List the resource groups of the subscription
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct ListArgs {
+    /// Only those with this tag, as KEY or KEY=VALUE
+    #[arg(long, value_name = "KEY[=VALUE]")]
+    tag: Option<String>,
+    #[command(flatten)]
+    print: Print,
+    #[command(flatten)]
+    scope: SubscriptionScope,
+}
+
+/// Show a resource group
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct ShowArgs {
+    #[command(flatten)]
+    print: Print,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Say whether there is a resource group of this name: true or false
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct ExistsArgs {
+    #[command(flatten)]
+    print: Print,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Change the tags of a resource group
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Mutating: changes what is said about it, not what is in it.")]
+pub struct UpdateArgs {
+    /// All tags, as key=value key=value …; '' removes them
+    #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
+    tags: Option<Vec<String>>,
+    #[command(flatten)]
+    edits: Edits,
+    #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
+    print: Print,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Which group a command is about.
+#[derive(Debug, clap::Args)]
+struct Target {
+    /// The resource group's name
+    #[arg(short, long, visible_short_alias = 'g', visible_alias = "resource-group", display_order = 0,
+          value_parser = values::name, add = complete::groups())]
+    name: String,
+    #[command(flatten)]
+    scope: SubscriptionScope,
+}
+
+impl Target {
+    fn route(&self) -> Outcome<Route> {
+        let (subscription, name) = (self.scope.id()?.into(), self.name.as_str().into());
+        Ok(Route::Manager(Manager::ResourceGroup { subscription, name }))
+    }
+
+    /// For a command that changes it: a forgotten variable or default may lead elsewhere.
+    fn route_to_change(&self) -> Outcome<Route> {
+        output::say(&format!("in subscription {}", quoted(&self.scope.id()?)));
+        self.route()
+    }
+
+    async fn connect(&self) -> Outcome<Client> {
+        self.scope.connect().await
+    }
+}
+
+pub async fn run(command: Command) -> Outcome {
+    match command {
+        Command::Create(args) => create(&args).await,
+        Command::List(args) => list(&args).await,
+        Command::Show(args) => show(&args).await,
+        Command::Exists(args) => exists(&args).await,
+        Command::Update(args) => update(&args).await,
+        Command::Wait(args) => wait::run(&args).await,
+        Command::Delete(args) => delete::run(&args).await,
+    }
+}
+
+async fn create(args: &CreateArgs) -> Outcome {
+    let location = Setting::Location.value(args.location.as_deref())?.ok_or_else(|| {
+        Failure::refused("a resource group has a region, and none is given or configured")
+            .hint("add --location, for example --location eastus")
+    })?;
+    let tags = args.tags.as_deref().map(values::tags).transpose()?.unwrap_or_default();
+    let route = args.target.route_to_change()?;
+    let body = group_json(Some(&location), Some(&tags));
+    let client = args.target.connect().await?;
+    if args.dry.dry_run {
+        return Plan::new("PUT", &route, &body).show(&client, &args.print).await;
+    }
+    print(&client.put(&route, body).await?.document()?, &args.print)
+}
+
+async fn list(args: &ListArgs) -> Outcome {
+    let subscription = args.scope.id()?.into();
+    let client = args.scope.connect().await?;
+    let route = Route::Manager(Manager::ResourceGroups { subscription });
+    let mut groups: Vec<ResourceGroup> = client.list(&route, None).await?;
+    if let Some(tag) = &args.tag {
+        groups.retain(|group| has_tag(&group.tags, tag));
+    }
+    args.print.show(&groups, || print_table(&groups))
+}
+
+fn has_tag(tags: &BTreeMap<String, String>, wanted: &str) -> bool {
+    match wanted.split_once('=') {
+        Some((key, value)) => tags.get(key).is_some_and(|found| found == value),
+        None => tags.contains_key(wanted),
+    }
+}
+
+async fn show(args: &ShowArgs) -> Outcome {
+    let route = args.target.route()?;
+    print(&args.target.connect().await?.get(&route).await?, &args.print)
+}
+
+async fn exists(args: &ExistsArgs) -> Outcome {
+    let route = args.target.route()?;
+    let found: Option<ResourceGroup> = args.target.connect().await?.find(&route).await?;
+    let is_there = found.is_some();
+    args.print.show(&is_there, || output::bytes(format!("{is_there}\n").as_bytes()))
+}
+
+async fn update(args: &UpdateArgs) -> Outcome {
+    if args.tags.is_some() && args.edits.sets("tags") {
+        return Err(Failure::refused("tags are given by --set and by --tags; give them once"));
+    }
+    let given = args.tags.as_deref().map(values::tags).transpose()?;
+    let route = args.target.route_to_change()?;
+    let client = args.target.connect().await?;
+    let now: ResourceGroup = client.get(&route).await?;
+    let mut document = Fields::new();
+    document.insert("tags".to_owned(), json!(given.unwrap_or(now.tags)));
+    args.edits.apply(&mut document, FIELDS)?;
+    let tags = document.get("tags").and_then(Value::as_object);
+    let pair = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+    let tags = tags.map(|tags| tags.iter().filter_map(pair).collect()).unwrap_or_default();
+    let body = group_json(None, Some(&tags));
+    if args.dry.dry_run {
+        return Plan::new("PATCH", &route, &body).show(&client, &args.print).await;
+    }
+    print(&client.patch(&route, body).await?.document()?, &args.print)
+}
+
+fn print(group: &ResourceGroup, print: &Print) -> Outcome {
+    print.show(group, || print_table(std::slice::from_ref(group)))
+}
+
+fn print_table(groups: &[ResourceGroup]) -> Outcome {
+    let row = |group: &ResourceGroup| {
+        let state = group.properties.provisioning_state.clone();
+        vec![group.name.clone(), group.location.clone(), state]
+    };
+    let nothing = "there are no resource groups yet; `muster group create` makes one";
+    output::table(&HEADER, groups.iter().map(row).collect(), nothing)
+}

@@ -1,0 +1,167 @@
+//! `muster monitor activity-log`: who asked for what and what became of it, with the words of
+//! `az monitor activity-log`; and whether that record is whole, which az does not ask.
+
+mod verify;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Subcommand;
+use muster_core::time::{Span, Wall};
+use muster_wire::activity::ActivityDocument;
+use muster_wire::{EstateRoute, Route, timestamp};
+
+use crate::failure::{Failure, Outcome};
+use crate::output::{self, Print};
+use crate::scope::GroupScope;
+use crate::values;
+
+const HEADER: [&str; 5] = ["Time", "Caller", "Operation", "Resource", "Status"];
+/// As in az.
+const OFFSET_DEFAULT: Span = Span::seconds(6 * 3_600);
+
+/// See what was done, and by whom
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    #[command(subcommand)]
+    ActivityLog(ActivityLog),
+}
+
+/// Every change that somebody asked for, done or refused
+#[derive(Debug, Subcommand)]
+pub enum ActivityLog {
+    List(ListArgs),
+    Verify(verify::Args),
+}
+
+/// List what was done or refused, newest first
+///
+/// Without times: the last six hours. What is in no subscription, such as users, is shown with --all.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct ListArgs {
+    /// From then on: a date, a time (RFC 3339), or a span before now such as 24h
+    #[arg(long, value_name = "WHEN", value_parser = values::when, allow_hyphen_values = true)]
+    start_time: Option<Wall>,
+    /// Until then, in the same forms [default: now]
+    #[arg(long, value_name = "WHEN", value_parser = values::when, allow_hyphen_values = true)]
+    end_time: Option<Wall>,
+    /// How long before the end, or after --start-time, such as 90m or 1d12h [default: 6h]
+    #[arg(long, value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
+    offset: Option<Span>,
+    /// Only of this user: a name or an object id
+    #[arg(long, value_name = "USER", add = crate::complete::users())]
+    caller: Option<String>,
+    /// Only with this outcome: Succeeded or Failed
+    #[arg(long, value_parser = status)]
+    status: Option<&'static str>,
+    /// Only what was done to this, or to what is in it
+    #[arg(long, value_name = "ID", value_parser = values::name)]
+    resource_id: Option<String>,
+    /// Only of this provider, such as Microsoft.Authorization
+    #[arg(long, value_name = "PROVIDER", value_parser = values::name)]
+    namespace: Option<String>,
+    /// Only of the request with this id
+    #[arg(long, value_name = "ID", value_parser = values::name)]
+    correlation_id: Option<String>,
+    /// At most so many
+    #[arg(long, value_name = "COUNT", value_parser = values::at_least_one, default_value = "50",
+          allow_negative_numbers = true)]
+    max_events: u32,
+    /// Of the whole server, which takes a role on everything
+    #[arg(long, conflicts_with_all = ["resource_group", "subscription"])]
+    all: bool,
+    #[command(flatten)]
+    print: Print,
+    #[command(flatten)]
+    scope: GroupScope,
+}
+
+pub async fn run(command: Command) -> Outcome {
+    match command {
+        Command::ActivityLog(ActivityLog::List(args)) => list(&args).await,
+        Command::ActivityLog(ActivityLog::Verify(args)) => verify::run(&args).await,
+    }
+}
+
+async fn list(args: &ListArgs) -> Outcome {
+    let subscription = match args.all {
+        true => None,
+        false => Some(args.scope.subscription()?.into()),
+    };
+    let route = Route::Estate(EstateRoute::Activity { subscription });
+    let filter = args.filter(now())?;
+    let client = args.scope.connect().await?;
+    let query = [("$filter", filter.as_str())];
+    // One more tells whether there are more.
+    let asked = args.max_events.saturating_add(1);
+    let mut events: Vec<ActivityDocument> = client.list_with(&route, &query, Some(asked)).await?;
+    if events.len() > args.max_events as usize {
+        events.truncate(args.max_events as usize);
+        output::say(&format!("these are the newest {}; --max-events shows more", events.len()));
+    }
+    args.print.show(&events, || {
+        let rows = events.iter().map(row).collect();
+        output::table(&HEADER, rows, "nothing was done then; --offset looks further back")
+    })
+}
+
+fn row(event: &ActivityDocument) -> Vec<String> {
+    let status = match event.properties.get("statusCode") {
+        Some(code) => format!("{} ({code})", event.status.value),
+        None => event.status.value.clone(),
+    };
+    let [time, caller, resource] =
+        [&event.event_timestamp, &event.caller, &event.resource_id].map(String::clone);
+    vec![time, caller, event.operation_name.value.clone(), resource, status]
+}
+
+impl ListArgs {
+    fn filter(&self, now: Wall) -> Outcome<String> {
+        let (since, until) = self.times(now)?;
+        let time =
+            |how: &str, at: Wall| format!("eventTimestamp {how} '{}'", timestamp::format(at));
+        let mut parts = vec![time("ge", since), time("le", until)];
+        let group = if self.all { None } else { self.scope.group()? };
+        let texts = [
+            ("resourceGroupName", group.as_deref()),
+            ("caller", self.caller.as_deref()),
+            ("status", self.status),
+            ("resourceId", self.resource_id.as_deref()),
+            ("resourceProvider", self.namespace.as_deref()),
+            ("correlationId", self.correlation_id.as_deref()),
+        ];
+        for (name, text) in texts {
+            parts.extend(text.map(|text| format!("{name} eq '{}'", text.replace('\'', "''"))));
+        }
+        Ok(parts.join(" and "))
+    }
+
+    /// As az counts: back from the end, or on from the start.
+    fn times(&self, now: Wall) -> Outcome<(Wall, Wall)> {
+        let offset = self.offset.unwrap_or(OFFSET_DEFAULT);
+        match (self.start_time, self.end_time) {
+            (Some(_), Some(_)) if self.offset.is_some() => Err(Failure::refused(
+                "--start-time, --end-time and --offset say the same twice; leave one out",
+            )),
+            (Some(since), Some(until)) if until < since => {
+                Err(Failure::refused("--end-time is before --start-time; swap them"))
+            }
+            (Some(since), Some(until)) => Ok((since, until)),
+            (Some(since), None) => Ok((since, Wall(since.0.saturating_add(offset.0)))),
+            (None, until) => {
+                let until = until.unwrap_or(now);
+                Ok((Wall(until.0.saturating_sub(offset.0)), until))
+            }
+        }
+    }
+}
+
+fn now() -> Wall {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Wall(u64::try_from(now.as_micros()).unwrap_or(u64::MAX))
+}
+
+fn status(text: &str) -> Result<&'static str, String> {
+    let found = ["Succeeded", "Failed"].into_iter().find(|known| known.eq_ignore_ascii_case(text));
+    found.ok_or_else(|| "give Succeeded or Failed".to_owned())
+}

@@ -1,0 +1,116 @@
+//! Files that people bring along.
+
+use std::cell::OnceCell;
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use muster_server::pki::{Own, OwnError, OwnFiles};
+use muster_sim::replay::Trace;
+use tempfile::TempDir;
+
+use crate::oracle;
+
+pub fn trace(data: &[u8]) {
+    let trace = match Trace::parse(data) {
+        Ok(trace) => trace,
+        Err(why) => return oracle::words(&why.to_string()),
+    };
+    let mut again = String::from("submit_s,duration_s,nodes,user\n");
+    for job in trace.jobs() {
+        let seconds = |us: u64| format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
+        let user = trace.users()[job.user as usize].replace('"', "\"\"");
+        let (submit, duration) = (seconds(job.submit.0), seconds(job.duration.0));
+        writeln!(again, "{submit},{duration},{},\"{user}\"", job.nodes).expect("a text");
+    }
+    let read = Trace::parse(again.as_bytes()).expect("our own trace");
+    assert_eq!(read.users(), trace.users());
+    for (read, job) in read.jobs().iter().zip(trace.jobs()) {
+        let facts =
+            |job: &muster_sim::replay::TraceJob| (job.submit, job.duration, job.nodes, job.user);
+        assert_eq!(facts(read), facts(job));
+    }
+    assert_eq!(read.jobs().len(), trace.jobs().len());
+}
+
+/// Where a certificate and its key are, and the good ones that stand there.
+struct Place {
+    folder: TempDir,
+    certificate: Vec<u8>,
+    key: String,
+}
+
+thread_local! {
+    static PLACE: OnceCell<Place> = const { OnceCell::new() };
+}
+
+const HOST: &str = "muster.example.com";
+
+impl Place {
+    /// Always the same pair: the key is no secret, and signatures with it have nothing random.
+    fn new() -> Place {
+        const ED25519: [u8; 16] =
+            *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
+        let key = [&ED25519[..], &[7; 32]].concat();
+        let key = rcgen::KeyPair::try_from(&key[..]).expect("a key");
+        let mut about = rcgen::CertificateParams::new(vec![HOST.to_owned()]).expect("a name");
+        about.serial_number = Some(7.into());
+        let certificate = about.self_signed(&key).expect("a certificate");
+        Place {
+            folder: tempfile::tempdir().expect("a temporary folder"),
+            certificate: certificate.der().to_vec(),
+            key: key.serialize_pem(),
+        }
+    }
+
+    fn write(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.folder.path().join(name);
+        fs::write(&path, content).expect("it is ours");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("it is ours");
+        path
+    }
+
+    fn read(&self, certificate: &[u8]) -> Result<Own, OwnError> {
+        let files = OwnFiles {
+            cert: self.write("cert.pem", certificate),
+            key: self.write("key.pem", self.key.as_bytes()),
+            host: HOST.to_owned(),
+        };
+        files.read(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000))
+    }
+}
+
+/// The bytes as the operator's file; and as changes of a good certificate: a place, two bytes long, and what
+/// stands there instead.
+pub fn certificate(data: &[u8]) {
+    PLACE.with(|place| {
+        let place = place.get_or_init(Place::new);
+        if let Err(why) = place.read(data) {
+            assert!(!why.to_string().is_empty());
+        }
+        let mut changed = place.certificate.clone();
+        for change in data.chunks_exact(3) {
+            let at = usize::from(u16::from_be_bytes([change[0], change[1]])) % changed.len();
+            changed[at] = change[2];
+        }
+        let read = place.read(pem(&changed).as_bytes());
+        assert!(changed != place.certificate || read.is_ok(), "the good one is good: {read:?}");
+    });
+}
+
+fn pem(der: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
+    for three in der.chunks(3) {
+        let bits = three.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte));
+        let bits = bits << (8 * (3 - three.len()));
+        for place in 0..4 {
+            let digit = char::from(DIGITS[(bits >> (18 - 6 * place) & 63) as usize]);
+            text.push(if place <= three.len() { digit } else { '=' });
+        }
+    }
+    text.push_str("\n-----END CERTIFICATE-----\n");
+    text
+}

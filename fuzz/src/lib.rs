@@ -1,0 +1,53 @@
+//! Every parser of what others write, as a function of bytes that panics when a promise is broken.
+//!
+//! The promises are stronger than "no panic": what is read can be written and reads back as the same, what is
+//! refused is refused in a few plain words, and what is taken can be handed to the core, which stays whole.
+//! `tests/corpus.rs` runs them over `corpus/` and seeded changes of it; `make fuzz` runs them under libFuzzer.
+
+mod agents;
+mod answers;
+mod bodies;
+mod core;
+mod files;
+mod mutate;
+mod oracle;
+mod texts;
+mod tokens;
+
+pub use mutate::{Random, changed};
+
+/// A parser, by the name of its folder in `corpus/`.
+pub struct Target {
+    pub name: &'static str,
+    pub run: fn(&[u8]),
+}
+
+const fn target(name: &'static str, run: fn(&[u8])) -> Target {
+    Target { name, run }
+}
+
+pub const TARGETS: &[Target] = &[
+    target("activity_filter", texts::activity_filter),
+    target("agent_report", agents::report),
+    target("agent_desired", agents::desired),
+    target("answers", answers::documents),
+    target("certificate", files::certificate),
+    target("compute_patch", bodies::compute_patch),
+    target("compute_put", bodies::compute_put),
+    target("duration", texts::duration),
+    target("group", bodies::group),
+    target("job", bodies::job),
+    target("ledger_query", texts::ledger_query),
+    target("lock", bodies::lock),
+    target("login_form", texts::login_form),
+    target("path", texts::path),
+    target("quota", bodies::quota),
+    target("resources_query", texts::resources_query),
+    target("role_assignment", bodies::role_assignment),
+    target("role_filter", texts::role_filter),
+    target("timestamp", texts::timestamp),
+    target("token", tokens::token),
+    target("trace", files::trace),
+    target("user", bodies::user),
+    target("workspace", bodies::workspace),
+];

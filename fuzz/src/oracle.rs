@@ -1,0 +1,37 @@
+//! What every refusal promises.
+
+use muster_wire::ArmError;
+use muster_wire::error::ErrorBody;
+
+/// A message names the limit, the value and the remedy; nobody reads more than this.
+const MESSAGE_BYTES_MAX: usize = 2_000;
+const TARGET_BYTES_MAX: usize = 1_000;
+
+/// A 4xx with a few plain words, which reads back as it was written.
+pub fn refusal(error: &ArmError) {
+    assert!((400..500).contains(&error.status), "{}: {error}", error.status);
+    words(&error.body.error.message);
+    if let Some(target) = error.target() {
+        assert!(target.len() < TARGET_BYTES_MAX, "a target of {} bytes", target.len());
+        plain(target);
+    }
+    let read: ErrorBody = muster_wire::from_json(error.to_json().as_bytes()).expect("our own JSON");
+    assert_eq!(read, *error.body);
+}
+
+/// Something to read, not too long, and nothing that a terminal or a log would act on.
+pub fn words(message: &str) {
+    assert!(!message.is_empty(), "a refusal without a word");
+    assert!(message.len() < MESSAGE_BYTES_MAX, "a message of {} bytes: {message}", message.len());
+    plain(message);
+}
+
+fn plain(text: &str) {
+    assert!(!text.chars().any(char::is_control), "a control character in {text:?}");
+}
+
+/// What was read, written again, may be a few times as long as it came, not more.
+pub fn grown(from: &[u8], to: &str) {
+    let limit = 2_000 + 8 * from.len();
+    assert!(to.len() <= limit, "{} bytes became {}", from.len(), to.len());
+}

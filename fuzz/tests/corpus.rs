@@ -1,0 +1,105 @@
+//! Every parser over its corpus and over seeded changes of it: the same inputs each time, in a few seconds.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use muster_fuzz::{Random, TARGETS, Target, changed};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Changes of each file.
+const CHANGES: usize = 150;
+/// What a parser may take, in this thread's own time: a little, and so much for each byte. Debug builds are slow,
+/// and none is slow enough for this unless it looks at everything again for every byte.
+const TIME_MIN: Duration = Duration::from_millis(100);
+const TIME_PER_BYTE: Duration = Duration::from_micros(50);
+
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
+}
+
+fn files(target: &Target) -> Vec<(String, Vec<u8>)> {
+    let folder = corpus().join(target.name);
+    let mut files: Vec<_> = fs::read_dir(&folder)
+        .unwrap_or_else(|why| panic!("{}: {why}", folder.display()))
+        .map(|entry| entry.unwrap())
+        .map(|entry| {
+            let name = entry.file_name().into_string().unwrap();
+            (name, fs::read(entry.path()).unwrap())
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+fn run(target: &Target, input: &[u8], what: &str) {
+    let thread_time = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::try_from(time).unwrap()
+    };
+    let before = thread_time();
+    let result = std::panic::catch_unwind(|| (target.run)(input));
+    let took = thread_time() - before;
+    if let Err(why) = result {
+        eprintln!("{what}: {}", input.escape_ascii());
+        std::panic::resume_unwind(why);
+    }
+    let limit = TIME_MIN + TIME_PER_BYTE * u32::try_from(input.len()).unwrap();
+    assert!(took <= limit, "{what}: {} bytes took {took:?}, more than {limit:?}", input.len());
+}
+
+fn check(name: &str) {
+    let target = TARGETS.iter().find(|target| target.name == name).unwrap();
+    let files = files(target);
+    assert!(!files.is_empty(), "{name} has no corpus");
+    let inputs: Vec<Vec<u8>> = files.iter().map(|(_, bytes)| bytes.clone()).collect();
+    run(target, b"", "nothing");
+    for (file, bytes) in &files {
+        run(target, bytes, &format!("{name}/{file}"));
+        let mut random = Random::new(&format!("{name}/{file}"));
+        for number in 0..CHANGES {
+            let input = changed(bytes, &inputs, &mut random);
+            run(target, &input, &format!("{name}/{file}, change {number}"));
+        }
+    }
+}
+
+macro_rules! targets {
+    ($($name:ident)*) => {
+        const NAMED: &[&str] = &[$(stringify!($name)),*];
+        $(
+            #[test]
+            fn $name() {
+                check(stringify!($name));
+            }
+        )*
+    };
+}
+
+targets! {
+    activity_filter agent_desired agent_report answers certificate compute_patch compute_put duration group job
+    ledger_query lock login_form path quota resources_query role_assignment role_filter timestamp token trace user
+    workspace
+}
+
+#[test]
+fn every_parser_has_its_test_and_its_folder() {
+    let known: BTreeSet<&str> = TARGETS.iter().map(|target| target.name).collect();
+    assert_eq!(known, NAMED.iter().copied().collect());
+    let folders = fs::read_dir(corpus()).unwrap().map(|entry| entry.unwrap().file_name());
+    let folders: BTreeSet<String> = folders.map(|name| name.into_string().unwrap()).collect();
+    assert_eq!(folders, known.iter().map(|name| (*name).to_owned()).collect());
+}
+
+#[test]
+fn a_seed_gives_the_same_changes_again() {
+    let made = || {
+        let mut random = Random::new("seed");
+        let make = |_| changed(br#"{"a": [1, "b"]}"#, &[], &mut random);
+        (0..100).map(make).collect::<Vec<_>>()
+    };
+    assert_eq!(made(), made());
+    assert!(made().iter().collect::<BTreeSet<_>>().len() > 50);
+}
