@@ -25,12 +25,13 @@ mod writer;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use muster_core::Settings;
 use muster_core::catalogue::Catalogue;
 use muster_providers::local::{Local, LocalConfig};
-use muster_store::{Durability, SqliteStore, Store, StoreError};
+use muster_store::{Durability, SqliteReader, SqliteStore, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -152,8 +153,11 @@ pub async fn run(
     let (effects, wishes) = mpsc::unbounded_channel();
     let database = state_dir.database();
     let open_path = database.clone();
+    let is_check_left = Arc::new(AtomicBool::new(false));
+    let left = Arc::clone(&is_check_left);
     let open_store: writer::OpenStore = Box::new(move || {
-        let store = SqliteStore::open(&open_path, Durability::Disk)?;
+        let (store, is_left) = SqliteStore::open_at_once(&open_path, Durability::Disk)?;
+        left.fetch_or(is_left, Ordering::Relaxed);
         Ok(Box::new(store) as Box<dyn Store>)
     });
     let (writer, mut writer_thread) =
@@ -182,7 +186,7 @@ pub async fn run(
         keyring,
         guesses: Guesses::default(),
         writer: writer.clone(),
-        readers: Readers::new(database),
+        readers: Readers::new(database.clone()),
         live,
         logs: Arc::new(Logs::new(state_dir.logs())),
         refusals: Refusals::default(),
@@ -200,23 +204,35 @@ pub async fn run(
 
     let ended = &mut writer_thread.ended;
     let wait = async {
-        tokio::select! {
-            () = shutdown => {}
+        let damage = tokio::select! {
+            () = shutdown => None,
             // Without its writer a server can only refuse.
-            _ = ended => {}
-        }
+            _ = ended => None,
+            damage = damage_found(database, is_check_left.load(Ordering::Relaxed)) => Some(damage),
+        };
         stop.send_replace(true);
+        damage
     };
-    tokio::join!(wait, http::serve(doors, tls, app, stopping, config.drain));
+    let (damage, ()) = tokio::join!(wait, http::serve(doors, tls, app, stopping, config.drain));
     outbox.abort();
     keeper.abort();
     sweeper.abort();
     writer.stop();
     // The writer finishes its batch; everything acknowledged is on disk already.
     match tokio::task::spawn_blocking(move || writer_thread.join()).await {
-        Ok(Ok(result)) => Ok(result?),
+        Ok(Ok(result)) => Ok(damage.map_or(result, Err)?),
         Ok(Err(writer::Panicked)) | Err(_) => Err(ServeError::Writer),
     }
+}
+
+/// Resolves if the store turns out to be damaged: then nothing may be built on it any more.
+async fn damage_found(database: PathBuf, is_check_left: bool) -> StoreError {
+    let check = move || SqliteReader::open(&database).and_then(|reader| reader.check());
+    if is_check_left && let Ok(Err(failed)) = tokio::task::spawn_blocking(check).await {
+        tracing::error!(error = %muster_core::ErrorChain(&failed), "the store is not whole; stopping");
+        return failed;
+    }
+    std::future::pending().await
 }
 
 /// What the server proves itself with, and checks others by.

@@ -52,6 +52,18 @@ impl SqliteStore {
         SqliteStore::open_with(path.as_ref(), durability, open::Look::Whole)
     }
 
+    /// As [`SqliteStore::open`], but a large file that was closed in peace is not read through for damage now, so
+    /// that a server is up at once. Gives back whether that is left to do, with [`SqliteReader::check`].
+    pub fn open_at_once(
+        path: impl AsRef<Path>,
+        durability: Durability,
+    ) -> Result<(SqliteStore, bool), StoreError> {
+        let path = path.as_ref();
+        let is_left = open::is_large_and_at_peace(path);
+        let store = SqliteStore::open_with(path, durability, open::Look::WholeUnlessAtPeace)?;
+        Ok((store, is_left))
+    }
+
     /// As [`SqliteStore::open`], without reading the whole file for damage first: for simulations that open
     /// their own file a hundred times.
     #[doc(hidden)]

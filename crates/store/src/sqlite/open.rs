@@ -36,8 +36,13 @@ const READER_CACHE_KIB: i32 = 16 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
     Header,
+    /// A large file that was closed in peace is only looked at later: reading it takes a second for a gigabyte.
+    WholeUnlessAtPeace,
     Whole,
 }
+
+/// Up to this size a file is read through at once: that takes a few milliseconds.
+const SMALL_BYTES_MAX: u64 = 32 << 20;
 
 pub(super) fn writer(
     path: &Path,
@@ -48,6 +53,11 @@ pub(super) fn writer(
     if found == Found::Content {
         refuse_strangers(path)?;
     }
+    let must_look = match look_at {
+        Look::Header => false,
+        Look::Whole => true,
+        Look::WholeUnlessAtPeace => !is_large_and_at_peace(path),
+    };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -65,8 +75,10 @@ pub(super) fn writer(
     let hands_off = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
     connection.set_db_config(hands_off, true).doing("opening the store", path)?;
     let is_empty = schema::inspect(&mut connection, path)? == Format::Empty;
-    if look_at == Look::Whole && !is_empty {
+    if look_at != Look::Header && !is_empty {
         refuse_torn_end(&connection, path)?;
+    }
+    if must_look && !is_empty {
         schema::check(&connection, path)?;
     }
     connection.set_db_config(hands_off, false).doing("opening the store", path)?;
@@ -227,6 +239,12 @@ fn refuse_torn_end(connection: &Connection, path: &Path) -> Result<(), StoreErro
     }
     let what = format!("it ends in the middle of a page, after {bytes} bytes");
     Err(StoreError::Damaged { path: path.to_owned(), what })
+}
+
+/// Whoever had it last wrote everything into it and removed the log.
+pub(super) fn is_large_and_at_peace(path: &Path) -> bool {
+    let is_large = fs::metadata(path).is_ok_and(|metadata| metadata.len() > SMALL_BYTES_MAX);
+    is_large && !companion_is_filled(path, "-wal")
 }
 
 fn companion_is_filled(path: &Path, suffix: &str) -> bool {

@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::doc;
 use super::fault::Doing;
+use super::schema;
 use super::{activity, deployments, ledger, members, open};
 use crate::{
     ActivityChain, ActivityEntry, ActivityQuery, ClusterView, Event, JobView, LedgerQuery,
@@ -34,6 +35,11 @@ impl SqliteReader {
     pub fn open(path: impl AsRef<Path>) -> Result<SqliteReader, StoreError> {
         let path = path.as_ref();
         Ok(SqliteReader { connection: open::reader(path)?, path: path.to_owned() })
+    }
+
+    /// Reads through the whole file for damage.
+    pub fn check(&self) -> Result<(), StoreError> {
+        schema::check(&self.connection, &self.path)
     }
 
     fn snapshot(&mut self) -> Result<Snapshot<'_>, StoreError> {

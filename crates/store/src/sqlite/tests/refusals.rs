@@ -234,3 +234,39 @@ fn messages_say_what_and_what_next() {
          free some space and try again"
     );
 }
+
+/// A large file that was closed in peace opens at once; its damage is found by whoever looks later.
+#[test]
+fn a_large_file_at_peace_is_looked_at_later() {
+    let scratch = Scratch::filled(1);
+    let connection = Connection::open(scratch.path()).expect("it opens");
+    connection
+        .execute_batch(
+            "CREATE TABLE filler (data); \
+             INSERT INTO filler WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 40) \
+             SELECT randomblob(1000000) FROM n; DROP TABLE IF EXISTS nothing;",
+        )
+        .expect("it is large now");
+    drop(connection);
+    let (store, is_left) =
+        SqliteStore::open_at_once(scratch.path(), Durability::None).expect("it opens");
+    assert!(is_left);
+    store.reader().expect("a reader").check().expect("it is whole");
+    drop(store);
+    // The root of a table that nobody needs to start.
+    let page: u64 = {
+        let connection = Connection::open(scratch.path()).expect("it opens");
+        let sql = "SELECT rootpage FROM sqlite_schema WHERE name = 'ledger_by_end'";
+        connection.query_row(sql, (), |row| row.get(0)).expect("it is there")
+    };
+    let file = std::fs::OpenOptions::new().write(true).open(scratch.path()).expect("it opens");
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0xff; 64], (page - 1) * 4096)
+        .expect("written");
+    drop(file);
+    let (store, is_left) =
+        SqliteStore::open_at_once(scratch.path(), Durability::None).expect("it opens all the same");
+    assert!(is_left);
+    let found = store.reader().expect("a reader").check();
+    assert!(matches!(found, Err(StoreError::Damaged { .. })), "{found:?}");
+    assert!(SqliteStore::open(scratch.path(), Durability::None).is_err());
+}
