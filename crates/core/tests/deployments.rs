@@ -64,15 +64,14 @@ fn deployment(answer: Answer) -> Deployment {
     }
 }
 
+/// Who, what, and whether it is something new.
 fn noted(stage: &Stage) -> Vec<(&str, &str, bool)> {
-    let line = |change| match change {
-        Change::ActivityNoted(activity) => {
-            let Activity { by, deed, outcome, .. } = &**activity;
-            let is_new = matches!(outcome, ActivityOutcome::Done { before: None, after: Some(_) });
-            Some((&*by.name, &*deed.resource, is_new))
-        }
-        _ => None,
-    };
+    fn line(change: &Change) -> Option<(&str, &str, bool)> {
+        let Change::ActivityNoted(activity) = change else { return None };
+        let Activity { by, deed, outcome, .. } = &**activity;
+        let is_new = matches!(outcome, ActivityOutcome::Done { before: None, after: Some(_) });
+        Some((&by.name, &deed.resource, is_new))
+    }
     stage.log.iter().filter_map(line).collect()
 }
 

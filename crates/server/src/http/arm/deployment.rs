@@ -183,12 +183,12 @@ async fn carry_out(
 ) -> Result<Deployment, Failed> {
     let seed = secrets::random();
     // Passwords take long to digest, so nobody's are before it is known that they may.
-    let mut plan = read(call, &home, &name, (seed, &|_| String::new()))?;
+    let mut plan = read(call, &home, &name, seed, &|_| String::new())?;
     for need in needs(&plan, &home) {
         auth::authorize(&call.app, &call.caller, &need)?;
     }
     if !is_trial && has_passwords(&plan) {
-        plan = tokio::task::block_in_place(|| read(call, &home, &name, (seed, &secrets::digest)))?;
+        plan = tokio::task::block_in_place(|| read(call, &home, &name, seed, &secrets::digest))?;
     }
     let correlation = call.deed.as_ref().map_or_else(|| "".into(), |deed| deed.correlation.clone());
     let step = |what: DeployWhat| {
@@ -233,7 +233,8 @@ fn read(
     call: &Call,
     home: &Home,
     name: &str,
-    (seed, digest): ([u8; 16], &dyn Fn(&str) -> String),
+    seed: [u8; 16],
+    digest: &dyn Fn(&str) -> String,
 ) -> Result<Plan, Failed> {
     let estate = call.app.live.estate();
     let group = estate.group(&home.subscription, &home.resource_group);
