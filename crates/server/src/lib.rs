@@ -23,7 +23,7 @@ pub mod tokens;
 mod writer;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -34,7 +34,7 @@ use muster_providers::local::{Local, LocalConfig};
 use muster_store::{Durability, SqliteReader, SqliteStore, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::app::App;
 use crate::certificates::{Keeper, Opened};
@@ -202,13 +202,14 @@ pub async fn run(
     state_dir.write_connection(&connection)?;
     on_ready(&Ready { url: base_url, state_dir: state_dir.root().to_owned(), notes });
 
+    let mut check = Check::start(&database, is_check_left.load(Ordering::Relaxed))?;
     let ended = &mut writer_thread.ended;
     let wait = async {
         let damage = tokio::select! {
             () = shutdown => None,
             // Without its writer a server can only refuse.
             _ = ended => None,
-            damage = damage_found(database, is_check_left.load(Ordering::Relaxed)) => Some(damage),
+            damage = check.damage() => Some(damage),
         };
         stop.send_replace(true);
         damage
@@ -217,6 +218,7 @@ pub async fn run(
     outbox.abort();
     keeper.abort();
     sweeper.abort();
+    check.end().await;
     writer.stop();
     // The writer finishes its batch; everything acknowledged is on disk already.
     match tokio::task::spawn_blocking(move || writer_thread.join()).await {
@@ -225,14 +227,51 @@ pub async fn run(
     }
 }
 
-/// Resolves if the store turns out to be damaged: then nothing may be built on it any more.
-async fn damage_found(database: PathBuf, is_check_left: bool) -> StoreError {
-    let check = move || SqliteReader::open(&database).and_then(|reader| reader.check());
-    if is_check_left && let Ok(Err(failed)) = tokio::task::spawn_blocking(check).await {
-        tracing::error!(error = %muster_core::ErrorChain(&failed), "the store is not whole; stopping");
-        return failed;
+/// Reads the store through behind the server's back, where that was left to do.
+struct Check {
+    running: Option<Running>,
+    found: oneshot::Receiver<StoreError>,
+}
+
+struct Running {
+    interrupt: Box<dyn Fn() + Send>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Check {
+    fn start(database: &Path, is_left: bool) -> Result<Check, StoreError> {
+        let (sender, found) = oneshot::channel();
+        if !is_left {
+            return Ok(Check { running: None, found });
+        }
+        let reader = SqliteReader::open(database)?;
+        let interrupt = Box::new(reader.interrupter());
+        let thread = std::thread::spawn(move || {
+            if let Err(failed) = reader.check() {
+                let _ = sender.send(failed); // Nobody listens any more once the server stops.
+            }
+        });
+        Ok(Check { running: Some(Running { interrupt, thread }), found })
     }
-    std::future::pending().await
+
+    /// Resolves if the store turns out to be damaged: then nothing may be built on it any more.
+    async fn damage(&mut self) -> StoreError {
+        match (&mut self.found).await {
+            Ok(failed) => {
+                let error = muster_core::ErrorChain(&failed);
+                tracing::error!(error = %error, "the store is not whole; stopping");
+                failed
+            }
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// The writer must be the last to close the file: only then is it at peace, and opens at once again.
+    async fn end(self) {
+        let Some(Running { interrupt, thread }) = self.running else { return };
+        interrupt();
+        let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+    }
 }
 
 /// What the server proves itself with, and checks others by.

@@ -37,6 +37,12 @@ impl SqliteReader {
         Ok(SqliteReader { connection: open::reader(path)?, path: path.to_owned() })
     }
 
+    /// Ends whatever this reader is reading, from another thread.
+    pub fn interrupter(&self) -> impl Fn() + Send + use<> {
+        let handle = self.connection.get_interrupt_handle();
+        move || handle.interrupt()
+    }
+
     /// Reads through the whole file for damage.
     pub fn check(&self) -> Result<(), StoreError> {
         schema::check(&self.connection, &self.path)
