@@ -9,10 +9,11 @@ impl Route {
             Route::Compute { .. } => "GET, PUT, PATCH, DELETE",
             Route::Workspace(_) => "GET, PUT, PATCH, DELETE",
             Route::Job { .. } => "GET, PUT",
-            Route::ComputeNodes { .. }
-            | Route::ComputeAction { .. }
-            | Route::JobCancel { .. }
-            | Route::UpdateQuotas { .. } => "POST",
+            // Asked with POST; the clients follow the links to further pages with GET.
+            Route::ComputeNodes { .. } => "GET, POST",
+            Route::ComputeAction { .. } | Route::JobCancel { .. } | Route::UpdateQuotas { .. } => {
+                "POST"
+            }
             Route::Metadata
             | Route::Token
             | Route::Discovery
