@@ -1,0 +1,1 @@
+//! Cores, memory and processes of a node, by control groups.
