@@ -1,0 +1,84 @@
+//! Where the helper stands: in the hub, a network namespace of ours, and without real root in a user namespace that
+//! owns it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+use super::HelperError;
+use crate::node::Workshop;
+
+/// `NS_GET_USERNS` of the kernel: the user namespace that owns a namespace.
+const OWNER: libc::c_ulong = 0xb701;
+
+/// Moves into the hub of the nodes that live, or into a new one.
+pub(super) fn enter(workshop: &Workshop, is_root: bool) -> Result<(), HelperError> {
+    match living_hub(workshop)? {
+        Some(hub) => {
+            if !is_root {
+                let owner = owner_of(&hub).map_err(HelperError::Hub)?;
+                join(&owner, LinkNameSpaceType::User).map_err(HelperError::UserNamespace)?;
+                own_mounts().map_err(HelperError::UserNamespace)?;
+            }
+            join(&hub, LinkNameSpaceType::Network).map_err(HelperError::Hub)
+        }
+        None => {
+            if !is_root {
+                own_users().map_err(HelperError::UserNamespace)?;
+            }
+            crate::network::enter_new_hub().map_err(HelperError::Hub)
+        }
+    }
+}
+
+/// Every node's first process holds it open.
+fn living_hub(workshop: &Workshop) -> Result<Option<OwnedFd>, HelperError> {
+    for seen in workshop.list().map_err(HelperError::Nodes)? {
+        let Some(init) = workshop.alive(&seen.node).map_err(HelperError::Nodes)? else { continue };
+        let Ok(entries) = std::fs::read_dir(format!("/proc/{}/fd", init.pid)) else { continue };
+        for entry in entries.flatten() {
+            let is_network = std::fs::read_link(entry.path())
+                .is_ok_and(|target| target.to_string_lossy().starts_with("net:["));
+            if is_network
+                && let Ok(hub) = File::open(entry.path())
+                && init.is_alive()
+            {
+                return Ok(Some(hub.into()));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn owner_of(namespace: &OwnedFd) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes no memory and returns a new descriptor that is ours, or -1.
+    let owner = unsafe { libc::ioctl(namespace.as_raw_fd(), OWNER) };
+    match owner {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: it was made just now, for us.
+        owner => Ok(unsafe { OwnedFd::from_raw_fd(owner) }),
+    }
+}
+
+fn join(namespace: &OwnedFd, kind: LinkNameSpaceType) -> io::Result<()> {
+    Ok(move_into_link_name_space(namespace.as_fd(), Some(kind))?)
+}
+
+/// A user namespace in which we are root, and on the machine still who we were.
+fn own_users() -> io::Result<()> {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    // SAFETY: this process has one thread, and no descriptors are unshared.
+    unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?;
+    std::fs::write("/proc/self/setgroups", "deny")?;
+    std::fs::write("/proc/self/uid_map", format!("0 {uid} 1\n"))?;
+    std::fs::write("/proc/self/gid_map", format!("0 {gid} 1\n"))?;
+    own_mounts()
+}
+
+/// The same mounts as before, in a namespace where we may make more.
+fn own_mounts() -> io::Result<()> {
+    // SAFETY: as above.
+    Ok(unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?)
+}
