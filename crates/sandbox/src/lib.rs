@@ -9,5 +9,6 @@
 //! next to nothing. It knows nothing of servers, schedules and protocols.
 
 pub mod cgroup;
+mod context;
 pub mod job;
 pub mod network;
