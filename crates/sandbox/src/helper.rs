@@ -11,7 +11,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::process::{WaitOptions, geteuid, wait};
 
 use crate::cgroup::Groups;
-use crate::node::{NodeError, Users, Workshop};
+use crate::node::{Users, Workshop};
 use crate::protocol::{Answer, LISTED_MAX, MESSAGE_MAX, Request};
 
 /// Where things are. Given once, when the helper starts.
@@ -34,8 +34,6 @@ pub enum HelperError {
     UserNamespace(#[source] io::Error),
     #[error("cannot make or find the network of our nodes")]
     Hub(#[source] io::Error),
-    #[error("cannot look for what is there already: {}", .0.told())]
-    Nodes(NodeError),
     #[error("lost the socket to the server")]
     Socket(#[source] io::Error),
     #[error("cannot prepare {path}")]
@@ -49,7 +47,8 @@ pub fn serve(socket: &OwnedFd, config: HelperConfig) -> Result<(), HelperError> 
         made.map_err(|source| HelperError::Folder { path: path.clone(), source })?;
     }
     let is_root = geteuid().is_root();
-    let mut workshop = Workshop {
+    let hub = hub::enter(&config.nodes, is_root)?;
+    let workshop = Workshop {
         instance: config.instance,
         nodes: config.nodes,
         relays: config.relays,
@@ -60,10 +59,13 @@ pub fn serve(socket: &OwnedFd, config: HelperConfig) -> Result<(), HelperError> 
         server_host: config.server_host,
         shown: config.shown,
         users: if is_root { Users::Ranges } else { Users::One },
-        groups: Groups::default(),
+        groups: Groups::find(),
+        hub,
     };
-    hub::enter(&workshop, is_root)?;
-    workshop.groups = Groups::find();
+    // What cannot be removed now is tried again with the next start; nodes can be made all the same.
+    if let Err(error) = workshop.sweep() {
+        tracing::warn!(error = error.told(), "something of nodes that are gone is left");
+    }
     loop {
         let mut message = vec![0; MESSAGE_MAX];
         let length = match recv(socket, &mut message, RecvFlags::empty()) {

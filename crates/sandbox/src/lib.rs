@@ -12,6 +12,7 @@
 //! next to nothing. It knows nothing of servers, schedules and protocols.
 
 pub mod cgroup;
+mod context;
 pub mod descriptors;
 pub mod helper;
 pub mod identity;

@@ -25,9 +25,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Mode;
 use rustix::process::{Pid, WaitOptions, waitpid};
 
-use crate::cgroup::Groups;
+use crate::cgroup::{Folder, Group, Groups};
 use crate::identity::Identity;
-use crate::network;
+use crate::network::{Address, Hub};
 use crate::protocol::{NodePlan, Place, Seen, Stop, check_name};
 pub use users::Users;
 
@@ -56,6 +56,7 @@ pub struct Workshop {
     pub shown: Vec<PathBuf>,
     pub users: Users,
     pub groups: Groups,
+    pub hub: Hub,
 }
 
 /// What went wrong, and with what.
@@ -98,13 +99,14 @@ impl Workshop {
         if let Some(init) = self.alive(&plan.node)? {
             return Ok(init.pid);
         }
-        self.prepare(&folder, plan).doing("cannot prepare the node's folder")?;
+        self.prepare(&folder, plan, address_of(plan.place)?)
+            .doing("cannot prepare the node's folder")?;
         let group = self.groups.make(&self.instance, &plan.node, &plan.limits);
         let group = group.doing("cannot make the node's cgroup")?;
         let (uid, gid) = self.users.root_of(plan.place.users);
-        group.delegate(uid, gid).doing("cannot give the node its cgroup")?;
+        group.delegate(uid_of(uid), gid_of(gid)).doing("cannot give the node its cgroup")?;
 
-        let walls = self.inside(&folder, plan, &group.folders())?;
+        let walls = self.inside(&folder, plan, group.folders())?;
         let (go_in, go_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
             .doing("cannot make a pipe")?;
         let (told_in, told_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
@@ -129,16 +131,17 @@ impl Workshop {
         plan: &NodePlan,
         folder: &Path,
         child: Pid,
-        group: &crate::cgroup::Group,
+        group: &Group,
         go: OwnedFd,
         told: OwnedFd,
     ) -> Result<u32, NodeError> {
         let pid = child.as_raw_nonzero().get().unsigned_abs();
         self.users.map(pid, plan.place.users).doing("cannot map the node's users")?;
-        group.add(pid).doing("cannot put the node into its cgroup")?;
+        group.add(child).doing("cannot put the node into its cgroup")?;
         let namespace =
             File::open(format!("/proc/{pid}/ns/net")).doing("cannot find its network")?;
-        network::connect(plan.place.network, plan.place.host, namespace.as_fd())
+        self.hub
+            .connect(address_of(plan.place)?, namespace.as_fd())
             .doing("cannot connect the node's network")?;
         let identity = Identity::of(pid).doing("cannot look at the new node")?;
         let identity = identity.ok_or_else(|| NodeError::new("the new node ended at once"))?;
@@ -151,7 +154,7 @@ impl Workshop {
         if said.is_empty() { Ok(pid) } else { Err(NodeError::new(said)) }
     }
 
-    fn prepare(&self, folder: &Path, plan: &NodePlan) -> io::Result<()> {
+    fn prepare(&self, folder: &Path, plan: &NodePlan, address: Address) -> io::Result<()> {
         let given = folder.join("given");
         make_dir(folder, 0o711)?;
         make_dir(&given, 0o755)?;
@@ -159,10 +162,11 @@ impl Workshop {
         let (uid, gid) = self.users.root_of(plan.place.users);
         // Its own folder is not entered by a link: we made it, and only we write beside it.
         rustix::fs::chown(folder.join("home"), Some(uid_of(uid)), Some(gid_of(gid)))?;
-        let address = network::address(plan.place.network, plan.place.host);
         let hosts = format!(
-            "127.0.0.1 localhost {}\n::1 localhost\n{address} {}\n",
-            self.server_host, plan.node
+            "127.0.0.1 localhost {}\n::1 localhost\n{} {}\n",
+            self.server_host,
+            address.ip(),
+            plan.node
         );
         for (name, text) in [
             ("secret", plan.secret.as_str()),
@@ -188,7 +192,7 @@ impl Workshop {
         &self,
         folder: &Path,
         plan: &NodePlan,
-        cgroups: &[PathBuf],
+        cgroups: &[Folder],
     ) -> Result<init::Inside, NodeError> {
         let taken =
             |path: &Path| root::take_up(path).doing(format!("cannot take up {}", path.display()));
@@ -200,7 +204,7 @@ impl Workshop {
             .custom_flags(libc::O_NOFOLLOW)
             .open(folder.join("agent.log"))
             .doing("cannot open the agent's log")?;
-        let address = network::address(plan.place.network, plan.place.host);
+        let address = address_of(plan.place)?.ip();
         let arguments = [
             "muster",
             "agent",
@@ -226,7 +230,10 @@ impl Workshop {
                 given: taken(&folder.join("given"))?,
                 relay: taken(&relay)?,
                 binary: taken(&self.binary)?,
-                cgroups: cgroups.iter().map(|path| taken(path)).collect::<Result<_, _>>()?,
+                cgroups: cgroups
+                    .iter()
+                    .map(|folder| Ok((folder.hierarchy.clone(), taken(&folder.path)?)))
+                    .collect::<Result<_, NodeError>>()?,
                 replaced: root::REPLACED
                     .iter()
                     .map(|name| taken(&folder.join("given").join(name)))
@@ -236,7 +243,7 @@ impl Workshop {
             host_name: plan.node.clone(),
             has_ranges: self.users.are_ranges(),
             // As long as this is open the hub is there, whoever of us ends first.
-            hub: File::open("/proc/self/ns/net").doing("cannot hold the hub")?,
+            hub: self.hub.namespace().try_clone_to_owned().doing("cannot hold the hub")?,
             log,
             arguments: arguments.to_vec(),
         })
@@ -257,7 +264,11 @@ impl Workshop {
         if self.alive(node)?.is_some() {
             return Err(NodeError::new(format!("{node} still lives; it has to end first")));
         }
-        self.groups.remove(&self.instance, node).doing("cannot remove the node's cgroup")?;
+        self.remove_group(node).doing("cannot remove the node's cgroup")?;
+        if let Some(place) = self.place(node) {
+            let gone = self.hub.disconnect(address_of(place)?);
+            gone.doing("cannot take the node's cable away")?;
+        }
         let folder = self.nodes.join(node);
         let kept = std::fs::rename(folder.join("agent.log"), self.logs.join(format!("{node}.log")));
         if let Err(error) = kept
@@ -279,12 +290,33 @@ impl Workshop {
             if check_name(&node).is_err() {
                 continue;
             }
-            let place = std::fs::read(self.nodes.join(&node).join("place")).ok();
-            let place: Option<Place> = place.and_then(|text| serde_json::from_slice(&text).ok());
+            let place = self.place(&node);
             let is_alive = self.alive(&node)?.is_some();
             seen.push(Seen { node, place, is_alive });
         }
         Ok(seen)
+    }
+
+    /// Removes the groups of nodes that ended while nobody looked.
+    pub fn sweep(&self) -> Result<(), NodeError> {
+        let what = "cannot look for groups without a node";
+        for node in self.groups.list(&self.instance).doing(what)? {
+            if check_name(&node).is_ok() && self.alive(&node)?.is_none() {
+                self.remove_group(&node).doing("cannot remove a group without a node")?;
+            }
+        }
+        self.hub.remove_unused().doing("cannot remove networks without a node")
+    }
+
+    fn remove_group(&self, node: &str) -> io::Result<()> {
+        let group = self.groups.open(&self.instance, node)?;
+        group.kill()?;
+        group.remove()
+    }
+
+    fn place(&self, node: &str) -> Option<Place> {
+        let text = std::fs::read(self.nodes.join(node).join("place")).ok()?;
+        serde_json::from_slice(&text).ok()
     }
 
     /// The first process of the node, if it lives.
@@ -293,6 +325,10 @@ impl Workshop {
         let record = record.doing("cannot read the node's record")?;
         Ok(record.filter(Identity::is_alive))
     }
+}
+
+fn address_of(place: Place) -> Result<Address, NodeError> {
+    Address::of(place.network, place.host).doing("the node has no good address")
 }
 
 /// A child in namespaces of its own; `None` in the child itself. For a process with one thread only.

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Limits;
+use crate::network::{HOSTS_MAX, NETWORKS_MAX};
 
 /// A message is one packet.
 pub const MESSAGE_MAX: usize = 64 * 1024;
@@ -14,9 +15,6 @@ const SECRET_MAX: usize = 1024;
 pub const LISTED_MAX: usize = 256;
 /// Of one machine at a time; each has a range of users.
 pub const NODES_MAX: u16 = 4096;
-pub const NETWORKS_MAX: u16 = 1024;
-/// Of one network.
-pub const HOSTS_MAX: u16 = 4093;
 /// Below these an agent cannot live.
 pub const MEMORY_MIN: u64 = 32 * 1024 * 1024;
 const MILLICORES_MIN: u32 = 10;

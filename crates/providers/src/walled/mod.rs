@@ -13,7 +13,7 @@ use muster_core::NodeOrder;
 use muster_sandbox::cgroup::Limits;
 use muster_sandbox::identity::Identity;
 use muster_sandbox::link::{Link, LinkError};
-use muster_sandbox::network;
+use muster_sandbox::network::Address;
 use muster_sandbox::protocol::{MEMORY_MIN, NodePlan, Place, Seen, Stop};
 
 use crate::turns::Turns;
@@ -76,8 +76,8 @@ impl Walled {
         for Seen { node, place, is_alive } in config.link.list()? {
             let Some(place) = place else { continue };
             places.keep(&node, place);
-            let address = network::address(place.network, place.host);
-            if is_alive && let Err(error) = config.relays.open(&node, address) {
+            let opened = address_of(place).and_then(|address| config.relays.open(&node, address));
+            if is_alive && let Err(error) = opened {
                 tracing::error!(node, %error, "cannot listen for a node; it will end itself");
             }
         }
@@ -111,13 +111,17 @@ impl Walled {
 
     fn make(&self, name: &str, place: Place, limits: Limits) -> Result<(), CreateError> {
         let failed = |source| CreateError::Relay { node: name.to_owned(), source };
-        let address = network::address(place.network, place.host);
+        let address = address_of(place).map_err(failed)?;
         self.config.relays.open(name, address).map_err(failed)?;
         let secret = (self.config.node_secret)(name);
         let plan = NodePlan { node: name.to_owned(), secret, place, limits };
         let failed = |source| CreateError::Walls { node: name.to_owned(), source };
         self.config.link.make(plan).map_err(failed)
     }
+}
+
+fn address_of(place: Place) -> io::Result<Ipv4Addr> {
+    Ok(Address::of(place.network, place.host)?.ip())
 }
 
 impl Provider for Walled {

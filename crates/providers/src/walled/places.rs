@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use muster_core::ids::ClusterId;
-use muster_sandbox::protocol::{HOSTS_MAX, NETWORKS_MAX, NODES_MAX, Place};
+use muster_sandbox::network::{HOSTS_MAX, NETWORKS_MAX};
+use muster_sandbox::protocol::{NODES_MAX, Place};
 
 #[derive(Debug, Default)]
 pub(super) struct Places {

@@ -4,52 +4,51 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use super::HelperError;
-use crate::node::Workshop;
+use crate::identity::Identity;
+use crate::network::Hub;
 
 /// `NS_GET_USERNS` of the kernel: the user namespace that owns a namespace.
 const OWNER: libc::c_ulong = 0xb701;
 
 /// Moves into the hub of the nodes that live, or into a new one.
-pub(super) fn enter(workshop: &Workshop, is_root: bool) -> Result<(), HelperError> {
-    match living_hub(workshop)? {
+pub(super) fn enter(nodes: &Path, is_root: bool) -> Result<Hub, HelperError> {
+    match living_hub(nodes) {
         Some(hub) => {
             if !is_root {
                 let owner = owner_of(&hub).map_err(HelperError::Hub)?;
-                join(&owner, LinkNameSpaceType::User).map_err(HelperError::UserNamespace)?;
+                move_into_link_name_space(owner.as_fd(), Some(LinkNameSpaceType::User))
+                    .map_err(|error| HelperError::UserNamespace(error.into()))?;
                 own_mounts().map_err(HelperError::UserNamespace)?;
             }
-            join(&hub, LinkNameSpaceType::Network).map_err(HelperError::Hub)
+            Hub::join(hub.as_fd()).map_err(HelperError::Hub)
         }
         None => {
             if !is_root {
                 own_users().map_err(HelperError::UserNamespace)?;
             }
-            crate::network::enter_new_hub().map_err(HelperError::Hub)
+            Hub::enter_new().map_err(HelperError::Hub)
         }
     }
 }
 
 /// Every node's first process holds it open.
-fn living_hub(workshop: &Workshop) -> Result<Option<OwnedFd>, HelperError> {
-    for seen in workshop.list().map_err(HelperError::Nodes)? {
-        let Some(init) = workshop.alive(&seen.node).map_err(HelperError::Nodes)? else { continue };
-        let Ok(entries) = std::fs::read_dir(format!("/proc/{}/fd", init.pid)) else { continue };
-        for entry in entries.flatten() {
-            let is_network = std::fs::read_link(entry.path())
-                .is_ok_and(|target| target.to_string_lossy().starts_with("net:["));
-            if is_network
-                && let Ok(hub) = File::open(entry.path())
-                && init.is_alive()
-            {
-                return Ok(Some(hub.into()));
-            }
-        }
-    }
-    Ok(None)
+fn living_hub(nodes: &Path) -> Option<OwnedFd> {
+    std::fs::read_dir(nodes).ok()?.flatten().find_map(|node| {
+        let init = Identity::read(&node.path().join("init")).ok()??;
+        let init = Some(init).filter(Identity::is_alive)?;
+        let held = std::fs::read_dir(format!("/proc/{}/fd", init.pid)).ok()?;
+        let is_network = |path: &Path| {
+            std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("net:["))
+        };
+        let hub = held.flatten().find(|held| is_network(&held.path()))?;
+        let hub = File::open(hub.path()).ok()?;
+        init.is_alive().then(|| hub.into())
+    })
 }
 
 fn owner_of(namespace: &OwnedFd) -> io::Result<OwnedFd> {
@@ -60,10 +59,6 @@ fn owner_of(namespace: &OwnedFd) -> io::Result<OwnedFd> {
         // SAFETY: it was made just now, for us.
         owner => Ok(unsafe { OwnedFd::from_raw_fd(owner) }),
     }
-}
-
-fn join(namespace: &OwnedFd, kind: LinkNameSpaceType) -> io::Result<()> {
-    Ok(move_into_link_name_space(namespace.as_fd(), Some(kind))?)
 }
 
 /// A user namespace in which we are root, and on the machine still who we were.

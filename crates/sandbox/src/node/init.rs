@@ -17,7 +17,7 @@ pub(super) struct Inside {
     pub root: Root,
     pub host_name: String,
     pub has_ranges: bool,
-    pub hub: File,
+    pub hub: OwnedFd,
     pub log: File,
     pub arguments: Vec<CString>,
 }
@@ -54,7 +54,11 @@ fn leave_behind(go: &OwnedFd, told: &OwnedFd, inside: &Inside) -> Result<(), Nod
     descriptors::close_all_but(&mut kept).doing("cannot close what is not ours")
 }
 
-fn begin(go: &OwnedFd, told: &OwnedFd, inside: Inside) -> Result<Option<(Pid, File)>, NodeError> {
+fn begin(
+    go: &OwnedFd,
+    told: &OwnedFd,
+    inside: Inside,
+) -> Result<Option<(Pid, OwnedFd)>, NodeError> {
     let mut byte = [0];
     // Until then we have no user, no group and no network.
     if rustix::io::read(go, &mut byte).doing("cannot wait for our users")? == 0 {

@@ -21,7 +21,8 @@ pub(super) const CA: &str = "/run/muster/given/ca.pem";
 pub(super) const SECRET: &str = "/run/muster/given/secret";
 pub(super) const RELAY: &str = "/run/muster/relay";
 const GIVEN: &str = "/run/muster/given";
-pub(super) const CGROUPS: &str = "/run/muster/cgroup";
+/// Where cgroups are on any machine.
+const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// Programs and what they need to run, on any distribution.
 const SYSTEM: [&str; 9] =
@@ -38,7 +39,8 @@ pub(super) struct Root {
     pub given: OwnedFd,
     pub relay: OwnedFd,
     pub binary: OwnedFd,
-    pub cgroups: Vec<OwnedFd>,
+    /// Each with where the hierarchy is on the machine, and will be in the node.
+    pub cgroups: Vec<(PathBuf, OwnedFd)>,
     /// By [`REPLACED`].
     pub replaced: Vec<OwnedFd>,
     pub shown: Vec<PathBuf>,
@@ -61,6 +63,7 @@ impl Root {
         let sys = at("/sys")?;
         // Without it programs count cores by other means.
         let _ = mount("sysfs", &sys, "sysfs", flags | MountFlags::RDONLY, None);
+        self.groups()?;
         let tmp = at("/tmp")?;
         mount("tmpfs", &tmp, "tmpfs", flags - MountFlags::NOEXEC, c"mode=1777,size=256m")
             .doing("cannot mount /tmp")?;
@@ -72,7 +75,8 @@ impl Root {
     /// What must stay open until then.
     pub fn descriptors(&self) -> Vec<RawFd> {
         let all = [&self.home, &self.given, &self.relay, &self.binary];
-        all.into_iter().chain(&self.cgroups).chain(&self.replaced).map(AsRawFd::as_raw_fd).collect()
+        let cgroups = self.cgroups.iter().map(|(_, group)| group);
+        all.into_iter().chain(cgroups).chain(&self.replaced).map(AsRawFd::as_raw_fd).collect()
     }
 
     fn system(&self) -> Result<(), NodeError> {
@@ -101,6 +105,21 @@ impl Root {
         Ok(())
     }
 
+    /// The node's own groups where programs look for groups: it may make more below them.
+    fn groups(&self) -> Result<(), NodeError> {
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        let is_split = self.cgroups.iter().any(|(hierarchy, _)| hierarchy != Path::new(CGROUPS));
+        if is_split {
+            mount("tmpfs", &at(CGROUPS)?, "tmpfs", flags, c"mode=755,size=64k")
+                .doing("cannot mount a place for cgroups")?;
+        }
+        for (hierarchy, group) in &self.cgroups {
+            put(group, &at(hierarchy)?)
+                .doing(format!("cannot mount the cgroup {}", hierarchy.display()))?;
+        }
+        Ok(())
+    }
+
     fn own(&self) -> Result<(), NodeError> {
         at("/run")?;
         at("/job")?;
@@ -114,10 +133,6 @@ impl Root {
         folder(&self.relay, RELAY)?;
         let given = folder(&self.given, GIVEN)?;
         make_read_only(&given, false).doing("cannot protect what is given")?;
-        at(CGROUPS)?;
-        for (number, cgroup) in self.cgroups.iter().enumerate() {
-            folder(cgroup, &format!("{CGROUPS}/{number}"))?;
-        }
         let binary = below(Path::new(BINARY));
         touch(&binary).doing("cannot make a place for the program")?;
         put(&self.binary, &binary).doing("cannot mount the program")?;
