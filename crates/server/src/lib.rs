@@ -13,7 +13,7 @@ mod logs;
 mod metrics;
 mod outbox;
 pub mod pki;
-mod prices;
+pub mod prices;
 mod readers;
 mod refusals;
 mod secrets;
