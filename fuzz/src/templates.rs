@@ -37,12 +37,11 @@ pub fn deployment(data: &[u8]) {
     {
         oracle::refusal(&error);
     }
-    let plan = plan(data);
-    assert_eq!(self::plan(data), plan);
-    let plan = match plan {
+    let plan = match plan(data) {
         Ok(plan) => plan,
         Err(error) => return oracle::refusal(&error),
     };
+    assert_eq!(self::plan(data).as_ref(), Ok(&plan));
     assert!(plan.steps.len() + plan.left_out.len() <= RESOURCES_MAX);
     if let Some(outputs) = &plan.outputs {
         assert!(outputs.as_str().len() <= OUTPUTS_BYTES_MAX);
