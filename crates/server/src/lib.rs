@@ -14,7 +14,7 @@ mod metrics;
 mod nodes;
 mod outbox;
 pub mod pki;
-mod prices;
+pub mod prices;
 mod readers;
 mod refusals;
 mod relays;
