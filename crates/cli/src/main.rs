@@ -25,6 +25,7 @@ mod dry;
 mod env;
 mod failure;
 mod group;
+mod helper;
 mod job;
 mod lock;
 mod logging;
@@ -106,6 +107,7 @@ enum Command {
     Sim(sim::Args),
     Completion(completion::Args),
     Agent(agent::Args),
+    Helper(helper::Args),
 }
 
 fn main() -> ExitCode {
@@ -146,6 +148,7 @@ fn run(command: Command) -> Outcome {
         Command::Sim(args) => sim::run(&args),
         Command::Completion(args) => completion::run(&args),
         Command::Agent(args) => block_on(agent::run(args)),
+        Command::Helper(args) => helper::run(args),
     }
 }
 
@@ -225,6 +228,7 @@ mod tests {
             "muster up",
             "muster serve",
             "muster agent",
+            "muster helper",
             "muster sim",
             "muster whatif",
             "muster login",

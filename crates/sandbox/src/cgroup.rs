@@ -40,6 +40,7 @@ const NODE_PREFIX: &str = "node-";
 
 /// What a group may use at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Limits {
     pub millicores: u32,
     /// Memory and swap together, where the kernel counts swap.
