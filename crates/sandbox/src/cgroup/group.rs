@@ -120,7 +120,7 @@ impl Group {
     }
 
     /// Makes the group of a job in this node, or gives the one that is there these limits. The node's own root may do
-    /// it where it was [delegated](Group::delegate).
+    /// it where it was [delegated](Group::delegate). A larger share of the cores than the node's is refused by v1.
     pub fn child(&self, name: &str, limits: &Limits) -> io::Result<Group> {
         check_name("job", name)?;
         if !self.is_node {
