@@ -26,9 +26,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use base::{Base, Refusals};
 use serde::{Deserialize, Serialize};
 
+use base::{Base, Refusals};
 use files::{make_folder, read};
 use layout::{Controller, Version};
 
@@ -43,14 +43,14 @@ const NODE_PREFIX: &str = "node-";
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     pub millicores: u32,
-    /// Memory and swap together.
+    /// Memory and swap together, where the kernel counts swap.
     pub memory_bytes: u64,
     /// Processes and threads.
     pub pids: u32,
 }
 
 /// What can be limited on this machine; otherwise why it cannot, in words for the operator.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enforced {
     pub cpu: Result<(), String>,
     pub memory: Result<(), String>,

@@ -32,8 +32,9 @@ pub const NAME_INSIDE: &str = "eth0";
 
 /// A namespace begins with a copy of the machine's settings, and a machine with containers forwards and may even
 /// route to 127.0.0.1 from outside. Written for `default` too, where bridges and cables take theirs from.
-const CLOSED: [(&str, &str); 9] = [
+const CLOSED: [(&str, &str); 10] = [
     ("ipv4/ip_forward", "0"),
+    ("ipv4/conf/default/forwarding", "0"),
     ("ipv4/conf/all/route_localnet", "0"),
     ("ipv4/conf/default/route_localnet", "0"),
     ("ipv4/conf/all/proxy_arp", "0"),
@@ -61,6 +62,7 @@ pub struct Network {
 
 impl Hub {
     /// Moves the calling thread into a new, closed namespace. Everything that it starts from now on is in there.
+    /// After an error it may be in there too, without walls: end the process.
     pub fn enter_new() -> io::Result<Hub> {
         // SAFETY: only the network namespace changes; no memory, descriptors or files are unshared.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }

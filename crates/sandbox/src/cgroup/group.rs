@@ -25,6 +25,8 @@ const QUOTA_US_MIN: u64 = 1_000;
 /// A node may make groups of its own, but each costs the kernel memory.
 const DESCENDANTS_MAX: u32 = 4096;
 const DEPTH_MAX: u32 = 16;
+/// A process that is still there later was never moved into the v2 folder.
+const KERNEL_KILLS_WITHIN: Duration = Duration::from_secs(1);
 const KILL_WITHIN: Duration = Duration::from_secs(10);
 const REMOVE_WITHIN: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
@@ -118,7 +120,7 @@ impl Group {
     }
 
     /// Makes the group of a job in this node, or gives the one that is there these limits. The node's own root may do
-    /// it where it was [delegated](Group::delegate).
+    /// it where it was [delegated](Group::delegate). A larger share of the cores than the node's is refused by v1.
     pub fn child(&self, name: &str, limits: &Limits) -> io::Result<Group> {
         check_name("job", name)?;
         if !self.is_node {
@@ -201,13 +203,13 @@ impl Group {
 
     /// Ends every process in it and below it, however fast they multiply, and waits until they are gone.
     pub fn kill(&self) -> io::Result<()> {
-        let deadline = Instant::now() + KILL_WITHIN;
+        let start = Instant::now();
         loop {
-            self.kill_once()?;
+            self.kill_once(start.elapsed() > KERNEL_KILLS_WITHIN)?;
             if self.is_empty()? {
                 return Ok(());
             }
-            if Instant::now() > deadline {
+            if start.elapsed() > KILL_WITHIN {
                 let text = format!("processes are left {} s after the kill", KILL_WITHIN.as_secs());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
@@ -234,11 +236,13 @@ impl Group {
         Ok(())
     }
 
-    fn kill_once(&self) -> io::Result<()> {
+    fn kill_once(&self, is_late: bool) -> io::Result<()> {
+        let mut is_killed = false;
         for folder in self.folders.iter().filter(|folder| folder.version == Version::Two) {
-            if write_if_there(&folder.path.join("cgroup.kill"), "1")? {
-                return Ok(());
-            }
+            is_killed |= write_if_there(&folder.path.join("cgroup.kill"), "1")?;
+        }
+        if is_killed && !is_late {
+            return Ok(());
         }
         // Stopped processes cannot start others between our look and our signals.
         let freezer = self.folder_with(Controller::Freezer).map(|folder| &folder.path);

@@ -1,14 +1,17 @@
 //! What a group has used so far.
 
+use std::ffi::CStr;
 use std::io;
 use std::path::Path;
+
+use serde::{Deserialize, Serialize};
 
 use super::files::{read, read_at, walk};
 use super::group::Folder;
 use super::layout::{Controller, Version};
 
 /// Counts since the group was made, with everything below it; none where nothing here counts it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     pub cpu_us: Option<u64>,
     /// Periods in which it had used its share of the cores up.
@@ -40,7 +43,9 @@ pub(super) fn read_usage(folders: &[Folder]) -> io::Result<Usage> {
             match folder.version {
                 Version::One => {
                     usage.memory_peak_bytes = number(text("memory.max_usage_in_bytes")?);
-                    usage.oom_kills = Some(oom_kills_below(&folder.path)?);
+                    // Counted in the victim's group only.
+                    usage.oom_kills =
+                        Some(sum_below(&folder.path, c"memory.oom_control", "oom_kill")?);
                 }
                 Version::Two => {
                     usage.memory_peak_bytes = number(text("memory.peak")?);
@@ -51,21 +56,28 @@ pub(super) fn read_usage(folders: &[Folder]) -> io::Result<Usage> {
         }
         if folder.has(Controller::Pids) {
             usage.pids_peak = number(text("pids.peak")?);
-            usage.pids_denied = text("pids.events")?.and_then(|text| value(&text, "max"));
+            // Where the limit was hit, with all below it; older kernels count where the attempt was made.
+            usage.pids_denied = match text("pids.events.local")? {
+                Some(_) => text("pids.events")?.and_then(|text| value(&text, "max")),
+                None => Some(sum_below(&folder.path, c"pids.events", "max")?),
+            };
         }
     }
     Ok(usage)
 }
 
-/// In v1 a kill is counted in the victim's group only.
-fn oom_kills_below(path: &Path) -> io::Result<u64> {
-    let mut kills = 0;
+fn sum_below(path: &Path, file: &CStr, key: &str) -> io::Result<u64> {
+    let mut sum: u64 = 0;
     walk(path, false, |folder| {
-        let text = read_at(folder, c"memory.oom_control")?;
-        kills += value(&text, "oom_kill").unwrap_or(0);
+        let text = match read_at(folder, file) {
+            // A group to which its owner does not hand the controller down.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            text => text?,
+        };
+        sum = sum.saturating_add(value(&text, key).unwrap_or(0));
         Ok(())
     })?;
-    Ok(kills)
+    Ok(sum)
 }
 
 /// The number behind `key` in lines of a key and a number.

@@ -9,7 +9,8 @@ const FIRST: u32 = u32::from_be_bytes([100, 64, 0, 0]);
 const SIZE: u32 = 4096;
 pub const PREFIX_LENGTH: u8 = 20;
 pub const NETWORKS_MAX: u16 = 1024;
-/// Without the network's own address, the gateway's and the one for all.
+/// Without the network's own address, the gateway's and the one for all. A bridge has 1,023 ports, so no more than that
+/// are connected at one time.
 pub const HOSTS_MAX: u16 = 4093;
 
 /// The place of a node: its network and its number in there, both within their limits.

@@ -50,10 +50,7 @@ impl Netlink {
     pub(super) fn links(&mut self) -> io::Result<Vec<Link>> {
         for _ in 1..LIST_TRIES {
             match self.links_once() {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                    // What is left of the old list has another number than our next question.
-                    continue;
-                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 done => return done,
             }
         }

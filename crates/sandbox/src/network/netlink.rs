@@ -17,7 +17,7 @@ const ATTRIBUTE_HEADER: usize = 4;
 const ANSWER_MAX: usize = 64 * 1024;
 /// The upper two bits of an attribute's kind are flags.
 const KIND_MASK: u16 = 0x3fff;
-const DUMP_CHANGED_MEANWHILE: u16 = 0x10;
+const LIST_CHANGED_MEANWHILE: u16 = 0x10;
 
 /// Something to ask, built from the front.
 pub(super) struct Request {
@@ -95,52 +95,58 @@ impl Netlink {
         Ok(Netlink { socket, sequence: 0 })
     }
 
-    /// Asks and waits for the end of the answer: the bodies of the messages that came before it.
+    /// Asks and waits for the end of the answer: the bodies of the messages that came before it. `Interrupted` when a
+    /// list changed while it was read.
     pub(super) fn ask(&mut self, request: Request) -> io::Result<Vec<Vec<u8>>> {
         self.sequence = self.sequence.wrapping_add(1);
         send(&self.socket, &request.seal(self.sequence), SendFlags::empty())?;
-        let mut answers = Vec::new();
+        let mut answers = Answers { bodies: Vec::new(), has_changed: false };
         let mut buffer = vec![0; ANSWER_MAX];
         loop {
             let (length, _) = recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
-            if read_answers(&buffer[..length], self.sequence, &mut answers)? {
-                return Ok(answers);
+            if answers.read(&buffer[..length], self.sequence)? {
+                // Only now: the kernel answers nothing else on this socket before the end of a list.
+                let is_whole = !answers.has_changed;
+                return is_whole.then_some(answers.bodies).ok_or(io::ErrorKind::Interrupted.into());
             }
         }
     }
 }
 
-/// Reads one datagram; true when it holds the end of the answer.
-fn read_answers(mut rest: &[u8], sequence: u32, answers: &mut Vec<Vec<u8>>) -> io::Result<bool> {
-    while rest.len() >= MESSAGE_HEADER {
-        let length = u32_at(rest, 0).unwrap_or(0) as usize;
-        if length < MESSAGE_HEADER || length > rest.len() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "a message of the kernel is cut",
-            ));
+struct Answers {
+    bodies: Vec<Vec<u8>>,
+    has_changed: bool,
+}
+
+impl Answers {
+    /// Reads one datagram; true when it holds the end of the answer.
+    fn read(&mut self, mut rest: &[u8], sequence: u32) -> io::Result<bool> {
+        while rest.len() >= MESSAGE_HEADER {
+            let length = u32_at(rest, 0).unwrap_or(0) as usize;
+            if length < MESSAGE_HEADER || length > rest.len() {
+                let text = "a message of the kernel is cut";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            }
+            let (kind, flags) = (u16_at(rest, 4), u16_at(rest, 6).unwrap_or(0));
+            let is_ours = u32_at(rest, 8) == Some(sequence);
+            let body = &rest[MESSAGE_HEADER..length];
+            rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+            if !is_ours {
+                continue;
+            }
+            self.has_changed |= flags & LIST_CHANGED_MEANWHILE != 0;
+            match kind.map(libc::c_int::from) {
+                Some(libc::NLMSG_DONE) => return Ok(true),
+                Some(libc::NLMSG_ERROR) => match u32_at(body, 0).map(u32::cast_signed) {
+                    Some(0) => return Ok(true),
+                    Some(code) => return Err(io::Error::from_raw_os_error(code.saturating_neg())),
+                    None => return Err(io::ErrorKind::InvalidData.into()),
+                },
+                _ => self.bodies.push(body.to_vec()),
+            }
         }
-        let (kind, flags) = (u16_at(rest, 4), u16_at(rest, 6).unwrap_or(0));
-        let is_ours = u32_at(rest, 8) == Some(sequence);
-        let body = &rest[MESSAGE_HEADER..length];
-        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-        if !is_ours {
-            continue;
-        }
-        if flags & DUMP_CHANGED_MEANWHILE != 0 {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        match kind.map(libc::c_int::from) {
-            Some(libc::NLMSG_DONE) => return Ok(true),
-            Some(libc::NLMSG_ERROR) => match u32_at(body, 0).map(u32::cast_signed) {
-                Some(0) => return Ok(true),
-                Some(code) => return Err(io::Error::from_raw_os_error(code.saturating_neg())),
-                None => return Err(io::ErrorKind::InvalidData.into()),
-            },
-            _ => answers.push(body.to_vec()),
-        }
+        Ok(false)
     }
-    Ok(false)
 }
 
 /// The attributes in `bytes`, as far as they are whole.
@@ -191,7 +197,7 @@ mod tests {
             bytes[16..20].copy_from_slice(&code.to_ne_bytes());
             bytes
         };
-        let read = |bytes: &[u8]| read_answers(bytes, 1, &mut Vec::new());
+        let read = |bytes: &[u8]| Answers { bodies: Vec::new(), has_changed: false }.read(bytes, 1);
         assert!(read(&ack(1, 0)).unwrap());
         assert!(!read(&ack(2, 0)).unwrap(), "an old answer is not ours");
         let error = read(&ack(1, -libc::EEXIST)).unwrap_err();

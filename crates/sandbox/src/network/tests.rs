@@ -149,6 +149,10 @@ fn the_hub_has_nothing_that_a_node_could_reach() {
             };
             assert_eq!(found.trim(), value, "{name}");
         }
+        for name in ["forwarding", "route_localnet", "proxy_arp"] {
+            let found = fs::read_to_string(format!("/proc/sys/net/ipv4/conf/net2/{name}")).unwrap();
+            assert_eq!(found.trim(), "0", "{name} of the bridge");
+        }
         let gateway = SocketAddr::from((at.gateway(), port));
         assert!(inside(&node, || TcpStream::connect_timeout(&gateway, NO_ANSWER)).is_err());
         listener.set_nonblocking(true).unwrap();
