@@ -181,9 +181,6 @@ fn announce(ready: &Ready, talk: Talk) {
     for note in &ready.notes {
         talk.say(&format!("note: {note}"));
     }
-    talk.say(
-        "nodes are processes of this user on this machine, and jobs are not sandboxed yet: run only \
-         what you trust",
-    );
+    talk.say(&ready.isolation);
     talk.say("Ctrl-C stops the server");
 }
