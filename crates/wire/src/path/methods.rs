@@ -9,7 +9,8 @@ impl Route {
             Route::Compute { .. } => "GET, PUT, PATCH, DELETE",
             Route::Workspace(_) => "GET, PUT, PATCH, DELETE",
             Route::Job { .. } => "GET, PUT",
-            Route::ComputeNodes { .. }
+            Route::WorkspaceAction { .. }
+            | Route::ComputeNodes { .. }
             | Route::ComputeAction { .. }
             | Route::JobCancel { .. }
             | Route::UpdateQuotas { .. } => "POST",
