@@ -50,6 +50,7 @@ OF_WORKSPACE = [
     ("GET", "/computes/none", None, READ),
     ("PUT", "/computes/9bad", CLUSTER, COMPUTES),
     ("DELETE", "/computes/none", None, COMPUTES),
+    ("GET", "/computes/none/listNodes", None, READ),
     ("POST", "/computes/none/listNodes", None, READ),
     ("GET", "/jobs", None, READ),
     ("GET", "/jobs/none", None, READ),

@@ -135,6 +135,17 @@ def test_a_job_takes_the_cluster_from_zero_to_one_and_back(ml_client, create, mu
     assert time.monotonic() - started >= IDLE_S
 
 
+def test_nodes_come_in_pages(ml_client, create):
+    create("sdk-pages", min_instances=3, max_instances=3)
+    wait_for("three nodes", 60, lambda: len(nodes(ml_client, "sdk-pages")) == 3)
+    whole = [node.node_id for node in nodes(ml_client, "sdk-pages")]
+    operations, place = ml_client.compute._operation, ml_client.compute
+    names = (place._resource_group_name, place._workspace_name, "sdk-pages")
+    pages = [list(page) for page in operations.list_nodes(*names, params={"$top": "2"}).by_page()]
+    assert [len(page) for page in pages] == [2, 1]
+    assert [node.node_id for page in pages for node in page] == whole
+
+
 def test_delete(ml_client, create):
     create("sdk-delete")
     ml_client.compute.begin_delete("sdk-delete").wait()

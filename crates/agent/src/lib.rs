@@ -8,25 +8,28 @@
 //!   answered;
 //! * `attempt` takes one order from its specification to its end, `process` runs it, `log` sends
 //!   its output;
+//! * `relay` leads whoever calls the server from inside the node to its socket;
 //! * `journal` holds what a restart must not forget;
 //! * [`home`], [`identity`], [`kin`] and [`descriptors`] say what belongs to a node on its machine:
 //!   a provider that makes nodes here uses them to find everything again.
 //!
-//! It knows nothing of scheduling and nothing of providers. It dials out and never listens.
+//! It knows nothing of scheduling and nothing of providers. It dials out; the relay is the one place where it listens,
+//! on the node's own loopback.
 
 mod attempt;
 mod backoff;
 mod client;
 mod clock;
-pub mod descriptors;
 mod exchange;
 pub mod home;
-pub mod identity;
 mod journal;
 pub mod kin;
 mod log;
 mod node;
 mod process;
+mod relay;
+
+pub use muster_sandbox::{descriptors, identity};
 
 use std::io;
 use std::path::PathBuf;
@@ -42,7 +45,7 @@ use crate::journal::Journal;
 pub use crate::journal::JournalError;
 use crate::node::Node;
 
-/// Nodes made by the local provider share this machine's own network.
+/// Of a node that shares this machine's own network.
 const ADDRESS: &str = "127.0.0.1";
 /// What an earlier agent left running is killed and then gone, unless the kernel holds it.
 const LEFTOVERS_WITHIN: Duration = Duration::from_secs(10);
@@ -56,6 +59,12 @@ pub struct AgentConfig {
     pub server: String,
     /// The only certificates (PEM) that the server may be signed by.
     pub ca_file: PathBuf,
+    /// What the node proves itself with; in its folder if it is nowhere else.
+    pub secret_file: Option<PathBuf>,
+    /// The folder of the socket that leads to the server, where no network does.
+    pub relay: Option<PathBuf>,
+    /// Where other nodes find this one.
+    pub address: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +85,8 @@ pub enum AgentError {
     Client(#[source] reqwest::Error),
     #[error(transparent)]
     Journal(#[from] JournalError),
+    #[error("cannot listen on this node for whoever wants to reach the server")]
+    Relay(#[source] io::Error),
     #[error("cannot listen for signals")]
     Signals(#[source] io::Error),
     #[error("{count} processes of an earlier agent do not end")]
@@ -104,15 +115,19 @@ pub async fn run_with_habits(config: AgentConfig, habits: Habits) -> Result<(), 
     };
     let identity = Identity::own().map_err(failed)?;
     identity.write(&home.agent_pid()).map_err(failed)?;
-    let path = home.secret();
+    let path = config.secret_file.clone().unwrap_or_else(|| home.secret());
     let secret =
         std::fs::read_to_string(&path).map_err(|source| AgentError::Secret { path, source })?;
+    if let Some(folder) = &config.relay {
+        relay::start(&config.server, folder).await.map_err(AgentError::Relay)?;
+    }
     let client = Client::new(&config, secret.trim())?;
     let (journal, records) = Journal::open(home.journal())?;
     if !records.is_empty() {
         end_leftovers(&config.node, &home)?;
     }
-    let machine = Machine::new(&boot_id(&identity), ADDRESS, habits, clock::now());
+    let address = config.address.as_deref().unwrap_or(ADDRESS);
+    let machine = Machine::new(&boot_id(&identity), address, habits, clock::now());
     let machine = machine.recover(&records);
     let mut node = Node::new(machine, journal, Context { client, home, node: config.node });
     if records.iter().any(|record| matches!(record, Record::Took(_))) {

@@ -25,10 +25,20 @@ pub struct Args {
     /// The only certificates that the server may be signed by
     #[arg(long, value_name = "FILE")]
     ca: PathBuf,
+    /// What the node proves itself with [default: in its folder]
+    #[arg(long, value_name = "FILE")]
+    secret: Option<PathBuf>,
+    /// The folder of the socket that leads to the server
+    #[arg(long, value_name = "DIR")]
+    relay: Option<PathBuf>,
+    /// Where other nodes find this one
+    #[arg(long)]
+    address: Option<String>,
 }
 
 pub async fn run(args: Args) -> Outcome {
-    let Args { node, dir, server, ca } = args;
-    let config = AgentConfig { node, dir, server, ca_file: ca };
+    let Args { node, dir, server, ca, secret, relay, address } = args;
+    let config =
+        AgentConfig { node, dir, server, ca_file: ca, secret_file: secret, relay, address };
     muster_agent::run(config).await.map_err(|why| Failure::of(&why))
 }

@@ -50,7 +50,7 @@ const PROXY_VARIABLES: [&str; 3] = ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"];
 /// Use it as: eval "$(muster env)", or in fish: muster env --shell fish | source,
 /// in PowerShell: muster env --shell powershell | Out-String | Invoke-Expression
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Read-only: but what it prints holds your key, so show it to nobody.")]
+#[command(after_help = "Read-only, exposes: what it prints holds your key, so show it to nobody.")]
 pub struct Args {
     /// The language to print them in
     #[arg(long, value_enum, default_value_t = Shell::Sh)]

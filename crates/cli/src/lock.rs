@@ -76,7 +76,9 @@ pub struct ShowArgs {
 
 /// Change what locks forbid, or what they say
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: a ReadOnly lock that becomes CanNotDelete forbids less.")]
+#[command(
+    after_help = "Mutating, exposes: a ReadOnly lock that becomes CanNotDelete forbids less."
+)]
 pub struct UpdateArgs {
     /// CanNotDelete, or ReadOnly: neither delete nor change [default: as it is]
     #[arg(short = 't', long, value_name = "LEVEL", value_parser = level,
@@ -95,7 +97,7 @@ pub struct UpdateArgs {
 
 /// Take locks away
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: what the lock forbade can be done from now on.")]
+#[command(after_help = "Mutating, exposes: what the lock forbade can be done from now on.")]
 pub struct DeleteArgs {
     #[command(flatten)]
     dry: DryRun,

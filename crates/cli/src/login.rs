@@ -28,7 +28,7 @@ const FILE: &str = "login.json";
 #[derive(Debug, clap::Args)]
 #[command(
     group = ArgGroup::new("how").required(true).args(["identity", "service_principal"]),
-    after_help = "Mutating: keeps the key in login.json of the configuration directory, for this user only."
+    after_help = "Mutating, exposes: keeps the key in login.json of the configuration directory, for this user only."
 )]
 pub struct Args {
     /// With the key at hand: MUSTER_API_KEY, or the owner's in the state directory

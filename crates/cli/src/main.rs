@@ -25,6 +25,7 @@ mod dry;
 mod env;
 mod failure;
 mod group;
+mod helper;
 mod job;
 mod lock;
 mod logging;
@@ -106,6 +107,7 @@ enum Command {
     Sim(sim::Args),
     Completion(completion::Args),
     Agent(agent::Args),
+    Helper(helper::Args),
 }
 
 fn main() -> ExitCode {
@@ -146,6 +148,7 @@ fn run(command: Command) -> Outcome {
         Command::Sim(args) => sim::run(&args),
         Command::Completion(args) => completion::run(&args),
         Command::Agent(args) => block_on(agent::run(args)),
+        Command::Helper(args) => helper::run(args),
     }
 }
 
@@ -190,14 +193,30 @@ mod tests {
         text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
     }
 
+    /// Whatever prints or keeps a key, or lets somebody do more than before.
+    const EXPOSING: [&str; 7] = [
+        "muster env",
+        "muster lock delete",
+        "muster lock update",
+        "muster login",
+        "muster role assignment create",
+        "muster user create",
+        "muster user rotate-key",
+    ];
+
     #[test]
     fn every_command_says_last_what_it_does_to_the_world() {
         for (path, command) in leaves() {
             let help = help(command);
             let last = help.trim_end().lines().last().unwrap_or_default();
             let kind = last.split_once(':').map_or("", |(kind, _)| kind);
-            let kinds = ["Read-only", "Mutating", "Mutating, costs money", "Destructive"];
-            assert!(kinds.contains(&kind), "{path} ends with {last:?}");
+            let mut words = kind.split(", ");
+            let first = words.next().unwrap_or_default();
+            let is_known = ["Read-only", "Mutating", "Destructive"].contains(&first);
+            let rest: Vec<&str> = words.collect();
+            let is_told = rest.iter().all(|word| ["costs money", "exposes"].contains(word));
+            assert!(is_known && is_told, "{path} ends with {last:?}");
+            assert_eq!(EXPOSING.contains(&path.as_str()), rest.contains(&"exposes"), "{path}");
         }
     }
 
@@ -209,6 +228,7 @@ mod tests {
             "muster up",
             "muster serve",
             "muster agent",
+            "muster helper",
             "muster sim",
             "muster whatif",
             "muster login",

@@ -45,7 +45,7 @@ pub enum Definition {
 
 /// Give a user a role on a scope and everything below it
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: the user may do more from now on.")]
+#[command(after_help = "Mutating, exposes: the user may do more from now on.")]
 pub struct CreateArgs {
     #[command(flatten)]
     dry: DryRun,

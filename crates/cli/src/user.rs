@@ -32,7 +32,7 @@ pub enum Command {
 ///
 /// A new user may do nothing: `muster role assignment create` gives roles.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: whoever has the printed key can act as this user.")]
+#[command(after_help = "Mutating, exposes: whoever has the printed key can act as this user.")]
 pub struct CreateArgs {
     /// For a program instead of a person: a service principal
     #[arg(long)]
@@ -63,7 +63,9 @@ pub struct ShowArgs {
 
 /// Give a user another key and print it; the old one and its tokens are void at once
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: whatever uses the old key is refused from now on.")]
+#[command(
+    after_help = "Mutating, exposes: whatever uses the old key is refused, and a new one is printed."
+)]
 pub struct RotateKeyArgs {
     #[command(flatten)]
     dry: DryRun,

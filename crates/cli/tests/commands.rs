@@ -323,3 +323,20 @@ fn a_size_that_the_cloud_has_retired_is_flagged() {
     assert_eq!(older.code, 2, "{}", older.stderr);
     assert!(older.stderr.contains("is retired; create the cluster with another size"));
 }
+
+#[test]
+fn a_second_use_of_a_name_and_another_region_are_pointed_out() {
+    let site = Site::start();
+    let create = ["compute", "create", "-n", "cpu", "-l", "eastus"];
+    let first = site.run(&create);
+    assert_eq!(first.code, 0, "{}", first.stderr);
+    assert!(!first.stderr.contains("note:"), "{}", first.stderr);
+    let second = site.run(&create);
+    assert_eq!(second.code, 0, "{}", second.stderr);
+    assert!(second.stderr.contains("note: cpu was there already"), "{}", second.stderr);
+    let updated = site.run(&["compute", "update", "-n", "cpu", "--max-instances", "2"]);
+    assert!(!updated.stderr.contains("note:"), "{}", updated.stderr);
+    let abroad = site.run(&["compute", "create", "-n", "far", "-l", "westus2"]);
+    assert_eq!(abroad.code, 0, "{}", abroad.stderr);
+    assert!(abroad.stderr.contains("westus2 is not the workspace's, eastus"), "{}", abroad.stderr);
+}

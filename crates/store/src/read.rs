@@ -13,6 +13,8 @@ use crate::{Revision, StoreError};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterView {
     pub cluster: Cluster,
+    /// The region of its workspace.
+    pub home: Box<str>,
     pub counts: NodeCounts,
 }
 

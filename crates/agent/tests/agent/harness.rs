@@ -57,6 +57,9 @@ impl Harness {
             dir: self.home.dir().into(),
             server: self.server.url(),
             ca_file: self.ca_file.clone(),
+            secret_file: None,
+            relay: None,
+            address: None,
         }
     }
 
@@ -71,7 +74,7 @@ impl Harness {
 
     /// An agent in a process of its own.
     pub fn agent_process(&self) -> Child {
-        let AgentConfig { node, dir, server, ca_file } = self.config();
+        let AgentConfig { node, dir, server, ca_file, .. } = self.config();
         let config = [node, dir.display().to_string(), server, ca_file.display().to_string()];
         let log = std::fs::File::create(self.home.agent_log()).unwrap();
         Command::new(std::env::current_exe().unwrap())

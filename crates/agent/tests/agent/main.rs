@@ -20,6 +20,9 @@ fn agent_process() {
         dir: dir.into(),
         server: server.into(),
         ca_file: ca_file.into(),
+        secret_file: None,
+        relay: None,
+        address: None,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let result = runtime.block_on(muster_agent::run_with_habits(config, harness::habits()));

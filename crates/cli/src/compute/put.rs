@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use muster_core::ClusterPatch;
 use muster_core::model::{AdminAccount, Identity, RemoteLogin, ScaleUp, Tier, WorkspaceKey};
 use muster_core::time::Span;
-use muster_wire::compute::{KINDS, SeenCompute, request_json};
+use muster_wire::compute::{KINDS, ProvisioningState, SeenCompute, request_json};
 
 use std::path::PathBuf;
 
@@ -23,12 +23,14 @@ use crate::document::{self, Edits, Fields};
 use crate::dry::{DryRun, Plan};
 use crate::failure::{Failure, Outcome, quoted};
 use crate::operation;
-use crate::output::Print;
+use crate::output::{self, Print};
 use crate::scope::Scope;
 use crate::values::{self, ComputeType};
 
 /// What stands for the cluster's own identity in a list of identities.
 const SYSTEM_IDENTITY: &str = "[system]";
+
+const CREATING: &str = "creating";
 
 /// Create a cluster or an instance, or change an existing one
 ///
@@ -216,7 +218,7 @@ pub async fn create(args: CreateArgs) -> Outcome {
     let password = args.people.admin_password.or(filed.password);
     let target = Target { name, scope: args.scope };
     let client = target.scope.connect().await?;
-    let doing = Doing { what: "creating", no_wait: args.no_wait, print: args.print, dry: args.dry };
+    let doing = Doing { what: CREATING, no_wait: args.no_wait, print: args.print, dry: args.dry };
     doing.put(&client, &target, &file::settled(Wanted { patch, password }, None)?).await
 }
 
@@ -323,6 +325,13 @@ impl Doing {
             return plan.show(client, &self.print).await;
         }
         let answer = client.put(&route, body).await?;
+        let seen: SeenCompute = answer.document()?;
+        if self.what == CREATING
+            && seen.properties.provisioning_state != ProvisioningState::Creating
+        {
+            let name = &target.name;
+            output::say(&format!("note: {name} was there already; it is changed, not created"));
+        }
         if !self.no_wait {
             operation::follow(client, &answer, format!("{} {}", self.what, target.name)).await?;
         }

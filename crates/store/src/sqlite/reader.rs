@@ -76,9 +76,14 @@ impl Snapshot<'_> {
         doc::one(&self.transaction, self.path, sql, values)
     }
 
-    fn cluster_view(&self, row: &Row<'_>) -> Result<ClusterView, StoreError> {
+    fn cluster_view(
+        &self,
+        row: &Row<'_>,
+        workspace: &Workspace,
+    ) -> Result<ClusterView, StoreError> {
         let cluster = doc::decode(row, 0, self.path)?;
-        Ok(ClusterView { cluster, counts: NodeCounts::default() })
+        let home = workspace.location.clone();
+        Ok(ClusterView { cluster, home, counts: NodeCounts::default() })
     }
 
     /// Clusters of a workspace whose folded name is in the range, with their figures.
@@ -93,14 +98,14 @@ impl Snapshot<'_> {
             Some(name) => {
                 let sql = "SELECT doc FROM clusters WHERE workspace = ?1 AND folded = ?2";
                 doc::rows(&self.transaction, self.path, sql, (id, name), |row| {
-                    self.cluster_view(row)
+                    self.cluster_view(row, workspace)
                 })
             }
             None => {
                 let sql = "SELECT doc FROM clusters WHERE workspace = ?1 AND folded > ?2 \
                            ORDER BY folded LIMIT ?3";
                 doc::rows(&self.transaction, self.path, sql, (id, after, limit), |row| {
-                    self.cluster_view(row)
+                    self.cluster_view(row, workspace)
                 })
             }
         }?;

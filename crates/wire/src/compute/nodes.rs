@@ -112,11 +112,11 @@ impl From<NodeInfo> for BothSpellings {
 }
 
 /// Nodes that are gone are left out.
-pub fn nodes(kind: ComputeKind, facts: &[NodeFacts<'_>]) -> NodeList {
+pub fn nodes(kind: ComputeKind, facts: &[NodeFacts<'_>], next_link: Option<String>) -> NodeList {
     NodeList {
         compute_type: Some(kind_word(kind)),
         nodes: facts.iter().filter_map(info).collect(),
-        next_link: None,
+        next_link,
     }
 }
 
@@ -224,20 +224,23 @@ mod tests {
         ];
         for (state, wanted) in cases {
             let node = node(state);
-            let list = nodes(ComputeKind::Cluster, &[NodeFacts { node: &node, job: None }]);
+            let list = nodes(ComputeKind::Cluster, &[NodeFacts { node: &node, job: None }], None);
             assert_eq!(list.nodes[0].node_state.as_str(), wanted);
             assert_eq!(list.nodes[0].reason.is_some(), wanted == "unusable");
         }
         let gone = node(CoreState::Gone);
         assert!(
-            nodes(ComputeKind::Cluster, &[NodeFacts { node: &gone, job: None }]).nodes.is_empty()
+            nodes(ComputeKind::Cluster, &[NodeFacts { node: &gone, job: None }], None)
+                .nodes
+                .is_empty()
         );
     }
 
     #[test]
     fn a_node_is_written_in_both_spellings_and_read_in_one() {
         let node = node(leased());
-        let list = nodes(ComputeKind::Cluster, &[NodeFacts { node: &node, job: Some("job1") }]);
+        let list =
+            nodes(ComputeKind::Cluster, &[NodeFacts { node: &node, job: Some("job1") }], None);
         let text = crate::to_json(&list);
         assert_eq!(
             text,

@@ -9,8 +9,9 @@ impl Route {
             Route::Compute { .. } => "GET, PUT, PATCH, DELETE",
             Route::Workspace(_) => "GET, PUT, PATCH, DELETE",
             Route::Job { .. } => "GET, PUT",
+            // Asked with POST; the clients follow the links to further pages with GET.
+            Route::ComputeNodes { .. } => "GET, POST",
             Route::WorkspaceAction { .. }
-            | Route::ComputeNodes { .. }
             | Route::ComputeAction { .. }
             | Route::JobCancel { .. }
             | Route::UpdateQuotas { .. } => "POST",

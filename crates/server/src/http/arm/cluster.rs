@@ -100,8 +100,8 @@ fn changed(
     by: Option<&Caller>,
     state: ProvisioningState,
 ) -> compute::ComputeDocument {
-    let cluster = cluster.clone();
-    let view = ClusterView { cluster, counts: Default::default() };
+    let (cluster, home) = (cluster.clone(), cluster.spec.location.clone());
+    let view = ClusterView { cluster, home, counts: Default::default() };
     resource(call, workspace, &view, by, Some(state))
 }
 
@@ -156,9 +156,13 @@ pub async fn nodes(
     let Some((kind, views)) = call.app.readers.read(read).await? else {
         return Err(no_such(&workspace, &name).into());
     };
-    let facts: Vec<NodeFacts<'_>> =
-        views.iter().map(|view| NodeFacts { node: &view.node, job: view.job.as_deref() }).collect();
-    Ok(document(StatusCode::OK, &compute::nodes(kind, &facts)))
+    // Ids grow, so a list in their order has new nodes at its end.
+    let keyed = views.iter().map(|view| {
+        let facts = NodeFacts { node: &view.node, job: view.job.as_deref() };
+        (format!("{:020}", view.node.id.0), facts)
+    });
+    let (page, next_link) = call.cut(&Route::ComputeNodes { workspace, name }, keyed.collect())?;
+    Ok(document(StatusCode::OK, &compute::nodes(kind, &page, next_link)))
 }
 
 /// Starts, stops or restarts an instance. What does not suit the kind of compute gets a 400 that says so, as
@@ -222,7 +226,8 @@ fn resource(
 ) -> compute::ComputeDocument {
     let counts = view.counts;
     let size = call.app.catalogue.get(&view.cluster.spec.vm_size);
-    let note = size.and_then(retirement_note);
+    let notes = [size.and_then(retirement_note), region_note(view)];
+    let note = notes.into_iter().flatten().reduce(|all, next| format!("{all}; {next}"));
     compute::document(&ComputeFacts {
         workspace,
         cluster: &view.cluster,
@@ -251,4 +256,15 @@ fn retirement_note(size: &VmSize) -> Option<String> {
             size.name
         )),
     }
+}
+
+/// A cluster may be in another region than its workspace, where Azure warns of the same.
+fn region_note(view: &ClusterView) -> Option<String> {
+    let (region, home) = (&view.cluster.spec.location, &view.home);
+    (region != home).then(|| {
+        format!(
+            "the region {region} is not the workspace's, {home}; moving data between them takes time and may \
+             cost money"
+        )
+    })
 }

@@ -171,7 +171,7 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         ("DELETE", Route::Compute { workspace, name }) => {
             cluster::delete(call, workspace, name).await
         }
-        ("POST", Route::ComputeNodes { workspace, name }) => {
+        ("GET" | "POST", Route::ComputeNodes { workspace, name }) => {
             cluster::nodes(call, workspace, name).await
         }
         ("POST", Route::ComputeAction { workspace, name, action }) => {

@@ -36,8 +36,18 @@ impl Call {
     pub fn page<T: Serialize>(
         &self,
         route: &Route,
-        mut all: Vec<(String, T)>,
+        all: Vec<(String, T)>,
     ) -> Result<Response, Failed> {
+        let (value, next) = self.cut(route, all)?;
+        Ok(document(StatusCode::OK, &Page::new(value, next)))
+    }
+
+    /// The items of that page, and the address of the next.
+    pub fn cut<T>(
+        &self,
+        route: &Route,
+        mut all: Vec<(String, T)>,
+    ) -> Result<(Vec<T>, Option<String>), Failed> {
         let size = self.page_size(SMALL)?;
         all.sort_by(|(a, _), (b, _)| a.cmp(b));
         let after = self.query.skip().unwrap_or("");
@@ -45,7 +55,6 @@ impl Call {
         let is_more = rest.len() > size;
         rest.truncate(size);
         let next = rest.last().filter(|_| is_more).and_then(|(key, _)| self.next_link(route, key));
-        let value = rest.into_iter().map(|(_, item)| item).collect();
-        Ok(document(StatusCode::OK, &Page::new(value, next)))
+        Ok((rest.into_iter().map(|(_, item)| item).collect(), next))
     }
 }

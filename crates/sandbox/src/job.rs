@@ -1,0 +1,1 @@
+//! One job inside a node.
