@@ -115,7 +115,7 @@ fn server_config(
             Some("none") => Isolation::None,
             _ => Isolation::Auto,
         },
-        shown: Vec::new(),
+        shown: config.folders("node-folders"),
     })
 }
 
