@@ -6,8 +6,8 @@
 //! * `node` is the loop: news in, actions out, in order;
 //! * `exchange` keeps one report under way to the server (`client`), and repeats it until it is
 //!   answered;
-//! * `attempt` takes one order from its specification to its end, `process` runs it, `log` sends
-//!   its output;
+//! * `attempt` takes one order from its specification to its end, `process` runs it, or `walled` with
+//!   [`muster_sandbox::job`] behind walls; `log` sends its output;
 //! * `journal` holds what a restart must not forget;
 //! * [`home`], [`identity`], [`kin`] and [`descriptors`] say what belongs to a node on its machine:
 //!   a provider that makes nodes here uses them to find everything again.
@@ -27,12 +27,15 @@ pub mod kin;
 mod log;
 mod node;
 mod process;
+mod running;
+mod walled;
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_core::agent::{Habits, Machine, Record};
+use muster_sandbox::job::Nursery;
 
 use crate::attempt::Context;
 use crate::client::Client;
@@ -89,13 +92,19 @@ pub enum AgentError {
 ///
 /// Call it on a runtime whose threads live as long as the process (a current-thread one starts
 /// fastest): the kernel kills a job when the thread that started it ends.
-pub async fn run(config: AgentConfig) -> Result<(), AgentError> {
-    run_with_habits(config, Habits::default()).await
+///
+/// With a nursery, which has to be started before that runtime, jobs run behind walls.
+pub async fn run(config: AgentConfig, nursery: Option<Nursery>) -> Result<(), AgentError> {
+    run_with_habits(config, nursery, Habits::default()).await
 }
 
 /// As [`run`], with shorter (or longer) patience.
 #[doc(hidden)]
-pub async fn run_with_habits(config: AgentConfig, habits: Habits) -> Result<(), AgentError> {
+pub async fn run_with_habits(
+    config: AgentConfig,
+    nursery: Option<Nursery>,
+    habits: Habits,
+) -> Result<(), AgentError> {
     let failed = |source| AgentError::Home { dir: config.dir.clone(), source };
     let home = Home::new(std::path::absolute(&config.dir).map_err(failed)?);
     let Some(_lock) = home.lock().map_err(failed)? else {
@@ -114,7 +123,8 @@ pub async fn run_with_habits(config: AgentConfig, habits: Habits) -> Result<(), 
     }
     let machine = Machine::new(&boot_id(&identity), ADDRESS, habits, clock::now());
     let machine = machine.recover(&records);
-    let mut node = Node::new(machine, journal, Context { client, home, node: config.node });
+    let context = Context { client, home, node: config.node, nursery };
+    let mut node = Node::new(machine, journal, context);
     if records.iter().any(|record| matches!(record, Record::Took(_))) {
         node.resume_logs();
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use muster_agent::AgentConfig;
+use muster_sandbox::job::Nursery;
 
 use crate::failure::{Failure, Outcome};
 
@@ -25,10 +26,19 @@ pub struct Args {
     /// The only certificates that the server may be signed by
     #[arg(long, value_name = "FILE")]
     ca: PathBuf,
+    /// Run each job in a sandbox of its own
+    #[arg(long)]
+    walls: bool,
 }
 
-pub async fn run(args: Args) -> Outcome {
-    let Args { node, dir, server, ca } = args;
+pub fn run(args: Args) -> Outcome {
+    let Args { node, dir, server, ca, walls } = args;
+    // It forks: before there is a second thread, and before the secret is read.
+    let nursery = walls
+        .then(Nursery::start)
+        .transpose()
+        .map_err(|why| Failure::error(format!("cannot start what starts jobs: {why}")))?;
     let config = AgentConfig { node, dir, server, ca_file: ca };
-    muster_agent::run(config).await.map_err(|why| Failure::of(&why))
+    let agent = muster_agent::run(config, nursery);
+    crate::block_on(async { agent.await.map_err(|why| Failure::of(&why)) })
 }

@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::CWD;
 use rustix::io::Errno;
 use rustix::mount::{
-    MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, move_mount, open_tree, unmount,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags,
+    UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount, move_mount,
+    open_tree, unmount,
 };
 
 use super::{FOLDER, Launch, shown, told};
@@ -57,6 +59,8 @@ impl Sources {
         for name in DEVICES {
             devices.push((name, tree(&Path::new("/dev").join(name), false)?));
         }
+        // Where the new root stands at first. The way there may be closed for the job's user.
+        told(std::env::set_current_dir(&launch.work_dir), || "chdir".into(), "")?;
         Ok(Sources {
             work: tree(&launch.work_dir, false)?,
             tmp: tree(&launch.tmp_dir, false)?,
@@ -71,9 +75,9 @@ impl Sources {
 
     /// Makes the new root and moves into it.
     pub(super) fn settle(self, launch: &Launch) -> Result<(), String> {
-        // Somewhere it must stand at first; the working folder is there and already taken hold of.
-        new("tmpfs", &launch.work_dir, MountFlags::empty(), SMALL, "")?;
-        told(std::env::set_current_dir(&launch.work_dir), || "chdir".into(), "")?;
+        let root = told(empty_root(), || "fsmount of tmpfs".into(), NEW_KERNEL)?;
+        place(&root, Path::new("."), false)?;
+        told(rustix::process::fchdir(&root), || "fchdir".into(), "")?;
         for (name, entry) in self.system {
             match entry {
                 Entry::Tree(tree) => place(&tree, Path::new(&name), true)?,
@@ -104,6 +108,14 @@ impl Sources {
         told(unmount(".", UnmountFlags::DETACH), || "umount of the node's root".into(), "")?;
         told(std::env::set_current_dir(FOLDER), || format!("chdir {FOLDER}"), "")
     }
+}
+
+fn empty_root() -> rustix::io::Result<OwnedFd> {
+    let root = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&root, "mode", "755")?;
+    fsconfig_set_string(&root, "size", "1m")?;
+    fsconfig_create(&root)?;
+    fsmount(&root, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
 }
 
 fn system() -> Result<Vec<(OsString, Entry)>, String> {

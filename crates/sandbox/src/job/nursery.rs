@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -18,7 +18,7 @@ use super::filter::Filter;
 use super::init::{self, Inherited};
 use super::protocol::{self, Parcel, Request};
 use super::users::{Users, hand_over};
-use super::{Event, Launch, LaunchError, Line, Signal, USER, told};
+use super::{Event, Launch, LaunchError, Line, Signal, USER, privileges, told};
 
 const NO_NAMESPACES: &str = "new namespaces are refused here; look at /proc/sys/user/max_user_namespaces, \
     kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns";
@@ -100,6 +100,7 @@ impl Job {
 fn tend(agent: Pid, socket: &OwnedFd, filter: &Filter) -> Result<(), String> {
     // Not for the signals that a terminal sends to the agent's group: the agent decides what ends.
     told(setsid(), || "setsid".into(), "")?;
+    privileges::close_all_but(&[socket.as_raw_fd()])?;
     block_signals();
     told(set_parent_process_death_signal(Some(KernelSignal::KILL)), || "prctl".into(), "")?;
     if getppid() != Some(agent) {

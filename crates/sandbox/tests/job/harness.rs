@@ -1,8 +1,9 @@
 //! A node's folder, a nursery, and jobs in both.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -40,6 +41,8 @@ pub fn node() -> Option<Node> {
         }
     }
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    // As a provider makes it.
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o700)).unwrap();
     std::fs::write(dir.path().join("secret"), "sesame").unwrap();
     Some(Node { nursery: Nursery::start().unwrap(), dir })
 }
