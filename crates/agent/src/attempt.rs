@@ -37,6 +37,8 @@ pub(crate) struct Context {
     pub(crate) node: String,
     /// Makes walls around each job; without it there are none.
     pub(crate) nursery: Option<Nursery>,
+    /// What they hide.
+    pub(crate) hidden: Vec<PathBuf>,
 }
 
 /// What became of an attempt.
@@ -191,8 +193,7 @@ fn walled_launch(
         variables: variables.into_iter().map(text).collect::<io::Result<_>>()?,
         tmp_dir: work_dir.join("tmp"),
         work_dir,
-        // As the kernel knows it, without links.
-        hidden: vec![context.home.dir().canonicalize()?],
+        hidden: context.hidden.clone(),
         limits: job::Limits::default(),
     })
 }

@@ -59,6 +59,8 @@ pub struct AgentConfig {
     pub server: String,
     /// The only certificates (PEM) that the server may be signed by.
     pub ca_file: PathBuf,
+    /// Folders that jobs behind walls find empty, besides the node's own.
+    pub hidden: Vec<PathBuf>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -123,13 +125,20 @@ pub async fn run_with_habits(
     }
     let machine = Machine::new(&boot_id(&identity), ADDRESS, habits, clock::now());
     let machine = machine.recover(&records);
-    let context = Context { client, home, node: config.node, nursery };
+    let hidden = hidden(&home, &config.hidden).map_err(failed)?;
+    let context = Context { client, home, node: config.node, nursery, hidden };
     let mut node = Node::new(machine, journal, context);
     if records.iter().any(|record| matches!(record, Record::Took(_))) {
         node.resume_logs();
     }
     tracing::info!("the agent is up");
     node.live().await
+}
+
+/// As the kernel knows them, without links. What is not there need not be hidden.
+fn hidden(home: &Home, others: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
+    let folders = others.iter().map(PathBuf::as_path).chain([home.dir()]);
+    folders.filter(|folder| folder.exists()).map(std::path::Path::canonicalize).collect()
 }
 
 /// A new one for every agent, not only for every boot: what an agent runs dies with it.

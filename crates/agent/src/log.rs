@@ -69,7 +69,9 @@ enum Stopped {
     Stuck,
     #[error("the server keeps losing what it has")]
     Confused,
-    #[error("the server lost what it had from byte {next} on, and here it is kept from byte {kept_from} on only")]
+    #[error(
+        "the server lost what it had from byte {next} on, and here it is kept from byte {kept_from} on only"
+    )]
     Lost { next: u64, kept_from: u64 },
 }
 
@@ -246,7 +248,12 @@ mod tests {
         cut(&file, 0, 2 * STEP_BYTES);
         let after = file.metadata().unwrap();
         assert_eq!(before.len(), after.len());
-        assert!(after.blocks() <= before.blocks() / 2 + 16, "{} {}", before.blocks(), after.blocks());
+        assert!(
+            after.blocks() <= before.blocks() / 2 + 16,
+            "{} {}",
+            before.blocks(),
+            after.blocks()
+        );
         assert_eq!(first_byte(&file), 2 * STEP_BYTES);
         let mut kept = vec![0; written.len() / 2];
         file.read_exact_at(&mut kept, 2 * STEP_BYTES).unwrap();

@@ -29,16 +29,19 @@ pub struct Args {
     /// Run each job in a sandbox of its own
     #[arg(long)]
     walls: bool,
+    /// A folder that jobs in sandboxes find empty, besides the node's own
+    #[arg(long, value_name = "DIR", requires = "walls")]
+    hide: Vec<PathBuf>,
 }
 
 pub fn run(args: Args) -> Outcome {
-    let Args { node, dir, server, ca, walls } = args;
+    let Args { node, dir, server, ca, walls, hide } = args;
     // It forks: before there is a second thread, and before the secret is read.
     let nursery = walls
         .then(Nursery::start)
         .transpose()
         .map_err(|why| Failure::error(format!("cannot start what starts jobs: {why}")))?;
-    let config = AgentConfig { node, dir, server, ca_file: ca };
+    let config = AgentConfig { node, dir, server, ca_file: ca, hidden: hide };
     let agent = muster_agent::run(config, nursery);
     crate::block_on(async { agent.await.map_err(|why| Failure::of(&why)) })
 }

@@ -59,6 +59,7 @@ impl Harness {
             dir: self.home.dir().into(),
             server: self.server.url(),
             ca_file: self.ca_file.clone(),
+            hidden: Vec::new(),
         }
     }
 
@@ -77,7 +78,7 @@ impl Harness {
     }
 
     pub fn agent_command(&self) -> Command {
-        let AgentConfig { node, dir, server, ca_file } = self.config();
+        let AgentConfig { node, dir, server, ca_file, .. } = self.config();
         let config = [node, dir.display().to_string(), server, ca_file.display().to_string()];
         let log = std::fs::File::create(self.home.agent_log()).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());

@@ -26,7 +26,9 @@ async fn what_the_server_has_does_not_fill_the_disk() {
     const LENGTH: u64 = 60_000_000;
     let harness = Harness::new().await;
     let agent = harness.agent();
-    let command = format!("head -c {LENGTH} /dev/zero | tr '\\0' x; until test -e go; do sleep 0.02; done; echo end");
+    let command = format!(
+        "head -c {LENGTH} /dev/zero | tr '\\0' x; until test -e go; do sleep 0.02; done; echo end"
+    );
     let epoch = harness.order(1, &command);
     let arrived = |book: &crate::server::Book| book.logs.get(&epoch).map(|log| log.len() as u64);
     harness.until("all of it", |book| arrived(book).filter(|length| *length == LENGTH)).await;

@@ -24,6 +24,7 @@ fn agent_process() {
         dir: dir.into(),
         server: server.into(),
         ca_file: ca_file.into(),
+        hidden: Vec::new(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let agent = muster_agent::run_with_habits(config, nursery, harness::habits());

@@ -17,6 +17,9 @@ use super::mounts::Sources;
 use super::protocol::{self, Request};
 use super::{Ending, Event, privileges, told};
 
+/// Fits into a packet, whatever the characters are.
+const MESSAGE_CHARS_MAX: usize = 1000;
+
 /// What the init keeps of its nursery.
 pub(super) struct Inherited<'a> {
     pub(super) log: BorrowedFd<'a>,
@@ -36,6 +39,8 @@ pub(super) fn run(request: &Request, inherited: &Inherited<'_>) -> ! {
         }
         Err(Failed::Orphaned) => 1,
         Err(Failed::Told(message)) => {
+            // It may quote what a user wrote.
+            let message = message.chars().take(MESSAGE_CHARS_MAX).collect();
             let _ = protocol::send(inherited.line, &Event::NotStarted { message });
             1
         }

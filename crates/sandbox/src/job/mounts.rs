@@ -34,6 +34,9 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("/proc/self/fd/2", "stderr"),
     ("pts/ptmx", "ptmx"),
 ];
+/// In `/proc`, but not of processes. The kernel asks only for the machine's user 0 here, not for capabilities, and where
+/// there is one user only he may be a job.
+const MACHINE_WIDE: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
 /// `/etc/resolv.conf` often leads here. The rest of `/run` is other programs' doors.
 const RESOLVER: &str = "/run/systemd/resolve";
 
@@ -103,6 +106,9 @@ impl Sources {
         let help = "the node's own /proc must be writable and nothing mounted inside of it";
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         new("proc", Path::new("proc"), flags, "", help)?;
+        for name in MACHINE_WIDE {
+            seal_in_proc(name)?;
+        }
         told(rustix::process::pivot_root(".", "."), || "pivot_root".into(), "")?;
         // The old root lies on top of the new one now.
         told(unmount(".", UnmountFlags::DETACH), || "umount of the node's root".into(), "")?;
@@ -167,6 +173,16 @@ fn hide(path: &Path) -> Result<(), String> {
         Err(error) => told(Err(error), || format!("stat {}", shown(path)), ""),
         Ok(_) => new("tmpfs", path, MountFlags::RDONLY, "mode=755,size=4k", ""),
     }
+}
+
+fn seal_in_proc(name: &str) -> Result<(), String> {
+    let path = Path::new("proc").join(name);
+    // Not every kernel has all of them.
+    if !path.exists() {
+        return Ok(());
+    }
+    place(&tree(&path, false)?, &path, false)?;
+    set_attributes(&path, libc::MOUNT_ATTR_RDONLY, false, 0)
 }
 
 fn relative(path: &Path) -> &Path {

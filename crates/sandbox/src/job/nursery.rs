@@ -78,7 +78,8 @@ fn pair(flags: SocketFlags) -> io::Result<(OwnedFd, OwnedFd)> {
 /// A job, as its nursery knows it.
 struct Job {
     init: OwnedFd,
-    line: OwnedFd,
+    /// `None` once the agent let go: then it only has to die.
+    line: Option<OwnedFd>,
     /// Held, never written to again: the init ends when it is closed.
     _lifeline: OwnedFd,
 }
@@ -111,7 +112,7 @@ fn tend(agent: Pid, socket: &OwnedFd, filter: &Filter) -> Result<(), String> {
         let (has_launch, busy) = look(socket, &jobs)?;
         // From the last on: removing one moves only those behind it.
         for index in busy.into_iter().rev() {
-            if attend(&jobs[index]) {
+            if attend(&mut jobs[index]) {
                 jobs.swap_remove(index);
             }
         }
@@ -137,7 +138,8 @@ fn look(socket: &OwnedFd, jobs: &[Job]) -> Result<(bool, Vec<usize>), String> {
     let mut fds = vec![PollFd::new(socket, PollFlags::IN)];
     for job in jobs {
         fds.push(PollFd::new(&job.init, PollFlags::IN));
-        fds.push(PollFd::new(&job.line, PollFlags::IN));
+        // A closed line would be ready for ever.
+        fds.push(PollFd::new(job.line.as_ref().unwrap_or(&job.init), PollFlags::IN));
     }
     match poll(&mut fds, None) {
         Ok(_) => {}
@@ -151,13 +153,18 @@ fn look(socket: &OwnedFd, jobs: &[Job]) -> Result<(bool, Vec<usize>), String> {
 }
 
 /// Passes signals on. Says whether the job is over; then its line is closed as the last word.
-fn attend(job: &Job) -> bool {
-    match protocol::receive::<Signal>(job.line.as_fd()) {
-        Ok(Some(Signal::Terminate)) => job.signal(KernelSignal::TERM),
-        // Also if the agent let go, or said something that we do not understand.
-        Ok(Some(Signal::Kill) | None) => job.signal(KernelSignal::KILL),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-        Err(_) => job.signal(KernelSignal::KILL),
+fn attend(job: &mut Job) -> bool {
+    let heard = job.line.as_ref().map(|line| protocol::receive::<Signal>(line.as_fd()));
+    match heard {
+        Some(Ok(Some(Signal::Terminate))) => job.signal(KernelSignal::TERM),
+        Some(Ok(Some(Signal::Kill))) => job.signal(KernelSignal::KILL),
+        Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
+        // The agent let go, or said something that we do not understand.
+        Some(Ok(None) | Err(_)) => {
+            job.signal(KernelSignal::KILL);
+            job.line = None;
+        }
+        None => {}
     }
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     !matches!(waitid(WaitId::PidFd(job.init.as_fd()), options), Ok(None) | Err(Errno::INTR))
@@ -166,7 +173,7 @@ fn attend(job: &Job) -> bool {
 fn receive(parcel: Parcel, filter: &Filter) -> Option<Job> {
     let started = parcel.request().and_then(|request| fork(&request, &parcel, filter));
     match started {
-        Ok((init, lifeline)) => Some(Job { init, line: parcel.line, _lifeline: lifeline }),
+        Ok((init, lifeline)) => Some(Job { init, line: Some(parcel.line), _lifeline: lifeline }),
         Err(message) => {
             let _ = protocol::send(parcel.line.as_fd(), &Event::NotStarted { message });
             None

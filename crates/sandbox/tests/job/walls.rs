@@ -89,6 +89,12 @@ fn a_job_writes_only_into_its_own_folders() {
         (: > $dir/muster-was-here) 2>/dev/null && echo $dir; done; :",
     );
     assert_eq!(log, "");
+    let log = node.said(
+        "e",
+        "for file in sys/kernel/core_pattern sys/vm/overcommit_memory sysrq-trigger; do \
+         (: >> /proc/$file) 2>/dev/null && echo $file; done; :",
+    );
+    assert_eq!(log, "");
     for line in node.said("c", "cat /proc/self/mountinfo").lines() {
         let fields: Vec<&str> = line.split(' ').collect();
         let is_own =
