@@ -4,10 +4,13 @@ use std::cell::OnceCell;
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use muster_core::ErrorChain;
+use muster_core::catalogue::{Catalogue, VmSize};
 use muster_server::pki::{Own, OwnError, OwnFiles};
+use muster_server::prices;
 use muster_sim::replay::Trace;
 use tempfile::TempDir;
 
@@ -33,6 +36,34 @@ pub fn trace(data: &[u8]) {
         assert_eq!(facts(read), facts(job));
     }
     assert_eq!(read.jobs().len(), trace.jobs().len());
+}
+
+/// A list of all the prices that hold, read in its turn, makes the same prices.
+pub fn prices(data: &[u8]) {
+    let path = Path::new("/etc/muster/prices.json");
+    let catalogue = match prices::parse(data, path) {
+        Ok(catalogue) => catalogue,
+        Err(why) => return oracle::words(&ErrorChain(&why).to_string()),
+    };
+    let dollars = |micro: u64| format!("{}.{:06}", micro / 1_000_000, micro % 1_000_000);
+    let entry = |size: &VmSize| {
+        serde_json::json!({
+            "size": size.name,
+            "usd_per_hour": dollars(size.price.dedicated_micro_usd_per_hour),
+            "low_priority_usd_per_hour": dollars(size.price.low_priority_micro_usd_per_hour),
+        })
+    };
+    let list: Vec<_> = catalogue.iter().map(entry).collect();
+    let text = serde_json::Value::from(list).to_string();
+    let again = prices::parse(text.as_bytes(), path).expect("our own prices");
+    let amounts = |catalogue: &Catalogue| -> Vec<_> {
+        let of = |size: &VmSize| {
+            let price = &size.price;
+            (price.dedicated_micro_usd_per_hour, price.low_priority_micro_usd_per_hour)
+        };
+        catalogue.iter().map(of).collect()
+    };
+    assert_eq!(amounts(&again), amounts(&catalogue));
 }
 
 /// Where a certificate and its key are, and the good ones that stand there.

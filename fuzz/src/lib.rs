@@ -7,10 +7,12 @@
 mod agents;
 mod answers;
 mod bodies;
+mod commands;
 mod core;
 mod files;
 mod mutate;
 mod oracle;
+mod templates;
 mod texts;
 mod tokens;
 
@@ -28,19 +30,27 @@ const fn target(name: &'static str, run: fn(&[u8])) -> Target {
 
 pub const TARGETS: &[Target] = &[
     target("activity_filter", texts::activity_filter),
-    target("agent_report", agents::report),
     target("agent_desired", agents::desired),
+    target("agent_report", agents::report),
     target("answers", answers::documents),
     target("certificate", files::certificate),
+    target("compute_file", commands::compute_file),
     target("compute_patch", bodies::compute_patch),
     target("compute_put", bodies::compute_put),
+    target("config", commands::config),
+    target("defaults", commands::defaults),
+    target("deployment", templates::deployment),
     target("duration", texts::duration),
+    target("flag_values", commands::flag_values),
     target("group", bodies::group),
     target("job", bodies::job),
     target("ledger_query", texts::ledger_query),
     target("lock", bodies::lock),
+    target("login_file", commands::login_file),
     target("login_form", texts::login_form),
     target("path", texts::path),
+    target("prices", files::prices),
+    target("query", commands::query),
     target("quota", bodies::quota),
     target("resources_query", texts::resources_query),
     target("role_assignment", bodies::role_assignment),
@@ -50,4 +60,5 @@ pub const TARGETS: &[Target] = &[
     target("trace", files::trace),
     target("user", bodies::user),
     target("workspace", bodies::workspace),
+    target("workspace_file", commands::workspace_file),
 ];

@@ -8,27 +8,30 @@
 //!   answered;
 //! * `attempt` takes one order from its specification to its end, `process` runs it, or `walled` with
 //!   [`muster_sandbox::job`] behind walls; `log` sends its output;
+//! * `relay` leads whoever calls the server from inside the node to its socket;
 //! * `journal` holds what a restart must not forget;
 //! * [`home`], [`identity`], [`kin`] and [`descriptors`] say what belongs to a node on its machine:
 //!   a provider that makes nodes here uses them to find everything again.
 //!
-//! It knows nothing of scheduling and nothing of providers. It dials out and never listens.
+//! It knows nothing of scheduling and nothing of providers. It dials out; the relay is the one place where it listens,
+//! on the node's own loopback.
 
 mod attempt;
 mod backoff;
 mod client;
 mod clock;
-pub mod descriptors;
 mod exchange;
 pub mod home;
-pub mod identity;
 mod journal;
 pub mod kin;
 mod log;
 mod node;
 mod process;
+mod relay;
 mod running;
 mod walled;
+
+pub use muster_sandbox::{descriptors, identity};
 
 use std::io;
 use std::path::PathBuf;
@@ -45,7 +48,7 @@ use crate::journal::Journal;
 pub use crate::journal::JournalError;
 use crate::node::Node;
 
-/// Nodes made by the local provider share this machine's own network.
+/// Of a node that shares this machine's own network.
 const ADDRESS: &str = "127.0.0.1";
 /// What an earlier agent left running is killed and then gone, unless the kernel holds it.
 const LEFTOVERS_WITHIN: Duration = Duration::from_secs(10);
@@ -61,6 +64,12 @@ pub struct AgentConfig {
     pub ca_file: PathBuf,
     /// Folders that jobs behind walls find empty, besides the node's own.
     pub hidden: Vec<PathBuf>,
+    /// What the node proves itself with; in its folder if it is nowhere else.
+    pub secret_file: Option<PathBuf>,
+    /// The folder of the socket that leads to the server, where no network does.
+    pub relay: Option<PathBuf>,
+    /// Where other nodes find this one.
+    pub address: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +90,8 @@ pub enum AgentError {
     Client(#[source] reqwest::Error),
     #[error(transparent)]
     Journal(#[from] JournalError),
+    #[error("cannot listen on this node for whoever wants to reach the server")]
+    Relay(#[source] io::Error),
     #[error("cannot listen for signals")]
     Signals(#[source] io::Error),
     #[error("{count} processes of an earlier agent do not end")]
@@ -115,15 +126,19 @@ pub async fn run_with_habits(
     };
     let identity = Identity::own().map_err(failed)?;
     identity.write(&home.agent_pid()).map_err(failed)?;
-    let path = home.secret();
+    let path = config.secret_file.clone().unwrap_or_else(|| home.secret());
     let secret =
         std::fs::read_to_string(&path).map_err(|source| AgentError::Secret { path, source })?;
+    if let Some(folder) = &config.relay {
+        relay::start(&config.server, folder).await.map_err(AgentError::Relay)?;
+    }
     let client = Client::new(&config, secret.trim())?;
     let (journal, records) = Journal::open(home.journal())?;
     if !records.is_empty() {
         end_leftovers(&config.node, &home)?;
     }
-    let machine = Machine::new(&boot_id(&identity), ADDRESS, habits, clock::now());
+    let address = config.address.as_deref().unwrap_or(ADDRESS);
+    let machine = Machine::new(&boot_id(&identity), address, habits, clock::now());
     let machine = machine.recover(&records);
     let hidden = hidden(&home, &config.hidden).map_err(failed)?;
     let context = Context { client, home, node: config.node, nursery, hidden };

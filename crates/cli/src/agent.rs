@@ -26,6 +26,15 @@ pub struct Args {
     /// The only certificates that the server may be signed by
     #[arg(long, value_name = "FILE")]
     ca: PathBuf,
+    /// What the node proves itself with [default: in its folder]
+    #[arg(long, value_name = "FILE")]
+    secret: Option<PathBuf>,
+    /// The folder of the socket that leads to the server
+    #[arg(long, value_name = "DIR")]
+    relay: Option<PathBuf>,
+    /// Where other nodes find this one
+    #[arg(long)]
+    address: Option<String>,
     /// Run each job in a sandbox of its own
     #[arg(long)]
     walls: bool,
@@ -35,13 +44,22 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Outcome {
-    let Args { node, dir, server, ca, walls, hide } = args;
+    let Args { node, dir, server, ca, secret, relay, address, walls, hide } = args;
     // It forks: before there is a second thread, and before the secret is read.
     let nursery = walls
         .then(Nursery::start)
         .transpose()
         .map_err(|why| Failure::error(format!("cannot start what starts jobs: {why}")))?;
-    let config = AgentConfig { node, dir, server, ca_file: ca, hidden: hide };
+    let config = AgentConfig {
+        node,
+        dir,
+        server,
+        ca_file: ca,
+        secret_file: secret,
+        relay,
+        address,
+        hidden: hide,
+    };
     let agent = muster_agent::run(config, nursery);
     crate::block_on(async { agent.await.map_err(|why| Failure::of(&why)) })
 }

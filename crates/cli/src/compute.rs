@@ -1,7 +1,7 @@
 //! `muster compute`: clusters and instances, with the words of `az ml compute`.
 
 mod delete;
-mod file;
+pub mod file;
 mod price;
 mod put;
 mod region;

@@ -7,6 +7,7 @@ mod print;
 mod settings;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,7 @@ use clap::{Arg, ArgAction, ArgMatches};
 use muster_server::pki::files;
 use toml::de::{DeTable, DeValue};
 
-use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::failure::{Failure, Outcome, brief, quoted};
 use crate::nearest::nearest;
 pub use print::print;
 use settings::{Kind, Preset, SETTINGS, Setting, Value};
@@ -45,7 +46,7 @@ pub struct Settled {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Source {
+pub enum Source {
     Default,
     File { path: PathBuf, line: usize },
     Variable,
@@ -112,10 +113,20 @@ impl Config {
     pub fn gather(flags: &Flags, state_dir: &Path, log_level: &str) -> Outcome<Config> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let named = flags.file.clone().or_else(|| variable(FILE_VARIABLE).map(PathBuf::from));
-        let mut filed = match named {
+        let filed = match named {
             Some(path) => read_file(&path, true)?,
             None => read_file(&state_dir.join(FILE_NAME), false)?,
         };
+        Config::settle(flags, variable, filed, log_level)
+    }
+
+    /// The same, with what was found elsewhere.
+    pub fn settle(
+        flags: &Flags,
+        variable: impl Fn(&str) -> Option<OsString>,
+        mut filed: Filed,
+        log_level: &str,
+    ) -> Outcome<Config> {
         let mut settled = Vec::with_capacity(SETTINGS.len());
         for setting in SETTINGS {
             let wrong = |place: String| move |why| Failure::refused(format!("{place} {why}"));
@@ -200,7 +211,7 @@ fn preset(setting: &Setting) -> Option<Value> {
     }
 }
 
-type Filed = BTreeMap<&'static str, (Value, Source)>;
+pub type Filed = BTreeMap<&'static str, (Value, Source)>;
 
 fn read_file(path: &Path, must_exist: bool) -> Outcome<Filed> {
     let path = std::path::absolute(path)
@@ -223,12 +234,12 @@ fn read_file(path: &Path, must_exist: bool) -> Outcome<Filed> {
     parse(&text, &path)
 }
 
-fn parse(text: &str, path: &Path) -> Outcome<Filed> {
+pub fn parse(text: &str, path: &Path) -> Outcome<Filed> {
     let line_at = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
     let place = |at: usize| format!("{}:{}", path.display(), line_at(at));
     let table = DeTable::parse(text).map_err(|why| {
         let at = why.span().map_or(0, |span| span.start);
-        let why = printable(why.message());
+        let why = brief(why.message());
         Failure::refused(format!("{}: this is no TOML: {why}; write it as key = value", place(at)))
     })?;
     let mut filed = Filed::new();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use muster_server::pki::files;
 use serde::{Deserialize, Serialize};
 
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{Failure, Outcome, brief, quoted};
 use crate::values;
 
 const FILE: &str = "defaults.json";
@@ -120,13 +120,20 @@ impl Setting {
 impl Defaults {
     pub fn read(path: &Path) -> Outcome<Defaults> {
         let content = files::read(path, files::FILE_BYTES_MAX).map_err(|why| Failure::of(&why))?;
-        let Some(content) = content else { return Ok(Defaults::default()) };
+        content.map_or_else(|| Ok(Defaults::default()), |content| Defaults::parse(&content, path))
+    }
+
+    pub fn parse(content: &[u8], path: &Path) -> Outcome<Defaults> {
         let damaged = |why: String| {
-            Failure::error(format!("the defaults in {} cannot be used: {why}", path.display()))
-                .hint("correct the file, or remove it and run `muster configure --defaults` again")
+            Failure::error(format!(
+                "the defaults in {} cannot be used: {}",
+                path.display(),
+                brief(&why)
+            ))
+            .hint("correct the file, or remove it and run `muster configure --defaults` again")
         };
         let mut defaults: Defaults =
-            serde_json::from_slice(&content).map_err(|why| damaged(why.to_string()))?;
+            serde_json::from_slice(content).map_err(|why| damaged(why.to_string()))?;
         for setting in Setting::ALL {
             if let Some(value) = defaults.slot(setting) {
                 let name = setting.name();
@@ -143,9 +150,14 @@ impl Defaults {
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
             made.map_err(|why| Failure::error(format!("cannot make {}: {why}", dir.display())))?;
         }
+        files::write(path, &self.text(), files::PRIVATE).map_err(|why| Failure::of(&why))
+    }
+
+    /// The file's content.
+    pub fn text(&self) -> Vec<u8> {
         let mut text = serde_json::to_vec_pretty(self).expect("plain fields");
         text.push(b'\n');
-        files::write(path, &text, files::PRIVATE).map_err(|why| Failure::of(&why))
+        text
     }
 
     pub fn slot(&mut self, setting: Setting) -> &mut Option<String> {

@@ -14,11 +14,13 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::failure::{Failure, Outcome, brief, quoted};
 use crate::nearest;
 
 /// A cluster with all its tags takes some kilobytes.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
+/// What aliases (`*name`) may stand for, in all: each may be as long as the file.
+const ALIASED_MAX: usize = 1_000;
 /// Editors read the schema's address; the server has no use for it.
 const SCHEMA_KEY: &str = "$schema";
 
@@ -66,10 +68,22 @@ pub fn read(path: &Path, fields: &'static [Field]) -> Outcome<Fields> {
         Failure::refused(format!("cannot read {}: {why}", quoted(&name)))
             .hint("--file takes the path of a YAML file, or - for the standard input")
     })?;
-    let value: Value = serde_saphyr::from_str(&text).map_err(|why| broken(&name, &why))?;
-    let origin = Origin { name: &name, text: &text };
+    let (document, shown) = parse(Origin { name: &name, text: &text }, fields)?;
+    if !shown.is_empty() {
+        crate::output::say(&format!("note: {} cannot be set and is left out", shown.join(", ")));
+    }
+    Ok(document)
+}
+
+/// A document, and the names of what stood in it and is left out.
+pub fn parse(origin: Origin<'_>, fields: &'static [Field]) -> Outcome<(Fields, Vec<&'static str>)> {
+    let options = serde_saphyr::options! {
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: ALIASED_MAX },
+    };
+    let value: Value = serde_saphyr::from_str_with_options(origin.text, options)
+        .map_err(|why| broken(origin.name, &why))?;
     let Value::Object(mut document) = value else {
-        let text = format!("{} holds no fields; write them as 'name: value'", quoted(&name));
+        let text = format!("{} holds no fields; write them as 'name: value'", quoted(origin.name));
         return Err(Failure::refused(text));
     };
     document.remove(SCHEMA_KEY);
@@ -79,11 +93,8 @@ pub fn read(path: &Path, fields: &'static [Field]) -> Outcome<Fields> {
         .filter(|field| matches!(field.kind, Kind::Shown) && document.contains_key(field.name))
         .map(|field| field.name)
         .collect();
-    if !shown.is_empty() {
-        crate::output::say(&format!("note: {} cannot be set and is left out", shown.join(", ")));
-        document.retain(|name, _| !shown.contains(&name.as_str()));
-    }
-    Ok(document)
+    document.retain(|name, _| !shown.contains(&name.as_str()));
+    Ok((document, shown))
 }
 
 fn text_of(path: &Path) -> std::io::Result<String> {
@@ -110,7 +121,7 @@ fn broken(name: &str, why: &serde_saphyr::Error) -> Failure {
         "{}{} is no YAML: {}",
         quoted(name),
         place.unwrap_or_default(),
-        printable(text)
+        brief(text)
     ))
 }
 
@@ -136,7 +147,7 @@ fn check_value(value: &Value, kind: Kind, path: &str, origin: Option<Origin<'_>>
     let wrong = |wanted: &str| {
         let found = match value {
             Value::String(text) => quoted(text),
-            other => printable(&other.to_string()),
+            other => brief(&other.to_string()),
         };
         Err(Failure::refused(format!("{}{path} is {found}; give {wanted}", place(origin, name))))
     };

@@ -20,6 +20,8 @@ const INTERRUPTED: u8 = 130;
 
 /// How much of a user's value a message repeats.
 const SHOWN_CHARS_MAX: usize = 80;
+/// How much of what a parser says, which may repeat a value too.
+const WORDS_CHARS_MAX: usize = 300;
 
 #[derive(Debug)]
 pub enum Failure {
@@ -151,11 +153,20 @@ pub fn printable(text: &str) -> String {
 
 /// A user's value in a message: printable, quoted and not too long.
 pub fn quoted(value: &str) -> String {
-    let mut shown: String = printable(value).chars().take(SHOWN_CHARS_MAX).collect();
-    if value.chars().count() > SHOWN_CHARS_MAX {
+    format!("'{}'", cut(value, SHOWN_CHARS_MAX))
+}
+
+/// A parser's words about what a user wrote, or a part of that: printable and not too long.
+pub fn brief(words: &str) -> String {
+    cut(words, WORDS_CHARS_MAX)
+}
+
+fn cut(text: &str, chars_max: usize) -> String {
+    let mut shown: String = printable(text).chars().take(chars_max).collect();
+    if text.chars().count() > chars_max {
         shown.push('…');
     }
-    format!("'{shown}'")
+    shown
 }
 
 #[cfg(test)]
@@ -199,5 +210,6 @@ mod tests {
         assert_eq!(Failure::answered(400, &detail).to_string(), "(Code) a\u{fffd}[2Jb\u{fffd}c");
         assert_eq!(quoted("x\ty"), "'x\u{fffd}y'");
         assert_eq!(quoted(&"é".repeat(100)), format!("'{}…'", "é".repeat(80)));
+        assert_eq!(brief(&"\u{1b}".repeat(301)), format!("{}…", "\u{fffd}".repeat(300)));
     }
 }

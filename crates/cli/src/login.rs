@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::client::Client;
 use crate::defaults;
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{Failure, Outcome, brief, quoted};
 use crate::output;
 use crate::place::{self, StateDirArg};
 
@@ -76,8 +76,12 @@ impl Login {
     pub fn read() -> Outcome<Option<Login>> {
         let Ok(path) = Login::path() else { return Ok(None) };
         let content = files::read_private(&path).map_err(|why| Failure::of(&why))?;
-        let Some(content) = content else { return Ok(None) };
-        serde_json::from_slice(&content).map(Some).map_err(|why| {
+        content.map(|content| Login::parse(&content, &path)).transpose()
+    }
+
+    pub fn parse(content: &[u8], path: &Path) -> Outcome<Login> {
+        serde_json::from_slice(content).map_err(|why| {
+            let why = brief(&why.to_string());
             Failure::error(format!("the login in {} cannot be used: {why}", path.display()))
                 .hint("run `muster logout`, then `muster login` again")
         })
@@ -87,9 +91,14 @@ impl Login {
         if let Some(dir) = path.parent() {
             files::ensure_dir(dir).map_err(|why| Failure::of(&why))?;
         }
+        files::write(path, &self.text(), files::PRIVATE).map_err(|why| Failure::of(&why))
+    }
+
+    /// The file's content.
+    pub fn text(&self) -> Vec<u8> {
         let mut text = serde_json::to_vec_pretty(self).expect("plain fields");
         text.push(b'\n');
-        files::write(path, &text, files::PRIVATE).map_err(|why| Failure::of(&why))
+        text
     }
 }
 

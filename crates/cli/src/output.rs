@@ -1,8 +1,9 @@
 //! Everything that is printed: data on standard output, talk on standard error.
 
 mod colour;
-mod query;
-mod render;
+mod growth;
+pub mod query;
+pub mod render;
 
 use std::io::{self, IsTerminal as _, Write};
 
@@ -165,7 +166,7 @@ fn for_terminal(text: String) -> String {
 
 /// As Azure's command line prints: without nulls, and sorted by key whatever map `serde_json` was
 /// built with.
-fn tidy(value: Value) -> Value {
+pub fn tidy(value: Value) -> Value {
     match value {
         Value::Object(map) => {
             let mut entries: Vec<_> =
@@ -184,7 +185,7 @@ pub fn table_text(header: &[&str], rows: Vec<Vec<String>>) -> String {
         .load_style(STYLE)
         // For the same reason rows are not folded to the terminal's width.
         .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(header);
+        .set_header(header.iter().map(|column| printable(column)));
     for row in rows {
         table.add_row(row.iter().map(|cell| printable(cell)));
     }
@@ -224,5 +225,8 @@ cpu          Succeeded
 a-long-name  x\u{fffd}[31m
 ";
         assert_eq!(table_text(&["Name", "State"], rows), wanted);
+        // A column may be called after a tag.
+        let text = table_text(&["a\u{1b}\n"], vec![vec!["1".to_owned()]]);
+        assert_eq!(text, "a\u{fffd}\u{fffd}\n----\n1\n");
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_core::ErrorChain;
-use muster_server::{Ready, ServeError, ServerConfig, Workspaces};
+use muster_server::{Isolation, Ready, ServeError, ServerConfig, Workspaces};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{self, Config};
@@ -110,6 +110,12 @@ fn server_config(
         price_file: config.path("prices"),
         location: LOCATION.to_owned(),
         workspaces,
+        isolation: match config.text("isolation") {
+            Some("walls") => Isolation::Walls,
+            Some("none") => Isolation::None,
+            _ => Isolation::Auto,
+        },
+        shown: Vec::new(),
     })
 }
 
@@ -175,9 +181,6 @@ fn announce(ready: &Ready, talk: Talk) {
     for note in &ready.notes {
         talk.say(&format!("note: {note}"));
     }
-    talk.say(
-        "nodes are processes of this user on this machine, and jobs are not sandboxed yet: run only \
-         what you trust",
-    );
+    talk.say(&ready.isolation);
     talk.say("Ctrl-C stops the server");
 }

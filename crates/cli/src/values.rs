@@ -53,7 +53,7 @@ pub fn when(text: &str) -> Result<Wall, String> {
     when_at(text, Wall(now))
 }
 
-fn when_at(text: &str, now: Wall) -> Result<Wall, String> {
+pub fn when_at(text: &str, now: Wall) -> Result<Wall, String> {
     let span = UNITS.into_iter().find_map(|(unit, seconds)| {
         let count: u64 = text.strip_suffix(unit)?.parse().ok()?;
         Some(Span::seconds(count.checked_mul(seconds)?))

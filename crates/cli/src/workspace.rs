@@ -1,7 +1,7 @@
 //! `muster workspace`: workspaces, with the words of `az ml workspace`.
 
 mod delete;
-mod put;
+pub mod put;
 
 use std::collections::BTreeMap;
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::AccessChange;
 use crate::estate::EstateChange;
-use crate::ids::{EffectId, Epoch, JobId, NodeId, WorkspaceId};
+use crate::ids::{ClusterId, EffectId, Epoch, JobId, NodeId, WorkspaceId};
 use crate::model::{
     Account, Activity, AttemptRecord, Capacity, Cluster, ClusterEvent, Deployment, Job, JobEvent,
     JobSpec, LedgerLine, Member, Node, NodeEvent, Operation, Principal, Quota, Scope, Tier,
@@ -107,10 +107,18 @@ impl EffectKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeOrder {
     pub node: NodeId,
+    /// Nodes of one cluster see each other.
+    #[serde(default = "no_cluster")]
+    pub cluster: ClusterId,
     pub name: Arc<str>,
     pub vm_size: Arc<str>,
     pub capacity: Capacity,
     pub tier: Tier,
+}
+
+/// Of orders that were written down before they named one.
+fn no_cluster() -> ClusterId {
+    ClusterId(0)
 }
 
 impl Change {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use muster_core::NodeOrder;
-use muster_core::ids::NodeId;
+use muster_core::ids::{ClusterId, NodeId};
 use muster_core::model::{Capacity, Tier};
 
 use crate::Provider;
@@ -13,6 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub fn order(name: &str) -> NodeOrder {
     NodeOrder {
         node: NodeId(1),
+        cluster: ClusterId(1),
         name: name.into(),
         vm_size: "Standard_DS1_v2".into(),
         capacity: Capacity { gpus: 0, vcpus: 1, memory_mb: 3584 },

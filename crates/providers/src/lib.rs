@@ -7,12 +7,16 @@
 #[doc(hidden)]
 pub mod conformance;
 pub mod local;
+mod turns;
+pub mod walled;
 
 use std::io;
 use std::path::PathBuf;
 
 pub use local::{Local, LocalConfig};
 use muster_core::NodeOrder;
+use muster_sandbox::link::LinkError;
+pub use walled::{Walled, WalledConfig};
 
 /// All calls block, some for many seconds; calls about different nodes may run side by side.
 pub trait Provider: Send + Sync {
@@ -37,6 +41,12 @@ pub enum CreateError {
     Folder { dir: PathBuf, source: io::Error },
     #[error("cannot start {program} as the agent of node {node}")]
     Start { node: String, program: PathBuf, source: io::Error },
+    #[error("cannot make the walls of node {node}")]
+    Walls { node: String, source: LinkError },
+    #[error("cannot listen for node {node}")]
+    Relay { node: String, source: io::Error },
+    #[error("there is no address or no range of users left for node {node} on this machine")]
+    Full { node: String },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -49,10 +59,14 @@ pub enum DeleteError {
     Remains { node: String, count: usize },
     #[error("cannot remove the node's folder {dir}")]
     Folder { dir: PathBuf, source: io::Error },
+    #[error("cannot remove the walls of node {node}")]
+    Walls { node: String, source: LinkError },
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
+    #[error("cannot ask the helper for its nodes")]
+    Walls { source: LinkError },
     #[error("cannot read the folder of nodes {dir}")]
     Folder { dir: PathBuf, source: io::Error },
     #[error("cannot look through the processes of this machine")]

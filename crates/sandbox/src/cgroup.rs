@@ -1,1 +1,188 @@
 //! Cores, memory and processes of a node, by control groups.
+//!
+//! A machine has v1 (a hierarchy for each controller), v2 (one for all) or both at once, and we may be root, or own a
+//! part of them, or nothing. [`Groups::find`] looks once and says what can be limited here and why the rest cannot;
+//! from then on a [`Group`] is a folder in each hierarchy that works, and everything is done in all of them.
+//!
+//! ```text
+//! <base>/muster-<instance>/node-<node>            the node's limits; delegated to the node's own root
+//!                                     /main       v2 only: its processes, as a group with groups below may have none
+//!                                     /job-<job>  a job's limits, made by the node
+//! ```
+//!
+//! The base is the top of the hierarchy where we may write there, or else beside our own group. Groups are the one thing
+//! that outlives its processes: whoever makes them lists and removes what an earlier run left.
+
+mod base;
+mod files;
+mod group;
+pub mod layout;
+#[cfg(test)]
+mod tests;
+mod usage;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use base::{Base, Refusals};
+use files::{make_folder, read};
+use layout::{Controller, Version};
+
+pub use group::{Folder, Group};
+pub use usage::Usage;
+
+const NAME_MAX: usize = 64;
+const NODE_PREFIX: &str = "node-";
+
+/// What a group may use at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    pub millicores: u32,
+    /// Memory and swap together, where the kernel counts swap.
+    pub memory_bytes: u64,
+    /// Processes and threads.
+    pub pids: u32,
+}
+
+/// What can be limited on this machine; otherwise why it cannot, in words for the operator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enforced {
+    pub cpu: Result<(), String>,
+    pub memory: Result<(), String>,
+    pub pids: Result<(), String>,
+}
+
+/// What this machine has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Groups {
+    bases: Vec<Base>,
+    refusals: Refusals,
+}
+
+impl Groups {
+    /// Looks at this machine and at what this process may do. In v2 that switches controllers on.
+    pub fn find() -> Groups {
+        // What cannot be read is not there.
+        let mounts = read(Path::new("/proc/thread-self/mountinfo")).unwrap_or_default();
+        let memberships = read(Path::new("/proc/thread-self/cgroup")).unwrap_or_default();
+        Groups::find_in(&layout::hierarchies(
+            &layout::parse_mounts(&mounts),
+            &layout::parse_memberships(&memberships),
+        ))
+    }
+
+    fn find_in(hierarchies: &[layout::Hierarchy]) -> Groups {
+        let mut groups = Groups { bases: Vec::new(), refusals: Vec::new() };
+        let in_one: Vec<Controller> =
+            hierarchies.iter().flat_map(|hierarchy| hierarchy.controllers.clone()).collect();
+        for hierarchy in hierarchies {
+            let wanted: Vec<Controller> = match hierarchy.version {
+                Version::One => hierarchy.controllers.clone(),
+                // A controller is in one hierarchy only. Without any v2 still ends processes well.
+                Version::Two => [Controller::Cpu, Controller::Memory, Controller::Pids]
+                    .into_iter()
+                    .filter(|controller| !in_one.contains(controller))
+                    .collect(),
+            };
+            let (base, refusals) = base::find(hierarchy, &wanted);
+            groups.bases.extend(base);
+            groups.refusals.extend(refusals);
+        }
+        groups
+    }
+
+    pub fn enforced(&self) -> Enforced {
+        let state = |controller: Controller| {
+            if self.bases.iter().any(|base| base.controllers.contains(&controller)) {
+                return Ok(());
+            }
+            let refusal = self.refusals.iter().find(|(refused, _)| *refused == controller);
+            let name = controller.name();
+            Err(refusal.map_or_else(
+                || format!("no hierarchy with the controller {name} is mounted"),
+                |(_, text)| text.clone(),
+            ))
+        };
+        Enforced {
+            cpu: state(Controller::Cpu),
+            memory: state(Controller::Memory),
+            pids: state(Controller::Pids),
+        }
+    }
+
+    /// Makes the group of a node, or gives the one that is there these limits.
+    pub fn make(&self, instance: &str, node: &str, limits: &Limits) -> io::Result<Group> {
+        let group = self.open(instance, node)?;
+        for base in &self.bases {
+            let folder = base.folder.join(instance_folder(instance));
+            make_folder(&folder)?;
+            if base.version == Version::Two {
+                hand_down_all(&folder, &base.controllers)?;
+            }
+        }
+        group.set_up_as_node(limits)?;
+        Ok(group)
+    }
+
+    /// The group of a node as an earlier run left it; nothing is made.
+    pub fn open(&self, instance: &str, node: &str) -> io::Result<Group> {
+        check_name("instance", instance)?;
+        check_name("node", node)?;
+        let below = Path::new(&instance_folder(instance)).join(format!("{NODE_PREFIX}{node}"));
+        let folders = self.bases.iter().map(|base| Folder::of(base, base.folder.join(&below)));
+        Ok(Group::node(folders.collect()))
+    }
+
+    /// From inside a node that has its [folders](Group::folders) mounted over the hierarchies: its own group, for
+    /// [`Group::child`].
+    pub fn of_this_node(&self) -> Group {
+        let inside = self.bases.iter().filter(|base| base.folder == base.hierarchy);
+        Group::node(inside.map(|base| Folder::of(base, base.folder.clone())).collect())
+    }
+
+    /// The nodes that have a group, in any of the hierarchies.
+    pub fn list(&self, instance: &str) -> io::Result<Vec<String>> {
+        check_name("instance", instance)?;
+        let mut nodes = BTreeSet::new();
+        for base in &self.bases {
+            let entries = match fs::read_dir(base.folder.join(instance_folder(instance))) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                entries => entries?,
+            };
+            for entry in entries {
+                let name = entry?.file_name();
+                let node = name.to_str().and_then(|name| name.strip_prefix(NODE_PREFIX));
+                nodes.extend(node.map(str::to_owned));
+            }
+        }
+        Ok(nodes.into_iter().collect())
+    }
+}
+
+fn instance_folder(instance: &str) -> String {
+    format!("muster-{instance}")
+}
+
+fn hand_down_all(folder: &Path, controllers: &[Controller]) -> io::Result<()> {
+    match base::hand_down(folder, controllers).1.into_iter().next() {
+        None => Ok(()),
+        Some((_, text)) => Err(io::Error::other(text)),
+    }
+}
+
+/// A name becomes a folder beside the kernel's files, all of which have a dot or no prefix.
+fn check_name(what: &str, name: &str) -> io::Result<()> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    if name.is_empty() || name.len() > NAME_MAX || !name.bytes().all(is_plain) {
+        let text = format!(
+            "{what} name {name:?} cannot be the name of a control group: use 1 to {NAME_MAX} of a-z, A-Z, 0-9, - and _"
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    Ok(())
+}

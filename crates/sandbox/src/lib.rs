@@ -1,5 +1,8 @@
 //! Walls on this machine: what makes a node a place of its own, and a job a guest in it.
 //!
+//! * [`helper`] is the one process that may make walls; [`protocol`] is all that it can be asked, and [`link`] how a
+//!   provider asks it;
+//! * [`node`] makes a node: its namespaces, its root, its first process;
 //! * [`cgroup`] keeps a node within its cores, memory and processes (v1, v2 and both);
 //! * [`network`] gives a node its address: a hub that is a network namespace of ours, with a bridge for each
 //!   cluster;
@@ -9,5 +12,13 @@
 //! next to nothing. It knows nothing of servers, schedules and protocols.
 
 pub mod cgroup;
+mod context;
+pub mod descriptors;
+pub mod helper;
+pub mod identity;
 pub mod job;
+pub mod link;
+mod mounts;
 pub mod network;
+pub mod node;
+pub mod protocol;

@@ -11,11 +11,13 @@ mod http;
 mod live;
 mod logs;
 mod metrics;
+mod nodes;
 mod outbox;
 pub mod pki;
-mod prices;
+pub mod prices;
 mod readers;
 mod refusals;
+mod relays;
 mod secrets;
 pub mod state_dir;
 mod sweeper;
@@ -30,7 +32,6 @@ use std::time::{Duration, SystemTime};
 
 use muster_core::Settings;
 use muster_core::catalogue::Catalogue;
-use muster_providers::local::{Local, LocalConfig};
 use muster_store::{Durability, SqliteReader, SqliteStore, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -41,6 +42,7 @@ use crate::certificates::{Keeper, Opened};
 use crate::guesses::Guesses;
 use crate::live::Live;
 use crate::logs::Logs;
+pub use crate::nodes::Isolation;
 use crate::readers::Readers;
 use crate::refusals::Refusals;
 use crate::state_dir::{Connection, StateDir, StateDirError};
@@ -69,6 +71,9 @@ pub struct ServerConfig {
     /// The region of workspaces for which none is named.
     pub location: String,
     pub workspaces: Workspaces,
+    pub isolation: Isolation,
+    /// What of the machine nodes behind walls see beside the usual.
+    pub shown: Vec<PathBuf>,
 }
 
 /// How workspaces come into being.
@@ -85,6 +90,8 @@ pub enum Workspaces {
 pub struct Ready {
     pub url: String,
     pub state_dir: PathBuf,
+    /// How nodes are kept apart, in a sentence.
+    pub isolation: String,
     pub notes: Vec<String>,
 }
 
@@ -98,6 +105,8 @@ pub enum ServeError {
     Pki(#[from] pki::PkiError),
     #[error(transparent)]
     Certificate(#[from] pki::OwnError),
+    #[error("cannot keep nodes apart on this machine, as --isolation walls asks for")]
+    Walls(#[source] muster_sandbox::link::LinkError),
     #[error("cannot listen for signals")]
     Signals(#[source] std::io::Error),
     #[error(transparent)]
@@ -164,14 +173,18 @@ pub async fn run(
         writer::start(open_store, Settings::default(), catalogue.clone(), live.clone(), effects)?;
 
     let secrets = keyring.clone();
-    let provider = Arc::new(Local::new(LocalConfig {
-        nodes_dir: state_dir.nodes(),
+    let facts = nodes::Facts {
         agent_binary: config.agent_binary.clone(),
         // Agents are on this machine: no name to resolve.
         server_url: format!("https://{}:{}", agent_host(address.ip()), address.port()),
+        server_host: host.clone(),
         ca_file,
-        node_secret: Box::new(move |name| secrets.node_secret(name)),
-    }));
+        shown: config.shown.clone(),
+        node_secret: Arc::new(move |name| secrets.node_secret(name)),
+    };
+    let (relays, relay_doors) = relays::Relays::new(state_dir.relays());
+    let (provider, isolation) =
+        nodes::provider(config.isolation, &state_dir, facts, relays).map_err(ServeError::Walls)?;
     let outbox = tokio::spawn(outbox::run(wishes, provider.clone(), writer.clone()));
     let sweeper = tokio::spawn(sweeper::run(provider, live.clone(), writer.clone()));
 
@@ -200,7 +213,7 @@ pub async fn run(
         has_own_certificate: has_own,
     };
     state_dir.write_connection(&connection)?;
-    on_ready(&Ready { url: base_url, state_dir: state_dir.root().to_owned(), notes });
+    on_ready(&Ready { url: base_url, state_dir: state_dir.root().to_owned(), isolation, notes });
 
     let mut check = Check::start(&database, is_check_left.load(Ordering::Relaxed))?;
     let ended = &mut writer_thread.ended;
@@ -214,7 +227,8 @@ pub async fn run(
         stop.send_replace(true);
         damage
     };
-    let (damage, ()) = tokio::join!(wait, http::serve(doors, tls, app, stopping, config.drain));
+    let (damage, ()) =
+        tokio::join!(wait, http::serve(doors, relay_doors, tls, app, stopping, config.drain));
     outbox.abort();
     keeper.abort();
     sweeper.abort();

@@ -26,8 +26,8 @@ pub enum PriceFileError {
     File(#[from] FileError),
     #[error("the price file {} does not exist; check --prices", path.display())]
     Missing { path: PathBuf },
-    #[error("the price file {} is not a list of {{size, usd_per_hour}}: {source}", path.display())]
-    Malformed { path: PathBuf, source: serde_json::Error },
+    #[error("the price file {} is not a list of {{size, usd_per_hour}}: {why}", path.display())]
+    Malformed { path: PathBuf, why: String },
     #[error(
         "{got:?} is no price for {size}: give dollars per hour as text with at most six decimals, \
          such as \"0.29\""
@@ -41,13 +41,19 @@ pub enum PriceFileError {
 pub fn read(path: &Path) -> Result<Catalogue, PriceFileError> {
     let text = files::read(path, FILE_BYTES_MAX)?
         .ok_or_else(|| PriceFileError::Missing { path: path.to_owned() })?;
-    let entries: Vec<Entry> = serde_json::from_slice(&text)
-        .map_err(|source| PriceFileError::Malformed { path: path.to_owned(), source })?;
+    parse(&text, path)
+}
+
+/// The same of a file's content.
+pub fn parse(text: &[u8], path: &Path) -> Result<Catalogue, PriceFileError> {
+    let entries: Vec<Entry> = serde_json::from_slice(text).map_err(|why| {
+        PriceFileError::Malformed { path: path.to_owned(), why: shown(&why.to_string()) }
+    })?;
     let mut prices = Vec::with_capacity(entries.len());
     for Entry { size, usd_per_hour, low_priority_usd_per_hour } in entries {
         let amount = |text: &str| {
             micro_usd(text)
-                .ok_or_else(|| PriceFileError::Amount { size: size.clone(), got: text.to_owned() })
+                .ok_or_else(|| PriceFileError::Amount { size: shown(&size), got: shown(text) })
         };
         prices.push(OperatorPrice {
             dedicated_micro_usd_per_hour: amount(&usd_per_hour)?,
@@ -55,10 +61,19 @@ pub fn read(path: &Path) -> Result<Catalogue, PriceFileError> {
                 Some(text) => Some(amount(text)?),
                 None => None,
             },
-            size,
+            // One that cannot be shown as it stands is none of ours.
+            size: shown(&size),
         });
     }
     Ok(Catalogue::builtin().with_prices(&prices)?)
+}
+
+/// What stands in the file, in a message: as much as a person reads of it, and nothing that a terminal obeys.
+fn shown(text: &str) -> String {
+    const CHARS_MAX: usize = 200;
+    let plain = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    let shown: String = text.chars().take(CHARS_MAX).map(plain).collect();
+    if shown.len() < text.len() && text.chars().count() > CHARS_MAX { shown + "…" } else { shown }
 }
 
 /// "0.29" → 290000, exactly.

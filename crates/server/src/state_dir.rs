@@ -80,6 +80,26 @@ impl StateDir {
         self.root.join("nodes")
     }
 
+    /// As [`nodes`](Self::nodes), of nodes behind walls. Their helper keeps it.
+    pub fn sandboxes(&self) -> PathBuf {
+        self.root.join("sandboxes")
+    }
+
+    pub fn relays(&self) -> PathBuf {
+        self.root.join("relays")
+    }
+
+    pub fn node_logs(&self) -> PathBuf {
+        self.root.join("node-logs")
+    }
+
+    /// A word for this directory: tells what is ours on the machine from what is another server's.
+    pub fn instance(&self) -> String {
+        let path = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
+        let digest = crate::secrets::sha256(path.as_os_str().as_encoded_bytes());
+        digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    }
+
     pub fn logs(&self) -> PathBuf {
         self.root.join("logs")
     }

@@ -60,6 +60,9 @@ impl Harness {
             server: self.server.url(),
             ca_file: self.ca_file.clone(),
             hidden: Vec::new(),
+            secret_file: None,
+            relay: None,
+            address: None,
         }
     }
 

@@ -25,6 +25,9 @@ fn agent_process() {
         server: server.into(),
         ca_file: ca_file.into(),
         hidden: Vec::new(),
+        secret_file: None,
+        relay: None,
+        address: None,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let agent = muster_agent::run_with_habits(config, nursery, harness::habits());

@@ -111,6 +111,15 @@ pub const SETTINGS: &[Setting] = &[
         default: Preset::Fixed("false"),
     },
     Setting {
+        key: "isolation",
+        alias: None,
+        variable: "MUSTER_ISOLATION",
+        kind: Kind::Word(&["auto", "walls", "none"]),
+        what: "How nodes on this machine are kept apart: behind walls (namespaces, cgroups), as plain processes \
+               (none), or as well as the machine lets us (auto).",
+        default: Preset::Fixed("auto"),
+    },
+    Setting {
         key: "prices",
         alias: None,
         variable: "MUSTER_PRICES",

@@ -5,6 +5,9 @@ use serde_json::{Map, Value};
 use super::{Field, Fields, Kind, check};
 use crate::failure::{Failure, Outcome, quoted};
 
+/// Of a path: far more than any field needs.
+const NAMES_MAX: usize = 32;
+
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Single fields")]
 pub struct Edits {
@@ -107,13 +110,25 @@ fn item(parts: &[String]) -> Outcome<Value> {
 
 /// The object that holds the last name of the path, made on the way where it is missing.
 fn holder<'a, 'p>(document: &'a mut Fields, path: &'p str) -> Outcome<(&'a mut Fields, &'p str)> {
+    // What is made here is also dropped again, level by level.
+    let names = path.split('.').count();
+    if names > NAMES_MAX {
+        return Err(Failure::refused(format!(
+            "{} has {names} names; no field is deeper than {NAMES_MAX}, so shorten it",
+            quoted(path)
+        )));
+    }
+    descend(document, path)
+}
+
+fn descend<'a, 'p>(document: &'a mut Fields, path: &'p str) -> Outcome<(&'a mut Fields, &'p str)> {
     let Some((first, rest)) = path.split_once('.') else { return Ok((document, path)) };
     let inner = document.entry(first).or_insert(Value::Null);
     if inner.is_null() {
         *inner = Value::Object(Map::new());
     }
     match inner {
-        Value::Object(inner) => holder(inner, rest),
+        Value::Object(inner) => descend(inner, rest),
         _ => Err(Failure::refused(format!("{} has no fields of its own", quoted(first)))),
     }
 }
@@ -214,6 +229,7 @@ mod tests {
             (&["count=many"], &[], &[]),
             (&["conut=3"], &[], &[]),
             (&["count.x=3"], &[], &[]),
+            (&[&format!("{}b=1", "inner.".repeat(50_000))], &[], &[]),
             (&[], &["inner.list"], &[]),
             (&[], &["count", "id=y"], &[]),
             (&[], &["inner.list", "y"], &[]),

@@ -4,7 +4,8 @@ use jmespath::ast::Ast;
 use jmespath::{ErrorReason, JmespathError};
 use serde_json::{Map, Value};
 
-use crate::failure::{Failure, Outcome, printable};
+use super::growth;
+use crate::failure::{Failure, Outcome, brief};
 
 /// Far more than a person types.
 const QUERY_BYTES_MAX: usize = 2_048;
@@ -38,8 +39,8 @@ pub fn parse(text: &str) -> Result<Query, String> {
         ));
     }
     let text = with_texts_quoted(text);
-    match with_room(|| jmespath::compile(&text).map(drop)) {
-        Ok(()) => Ok(Query(text)),
+    match with_room(|| jmespath::compile(&text).map(|read| growth::check(read.as_ast()))) {
+        Ok(bounded) => bounded.map(|()| Query(text)),
         Err(why) => Err(format!("{}; give a JMESPath expression, {EXAMPLE}", told(&why))),
     }
 }
@@ -47,14 +48,15 @@ pub fn parse(text: &str) -> Result<Query, String> {
 impl Query {
     pub fn apply(&self, document: &Value) -> Outcome<Data> {
         with_room(|| self.search(document)).map_err(|why| {
-            Failure::refused(format!("--query: {}", told(&why)))
+            Failure::refused(format!("--query: {why}"))
                 .hint("see what there is to ask: the same command with -o json and without --query")
         })
     }
 
-    fn search(&self, document: &Value) -> Result<Data, JmespathError> {
-        let expression = jmespath::compile(&self.0)?;
-        let found = expression.search(document)?;
+    fn search(&self, document: &Value) -> Result<Data, String> {
+        let expression = jmespath::compile(&self.0).map_err(|why| told(&why))?;
+        let found = expression.search(document).map_err(|why| told(&why))?;
+        growth::check_result(&found)?;
         let mut value = serde_json::to_value(&*found).expect("the result has text keys");
         let mut seen = Seen::default();
         seen.look_at(expression.as_ast());
@@ -142,7 +144,7 @@ fn told(why: &JmespathError) -> String {
     };
     let words = words.replace("nud token", "token").replace("led token", "token");
     let words = words.replace("found Eof", "found its end");
-    format!("{} at character {}", printable(&words), why.offset + 1)
+    format!("{} at character {}", brief(&words), why.offset + 1)
 }
 
 /// What an expression has in it.

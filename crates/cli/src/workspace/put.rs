@@ -22,7 +22,7 @@ use crate::output::Print;
 use crate::values;
 
 const NO_ACCOUNTS: &str = "logs and results are on the server's own disk; leave it out";
-const FIELDS: &[Field] = &[
+pub const FIELDS: &[Field] = &[
     field("name", Kind::Text),
     field("location", Kind::Text),
     field("description", Kind::Text),
@@ -81,7 +81,7 @@ pub struct UpdateArgs {
 }
 
 #[derive(Debug, clap::Args)]
-struct Words {
+pub struct Words {
     /// What it is for
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
@@ -108,7 +108,7 @@ struct Doing {
 
 /// What somebody wants to be true of a workspace.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Wanted {
+pub struct Wanted {
     location: Option<String>,
     /// Where a new one goes if nobody says; one that is there stays where it is.
     location_default: Option<String>,
@@ -175,7 +175,7 @@ fn given_twice(name: &str) -> Failure {
 }
 
 impl Words {
-    fn wanted(&self, mut document: Fields) -> Outcome<Wanted> {
+    pub fn wanted(&self, mut document: Fields) -> Outcome<Wanted> {
         let given = [
             ("description", self.description.is_some()),
             ("display_name", self.display_name.is_some()),
@@ -252,7 +252,7 @@ impl Wanted {
     }
 
     /// Only what was said.
-    fn body(&self) -> String {
+    pub fn body(&self) -> String {
         let mut properties = Fields::new();
         let words = [("friendlyName", &self.display_name), ("description", &self.description)];
         for (name, text) in words {

@@ -130,6 +130,7 @@ fn request_node(turn: &mut Turn<'_>, id: ClusterId) {
     let name: Arc<str> = format!("{}-{number:x}", cluster.name.folded()).into();
     let order = NodeOrder {
         node: node_id,
+        cluster: id,
         name: Arc::clone(&name),
         vm_size: Arc::clone(&cluster.spec.vm_size),
         capacity: cluster.capacity,

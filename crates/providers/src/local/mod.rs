@@ -6,7 +6,6 @@
 
 mod start;
 mod stop;
-mod turns;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,8 +16,8 @@ use muster_agent::home::Home;
 use muster_agent::kin;
 use muster_core::NodeOrder;
 
+use crate::turns::Turns;
 use crate::{BadName, CreateError, DeleteError, ListError, Provider, check_name};
-use turns::Turns;
 
 /// From asking an agent to leave to killing it. Longer than the agent gives its jobs.
 const STOP_GRACE: Duration = Duration::from_secs(15);

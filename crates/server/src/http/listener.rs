@@ -1,5 +1,7 @@
 //! Connections in, with TLS or without, one HTTP service for all of a listener's.
 
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +12,8 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
@@ -18,10 +21,44 @@ use tracing::{debug, warn};
 use super::limits::{self, PATIENCE, Patient, WRITE_PATIENCE};
 use super::login::Source;
 
+/// Where connections come in.
+pub trait Door {
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next one, and from where it comes.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, IpAddr)>> + Send;
+}
+
+impl Door for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, IpAddr)> {
+        let (stream, from) = TcpListener::accept(self).await?;
+        // Answers are small and wanted at once.
+        let _ = stream.set_nodelay(true);
+        Ok((stream, from.ip()))
+    }
+}
+
+/// A node's own socket: whoever calls there is that node.
+pub struct Relay {
+    pub listener: UnixListener,
+    pub address: Ipv4Addr,
+}
+
+impl Door for Relay {
+    type Stream = UnixStream;
+
+    async fn accept(&self) -> io::Result<(UnixStream, IpAddr)> {
+        let (stream, _) = self.listener.accept().await?;
+        Ok((stream, self.address.into()))
+    }
+}
+
 /// Serves until `stop` is true, then lets requests under way finish, for as long as `drain`. Connections without
 /// one are closed at once. There are at most so many `places` for connections.
-pub async fn serve(
-    listener: TcpListener,
+pub async fn serve<D: Door>(
+    door: D,
     tls: Option<Arc<rustls::ServerConfig>>,
     router: Router,
     places: usize,
@@ -34,18 +71,14 @@ pub async fn serve(
     loop {
         let accepted = async {
             let permit = place(&connections).await;
-            (permit, listener.accept().await)
+            (permit, door.accept().await)
         };
         let (permit, accepted) = tokio::select! {
             accepted = accepted => accepted,
             () = stopped(&mut stop) => break,
         };
         let (stream, source) = match accepted {
-            Ok((stream, from)) => {
-                // Answers are small and wanted at once.
-                let _ = stream.set_nodelay(true);
-                (Patient::new(stream, WRITE_PATIENCE), Source(from.ip()))
-            }
+            Ok((stream, from)) => (Patient::new(stream, WRITE_PATIENCE), Source(from)),
             Err(failed) => {
                 // Out of file descriptors, most likely: give others time to close theirs.
                 warn!(error = %failed, "a connection could not be accepted");
@@ -71,7 +104,7 @@ pub async fn serve(
             drop(permit);
         });
     }
-    drop(listener);
+    drop(door);
     let _ = tokio::time::timeout(drain, graceful.shutdown()).await;
 }
 
@@ -80,10 +113,10 @@ pub async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|is_stopping| *is_stopping).await;
 }
 
-async fn handshake(
-    stream: Patient<TcpStream>,
+async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: Patient<S>,
     acceptor: &TlsAcceptor,
-) -> Option<tokio_rustls::server::TlsStream<Patient<TcpStream>>> {
+) -> Option<tokio_rustls::server::TlsStream<Patient<S>>> {
     match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => Some(stream),
         Ok(Err(failed)) => {

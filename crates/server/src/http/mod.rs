@@ -23,12 +23,16 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware::{self, from_fn};
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::app::App;
+use crate::relays::Opened;
 
 /// Of a report: a node holds a handful of attempts.
 const REPORT_BYTES_MAX: usize = 256 << 10;
+
+/// Of one node: its agent and its jobs.
+const RELAY_PLACES: usize = 256;
 
 /// What is listened on.
 pub struct Doors {
@@ -41,6 +45,7 @@ pub struct Doors {
 /// Serves until `stop` is true, and then for at most as long as `drain`.
 pub async fn serve(
     doors: Doors,
+    relays: mpsc::UnboundedReceiver<Opened>,
     tls: Arc<rustls::ServerConfig>,
     app: Arc<App>,
     stop: watch::Receiver<bool>,
@@ -57,11 +62,45 @@ pub async fn serve(
             listener::serve(listener, None, router, places / 16, stop.clone(), drain).await;
         }
     };
+    let relayed = relay(relays, tls.clone(), router(app.clone()), stop.clone(), drain);
     tokio::join!(
+        relayed,
         with_tls(doors.api, router(app.clone()), places / 4 * 3),
         with_tls(doors.files, files::router(app.clone()), places / 16 * 3),
         metrics,
     );
+}
+
+/// Serves every node's own socket until the node is gone.
+async fn relay(
+    mut relays: mpsc::UnboundedReceiver<Opened>,
+    tls: Arc<rustls::ServerConfig>,
+    router: Router,
+    mut stop: watch::Receiver<bool>,
+    drain: Duration,
+) {
+    let mut open = tokio::task::JoinSet::new();
+    loop {
+        let opened = tokio::select! {
+            Some(opened) = relays.recv() => opened,
+            () = listener::stopped(&mut stop) => break,
+        };
+        let (tls, router, stop) = (tls.clone(), router.clone(), stop.clone());
+        open.spawn(async move {
+            let Opened { listener, address, closed } = opened;
+            let listener = match tokio::net::UnixListener::from_std(listener) {
+                Ok(listener) => listener,
+                Err(error) => return tracing::error!(%error, "cannot listen for a node"),
+            };
+            let door = listener::Relay { listener, address };
+            tokio::select! {
+                () = listener::serve(door, Some(tls), router, RELAY_PLACES, stop, drain) => {}
+                _ = closed => {}
+            }
+        });
+        while open.try_join_next().is_some() {}
+    }
+    while open.join_next().await.is_some() {}
 }
 
 fn router(app: Arc<App>) -> Router {

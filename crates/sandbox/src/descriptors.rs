@@ -1,6 +1,7 @@
 //! File descriptors that a child must not inherit.
 
 use std::io;
+use std::os::fd::RawFd;
 
 /// Marks everything but the standard three to be closed by the next exec. What Rust opens is marked
 /// so already; this is for what we inherited ourselves, from a shell or a supervisor.
@@ -20,4 +21,21 @@ pub fn close_others_on_exec() -> io::Result<()> {
             error => Err(error),
         },
     }
+}
+
+/// Closes everything but these, at once. For a process that goes on as something else without an exec.
+pub fn close_all_but(kept: &mut [RawFd]) -> io::Result<()> {
+    kept.sort_unstable();
+    let mut first = 0;
+    for fd in kept.iter().map(|fd| fd.unsigned_abs()).chain([libc::c_uint::MAX]) {
+        if first < fd {
+            // SAFETY: no memory is passed; nobody in this process uses what is closed any more.
+            let done = unsafe { libc::syscall(libc::SYS_close_range, first, fd - 1, 0) };
+            if done != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        first = fd.saturating_add(1);
+    }
+    Ok(())
 }

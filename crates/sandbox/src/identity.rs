@@ -120,15 +120,15 @@ impl Handle {
 
 /// What `/proc/PID/stat` says, as far as we need it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stat {
+pub struct Stat {
     state: char,
-    pub(crate) group: u32,
-    pub(crate) session: u32,
+    pub group: u32,
+    pub session: u32,
     start_ticks: u64,
 }
 
 impl Stat {
-    pub(crate) fn of(pid: u32) -> Option<Stat> {
+    pub fn of(pid: u32) -> Option<Stat> {
         Stat::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
@@ -145,12 +145,12 @@ impl Stat {
     }
 
     /// A corpse that nobody has collected yet runs nothing any more.
-    pub(crate) fn is_alive(&self) -> bool {
+    pub fn is_alive(&self) -> bool {
         !matches!(self.state, 'Z' | 'X' | 'x')
     }
 }
 
-pub(crate) fn boot_id() -> io::Result<Box<str>> {
+pub fn boot_id() -> io::Result<Box<str>> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().into())
 }
 

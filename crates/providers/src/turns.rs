@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(crate) struct Turns {
     taken: Mutex<BTreeSet<String>>,
     given_back: Condvar,
 }
 
-pub(super) struct Turn<'a> {
+pub(crate) struct Turn<'a> {
     turns: &'a Turns,
     name: &'a str,
 }
 
 impl Turns {
-    pub(super) fn take<'a>(&'a self, name: &'a str) -> Turn<'a> {
+    pub(crate) fn take<'a>(&'a self, name: &'a str) -> Turn<'a> {
         let taken = self.lock();
         let is_taken = |taken: &mut BTreeSet<String>| taken.contains(name);
         let waited = self.given_back.wait_while(taken, is_taken);

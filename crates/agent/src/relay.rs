@@ -1,0 +1,97 @@
+//! The way to the server for everybody in the node: the address that the server has outside, on this node's own loopback.
+//!
+//! The bytes are passed on as they are, so certificates hold from end to end, and the server knows by the socket which
+//! node calls.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use muster_sandbox::node::RELAY_SOCKET as SOCKET;
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::Semaphore;
+
+/// More callers of one node at a time wait.
+const CONNECTIONS_MAX: usize = 256;
+
+/// Listens on the port of `server`. Returns when calls are taken.
+pub(crate) async fn start(server: &str, folder: &Path) -> io::Result<()> {
+    let port =
+        server.trim_end_matches('/').rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    let port: u16 = port.ok_or_else(|| io::Error::other(format!("{server} names no port")))?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
+    let socket = folder.join(SOCKET);
+    tokio::spawn(accept(listener, socket));
+    Ok(())
+}
+
+async fn accept(listener: TcpListener, socket: PathBuf) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((caller, _)) => {
+                let socket = socket.clone();
+                tokio::spawn(async move {
+                    if let Err(error) = pass_on(caller, &socket).await {
+                        tracing::debug!(%error, "a call to the server broke off");
+                    }
+                    drop(place);
+                });
+            }
+            // Out of descriptors, say: others have to end first.
+            Err(error) => {
+                tracing::warn!(%error, "cannot take a call to the server");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn pass_on(mut caller: TcpStream, socket: &Path) -> io::Result<()> {
+    // Small messages both ways: waiting for more to send would only be slow.
+    caller.set_nodelay(true)?;
+    let mut server = UnixStream::connect(socket).await?;
+    tokio::io::copy_bidirectional(&mut caller, &mut server).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn calls_reach_the_socket_of_today() {
+        let dir = tempfile::tempdir().unwrap();
+        let free = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        start(&format!("https://127.0.0.1:{port}"), dir.path()).await.unwrap();
+        for word in ["one", "two"] {
+            // A server that starts again takes the place of the old socket.
+            let _ = std::fs::remove_file(dir.path().join(SOCKET));
+            let server = UnixListener::bind(dir.path().join(SOCKET)).unwrap();
+            let mut caller = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+            caller.write_all(word.as_bytes()).await.unwrap();
+            caller.shutdown().await.unwrap();
+            let (mut call, _) = server.accept().await.unwrap();
+            let mut heard = String::new();
+            call.read_to_string(&mut heard).await.unwrap();
+            assert_eq!(heard, word);
+            call.write_all(b"yes").await.unwrap();
+            drop(call);
+            heard.clear();
+            caller.read_to_string(&mut heard).await.unwrap();
+            assert_eq!(heard, "yes");
+        }
+        let mut caller = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+        std::fs::remove_file(dir.path().join(SOCKET)).unwrap();
+        let mut heard = String::new();
+        let _ = caller.read_to_string(&mut heard).await;
+        assert_eq!(heard, "", "no server, no call");
+    }
+}

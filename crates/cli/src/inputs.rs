@@ -1,0 +1,111 @@
+//! What others write and a command reads, as functions of text: the files and arguments that `fuzz` tries.
+//!
+//! Each goes as far as the command itself could go without a server, a clock or the file system, and gives back what
+//! can be compared: the request that would be sent, or what was read, written anew.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use clap::{ArgMatches, Args};
+use muster_core::model::WorkspaceKey;
+use muster_core::time::{Span, Wall};
+use muster_wire::compute::request_json;
+use serde_json::Value;
+
+use crate::compute::file;
+use crate::config::{self, Config, Flags};
+use crate::defaults::Defaults;
+use crate::document::{self, Edits, Origin};
+use crate::failure::{Failure, Outcome};
+use crate::login::Login;
+use crate::output::{query as queries, render, tidy};
+use crate::values;
+use crate::workspace::put;
+
+/// `compute create --file`, with `--set`, `--add` and `--remove`: the body of its request.
+pub fn compute_file(text: &str, arguments: &[&str]) -> Result<String, Failure> {
+    let workspace = WorkspaceKey::new("subscription", "group", "workspace");
+    let edits: Edits = arguments_of(arguments)?;
+    let (mut document, _) = document::parse(Origin { name: "f.yml", text }, file::FIELDS)?;
+    edits.apply(&mut document, file::FIELDS)?;
+    let wanted = file::settled(file::wanted(&document, &workspace)?, None)?;
+    Ok(request_json(&wanted.patch, wanted.password.as_deref()))
+}
+
+/// `workspace create --file`, with the same, and with `--tags` and the like: the body of its request.
+pub fn workspace_file(text: &str, arguments: &[&str]) -> Result<String, Failure> {
+    let words: put::Words = arguments_of(arguments)?;
+    let (document, _) = document::parse(Origin { name: "f.yml", text }, put::FIELDS)?;
+    Ok(words.wanted(document)?.body())
+}
+
+/// JSON as YAML, as commands print it.
+pub fn yaml(json: &str) -> Option<String> {
+    let value: Value = serde_json::from_str(json).ok()?;
+    render::yaml(&value).ok()
+}
+
+/// A server's configuration file with variables: the configuration that holds, as `--print-config` has it.
+pub fn config(text: &str, variable: impl Fn(&str) -> Option<OsString>) -> Result<String, Failure> {
+    let filed = config::parse(text, Path::new("/etc/muster/muster.toml"))?;
+    let config = Config::settle(&Flags::default(), variable, filed, "info")?;
+    Ok(config::print(&config, Path::new("/var/lib/muster")))
+}
+
+/// What a query makes of a JSON document, in the formats of `--output`.
+pub struct Printed {
+    pub json: String,
+    pub yaml: String,
+    pub tsv: String,
+    /// None where nothing fits into one.
+    pub table: Option<String>,
+}
+
+/// `--query`. None where the document is no JSON.
+pub fn query(text: &str, document: &str) -> Option<Result<Printed, Failure>> {
+    let document: Value = serde_json::from_str(document).ok()?;
+    let printed = || -> Outcome<Printed> {
+        let data = queries::parse(text).map_err(Failure::refused)?.apply(&tidy(document))?;
+        Ok(Printed {
+            json: render::json(&data.value),
+            yaml: render::yaml(&data.value)?,
+            tsv: render::tsv(&data),
+            table: render::table(&data).ok(),
+        })
+    };
+    Some(printed())
+}
+
+/// The file of `muster configure`, written anew.
+pub fn defaults(content: &[u8]) -> Result<Vec<u8>, Failure> {
+    Ok(Defaults::parse(content, Path::new("/home/ada/.config/muster/defaults.json"))?.text())
+}
+
+/// The file of `muster login`, written anew.
+pub fn login(content: &[u8]) -> Result<Vec<u8>, Failure> {
+    Ok(Login::parse(content, Path::new("/home/ada/.config/muster/login.json"))?.text())
+}
+
+/// `1d12h`.
+pub fn span(text: &str) -> Result<Span, String> {
+    values::span(text)
+}
+
+/// A point in time, or how long before `now`.
+pub fn when(text: &str, now: Wall) -> Result<Wall, String> {
+    values::when_at(text, now)
+}
+
+/// `--tags`: its keys and values.
+pub fn tags(arguments: &[&str]) -> Result<Vec<(String, String)>, Failure> {
+    let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
+    Ok(values::tags(&arguments)?.into_iter().collect())
+}
+
+/// What clap refuses, it refuses in its own words.
+fn arguments_of<T: Args>(arguments: &[&str]) -> Outcome<T> {
+    let command = T::augment_args(clap::Command::new("muster")).no_binary_name(true);
+    let read = |matches: &ArgMatches| T::from_arg_matches(matches);
+    let matches = command.try_get_matches_from(arguments);
+    matches.and_then(|matches| read(&matches)).map_err(|_| Failure::refused("see --help"))
+}

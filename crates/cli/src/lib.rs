@@ -1,0 +1,263 @@
+//! The one shipped binary: the server, a node's agent, and every command of a user. It is a library for the sake of
+//! `fuzz`, which wants to call its parsers ([`inputs`]); `main.rs` adds the allocator.
+//!
+//! A command reads its flags, finds the server by its state directory, and speaks to it as any of Azure's
+//! clients would; it has no door of its own. Standard output carries data and nothing else, standard error
+//! carries all talk, and the exit code says what happened: 0 done, 1 an error, 2 refused as it was asked
+//! for, 3 not found.
+//!
+//! * [`failure`]: how a command ends badly; [`output`]: where everything that is printed goes;
+//! * [`defaults`], [`scope`]: which workspace a command is about;
+//! * [`place`], [`client`], [`operation`]: finding the server, asking it, waiting for what takes long;
+//! * one module per command or group of commands.
+
+mod agent;
+mod client;
+mod complete;
+mod completion;
+mod compute;
+mod config;
+mod configure;
+mod confirm;
+mod cost;
+mod defaults;
+mod document;
+mod dry;
+mod env;
+mod failure;
+mod group;
+mod helper;
+pub mod inputs;
+mod job;
+mod lock;
+mod logging;
+mod login;
+mod monitor;
+mod nearest;
+mod operation;
+mod output;
+mod place;
+mod progress;
+mod quota;
+mod resource;
+mod role;
+mod scope;
+mod serve;
+mod sim;
+mod up;
+mod user;
+mod values;
+mod whatif;
+mod whoami;
+mod why;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+
+pub use crate::failure::Failure;
+use crate::failure::Outcome;
+
+/// Elastic compute clusters on your own machines, with Azure Machine Learning's API
+#[derive(Parser)]
+#[command(
+    name = "muster",
+    version,
+    after_help = "Exit codes: 0 done, 1 error, 2 refused input, 3 not found."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Up(up::Args),
+    Serve(serve::Args),
+    Env(env::Args),
+    Configure(configure::Args),
+    Login(login::Args),
+    Logout(login::LogoutArgs),
+    Whoami(whoami::Args),
+    #[command(subcommand)]
+    User(user::Command),
+    #[command(subcommand)]
+    Role(role::Command),
+    #[command(subcommand)]
+    Workspace(workspace::Command),
+    #[command(subcommand)]
+    Compute(compute::Command),
+    #[command(subcommand)]
+    Job(job::Command),
+    #[command(subcommand)]
+    Group(group::Command),
+    #[command(subcommand)]
+    Resource(resource::Command),
+    #[command(subcommand)]
+    Lock(lock::Command),
+    #[command(subcommand)]
+    Monitor(monitor::Command),
+    Why(why::Args),
+    Cost(cost::Args),
+    Whatif(whatif::Args),
+    #[command(subcommand)]
+    Quota(quota::Command),
+    Sim(sim::Args),
+    Completion(completion::Args),
+    Agent(agent::Args),
+    Helper(helper::Args),
+}
+
+/// Does what the command line says.
+pub fn main() -> ExitCode {
+    completion::answer(Cli::command);
+    let command = Cli::parse().command;
+    // A server reads its configuration first.
+    if !matches!(command, Command::Up(_) | Command::Serve(_)) {
+        logging::start();
+    }
+    match run(command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.tell(),
+    }
+}
+
+fn run(command: Command) -> Outcome {
+    match command {
+        Command::Up(args) => up::run(args),
+        Command::Serve(args) => serve::run(args),
+        Command::Login(args) => block_on(login::run(&args)),
+        Command::Logout(args) => login::log_out(&args),
+        Command::Whoami(args) => block_on(whoami::run(&args)),
+        Command::User(command) => block_on(user::run(command)),
+        Command::Role(command) => block_on(role::run(command)),
+        Command::Env(args) => env::run(&args),
+        Command::Configure(args) => configure::run(&args),
+        Command::Workspace(command) => block_on(workspace::run(command)),
+        Command::Compute(command) => block_on(compute::run(command)),
+        Command::Job(command) => block_on(job::run(command)),
+        Command::Group(command) => block_on(group::run(command)),
+        Command::Resource(command) => block_on(resource::run(command)),
+        Command::Lock(command) => block_on(lock::run(command)),
+        Command::Monitor(command) => block_on(monitor::run(command)),
+        Command::Why(args) => block_on(why::run(&args)),
+        Command::Quota(command) => block_on(quota::run(command)),
+        Command::Cost(args) => block_on(cost::run(&args)),
+        Command::Whatif(args) => whatif::run(&args),
+        Command::Sim(args) => sim::run(&args),
+        Command::Completion(args) => completion::run(&args),
+        Command::Agent(args) => agent::run(args),
+        Command::Helper(args) => helper::run(args),
+    }
+}
+
+/// One thread is enough for a client, and is there at once.
+fn block_on(command: impl Future<Output = Outcome>) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|why| Failure::error(format!("cannot start: {why}")))?;
+    runtime.block_on(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    /// Every command that does something, with the words that lead to it.
+    fn leaves() -> Vec<(String, clap::Command)> {
+        fn walk(command: clap::Command, path: String, leaves: &mut Vec<(String, clap::Command)>) {
+            if !command.has_subcommands() {
+                return leaves.push((path, command));
+            }
+            for inner in command.get_subcommands() {
+                walk(inner.clone(), format!("{path} {}", inner.get_name()), leaves);
+            }
+        }
+        let mut leaves = Vec::new();
+        let mut cli = Cli::command().disable_help_subcommand(true);
+        cli.build();
+        walk(cli, "muster".to_owned(), &mut leaves);
+        assert!(leaves.len() > 50, "{} commands", leaves.len());
+        leaves
+    }
+
+    fn help(command: clap::Command) -> String {
+        let text = command.term_width(100).render_long_help().to_string();
+        text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    }
+
+    /// Whatever prints or keeps a key, or lets somebody do more than before.
+    const EXPOSING: [&str; 7] = [
+        "muster env",
+        "muster lock delete",
+        "muster lock update",
+        "muster login",
+        "muster role assignment create",
+        "muster user create",
+        "muster user rotate-key",
+    ];
+
+    #[test]
+    fn every_command_says_last_what_it_does_to_the_world() {
+        for (path, command) in leaves() {
+            let help = help(command);
+            let last = help.trim_end().lines().last().unwrap_or_default();
+            let kind = last.split_once(':').map_or("", |(kind, _)| kind);
+            let mut words = kind.split(", ");
+            let first = words.next().unwrap_or_default();
+            let is_known = ["Read-only", "Mutating", "Destructive"].contains(&first);
+            let rest: Vec<&str> = words.collect();
+            let is_told = rest.iter().all(|word| ["costs money", "exposes"].contains(word));
+            assert!(is_known && is_told, "{path} ends with {last:?}");
+            assert_eq!(EXPOSING.contains(&path.as_str()), rest.contains(&"exposes"), "{path}");
+        }
+    }
+
+    /// What changes something on a server can be tried first, unless it is always refused.
+    #[test]
+    fn whatever_changes_something_has_a_dry_run() {
+        // These run a server or a node themselves, or keep a key in a file of their user.
+        let own = [
+            "muster up",
+            "muster serve",
+            "muster agent",
+            "muster helper",
+            "muster sim",
+            "muster whatif",
+            "muster login",
+            "muster logout",
+        ];
+        for (path, command) in leaves() {
+            let has = command.get_arguments().any(|arg| arg.get_long() == Some("dry-run"));
+            let is_read_only = help(command)
+                .trim_end()
+                .lines()
+                .last()
+                .is_some_and(|last| last.starts_with("Read-only"));
+            assert!(has != is_read_only || own.contains(&path.as_str()), "{path}: {has}");
+        }
+    }
+
+    /// One file per command. `MUSTER_GOLDEN=write` writes them anew: look at the difference then.
+    #[test]
+    fn the_help_of_every_command_is_as_it_was() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/help");
+        let writes = std::env::var_os("MUSTER_GOLDEN").is_some();
+        for (path, command) in leaves() {
+            let file = folder.join(format!("{}.txt", path.replace(' ', "-")));
+            let help = help(command);
+            if writes {
+                std::fs::write(&file, &help).unwrap();
+            }
+            let before = std::fs::read_to_string(&file).unwrap_or_default();
+            assert_eq!(help, before, "{path}: if it is meant so, MUSTER_GOLDEN=write");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Where in a hierarchy our groups can be, and what can be limited there.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+
+use super::files::{read, write};
+use super::layout::{Controller, Hierarchy, Version};
+
+/// A folder that we may make groups in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Base {
+    pub(super) version: Version,
+    /// Those that work below `folder`.
+    pub(super) controllers: Vec<Controller>,
+    pub(super) folder: PathBuf,
+    /// Where the hierarchy is mounted.
+    pub(super) hierarchy: PathBuf,
+}
+
+/// Why a controller does not work here.
+pub(super) type Refusals = Vec<(Controller, String)>;
+
+/// Finds the folder where most of what `wanted` names works: the top of the hierarchy, or beside our own group. Below it is
+/// possible in v1 only, as v2 hands nothing down from a group that has processes.
+pub(super) fn find(hierarchy: &Hierarchy, wanted: &[Controller]) -> (Option<Base>, Refusals) {
+    let mut folders = vec![hierarchy.at.clone()];
+    if let Some(own) = hierarchy.own.as_ref().filter(|own| **own != hierarchy.at) {
+        folders.extend(own.parent().map(Path::to_owned));
+        folders.extend((hierarchy.version == Version::One).then(|| own.clone()));
+    }
+    folders.dedup();
+    let mut best: Option<Base> = None;
+    let mut refusals = Refusals::new();
+    for folder in folders {
+        let (controllers, refused) = match check_folder(&folder) {
+            Ok(()) if hierarchy.version == Version::Two => hand_down(&folder, wanted),
+            Ok(()) => (hierarchy.controllers.clone(), Refusals::new()),
+            Err(text) => {
+                // The last folder is the one nearest to us: its reason says most.
+                refusals = wanted.iter().map(|controller| (*controller, text.clone())).collect();
+                continue;
+            }
+        };
+        refusals = refused;
+        let is_better = best.as_ref().is_none_or(|best| best.controllers.len() < controllers.len());
+        if is_better {
+            let (version, at) = (hierarchy.version, hierarchy.at.clone());
+            best = Some(Base { version, controllers, folder, hierarchy: at });
+        }
+        if refusals.is_empty() {
+            break;
+        }
+    }
+    if let Some(best) = &best {
+        refusals.retain(|(controller, _)| !best.controllers.contains(controller));
+    }
+    (best, refusals)
+}
+
+fn check_folder(folder: &Path) -> Result<(), String> {
+    for place in [folder.to_owned(), folder.join("cgroup.procs")] {
+        // Asks for the rights that we act with, not for those of the user who started us.
+        accessat(CWD, &place, Access::WRITE_OK, AtFlags::EACCESS).map_err(|error| {
+            let error = io::Error::from(error);
+            let place = place.display();
+            format!("{place} cannot be written ({error}): be root, or have the folder delegated")
+        })?;
+    }
+    Ok(())
+}
+
+/// Makes v2 offer controllers to the groups in `folder`.
+pub(super) fn hand_down(folder: &Path, wanted: &[Controller]) -> (Vec<Controller>, Refusals) {
+    let (mut held, mut refusals) = (Vec::new(), Refusals::new());
+    let offered = words(&folder.join("cgroup.controllers"));
+    let enabled = words(&folder.join("cgroup.subtree_control"));
+    for controller in wanted {
+        let name = controller.name();
+        if !offered.iter().any(|offer| offer == name) {
+            refusals.push((
+                *controller,
+                format!("{} does not have the controller {name}", folder.display()),
+            ));
+        } else if enabled.iter().any(|enabled| enabled == name) {
+            held.push(*controller);
+        } else {
+            match write(&folder.join("cgroup.subtree_control"), &format!("+{name}")) {
+                Ok(()) => held.push(*controller),
+                Err(error) => refusals.push((*controller, explain(folder, &error))),
+            }
+        }
+    }
+    (held, refusals)
+}
+
+fn explain(folder: &Path, error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::ResourceBusy {
+        return format!(
+            "{} has processes of its own and so hands nothing down: start in a group below it \
+             (systemd: Delegate=yes with DelegateSubgroup=)",
+            folder.display()
+        );
+    }
+    error.to_string()
+}
+
+fn words(path: &Path) -> Vec<String> {
+    let text = read(path).unwrap_or_default();
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn group(folder: &Path, offered: &str, enabled: &str) {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join("cgroup.controllers"), offered).unwrap();
+        fs::write(folder.join("cgroup.subtree_control"), enabled).unwrap();
+        fs::write(folder.join("cgroup.procs"), "").unwrap();
+    }
+
+    const WANTED: [Controller; 3] = [Controller::Cpu, Controller::Memory, Controller::Pids];
+
+    #[test]
+    fn beside_our_own_group_when_the_top_offers_less() {
+        let top = tempfile::tempdir().unwrap();
+        let slice = top.path().join("app.slice");
+        group(top.path(), "cpuset\n", "\n");
+        group(&slice, "cpu memory pids\n", "memory pids\n");
+        group(&slice.join("run.scope"), "memory pids\n", "\n");
+        let hierarchy = Hierarchy {
+            version: Version::Two,
+            controllers: Vec::new(),
+            at: top.path().into(),
+            own: Some(slice.join("run.scope")),
+        };
+        let (base, refusals) = find(&hierarchy, &WANTED);
+        let base = base.unwrap();
+        assert_eq!((base.folder, base.controllers), (slice.clone(), WANTED.to_vec()));
+        assert_eq!(refusals, []);
+        let written = fs::read_to_string(slice.join("cgroup.subtree_control")).unwrap();
+        assert!(written.starts_with("+cpu"), "{written}");
+    }
+
+    #[test]
+    fn what_is_not_handed_down_is_said() {
+        let top = tempfile::tempdir().unwrap();
+        group(top.path(), "memory pids\n", "memory\n");
+        fs::remove_file(top.path().join("cgroup.subtree_control")).unwrap();
+        let (held, refusals) = hand_down(top.path(), &WANTED);
+        assert_eq!(held, []);
+        assert!(refusals[0].1.ends_with("does not have the controller cpu"), "{refusals:?}");
+        assert!(refusals[1].1.starts_with("cannot write \"+memory\""), "{refusals:?}");
+        let busy = io::Error::from(io::ErrorKind::ResourceBusy);
+        assert!(explain(top.path(), &busy).contains("DelegateSubgroup="));
+    }
+
+    #[test]
+    fn a_folder_that_is_no_group_is_refused_with_what_to_do() {
+        let top = tempfile::tempdir().unwrap();
+        let hierarchy = Hierarchy {
+            version: Version::One,
+            controllers: vec![Controller::Memory],
+            at: top.path().join("absent"),
+            own: None,
+        };
+        let (base, refusals) = find(&hierarchy, &[Controller::Memory]);
+        assert_eq!(base, None);
+        assert!(refusals[0].1.contains("be root, or have the folder delegated"), "{refusals:?}");
+    }
+}

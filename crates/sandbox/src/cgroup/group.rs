@@ -1,0 +1,322 @@
+//! One group: the same folder in every hierarchy that works.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Gid, Uid, chown};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::base::Base;
+use super::files::{make_folder, read, read_at, walk, write, write_if_there};
+use super::layout::{Controller, Version};
+use super::usage::{self, Usage};
+use super::{Limits, check_name, hand_down_all};
+use crate::context::cannot;
+
+/// The period in which a group may use its share of the cores.
+const PERIOD_US: u64 = 100_000;
+/// The kernel takes no smaller share.
+const QUOTA_US_MIN: u64 = 1_000;
+/// A node may make groups of its own, but each costs the kernel memory.
+const DESCENDANTS_MAX: u32 = 4096;
+const DEPTH_MAX: u32 = 16;
+/// A process that is still there later was never moved into the v2 folder.
+const KERNEL_KILLS_WITHIN: Duration = Duration::from_secs(1);
+const KILL_WITHIN: Duration = Duration::from_secs(10);
+const REMOVE_WITHIN: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(2);
+/// Where v2 keeps the processes of a group that has groups below it.
+const MAIN: &str = "main";
+
+/// A group's folder in one hierarchy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folder {
+    pub path: PathBuf,
+    /// Where the hierarchy is mounted on the machine; mounted there, the folder is found by the node.
+    pub hierarchy: PathBuf,
+    pub(super) version: Version,
+    pub(super) controllers: Vec<Controller>,
+}
+
+impl Folder {
+    pub(super) fn of(base: &Base, path: PathBuf) -> Folder {
+        Folder {
+            path,
+            hierarchy: base.hierarchy.clone(),
+            version: base.version,
+            controllers: base.controllers.clone(),
+        }
+    }
+
+    pub(super) fn has(&self, controller: Controller) -> bool {
+        self.controllers.contains(&controller)
+    }
+
+    fn limit(&self, limits: &Limits) -> io::Result<()> {
+        let file = |name: &str| self.path.join(name);
+        if self.has(Controller::Memory) {
+            self.limit_memory(limits.memory_bytes)?;
+        }
+        if self.has(Controller::Pids) {
+            write(&file("pids.max"), &limits.pids.to_string())?;
+        }
+        if self.has(Controller::Cpu) {
+            let quota = (u64::from(limits.millicores) * PERIOD_US / 1000).max(QUOTA_US_MIN);
+            match self.version {
+                Version::One => {
+                    write(&file("cpu.cfs_period_us"), &PERIOD_US.to_string())?;
+                    write(&file("cpu.cfs_quota_us"), &quota.to_string())?;
+                }
+                Version::Two => write(&file("cpu.max"), &format!("{quota} {PERIOD_US}"))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn limit_memory(&self, bytes: u64) -> io::Result<()> {
+        let (file, bytes) = (|name: &str| self.path.join(name), bytes.to_string());
+        if self.version == Version::Two {
+            write(&file("memory.max"), &bytes)?;
+            // Not there in a kernel without swap.
+            return write_if_there(&file("memory.swap.max"), "0").map(drop);
+        }
+        // The limit with swap may never be the lower one: which comes first depends on the old ones.
+        let first = write(&file("memory.limit_in_bytes"), &bytes);
+        write_if_there(&file("memory.memsw.limit_in_bytes"), &bytes)?;
+        first.or_else(|_| write(&file("memory.limit_in_bytes"), &bytes))
+    }
+}
+
+/// A node's or a job's group. Without a hierarchy that works it has no folders, and limits and ends nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    folders: Vec<Folder>,
+    /// Has groups below it, so v2 keeps its processes in one of them.
+    is_node: bool,
+}
+
+impl Group {
+    pub(super) fn node(folders: Vec<Folder>) -> Group {
+        Group { folders, is_node: true }
+    }
+
+    pub(super) fn set_up_as_node(&self, limits: &Limits) -> io::Result<()> {
+        for folder in &self.folders {
+            make_folder(&folder.path)?;
+            folder.limit(limits)?;
+            if folder.version == Version::Two {
+                write(&folder.path.join("cgroup.max.descendants"), &DESCENDANTS_MAX.to_string())?;
+                write(&folder.path.join("cgroup.max.depth"), &DEPTH_MAX.to_string())?;
+                hand_down_all(&folder.path, &folder.controllers)?;
+                make_folder(&folder.path.join(MAIN))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the group of a job in this node, or gives the one that is there these limits. The node's own root may do
+    /// it where it was [delegated](Group::delegate). A larger share of the cores than the node's is refused by v1.
+    pub fn child(&self, name: &str, limits: &Limits) -> io::Result<Group> {
+        check_name("job", name)?;
+        if !self.is_node {
+            let text = "a job's group has no groups below it";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let below = |folder: &Folder| {
+            let path = folder.path.join(format!("job-{name}"));
+            Folder { path, ..folder.clone() }
+        };
+        let child = Group { folders: self.folders.iter().map(below).collect(), is_node: false };
+        for folder in &child.folders {
+            make_folder(&folder.path)?;
+            folder.limit(limits)?;
+        }
+        Ok(child)
+    }
+
+    /// Makes the kernel end the whole group when it runs out of memory, instead of its largest process. False where
+    /// the kernel cannot (v1): then look at [`Usage::oom_kills`] and [`kill`](Group::kill).
+    pub fn die_together(&self) -> io::Result<bool> {
+        match self.folder_with(Controller::Memory) {
+            Some(folder) => write_if_there(&folder.path.join("memory.oom.group"), "1"),
+            None => Ok(false),
+        }
+    }
+
+    /// Moves a process in; what it starts from then on is in too.
+    pub fn add(&self, pid: Pid) -> io::Result<()> {
+        let pid = pid.as_raw_nonzero().to_string();
+        for folder in &self.folders {
+            write(&self.processes_of(folder).join("cgroup.procs"), &pid)?;
+        }
+        Ok(())
+    }
+
+    /// Lets that user make groups in this one and move its processes between them, but not change its limits.
+    pub fn delegate(&self, user: Uid, group: Gid) -> io::Result<()> {
+        for folder in &self.folders {
+            match folder.version {
+                Version::One => give(&folder.path, &["", "tasks", "cgroup.procs"], user, group)?,
+                Version::Two => {
+                    let files = ["", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"];
+                    give(&folder.path, &files, user, group)?;
+                    if self.is_node {
+                        give(&folder.path.join(MAIN), &files, user, group)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the group is, to be mounted into the node.
+    pub fn folders(&self) -> &[Folder] {
+        &self.folders
+    }
+
+    pub fn usage(&self) -> io::Result<Usage> {
+        usage::read_usage(&self.folders)
+    }
+
+    /// True when no process is in it or below it.
+    pub fn is_empty(&self) -> io::Result<bool> {
+        for folder in &self.folders {
+            let is_used = match folder.version {
+                Version::One => !processes_below(&folder.path)?.is_empty(),
+                Version::Two => match read(&folder.path.join("cgroup.events")) {
+                    Ok(text) => usage::value(&text, "populated") != Some(0),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+                    Err(error) => return Err(error),
+                },
+            };
+            if is_used {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Ends every process in it and below it, however fast they multiply, and waits until they are gone.
+    pub fn kill(&self) -> io::Result<()> {
+        let start = Instant::now();
+        loop {
+            self.kill_once(start.elapsed() > KERNEL_KILLS_WITHIN)?;
+            if self.is_empty()? {
+                return Ok(());
+            }
+            if start.elapsed() > KILL_WITHIN {
+                let text = format!("processes are left {} s after the kill", KILL_WITHIN.as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+            sleep(PAUSE);
+        }
+    }
+
+    /// Removes it with all below it; what still ends is waited for, processes that run are an error. That it is gone
+    /// already is none.
+    pub fn remove(&self) -> io::Result<()> {
+        let deadline = Instant::now() + REMOVE_WITHIN;
+        for folder in &self.folders {
+            while let Err(error) = remove_folder(&folder.path) {
+                if error.kind() != io::ErrorKind::ResourceBusy || Instant::now() > deadline {
+                    return Err(cannot(format_args!("remove {}", folder.path.display()), error));
+                }
+                sleep(PAUSE);
+            }
+            // The instance's own folder goes with its last node.
+            if let Some(instance) = folder.path.parent().filter(|_| self.is_node) {
+                let _ = fs::remove_dir(instance);
+            }
+        }
+        Ok(())
+    }
+
+    fn kill_once(&self, is_late: bool) -> io::Result<()> {
+        let mut is_killed = false;
+        for folder in self.folders.iter().filter(|folder| folder.version == Version::Two) {
+            is_killed |= write_if_there(&folder.path.join("cgroup.kill"), "1")?;
+        }
+        if is_killed && !is_late {
+            return Ok(());
+        }
+        // Stopped processes cannot start others between our look and our signals.
+        let freezer = self.folder_with(Controller::Freezer).map(|folder| &folder.path);
+        let freeze = |state| match freezer {
+            Some(path) => write_if_there(&path.join("freezer.state"), state).map(drop),
+            None => Ok(()),
+        };
+        freeze("FROZEN")?;
+        let signalled = self.signal_all();
+        freeze("THAWED")?;
+        signalled
+    }
+
+    fn signal_all(&self) -> io::Result<()> {
+        let mut pids = HashSet::new();
+        for folder in &self.folders {
+            pids.extend(processes_below(&folder.path)?);
+        }
+        for pid in pids {
+            match kill_process(pid, Signal::KILL) {
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(error) => {
+                    return Err(cannot(format_args!("kill process {pid:?}"), error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn processes_of(&self, folder: &Folder) -> PathBuf {
+        match folder.version {
+            Version::Two if self.is_node => folder.path.join(MAIN),
+            _ => folder.path.clone(),
+        }
+    }
+
+    fn folder_with(&self, controller: Controller) -> Option<&Folder> {
+        self.folders.iter().find(|folder| folder.has(controller))
+    }
+}
+
+fn remove_folder(path: &Path) -> io::Result<()> {
+    walk(path, true, |_| Ok(()))?;
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+fn processes_below(path: &Path) -> io::Result<Vec<Pid>> {
+    let mut pids = Vec::new();
+    walk(path, false, |folder| {
+        let text = match read_at(folder, c"cgroup.procs") {
+            // Threads of a process that is listed further up.
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(()),
+            text => text?,
+        };
+        // A process that our pid namespace does not show is a 0.
+        pids.extend(text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)));
+        Ok(())
+    })?;
+    Ok(pids)
+}
+
+fn give(folder: &Path, files: &[&str], user: Uid, group: Gid) -> io::Result<()> {
+    for file in files {
+        let path = folder.join(file);
+        match chown(&path, Some(user), Some(group)) {
+            // Older kernels have fewer files; the folder itself is there.
+            Err(Errno::NOENT) if !file.is_empty() => {}
+            done => done.map_err(|error| {
+                cannot(format_args!("give {} to user {}", path.display(), user.as_raw()), error)
+            })?,
+        }
+    }
+    Ok(())
+}

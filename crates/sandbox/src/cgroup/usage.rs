@@ -1,0 +1,115 @@
+//! What a group has used so far.
+
+use std::ffi::CStr;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::files::{read, read_at, walk};
+use super::group::Folder;
+use super::layout::{Controller, Version};
+
+/// Counts since the group was made, with everything below it; none where nothing here counts it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    pub cpu_us: Option<u64>,
+    /// Periods in which it had used its share of the cores up.
+    pub cpu_throttled: Option<u64>,
+    pub memory_peak_bytes: Option<u64>,
+    /// Processes that were killed because the memory was used up.
+    pub oom_kills: Option<u64>,
+    pub pids_peak: Option<u64>,
+    /// Processes that could not be started because there were too many.
+    pub pids_denied: Option<u64>,
+}
+
+pub(super) fn read_usage(folders: &[Folder]) -> io::Result<Usage> {
+    let mut usage = Usage::default();
+    for folder in folders {
+        let text = |name: &str| read_if_there(&folder.path.join(name));
+        if folder.version == Version::Two {
+            // Counted by v2 even where it does not limit.
+            let cpu = text("cpu.stat")?.and_then(|text| value(&text, "usage_usec"));
+            usage.cpu_us = usage.cpu_us.or(cpu);
+        }
+        if folder.has(Controller::CpuAccount) {
+            usage.cpu_us = number(text("cpuacct.usage")?).map(|ns| ns / 1000).or(usage.cpu_us);
+        }
+        if folder.has(Controller::Cpu) {
+            usage.cpu_throttled = text("cpu.stat")?.and_then(|text| value(&text, "nr_throttled"));
+        }
+        if folder.has(Controller::Memory) {
+            match folder.version {
+                Version::One => {
+                    usage.memory_peak_bytes = number(text("memory.max_usage_in_bytes")?);
+                    // Counted in the victim's group only.
+                    usage.oom_kills =
+                        Some(sum_below(&folder.path, c"memory.oom_control", "oom_kill")?);
+                }
+                Version::Two => {
+                    usage.memory_peak_bytes = number(text("memory.peak")?);
+                    usage.oom_kills =
+                        text("memory.events")?.and_then(|text| value(&text, "oom_kill"));
+                }
+            }
+        }
+        if folder.has(Controller::Pids) {
+            usage.pids_peak = number(text("pids.peak")?);
+            // Where the limit was hit, with all below it; older kernels count where the attempt was made.
+            usage.pids_denied = match text("pids.events.local")? {
+                Some(_) => text("pids.events")?.and_then(|text| value(&text, "max")),
+                None => Some(sum_below(&folder.path, c"pids.events", "max")?),
+            };
+        }
+    }
+    Ok(usage)
+}
+
+fn sum_below(path: &Path, file: &CStr, key: &str) -> io::Result<u64> {
+    let mut sum: u64 = 0;
+    walk(path, false, |folder| {
+        let text = match read_at(folder, file) {
+            // A group to which its owner does not hand the controller down.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            text => text?,
+        };
+        sum = sum.saturating_add(value(&text, key).unwrap_or(0));
+        Ok(())
+    })?;
+    Ok(sum)
+}
+
+/// The number behind `key` in lines of a key and a number.
+pub fn value(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let (name, number) = line.split_once(' ')?;
+        (name == key).then(|| number.trim().parse().ok())?
+    })
+}
+
+fn number(text: Option<String>) -> Option<u64> {
+    text?.trim().parse().ok()
+}
+
+fn read_if_there(path: &Path) -> io::Result<Option<String>> {
+    match read(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_the_whole_word() {
+        let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
+        assert_eq!(value(text, "oom_kill"), Some(3));
+        assert_eq!(value(text, "oom"), None);
+        assert_eq!(value("max\nmax many\nmax 2", "max"), Some(2));
+        assert_eq!(value("", ""), None);
+    }
+}

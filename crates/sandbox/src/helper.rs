@@ -1,0 +1,119 @@
+//! The one process that may make walls. It blocks on its socket, on one thread, and ends with whoever started it; what
+//! it made goes on, and the next helper finds it again.
+
+mod hub;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::process::{WaitOptions, geteuid, wait};
+
+use crate::cgroup::{Enforced, Groups};
+use crate::node::{Users, Workshop};
+use crate::protocol::{Answer, LISTED_MAX, MESSAGE_MAX, Request, Walls};
+
+/// Where things are. Given once, when the helper starts.
+#[derive(Debug, Clone)]
+pub struct HelperConfig {
+    pub instance: String,
+    pub nodes: PathBuf,
+    pub relays: PathBuf,
+    pub logs: PathBuf,
+    pub binary: PathBuf,
+    pub ca_file: PathBuf,
+    pub server_url: String,
+    pub server_host: String,
+    pub shown: Vec<PathBuf>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum HelperError {
+    #[error("cannot make a user namespace of our own; see `muster doctor`")]
+    UserNamespace(#[source] io::Error),
+    #[error("cannot make or find the network of our nodes")]
+    Hub(#[source] io::Error),
+    #[error("lost the socket to the server")]
+    Socket(#[source] io::Error),
+    #[error("cannot prepare {path}")]
+    Folder { path: PathBuf, source: io::Error },
+}
+
+/// Serves until the other end of the socket is closed. Call it on the only thread of its process.
+pub fn serve(socket: &OwnedFd, config: HelperConfig) -> Result<(), HelperError> {
+    for path in [&config.nodes, &config.relays, &config.logs] {
+        let made = std::fs::create_dir_all(path);
+        made.map_err(|source| HelperError::Folder { path: path.clone(), source })?;
+    }
+    let is_root = geteuid().is_root();
+    let hub = hub::enter(&config.nodes, is_root)?;
+    let workshop = Workshop {
+        instance: config.instance,
+        nodes: config.nodes,
+        relays: config.relays,
+        logs: config.logs,
+        binary: config.binary,
+        ca_file: config.ca_file,
+        server_url: config.server_url,
+        server_host: config.server_host,
+        shown: config.shown,
+        users: if is_root { Users::Ranges } else { Users::One },
+        groups: Groups::find(),
+        hub,
+    };
+    // What cannot be removed now is tried again with the next start; nodes can be made all the same.
+    if let Err(error) = workshop.sweep() {
+        tracing::warn!(error = error.told(), "something of nodes that are gone is left");
+    }
+    loop {
+        let mut message = vec![0; MESSAGE_MAX];
+        let length = match recv(socket, &mut message, RecvFlags::empty()) {
+            Ok((0, _)) => return Ok(()),
+            Ok((length, _)) => length,
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(HelperError::Socket(error.into())),
+        };
+        // Nodes that ended meanwhile.
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+        let answer = answer(&workshop, &message[..length]);
+        let text = serde_json::to_vec(&answer).unwrap_or_default();
+        match send(socket, &text, SendFlags::NOSIGNAL) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => return Ok(()),
+            Err(error) => return Err(HelperError::Socket(error.into())),
+        }
+    }
+}
+
+fn answer(workshop: &Workshop, message: &[u8]) -> Answer {
+    let request = match Request::parse(message) {
+        Ok(request) => request,
+        Err(bad) => return Answer::Failed { message: bad.to_string() },
+    };
+    let done = match &request {
+        Request::Make(plan) => workshop.make(plan).map(|pid| Answer::Made { pid }),
+        Request::Signal { node, signal } => workshop.signal(node, *signal).map(|()| Answer::Done),
+        Request::Remove { node } => workshop.remove(node).map(|()| Answer::Done),
+        Request::Walls => Ok(Answer::Walls(walls(workshop))),
+        Request::List { after } => workshop.list().map(|mut seen| {
+            seen.retain(|seen| seen.node > *after);
+            seen.sort_by(|a, b| a.node.cmp(&b.node));
+            seen.truncate(LISTED_MAX);
+            Answer::Nodes(seen)
+        }),
+    };
+    done.unwrap_or_else(|failed| Answer::Failed { message: failed.told() })
+}
+
+fn walls(workshop: &Workshop) -> Walls {
+    let Enforced { cpu, memory, pids } = workshop.groups.enforced();
+    let mut missing = Vec::new();
+    if !workshop.users.are_ranges() {
+        missing.push("users of their own for each node (started without root)".to_owned());
+    }
+    for (what, state) in [("cores", cpu), ("memory", memory), ("number of processes", pids)] {
+        missing.extend(state.err().map(|why| format!("{what} ({why})")));
+    }
+    Walls { missing }
+}

@@ -1,0 +1,79 @@
+//! Where the helper stands: in the hub, a network namespace of ours, and without real root in a user namespace that
+//! owns it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+use super::HelperError;
+use crate::identity::Identity;
+use crate::network::Hub;
+
+/// `NS_GET_USERNS` of the kernel: the user namespace that owns a namespace.
+const OWNER: libc::c_ulong = 0xb701;
+
+/// Moves into the hub of the nodes that live, or into a new one.
+pub(super) fn enter(nodes: &Path, is_root: bool) -> Result<Hub, HelperError> {
+    match living_hub(nodes) {
+        Some(hub) => {
+            if !is_root {
+                let owner = owner_of(&hub).map_err(HelperError::Hub)?;
+                move_into_link_name_space(owner.as_fd(), Some(LinkNameSpaceType::User))
+                    .map_err(|error| HelperError::UserNamespace(error.into()))?;
+                own_mounts().map_err(HelperError::UserNamespace)?;
+            }
+            Hub::join(hub.as_fd()).map_err(HelperError::Hub)
+        }
+        None => {
+            if !is_root {
+                own_users().map_err(HelperError::UserNamespace)?;
+            }
+            Hub::enter_new().map_err(HelperError::Hub)
+        }
+    }
+}
+
+/// Every node's first process holds it open.
+fn living_hub(nodes: &Path) -> Option<OwnedFd> {
+    std::fs::read_dir(nodes).ok()?.flatten().find_map(|node| {
+        let init = Identity::read(&node.path().join("init")).ok()??;
+        let init = Some(init).filter(Identity::is_alive)?;
+        let held = std::fs::read_dir(format!("/proc/{}/fd", init.pid)).ok()?;
+        let is_network = |path: &Path| {
+            std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("net:["))
+        };
+        let hub = held.flatten().find(|held| is_network(&held.path()))?;
+        let hub = File::open(hub.path()).ok()?;
+        init.is_alive().then(|| hub.into())
+    })
+}
+
+fn owner_of(namespace: &OwnedFd) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes no memory and returns a new descriptor that is ours, or -1.
+    let owner = unsafe { libc::ioctl(namespace.as_raw_fd(), OWNER) };
+    match owner {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: it was made just now, for us.
+        owner => Ok(unsafe { OwnedFd::from_raw_fd(owner) }),
+    }
+}
+
+/// A user namespace in which we are root, and on the machine still who we were.
+fn own_users() -> io::Result<()> {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    // SAFETY: this process has one thread, and no descriptors are unshared.
+    unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?;
+    std::fs::write("/proc/self/setgroups", "deny")?;
+    std::fs::write("/proc/self/uid_map", format!("0 {uid} 1\n"))?;
+    std::fs::write("/proc/self/gid_map", format!("0 {gid} 1\n"))?;
+    own_mounts()
+}
+
+/// The same mounts as before, in a namespace where we may make more.
+fn own_mounts() -> io::Result<()> {
+    // SAFETY: as above.
+    Ok(unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?)
+}

@@ -1,0 +1,172 @@
+//! What we ask of the kernel: links, their addresses, and which namespace is at the other end of a cable.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::address::{Address, PREFIX_LENGTH};
+use super::netlink::{Netlink, Request, attributes, u32_at};
+
+const LINK_HEADER: usize = 16;
+const NAMESPACE_HEADER: [u8; 4] = [0; 4];
+const VETH_INFO_PEER: u16 = 1;
+const NAMESPACE_ID: u16 = 1;
+const NAMESPACE_FD: u16 = 3;
+const GET_NAMESPACE_ID: u16 = 90;
+const BRIDGE_MULTICAST_SNOOPING: u16 = 23;
+const BRIDGE_LEARNED_MAX: u16 = 49;
+/// Counters are long and we read none.
+const SKIP_COUNTERS: u32 = 1 << 3;
+const UP: u32 = libc::IFF_UP as u32;
+/// A node can send from as many hardware addresses as it likes; the bridge is not to remember them all.
+const LEARNED_MAX: u32 = 16 * 1024;
+/// Links come and go while they are listed; a list that changed is asked for again.
+const LIST_TRIES: u32 = 16;
+
+/// What we read about a link.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) index: u32,
+    pub(super) name: String,
+    pub(super) kind: String,
+    /// The bridge it is plugged into, or 0.
+    pub(super) bridge: u32,
+    /// Of a cable: the namespace of the other end, by the number that it has for this one.
+    pub(super) peer_namespace: Option<u32>,
+}
+
+impl Netlink {
+    /// The link of that name, if there is one.
+    pub(super) fn link(&mut self, name: &str) -> io::Result<Option<Link>> {
+        let request = Request::new(libc::RTM_GETLINK, 0, &link_header(0, 0))
+            .text(libc::IFLA_IFNAME, name)
+            .number(libc::IFLA_EXT_MASK, SKIP_COUNTERS);
+        match self.ask(request) {
+            Ok(answers) => Ok(answers.first().map(|body| read_link(body))),
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn links(&mut self) -> io::Result<Vec<Link>> {
+        for _ in 1..LIST_TRIES {
+            match self.links_once() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+        self.links_once()
+    }
+
+    fn links_once(&mut self) -> io::Result<Vec<Link>> {
+        let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &link_header(0, 0))
+            .number(libc::IFLA_EXT_MASK, SKIP_COUNTERS);
+        Ok(self.ask(request)?.iter().map(|body| read_link(body)).collect())
+    }
+
+    /// Makes a bridge that is up; `AlreadyExists` when the name is taken.
+    pub(super) fn add_bridge(&mut self, name: &str) -> io::Result<()> {
+        let request =
+            new_link(0, UP).text(libc::IFLA_IFNAME, name).nest(libc::IFLA_LINKINFO, &[], |info| {
+                info.text(libc::IFLA_INFO_KIND, "bridge").nest(libc::IFLA_INFO_DATA, &[], |data| {
+                    data.attribute(BRIDGE_MULTICAST_SNOOPING, &[0])
+                        .number(BRIDGE_LEARNED_MAX, LEARNED_MAX)
+                })
+            });
+        self.ask(request).map(drop)
+    }
+
+    /// Makes a cable: one end here in the bridge and up, the other in the node's namespace. That one cannot be up yet:
+    /// while it is made it has no other end.
+    pub(super) fn add_cable(
+        &mut self,
+        address: Address,
+        bridge: u32,
+        node: BorrowedFd<'_>,
+        name_inside: &str,
+    ) -> io::Result<()> {
+        let request = new_link(0, UP)
+            .text(libc::IFLA_IFNAME, &address.port_name())
+            .number(libc::IFLA_MASTER, bridge)
+            .nest(libc::IFLA_LINKINFO, &[], |info| {
+                info.text(libc::IFLA_INFO_KIND, "veth").nest(libc::IFLA_INFO_DATA, &[], |data| {
+                    data.nest(VETH_INFO_PEER, &link_header(0, 0), |peer| {
+                        peer.text(libc::IFLA_IFNAME, name_inside)
+                            .attribute(libc::IFLA_ADDRESS, &address.mac())
+                            .number(libc::IFLA_NET_NS_FD, node.as_raw_fd().cast_unsigned())
+                    })
+                })
+            });
+        self.ask(request).map(drop)
+    }
+
+    pub(super) fn set_up(&mut self, index: u32) -> io::Result<()> {
+        let request = Request::new(libc::RTM_NEWLINK, 0, &link_header(index, UP));
+        self.ask(request).map(drop)
+    }
+
+    /// Removes a link and, of a cable, both ends. That it is gone already is no error.
+    pub(super) fn remove(&mut self, index: u32) -> io::Result<()> {
+        match self.ask(Request::new(libc::RTM_DELLINK, 0, &link_header(index, 0))) {
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
+            done => done.map(drop),
+        }
+    }
+
+    /// Gives a link its address; that it has it already is no error.
+    pub(super) fn set_address(&mut self, index: u32, address: Address) -> io::Result<()> {
+        let mut header = [libc::AF_INET as u8, PREFIX_LENGTH, 0, 0, 0, 0, 0, 0];
+        header[4..8].copy_from_slice(&index.to_ne_bytes());
+        let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+        let request = Request::new(libc::RTM_NEWADDR, flags, &header)
+            .attribute(libc::IFA_LOCAL, &address.ip().octets())
+            .attribute(libc::IFA_ADDRESS, &address.ip().octets())
+            .attribute(libc::IFA_BROADCAST, &address.broadcast().octets());
+        self.ask(request).map(drop)
+    }
+
+    /// The number of that namespace in this one; none when they have never had to do with each other.
+    pub(super) fn namespace_id(&mut self, namespace: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+        let request = Request::new(GET_NAMESPACE_ID, 0, &NAMESPACE_HEADER)
+            .number(NAMESPACE_FD, namespace.as_raw_fd().cast_unsigned());
+        let answers = self.ask(request)?;
+        let body = answers.first().and_then(|body| body.get(NAMESPACE_HEADER.len()..));
+        let id = attributes(body.unwrap_or_default())
+            .find_map(|(kind, value)| (kind == NAMESPACE_ID).then(|| u32_at(value, 0))?);
+        Ok(id.filter(|id| id.cast_signed() >= 0))
+    }
+}
+
+fn new_link(index: u32, flags: u32) -> Request {
+    let create = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+    Request::new(libc::RTM_NEWLINK, create, &link_header(index, flags))
+}
+
+/// `struct ifinfomsg`: the flags that are set are the ones that are changed.
+fn link_header(index: u32, flags: u32) -> [u8; LINK_HEADER] {
+    let mut header = [0; LINK_HEADER];
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    header[8..12].copy_from_slice(&flags.to_ne_bytes());
+    header[12..16].copy_from_slice(&flags.to_ne_bytes());
+    header
+}
+
+fn read_link(body: &[u8]) -> Link {
+    let mut link = Link { index: u32_at(body, 4).unwrap_or(0), ..Link::default() };
+    for (kind, value) in attributes(body.get(LINK_HEADER..).unwrap_or_default()) {
+        match kind {
+            libc::IFLA_IFNAME => link.name = text(value),
+            libc::IFLA_MASTER => link.bridge = u32_at(value, 0).unwrap_or(0),
+            libc::IFLA_LINK_NETNSID => link.peer_namespace = u32_at(value, 0),
+            libc::IFLA_LINKINFO => {
+                let named = attributes(value).find(|(kind, _)| *kind == libc::IFLA_INFO_KIND);
+                link.kind = named.map(|(_, value)| text(value)).unwrap_or_default();
+            }
+            _ => {}
+        }
+    }
+    link
+}
+
+fn text(value: &[u8]) -> String {
+    String::from_utf8_lossy(value.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
+}

@@ -1,0 +1,372 @@
+//! Makes nodes: each a tree of processes behind walls, in a folder of its own.
+//!
+//! ```text
+//! NODES/NAME/init        the first process, as the machine sees it
+//! NODES/NAME/place       its network, address and users
+//! NODES/NAME/given/      what it is given: its secret, the certificates, its names; read-only inside
+//! NODES/NAME/agent.log   what its agent says
+//! NODES/NAME/home/       its own: `/node` inside
+//! ```
+//!
+//! All but `home` belong to the helper, and of `home` it never opens anything by name: what lies there is the
+//! node's word against ours.
+
+mod init;
+mod root;
+mod users;
+
+use std::ffi::CString;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Mode;
+use rustix::process::{Pid, WaitOptions, waitpid};
+
+use crate::cgroup::{Folder, Group, Groups};
+use crate::identity::Identity;
+use crate::network::{Address, Hub};
+use crate::protocol::{NodePlan, Place, Seen, Stop, check_name};
+pub use users::Users;
+
+/// The server's socket in the folder of a node's relay. The folder is what is shared with the node: a server that starts
+/// again makes a new socket there.
+pub const RELAY_SOCKET: &str = "server";
+
+/// What a helper is started with. Requests name nothing of it.
+#[derive(Debug)]
+pub struct Workshop {
+    /// Tells our groups from those of other servers on this machine.
+    pub instance: String,
+    /// Holds one folder per node.
+    pub nodes: PathBuf,
+    /// Holds one folder per node, with the socket that leads to the server.
+    pub relays: PathBuf,
+    /// Where the logs of removed nodes go.
+    pub logs: PathBuf,
+    /// The `muster` program.
+    pub binary: PathBuf,
+    pub ca_file: PathBuf,
+    pub server_url: String,
+    /// What the server calls itself: inside a node this is the relay.
+    pub server_host: String,
+    /// What of the machine a node sees, read-only, beside the usual folders.
+    pub shown: Vec<PathBuf>,
+    pub users: Users,
+    pub groups: Groups,
+    pub hub: Hub,
+}
+
+/// What went wrong, and with what.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct NodeError {
+    what: String,
+    source: Option<io::Error>,
+}
+
+impl NodeError {
+    fn new(what: impl Into<String>) -> NodeError {
+        NodeError { what: what.into(), source: None }
+    }
+
+    /// Both in one line, as an answer to whoever asked.
+    pub fn told(&self) -> String {
+        match &self.source {
+            Some(source) => format!("{}: {source}", self.what),
+            None => self.what.clone(),
+        }
+    }
+}
+
+/// Says what was being done when it failed.
+trait Doing<T> {
+    fn doing(self, what: impl Into<String>) -> Result<T, NodeError>;
+}
+
+impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
+    fn doing(self, what: impl Into<String>) -> Result<T, NodeError> {
+        self.map_err(|source| NodeError { what: what.into(), source: Some(source.into()) })
+    }
+}
+
+impl Workshop {
+    /// Makes the node and returns its first process; one that lives is left as it is.
+    pub fn make(&self, plan: &NodePlan) -> Result<u32, NodeError> {
+        let folder = self.nodes.join(&plan.node);
+        if let Some(init) = self.alive(&plan.node)? {
+            return Ok(init.pid);
+        }
+        self.prepare(&folder, plan, address_of(plan.place)?)
+            .doing("cannot prepare the node's folder")?;
+        let group = self.groups.make(&self.instance, &plan.node, &plan.limits);
+        let group = group.doing("cannot make the node's cgroup")?;
+        let (uid, gid) = self.users.root_of(plan.place.users);
+        group.delegate(uid_of(uid), gid_of(gid)).doing("cannot give the node its cgroup")?;
+
+        let walls = self.inside(&folder, plan, group.folders())?;
+        let (go_in, go_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+            .doing("cannot make a pipe")?;
+        let (told_in, told_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+            .doing("cannot make a pipe")?;
+        let Some(child) = fork_behind_walls().doing("cannot make the node's namespaces")? else {
+            drop((go_out, told_in));
+            init::live(go_in, told_out, walls)
+        };
+        drop((go_in, told_out, walls));
+        let made = self.finish(plan, &folder, child, &group, go_out, told_in);
+        if made.is_err() {
+            // Without its first process nothing of it lives.
+            let _ = rustix::process::kill_process(child, rustix::process::Signal::KILL);
+            let _ = waitpid(Some(child), WaitOptions::empty());
+        }
+        made
+    }
+
+    /// Everything that is done to the new process from outside, then lets it go on.
+    fn finish(
+        &self,
+        plan: &NodePlan,
+        folder: &Path,
+        child: Pid,
+        group: &Group,
+        go: OwnedFd,
+        told: OwnedFd,
+    ) -> Result<u32, NodeError> {
+        let pid = child.as_raw_nonzero().get().unsigned_abs();
+        self.users.map(pid, plan.place.users).doing("cannot map the node's users")?;
+        group.add(child).doing("cannot put the node into its cgroup")?;
+        let namespace =
+            File::open(format!("/proc/{pid}/ns/net")).doing("cannot find its network")?;
+        self.hub
+            .connect(address_of(plan.place)?, namespace.as_fd())
+            .doing("cannot connect the node's network")?;
+        let identity = Identity::of(pid).doing("cannot look at the new node")?;
+        let identity = identity.ok_or_else(|| NodeError::new("the new node ended at once"))?;
+        identity.write(&folder.join("init")).doing("cannot record the node")?;
+        rustix::io::write(&go, b"g").doing("the new node does not listen")?;
+        drop(go);
+        let mut said = String::new();
+        // It ends when the agent's program has taken over, or with the reason why it did not.
+        File::from(told).take(4096).read_to_string(&mut said).doing("the new node is not heard")?;
+        if said.is_empty() { Ok(pid) } else { Err(NodeError::new(said)) }
+    }
+
+    fn prepare(&self, folder: &Path, plan: &NodePlan, address: Address) -> io::Result<()> {
+        let given = folder.join("given");
+        make_dir(folder, 0o711)?;
+        make_dir(&given, 0o755)?;
+        make_dir(&folder.join("home"), 0o700)?;
+        let (uid, gid) = self.users.root_of(plan.place.users);
+        // Its own folder is not entered by a link: we made it, and only we write beside it.
+        rustix::fs::chown(folder.join("home"), Some(uid_of(uid)), Some(gid_of(gid)))?;
+        let hosts = format!(
+            "127.0.0.1 localhost {}\n::1 localhost\n{} {}\n",
+            self.server_host,
+            address.ip(),
+            plan.node
+        );
+        for (name, text) in [
+            ("secret", plan.secret.as_str()),
+            ("hosts", &hosts),
+            (
+                "passwd",
+                "root:x:0:0:root:/node:/bin/sh\njob:x:1000:1000:job:/job:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
+            ),
+            ("group", "root:x:0:\njob:x:1000:\nnogroup:x:65534:\n"),
+            ("hostname", &format!("{}\n", plan.node)),
+        ] {
+            write_whole(&given.join(name), text.as_bytes())?;
+        }
+        write_whole(&given.join("ca.pem"), &std::fs::read(&self.ca_file)?)?;
+        let secret = given.join("secret");
+        rustix::fs::chown(&secret, Some(uid_of(uid)), Some(gid_of(gid)))?;
+        rustix::fs::chmod(&secret, Mode::RUSR)?;
+        write_whole(&folder.join("place"), &serde_json::to_vec(&plan.place)?)
+    }
+
+    /// All that the new process needs, taken up by us: it may not walk to any of it.
+    fn inside(
+        &self,
+        folder: &Path,
+        plan: &NodePlan,
+        cgroups: &[Folder],
+    ) -> Result<init::Inside, NodeError> {
+        let taken =
+            |path: &Path| root::take_up(path).doing(format!("cannot take up {}", path.display()));
+        let relay = self.relays.join(&plan.node);
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(folder.join("agent.log"))
+            .doing("cannot open the agent's log")?;
+        let address = address_of(plan.place)?.ip();
+        let arguments = [
+            "muster",
+            "agent",
+            "--node",
+            &plan.node,
+            "--dir",
+            root::HOME,
+            "--server",
+            &self.server_url,
+            "--ca",
+            root::CA,
+            "--secret",
+            root::SECRET,
+            "--relay",
+            root::RELAY,
+            "--address",
+            &address.to_string(),
+        ]
+        .map(|argument| CString::new(argument).expect("checked: no argument has a zero byte"));
+        Ok(init::Inside {
+            root: root::Root {
+                home: taken(&folder.join("home"))?,
+                given: taken(&folder.join("given"))?,
+                relay: taken(&relay)?,
+                binary: taken(&self.binary)?,
+                cgroups: cgroups
+                    .iter()
+                    .map(|folder| Ok((folder.hierarchy.clone(), taken(&folder.path)?)))
+                    .collect::<Result<_, NodeError>>()?,
+                replaced: root::REPLACED
+                    .iter()
+                    .map(|name| taken(&folder.join("given").join(name)))
+                    .collect::<Result<_, _>>()?,
+                shown: self.shown.clone(),
+            },
+            host_name: plan.node.clone(),
+            has_ranges: self.users.are_ranges(),
+            // As long as this is open the hub is there, whoever of us ends first.
+            hub: self.hub.namespace().try_clone_to_owned().doing("cannot hold the hub")?,
+            log,
+            arguments: arguments.to_vec(),
+        })
+    }
+
+    pub fn signal(&self, node: &str, signal: Stop) -> Result<(), NodeError> {
+        let Some(init) = self.alive(node)? else { return Ok(()) };
+        let Some(handle) = init.open().doing("cannot hold the node")? else { return Ok(()) };
+        let signal = match signal {
+            Stop::Terminate => rustix::process::Signal::TERM,
+            Stop::Kill => rustix::process::Signal::KILL,
+        };
+        handle.signal(signal).doing("cannot signal the node")
+    }
+
+    /// Removes what is left of a node that does not live any more.
+    pub fn remove(&self, node: &str) -> Result<(), NodeError> {
+        if self.alive(node)?.is_some() {
+            return Err(NodeError::new(format!("{node} still lives; it has to end first")));
+        }
+        self.remove_group(node).doing("cannot remove the node's cgroup")?;
+        if let Some(place) = self.place(node) {
+            let gone = self.hub.disconnect(address_of(place)?);
+            gone.doing("cannot take the node's cable away")?;
+        }
+        let folder = self.nodes.join(node);
+        let kept = std::fs::rename(folder.join("agent.log"), self.logs.join(format!("{node}.log")));
+        if let Err(error) = kept
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(node, %error, "cannot keep the log of a node's agent");
+        }
+        match std::fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done.doing("cannot remove the node's folder"),
+        }
+    }
+
+    pub fn list(&self) -> Result<Vec<Seen>, NodeError> {
+        let what = "cannot read the folder of nodes";
+        let mut seen = Vec::new();
+        for entry in std::fs::read_dir(&self.nodes).doing(what)? {
+            let Ok(node) = entry.doing(what)?.file_name().into_string() else { continue };
+            if check_name(&node).is_err() {
+                continue;
+            }
+            let place = self.place(&node);
+            let is_alive = self.alive(&node)?.is_some();
+            seen.push(Seen { node, place, is_alive });
+        }
+        Ok(seen)
+    }
+
+    /// Removes the groups of nodes that ended while nobody looked.
+    pub fn sweep(&self) -> Result<(), NodeError> {
+        let what = "cannot look for groups without a node";
+        for node in self.groups.list(&self.instance).doing(what)? {
+            if check_name(&node).is_ok() && self.alive(&node)?.is_none() {
+                self.remove_group(&node).doing("cannot remove a group without a node")?;
+            }
+        }
+        self.hub.remove_unused().doing("cannot remove networks without a node")
+    }
+
+    fn remove_group(&self, node: &str) -> io::Result<()> {
+        let group = self.groups.open(&self.instance, node)?;
+        group.kill()?;
+        group.remove()
+    }
+
+    fn place(&self, node: &str) -> Option<Place> {
+        let text = std::fs::read(self.nodes.join(node).join("place")).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// The first process of the node, if it lives.
+    pub fn alive(&self, node: &str) -> Result<Option<Identity>, NodeError> {
+        let record = Identity::read(&self.nodes.join(node).join("init"));
+        let record = record.doing("cannot read the node's record")?;
+        Ok(record.filter(Identity::is_alive))
+    }
+}
+
+fn address_of(place: Place) -> Result<Address, NodeError> {
+    Address::of(place.network, place.host).doing("the node has no good address")
+}
+
+/// A child in namespaces of its own; `None` in the child itself. For a process with one thread only.
+fn fork_behind_walls() -> io::Result<Option<Pid>> {
+    let flags = libc::CLONE_NEWUSER
+        | libc::CLONE_NEWNS
+        | libc::CLONE_NEWPID
+        | libc::CLONE_NEWNET
+        | libc::CLONE_NEWUTS
+        | libc::CLONE_NEWIPC
+        | libc::SIGCHLD;
+    // SAFETY: as fork: no memory is shared, the stack is copied, and we have one thread.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    match pid {
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(i32::try_from(pid).ok().and_then(Pid::from_raw)),
+    }
+}
+
+fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
+    match DirBuilder::new().mode(mode).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        done => done,
+    }
+}
+
+fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension("new");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o644).custom_flags(libc::O_NOFOLLOW);
+    options.open(&temporary)?.write_all(text)?;
+    std::fs::rename(temporary, path)
+}
+
+fn uid_of(uid: u32) -> rustix::fs::Uid {
+    rustix::fs::Uid::from_raw(uid)
+}
+
+fn gid_of(gid: u32) -> rustix::fs::Gid {
+    rustix::fs::Gid::from_raw(gid)
+}

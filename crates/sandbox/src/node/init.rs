@@ -1,0 +1,187 @@
+//! The first process of a node: makes the walls from inside, starts the agent, and stays.
+//!
+//! It is a copy of the helper that has never left its code: there is no other program to trust in there. While it
+//! lives the node lives; when it ends the kernel ends everything in the node.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::process::{Pid, Signal, WaitOptions};
+
+use super::root::{self, Root};
+use super::{Doing, NodeError};
+use crate::descriptors;
+
+pub(super) struct Inside {
+    pub root: Root,
+    pub host_name: String,
+    pub has_ranges: bool,
+    pub hub: OwnedFd,
+    pub log: File,
+    pub arguments: Vec<CString>,
+}
+
+/// Never returns: this is the process now.
+pub(super) fn live(go: OwnedFd, told: OwnedFd, inside: Inside) -> ! {
+    let code = match leave_behind(&go, &told, &inside).and_then(|()| begin(&go, &told, inside)) {
+        // Whoever made us is gone before we were whole.
+        Ok(None) => 0,
+        Ok(Some((agent, hub))) => {
+            drop((go, told));
+            let code = stay(agent);
+            drop(hub);
+            code
+        }
+        Err(error) => {
+            let _ = rustix::io::write(&told, error.told().as_bytes());
+            1
+        }
+    };
+    // SAFETY: ends this process without running what its parent had planned for its own end.
+    unsafe { libc::_exit(code) }
+}
+
+/// What the helper holds open is not the node's: its socket would seem to live as long as we do.
+fn leave_behind(go: &OwnedFd, told: &OwnedFd, inside: &Inside) -> Result<(), NodeError> {
+    let null = File::open("/dev/null").doing("cannot open /dev/null")?;
+    rustix::stdio::dup2_stdin(&null).doing("cannot replace the input")?;
+    // Nothing here may own what is closed below.
+    drop(null);
+    let mut kept = inside.root.descriptors();
+    kept.extend([0, 1, 2, go.as_raw_fd(), told.as_raw_fd()]);
+    kept.extend([inside.hub.as_raw_fd(), inside.log.as_raw_fd()]);
+    descriptors::close_all_but(&mut kept).doing("cannot close what is not ours")
+}
+
+fn begin(
+    go: &OwnedFd,
+    told: &OwnedFd,
+    inside: Inside,
+) -> Result<Option<(Pid, OwnedFd)>, NodeError> {
+    let mut byte = [0];
+    // Until then we have no user, no group and no network.
+    if rustix::io::read(go, &mut byte).doing("cannot wait for our users")? == 0 {
+        return Ok(None);
+    }
+    rustix::process::setsid().doing("cannot begin a session")?;
+    become_root(inside.has_ranges)?;
+    rustix::system::sethostname(inside.host_name.as_bytes()).doing("cannot set the host's name")?;
+    inside.root.enter()?;
+    block_signals()?;
+    // SAFETY: no memory is passed.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"muster-node".as_ptr()) };
+    let agent = start_agent(told, &inside.log, &inside.arguments)?;
+    Ok(Some((agent, inside.hub)))
+}
+
+fn become_root(has_ranges: bool) -> Result<(), NodeError> {
+    // SAFETY: plain system calls; we have one thread, so nobody keeps the old users.
+    let done = unsafe {
+        (!has_ranges || libc::setgroups(0, std::ptr::null()) == 0)
+            && libc::setresgid(0, 0, 0) == 0
+            && libc::setresuid(0, 0, 0) == 0
+    };
+    if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        .doing("cannot become the node's root")
+}
+
+/// They are waited for, not handled.
+fn block_signals() -> Result<(), NodeError> {
+    // SAFETY: the set lives on our stack, and is filled before it is used.
+    let failed = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGTERM);
+        libc::sigaddset(&mut set, libc::SIGINT);
+        libc::sigaddset(&mut set, libc::SIGCHLD);
+        libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut())
+    };
+    if failed == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        .doing("cannot block signals")
+}
+
+fn start_agent(told: &OwnedFd, log: &File, arguments: &[CString]) -> Result<Pid, NodeError> {
+    // SAFETY: we have one thread; the child only calls the kernel and then becomes another program.
+    let pid = unsafe { libc::fork() };
+    match Pid::from_raw(pid) {
+        Some(agent) if pid > 0 => Ok(agent),
+        None => {
+            let failed = become_agent(log, arguments);
+            let _ = rustix::io::write(told, failed.told().as_bytes());
+            // SAFETY: as above.
+            unsafe { libc::_exit(1) }
+        }
+        Some(_) => Err(std::io::Error::last_os_error()).doing("cannot start the agent"),
+    }
+}
+
+/// Returns only if it failed.
+fn become_agent(log: &File, arguments: &[CString]) -> NodeError {
+    let error = match try_become_agent(log, arguments) {
+        Ok(()) => std::io::Error::last_os_error(),
+        Err(error) => error,
+    };
+    NodeError { what: "cannot start the agent".to_owned(), source: Some(error) }
+}
+
+fn try_become_agent(log: &File, arguments: &[CString]) -> std::io::Result<()> {
+    let null = File::open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(log)?;
+    rustix::stdio::dup2_stderr(log)?;
+    rustix::process::setsid()?;
+    descriptors::close_others_on_exec()?;
+    let variables = [
+        c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        c"LANG=C.UTF-8",
+        c"HOME=/node",
+    ];
+    let pointers = |texts: &[&std::ffi::CStr]| -> Vec<*const libc::c_char> {
+        texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+    };
+    let arguments: Vec<&std::ffi::CStr> = arguments.iter().map(|text| text.as_c_str()).collect();
+    let (arguments, variables) = (pointers(&arguments), pointers(&variables));
+    let program = CString::new(root::BINARY)?;
+    // SAFETY: all texts and both lists, which end with null, live until the call; it returns only if it failed.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut());
+        libc::execve(program.as_ptr(), arguments.as_ptr(), variables.as_ptr());
+    }
+    Ok(())
+}
+
+/// Collects whatever ends in the node, passes on the wish to end, and ends with the agent.
+fn stay(agent: Pid) -> i32 {
+    let null = File::open("/dev/null");
+    if let Ok(null) = &null {
+        // The helper's own output is not the node's to hold open.
+        let _ = rustix::stdio::dup2_stdin(null);
+        let _ = rustix::stdio::dup2_stdout(null);
+        let _ = rustix::stdio::dup2_stderr(null);
+    }
+    loop {
+        let mut number = 0;
+        // SAFETY: the set is filled before it is used, and the number is written by the call.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, libc::SIGTERM);
+            libc::sigaddset(&mut set, libc::SIGINT);
+            libc::sigaddset(&mut set, libc::SIGCHLD);
+            if libc::sigwait(&set, &mut number) != 0 {
+                continue;
+            }
+        }
+        if number != libc::SIGCHLD {
+            let _ = rustix::process::kill_process(agent, Signal::TERM);
+        }
+        while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+            if pid == agent {
+                return status.exit_status().unwrap_or(1);
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What a node sees as its root: the programs of this machine, read-only, and what is its own.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount,
+    mount_bind, mount_bind_recursive, mount_change, move_mount, open_tree, unmount,
+};
+
+use super::{Doing, NodeError};
+use crate::mounts::make_read_only;
+
+/// Paths inside.
+pub(super) const HOME: &str = "/node";
+pub(super) const BINARY: &str = "/run/muster/muster";
+pub(super) const CA: &str = "/run/muster/given/ca.pem";
+pub(super) const SECRET: &str = "/run/muster/given/secret";
+pub(super) const RELAY: &str = "/run/muster/relay";
+const GIVEN: &str = "/run/muster/given";
+/// Where cgroups are on any machine.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// Programs and what they need to run, on any distribution.
+const SYSTEM: [&str; 9] =
+    ["/bin", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/sbin", "/usr"];
+/// Of the machine's own names these are not the node's.
+pub(super) const REPLACED: [&str; 4] = ["hosts", "hostname", "passwd", "group"];
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+/// The new root is made here; what is below is out of sight in this namespace anyway.
+const SITE: &str = "/tmp";
+
+/// The descriptors are mounts that are nowhere yet, see [`take_up`].
+pub(super) struct Root {
+    pub home: OwnedFd,
+    pub given: OwnedFd,
+    pub relay: OwnedFd,
+    pub binary: OwnedFd,
+    /// Each with where the hierarchy is on the machine, and will be in the node.
+    pub cgroups: Vec<(PathBuf, OwnedFd)>,
+    /// By [`REPLACED`].
+    pub replaced: Vec<OwnedFd>,
+    pub shown: Vec<PathBuf>,
+}
+
+impl Root {
+    /// Makes the root and moves into it. For the first process of new pid and mount namespaces.
+    pub fn enter(&self) -> Result<(), NodeError> {
+        mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
+            .doing("cannot keep our mounts to ourselves")?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        mount("tmpfs", SITE, "tmpfs", flags, c"mode=755,size=4m").doing("cannot mount a root")?;
+        self.system()?;
+        devices()?;
+        self.own()?;
+        let flags = flags | MountFlags::NOEXEC;
+        mount("proc", &at("/proc")?, "proc", flags, None).doing(
+            "cannot mount /proc; inside a container it has to be unmasked (--security-opt unmask=ALL)",
+        )?;
+        let sys = at("/sys")?;
+        // Without it programs count cores by other means.
+        let _ = mount("sysfs", &sys, "sysfs", flags | MountFlags::RDONLY, None);
+        self.groups()?;
+        let tmp = at("/tmp")?;
+        mount("tmpfs", &tmp, "tmpfs", flags - MountFlags::NOEXEC, c"mode=1777,size=256m")
+            .doing("cannot mount /tmp")?;
+        at("/var")?;
+        symlink("/tmp", Path::new(SITE).join("var/tmp")).doing("cannot make /var/tmp")?;
+        move_in()
+    }
+
+    /// What must stay open until then.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let all = [&self.home, &self.given, &self.relay, &self.binary];
+        let cgroups = self.cgroups.iter().map(|(_, group)| group);
+        all.into_iter().chain(cgroups).chain(&self.replaced).map(AsRawFd::as_raw_fd).collect()
+    }
+
+    fn system(&self) -> Result<(), NodeError> {
+        let system = SYSTEM.iter().map(Path::new).chain(self.shown.iter().map(PathBuf::as_path));
+        for path in system {
+            let Ok(found) = std::fs::symlink_metadata(path) else { continue };
+            if found.is_symlink() {
+                let target = std::fs::read_link(path).doing("cannot read a link")?;
+                let place = below(path);
+                symlink(target, place).doing(format!("cannot make {}", path.display()))?;
+            } else if found.is_dir() {
+                let place = at(path)?;
+                mount_bind_recursive(path, &place)
+                    .doing(format!("cannot mount {}", path.display()))?;
+                make_read_only(&place, true).doing(format!("cannot protect {}", path.display()))?;
+            }
+        }
+        for (name, file) in REPLACED.iter().zip(&self.replaced) {
+            let place = below(Path::new("/etc")).join(name);
+            // Where the machine has none, or has a link to somewhere else, there is no place to put ours.
+            if std::fs::symlink_metadata(&place).is_ok_and(|found| found.is_file()) {
+                put(file, &place).doing(format!("cannot replace /etc/{name}"))?;
+                make_read_only(&place, false).doing(format!("cannot protect /etc/{name}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The node's own groups where programs look for groups: it may make more below them.
+    fn groups(&self) -> Result<(), NodeError> {
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        let is_split = self.cgroups.iter().any(|(hierarchy, _)| hierarchy != Path::new(CGROUPS));
+        if is_split {
+            mount("tmpfs", &at(CGROUPS)?, "tmpfs", flags, c"mode=755,size=64k")
+                .doing("cannot mount a place for cgroups")?;
+        }
+        for (hierarchy, group) in &self.cgroups {
+            put(group, &at(hierarchy)?)
+                .doing(format!("cannot mount the cgroup {}", hierarchy.display()))?;
+        }
+        Ok(())
+    }
+
+    fn own(&self) -> Result<(), NodeError> {
+        at("/run")?;
+        at("/job")?;
+        let folder = |source: &OwnedFd, path: &str| {
+            let place = at(path)?;
+            put(source, &place).doing(format!("cannot mount {path}"))?;
+            Ok::<_, NodeError>(place)
+        };
+        at("/run/muster")?;
+        folder(&self.home, HOME)?;
+        folder(&self.relay, RELAY)?;
+        let given = folder(&self.given, GIVEN)?;
+        make_read_only(&given, false).doing("cannot protect what is given")?;
+        let binary = below(Path::new(BINARY));
+        touch(&binary).doing("cannot make a place for the program")?;
+        put(&self.binary, &binary).doing("cannot mount the program")?;
+        make_read_only(&binary, false).doing("cannot protect the program")
+    }
+}
+
+fn devices() -> Result<(), NodeError> {
+    let dev = at("/dev")?;
+    for name in DEVICES {
+        let (source, place) = (Path::new("/dev").join(name), dev.join(name));
+        touch(&place).doing(format!("cannot make a place for /dev/{name}"))?;
+        mount_bind(&source, &place).doing(format!("cannot mount /dev/{name}"))?;
+    }
+    let (pts, shm) = (at("/dev/pts")?, at("/dev/shm")?);
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    mount("devpts", &pts, "devpts", flags, c"newinstance,ptmxmode=0666,mode=620")
+        .doing("cannot mount /dev/pts")?;
+    mount("tmpfs", &shm, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=1777")
+        .doing("cannot mount /dev/shm")?;
+    for (target, name) in [
+        ("/proc/self/fd", "fd"),
+        ("/proc/self/fd/0", "stdin"),
+        ("/proc/self/fd/1", "stdout"),
+        ("/proc/self/fd/2", "stderr"),
+        ("pts/ptmx", "ptmx"),
+    ] {
+        symlink(target, dev.join(name)).doing(format!("cannot make /dev/{name}"))?;
+    }
+    Ok(())
+}
+
+/// The old root is gone with this: there is no way back out.
+fn move_in() -> Result<(), NodeError> {
+    let what = "cannot move into the new root";
+    rustix::process::chdir(SITE).doing(what)?;
+    rustix::process::pivot_root(".", ".").doing(what)?;
+    unmount(".", UnmountFlags::DETACH).doing("cannot leave the old root")?;
+    rustix::process::chdir("/").doing(what)?;
+    make_read_only(Path::new("/"), false).doing("cannot protect the root")
+}
+
+fn below(path: &Path) -> PathBuf {
+    Path::new(SITE).join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Makes the folder there, and those above it.
+fn at(path: impl AsRef<Path>) -> Result<PathBuf, NodeError> {
+    let place = below(path.as_ref());
+    std::fs::create_dir_all(&place).doing(format!("cannot make {}", path.as_ref().display()))?;
+    Ok(place)
+}
+
+fn touch(path: &Path) -> io::Result<()> {
+    let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::openat(CWD, path, flags, Mode::RUSR)?;
+    Ok(())
+}
+
+/// Puts a mount that is nowhere yet to its place.
+fn put(mount: &OwnedFd, place: &Path) -> io::Result<()> {
+    Ok(move_mount(mount, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+}
+
+/// A mount of what is at `path`, which is nowhere yet. Made by the helper: a node may not walk to it, and nothing can be
+/// mounted from one mount namespace into another.
+pub(super) fn take_up(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
+    Ok(open_tree(CWD, path, flags)?)
+}

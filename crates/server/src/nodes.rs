@@ -1,0 +1,112 @@
+//! Which provider makes this server's nodes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use muster_core::ErrorChain;
+use muster_providers::Provider;
+use muster_providers::local::{Local, LocalConfig};
+use muster_providers::walled::{Machine, Walled, WalledConfig};
+use muster_sandbox::link::{Link, LinkError};
+
+use crate::relays::Relays;
+use crate::state_dir::StateDir;
+
+/// How much nodes on this machine are kept apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isolation {
+    /// As much as this machine lets us.
+    Auto,
+    /// Behind walls, or not at all.
+    Walls,
+    /// Plain processes of the server's own user.
+    None,
+}
+
+/// What every provider of nodes on this machine is told.
+pub struct Facts {
+    pub agent_binary: PathBuf,
+    /// As nodes see it.
+    pub server_url: String,
+    pub server_host: String,
+    pub ca_file: PathBuf,
+    /// What of the machine nodes see beside the usual.
+    pub shown: Vec<PathBuf>,
+    pub node_secret: Arc<dyn Fn(&str) -> String + Send + Sync>,
+}
+
+/// The provider, and in words how it keeps nodes apart.
+pub fn provider(
+    isolation: Isolation,
+    state_dir: &StateDir,
+    facts: Facts,
+    relays: Relays,
+) -> Result<(Arc<dyn Provider>, String), LinkError> {
+    let reason = match isolation {
+        Isolation::None => "as isolation = \"none\" asks for".to_owned(),
+        Isolation::Auto | Isolation::Walls => {
+            let made = walled(state_dir, &facts, relays)
+                .and_then(|walled| Ok((walled.missing_walls()?, walled)));
+            match made {
+                Ok((missing, walled)) => return Ok((Arc::new(walled), behind_walls(&missing))),
+                Err(failed) if isolation == Isolation::Walls => return Err(failed),
+                Err(failed) => ErrorChain(&failed).to_string(),
+            }
+        }
+    };
+    let secret = facts.node_secret;
+    let local = Local::new(LocalConfig {
+        nodes_dir: state_dir.nodes(),
+        agent_binary: facts.agent_binary,
+        server_url: facts.server_url,
+        ca_file: facts.ca_file,
+        node_secret: Box::new(move |name| secret(name)),
+    });
+    let words = format!(
+        "nodes are processes of this user on this machine, and jobs are not sandboxed: run only what you trust \
+         ({reason})"
+    );
+    Ok((Arc::new(local), words))
+}
+
+fn behind_walls(missing: &[String]) -> String {
+    let there =
+        "nodes are sandboxes on this machine, each with its own network, processes and files";
+    match missing {
+        [] => format!("{there}, users and limits"),
+        missing => format!("{there}; not enforced: {}", missing.join(", ")),
+    }
+}
+
+fn walled(state_dir: &StateDir, facts: &Facts, relays: Relays) -> Result<Walled, LinkError> {
+    let secret = Arc::clone(&facts.node_secret);
+    Walled::start(WalledConfig {
+        link: Link::new(helper_command(state_dir, facts)),
+        nodes_dir: state_dir.sandboxes(),
+        node_secret: Box::new(move |name| secret(name)),
+        relays: Box::new(relays),
+        machine: Machine::this(),
+    })
+}
+
+fn helper_command(state_dir: &StateDir, facts: &Facts) -> Vec<std::ffi::OsString> {
+    let mut command: Vec<std::ffi::OsString> = vec![facts.agent_binary.clone().into()];
+    command.push("helper".into());
+    for (flag, value) in [
+        ("--instance", state_dir.instance().into()),
+        ("--nodes", state_dir.sandboxes().into()),
+        ("--relays", state_dir.relays().into()),
+        ("--logs", state_dir.node_logs().into()),
+        ("--binary", facts.agent_binary.clone().into()),
+        ("--ca", facts.ca_file.clone().into()),
+        ("--server", facts.server_url.clone().into()),
+        ("--server-host", facts.server_host.clone().into()),
+    ] {
+        let value: std::ffi::OsString = value;
+        command.extend([flag.into(), value]);
+    }
+    for shown in &facts.shown {
+        command.extend(["--show".into(), shown.clone().into()]);
+    }
+    command
+}

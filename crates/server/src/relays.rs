@@ -1,0 +1,80 @@
+//! The sockets on which nodes without a network find the server. Who calls is known by the socket: each node sees only
+//! its own.
+
+use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use muster_sandbox::node::RELAY_SOCKET as SOCKET;
+use tokio::sync::{mpsc, oneshot};
+
+/// A socket that is listened on from now on.
+pub struct Opened {
+    pub listener: UnixListener,
+    pub address: Ipv4Addr,
+    /// Resolves when the node is gone.
+    pub closed: oneshot::Receiver<()>,
+}
+
+pub struct Relays {
+    /// Holds one folder per node, which is all that the node sees of it.
+    folder: PathBuf,
+    opened: mpsc::UnboundedSender<Opened>,
+    open: Mutex<BTreeMap<String, oneshot::Sender<()>>>,
+}
+
+impl Relays {
+    pub fn new(folder: PathBuf) -> (Relays, mpsc::UnboundedReceiver<Opened>) {
+        let (opened, doors) = mpsc::unbounded_channel();
+        (Relays { folder, opened, open: Mutex::default() }, doors)
+    }
+
+    fn open(&self) -> MutexGuard<'_, BTreeMap<String, oneshot::Sender<()>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn listen(&self, node: &str) -> io::Result<UnixListener> {
+        let folder = self.folder.join(node);
+        std::fs::create_dir_all(&folder)?;
+        // Only who is shown the folder gets here, and is another user there.
+        std::fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
+        let socket = folder.join(SOCKET);
+        match std::fs::remove_file(&socket) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        // The address of a socket has room for 107 bytes; paths may be longer.
+        let held = std::fs::File::open(&folder)?;
+        let short = format!("/proc/self/fd/{}/{SOCKET}", held.as_raw_fd());
+        let listener = UnixListener::bind(short)?;
+        listener.set_nonblocking(true)?;
+        std::fs::set_permissions(&socket, Permissions::from_mode(0o666))?;
+        Ok(listener)
+    }
+}
+
+impl muster_providers::walled::Relays for Relays {
+    fn open(&self, node: &str, address: Ipv4Addr) -> io::Result<()> {
+        let listener = self.listen(node)?;
+        let (close, closed) = oneshot::channel();
+        self.open().insert(node.to_owned(), close);
+        // Fails only if the server is on its way out: then the next one will listen.
+        let _ = self.opened.send(Opened { listener, address, closed });
+        Ok(())
+    }
+
+    fn close(&self, node: &str) {
+        self.open().remove(node);
+        if let Err(error) = std::fs::remove_dir_all(self.folder.join(node))
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(node, %error, "cannot remove the socket of a node that is gone");
+        }
+    }
+}
