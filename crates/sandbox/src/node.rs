@@ -213,6 +213,7 @@ impl Workshop {
         let arguments = [
             "muster",
             "agent",
+            "--walls",
             "--node",
             &plan.node,
             "--dir",
