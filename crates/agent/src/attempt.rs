@@ -28,6 +28,8 @@ use crate::{kin, log};
 /// Where programs are found if whoever started the agent did not say.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const DEFAULT_LANG: &str = "C.UTF-8";
+/// Processes and threads of one job behind walls: enough for every worker that cores can feed, too few to choke a machine.
+const PROCESSES_MAX: u64 = 4096;
 
 /// What all attempts of a node share.
 #[derive(Debug)]
@@ -194,7 +196,7 @@ fn walled_launch(
         tmp_dir: work_dir.join("tmp"),
         work_dir,
         hidden: context.hidden.clone(),
-        limits: job::Limits::default(),
+        limits: job::Limits { processes: Some(PROCESSES_MAX), ..job::Limits::default() },
     })
 }
 
