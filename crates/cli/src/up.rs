@@ -116,6 +116,8 @@ fn server_config(
             _ => Isolation::Auto,
         },
         shown: config.folders("node-folders"),
+        // One person may do what their own machine may; of many, not everyone.
+        egress: config.switch("egress").unwrap_or(workspaces == Workspaces::OnFirstUse),
     })
 }
 

@@ -6,6 +6,7 @@
 //! * [`cgroup`] keeps a node within its cores, memory and processes (v1, v2 and both);
 //! * [`network`] gives a node its address: a hub that is a network namespace of ours, with a bridge for each
 //!   cluster;
+//! * [`porter`] gives a node a way out, where it may have one;
 //! * [`job`] runs one job inside a node, with its own processes, files and user.
 //!
 //! Everything here blocks and runs on one thread: it forks, and what is forked from a process with threads may do
@@ -21,4 +22,5 @@ pub mod link;
 mod mounts;
 pub mod network;
 pub mod node;
+pub mod porter;
 pub mod protocol;
