@@ -25,7 +25,9 @@ pub mod identity;
 mod journal;
 pub mod kin;
 mod log;
+mod members;
 mod node;
+mod notice;
 mod process;
 
 use std::io;

@@ -3,7 +3,7 @@
 use muster_wire::Route;
 
 /// The words of our routes. Everything else in a path is somebody's name for something.
-const WORDS: [&str; 61] = [
+const WORDS: [&str; 64] = [
     ".well-known",
     "cancel",
     "chain",
@@ -15,6 +15,7 @@ const WORDS: [&str; 61] = [
     "discovery",
     "endpoints",
     "eventtypes",
+    "evict",
     "history",
     "identity",
     "instance",
@@ -36,7 +37,9 @@ const WORDS: [&str; 61] = [
     "Muster.Activity",
     "Muster.Cost",
     "Muster.Identity",
+    "Muster.Rehearsal",
     "Muster.Why",
+    "nodes",
     "oauth2",
     "openid-configuration",
     "operations",
