@@ -231,7 +231,7 @@ impl Kind {
             (Kind::File, Value::Text(text)) => !text.is_empty() && !text.contains('\0'),
             (Kind::Folders, Value::Text(text)) => {
                 let is_whole = |path: &str| path.starts_with('/') && !path.contains(['\0', '\n']);
-                text.split(':').all(|path| is_whole(path) && path.trim_end_matches('/') != "")
+                text.split(':').all(|path| is_whole(path) && !path.trim_end_matches('/').is_empty())
             }
             (Kind::Host, Value::Text(text)) => is_host(text),
             (Kind::Switch, Value::Switch(_)) => true,

@@ -96,7 +96,7 @@ impl Walled {
     fn limits(&self, order: &NodeOrder) -> Limits {
         let machine = self.config.machine;
         let cores = order.capacity.vcpus.clamp(1, machine.cores.max(1));
-        let memory = u64::from(order.capacity.memory_mb) * 1024 * 1024;
+        let memory = order.capacity.memory_mb * 1024 * 1024;
         Limits {
             millicores: cores * 1000,
             memory_bytes: memory.min(machine.memory_bytes).max(MEMORY_MIN),
