@@ -6,7 +6,8 @@
 //! * [`cgroup`] keeps a node within its cores, memory and processes (v1, v2 and both);
 //! * [`network`] gives a node its address: a hub that is a network namespace of ours, with a bridge for each
 //!   cluster;
-//! * [`job`] runs one job inside a node, with its own processes, files and user.
+//! * [`job`] runs one job inside a node, with its own processes, files and user;
+//! * [`probe`] tries every wall once, and leaves nothing behind.
 //!
 //! Everything here blocks and runs on one thread: it forks, and what is forked from a process with threads may do
 //! next to nothing. It knows nothing of servers, schedules and protocols.
@@ -21,4 +22,5 @@ pub mod link;
 mod mounts;
 pub mod network;
 pub mod node;
+pub mod probe;
 pub mod protocol;
