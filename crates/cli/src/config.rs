@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches};
+use muster_server::Isolation;
 use muster_server::pki::files;
 use toml::de::{DeTable, DeValue};
 
@@ -189,6 +190,14 @@ impl Config {
 
     pub fn is_on(&self, key: &str) -> bool {
         self.get(key) == Some(&Value::Switch(true))
+    }
+
+    pub fn isolation(&self) -> Isolation {
+        match self.text("isolation") {
+            Some("walls") => Isolation::Walls,
+            Some("none") => Isolation::None,
+            _ => Isolation::Auto,
+        }
     }
 }
 
