@@ -69,9 +69,13 @@ fn examine(state_dir: &Path) -> Vec<Finding> {
     let walls = muster_sandbox::probe::walls(WALLS_WITHIN);
     let asked = programs::ask(PROGRAMS_WITHIN);
     let now = SystemTime::now();
-    let config = Config::gather(&Flags::default(), state_dir, "warn");
-    let isolation = config.as_ref().map_or(Isolation::Auto, Config::isolation);
     let disk = disk::look(state_dir, DISK_WITHIN);
+    // A directory that does not answer would keep us too.
+    let config = disk.is_ok().then(|| Config::gather(&Flags::default(), state_dir, "warn"));
+    let isolation = match &config {
+        Some(Ok(config)) => config.isolation(),
+        _ => Isolation::Auto,
+    };
     let newest = disk.as_ref().ok().and_then(|disk| disk.newest.clone());
 
     let mut findings = kernel::check(&kernel::look(), isolation);
@@ -79,8 +83,8 @@ fn examine(state_dir: &Path) -> Vec<Finding> {
     findings.extend(resources::check(&resources::look(), isolation));
     findings.extend(disk::check(&disk));
     findings.extend(clock::check(&clock::look(now, newest)));
-    // A directory that does not answer would keep us too; one that is not ours tells nothing.
-    if disk.is_ok_and(|disk| disk.writable.is_ok()) {
+    // One that is not ours tells nothing.
+    if let Some(config) = config.filter(|_| disk.is_ok_and(|disk| disk.writable.is_ok())) {
         findings.extend(server::check(&server::look(state_dir, &config, SERVER_WITHIN), now));
     }
     findings.extend(programs::check(&asked.answers()));

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use serde_json::Value;
-use support::{Done, PATIENCE, Site, done};
+use support::{Done, PATIENCE, Site, done, signal};
 
 const STATES: [&str; 4] = ["ok", "note", "warning", "failure"];
 
@@ -64,13 +64,19 @@ fn people_get_a_table_and_programs_what_they_ask_for() {
 }
 
 #[test]
-fn a_server_that_runs_is_seen_and_one_that_was_killed_too() {
+fn a_server_that_runs_hangs_or_was_killed_is_seen_so() {
     let mut site = Site::start();
     let found = findings(&site.run(&["doctor", "-o", "json"]));
     for id in ["server", "certificate", "configuration", "state-directory"] {
         assert_eq!(state(&found, id), "ok", "{found:?}");
     }
-    site.kill();
+    // One that hangs is not waited for.
+    let mut server = site.take_server();
+    signal("-STOP", &server);
+    let found = findings(&site.run(&["doctor", "-o", "json"]));
+    assert_eq!(state(&found, "server"), "failure", "{found:?}");
+    server.kill().expect("it is there");
+    server.wait().expect("it was killed");
     let found = findings(&site.run(&["doctor", "-o", "json"]));
     assert_eq!(state(&found, "server"), "note", "{found:?}");
     std::fs::write(site.state().join("muster.toml"), "lisen = 1\n").expect("written");

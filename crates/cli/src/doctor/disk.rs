@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, fsync, open, statfs};
+use rustix::io::Errno;
 
 use super::finding::Finding;
 
@@ -49,9 +50,7 @@ pub fn look(dir: &Path, within: Duration) -> Result<Disk, String> {
 fn examine(dir: &Path) -> Result<Disk, String> {
     let nearest = dir.ancestors().find(|path| path.is_dir());
     let nearest = nearest.ok_or_else(|| format!("nothing above {} exists", dir.display()))?;
-    let told = |error: rustix::io::Errno| {
-        format!("{}: {}", nearest.display(), std::io::Error::from(error))
-    };
+    let told = |error: Errno| format!("{}: {}", nearest.display(), std::io::Error::from(error));
     let about = statfs(nearest).map_err(told)?;
     let access = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
     Ok(Disk {
@@ -68,14 +67,15 @@ fn examine(dir: &Path) -> Result<Disk, String> {
 }
 
 /// Writes to a file without a name, which is gone when it is closed; where there are none, only the directory is synced.
-fn sync(dir: &Path) -> Result<Duration, rustix::io::Errno> {
+fn sync(dir: &Path) -> Result<Duration, Errno> {
     let started = Instant::now();
-    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     match open(dir, flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => {
             rustix::io::write(&file, b"muster doctor\n")?;
             fsync(&file)?;
         }
+        Err(error @ (Errno::IO | Errno::NOSPC | Errno::DQUOT | Errno::ROFS)) => return Err(error),
         Err(_) => {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             fsync(open(dir, flags, Mode::empty())?)?;

@@ -77,7 +77,9 @@ fn look_until(what: &str, mut is_true: impl FnMut() -> bool) {
 
 #[test]
 fn root_can_limit_everything_or_is_told_why_not() {
+    let looked = Groups::look().enforced();
     let enforced = Groups::find().enforced();
+    assert_eq!(looked, enforced, "a look sees what comes of it");
     for state in [enforced.cpu, enforced.memory, enforced.pids] {
         match state {
             Ok(()) => {}
