@@ -14,6 +14,7 @@ TOOLS := .tools/venv/.made
 CLIENTS := .venv/.made
 AZ := .venv-az/.made
 NODE := .venv-node/.made
+V1 := .venv-v1/.made
 
 .PHONY: help run test conformance bench fuzz check setup-rust setup-cc setup-cxx setup-nginx setup-python setup-nextest setup-deny setup-systemd
 
@@ -25,7 +26,7 @@ run: setup-rust ## build, start a server, run a first training job on it, stay u
 	cargo build --release -p muster-cli
 	@MUSTER_BIN=$(TARGET)/release/muster scripts/first-light
 
-test: check setup-nextest setup-systemd $(CLIENTS) $(AZ) $(NODE) ## check, then every test, also with the real Azure clients
+test: check setup-nextest setup-systemd $(CLIENTS) $(AZ) $(NODE) $(V1) ## check, then every test, also with the real Azure clients
 	@scripts/stage tests cargo nextest run --workspace
 	@scripts/stage planted cargo nextest run -p muster-sim --features planted-bugs --test planted
 	@scripts/stage build cargo build -p muster-cli --bin muster
@@ -88,7 +89,7 @@ $(TOOLS): Makefile | setup-python
 
 # Other versions of a package go beside the rest: a whole environment for each would take a minute. Nothing is compiled
 # ahead, for most of it is never imported.
-OLDER := mgmt-1.0.1 ai-ml-1.33.0 ai-ml-1.20.0
+OLDER := mgmt-1.0.1 ai-ml-1.33.0 ai-ml-1.20.0 identity-1.23.0
 $(CLIENTS): clients/requirements.txt $(OLDER:%=clients/requirements-%.txt) | setup-python
 	python3 -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
@@ -100,6 +101,12 @@ $(CLIENTS): clients/requirements.txt $(OLDER:%=clients/requirements-%.txt) | set
 $(AZ): clients/az/requirements.txt | setup-python
 	python3 -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+# azureml-core wants older versions of what the others use. 0.2 GB.
+$(V1): clients/v1/requirements.txt | setup-python
+	python3 -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r $<
 	@touch $@
 
 $(NODE): clients/node/requirements.txt clients/node/package.json clients/node/package-lock.json | $(CLIENTS)

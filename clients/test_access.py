@@ -44,6 +44,8 @@ JOB = {"properties": {"jobType": "Command", "command": "true"}}
 OF_WORKSPACE = [
     ("GET", "", None, READ),
     ("PUT", "", {}, WORKSPACES),
+    ("POST", "/diagnose", None, READ),
+    ("POST", "/resyncKeys", None, WORKSPACES),
     ("GET", "/computes", None, READ),
     ("GET", "/computes/none", None, READ),
     ("PUT", "/computes/9bad", CLUSTER, COMPUTES),

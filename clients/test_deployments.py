@@ -1,7 +1,9 @@
 """Templates: workspaces as azure-ai-ml creates them, and what anybody may write into one."""
 
 import json
+import pathlib
 import subprocess
+import sys
 
 import pytest
 import requests
@@ -129,10 +131,12 @@ print(json.dumps(seen))
 """
 
 
-def test_azure_ai_ml_creates_a_workspace_with_its_template(owner):
-    seen = run_program(CREATE, owner.env)
+@pytest.mark.parametrize("older", [None, "ai-ml-1.20.0"])
+def test_azure_ai_ml_creates_a_workspace_with_its_template(owner, older):
+    first = {"PYTHONPATH": str(pathlib.Path(sys.prefix) / older)} if older else {}
+    seen = run_program(CREATE, {**owner.env, **first})
     assert seen["made"] == ["from-sdk", "eastus", "From the SDK", "made", "blue"]
-    assert seen["toolkit"].startswith("sdk-v2-")
+    assert seen["toolkit"].startswith("sdk-v2-1.20.0" if older else "sdk-v2-1.35")
     assert seen["listed"] == ["from-sdk"]
     assert seen["again"][:1] + seen["again"][2:] == ["made again", "blue", "c"]
     assert seen["updated"] == "changed"
@@ -191,7 +195,32 @@ def test_a_deployment_is_followed_listed_kept_and_forgotten(owner):
     assert seen["status"] == "Succeeded"
     assert owner("GET", f"{GROUP}/providers/{ML}/kept/computes/kept-pool").status_code == 200
     what_if = owner("POST", f"{path}/whatIf", wanted).json()["properties"]["changes"]
-    assert [change["changeType"] for change in what_if] == ["Deploy", "Deploy"]
+    assert [change["changeType"] for change in what_if] == ["NoChange", "NoChange"]
+    assert [change.get("delta", []) for change in what_if] == [[], []]
+    larger = json.loads(json.dumps(wanted).replace('"maxNodeCount": 1', '"maxNodeCount": 3'))
+    larger["properties"]["template"]["resources"][1]["tags"] = {"team": "red"}
+    what_if = owner("POST", f"{path}/whatIf", larger).json()["properties"]["changes"]
+    assert [change["changeType"] for change in what_if] == ["Modify", "Modify"]
+    assert [change["delta"] for change in what_if] == [
+        [
+            {
+                "path": "tags.team",
+                "propertyChangeType": "Create",
+                "before": None,
+                "after": "red",
+            }
+        ],
+        [
+            {
+                "path": "properties.properties.scaleSettings.maxNodeCount",
+                "propertyChangeType": "Modify",
+                "before": 1,
+                "after": 3,
+            }
+        ],
+    ]
+    shown = owner("GET", f"{GROUP}/providers/{ML}/kept/computes/kept-pool").json()
+    assert shown["properties"]["properties"]["scaleSettings"]["maxNodeCount"] == 1
 
     owner.stop()
     owner.start()

@@ -3,7 +3,9 @@
 What differs is on docs/reference/azure-differences.md, each with its reason; nothing else may.
 """
 
+import pathlib
 import re
+import sys
 import uuid
 
 import pytest
@@ -14,6 +16,11 @@ RECORDINGS = REPOSITORY.parent / "shared/wire/azure-recorded"
 PAGE = REPOSITORY / "docs/reference/azure-differences.md"
 # Request, what kind of difference, the keys (each in backquotes), and why.
 ROW = re.compile(r"^\| `(.+?)` \| (\w+) \| (.+?) \| (.{10,}) \|$", re.MULTILINE)
+# What azure-ai-ml of that time sends when it creates a workspace.
+TEMPLATE = (
+    pathlib.Path(sys.prefix)
+    / "ai-ml-1.20.0/azure/ai/ml/_arm_deployments/arm_templates/workspace_base.json"
+)
 V = {"api-version": "2023-08-01-preview"}
 END_LIMIT_S = 30
 
@@ -33,6 +40,9 @@ class Replay:
             "compute": f"{workspace}/computes/{{name}}",
             "instance": f"{workspace}/computes/{{name}}",
             "nodes": f"{workspace}/computes/{{name}}/listNodes",
+            "diagnosis": f"{workspace}/diagnose",
+            "resync": f"{workspace}/resyncKeys",
+            "deployment": f"{group}/providers/Microsoft.Resources/deployments/{{name}}",
         }
         self.operation = None
         # Lists are of something.
@@ -45,6 +55,8 @@ class Replay:
             self.send("GET", "workspace", None, None)
 
     def send(self, method, kind, name, body):
+        if kind == "deployment":
+            body["properties"]["template"] = recorded.json.loads(TEMPLATE.read_text())
         if kind == "operation":
             url = self.operation
         else:

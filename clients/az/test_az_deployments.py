@@ -1,6 +1,7 @@
 """azure-cli: templates with a workspace and a cluster."""
 
 import json
+import re
 
 from test_az import az  # noqa: F401  (a fixture)
 
@@ -66,6 +67,10 @@ def test_a_template_from_a_file(az, tmp_path):  # noqa: F811
     shown = json.loads(az("resource", "show", "--ids", f"{workspace}/computes/azdep-pool"))
     assert shown["properties"]["properties"]["scaleSettings"]["maxNodeCount"] == 2
 
+    # What would change is printed property by property, and nothing changes.
+    said = az("deployment", "group", "what-if", *place, *template, "nodes=4")
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in said.splitlines()]
+    assert "~ properties.properties.scaleSettings.maxNodeCount: 2 => 4" in lines, said
     shown = json.loads(az("deployment", "group", "show", *place))
     assert shown["properties"]["templateHash"] == made["templateHash"]
     listed = json.loads(az("deployment", "group", "list", "-g", "az-dep"))

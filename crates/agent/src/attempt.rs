@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_core::ErrorChain;
@@ -13,6 +13,7 @@ use muster_core::agent::{Order, Signal};
 use muster_core::ids::Epoch;
 use muster_core::model::{Exit, JobSpec};
 use muster_core::time::Span;
+use muster_sandbox::job::{self, Nursery};
 use tokio::sync::{mpsc, watch};
 
 use crate::backoff::Backoff;
@@ -20,11 +21,15 @@ use crate::client::{CallError, Client};
 use crate::home::{Home, make_private_dir, remove_tree};
 use crate::identity::Identity;
 use crate::process::{Launch, Process};
+use crate::running::Running;
+use crate::walled::{StartError, Walled};
 use crate::{kin, log};
 
 /// Where programs are found if whoever started the agent did not say.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const DEFAULT_LANG: &str = "C.UTF-8";
+/// Processes and threads of one job behind walls: enough for every worker that cores can feed, too few to choke a machine.
+const PROCESSES_MAX: u64 = 4096;
 
 /// What all attempts of a node share.
 #[derive(Debug)]
@@ -32,6 +37,10 @@ pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) home: Home,
     pub(crate) node: String,
+    /// Makes walls around each job; without it there are none.
+    pub(crate) nursery: Option<Nursery>,
+    /// What they hide.
+    pub(crate) hidden: Vec<PathBuf>,
 }
 
 /// What became of an attempt.
@@ -63,11 +72,13 @@ pub(crate) async fn run(context: &Context, order: Order, mut signals: Signals, e
         _ = signals.recv() => Err("stopped before it started".to_owned()),
         spec = fetch_spec(&context.client, &order) => spec,
     };
-    let started = prepared.and_then(|spec| {
-        let process = start(context, &order, &spec)
-            .map_err(|error| format!("cannot start it: {}", ErrorChain(&error)))?;
-        Ok((process, spec.timeout))
-    });
+    let started = match prepared {
+        Ok(spec) => match start(context, &order, &spec).await {
+            Ok(process) => Ok((process, spec.timeout)),
+            Err(error) => Err(format!("cannot start it: {}", ErrorChain(&error))),
+        },
+        Err(message) => Err(message),
+    };
     let (process, timeout) = match started {
         Ok(started) => started,
         Err(message) => {
@@ -77,7 +88,7 @@ pub(crate) async fn run(context: &Context, order: Order, mut signals: Signals, e
             return;
         }
     };
-    tracing::info!(%epoch, job = %order.job_name, pid = process.pid(), "started");
+    tracing::info!(%epoch, job = %order.job_name, "started");
     let _ = events.send(Event::Started { epoch, timeout });
     let (ended, has_ended) = watch::channel(false);
     let path = context.home.job_log(epoch);
@@ -99,7 +110,7 @@ pub(crate) async fn finish_log(context: &Context, epoch: Epoch, events: Events) 
     let _ = events.send(Event::LogDone { epoch });
 }
 
-async fn follow(mut process: Process, signals: &mut Signals) -> Exit {
+async fn follow(mut process: Running, signals: &mut Signals) -> Exit {
     let exit = loop {
         tokio::select! {
             exit = process.wait() => break exit,
@@ -139,22 +150,54 @@ async fn fetch_spec(client: &Client, order: &Order) -> Result<JobSpec, String> {
     }
 }
 
-fn start(context: &Context, order: &Order, spec: &JobSpec) -> io::Result<Process> {
+async fn start(context: &Context, order: &Order, spec: &JobSpec) -> Result<Running, StartError> {
     let work_dir = context.home.work(order.epoch);
     remove_tree(&work_dir)?;
     make_private_dir(&work_dir.join("tmp"))?;
     make_private_dir(&context.home.jobs())?;
+    let log = open_log(&context.home.job_log(order.epoch))?;
+    if let Some(nursery) = &context.nursery {
+        let launch = walled_launch(context, order, spec, work_dir)?;
+        return Ok(Running::Walled(Walled::start(nursery, launch, &log).await?));
+    }
     let process = Process::spawn(Launch {
         command: &spec.command,
         work_dir: &work_dir,
         variables: variables(context, order, spec, &work_dir)?,
-        log: open_log(&context.home.job_log(order.epoch))?,
+        log,
     })?;
     // It may be over already: then there is nothing to record.
     if let Some(identity) = Identity::of(process.pid())? {
         identity.write(&context.home.job_pid(order.epoch))?;
     }
-    Ok(process)
+    Ok(Running::Plain(process))
+}
+
+fn walled_launch(
+    context: &Context,
+    order: &Order,
+    spec: &JobSpec,
+    work_dir: PathBuf,
+) -> io::Result<job::Launch> {
+    let mut variables = variables(context, order, spec, Path::new(job::FOLDER))?;
+    // The folder is not there for it, and whoever looks for a node's processes finds them by their init.
+    variables.remove(kin::DIR_VARIABLE);
+    // Its user has a number and no name; many programs ask for one.
+    for name in ["USER", "LOGNAME"] {
+        variables.entry(name.into()).or_insert_with(|| "job".into());
+    }
+    let text = |(name, value): (String, OsString)| match value.into_string() {
+        Ok(value) => Ok((name, value)),
+        Err(_) => Err(io::Error::other(format!("variable {name} is not UTF-8"))),
+    };
+    Ok(job::Launch {
+        command: spec.command.to_string(),
+        variables: variables.into_iter().map(text).collect::<io::Result<_>>()?,
+        tmp_dir: work_dir.join("tmp"),
+        work_dir,
+        hidden: context.hidden.clone(),
+        limits: job::Limits { processes: Some(PROCESSES_MAX), ..job::Limits::default() },
+    })
 }
 
 /// A plain file: output that nobody has sent yet survives the agent, and a job never waits for a

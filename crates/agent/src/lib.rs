@@ -6,8 +6,8 @@
 //! * `node` is the loop: news in, actions out, in order;
 //! * `exchange` keeps one report under way to the server (`client`), and repeats it until it is
 //!   answered;
-//! * `attempt` takes one order from its specification to its end, `process` runs it, `log` sends
-//!   its output;
+//! * `attempt` takes one order from its specification to its end, `process` runs it, or `walled` with
+//!   [`muster_sandbox::job`] behind walls; `log` sends its output;
 //! * `relay` leads whoever calls the server from inside the node to its socket;
 //! * `journal` holds what a restart must not forget;
 //! * [`home`], [`identity`], [`kin`] and [`descriptors`] say what belongs to a node on its machine:
@@ -28,6 +28,8 @@ mod log;
 mod node;
 mod process;
 mod relay;
+mod running;
+mod walled;
 
 pub use muster_sandbox::{descriptors, identity};
 
@@ -36,6 +38,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_core::agent::{Habits, Machine, Record};
+use muster_sandbox::job::Nursery;
 
 use crate::attempt::Context;
 use crate::client::Client;
@@ -59,6 +62,8 @@ pub struct AgentConfig {
     pub server: String,
     /// The only certificates (PEM) that the server may be signed by.
     pub ca_file: PathBuf,
+    /// Folders that jobs behind walls find empty, besides the node's own.
+    pub hidden: Vec<PathBuf>,
     /// What the node proves itself with; in its folder if it is nowhere else.
     pub secret_file: Option<PathBuf>,
     /// The folder of the socket that leads to the server, where no network does.
@@ -100,13 +105,19 @@ pub enum AgentError {
 ///
 /// Call it on a runtime whose threads live as long as the process (a current-thread one starts
 /// fastest): the kernel kills a job when the thread that started it ends.
-pub async fn run(config: AgentConfig) -> Result<(), AgentError> {
-    run_with_habits(config, Habits::default()).await
+///
+/// With a nursery, which has to be started before that runtime, jobs run behind walls.
+pub async fn run(config: AgentConfig, nursery: Option<Nursery>) -> Result<(), AgentError> {
+    run_with_habits(config, nursery, Habits::default()).await
 }
 
 /// As [`run`], with shorter (or longer) patience.
 #[doc(hidden)]
-pub async fn run_with_habits(config: AgentConfig, habits: Habits) -> Result<(), AgentError> {
+pub async fn run_with_habits(
+    config: AgentConfig,
+    nursery: Option<Nursery>,
+    habits: Habits,
+) -> Result<(), AgentError> {
     let failed = |source| AgentError::Home { dir: config.dir.clone(), source };
     let home = Home::new(std::path::absolute(&config.dir).map_err(failed)?);
     let Some(_lock) = home.lock().map_err(failed)? else {
@@ -129,12 +140,20 @@ pub async fn run_with_habits(config: AgentConfig, habits: Habits) -> Result<(), 
     let address = config.address.as_deref().unwrap_or(ADDRESS);
     let machine = Machine::new(&boot_id(&identity), address, habits, clock::now());
     let machine = machine.recover(&records);
-    let mut node = Node::new(machine, journal, Context { client, home, node: config.node });
+    let hidden = hidden(&home, &config.hidden).map_err(failed)?;
+    let context = Context { client, home, node: config.node, nursery, hidden };
+    let mut node = Node::new(machine, journal, context);
     if records.iter().any(|record| matches!(record, Record::Took(_))) {
         node.resume_logs();
     }
     tracing::info!("the agent is up");
     node.live().await
+}
+
+/// As the kernel knows them, without links. What is not there need not be hidden.
+fn hidden(home: &Home, others: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
+    let folders = others.iter().map(PathBuf::as_path).chain([home.dir()]);
+    folders.filter(|folder| folder.exists()).map(std::path::Path::canonicalize).collect()
 }
 
 /// A new one for every agent, not only for every boot: what an agent runs dies with it.

@@ -2,6 +2,10 @@
 //!
 //! The file is what counts: the server may restart, answer late, or say that it has less or more
 //! than we think, and sending goes on from where it says.
+//!
+//! A log must not fill the disk. What the server has is cut out of the file, but for the last part, and so is what no
+//! server will ever take; the rest keeps its place. So a file is as large as what is not sent, and at most
+//! [`LOG_BYTES_MAX`].
 
 use std::fs::File;
 use std::io;
@@ -10,7 +14,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use muster_core::ErrorChain;
+use muster_core::agent::LOG_BYTES_MAX;
 use muster_core::ids::Epoch;
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
@@ -20,6 +26,10 @@ use crate::client::{CallError, Client};
 /// How often a running job's file is looked at: output shows up within this time, in few pieces.
 const LOOK_EVERY: Duration = Duration::from_millis(80);
 const PIECE_MAX: u64 = 256 * 1024;
+/// So much of what the server has stays here all the same, in case that it loses its last.
+const KEPT_BYTES: u64 = 16 << 20;
+/// Space is given back in steps of this.
+const STEP_BYTES: u64 = 1 << 20;
 /// How long an ended job waits for a server that takes nothing.
 const STUCK_MAX: Duration = Duration::from_secs(10);
 /// How often the server may fall back behind what it had said it has, before we take it for
@@ -33,8 +43,11 @@ pub(crate) async fn send_all(
     path: &Path,
     ended: watch::Receiver<bool>,
 ) {
-    let sent = match File::open(path) {
-        Ok(file) => Sending::new(client, epoch, file, ended).run().await,
+    let sent = match File::options().read(true).write(true).open(path) {
+        Ok(file) => tokio::select! {
+            sent = Sending::new(client, epoch, &file, ended).run() => sent,
+            error = cut_excess(&file) => Err(error.into()),
+        },
         Err(error) => Err(error.into()),
     };
     match sent {
@@ -56,13 +69,19 @@ enum Stopped {
     Stuck,
     #[error("the server keeps losing what it has")]
     Confused,
+    #[error(
+        "the server lost what it had from byte {next} on, and here it is kept from byte {kept_from} on only"
+    )]
+    Lost { next: u64, kept_from: u64 },
 }
 
 struct Sending<'a> {
     client: &'a Client,
     epoch: Epoch,
-    file: File,
+    file: &'a File,
     ended: watch::Receiver<bool>,
+    /// Before this the file has nothing any more.
+    kept_from: u64,
     /// Up to here the server has it, as it last said.
     offset: u64,
     rewinds: u32,
@@ -71,14 +90,21 @@ struct Sending<'a> {
     went_on_at: Instant,
 }
 
-impl Sending<'_> {
-    fn new(client: &Client, epoch: Epoch, file: File, ended: watch::Receiver<bool>) -> Sending<'_> {
+impl<'a> Sending<'a> {
+    fn new(
+        client: &'a Client,
+        epoch: Epoch,
+        file: &'a File,
+        ended: watch::Receiver<bool>,
+    ) -> Sending<'a> {
+        let kept_from = first_byte(file);
         Sending {
             client,
             epoch,
             file,
             ended,
-            offset: 0,
+            kept_from,
+            offset: kept_from,
             rewinds: 0,
             backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
             went_on_at: Instant::now(),
@@ -89,7 +115,7 @@ impl Sending<'_> {
         loop {
             // Asked before the length: what was written before the end is within it.
             let has_ended = *self.ended.borrow();
-            let length = self.file.metadata()?.len();
+            let length = self.file.metadata()?.len().min(LOG_BYTES_MAX);
             if self.offset < length {
                 self.send_piece(length, has_ended).await?;
             } else if has_ended {
@@ -106,9 +132,13 @@ impl Sending<'_> {
         let error = match self.client.send_log(self.epoch, from, piece).await {
             Ok(next) if next > from => {
                 self.offset = next;
+                self.cut_sent();
                 self.backoff.reset();
                 self.went_on_at = Instant::now();
                 return Ok(());
+            }
+            Ok(next) if next < self.kept_from => {
+                return Err(Stopped::Lost { next, kept_from: self.kept_from });
             }
             Ok(next) => {
                 self.offset = next;
@@ -130,6 +160,14 @@ impl Sending<'_> {
         let delay = self.backoff.grow();
         self.rest(delay).await;
         Ok(())
+    }
+
+    fn cut_sent(&mut self) {
+        let until = self.offset.saturating_sub(KEPT_BYTES);
+        if until >= self.kept_from + STEP_BYTES {
+            cut(self.file, self.kept_from, until);
+            self.kept_from = until;
+        }
     }
 
     fn read(&self, length: u64) -> io::Result<Vec<u8>> {
@@ -155,5 +193,70 @@ impl Sending<'_> {
                 self.backoff.reset();
             }
         }
+    }
+}
+
+/// Cuts off what a job writes beyond what anybody takes, for as long as it is not dropped.
+async fn cut_excess(file: &File) -> io::Error {
+    let mut from = LOG_BYTES_MAX;
+    loop {
+        sleep(LOOK_EVERY).await;
+        match file.metadata() {
+            Ok(metadata) if metadata.len() >= from + STEP_BYTES => {
+                cut(file, from, metadata.len());
+                from = metadata.len();
+            }
+            Ok(_) => {}
+            Err(error) => return error,
+        }
+    }
+}
+
+/// Gives the space of these bytes back to the disk; every other byte stays where it is.
+fn cut(file: &File, from: u64, until: u64) {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    if let Err(error) = fallocate(file, flags, from, until - from) {
+        // Then the file is as large as it would have been.
+        tracing::debug!(%error, "this disk takes no space back from within a file");
+    }
+}
+
+/// Where the file begins to have something: an earlier agent may have cut what the server has.
+fn first_byte(file: &File) -> u64 {
+    match seek(file, SeekFrom::Data(0)) {
+        Ok(offset) => offset,
+        // Nothing at all, or nothing left.
+        Err(rustix::io::Errno::NXIO) => file.metadata().map_or(0, |metadata| metadata.len()),
+        Err(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn what_is_cut_takes_no_space_and_moves_nothing() {
+        let file = tempfile::tempfile().unwrap();
+        assert_eq!(first_byte(&file), 0);
+        let written: Vec<u8> = (0..4 * STEP_BYTES).map(|index| (index % 251) as u8 + 1).collect();
+        file.write_all_at(&written, 0).unwrap();
+        file.sync_all().unwrap();
+        let before = file.metadata().unwrap();
+        cut(&file, 0, 2 * STEP_BYTES);
+        let after = file.metadata().unwrap();
+        assert_eq!(before.len(), after.len());
+        assert!(
+            after.blocks() <= before.blocks() / 2 + 16,
+            "{} {}",
+            before.blocks(),
+            after.blocks()
+        );
+        assert_eq!(first_byte(&file), 2 * STEP_BYTES);
+        let mut kept = vec![0; written.len() / 2];
+        file.read_exact_at(&mut kept, 2 * STEP_BYTES).unwrap();
+        assert!(kept == written[written.len() / 2..]);
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use muster_agent::AgentConfig;
+use muster_sandbox::job::Nursery;
 
 use crate::failure::{Failure, Outcome};
 
@@ -34,11 +35,31 @@ pub struct Args {
     /// Where other nodes find this one
     #[arg(long)]
     address: Option<String>,
+    /// Run each job in a sandbox of its own
+    #[arg(long)]
+    walls: bool,
+    /// A folder that jobs in sandboxes find empty, besides the node's own
+    #[arg(long, value_name = "DIR", requires = "walls")]
+    hide: Vec<PathBuf>,
 }
 
-pub async fn run(args: Args) -> Outcome {
-    let Args { node, dir, server, ca, secret, relay, address } = args;
-    let config =
-        AgentConfig { node, dir, server, ca_file: ca, secret_file: secret, relay, address };
-    muster_agent::run(config).await.map_err(|why| Failure::of(&why))
+pub fn run(args: Args) -> Outcome {
+    let Args { node, dir, server, ca, secret, relay, address, walls, hide } = args;
+    // It forks: before there is a second thread, and before the secret is read.
+    let nursery = walls
+        .then(Nursery::start)
+        .transpose()
+        .map_err(|why| Failure::error(format!("cannot start what starts jobs: {why}")))?;
+    let config = AgentConfig {
+        node,
+        dir,
+        server,
+        ca_file: ca,
+        secret_file: secret,
+        relay,
+        address,
+        hidden: hide,
+    };
+    let agent = muster_agent::run(config, nursery);
+    crate::block_on(async { agent.await.map_err(|why| Failure::of(&why)) })
 }

@@ -177,6 +177,10 @@ impl Config {
         self.text(key).map(PathBuf::from)
     }
 
+    pub fn folders(&self, key: &str) -> Vec<PathBuf> {
+        self.text(key).into_iter().flat_map(|text| text.split(':')).map(PathBuf::from).collect()
+    }
+
     pub fn address(&self, key: &str) -> Option<SocketAddr> {
         self.text(key).and_then(|text| text.parse().ok())
     }

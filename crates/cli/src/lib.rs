@@ -150,7 +150,7 @@ fn run(command: Command) -> Outcome {
         Command::Whatif(args) => whatif::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Completion(args) => completion::run(&args),
-        Command::Agent(args) => block_on(agent::run(args)),
+        Command::Agent(args) => agent::run(args),
         Command::Helper(args) => helper::run(args),
     }
 }

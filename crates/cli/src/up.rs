@@ -111,7 +111,7 @@ fn server_config(
         location: LOCATION.to_owned(),
         workspaces,
         isolation: config.isolation(),
-        shown: Vec::new(),
+        shown: config.folders("node-folders"),
     })
 }
 
@@ -177,9 +177,6 @@ fn announce(ready: &Ready, talk: Talk) {
     for note in &ready.notes {
         talk.say(&format!("note: {note}"));
     }
-    talk.say(
-        "nodes are processes of this user on this machine, and jobs are not sandboxed yet: run only \
-         what you trust",
-    );
+    talk.say(&ready.isolation);
     talk.say("Ctrl-C stops the server");
 }

@@ -58,7 +58,7 @@ fn is_completed((_, status): &(String, String)) -> bool {
 
 #[test]
 fn no_job_is_lost_or_run_twice_when_the_server_is_killed() {
-    let mut site = Site::start();
+    let mut site = Site::start_plain();
     let marks = site.folder().join("marks");
     std::fs::create_dir_all(&marks).expect("io");
     site.text(&["compute", "create", "--name", "pool", "--max-instances", "2", "-d", "60"]);

@@ -8,8 +8,8 @@ use crate::ids::{EffectId, OperationId};
 use crate::model::{
     Activity, AdminAccount, Caller, Cluster, ComputeKind, Deed, Deployment, Identity, Job, JobSpec,
     KeyDigest, LeftOut, Lock, LockLevel, OsType, Power, Quota, QuotaName, QuotaScope, QuotaVerdict,
-    RemoteLogin, ResourceGroup, RoleAssignment, ScaleUp, Scope, SpecHash, Tier, User, UserKind,
-    Workspace, WorkspaceKey,
+    Record, RemoteLogin, ResourceGroup, RoleAssignment, ScaleUp, Scope, SpecHash, Tier, User,
+    UserKind, Workspace, WorkspaceKey,
 };
 use crate::time::Span;
 
@@ -167,6 +167,16 @@ pub struct DeployRequest {
     pub is_trial: bool,
 }
 
+/// What would become of one resource. What would not change at all is not named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Foreseen {
+    /// As Azure writes it.
+    pub resource: Box<str>,
+    /// `None` for one that is not there yet.
+    pub before: Option<Record>,
+    pub after: Option<Record>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeployStep {
     /// How the activity log calls it.
@@ -291,6 +301,11 @@ pub enum Reply {
         is_new: bool,
     },
     Deployment(Box<Deployment>),
+    /// What carrying out a template would come to.
+    Tried {
+        deployment: Box<Deployment>,
+        foreseen: Vec<Foreseen>,
+    },
     Desired(Box<Desired>),
     Noted,
 }

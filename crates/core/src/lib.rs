@@ -43,7 +43,8 @@ pub use decide::{decide, decide_everything};
 pub use error_chain::ErrorChain;
 pub use input::{
     AccessRequest, Answer, ClusterPatch, DeployRequest, DeployStep, DeployWhat, EstateRequest,
-    GroupPatch, Input, JobRequest, NewLock, NewUser, RefusalKind, Refused, Reply, WorkspacePatch,
+    Foreseen, GroupPatch, Input, JobRequest, NewLock, NewUser, RefusalKind, Refused, Reply,
+    WorkspacePatch,
 };
 pub use observations::desired_for;
 pub use requests::cluster::DEFAULT_VM_SIZE;

@@ -5,8 +5,8 @@ mod support;
 use std::collections::BTreeMap;
 
 use muster_core::model::{
-    Activity, ActivityOutcome, ClusterPhase, Deed, Deployment, LeftOut, LockLevel, QuotaName,
-    QuotaScope, Scope, WorkspaceKey,
+    Activity, ActivityOutcome, ClusterPhase, ComputeKind, Deed, Deployment, LeftOut, LockLevel,
+    QuotaName, QuotaScope, Record, Scope, WorkspaceKey,
 };
 use muster_core::{
     Answer, Change, ClusterPatch, DeployRequest, DeployStep, DeployWhat, EstateRequest, Input,
@@ -59,7 +59,7 @@ fn ask(stage: &mut Stage, request: DeployRequest) -> Answer {
 
 fn deployment(answer: Answer) -> Deployment {
     match answer.expect("it can be done") {
-        Reply::Deployment(deployment) => *deployment,
+        Reply::Deployment(deployment) | Reply::Tried { deployment, .. } => *deployment,
         other => panic!("{other:?}"),
     }
 }
@@ -82,7 +82,7 @@ fn a_template_is_made_in_order_and_each_part_is_noted() {
     let made = deployment(ask(&mut stage, request(steps.clone())));
     let parts: Vec<_> = made.made.iter().map(|made| (&*made.resource, made.is_new)).collect();
     assert_eq!(parts, [("/w", true), ("/w/cpu", true), ("/space", false)]);
-    assert!(made.made[1].operation.is_some() && made.made[0].operation.is_none());
+    assert!(made.made.iter().all(|made| made.operation.is_none()), "all of it is there already");
     assert_eq!((made.left_out.len(), &*made.by.name), (1, "ada"));
     // What was there and stays as it is, is not noted.
     let lines = [("ada", "/w", true), ("ada", "/w/cpu", true), ("ada", "/D", false)];
@@ -150,6 +150,42 @@ fn a_trial_answers_the_same_and_changes_nothing() {
         deployment(ask(&mut stage, trial)).made.iter().filter(|made| made.is_new).count(),
         0
     );
+}
+
+#[test]
+fn only_an_instance_is_waited_for() {
+    let mut stage = Stage::new();
+    let mut instance = new_cluster("w", "mine", 1);
+    if let DeployWhat::Compute { wanted, .. } = &mut instance.what {
+        **wanted = ClusterPatch { kind: Some(ComputeKind::Instance), ..ClusterPatch::default() };
+    }
+    let steps = vec![new_workspace("w"), new_cluster("w", "cpu", 2), instance];
+    let made = deployment(ask(&mut stage, request(steps))).made;
+    let waited: Vec<bool> = made.iter().map(|made| made.operation.is_some()).collect();
+    assert_eq!(waited, [false, false, true]);
+}
+
+#[test]
+fn a_trial_foresees_what_becomes_of_each_resource() {
+    let mut stage = Stage::new();
+    let foreseen = |stage: &mut Stage, steps| {
+        let trial = DeployRequest { is_trial: true, ..request(steps) };
+        match ask(stage, trial).expect("it can be done") {
+            Reply::Tried { foreseen, .. } => foreseen,
+            other => panic!("{other:?}"),
+        }
+    };
+    let nodes_max = |record: &Option<Record>| match record {
+        Some(Record::Compute { spec, .. }) => Some(spec.scale.nodes_max),
+        _ => None,
+    };
+    let steps = vec![new_workspace("w"), new_cluster("w", "cpu", 2)];
+    let new = foreseen(&mut stage, steps.clone());
+    assert!(new.iter().all(|one| one.before.is_none() && one.after.is_some()), "{new:?}");
+    deployment(ask(&mut stage, request(steps)));
+    let changed = foreseen(&mut stage, vec![new_workspace("w"), new_cluster("w", "cpu", 3)]);
+    let cluster = changed.last().expect("the cluster would change");
+    assert_eq!((nodes_max(&cluster.before), nodes_max(&cluster.after)), (Some(2), Some(3)));
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub fn close_others_on_exec() -> io::Result<()> {
 }
 
 /// Closes everything but these, at once. For a process that goes on as something else without an exec.
-pub fn close_all_but(kept: &mut Vec<RawFd>) -> io::Result<()> {
+pub fn close_all_but(kept: &mut [RawFd]) -> io::Result<()> {
     kept.sort_unstable();
     let mut first = 0;
     for fd in kept.iter().map(|fd| fd.unsigned_abs()).chain([libc::c_uint::MAX]) {

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::process::{WaitOptions, geteuid, wait};
 
-use crate::cgroup::Groups;
+use crate::cgroup::{Enforced, Groups};
 use crate::node::{Users, Workshop};
-use crate::protocol::{Answer, LISTED_MAX, MESSAGE_MAX, Request};
+use crate::protocol::{Answer, LISTED_MAX, MESSAGE_MAX, Request, Walls};
 
 /// Where things are. Given once, when the helper starts.
 #[derive(Debug, Clone)]
@@ -95,6 +95,7 @@ fn answer(workshop: &Workshop, message: &[u8]) -> Answer {
         Request::Make(plan) => workshop.make(plan).map(|pid| Answer::Made { pid }),
         Request::Signal { node, signal } => workshop.signal(node, *signal).map(|()| Answer::Done),
         Request::Remove { node } => workshop.remove(node).map(|()| Answer::Done),
+        Request::Walls => Ok(Answer::Walls(walls(workshop))),
         Request::List { after } => workshop.list().map(|mut seen| {
             seen.retain(|seen| seen.node > *after);
             seen.sort_by(|a, b| a.node.cmp(&b.node));
@@ -103,4 +104,16 @@ fn answer(workshop: &Workshop, message: &[u8]) -> Answer {
         }),
     };
     done.unwrap_or_else(|failed| Answer::Failed { message: failed.told() })
+}
+
+fn walls(workshop: &Workshop) -> Walls {
+    let Enforced { cpu, memory, pids } = workshop.groups.enforced();
+    let mut missing = Vec::new();
+    if !workshop.users.are_ranges() {
+        missing.push("users of their own for each node (started without root)".to_owned());
+    }
+    for (what, state) in [("cores", cpu), ("memory", memory), ("number of processes", pids)] {
+        missing.extend(state.err().map(|why| format!("{what} ({why})")));
+    }
+    Walls { missing }
 }

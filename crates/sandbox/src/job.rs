@@ -1,1 +1,165 @@
-//! One job inside a node.
+//! One job inside a node: its own processes, files and user.
+//!
+//! A process with threads can fork only to become another program, and whoever holds a secret should not fork at
+//! all. So an agent starts a [`Nursery`] first of all: a child with one thread, which makes every job from then on.
+//! For each job the two share a [`Line`]. Who drops his end ends the job: an agent that dies takes all its jobs along
+//! and leaves nothing to be found and removed.
+//!
+//! A job has namespaces of its own (user, pid, mount, ipc, uts) and shares its node's network. Inside:
+//!
+//! * process 1 is a small init of ours ([`init`]); when it ends, by itself or by a signal from outside, the kernel
+//!   kills whatever the job started, however it hid;
+//! * the only user is [`USER`], and nobody is root. With a range of users each job is another one outside; with one
+//!   user only, all jobs and the agent are that one outside, and the namespaces alone keep them apart;
+//! * the files are the node's, read-only; writable are its folder ([`FOLDER`]), `/tmp` and `/dev/shm` ([`mounts`]);
+//! * it has no capability, gains none, and is refused the system calls that only walls need ([`filter`]).
+//!
+//! A wall that cannot be made fails the launch and says why. There is no half: whoever wants to run without walls
+//! runs the command by himself.
+
+pub(crate) mod filter;
+mod init;
+mod mounts;
+mod nursery;
+mod privileges;
+mod protocol;
+mod users;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub use self::nursery::Nursery;
+
+/// Where a job finds its working folder.
+pub const FOLDER: &str = "/job";
+/// Who a job is, in its own eyes. Outside it is somebody else.
+pub const USER: u32 = 1000;
+
+/// What is to run, and what it may use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launch {
+    /// For `/bin/sh -c`.
+    pub command: String,
+    /// All of its environment.
+    pub variables: BTreeMap<String, String>,
+    /// Becomes [`FOLDER`]. It is handed over to the job's user.
+    pub work_dir: PathBuf,
+    /// Becomes `/tmp`. Inside of `work_dir`, so that it goes with it.
+    pub tmp_dir: PathBuf,
+    /// Folders of the node that a job finds empty.
+    pub hidden: Vec<PathBuf>,
+    pub limits: Limits,
+}
+
+/// What one job may use at most. What is `None` is limited by the node alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    pub processes: Option<u64>,
+    /// Of one file.
+    pub file_bytes: Option<u64>,
+    /// Of `/dev/shm`, which is memory. By itself the kernel grants half of the machine's.
+    pub shared_memory_bytes: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Signal {
+    /// To every process of the job, also to those that left its group or session.
+    Terminate,
+    /// Ends every process of the job.
+    Kill,
+}
+
+/// What a line tells, in this order. After the last the line is closed: then no process of the job is left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    Started,
+    /// Instead of `Started`, and the last.
+    NotStarted {
+        message: String,
+    },
+    /// How the shell ended. Missing if the whole job was killed.
+    Ended(Ending),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ending {
+    Code(i32),
+    Signal(i32),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    #[error("cannot give {path} to the job's user")]
+    HandOver { path: PathBuf, source: io::Error },
+    #[error(
+        "a launch takes {bytes} bytes, at most {} are allowed; shorten the command or its variables",
+        protocol::LAUNCH_BYTES_MAX
+    )]
+    TooLarge { bytes: usize },
+    #[error("a launch cannot be written down")]
+    NotText(#[source] serde_json::Error),
+    #[error("the nursery, which starts all jobs, does not answer")]
+    Nursery(#[source] io::Error),
+}
+
+/// One job, from outside. When it is dropped, the job is killed.
+#[derive(Debug)]
+pub struct Line {
+    socket: OwnedFd,
+}
+
+impl Line {
+    /// The next event, `None` when the line is closed. Never waits: fails with `WouldBlock` instead; the descriptor
+    /// becomes readable when there is more.
+    pub fn next(&self) -> io::Result<Option<Event>> {
+        protocol::receive(self.socket.as_fd())
+    }
+
+    /// A job that is over takes no more signals, and that is no mistake.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        match protocol::send(self.socket.as_fd(), &signal) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+                ) =>
+            {
+                Ok(())
+            }
+            result => result,
+        }
+    }
+}
+
+impl AsRawFd for Line {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+impl AsFd for Line {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A failed step: which one, why, and what helps if we know it.
+fn told<T>(
+    result: Result<T, impl Into<io::Error>>,
+    step: impl FnOnce() -> String,
+    help: &str,
+) -> Result<T, String> {
+    result.map_err(|error| {
+        let error: io::Error = error.into();
+        let separator = if help.is_empty() { "" } else { "; " };
+        format!("{}: {error}{separator}{help}", step())
+    })
+}
+
+fn shown(path: &Path) -> std::path::Display<'_> {
+    path.display()
+}

@@ -10,7 +10,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt,
 };
 
-use crate::protocol::{Answer, MESSAGE_MAX, NodePlan, Request, Seen, Stop};
+use crate::protocol::{Answer, MESSAGE_MAX, NodePlan, Request, Seen, Stop, Walls};
 
 /// A node takes milliseconds; a machine that swaps takes longer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
@@ -55,6 +55,13 @@ impl Link {
 
     pub fn remove(&self, node: &str) -> Result<(), LinkError> {
         self.ask(&Request::Remove { node: node.to_owned() }).map(drop)
+    }
+
+    pub fn walls(&self) -> Result<Walls, LinkError> {
+        match self.ask(&Request::Walls)? {
+            Answer::Walls(walls) => Ok(walls),
+            _ => Err(LinkError::Nonsense),
+        }
     }
 
     pub fn list(&self) -> Result<Vec<Seen>, LinkError> {

@@ -197,6 +197,11 @@ impl Workshop {
     ) -> Result<init::Inside, NodeError> {
         let taken =
             |path: &Path| root::take_up(path).doing(format!("cannot take up {}", path.display()));
+        let shown = |path: &PathBuf| {
+            let taken = root::take_up_all(path);
+            let taken = taken.doing(format!("cannot show {}; see node-folders", path.display()))?;
+            Ok::<_, NodeError>((path.clone(), taken))
+        };
         let relay = self.relays.join(&plan.node);
         let log = OpenOptions::new()
             .create(true)
@@ -209,6 +214,7 @@ impl Workshop {
         let arguments = [
             "muster",
             "agent",
+            "--walls",
             "--node",
             &plan.node,
             "--dir",
@@ -239,7 +245,7 @@ impl Workshop {
                     .iter()
                     .map(|name| taken(&folder.join("given").join(name)))
                     .collect::<Result<_, _>>()?,
-                shown: self.shown.clone(),
+                shown: self.shown.iter().map(shown).collect::<Result<_, _>>()?,
             },
             host_name: plan.node.clone(),
             has_ranges: self.users.are_ranges(),

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, WaitOptions, geteuid, kill_process, waitpid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::helper::hub::own_users;
+use crate::job::filter::Filter;
 use crate::mounts::make_read_only;
 use crate::node::trial;
 
@@ -29,7 +30,7 @@ pub struct Walls {
     pub host_name: Tried,
     /// Mounts that are made read-only as a whole: `open_tree` and `mount_setattr`, since Linux 5.12.
     pub protected_mounts: Tried,
-    /// Filters of system calls.
+    /// The filter of system calls that every job gets.
     pub seccomp: Tried,
     /// All of it at once, as the helper does it.
     pub node: Tried,
@@ -99,23 +100,9 @@ fn protected_mounts() -> io::Result<()> {
     make_read_only("/tmp".as_ref(), true)
 }
 
-/// Installs a filter that lets everything pass.
+/// The filter of jobs. Under it the child can still say what came of it.
 fn seccomp() -> io::Result<()> {
-    const ALLOW: libc::c_uint = 0x7fff_0000;
-    let mut filter = [libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: ALLOW }];
-    let program = libc::sock_fprog { len: 1, filter: filter.as_mut_ptr() };
-    // SAFETY: the program and its one instruction live until the calls return.
-    let done = unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-            && libc::prctl(
-                libc::PR_SET_SECCOMP,
-                libc::SECCOMP_MODE_FILTER,
-                &raw const program,
-                0,
-                0,
-            ) == 0
-    };
-    if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+    Filter::new().and_then(|filter| filter.apply()).map_err(io::Error::other)
 }
 
 /// Runs `act` in a child, which is ended when the time is up.

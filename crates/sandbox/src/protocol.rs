@@ -33,6 +33,8 @@ pub enum Request {
     Remove {
         node: String,
     },
+    /// What this helper keeps apart.
+    Walls,
     /// The nodes whose names come after this one, as many as fit into an answer.
     List {
         after: String,
@@ -75,10 +77,18 @@ pub enum Answer {
         pid: u32,
     },
     Done,
+    Walls(Walls),
     Nodes(Vec<Seen>),
     Failed {
         message: String,
     },
+}
+
+/// What cannot be enforced on this machine, by this helper.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Walls {
+    /// Each in words, with the reason.
+    pub missing: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +122,7 @@ impl Request {
         match &request {
             Request::Make(plan) => plan.check()?,
             Request::Signal { node, .. } | Request::Remove { node } => check_name(node)?,
+            Request::Walls => {}
             Request::List { after } if after.is_empty() => {}
             Request::List { after } => check_name(after)?,
         }

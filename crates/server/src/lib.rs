@@ -91,6 +91,8 @@ pub enum Workspaces {
 pub struct Ready {
     pub url: String,
     pub state_dir: PathBuf,
+    /// How nodes are kept apart, in a sentence.
+    pub isolation: String,
     pub notes: Vec<String>,
 }
 
@@ -149,7 +151,7 @@ pub async fn run(
     let own = config.certificate.clone();
     let own = own.map(|(cert, key)| pki::OwnFiles { cert, key, host: host.clone() });
     let has_own = own.is_some();
-    let Secured { tls, keeper, ca_file, keyring, mut notes } =
+    let Secured { tls, keeper, ca_file, keyring, notes } =
         secure(&state_dir, &host_name, &host, own)?;
     let hangup = match config.hangup_reloads {
         true => Some(signal(SignalKind::hangup()).map_err(ServeError::Signals)?),
@@ -182,9 +184,8 @@ pub async fn run(
         node_secret: Arc::new(move |name| secrets.node_secret(name)),
     };
     let (relays, relay_doors) = relays::Relays::new(state_dir.relays());
-    let (provider, isolation_note) =
+    let (provider, isolation) =
         nodes::provider(config.isolation, &state_dir, facts, relays).map_err(ServeError::Walls)?;
-    notes.extend(isolation_note);
     let outbox = tokio::spawn(outbox::run(wishes, provider.clone(), writer.clone()));
     let sweeper = tokio::spawn(sweeper::run(provider, live.clone(), writer.clone()));
 
@@ -213,7 +214,7 @@ pub async fn run(
         has_own_certificate: has_own,
     };
     state_dir.write_connection(&connection)?;
-    on_ready(&Ready { url: base_url, state_dir: state_dir.root().to_owned(), notes });
+    on_ready(&Ready { url: base_url, state_dir: state_dir.root().to_owned(), isolation, notes });
 
     let mut check = Check::start(&database, is_check_left.load(Ordering::Relaxed))?;
     let ended = &mut writer_thread.ended;

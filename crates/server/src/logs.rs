@@ -6,10 +6,9 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
+use muster_core::agent::LOG_BYTES_MAX;
 use muster_core::ids::{Epoch, JobId};
 
-/// Of one rank of one attempt. A job that writes more is not stopped, its log is.
-pub const LOG_BYTES_MAX: u64 = 1 << 30;
 /// Of one request to read.
 const READ_BYTES_MAX: u64 = 8 << 20;
 

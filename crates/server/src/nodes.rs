@@ -35,20 +35,24 @@ pub struct Facts {
     pub node_secret: Arc<dyn Fn(&str) -> String + Send + Sync>,
 }
 
-/// The provider, and what the user should know about it.
+/// The provider, and in words how it keeps nodes apart.
 pub fn provider(
     isolation: Isolation,
     state_dir: &StateDir,
     facts: Facts,
     relays: Relays,
-) -> Result<(Arc<dyn Provider>, Option<String>), LinkError> {
+) -> Result<(Arc<dyn Provider>, String), LinkError> {
     let reason = match isolation {
-        Isolation::None => "as --isolation none asks for".to_owned(),
-        Isolation::Auto | Isolation::Walls => match walled(state_dir, &facts, relays) {
-            Ok(walled) => return Ok((Arc::new(walled), None)),
-            Err(failed) if isolation == Isolation::Walls => return Err(failed),
-            Err(failed) => ErrorChain(&failed).to_string(),
-        },
+        Isolation::None => "as isolation = \"none\" asks for".to_owned(),
+        Isolation::Auto | Isolation::Walls => {
+            let made = walled(state_dir, &facts, relays)
+                .and_then(|walled| Ok((walled.missing_walls()?, walled)));
+            match made {
+                Ok((missing, walled)) => return Ok((Arc::new(walled), behind_walls(&missing))),
+                Err(failed) if isolation == Isolation::Walls => return Err(failed),
+                Err(failed) => ErrorChain(&failed).to_string(),
+            }
+        }
     };
     let secret = facts.node_secret;
     let local = Local::new(LocalConfig {
@@ -58,10 +62,20 @@ pub fn provider(
         ca_file: facts.ca_file,
         node_secret: Box::new(move |name| secret(name)),
     });
-    let note = format!(
-        "jobs are not sandboxed: they run as your own user, without limits of cores and memory ({reason})"
+    let words = format!(
+        "nodes are processes of this user on this machine, and jobs are not sandboxed: run only what you trust \
+         ({reason})"
     );
-    Ok((Arc::new(local), Some(note)))
+    Ok((Arc::new(local), words))
+}
+
+fn behind_walls(missing: &[String]) -> String {
+    let there =
+        "nodes are sandboxes on this machine, each with its own network, processes and files";
+    match missing {
+        [] => format!("{there}, users and limits"),
+        missing => format!("{there}; not enforced: {}", missing.join(", ")),
+    }
 }
 
 fn walled(state_dir: &StateDir, facts: &Facts, relays: Relays) -> Result<Walled, LinkError> {

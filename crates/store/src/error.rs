@@ -24,6 +24,14 @@ pub enum StoreError {
     )]
     Damaged { path: PathBuf, what: String },
 
+    /// Found after a server had begun to work on it.
+    #[error(
+        "{} is damaged ({what}); a server was already writing to it when this was found, and has stopped: keep a \
+         copy of it, then restore a backup, or move it away to start with an empty one",
+        path.display()
+    )]
+    DamagedInUse { path: PathBuf, what: String },
+
     #[error(
         "{} was written by a newer version of muster (its format is {found}, this one knows up to \
          {known}); it was left as it is: use the newer version, or a backup from before the upgrade",

@@ -57,6 +57,7 @@ pub fn operation(method: &str, route: &Route) -> Option<String> {
         | Route::Discovery
         | Route::WorkspacesOfSubscription { .. }
         | Route::WorkspacesOfGroup { .. }
+        | Route::WorkspaceAction { .. }
         | Route::Computes(_)
         | Route::ComputeNodes { .. }
         | Route::Jobs(_)

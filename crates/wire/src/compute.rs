@@ -12,8 +12,8 @@ mod seen;
 
 pub use instance::{ComputeDocument, InstanceProperties, document};
 pub use nodes::{NodeFacts, NodeInfo, NodeList, NodeState, nodes};
-pub(crate) use request::without_nulls;
 pub use request::{BODY_BYTES_MAX, parse_patch, parse_request, request_json};
+pub(crate) use request::{request_value, without_nulls};
 pub(crate) use resource::state_of;
 pub use resource::{
     AllocationState, AmlCompute, AssignedIdentity, ComputeFacts, ComputeProperties,

@@ -16,18 +16,20 @@ mod resources;
 mod template;
 #[cfg(test)]
 mod tests;
+mod what_if;
 
 use std::collections::BTreeMap;
 
 pub use document::{
     DeploymentDocument, DeploymentProperties, OperationLine, Progress, ValidationDocument,
-    WhatIfDocument, document, filter, operations, status, validation, what_if,
+    document, filter, operations, status, validation,
 };
 use muster_core::DeployWhat;
 use muster_core::model::LeftOut;
 use muster_core::time::Wall;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+pub use what_if::{WhatIfDocument, what_if};
 
 use crate::error::ArmError;
 use crate::json::{Field, JsonText, parse_object, shorten};

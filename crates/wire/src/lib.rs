@@ -21,6 +21,7 @@ pub mod cloud;
 pub mod compute;
 pub mod cost;
 pub mod deployment;
+pub mod diagnosis;
 pub mod duration;
 pub mod error;
 pub mod job;
@@ -43,6 +44,7 @@ pub use error::ArmError;
 pub use json::{JsonText, Unreadable, from_json, to_json};
 pub use page::{Page, page_size};
 pub use path::{
-    AccessRoute, ComputeAction, DeploymentRoute, EstateRoute, Login, Manager, Query, Request, Route,
+    AccessRoute, ComputeAction, DeploymentRoute, EstateRoute, Login, Manager, Query, Request,
+    Route, WorkspaceAction,
 };
 pub use system_data::SystemData;

@@ -20,7 +20,7 @@ pub use estate::{EstateRoute, lockable_of};
 pub use login::{Authority, Login};
 pub use manager::Manager;
 pub use query::{QUERY_BYTES_MAX, Query};
-pub use route::{ComputeAction, Route};
+pub use route::{ComputeAction, Route, WorkspaceAction};
 pub(crate) use route::{parse_id, quota_id, strip_prefix, workspace_id};
 pub use segments::PATH_BYTES_MAX;
 

@@ -16,6 +16,8 @@ use tokio::task::JoinHandle;
 use crate::server::{Book, NODE, SECRET, Server};
 
 pub const PROCESS_VARIABLE: &str = "MUSTER_TEST_AGENT";
+/// Makes that agent build walls around its jobs.
+pub const WALLS_VARIABLE: &str = "MUSTER_TEST_WALLS";
 /// Far more than anything here takes; a bound, not a wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -57,6 +59,7 @@ impl Harness {
             dir: self.home.dir().into(),
             server: self.server.url(),
             ca_file: self.ca_file.clone(),
+            hidden: Vec::new(),
             secret_file: None,
             relay: None,
             address: None,
@@ -69,22 +72,26 @@ impl Harness {
     }
 
     pub fn agent_with(&self, habits: Habits) -> JoinHandle<Result<(), AgentError>> {
-        tokio::spawn(muster_agent::run_with_habits(self.config(), habits))
+        tokio::spawn(muster_agent::run_with_habits(self.config(), None, habits))
     }
 
     /// An agent in a process of its own.
     pub fn agent_process(&self) -> Child {
+        self.agent_command().spawn().unwrap()
+    }
+
+    pub fn agent_command(&self) -> Command {
         let AgentConfig { node, dir, server, ca_file, .. } = self.config();
         let config = [node, dir.display().to_string(), server, ca_file.display().to_string()];
         let log = std::fs::File::create(self.home.agent_log()).unwrap();
-        Command::new(std::env::current_exe().unwrap())
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
             .args(["--exact", "agent_process", "--nocapture", "--test-threads=1"])
             .env(PROCESS_VARIABLE, config.join("\n"))
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap()
+            .stderr(log);
+        command
     }
 
     /// Orders a job in place of all others.

@@ -56,7 +56,7 @@ async fn a_server_that_another_ca_vouches_for_is_not_spoken_to() {
     let other = Harness::without_server().await;
     let mut config = harness.config();
     config.ca_file = other.config().ca_file;
-    muster_agent::run_with_habits(config, habits()).await.unwrap();
+    muster_agent::run_with_habits(config, None, habits()).await.unwrap();
     assert_eq!(harness.server.look().reports, []);
 }
 

@@ -1,11 +1,12 @@
 //! Logs: large, resumed, refused.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use muster_core::model::Exit;
 
-use crate::harness::Harness;
+use crate::harness::{Harness, eventually};
 
 #[tokio::test]
 async fn a_hundred_megabytes_without_a_newline_arrive() {
@@ -17,6 +18,29 @@ async fn a_hundred_megabytes_without_a_newline_arrive() {
     let book = harness.server.look();
     assert_eq!(book.logs[&epoch].len(), LENGTH);
     assert!(book.logs[&epoch].iter().all(|byte| *byte == b'x'));
+    agent.abort();
+}
+
+#[tokio::test]
+async fn what_the_server_has_does_not_fill_the_disk() {
+    const LENGTH: u64 = 60_000_000;
+    let harness = Harness::new().await;
+    let agent = harness.agent();
+    let command = format!(
+        "head -c {LENGTH} /dev/zero | tr '\\0' x; until test -e go; do sleep 0.02; done; echo end"
+    );
+    let epoch = harness.order(1, &command);
+    let arrived = |book: &crate::server::Book| book.logs.get(&epoch).map(|log| log.len() as u64);
+    harness.until("all of it", |book| arrived(book).filter(|length| *length == LENGTH)).await;
+    let path = harness.home.job_log(epoch);
+    eventually("its space is given back", || {
+        std::fs::metadata(&path).unwrap().blocks() * 512 < 20_000_000
+    })
+    .await;
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), LENGTH);
+    std::fs::write(harness.home.work(epoch).join("go"), "").unwrap();
+    assert_eq!(harness.ending(epoch).await, Exit::Code(0));
+    assert!(harness.server.look().logs[&epoch].ends_with(b"xxxend\n"));
     agent.abort();
 }
 

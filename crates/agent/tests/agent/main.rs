@@ -7,24 +7,29 @@ mod lease;
 mod logs;
 mod restart;
 mod server;
+mod walls;
 
 use muster_agent::AgentConfig;
+use muster_sandbox::job::Nursery;
 
 /// Not a test of its own: the tests run their binary again, as an agent that they can kill.
 #[test]
 fn agent_process() {
     let Ok(config) = std::env::var(harness::PROCESS_VARIABLE) else { return };
+    // Before the runtime, as the real one does it.
+    let nursery = std::env::var_os(harness::WALLS_VARIABLE).map(|_| Nursery::start().unwrap());
     let [node, dir, server, ca_file] = config.split('\n').collect::<Vec<_>>().try_into().unwrap();
     let config = AgentConfig {
         node: node.into(),
         dir: dir.into(),
         server: server.into(),
         ca_file: ca_file.into(),
+        hidden: Vec::new(),
         secret_file: None,
         relay: None,
         address: None,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let result = runtime.block_on(muster_agent::run_with_habits(config, harness::habits()));
-    result.unwrap();
+    let agent = muster_agent::run_with_habits(config, nursery, harness::habits());
+    runtime.block_on(agent).unwrap();
 }

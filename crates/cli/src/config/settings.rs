@@ -40,6 +40,7 @@ pub enum Kind {
     Port,
     Seconds { max: u64 },
     File,
+    Folders,
     Host,
     Switch,
     Word(&'static [&'static str]),
@@ -120,6 +121,14 @@ pub const SETTINGS: &[Setting] = &[
         default: Preset::Fixed("auto"),
     },
     Setting {
+        key: "node-folders",
+        alias: None,
+        variable: "MUSTER_NODE_FOLDERS",
+        kind: Kind::Folders,
+        what: "More of this machine that nodes behind walls see, read-only: folders, with a colon between them.",
+        default: Preset::Unset,
+    },
+    Setting {
         key: "prices",
         alias: None,
         variable: "MUSTER_PRICES",
@@ -164,6 +173,7 @@ impl Kind {
             Kind::Port => "PORT",
             Kind::Seconds { .. } => "SECONDS",
             Kind::File => "FILE",
+            Kind::Folders => "DIR:DIR",
             Kind::Host => "NAME",
             Kind::Switch => "BOOL",
             Kind::Word(_) => "WORD",
@@ -178,6 +188,7 @@ impl Kind {
             Kind::Port => "a port from 0 to 65535, where 0 is any".to_owned(),
             Kind::Seconds { max } => format!("whole seconds from 0 to {max}"),
             Kind::File => "the path of a file, as text".to_owned(),
+            Kind::Folders => "folders by their whole paths, with a colon between them".to_owned(),
             Kind::Host => format!(
                 "a host name or an address without a port, of at most {HOST_CHARS_MAX} characters, as text"
             ),
@@ -210,6 +221,10 @@ impl Kind {
             (Kind::Port, Value::Number(port)) => u16::try_from(*port).is_ok(),
             (Kind::Seconds { max }, Value::Number(seconds)) => *seconds <= max,
             (Kind::File, Value::Text(text)) => !text.is_empty() && !text.contains('\0'),
+            (Kind::Folders, Value::Text(text)) => {
+                let is_whole = |path: &str| path.starts_with('/') && !path.contains(['\0', '\n']);
+                text.split(':').all(|path| is_whole(path) && path.trim_end_matches('/') != "")
+            }
             (Kind::Host, Value::Text(text)) => is_host(text),
             (Kind::Switch, Value::Switch(_)) => true,
             (Kind::Word(words), Value::Text(text)) => words.contains(&text.as_str()),

@@ -62,20 +62,26 @@ pub fn check(walls: &Walls, isolation: Isolation) -> Vec<Finding> {
             "without it nodes could change the programs that they are shown",
             "Linux 5.12 or newer; in a container: --security-opt seccomp=unconfined",
         ),
-        seccomp(&walls.seccomp),
+        seccomp(walls, isolation),
         helper(&walls.node, missing),
     ]
 }
 
-/// No wall depends on it.
-fn seccomp(tried: &Tried) -> Finding {
+/// No wall depends on it, but every job behind walls gets a filter, or does not start.
+fn seccomp(walls: &Walls, isolation: Isolation) -> Finding {
     const ID: &str = "seccomp";
     const MEANING: &str =
-        "without it jobs cannot be kept from system calls that they have no use for";
-    match tried {
+        "a job behind walls is refused system calls that it has no use for, or does not start";
+    let state = match isolation {
+        Isolation::None => State::Note,
+        Isolation::Auto if walls.node.is_err() => State::Warning,
+        Isolation::Auto | Isolation::Walls => State::Failure,
+    };
+    match &walls.seccomp {
         Ok(()) => Finding::ok(ID, "tried, and works", MEANING),
-        Err(why) => Finding::warning(ID, why, MEANING)
-            .fix("use a kernel with CONFIG_SECCOMP_FILTER=y, as Debian's have"),
+        Err(why) => Finding::new(ID, state, why, MEANING).fix(
+            "use a kernel with CONFIG_SECCOMP_FILTER=y, as Debian's have, or set isolation = \"none\"",
+        ),
     }
 }
 
@@ -150,7 +156,16 @@ mod tests {
             assert_eq!(bad(&walls, Isolation::None), [(id, State::Note)]);
         }
         let open = Walls { seccomp: no(), ..good() };
-        assert_eq!(bad(&open, Isolation::Walls), [("seccomp", State::Warning)]);
+        for (isolation, state) in [
+            (Isolation::Walls, State::Failure),
+            (Isolation::Auto, State::Failure),
+            (Isolation::None, State::Note),
+        ] {
+            assert_eq!(bad(&open, isolation), [("seccomp", state)]);
+        }
+        // Jobs of plain nodes get no filter.
+        let plain = [("seccomp", State::Warning), ("helper", State::Warning)];
+        assert_eq!(bad(&Walls { node: no(), ..open }, Isolation::Auto), plain);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod walls;
+
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Variables of whoever runs the tests that would lead commands elsewhere.
-const STRAY: [&str; 36] = [
+const STRAY: [&str; 38] = [
     "MUSTER_URL",
     "MUSTER_API_KEY",
     "MUSTER_CA_FILE",
@@ -39,6 +41,8 @@ const STRAY: [&str; 36] = [
     "MUSTER_FILES_PORT",
     "MUSTER_TLS_CERT",
     "MUSTER_TLS_KEY",
+    "MUSTER_ISOLATION",
+    "MUSTER_NODE_FOLDERS",
     "XDG_STATE_HOME",
     "HTTPS_PROXY",
     "HTTP_PROXY",
@@ -75,6 +79,23 @@ impl Site {
         let mut site = Site::empty();
         site.up();
         site
+    }
+
+    /// With nodes that are plain processes: their jobs can write to this machine.
+    pub fn start_plain() -> Site {
+        let mut site = Site::empty();
+        site.start_with(&["--isolation", "none"]);
+        site
+    }
+
+    /// With `up` and these flags.
+    pub fn start_with(&mut self, flags: &[&str]) {
+        let command = [&["up", "--listen", "127.0.0.1:0"][..], flags].concat();
+        self.server = Some(ready(&mut self.command(&command)));
+    }
+
+    pub fn server_pid(&self) -> u32 {
+        self.server.as_ref().expect("it was started").id()
     }
 
     pub fn up(&mut self) {

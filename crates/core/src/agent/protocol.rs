@@ -6,6 +6,10 @@ use crate::ids::Epoch;
 use crate::model::{Exit, SpecHash};
 use crate::time::Span;
 
+/// Of the log of one rank of one attempt. A job that writes more is not stopped, its log is: the server takes no more,
+/// and a node keeps no more.
+pub const LOG_BYTES_MAX: u64 = 1 << 30;
+
 /// Everything that an agent knows. Sent at least every few seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {

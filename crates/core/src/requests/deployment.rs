@@ -4,9 +4,11 @@ use super::shorten;
 use crate::activity;
 use crate::change::Change;
 use crate::ids::OperationId;
-use crate::input::{Answer, DeployRequest, DeployStep, DeployWhat, Input, Refused, Reply};
+use crate::input::{
+    Answer, DeployRequest, DeployStep, DeployWhat, Foreseen, Input, Refused, Reply,
+};
 use crate::limits;
-use crate::model::{Caller, Deployed, Deployment, Scope, check_path_name};
+use crate::model::{ActivityOutcome, Caller, Deployed, Deployment, Scope, check_path_name};
 use crate::step::Turn;
 
 /// Tries everything on a sketch of the world first. What is refused there is refused before anything was
@@ -23,7 +25,9 @@ pub(crate) fn deploy(turn: &mut Turn<'_>, request: &DeployRequest) -> Answer {
     let mut trial = Turn::new(&mut sketch, turn.now);
     let tried = make_all(&mut trial, request)?;
     if request.is_trial {
-        return Ok(Reply::Deployment(Box::new(record(&mut trial, request, tried))));
+        let foreseen = trial.changes.iter().filter_map(foreseen).collect();
+        let deployment = Box::new(record(&mut trial, request, tried));
+        return Ok(Reply::Tried { deployment, foreseen });
     }
     let made = make_all(turn, request)?;
     let deployment = Box::new(record(turn, request, made));
@@ -60,7 +64,10 @@ fn make(turn: &mut Turn<'_>, step: &DeployStep, by: &Caller) -> Result<Deployed,
     };
     let (is_new, operation) = match activity::take_in(turn, by, &step.deed, &input) {
         Ok(Reply::Workspace { is_new, .. }) => (is_new, None),
-        Ok(Reply::Cluster { is_new, operation, .. }) => (is_new, Some(operation)),
+        // A cluster is ready with this very step; only an instance is ready with its node.
+        Ok(Reply::Cluster { is_new, operation, cluster }) => {
+            (is_new, (!cluster.spec.kind.is_cluster()).then_some(operation))
+        }
         Ok(other) => unreachable!("a workspace or a compute was asked for, not {other:?}"),
         Err(refused) => {
             let message = format!("{}: {}", step.deed.resource, refused.message);
@@ -68,6 +75,14 @@ fn make(turn: &mut Turn<'_>, step: &DeployStep, by: &Caller) -> Result<Deployed,
         }
     };
     Ok(Deployed { resource: step.deed.resource.clone(), kind: kind.into(), is_new, operation })
+}
+
+/// The activity log's line of a step says what was before and what after it.
+fn foreseen(change: &Change) -> Option<Foreseen> {
+    let Change::ActivityNoted(activity) = change else { return None };
+    let ActivityOutcome::Done { before, after } = activity.outcome.clone() else { return None };
+    let resource = activity.deed.resource.clone();
+    Some(Foreseen { resource, before: before.map(|it| *it), after: after.map(|it| *it) })
 }
 
 fn record(turn: &mut Turn<'_>, request: &DeployRequest, made: Vec<Deployed>) -> Deployment {

@@ -85,6 +85,11 @@ impl Walled {
         Ok(Walled { config, stop_grace: STOP_GRACE, turns, places })
     }
 
+    /// What is not enforced here, each in words.
+    pub fn missing_walls(&self) -> Result<Vec<String>, LinkError> {
+        Ok(self.config.link.walls()?.missing)
+    }
+
     fn places(&self) -> MutexGuard<'_, Places> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -43,7 +43,8 @@ pub(super) struct Root {
     pub cgroups: Vec<(PathBuf, OwnedFd)>,
     /// By [`REPLACED`].
     pub replaced: Vec<OwnedFd>,
-    pub shown: Vec<PathBuf>,
+    /// More of the machine, each where it is there.
+    pub shown: Vec<(PathBuf, OwnedFd)>,
 }
 
 impl Root {
@@ -69,19 +70,23 @@ impl Root {
             .doing("cannot mount /tmp")?;
         at("/var")?;
         symlink("/tmp", Path::new(SITE).join("var/tmp")).doing("cannot make /var/tmp")?;
+        for (path, folder) in &self.shown {
+            let place = at(path)?;
+            put(folder, &place).doing(format!("cannot mount {}", path.display()))?;
+            make_read_only(&place, true).doing(format!("cannot protect {}", path.display()))?;
+        }
         move_in()
     }
 
     /// What must stay open until then.
     pub fn descriptors(&self) -> Vec<RawFd> {
         let all = [&self.home, &self.given, &self.relay, &self.binary];
-        let cgroups = self.cgroups.iter().map(|(_, group)| group);
+        let cgroups = self.cgroups.iter().chain(&self.shown).map(|(_, mount)| mount);
         all.into_iter().chain(cgroups).chain(&self.replaced).map(AsRawFd::as_raw_fd).collect()
     }
 
     fn system(&self) -> Result<(), NodeError> {
-        let system = SYSTEM.iter().map(Path::new).chain(self.shown.iter().map(PathBuf::as_path));
-        for path in system {
+        for path in SYSTEM.map(Path::new) {
             let Ok(found) = std::fs::symlink_metadata(path) else { continue };
             if found.is_symlink() {
                 let target = std::fs::read_link(path).doing("cannot read a link")?;
@@ -192,6 +197,8 @@ fn touch(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+const TAKEN: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
+
 /// Puts a mount that is nowhere yet to its place.
 fn put(mount: &OwnedFd, place: &Path) -> io::Result<()> {
     Ok(move_mount(mount, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
@@ -200,8 +207,10 @@ fn put(mount: &OwnedFd, place: &Path) -> io::Result<()> {
 /// A mount of what is at `path`, which is nowhere yet. Made by the helper: a node may not walk to it, and nothing can be
 /// mounted from one mount namespace into another.
 pub(super) fn take_up(path: &Path) -> io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
-    Ok(open_tree(CWD, path, flags)?)
+    Ok(open_tree(CWD, path, TAKEN | OpenTreeFlags::AT_SYMLINK_NOFOLLOW)?)
+}
+
+/// As [`take_up`], with what is mounted below it, and wherever a link leads: for what the operator named.
+pub(super) fn take_up_all(path: &Path) -> io::Result<OwnedFd> {
+    Ok(open_tree(CWD, path, TAKEN | OpenTreeFlags::AT_RECURSIVE)?)
 }

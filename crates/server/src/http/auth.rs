@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderMap, header};
 use muster_core::model::{Action, Caller, Scope};
-use muster_wire::{AccessRoute, ArmError, EstateRoute, Manager, Route};
+use muster_wire::{AccessRoute, ArmError, EstateRoute, Manager, Route, WorkspaceAction};
 
 use crate::app::App;
 use crate::clock;
@@ -82,6 +82,10 @@ pub fn need(method: &str, route: &Route) -> Need {
         }
         Route::Workspace(key) if reads => read(key),
         Route::Workspace(key) => on(Action::ManageWorkspaces, key),
+        Route::WorkspaceAction { workspace, action: WorkspaceAction::Diagnose } => read(workspace),
+        Route::WorkspaceAction { workspace, action: WorkspaceAction::ResyncKeys } => {
+            on(Action::ManageWorkspaces, workspace)
+        }
         Route::Compute { workspace, .. } if !reads => on(Action::ManageComputes, workspace),
         Route::ComputeAction { workspace, .. } => on(Action::ManageComputes, workspace),
         Route::Job { workspace, .. } if !reads => on(Action::RunJobs, workspace),

@@ -3,7 +3,7 @@
 use muster_wire::Route;
 
 /// The words of our routes. Everything else in a path is somebody's name for something.
-const WORDS: [&str; 61] = [
+const WORDS: [&str; 63] = [
     ".well-known",
     "cancel",
     "chain",
@@ -12,6 +12,7 @@ const WORDS: [&str; 61] = [
     "computes",
     "deployments",
     "details",
+    "diagnose",
     "discovery",
     "endpoints",
     "eventtypes",
@@ -46,6 +47,7 @@ const WORDS: [&str; 61] = [
     "resourceGroups",
     "resources",
     "restart",
+    "resyncKeys",
     "revokeKey",
     "roleAssignments",
     "roleDefinitions",

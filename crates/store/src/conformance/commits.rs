@@ -135,6 +135,10 @@ pub fn old_operations_are_forgotten_a_few_at_a_time(database: &dyn Database) {
     store.claim(1).expect("claimed");
     let mut all: Vec<Change> = (1..=kept).map(|id| ended(id, Some(start))).collect();
     all.push(ended(kept + 1, None));
+    // A deployment may have asked for it.
+    let Change::OperationChanged(mut failed) = ended(9_000, Some(start)) else { unreachable!() };
+    failed.status = OperationStatus::Failed;
+    all.push(Change::OperationChanged(failed));
     store.commit(&all, start).expect("ours");
     let mut reader = database.reader();
     let mut left = |id: u64| reader.operation(OperationId(id)).expect("it reads").is_some();

@@ -45,7 +45,10 @@ impl SqliteReader {
 
     /// Reads through the whole file for damage.
     pub fn check(&self) -> Result<(), StoreError> {
-        schema::check(&self.connection, &self.path)
+        schema::check(&self.connection, &self.path).map_err(|failed| match failed {
+            StoreError::Damaged { path, what } => StoreError::DamagedInUse { path, what },
+            other => other,
+        })
     }
 
     fn snapshot(&mut self) -> Result<Snapshot<'_>, StoreError> {

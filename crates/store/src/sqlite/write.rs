@@ -7,7 +7,7 @@ use muster_core::access::AccessChange;
 use muster_core::estate::EstateChange;
 use muster_core::model::{
     AttemptRecord, Cluster, ClusterPhase, Job, JobSpec, LedgerLine, Node, NodePhase, Operation,
-    Scope, Workspace,
+    OperationKind, OperationStatus, Scope, Workspace,
 };
 use muster_core::time::{Span, Wall};
 use rusqlite::{Connection, Params};
@@ -303,11 +303,17 @@ impl Writer<'_> {
         }
     }
 
+    /// Deployments are kept for long, and whether what they asked for came up stands only here: so what did
+    /// not is kept too, as if it had not ended.
     fn operation(&self, operation: &Operation) -> Result<(), StoreError> {
+        let has_failed =
+            matches!(operation.status, OperationStatus::Failed | OperationStatus::Canceled);
+        let is_kept = has_failed && operation.kind == OperationKind::PutCluster;
+        let ended = operation.ended_at.filter(|_| !is_kept);
         self.run(
             "INSERT INTO operations (id, ended_us, doc) VALUES (?1, ?2, ?3)
              ON CONFLICT (id) DO UPDATE SET ended_us = excluded.ended_us, doc = excluded.doc",
-            (operation.id.0, operation.ended_at.map(|at| at.0), encode(operation)),
+            (operation.id.0, ended.map(|at| at.0), encode(operation)),
         )
     }
 }

@@ -240,6 +240,10 @@ fn property_bag(field: &Field<'_>, body: &[u8]) -> Result<Option<Box<str>>, ArmE
 /// The body of a PUT that [`parse_request`] reads back as `patch`. `password` is sent in clear, beside the
 /// administrator's name; the digest that a patch may hold is not.
 pub fn request_json(patch: &ClusterPatch, password: Option<&str>) -> String {
+    request_value(patch, password).to_string()
+}
+
+pub(crate) fn request_value(patch: &ClusterPatch, password: Option<&str>) -> Value {
     let id = |id: &Option<Box<str>>| id.as_deref().map(|id| json!({ "id": id }));
     let admin = patch.admin.as_ref().map(|admin| {
         json!({
@@ -278,7 +282,7 @@ pub fn request_json(patch: &ClusterPatch, password: Option<&str>) -> String {
             },
         },
     });
-    without_nulls(body).to_string()
+    without_nulls(body)
 }
 
 /// Leaves out what was not said: some servers take `null` for a value.

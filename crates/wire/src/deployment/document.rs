@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::model::{Deployed, Deployment, LeftOut, Operation};
+use muster_core::model::{Deployed, Deployment, LeftOut, Operation, OperationStatus};
 use muster_core::time::{Span, Wall};
 use serde::{Deserialize, Serialize};
 
 use crate::JsonText;
 use crate::error::{ArmError, ErrorDetail};
 use crate::json::shorten;
-use crate::operation::OperationDocument;
+use crate::operation::{self, OperationDocument};
 use crate::timestamp;
 
 const KIND: &str = "Microsoft.Resources/deployments";
@@ -28,7 +28,7 @@ pub struct DeploymentDocument {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentProperties {
-    /// `Running` or `Succeeded`.
+    /// `Running`, `Succeeded`, `Failed` or `Canceled`.
     pub provisioning_state: String,
     #[serde(default)]
     pub correlation_id: Option<String>,
@@ -51,6 +51,9 @@ pub struct DeploymentProperties {
     /// A warning for each resource that was left out.
     #[serde(default)]
     pub diagnostics: Vec<Diagnostic>,
+    /// Why it failed, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorDetail>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,19 +117,56 @@ pub struct Progress<'a> {
 }
 
 impl Progress<'_> {
-    /// When a resource was ready; `None` while it is not.
+    /// The operation that a resource is waited for, if there is one that is still known. What did not
+    /// succeed is known for good, so without one all is well.
+    fn operation(&self, made: &Deployed) -> Option<&Operation> {
+        self.operations.iter().find(|known| Some(known.id) == made.operation)
+    }
+
+    /// When a resource was ready, or was given up; `None` while it is waited for.
     fn ended(&self, made: &Deployed) -> Option<Wall> {
-        let wanted = made.operation;
-        match self.operations.iter().find(|known| Some(known.id) == wanted) {
-            Some(operation) => operation.ended_at,
-            // There was nothing to wait for, or it is long over.
-            None => Some(self.deployment.at),
-        }
+        self.operation(made).map_or(Some(self.deployment.at), |operation| operation.ended_at)
     }
 
     fn all_ended(&self) -> Option<Wall> {
         let mut ends = self.deployment.made.iter().map(|made| self.ended(made));
         ends.try_fold(self.deployment.at, |latest, end| Some(latest.max(end?)))
+    }
+
+    fn status_of(&self, made: &Deployed) -> OperationStatus {
+        self.operation(made).map_or(OperationStatus::Succeeded, |operation| operation.status)
+    }
+
+    /// One that does not come up does not keep the others from it, so they are all waited for.
+    fn whole(&self) -> OperationStatus {
+        let all = || self.deployment.made.iter().map(|made| self.status_of(made));
+        let worst =
+            [OperationStatus::InProgress, OperationStatus::Failed, OperationStatus::Canceled];
+        let found = worst.into_iter().find(|status| all().any(|seen| seen == *status));
+        found.unwrap_or(OperationStatus::Succeeded)
+    }
+
+    /// What went wrong with a resource.
+    fn error_of(&self, made: &Deployed) -> Option<ErrorDetail> {
+        let error = operation::document(self.operation(made)?).error?;
+        Some(ErrorDetail { target: Some(made.resource.to_string()), ..error })
+    }
+
+    /// While anything is still waited for nothing is said: clients take an error for the end.
+    fn error(&self) -> Option<ErrorDetail> {
+        let (code, what) = match self.whole() {
+            OperationStatus::InProgress | OperationStatus::Succeeded => return None,
+            OperationStatus::Failed => ("DeploymentFailed", "did not come up"),
+            OperationStatus::Canceled => ("DeploymentCanceled", "was not waited for"),
+        };
+        let details: Vec<ErrorDetail> =
+            self.deployment.made.iter().filter_map(|made| self.error_of(made)).collect();
+        let message = format!(
+            "{} of {} resources {what}; details say which and why, the others are there and stay",
+            details.len(),
+            self.deployment.made.len()
+        );
+        Some(ErrorDetail { details, ..ErrorDetail::new(code, message) })
     }
 
     fn duration(&self, ended: Option<Wall>) -> String {
@@ -139,8 +179,13 @@ fn duration(span: Span) -> String {
     format!("PT{}.{:06}S", span.0 / 1_000_000, span.0 % 1_000_000)
 }
 
-fn state(ended: Option<Wall>) -> String {
-    if ended.is_some() { "Succeeded" } else { "Running" }.to_owned()
+fn state(status: OperationStatus) -> &'static str {
+    match status {
+        OperationStatus::InProgress => "Running",
+        OperationStatus::Succeeded => "Succeeded",
+        OperationStatus::Failed => "Failed",
+        OperationStatus::Canceled => "Canceled",
+    }
 }
 
 pub fn document(progress: &Progress<'_>) -> DeploymentDocument {
@@ -164,7 +209,7 @@ pub fn document(progress: &Progress<'_>) -> DeploymentDocument {
         name: deployment.name.to_string(),
         kind: KIND.to_owned(),
         properties: DeploymentProperties {
-            provisioning_state: state(ended),
+            provisioning_state: state(progress.whole()).to_owned(),
             correlation_id: Some(deployment.correlation.to_string()),
             timestamp: Some(timestamp::format(ended.unwrap_or(deployment.at))),
             duration: Some(progress.duration(ended)),
@@ -179,6 +224,7 @@ pub fn document(progress: &Progress<'_>) -> DeploymentDocument {
             providers: providers.collect(),
             dependencies: Vec::new(),
             diagnostics: deployment.left_out.iter().map(diagnostic).collect(),
+            error: progress.error(),
         },
     }
 }
@@ -188,7 +234,7 @@ fn id(deployment: &Deployment) -> String {
     format!("/subscriptions/{subscription}/resourceGroups/{resource_group}/providers/{KIND}/{name}")
 }
 
-fn diagnostic(left_out: &LeftOut) -> Diagnostic {
+pub(super) fn diagnostic(left_out: &LeftOut) -> Diagnostic {
     Diagnostic {
         level: "Warning".to_owned(),
         code: NOT_MADE.to_owned(),
@@ -212,10 +258,14 @@ pub fn status(progress: &Progress<'_>) -> OperationDocument {
     let (deployment, ended) = (progress.deployment, progress.all_ended());
     OperationDocument {
         name: Some(deployment.id.to_string()),
-        status: if ended.is_some() { "Succeeded" } else { "InProgress" }.to_owned(),
+        status: match progress.whole() {
+            OperationStatus::InProgress => "InProgress",
+            over => state(over),
+        }
+        .to_owned(),
         start_time: Some(timestamp::format(deployment.at)),
         end_time: ended.map(timestamp::format),
-        error: None,
+        error: progress.error(),
     }
 }
 
@@ -236,7 +286,7 @@ pub struct LineProperties {
     pub timestamp: String,
     pub duration: String,
     pub status_code: String,
-    /// Says of what was left out that it was.
+    /// Says of what was left out that it was, and of what failed why.
     #[serde(default)]
     pub status_message: Option<StatusMessage>,
     pub target_resource: TargetResource,
@@ -256,8 +306,9 @@ pub struct TargetResource {
     pub resource_name: String,
 }
 
-/// The resource, its type, when it was ready, and how it ended.
-type Line<'a> = (&'a str, &'a str, Option<Wall>, &'static str, Option<StatusMessage>);
+/// The resource, its type, when it was ready, how it ended, and what is said about that.
+type Line<'a> =
+    (&'a str, &'a str, Option<Wall>, OperationStatus, &'static str, Option<StatusMessage>);
 
 /// Everything that the template had, what was left out first: the rest seems to build on it.
 pub fn operations(progress: &Progress<'_>) -> Vec<OperationLine> {
@@ -265,26 +316,31 @@ pub fn operations(progress: &Progress<'_>) -> Vec<OperationLine> {
     let left_out = deployment.left_out.iter().map(|left_out| {
         let error = ErrorDetail::new(NOT_MADE, why_not(left_out));
         let message = StatusMessage { status: NOT_MADE.to_owned(), error };
-        (&*left_out.resource, &*left_out.kind, Some(deployment.at), "NoContent", Some(message))
+        let (at, done) = (Some(deployment.at), OperationStatus::Succeeded);
+        (&*left_out.resource, &*left_out.kind, at, done, "NoContent", Some(message))
     });
     let made = deployment.made.iter().map(|made| {
-        let ended = progress.ended(made);
-        let code = match (ended, made.is_new) {
-            (None, _) => "Accepted",
-            (Some(_), true) => "Created",
-            (Some(_), false) => "OK",
+        let (ended, status) = (progress.ended(made), progress.status_of(made));
+        let code = match (status, made.is_new) {
+            (OperationStatus::InProgress, _) => "Accepted",
+            (OperationStatus::Failed | OperationStatus::Canceled, _) => "Conflict",
+            (OperationStatus::Succeeded, true) => "Created",
+            (OperationStatus::Succeeded, false) => "OK",
         };
-        (&*made.resource, &*made.kind, ended, code, None)
+        let message = progress
+            .error_of(made)
+            .map(|error| StatusMessage { status: state(status).to_owned(), error });
+        (&*made.resource, &*made.kind, ended, status, code, message)
     });
     let line = |(index, line): (usize, Line<'_>)| {
-        let (resource, kind, ended, code, status_message) = line;
+        let (resource, kind, ended, status, code, status_message) = line;
         let operation_id = format!("{:016X}", index + 1);
         OperationLine {
             id: format!("{}/operations/{operation_id}", id(deployment)),
             operation_id,
             properties: LineProperties {
                 provisioning_operation: "Create".to_owned(),
-                provisioning_state: state(ended),
+                provisioning_state: state(status).to_owned(),
                 timestamp: timestamp::format(ended.unwrap_or(deployment.at)),
                 duration: progress.duration(ended),
                 status_code: code.to_owned(),
@@ -341,47 +397,6 @@ pub fn validation(tried: &Deployment) -> ValidationDocument {
                 .chain(made)
                 .map(|id| ResourceReference { id: id.to_string() })
                 .collect(),
-            diagnostics: tried.left_out.iter().map(diagnostic).collect(),
-        },
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WhatIfDocument {
-    pub status: String,
-    pub properties: WhatIfProperties,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WhatIfProperties {
-    pub changes: Vec<WhatIfChange>,
-    #[serde(default)]
-    pub diagnostics: Vec<Diagnostic>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct WhatIfChange {
-    pub resource_id: String,
-    /// `Create`, `Deploy` for what is there and may change, or `Ignore`.
-    pub change_type: String,
-}
-
-/// What would be made and what is there already. How what is there would change is not said.
-pub fn what_if(tried: &Deployment) -> WhatIfDocument {
-    let change = |resource: &str, change_type: &str| WhatIfChange {
-        resource_id: resource.to_owned(),
-        change_type: change_type.to_owned(),
-    };
-    let made = tried
-        .made
-        .iter()
-        .map(|made| change(&made.resource, if made.is_new { "Create" } else { "Deploy" }));
-    let left_out = tried.left_out.iter().map(|left_out| change(&left_out.resource, "Ignore"));
-    WhatIfDocument {
-        status: "Succeeded".to_owned(),
-        properties: WhatIfProperties {
-            changes: made.chain(left_out).collect(),
             diagnostics: tried.left_out.iter().map(diagnostic).collect(),
         },
     }

@@ -11,9 +11,10 @@ impl Route {
             Route::Job { .. } => "GET, PUT",
             // Asked with POST; the clients follow the links to further pages with GET.
             Route::ComputeNodes { .. } => "GET, POST",
-            Route::ComputeAction { .. } | Route::JobCancel { .. } | Route::UpdateQuotas { .. } => {
-                "POST"
-            }
+            Route::WorkspaceAction { .. }
+            | Route::ComputeAction { .. }
+            | Route::JobCancel { .. }
+            | Route::UpdateQuotas { .. } => "POST",
             Route::Metadata
             | Route::Token
             | Route::Discovery

@@ -36,6 +36,10 @@ pub enum Route {
         resource_group: Box<str>,
     },
     Workspace(WorkspaceKey),
+    WorkspaceAction {
+        workspace: WorkspaceKey,
+        action: WorkspaceAction,
+    },
     Computes(WorkspaceKey),
     Compute {
         workspace: WorkspaceKey,
@@ -120,6 +124,23 @@ pub enum ComputeAction {
     ListKeys,
 }
 
+/// Azure's verbs on a workspace that have an answer here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkspaceAction {
+    Diagnose,
+    ResyncKeys,
+}
+
+impl WorkspaceAction {
+    /// As it stands at the end of the path.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WorkspaceAction::Diagnose => "diagnose",
+            WorkspaceAction::ResyncKeys => "resyncKeys",
+        }
+    }
+}
+
 const COMPUTE_ACTIONS: [(&str, ComputeAction); 4] = [
     ("start", ComputeAction::Start),
     ("stop", ComputeAction::Stop),
@@ -197,6 +218,9 @@ impl Route {
                 encode(resource_group)
             ),
             Route::Workspace(key) => workspace_path(key),
+            Route::WorkspaceAction { workspace, action } => {
+                format!("{}/{}", workspace_path(workspace), action.as_str())
+            }
             Route::Computes(key) => format!("{}/computes", workspace_path(key)),
             Route::Compute { workspace, name } => {
                 format!("{}/computes/{}", workspace_path(workspace), encode(name))
@@ -383,6 +407,8 @@ fn of_workspace(
     }
     Ok(match rest {
         [] => Route::Workspace(workspace),
+        ["diagnose"] => Route::WorkspaceAction { workspace, action: WorkspaceAction::Diagnose },
+        ["resynckeys"] => Route::WorkspaceAction { workspace, action: WorkspaceAction::ResyncKeys },
         ["computes"] => Route::Computes(workspace),
         ["computes", _] => Route::Compute { workspace, name: name_of(&names[1])? },
         ["computes", _, "listnodes"] => {

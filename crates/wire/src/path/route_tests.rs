@@ -37,6 +37,14 @@ fn every_route_is_found_and_names_keep_their_case() {
             Route::WorkspacesOfGroup { subscription: "S".into(), resource_group: "Rg".into() },
         ),
         (at(""), Route::Workspace(key())),
+        (
+            at("/diagnose"),
+            Route::WorkspaceAction { workspace: key(), action: WorkspaceAction::Diagnose },
+        ),
+        (
+            at("/resyncKeys"),
+            Route::WorkspaceAction { workspace: key(), action: WorkspaceAction::ResyncKeys },
+        ),
         (at("/computes"), Route::Computes(key())),
         (
             at("/computes/Cpu-Cluster"),

@@ -7,12 +7,13 @@ use axum::response::{IntoResponse, Response};
 use muster_core::ids::OperationId;
 use muster_core::model::{Action, Deed, Deployment, Operation, Scope};
 use muster_core::time::Wall;
-use muster_core::{DeployRequest, DeployStep, DeployWhat, Input, Reply};
+use muster_core::{DeployRequest, DeployStep, DeployWhat, Foreseen, Input, Reply};
 use muster_store::{Reader, StoreError};
-use muster_wire::deployment::{self, Plan, Progress, Setting};
+use muster_wire::deployment::{self, DeploymentDocument, Plan, Progress, Setting};
 use muster_wire::path::Home;
 use muster_wire::{ArmError, DeploymentRoute, Page, Route, activity};
 
+use super::paging::LARGE;
 use super::{Call, Failed, unexpected};
 use crate::Workspaces;
 use crate::http::auth::{self, Need};
@@ -53,12 +54,12 @@ pub async fn handle(call: &Call, method: &str, route: DeploymentRoute) -> Result
             Ok(with_retry_after(document(StatusCode::OK, &status)))
         }
         ("POST", DeploymentRoute::Validate { home, name }) => {
-            let tried = carry_out(call, home, name, true).await?;
+            let (tried, _) = carry_out(call, home, name, true).await?;
             Ok(document(StatusCode::OK, &deployment::validation(&tried)))
         }
         ("POST", DeploymentRoute::WhatIf { home, name }) => {
-            let tried = carry_out(call, home, name, true).await?;
-            Ok(document(StatusCode::OK, &deployment::what_if(&tried)))
+            let (tried, foreseen) = carry_out(call, home, name, true).await?;
+            Ok(document(StatusCode::OK, &deployment::what_if(&tried, &foreseen)))
         }
         (method, route) => {
             let methods = Route::Deployments(route).methods();
@@ -116,21 +117,36 @@ async fn list(call: &Call, home: &Home) -> Result<Response, Failed> {
         None => None,
         Some(filter) => Some(deployment::filter(filter)?),
     };
-    let scope = home.scope();
+    let (scope, size) = (home.scope(), call.page_size(LARGE)?);
+    let mut all = call.app.readers.read(move |reader| reader.deployments(&scope)).await?;
+    // Later ones have larger ids, and come first.
+    let key = |found: &Deployment| format!("{:016x}", u64::MAX - found.id.0);
+    let after = call.query.skip().unwrap_or("");
+    all.retain(|found| sees(call, found) && key(found).as_str() > after);
+    all.sort_by_key(key);
+    // Only what is shown is looked into: how far a deployment is takes a read for each instance in it.
     let read = move |reader: &mut dyn Reader| {
-        let found = reader.deployments(&scope)?;
-        found.into_iter().map(|found| with_operations(reader, found)).collect()
+        let mut page = Vec::new();
+        for found in all {
+            if page.len() > size {
+                break;
+            }
+            let found = with_operations(reader, found)?;
+            let shown = deployment::document(&found.progress());
+            if state.as_deref().is_none_or(|state| shown.is_in(state)) {
+                page.push((found.deployment.id, shown));
+            }
+        }
+        Ok(page)
     };
-    let found: Vec<Found> = call.app.readers.read(read).await?;
-    let all = found
-        .iter()
-        .filter(|found| sees(call, &found.deployment))
-        // Later ones have larger ids, and come first.
-        .map(|found| (u64::MAX - found.deployment.id.0, deployment::document(&found.progress())))
-        .filter(|(_, found)| state.as_deref().is_none_or(|state| found.is_in(state)))
-        .map(|(key, found)| (format!("{key:016x}"), found))
-        .collect();
-    call.page(&Route::Deployments(DeploymentRoute::OfGroup(home.clone())), all)
+    let mut page: Vec<(OperationId, DeploymentDocument)> = call.app.readers.read(read).await?;
+    let is_more = page.len() > size;
+    page.truncate(size);
+    let route = Route::Deployments(DeploymentRoute::OfGroup(home.clone()));
+    let last = page.last().filter(|_| is_more).map(|(id, _)| format!("{:016x}", u64::MAX - id.0));
+    let next = last.and_then(|last| call.next_link(&route, &last));
+    let value = page.into_iter().map(|(_, shown)| shown).collect();
+    Ok(document(StatusCode::OK, &Page::new(value, next)))
 }
 
 async fn put(call: &Call, home: Home, name: Box<str>) -> Result<Response, Failed> {
@@ -139,7 +155,7 @@ async fn put(call: &Call, home: Home, name: Box<str>) -> Result<Response, Failed
     if let Some(known) = &known {
         check_own(call, known)?;
     }
-    let made = carry_out(call, home.clone(), name.clone(), false).await?;
+    let (made, _) = carry_out(call, home.clone(), name.clone(), false).await?;
     let id = made.id.to_string().into();
     let read = move |reader: &mut dyn Reader| with_operations(reader, made);
     let found = call.app.readers.read(read).await?;
@@ -180,7 +196,7 @@ async fn carry_out(
     home: Home,
     name: Box<str>,
     is_trial: bool,
-) -> Result<Deployment, Failed> {
+) -> Result<(Deployment, Vec<Foreseen>), Failed> {
     let seed = secrets::random();
     // Passwords take long to digest, so nobody's are before it is known that they may.
     let mut plan = read(call, &home, &name, seed, &|_| String::new())?;
@@ -223,7 +239,8 @@ async fn carry_out(
         is_trial,
     };
     match call.tell(Input::Deploy(Box::new(request))).await? {
-        Reply::Deployment(deployment) => Ok(*deployment),
+        Reply::Deployment(deployment) => Ok((*deployment, Vec::new())),
+        Reply::Tried { deployment, foreseen } => Ok((*deployment, foreseen)),
         other => Err(unexpected(&other)),
     }
 }

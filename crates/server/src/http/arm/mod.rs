@@ -159,6 +159,9 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         ("PUT", Route::Workspace(key)) => workspace::put(call, key).await,
         ("PATCH", Route::Workspace(key)) => workspace::patch(call, key).await,
         ("DELETE", Route::Workspace(key)) => workspace::delete(call, key).await,
+        ("POST", Route::WorkspaceAction { workspace, action }) => {
+            workspace::act(call, workspace, action).await
+        }
         ("GET", Route::Computes(key)) => cluster::list(call, key).await,
         ("GET", Route::Compute { workspace, name }) => cluster::get(call, workspace, name).await,
         ("PUT", Route::Compute { workspace, name }) => cluster::put(call, workspace, name).await,

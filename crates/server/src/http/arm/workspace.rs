@@ -6,7 +6,7 @@ use muster_core::model::{Action, Scope, WorkspaceKey};
 use muster_core::time::Wall;
 use muster_core::{Input, Reply};
 use muster_store::{LedgerBy, LedgerQuery};
-use muster_wire::{ArmError, Route, cost, workspace};
+use muster_wire::{ArmError, Route, WorkspaceAction, cost, diagnosis, workspace};
 
 use super::{Call, Failed, cluster, unexpected};
 use crate::clock;
@@ -78,6 +78,26 @@ pub fn deleting(call: &Call, subscription: &str, reply: Reply) -> Result<Respons
         }
         Reply::NothingToDelete => Ok(StatusCode::NO_CONTENT.into_response()),
         other => Err(unexpected(&other)),
+    }
+}
+
+/// Neither changes anything, so both are done with the answer.
+pub async fn act(
+    call: &Call,
+    key: WorkspaceKey,
+    action: WorkspaceAction,
+) -> Result<Response, Failed> {
+    // It must be there, or be made by this use, as with any other request.
+    get(call, key.clone()).await?;
+    match action {
+        WorkspaceAction::ResyncKeys => Ok(StatusCode::OK.into_response()),
+        WorkspaceAction::Diagnose => {
+            let estate = call.app.live.estate();
+            let scope = Scope::workspace(&key);
+            let locks = estate.locks().filter(|lock| lock.scope.contains(&scope));
+            let found = diagnosis::document(locks.map(|lock| &**lock));
+            Ok(document(StatusCode::OK, &found))
+        }
     }
 }
 

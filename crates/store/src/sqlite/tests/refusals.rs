@@ -267,6 +267,6 @@ fn a_large_file_at_peace_is_looked_at_later() {
         SqliteStore::open_at_once(scratch.path(), Durability::None).expect("it opens all the same");
     assert!(is_left);
     let found = store.reader().expect("a reader").check();
-    assert!(matches!(found, Err(StoreError::Damaged { .. })), "{found:?}");
+    assert!(matches!(found, Err(StoreError::DamagedInUse { .. })), "{found:?}");
     assert!(SqliteStore::open(scratch.path(), Durability::None).is_err());
 }

@@ -1,0 +1,89 @@
+//! One job's processes behind walls: made by the nursery, known by its line.
+
+use std::fs::File;
+use std::io;
+use std::time::Duration;
+
+use muster_core::agent::Signal;
+use muster_core::model::Exit;
+use muster_sandbox::job::{self, Ending, Event, LaunchError, Line, Nursery};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// A wall takes milliseconds, unless a disk or a network under the node's files hangs.
+const START_WITHIN: Duration = Duration::from_secs(30);
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    #[error("its walls cannot be made: {0}")]
+    Walls(String),
+    #[error("its walls were not made within {} s", START_WITHIN.as_secs())]
+    TooSlow,
+    #[error("the nursery, which starts all jobs, is gone")]
+    Orphaned,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// A running job. When it is dropped, all its processes are killed.
+#[derive(Debug)]
+pub(crate) struct Walled {
+    line: AsyncFd<Line>,
+    ending: Option<Ending>,
+}
+
+impl Walled {
+    pub(crate) async fn start(
+        nursery: &Nursery,
+        launch: job::Launch,
+        log: &File,
+    ) -> Result<Walled, StartError> {
+        let line = nursery.launch(launch, log)?;
+        // SAFETY: a line has one socket, open until it is dropped and always the same one.
+        let line = unsafe { AsyncFd::register_with_interest(line, Interest::READABLE) };
+        let line = line.map_err(io::Error::from)?;
+        match tokio::time::timeout(START_WITHIN, next(&line)).await {
+            Ok(Ok(Some(Event::Started))) => Ok(Walled { line, ending: None }),
+            Ok(Ok(Some(Event::NotStarted { message }))) => Err(StartError::Walls(message)),
+            Ok(Ok(Some(Event::Ended(_)) | None)) => Err(StartError::Orphaned),
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => Err(StartError::TooSlow),
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let signal = match signal {
+            Signal::Terminate => job::Signal::Terminate,
+            Signal::Kill => job::Signal::Kill,
+        };
+        if let Err(error) = self.line.get_ref().signal(signal) {
+            tracing::error!(%error, "cannot signal a job");
+        }
+    }
+
+    /// Waits until no process of the job is left. May be dropped and called again.
+    pub(crate) async fn wait(&mut self) -> io::Result<Exit> {
+        while let Some(event) = next(&self.line).await? {
+            if let Event::Ended(ending) = event {
+                self.ending = Some(ending);
+            }
+        }
+        Ok(match self.ending {
+            Some(Ending::Code(code)) => Exit::Code(code),
+            Some(Ending::Signal(signal)) => Exit::Signal(signal),
+            // Its init was killed before it could tell: by us, or by whoever else may.
+            None => Exit::Signal(libc::SIGKILL),
+        })
+    }
+}
+
+async fn next(line: &AsyncFd<Line>) -> io::Result<Option<Event>> {
+    loop {
+        let mut ready = line.readable().await?;
+        if let Ok(event) = ready.try_io(|line| line.get_ref().next()) {
+            return event;
+        }
+    }
+}

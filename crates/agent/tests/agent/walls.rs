@@ -1,0 +1,101 @@
+//! Jobs behind walls, by an agent in a process of its own: it forks before it has threads.
+
+use std::process::{Child, Command};
+
+use muster_core::model::{Exit, JobSpec};
+use muster_core::time::Span;
+
+use crate::harness::{Harness, WALLS_VARIABLE, eventually, is_running, spec};
+
+/// An agent, killed at the end of its test.
+struct Agent(Child);
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `None`, and the reason printed, where nobody can make a wall.
+fn agent(harness: &Harness) -> Option<Agent> {
+    let can = Command::new("unshare").args(["--user", "--map-root-user", "true"]).output();
+    if !can.as_ref().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: no user namespaces here: {can:?}");
+        return None;
+    }
+    Some(Agent(harness.agent_command().env(WALLS_VARIABLE, "1").spawn().unwrap()))
+}
+
+#[tokio::test]
+async fn every_way_to_end_behind_walls_is_told_as_it_was() {
+    let harness = Harness::new().await;
+    let Some(_agent) = agent(&harness) else { return };
+    let cases = [
+        ("echo one; echo two >&2; exit 3", Exit::Code(3)),
+        ("kill -9 $$", Exit::Signal(9)),
+        ("no-such-program-here", Exit::Code(127)),
+    ];
+    for (index, (command, exit)) in cases.into_iter().enumerate() {
+        let epoch = harness.order(index as u64 + 1, command);
+        assert_eq!(harness.ending(epoch).await, exit, "{command}");
+    }
+    assert_eq!(harness.log(muster_core::ids::Epoch(1)), "one\ntwo\n");
+    let timeout = Some(Span::milliseconds(200));
+    let epoch = harness.order_with(8, JobSpec { timeout, ..spec("trap '' TERM; sleep 1000") });
+    assert_eq!(harness.ending(epoch).await, Exit::TimedOut);
+    let epoch = harness.order(9, "echo \0");
+    let exit = harness.ending(epoch).await;
+    let Exit::NotStarted { message } = &exit else { panic!("{exit:?}") };
+    assert!(message.contains("the command has a zero byte"), "{message}");
+    eventually("the jobs' files go", || !harness.home.work(epoch).exists()).await;
+}
+
+#[tokio::test]
+async fn a_job_behind_walls_finds_its_own_things_and_nothing_of_the_node() {
+    let harness = Harness::new().await;
+    let Some(_agent) = agent(&harness) else { return };
+    let dir = harness.home.dir().display();
+    let command = format!(
+        "id -u; pwd; echo $HOME $TMPDIR $USER $MUSTER_NODE ${{MUSTER_NODE_DIR-none}}; touch $TMPDIR/x /tmp/y; \
+         ls tmp; cat {dir}/secret {dir}/journal {dir}/logs/* 2>/dev/null; ls -A {dir} 2>/dev/null; :"
+    );
+    let epoch = harness.order(1, &command);
+    assert_eq!(harness.ending(epoch).await, Exit::Code(0));
+    assert_eq!(harness.log(epoch), "1000\n/job\n/job /job/tmp job pool-1 none\nx\ny\n");
+}
+
+#[tokio::test]
+async fn a_cancelled_job_behind_walls_is_asked_and_then_gone() {
+    let harness = Harness::new().await;
+    let Some(mut agent) = agent(&harness) else { return };
+    let marked = |what: &str| {
+        let line = format!("{what} {}", harness.home.dir().display());
+        format!("sh -c 'trap \"\" TERM; while :; do sleep 0.01; done' {line}")
+    };
+    let command = format!("setsid {} & trap 'echo bye; wait' TERM; echo up; wait", marked("far"));
+    let epoch = harness.order(1, &command);
+    harness.until_log_has(epoch, "up").await;
+    harness.server.change(|book| book.orders.clear());
+    assert_eq!(harness.ending(epoch).await, Exit::Stopped);
+    assert!(harness.log(epoch).ends_with("bye\n"), "{}", harness.log(epoch));
+    assert!(!is_anywhere(&marked("far")));
+
+    let epoch = harness.order(2, &format!("{} & echo up; wait", marked("killed")));
+    harness.until_log_has(epoch, "up").await;
+    harness.until("it runs", |book| is_running(book, epoch).then_some(())).await;
+    eventually("it is found", || is_anywhere(&marked("killed"))).await;
+    agent.0.kill().unwrap();
+    agent.0.wait().unwrap();
+    eventually("it dies with its agent", || !is_anywhere(&marked("killed"))).await;
+}
+
+/// Whether a process of this machine was called so, without its quotes.
+fn is_anywhere(command: &str) -> bool {
+    let wanted = command.replace('\'', "");
+    std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        line.trim_end() == wanted
+    })
+}

@@ -1,0 +1,74 @@
+//! Jobs that do harm, on real nodes behind walls: each is held, its neighbours do not notice, and the outcome says what
+//! it was.
+
+mod support;
+
+use support::Site;
+use support::walls::{cluster, processes, ran, wait_until, walled};
+
+/// Submits and waits for the end; gives the state, and what was said about it.
+fn ended(site: &Site, name: &str, command: &str, more: &[&str]) -> String {
+    let create =
+        ["job", "create", "--compute", "cpu", "--command", command, "-n", name, "-o", "none"];
+    let done = site.run(&[&create[..], more].concat());
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    let mut shown = String::new();
+    wait_until(name, || {
+        shown = site.text(&["job", "show", "-n", name]);
+        ["Completed", "Failed", "Canceled"].iter().any(|state| shown.contains(state))
+    });
+    shown
+}
+
+#[test]
+fn bombs_are_held_and_neighbours_do_not_notice() {
+    let site = walled();
+    cluster(&site, "cpu", &["--min-instances", "2", "--size", "Standard_DS1_v2"]);
+    let neighbour = "n=0; while [ $n -lt 400 ]; do n=$((n+1)); sleep 0.02; done; echo unharmed";
+    let create = ["job", "create", "--compute", "cpu", "--command", neighbour, "-n", "neighbour"];
+    assert_eq!(site.run(&create).code, 0);
+    wait_until("it runs", || site.text(&["job", "show", "-n", "neighbour"]).contains("Running"));
+
+    // The size has 3.5 GiB.
+    let bomb = "exec perl -e '@a = map { \"x\" x (64 << 20) } 1..128; print \"lived\\n\"'";
+    let memory = ended(&site, "memory", bomb, &[]);
+    assert!(memory.contains("Failed") && memory.contains("signal 9"), "{memory}");
+    let forks = "exec perl -e 'for my $n (1..20000) { my $p = fork; \
+                 if (!defined $p) { print \"refused after $n\\n\"; exit 3 } \
+                 if (!$p) { sleep 100; exit } }'";
+    let forks = ended(&site, "forks", forks, &[]);
+    assert!(forks.contains("Failed") && forks.contains("exit code 3"), "{forks}");
+
+    wait_until("it ends", || !site.text(&["job", "show", "-n", "neighbour"]).contains("Running"));
+    assert!(site.text(&["job", "show", "-n", "neighbour"]).contains("Completed"));
+    assert!(ran(&site, "cpu", "after", "echo still here").contains("still here"));
+    let nodes = site.text(&["compute", "list-nodes", "-n", "cpu"]);
+    assert_eq!(nodes.matches("\"node_id\"").count(), 2, "no node was lost: {nodes}");
+}
+
+#[test]
+fn what_will_not_end_is_ended_with_all_that_it_started() {
+    let site = walled();
+    cluster(&site, "cpu", &["--size", "Standard_DS1_v2"]);
+    let deaf = "trap '' TERM INT HUP; setsid sh -c 'trap \"\" TERM; sleep 54321' & sleep 54321; sleep 54321";
+    let deaf = ended(&site, "deaf", deaf, &["--timeout", "1"]);
+    assert!(deaf.contains("Failed"), "{deaf}");
+    let forker = "setsid sh -c 'sleep 64321 & sleep 64321' >/dev/null 2>&1 & sleep 0.2; echo gone";
+    assert!(ended(&site, "forker", forker, &[]).contains("Completed"));
+    assert!(processes(&["sleep", "54321"]).is_empty(), "of the deaf one nothing lives");
+    assert!(processes(&["sleep", "64321"]).is_empty(), "nor of the one that left its children");
+}
+
+#[test]
+fn a_flood_of_output_is_taken_whole() {
+    let site = walled();
+    cluster(&site, "cpu", &["--size", "Standard_DS1_v2"]);
+    let lines = ran(&site, "cpu", "lines", "yes | head -n 10000000");
+    assert_eq!(lines.len(), 20_000_000);
+    assert!(lines.bytes().all(|byte| byte == b'y' || byte == b'\n'));
+    let command = "head -c 30000000 /dev/zero | tr '\\0' '\\377'";
+    let job = ["job", "create", "--compute", "cpu", "--command", command, "-n", "raw", "--stream"];
+    let raw = site.run(&job);
+    assert_eq!(raw.code, 0, "{}", raw.stderr);
+    assert!(raw.stdout.len() == 30_000_000 && raw.stdout.iter().all(|byte| *byte == 0xff));
+}

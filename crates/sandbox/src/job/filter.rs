@@ -1,0 +1,155 @@
+//! System calls that a job is refused.
+//!
+//! Walls are made of namespaces and users. This is the second line: what no job needs and where most holes of kernels
+//! were found. Everything else is allowed: a job is somebody's own program, and we do not know it.
+//!
+//! `ptrace` is allowed: debuggers and profilers of training jobs need it. It reaches only what the pid namespace
+//! shows, which is the job itself and its init; the init cannot be traced because it is not dumpable.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, sock_filter,
+};
+
+/// Newer than the table that we have them from; the number is the same on every architecture.
+const SYS_OPEN_TREE_ATTR: libc::c_long = 467;
+
+/// Refused whatever the arguments are.
+const REFUSED: &[libc::c_long] = &[
+    // Mounts.
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    SYS_OPEN_TREE_ATTR,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    // The machine.
+    libc::SYS_kexec_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_syslog,
+    // Parts of the kernel with a history.
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    // Keys belong to a user, and with one user only that is everybody.
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    // Ways around the walls.
+    libc::SYS_setns,
+    libc::SYS_open_by_handle_at,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_kexec_file_load,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+];
+
+/// A new namespace of any kind is refused, a new process or thread is not.
+const NAMESPACES: [libc::c_int; 7] = [
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+];
+/// Only for `unshare`: in `clone` the bit is part of a signal's number.
+const CLONE_NEWTIME: u32 = 0x80;
+
+/// Both have to be applied. Made once: a job only loads them.
+#[derive(Debug, Clone)]
+pub(crate) struct Filter {
+    refusing: BpfProgram,
+    /// `clone3` hides its flags behind a pointer. Where it is missing, libraries use `clone`.
+    without_clone3: BpfProgram,
+}
+
+impl Filter {
+    pub(crate) fn new() -> Result<Filter, String> {
+        let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+            REFUSED.iter().map(|number| (*number, Vec::new())).collect();
+        let flags = NAMESPACES.map(|flag| flag.cast_unsigned());
+        rules.insert(libc::SYS_clone, any_of(&flags)?);
+        rules.insert(libc::SYS_unshare, any_of(&[&flags[..], &[CLONE_NEWTIME]].concat())?);
+        let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+        Ok(Filter {
+            refusing: only_this_numbering(program(rules, libc::EPERM)?),
+            without_clone3: program(clone3, libc::ENOSYS)?,
+        })
+    }
+
+    /// For this process and all that it starts, for ever. Nobody gains privileges by a program from here on.
+    pub(crate) fn apply(&self) -> Result<(), String> {
+        let failed =
+            |error| format!("seccomp: {error}; a kernel with CONFIG_SECCOMP_FILTER is needed");
+        seccompiler::apply_filter(&self.refusing).map_err(failed)?;
+        seccompiler::apply_filter(&self.without_clone3).map_err(failed)
+    }
+}
+
+/// One rule for each flag: one that holds is enough.
+fn any_of(flags: &[u32]) -> Result<Vec<SeccompRule>, String> {
+    let rule = |flag: &u32| {
+        let flag = u64::from(*flag);
+        let is_set = SeccompCmpOp::MaskedEq(flag);
+        SeccompRule::new(vec![SeccompCondition::new(0, SeccompCmpArgLen::Dword, is_set, flag)?])
+    };
+    let rules: Result<Vec<_>, seccompiler::BackendError> = flags.iter().map(rule).collect();
+    rules.map_err(|error| error.to_string())
+}
+
+/// Allows the rest; kills whoever calls by the numbers of another architecture.
+fn program(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> Result<BpfProgram, String> {
+    let refuse = SeccompAction::Errno(errno.cast_unsigned());
+    let arch = std::env::consts::ARCH.try_into();
+    arch.and_then(|arch| SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch))
+        .and_then(BpfProgram::try_from)
+        .map_err(|error| format!("seccomp: {error}"))
+}
+
+/// On x86-64 there is a second set of numbers, x32, which counts as the same architecture and would lead past every
+/// rule. Nothing uses it.
+fn only_this_numbering(program: BpfProgram) -> BpfProgram {
+    const X32_BIT: u32 = 0x4000_0000;
+    // Load the number of the call; kill if it has the bit; go on.
+    let load = sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
+    let jump_if_at_least = sock_filter { code: 0x35, jt: 0, jf: 1, k: X32_BIT };
+    let kill = sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_KILL_PROCESS };
+    [vec![load, jump_if_at_least, kill], program].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_filter_fits_into_the_kernels_limit() {
+        let filter = Filter::new().unwrap();
+        assert!(filter.refusing.len() < 4096, "{}", filter.refusing.len());
+        assert!(!filter.without_clone3.is_empty());
+    }
+}

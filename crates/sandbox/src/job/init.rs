@@ -1,0 +1,223 @@
+//! Process 1 of a job: makes the walls from inside, starts the shell, collects whatever dies, and ends with the shell.
+//!
+//! It is a fork of the nursery and never becomes another program. Nothing of the job runs before it has given up
+//! every right. When it ends, the kernel kills all processes of the job before anybody learns of it.
+
+use std::convert::Infallible;
+use std::ffi::CString;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, set_parent_process_death_signal, setsid, wait};
+
+use super::filter::Filter;
+use super::mounts::Sources;
+use super::protocol::{self, Request};
+use super::{Ending, Event, privileges, told};
+
+/// Fits into a packet, whatever the characters are.
+const MESSAGE_CHARS_MAX: usize = 1000;
+
+/// What the init keeps of its nursery.
+pub(super) struct Inherited<'a> {
+    pub(super) log: BorrowedFd<'a>,
+    pub(super) line: BorrowedFd<'a>,
+    /// Carries one byte when we are somebody in our user namespace; is closed when the nursery dies.
+    pub(super) lifeline: BorrowedFd<'a>,
+    pub(super) filter: &'a Filter,
+}
+
+/// The whole life of the init. It never comes back.
+pub(super) fn run(request: &Request, inherited: &Inherited<'_>) -> ! {
+    let code = match live(request, inherited) {
+        Ok(ending) => {
+            // Nobody listens if the agent is gone; then we were to end anyway.
+            let _ = protocol::send(inherited.line, &Event::Ended(ending));
+            0
+        }
+        Err(Failed::Orphaned) => 1,
+        Err(Failed::Told(message)) => {
+            // It may quote what a user wrote.
+            let message = message.chars().take(MESSAGE_CHARS_MAX).collect();
+            let _ = protocol::send(inherited.line, &Event::NotStarted { message });
+            1
+        }
+    };
+    // SAFETY: ends this process at once. Nothing that belongs to the nursery is cleaned up on its behalf.
+    unsafe { libc::_exit(code) }
+}
+
+enum Failed {
+    Told(String),
+    /// The nursery is gone.
+    Orphaned,
+}
+
+impl From<String> for Failed {
+    fn from(message: String) -> Failed {
+        Failed::Told(message)
+    }
+}
+
+fn live(request: &Request, inherited: &Inherited<'_>) -> Result<Ending, Failed> {
+    let Inherited { log, line, lifeline, filter } = *inherited;
+    privileges::close_all_but(&[log.as_raw_fd(), line.as_raw_fd(), lifeline.as_raw_fd()])?;
+    // The byte says that our users are known.
+    if !matches!(rustix::io::read(lifeline, &mut [0; 1]), Ok(1)) {
+        return Err(Failed::Orphaned);
+    }
+    privileges::first_to_go_without_memory()?;
+    let sources = Sources::take(&request.launch)?;
+    privileges::become_user(request.has_range)?;
+    sources.settle(&request.launch)?;
+    privileges::drop_capabilities()?;
+    filter.apply()?;
+    // Whoever changes his user loses this, so it comes last. The lifeline tells if it came too late.
+    told(
+        set_parent_process_death_signal(Some(Signal::KILL)),
+        || "prctl(PR_SET_PDEATHSIG)".into(),
+        "",
+    )?;
+    privileges::become_opaque()?;
+    let signals = told(signals(), || "signalfd".into(), "")?;
+    let shell = start_shell(request, log)?;
+    told(protocol::send(line, &Event::Started), || "telling of the start".into(), "")?;
+    watch(shell, &signals, lifeline)
+}
+
+/// Signals are blocked since before the fork; from now on they can be read.
+fn signals() -> io::Result<OwnedFd> {
+    // SAFETY: the set is made by the first call before it is used; the descriptor is a new one and ours alone.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGCHLD);
+        libc::sigaddset(&mut set, libc::SIGTERM);
+        match libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
+fn watch(shell: Pid, signals: &OwnedFd, lifeline: BorrowedFd<'_>) -> Result<Ending, Failed> {
+    loop {
+        let mut fds = [
+            PollFd::new(signals, PollFlags::IN),
+            PollFd::from_borrowed_fd(lifeline, PollFlags::IN),
+        ];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(Failed::Told(format!("poll: {error}"))),
+        }
+        if !fds[1].revents().is_empty() {
+            return Err(Failed::Orphaned);
+        }
+        while let Some(signal) = next_signal(signals) {
+            if signal == libc::SIGTERM.cast_unsigned() {
+                // Everything in our pid namespace but ourselves.
+                // SAFETY: takes numbers only; we are process 1, so this stays within the job.
+                unsafe { libc::kill(-1, libc::SIGTERM) };
+            }
+        }
+        // Several ends may have come as one signal.
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            if pid == shell {
+                return Ok(match (status.exit_status(), status.terminating_signal()) {
+                    (Some(code), _) => Ending::Code(code),
+                    (None, signal) => Ending::Signal(signal.unwrap_or(libc::SIGKILL)),
+                });
+            }
+        }
+    }
+}
+
+fn next_signal(signals: &OwnedFd) -> Option<u32> {
+    let mut info = [0; size_of::<libc::signalfd_siginfo>()];
+    let length = rustix::io::read(signals, &mut info).ok()?;
+    // The number of the signal comes first.
+    let number: [u8; 4] = info[..length].get(..4)?.try_into().ok()?;
+    Some(u32::from_ne_bytes(number))
+}
+
+/// Returns when the shell runs.
+fn start_shell(request: &Request, log: BorrowedFd<'_>) -> Result<Pid, String> {
+    let program = Program::new(request)?;
+    let (failure, failing) =
+        told(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC), || "pipe2".into(), "")?;
+    // SAFETY: this process has one thread, so its child may do whatever it may.
+    let child = match unsafe { libc::fork() } {
+        -1 => return told(Err(io::Error::last_os_error()), || "fork".into(), ""),
+        0 => {
+            let Err(message) = become_shell(request, &program, log);
+            let _ = rustix::io::write(&failing, message.as_bytes());
+            // SAFETY: as in `run`.
+            unsafe { libc::_exit(127) }
+        }
+        child => Pid::from_raw(child).expect("a child has a number"),
+    };
+    drop(failing);
+    let mut message = String::new();
+    // Closed without a word by a shell that runs.
+    let _ = std::fs::File::from(failure).read_to_string(&mut message);
+    if message.is_empty() { Ok(child) } else { Err(message) }
+}
+
+/// What `execve` is called with.
+struct Program {
+    arguments: [CString; 3],
+    variables: Vec<CString>,
+}
+
+impl Program {
+    fn new(request: &Request) -> Result<Program, String> {
+        let text = |what: &str, text: String| {
+            CString::new(text).map_err(|_| format!("{what} has a zero byte in it"))
+        };
+        let variables = request.launch.variables.iter();
+        Ok(Program {
+            arguments: [
+                c"/bin/sh".into(),
+                c"-c".into(),
+                text("the command", request.launch.command.clone())?,
+            ],
+            variables: variables
+                .map(|(name, value)| text(&format!("variable {name:?}"), format!("{name}={value}")))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+fn become_shell(
+    request: &Request,
+    program: &Program,
+    log: BorrowedFd<'_>,
+) -> Result<Infallible, String> {
+    told(setsid(), || "setsid".into(), "")?;
+    privileges::set_limits(&request.launch.limits)?;
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    let null = told(std::fs::File::open("/dev/null"), || "open /dev/null".into(), "")?;
+    told(rustix::stdio::dup2_stdin(null.as_fd()), || "dup2".into(), "")?;
+    told(rustix::stdio::dup2_stdout(log), || "dup2".into(), "")?;
+    told(rustix::stdio::dup2_stderr(log), || "dup2".into(), "")?;
+    let pointers = |texts: &[CString]| {
+        let ends = [std::ptr::null()];
+        texts.iter().map(|text| text.as_ptr()).chain(ends).collect::<Vec<_>>()
+    };
+    let (arguments, variables) = (pointers(&program.arguments), pointers(&program.variables));
+    // SAFETY: the sets are made before they are used; both lists end with a null pointer and live until the call.
+    // What we keep for ourselves is closed by `execve`: all of it was opened so.
+    unsafe {
+        let mut none = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+        libc::execve(arguments[0], arguments.as_ptr(), variables.as_ptr());
+    }
+    let help = "a command and its variables may take 128 KiB each, and 2 MiB together";
+    let error = io::Error::last_os_error();
+    let help = if error.raw_os_error() == Some(libc::E2BIG) { help } else { "" };
+    told(Err(error), || "execve /bin/sh".into(), help)
+}

@@ -1,0 +1,238 @@
+//! What a job sees of files: the node's, read-only, and a few of its own.
+//!
+//! A new root is put together from the top folders of the old one, then the old one is let go. All that comes from
+//! the node is taken hold of first ([`Sources`]), with the rights of whoever runs the node; the rest is done as the
+//! job's user.
+
+use std::ffi::OsString;
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::CWD;
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags,
+    UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount, move_mount,
+    open_tree, unmount,
+};
+
+use super::{FOLDER, Launch, shown, told};
+
+const NEW_KERNEL: &str = "Linux 5.12 or newer is needed";
+/// Enough for names and links, of which there are few.
+const SMALL: &str = "mode=755,size=1m";
+/// Top folders that are made anew or have nothing for a job.
+const NOT_TAKEN: [&str; 7] = ["proc", "dev", "tmp", "run", "job", "boot", "lost+found"];
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+const DEVICE_LINKS: [(&str, &str); 5] = [
+    ("/proc/self/fd", "fd"),
+    ("/proc/self/fd/0", "stdin"),
+    ("/proc/self/fd/1", "stdout"),
+    ("/proc/self/fd/2", "stderr"),
+    ("pts/ptmx", "ptmx"),
+];
+/// In `/proc`, but not of processes. The kernel asks only for the machine's user 0 here, not for capabilities, and where
+/// there is one user only he may be a job.
+const MACHINE_WIDE: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
+/// `/etc/resolv.conf` often leads here. The rest of `/run` is other programs' doors.
+const RESOLVER: &str = "/run/systemd/resolve";
+
+/// What comes from the node, held but not yet in place.
+pub(super) struct Sources {
+    work: OwnedFd,
+    tmp: OwnedFd,
+    system: Vec<(OsString, Entry)>,
+    devices: Vec<(&'static str, OwnedFd)>,
+    resolver: Option<OwnedFd>,
+}
+
+enum Entry {
+    Tree(OwnedFd),
+    Link(PathBuf),
+}
+
+impl Sources {
+    pub(super) fn take(launch: &Launch) -> Result<Sources, String> {
+        // Nothing that happens to the node's mounts later reaches us, and the other way round.
+        set_attributes(Path::new("/"), 0, true, libc::MS_PRIVATE)?;
+        let mut devices = Vec::new();
+        for name in DEVICES {
+            devices.push((name, tree(&Path::new("/dev").join(name), false)?));
+        }
+        // Where the new root stands at first. The way there may be closed for the job's user.
+        told(std::env::set_current_dir(&launch.work_dir), || "chdir".into(), "")?;
+        Ok(Sources {
+            work: tree(&launch.work_dir, false)?,
+            tmp: tree(&launch.tmp_dir, false)?,
+            system: system()?,
+            devices,
+            resolver: Path::new(RESOLVER)
+                .is_dir()
+                .then(|| tree(Path::new(RESOLVER), true))
+                .transpose()?,
+        })
+    }
+
+    /// Makes the new root and moves into it.
+    pub(super) fn settle(self, launch: &Launch) -> Result<(), String> {
+        let root = told(empty_root(), || "fsmount of tmpfs".into(), NEW_KERNEL)?;
+        place(&root, Path::new("."), false)?;
+        told(rustix::process::fchdir(&root), || "fchdir".into(), "")?;
+        for (name, entry) in self.system {
+            match entry {
+                Entry::Tree(tree) => place(&tree, Path::new(&name), true)?,
+                Entry::Link(target) => {
+                    told(symlink(target, &name), || format!("symlink {name:?}"), "")?;
+                }
+            }
+        }
+        for name in ["proc", "dev", "tmp", "run", "job"] {
+            make_dir(Path::new(name))?;
+        }
+        if let Some(tree) = self.resolver {
+            place(&tree, relative(Path::new(RESOLVER)), true)?;
+        }
+        for path in &launch.hidden {
+            hide(relative(path))?;
+        }
+        let sealed = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+        set_attributes(Path::new("."), sealed, true, 0)?;
+        place(&self.work, relative(Path::new(FOLDER)), false)?;
+        place(&self.tmp, Path::new("tmp"), false)?;
+        make_dev(&self.devices, launch.limits.shared_memory_bytes)?;
+        let help = "the node's own /proc must be writable and nothing mounted inside of it";
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        new("proc", Path::new("proc"), flags, "", help)?;
+        for name in MACHINE_WIDE {
+            seal_in_proc(name)?;
+        }
+        told(rustix::process::pivot_root(".", "."), || "pivot_root".into(), "")?;
+        // The old root lies on top of the new one now.
+        told(unmount(".", UnmountFlags::DETACH), || "umount of the node's root".into(), "")?;
+        told(std::env::set_current_dir(FOLDER), || format!("chdir {FOLDER}"), "")
+    }
+}
+
+fn empty_root() -> rustix::io::Result<OwnedFd> {
+    let root = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&root, "mode", "755")?;
+    fsconfig_set_string(&root, "size", "1m")?;
+    fsconfig_create(&root)?;
+    fsmount(&root, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
+}
+
+fn system() -> Result<Vec<(OsString, Entry)>, String> {
+    let listing = || "reading /".to_owned();
+    let mut system = Vec::new();
+    for entry in told(std::fs::read_dir("/"), listing, "")? {
+        let entry = told(entry, listing, "")?;
+        let (name, kind) = (entry.file_name(), told(entry.file_type(), listing, "")?);
+        if NOT_TAKEN.iter().any(|not_taken| name == *not_taken) {
+            continue;
+        }
+        if kind.is_symlink() {
+            let target = told(std::fs::read_link(entry.path()), listing, "")?;
+            system.push((name, Entry::Link(target)));
+        } else if kind.is_dir() {
+            system.push((name, Entry::Tree(tree(&entry.path(), true)?)));
+        }
+    }
+    Ok(system)
+}
+
+fn make_dev(devices: &[(&str, OwnedFd)], shared_memory: Option<u64>) -> Result<(), String> {
+    let dev = Path::new("dev");
+    new("tmpfs", dev, MountFlags::NOSUID, SMALL, "")?;
+    for (name, tree) in devices {
+        let path = dev.join(name);
+        told(File::create(&path), || format!("creat {}", shown(&path)), "")?;
+        place(tree, &path, false)?;
+    }
+    for (target, name) in DEVICE_LINKS {
+        told(symlink(target, dev.join(name)), || format!("symlink dev/{name}"), "")?;
+    }
+    let size = shared_memory.map(|bytes| format!(",size={bytes}")).unwrap_or_default();
+    make_dir(&dev.join("shm"))?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    new("tmpfs", &dev.join("shm"), flags, &format!("mode=1777{size}"), "")?;
+    make_dir(&dev.join("pts"))?;
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    new("devpts", &dev.join("pts"), flags, "newinstance,ptmxmode=0666,mode=620", "")?;
+    set_attributes(dev, libc::MOUNT_ATTR_RDONLY, false, 0)
+}
+
+/// Puts an empty folder over one that is there.
+fn hide(path: &Path) -> Result<(), String> {
+    match rustix::fs::stat(path) {
+        Err(Errno::NOENT) => Ok(()),
+        // Closed for the job's user too, and for good: it cannot become another one.
+        Err(Errno::ACCESS) => Ok(()),
+        Err(error) => told(Err(error), || format!("stat {}", shown(path)), ""),
+        Ok(_) => new("tmpfs", path, MountFlags::RDONLY, "mode=755,size=4k", ""),
+    }
+}
+
+fn seal_in_proc(name: &str) -> Result<(), String> {
+    let path = Path::new("proc").join(name);
+    // Not every kernel has all of them.
+    if !path.exists() {
+        return Ok(());
+    }
+    place(&tree(&path, false)?, &path, false)?;
+    set_attributes(&path, libc::MOUNT_ATTR_RDONLY, false, 0)
+}
+
+fn relative(path: &Path) -> &Path {
+    path.strip_prefix("/").unwrap_or(path)
+}
+
+fn make_dir(path: &Path) -> Result<(), String> {
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
+    told(made, || format!("mkdir {}", shown(path)), "")
+}
+
+fn tree(path: &Path, recursive: bool) -> Result<OwnedFd, String> {
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    if recursive {
+        flags |= OpenTreeFlags::AT_RECURSIVE;
+    }
+    told(open_tree(CWD, path, flags), || format!("open_tree {}", shown(path)), NEW_KERNEL)
+}
+
+fn place(tree: &OwnedFd, path: &Path, is_new: bool) -> Result<(), String> {
+    if is_new {
+        make_dir(path)?;
+    }
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    let moved = move_mount(tree.as_fd(), "", CWD, path, flags);
+    told(moved, || format!("move_mount to {}", shown(path)), NEW_KERNEL)
+}
+
+fn new(kind: &str, on: &Path, flags: MountFlags, data: &str, help: &str) -> Result<(), String> {
+    let data = std::ffi::CString::new(data).expect("no zero byte in it");
+    let mounted = mount(kind, on, kind, flags, Some(data.as_c_str()));
+    told(mounted, || format!("mount of {kind} on {}", shown(on)), help)
+}
+
+/// Adds attributes to a mount, or to it and all below it.
+fn set_attributes(path: &Path, set: u64, recursive: bool, propagation: u64) -> Result<(), String> {
+    let attributes = libc::mount_attr { attr_set: set, attr_clr: 0, propagation, userns_fd: 0 };
+    let flags = if recursive { libc::AT_RECURSIVE } else { 0 };
+    let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("a path of ours");
+    // SAFETY: the kernel reads the path and the attributes, whose size goes with them, and keeps neither.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            name.as_ptr(),
+            flags,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    let done = if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    told(done, || format!("mount_setattr {}", shown(path)), NEW_KERNEL)
+}

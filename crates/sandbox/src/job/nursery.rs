@@ -1,0 +1,254 @@
+//! The process that forks jobs: it has one thread, no secret, and nothing to do but to wait.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
+use rustix::pipe::PipeFlags;
+use rustix::process::{
+    Pid, Signal as KernelSignal, WaitId, WaitIdOptions, getpid, getppid, pidfd_send_signal,
+    set_parent_process_death_signal, setsid, waitid,
+};
+
+use super::filter::Filter;
+use super::init::{self, Inherited};
+use super::protocol::{self, Parcel, Request};
+use super::users::{Users, hand_over};
+use super::{Event, Launch, LaunchError, Line, Signal, USER, privileges, told};
+
+const NO_NAMESPACES: &str = "new namespaces are refused here; look at /proc/sys/user/max_user_namespaces, \
+    kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns";
+/// A nursery that takes no launch for so long never will.
+const SEND_WITHIN: Duration = Duration::from_secs(5);
+
+/// The agent's end. When it is dropped, all jobs are killed and the nursery ends.
+#[derive(Debug)]
+pub struct Nursery {
+    socket: OwnedFd,
+    users: Users,
+}
+
+impl Nursery {
+    /// Forks. To be called on the main thread, before there is another one and before any secret is read.
+    pub fn start() -> io::Result<Nursery> {
+        let users = Users::here()?;
+        let filter = Filter::new().map_err(io::Error::other)?;
+        let (ours, theirs) = pair(SocketFlags::CLOEXEC)?;
+        sockopt::set_socket_timeout(&ours, sockopt::Timeout::Send, Some(SEND_WITHIN))?;
+        let agent = getpid();
+        // SAFETY: there is no other thread whose locks the child could miss.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                drop(ours);
+                let _ = tend(agent, &theirs, &filter);
+                // SAFETY: ends the child at once, without running what the agent wanted to do at its end.
+                unsafe { libc::_exit(0) }
+            }
+            _ => Ok(Nursery { socket: ours, users }),
+        }
+    }
+
+    /// Starts a job whose output goes to `log`. Whether that went well is told by the line.
+    pub fn launch(&self, launch: Launch, log: &File) -> Result<Line, LaunchError> {
+        let (has_range, outside) = (self.users.has_range(), self.users.next());
+        if has_range {
+            hand_over(&launch.work_dir, outside)?;
+            // So that it can be opened as /dev/stdout.
+            let path = || "its log".into();
+            std::os::unix::fs::fchown(log, Some(outside.0), Some(outside.1))
+                .map_err(|source| LaunchError::HandOver { path: path(), source })?;
+        }
+        let request = Request { launch, outside, has_range };
+        let (ours, theirs) =
+            pair(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).map_err(LaunchError::Nursery)?;
+        protocol::send_launch(self.socket.as_fd(), &request, log.as_fd(), theirs.as_fd())?;
+        Ok(Line { socket: ours })
+    }
+}
+
+fn pair(flags: SocketFlags) -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+/// A job, as its nursery knows it.
+struct Job {
+    init: OwnedFd,
+    /// `None` once the agent let go: then it only has to die.
+    line: Option<OwnedFd>,
+    /// Held, never written to again: the init ends when it is closed.
+    _lifeline: OwnedFd,
+}
+
+impl Job {
+    fn signal(&self, signal: KernelSignal) {
+        // Fails only if it has just ended.
+        let _ = pidfd_send_signal(&self.init, signal);
+    }
+
+    /// Whatever the job started is gone when this returns.
+    fn collect(&self) {
+        let init = || WaitId::PidFd(self.init.as_fd());
+        while matches!(waitid(init(), WaitIdOptions::EXITED), Err(Errno::INTR)) {}
+    }
+}
+
+/// The nursery's whole life: until the agent's end of the socket is closed.
+fn tend(agent: Pid, socket: &OwnedFd, filter: &Filter) -> Result<(), String> {
+    // Not for the signals that a terminal sends to the agent's group: the agent decides what ends.
+    told(setsid(), || "setsid".into(), "")?;
+    privileges::close_all_but(&[socket.as_raw_fd()])?;
+    block_signals();
+    told(set_parent_process_death_signal(Some(KernelSignal::KILL)), || "prctl".into(), "")?;
+    if getppid() != Some(agent) {
+        return Ok(());
+    }
+    let mut jobs: Vec<Job> = Vec::new();
+    loop {
+        let (has_launch, busy) = look(socket, &jobs)?;
+        // From the last on: removing one moves only those behind it.
+        for index in busy.into_iter().rev() {
+            if attend(&mut jobs[index]) {
+                jobs.swap_remove(index);
+            }
+        }
+        if !has_launch {
+            continue;
+        }
+        match protocol::receive_launch(socket.as_fd()) {
+            Ok(Some(parcel)) => jobs.extend(receive(parcel, filter)),
+            Ok(None) => break,
+            // One launch that did not come through; its sender sees that its line is closed.
+            Err(_) => {}
+        }
+    }
+    for job in &jobs {
+        job.signal(KernelSignal::KILL);
+    }
+    jobs.iter().for_each(Job::collect);
+    Ok(())
+}
+
+/// Waits for something to do: a launch, or jobs by their index.
+fn look(socket: &OwnedFd, jobs: &[Job]) -> Result<(bool, Vec<usize>), String> {
+    let mut fds = vec![PollFd::new(socket, PollFlags::IN)];
+    for job in jobs {
+        fds.push(PollFd::new(&job.init, PollFlags::IN));
+        // A closed line would be ready for ever.
+        fds.push(PollFd::new(job.line.as_ref().unwrap_or(&job.init), PollFlags::IN));
+    }
+    match poll(&mut fds, None) {
+        Ok(_) => {}
+        Err(Errno::INTR) => return Ok((false, Vec::new())),
+        error => return told(error.map(|_| (false, Vec::new())), || "poll".into(), ""),
+    }
+    let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+    let pairs = fds[1..].chunks(2).enumerate();
+    let busy = pairs.filter(|(_, pair)| pair.iter().any(is_ready)).map(|(index, _)| index);
+    Ok((is_ready(&fds[0]), busy.collect()))
+}
+
+/// Passes signals on. Says whether the job is over; then its line is closed as the last word.
+fn attend(job: &mut Job) -> bool {
+    let heard = job.line.as_ref().map(|line| protocol::receive::<Signal>(line.as_fd()));
+    match heard {
+        Some(Ok(Some(Signal::Terminate))) => job.signal(KernelSignal::TERM),
+        Some(Ok(Some(Signal::Kill))) => job.signal(KernelSignal::KILL),
+        Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
+        // The agent let go, or said something that we do not understand.
+        Some(Ok(None) | Err(_)) => {
+            job.signal(KernelSignal::KILL);
+            job.line = None;
+        }
+        None => {}
+    }
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    !matches!(waitid(WaitId::PidFd(job.init.as_fd()), options), Ok(None) | Err(Errno::INTR))
+}
+
+fn receive(parcel: Parcel, filter: &Filter) -> Option<Job> {
+    let started = parcel.request().and_then(|request| fork(&request, &parcel, filter));
+    match started {
+        Ok((init, lifeline)) => Some(Job { init, line: Some(parcel.line), _lifeline: lifeline }),
+        Err(message) => {
+            let _ = protocol::send(parcel.line.as_fd(), &Event::NotStarted { message });
+            None
+        }
+    }
+}
+
+/// Makes the init of a job. Returns a hold on it, and its lifeline.
+fn fork(request: &Request, parcel: &Parcel, filter: &Filter) -> Result<(OwnedFd, OwnedFd), String> {
+    let (lifeline, our_end) =
+        told(rustix::pipe::pipe_with(PipeFlags::CLOEXEC), || "pipe2".into(), "")?;
+    let inherited = Inherited {
+        log: parcel.log.as_fd(),
+        line: parcel.line.as_fd(),
+        lifeline: lifeline.as_fd(),
+        filter,
+    };
+    let Some((pid, init)) = told(clone_into_namespaces(), || "clone".into(), NO_NAMESPACES)? else {
+        init::run(request, &inherited)
+    };
+    let told_who = map_users(pid, request)
+        .and_then(|()| told(rustix::io::write(&our_end, &[1]), || "write".into(), ""));
+    match told_who {
+        Ok(_) => Ok((init, our_end)),
+        Err(message) => {
+            let _ = pidfd_send_signal(&init, KernelSignal::KILL);
+            let _ = waitid(WaitId::PidFd(init.as_fd()), WaitIdOptions::EXITED);
+            Err(message)
+        }
+    }
+}
+
+/// Like `fork`: `None` in the child.
+fn clone_into_namespaces() -> io::Result<Option<(Pid, OwnedFd)>> {
+    let flags = libc::CLONE_NEWUSER
+        | libc::CLONE_NEWPID
+        | libc::CLONE_NEWNS
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWUTS
+        | libc::CLONE_PIDFD
+        | libc::SIGCHLD;
+    let mut pidfd: RawFd = -1;
+    // SAFETY: without a stack of its own and without shared memory the child is a copy of us, as by `fork`; we have
+    // one thread. The kernel writes one descriptor, new and ours alone, to where the third argument points.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, &raw mut pidfd, 0, 0) };
+    match i32::try_from(pid).map_err(io::Error::other)? {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        // SAFETY: see above.
+        pid => Ok(Pid::from_raw(pid).map(|pid| (pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))),
+    }
+}
+
+/// Says who the job's only user is outside.
+fn map_users(pid: Pid, request: &Request) -> Result<(), String> {
+    let write = |file: &str, text: String| {
+        let path = format!("/proc/{}/{file}", pid.as_raw_nonzero());
+        let help =
+            "the agent must be root in its node, or the only user that it maps must be itself";
+        told(std::fs::write(&path, text), || format!("write to {file}"), help)
+    };
+    let (user, group) = request.outside;
+    if !request.has_range {
+        // Asked for by the kernel of everybody who is not root.
+        write("setgroups", "deny".into())?;
+    }
+    write("uid_map", format!("{USER} {user} 1"))?;
+    write("gid_map", format!("{USER} {group} 1"))
+}
+
+fn block_signals() {
+    // SAFETY: the set is made by the first call before it is used.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::sigprocmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
+    }
+}
