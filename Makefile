@@ -74,6 +74,7 @@ setup-deny: setup-rust
 # For a test of the unit in packaging/.
 setup-systemd:
 	@scripts/need 'systemd-analyze --version' systemd
+	@scripts/need 'slirp4netns --version' slirp4netns
 
 # The peer of `make bench`, which goes on without it.
 setup-nginx:

@@ -59,6 +59,7 @@ OF_WORKSPACE = [
     ("GET", "/providers/Muster.Cost/ledger", None, READ),
     ("GET", "/providers/Muster.Why/jobs/none", None, READ),
     ("GET", "/providers/Muster.Why/computes/none", None, READ),
+    ("POST", "/providers/Muster.Rehearsal/computes/none/nodes/none/evict", None, COMPUTES),
     ("GET", f"/{ROLES}", None, READ),
     ("PUT", f"/{ROLES}/r", {}, ACCESS),
     ("DELETE", f"/{ROLES}/none", None, ACCESS),

@@ -23,7 +23,7 @@ use crate::identity::Identity;
 use crate::process::{Launch, Process};
 use crate::running::Running;
 use crate::walled::{StartError, Walled};
-use crate::{kin, log};
+use crate::{kin, log, members, notice};
 
 /// Where programs are found if whoever started the agent did not say.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -43,9 +43,21 @@ pub(crate) struct Context {
     pub(crate) hidden: Vec<PathBuf>,
 }
 
+/// What a running attempt hears.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// All members are ready.
+    Go,
+    Signal(Signal),
+}
+
 /// What became of an attempt.
 #[derive(Debug)]
 pub(crate) enum Event {
+    /// It waits for the other members.
+    Prepared {
+        epoch: Epoch,
+    },
     Started {
         epoch: Epoch,
         timeout: Option<Span>,
@@ -62,15 +74,25 @@ pub(crate) enum Event {
 
 /// Nobody hears the events of an agent that is on its way out; then nothing follows from them.
 type Events = mpsc::UnboundedSender<Event>;
-type Signals = mpsc::UnboundedReceiver<Signal>;
+type Orders = mpsc::UnboundedReceiver<Told>;
 
-pub(crate) async fn run(context: &Context, order: Order, mut signals: Signals, events: Events) {
+pub(crate) async fn run(context: &Context, order: Order, mut told: Orders, events: Events) {
     let epoch = order.epoch;
     let prepared = tokio::select! {
         biased;
         // There is nothing to signal yet: not going on is enough.
-        _ = signals.recv() => Err("stopped before it started".to_owned()),
+        () = stopped(&mut told) => Err("stopped before it started".to_owned()),
         spec = fetch_spec(&context.client, &order) => spec,
+    };
+    let prepared = match prepared {
+        Ok(spec) if !order.go => {
+            let _ = events.send(Event::Prepared { epoch });
+            match told.recv().await {
+                Some(Told::Go) => Ok(spec),
+                Some(Told::Signal(_)) | None => Err("stopped before all members were ready".into()),
+            }
+        }
+        prepared => prepared,
     };
     let started = match prepared {
         Ok(spec) => match start(context, &order, &spec).await {
@@ -93,7 +115,7 @@ pub(crate) async fn run(context: &Context, order: Order, mut signals: Signals, e
     let (ended, has_ended) = watch::channel(false);
     let path = context.home.job_log(epoch);
     tokio::join!(log::send_all(&context.client, epoch, &path, has_ended), async {
-        let exit = follow(process, &mut signals).await;
+        let exit = follow(process, &mut told).await;
         tracing::info!(%epoch, ?exit, "ended");
         // A record that stays would only say that a dead process is dead.
         let _ = std::fs::remove_file(context.home.job_pid(epoch));
@@ -110,11 +132,16 @@ pub(crate) async fn finish_log(context: &Context, epoch: Epoch, events: Events) 
     let _ = events.send(Event::LogDone { epoch });
 }
 
-async fn follow(mut process: Running, signals: &mut Signals) -> Exit {
+/// Waits until it is told to stop. What else it is told before it is prepared says nothing.
+async fn stopped(told: &mut Orders) {
+    while let Some(Told::Go) = told.recv().await {}
+}
+
+async fn follow(mut process: Running, told: &mut Orders) -> Exit {
     let exit = loop {
         tokio::select! {
             exit = process.wait() => break exit,
-            Some(signal) = signals.recv() => process.signal(signal),
+            Some(Told::Signal(signal)) = told.recv() => process.signal(signal),
         }
     };
     process.leftovers_gone().await;
@@ -230,12 +257,14 @@ fn variables(
         }
         all.insert(name.clone(), value.into());
     }
-    let ours: [(&str, OsString); 8] = [
+    all.extend(members::variables(order));
+    let ours: [(&str, OsString); 9] = [
         ("MUSTER_JOB_NAME", (*order.job_name).into()),
         ("MUSTER_ATTEMPT", order.attempt.to_string().into()),
         ("MUSTER_EPOCH", order.epoch.to_string().into()),
         (kin::NODE_VARIABLE, context.node.as_str().into()),
         (kin::DIR_VARIABLE, context.home.dir().into()),
+        (notice::VARIABLE, notice::path(work_dir).into()),
         ("AZUREML_RUN_ID", (*order.job_name).into()),
         ("AZUREML_NODE_COUNT", order.nodes.to_string().into()),
         ("NODE_RANK", order.rank.to_string().into()),

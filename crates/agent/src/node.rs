@@ -3,19 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use muster_core::agent::{Action, AttemptPhase, Machine, Order, Record, Report, Signal};
+use muster_core::agent::{Action, AttemptPhase, Machine, Order, Record, Report};
 use muster_core::ids::Epoch;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::attempt::{self, Context, Event};
+use crate::attempt::{self, Context, Event, Told};
 use crate::exchange::{Answer, Exchange};
 use crate::home::remove_tree;
 use crate::journal::Journal;
-use crate::{AgentError, clock};
+use crate::{AgentError, clock, notice};
 
 /// Timers are looked at no less often: ours stand still while the machine sleeps, the lease does
 /// not.
@@ -30,7 +30,8 @@ pub(crate) struct Node {
     context: Arc<Context>,
     exchange: Exchange,
     attempts: JoinSet<()>,
-    signals: BTreeMap<Epoch, mpsc::UnboundedSender<Signal>>,
+    /// How each attempt is told something.
+    told: BTreeMap<Epoch, mpsc::UnboundedSender<Told>>,
     /// Attempts whose log the server has not all of yet. Their end is not told before.
     logs_due: BTreeSet<Epoch>,
     events: mpsc::UnboundedReceiver<Event>,
@@ -58,7 +59,7 @@ impl Node {
             exchange: Exchange::new(context.client.clone()),
             context: Arc::new(context),
             attempts: JoinSet::new(),
-            signals: BTreeMap::new(),
+            told: BTreeMap::new(),
             logs_due: BTreeSet::new(),
             events,
             events_from_attempts,
@@ -125,12 +126,13 @@ impl Node {
     fn on_event(&mut self, event: Event) -> Result<(), AgentError> {
         let now = clock::now();
         let actions = match event {
+            Event::Prepared { epoch } => self.machine.on_prepared(epoch),
             Event::Started { epoch, timeout } => {
                 self.logs_due.insert(epoch);
                 self.machine.on_started(epoch, timeout, now)
             }
             Event::Exited { epoch, exit } => {
-                self.signals.remove(&epoch);
+                self.told.remove(&epoch);
                 self.machine.on_exited(epoch, exit, now)
             }
             Event::LogDone { epoch } => {
@@ -158,18 +160,28 @@ impl Node {
             match action {
                 Action::Journal(record) => self.write_down(&record)?,
                 Action::Start(order) => self.start(order),
-                Action::Signal { epoch, signal } => {
-                    if let Some(signals) = self.signals.get(&epoch) {
-                        // Fails only if it has just ended.
-                        let _ = signals.send(signal);
+                Action::Go(epoch) => self.tell(epoch, Told::Go),
+                Action::Notice { epoch, within } => {
+                    let work = self.context.home.work(epoch);
+                    // The signal that follows says as much, if not for how long.
+                    if let Err(error) = notice::write(&work, within, SystemTime::now()) {
+                        tracing::warn!(%epoch, %error, "cannot leave word of an eviction");
                     }
                 }
+                Action::Signal { epoch, signal } => self.tell(epoch, Told::Signal(signal)),
                 // The loop compares what it would say with what it said last; no order is needed.
                 Action::Report => {}
                 Action::End => self.is_over = true,
             }
         }
         Ok(())
+    }
+
+    fn tell(&self, epoch: Epoch, what: Told) {
+        if let Some(attempt) = self.told.get(&epoch) {
+            // Fails only if it has just ended.
+            let _ = attempt.send(what);
+        }
     }
 
     fn write_down(&mut self, record: &Record) -> Result<(), AgentError> {
@@ -185,8 +197,8 @@ impl Node {
     }
 
     fn start(&mut self, order: Order) {
-        let (signals, from_us) = mpsc::unbounded_channel();
-        self.signals.insert(order.epoch, signals);
+        let (told, from_us) = mpsc::unbounded_channel();
+        self.told.insert(order.epoch, told);
         let (context, events) = (self.context.clone(), self.events_from_attempts.clone());
         self.attempts.spawn(async move { attempt::run(&context, order, from_us, events).await });
     }
@@ -209,7 +221,8 @@ impl Node {
     fn report(&self) -> Report {
         let mut report = self.machine.report();
         for attempt in &mut report.attempts {
-            if self.logs_due.contains(&attempt.epoch) {
+            let is_over = matches!(attempt.phase, AttemptPhase::Ended(_));
+            if is_over && self.logs_due.contains(&attempt.epoch) {
                 attempt.phase = AttemptPhase::Running;
             }
         }

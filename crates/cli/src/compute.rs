@@ -1,6 +1,7 @@
 //! `muster compute`: clusters and instances, with the words of `az ml compute`.
 
 mod delete;
+mod evict;
 pub mod file;
 mod price;
 mod put;
@@ -15,7 +16,7 @@ pub use view::resource_group;
 use clap::Subcommand;
 use muster_core::model::WorkspaceKey;
 use muster_wire::Route;
-use muster_wire::compute::{NodeList, SeenCompute};
+use muster_wire::compute::{NodeInfo, NodeList, SeenCompute};
 
 use crate::client::Client;
 use crate::complete;
@@ -36,6 +37,7 @@ pub enum Command {
     ListUsage(region::UsageArgs),
     Watch(watch::Args),
     Delete(delete::Args),
+    Evict(evict::Args),
     Start(verbs::StartArgs),
     Stop(verbs::StopArgs),
     Restart(verbs::RestartArgs),
@@ -115,6 +117,7 @@ pub async fn run(command: Command) -> Outcome {
         Command::ListUsage(args) => region::usage(&args).await,
         Command::Watch(args) => watch::run(&args).await,
         Command::Delete(args) => delete::run(&args).await,
+        Command::Evict(args) => evict::run(&args).await,
         Command::Start(args) => verbs::start(&args).await,
         Command::Stop(args) => verbs::stop(&args).await,
         Command::Restart(args) => verbs::restart(&args).await,
@@ -151,17 +154,22 @@ async fn list_nodes(args: &ListNodesArgs) -> Outcome {
     let workspace = args.target.scope.workspace()?;
     let route = Route::ComputeNodes { workspace, name: args.target.name.as_str().into() };
     let client = args.target.scope.connect().await?;
-    let mut page: NodeList = client.post(&route).await?.document()?;
-    let mut nodes = std::mem::take(&mut page.nodes);
-    while let Some(link) = page.next_link.take() {
-        page = client.follow(&link).await?.document()?;
-        nodes.append(&mut page.nodes);
-    }
+    let nodes = all_nodes(&client, &route).await?;
     let nodes: Vec<_> = nodes.into_iter().map(view::node).collect();
     args.print.show(&nodes, || {
         let rows = nodes.iter().map(view::node_row).collect();
         output::table(&view::NODE_HEADER, rows, "it has no nodes now")
     })
+}
+
+async fn all_nodes(client: &Client, route: &Route) -> Outcome<Vec<NodeInfo>> {
+    let mut page: NodeList = client.post(route).await?.document()?;
+    let mut nodes = std::mem::take(&mut page.nodes);
+    while let Some(link) = page.next_link.take() {
+        page = client.follow(&link).await?.document()?;
+        nodes.append(&mut page.nodes);
+    }
+    Ok(nodes)
 }
 
 fn route(workspace: WorkspaceKey, name: &str) -> Route {

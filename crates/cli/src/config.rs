@@ -193,7 +193,15 @@ impl Config {
     }
 
     pub fn is_on(&self, key: &str) -> bool {
-        self.get(key) == Some(&Value::Switch(true))
+        self.switch(key) == Some(true)
+    }
+
+    /// `None` where it depends.
+    pub fn switch(&self, key: &str) -> Option<bool> {
+        match self.get(key) {
+            Some(Value::Switch(is_on)) => Some(*is_on),
+            _ => None,
+        }
     }
 
     pub fn isolation(&self) -> Isolation {

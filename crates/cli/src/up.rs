@@ -112,6 +112,8 @@ fn server_config(
         workspaces,
         isolation: config.isolation(),
         shown: config.folders("node-folders"),
+        // One person may do what their own machine may; of many, not everyone.
+        egress: config.switch("egress").unwrap_or(workspaces == Workspaces::OnFirstUse),
     })
 }
 

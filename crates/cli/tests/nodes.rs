@@ -52,7 +52,7 @@ fn a_node_is_a_place_of_its_own_and_leaves_nothing() {
     let line = std::fs::read_to_string(format!("/proc/{}/cmdline", helper[0])).expect("it runs");
     let mut words = line.split('\0').skip_while(|word| *word != "--instance");
     let instance = words.nth(1).expect("it has a name").to_owned();
-    assert_eq!(helper.len(), 2, "a helper, and the first process of a node");
+    assert_eq!(helper.len(), 3, "a helper, its porter, and the first process of a node");
 
     let delete = site.run(&["compute", "delete", "-n", "cpu", "--yes"]);
     assert_eq!(delete.code, 0, "{}", delete.stderr);
@@ -62,7 +62,7 @@ fn a_node_is_a_place_of_its_own_and_leaves_nothing() {
         assert!(left.is_empty(), "{folder}: {left:?}");
     }
     // A node's first process has the helper's own command line.
-    assert_eq!(processes(&["helper", &state]).len(), 1, "of the nodes nothing runs");
+    assert_eq!(processes(&["helper", &state]).len(), 2, "of the nodes nothing runs");
     assert_eq!(cgroups_of(&instance), Vec::<std::path::PathBuf>::new());
 }
 
@@ -131,4 +131,31 @@ fn nodes_outlive_the_server_and_its_helper() {
         site.text(&["compute", "list-nodes", "-n", "cpu"]).matches("\"node_id\"").count() == 2
     });
     assert_eq!(site.run(&["compute", "delete", "-n", "cpu", "--yes"]).code, 0);
+}
+
+/// An address of this machine that is not its loopback, if it has one. Nothing is sent.
+fn own_address() -> Option<std::net::IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback())
+}
+
+#[test]
+fn nodes_get_out_only_where_they_may() {
+    let Some(address) = own_address() else {
+        return eprintln!("skipped: this machine has no address but its loopback");
+    };
+    let outside = std::net::TcpListener::bind((address, 0)).expect("a port");
+    let port = outside.local_addr().expect("it listens").port();
+    let call = format!(
+        "timeout 5 bash -c 'exec 3<>/dev/tcp/{address}/{port}' 2>/dev/null && echo reached; \
+         timeout 5 bash -c 'exec 3<>/dev/tcp/169.254.169.254/80' 2>/dev/null && echo metadata; true"
+    );
+    for (flag, wanted) in [("true", "reached"), ("false", "")] {
+        let mut site = support::Site::empty();
+        site.start_with(&["--isolation", "walls", &format!("--egress={flag}")]);
+        cluster(&site, "cpu", &[]);
+        assert_eq!(ran(&site, "cpu", "call", &call).trim(), wanted, "egress = {flag}");
+        assert_eq!(site.run(&["compute", "delete", "-n", "cpu", "--yes"]).code, 0);
+    }
 }

@@ -44,6 +44,8 @@ fn record(world: &World, input: &Input) -> Option<Record> {
         Input::ChangeEstate(request) => estate(world, request),
         // A job's own rows keep who submitted it and how it ended.
         Input::SubmitJob(_) | Input::CancelJob { .. } => None,
+        // And a node's events what became of it.
+        Input::EvictNode { .. } => None,
         // Nor is a deployment in World; what it made has lines of its own.
         Input::Deploy(_) | Input::DeleteDeployment { .. } => None,
         Input::Asked { .. }

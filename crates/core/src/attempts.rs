@@ -6,13 +6,14 @@
 
 use std::sync::Arc;
 
+use crate::agent::master_port;
 use crate::change::{Change, Effect, EffectKind, MemberChange};
 use crate::ids::{EffectId, Epoch, JobId, NodeId};
 use crate::meter;
 use crate::model::{
     Attempt, AttemptRecord, CancelReason, Category, Cluster, ClusterEvent, Exit, Failure, Job,
-    JobEvent, JobState, Lease, Member, MemberPhase, Node, NodeEvent, NodePhase, NodeState, Outcome,
-    Part, Served, Trouble, Use, Verdict,
+    JobEvent, JobState, Lease, Member, MemberPhase, Node, NodeEvent, NodePhase, NodeState,
+    OnEviction, Outcome, Part, Served, Trouble, Use, Verdict,
 };
 use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
@@ -20,7 +21,7 @@ use crate::time::{Span, Wall};
 
 /// Gives the job these nodes, or its share of each, all at once, under a new epoch.
 pub(crate) fn grant(turn: &mut Turn<'_>, job: JobId, nodes: &[NodeId]) {
-    let epoch = Epoch(turn.world.draw());
+    let epoch = draw_epoch(turn, nodes[0]);
     let mut job = turn.world.job(job).expect("granted from the queue").clone();
     let mut members = Vec::with_capacity(nodes.len());
     for (rank, id) in (0..).zip(nodes) {
@@ -40,13 +41,28 @@ pub(crate) fn grant(turn: &mut Turn<'_>, job: JobId, nodes: &[NodeId]) {
         number: job.attempts,
         granted_at: turn.now.wall,
         started_at: None,
+        go: nodes.len() == 1 || is_planted(Bug::GoBeforeAllReady),
         members,
         verdict: None,
+        notice: None,
         predicted,
         charged,
     }));
     turn.emit(Change::JobChanged { event: JobEvent::Granted, job: Arc::new(job) });
     turn.emit(Change::AccountChanged(account));
+}
+
+/// The next epoch whose port nobody on this node uses to wait for the other members.
+fn draw_epoch(turn: &mut Turn<'_>, master: NodeId) -> Epoch {
+    let masters = turn.world.node(master).map_or(&[][..], Node::leases).iter();
+    let taken: Vec<u16> =
+        masters.filter(|lease| lease.rank == 0).map(|lease| master_port(lease.epoch)).collect();
+    loop {
+        let epoch = Epoch(turn.world.draw());
+        if !taken.contains(&master_port(epoch)) {
+            return epoch;
+        }
+    }
 }
 
 fn lease(turn: &mut Turn<'_>, id: NodeId, lease: Lease) -> Member {
@@ -88,27 +104,42 @@ pub(crate) fn on_member(turn: &mut Turn<'_>, lease: Lease, phase: MemberPhase) {
     let attempt = job.and_then(Job::attempt).expect("a leased node's job has one");
     let is_news = match (&attempt.members[lease.rank as usize].phase, &phase) {
         (MemberPhase::Ordered, MemberPhase::Ordered)
-        | (MemberPhase::Running, MemberPhase::Ordered | MemberPhase::Running)
-        | (MemberPhase::Exited(_) | MemberPhase::Lost, _) => false,
-        (MemberPhase::Ordered, MemberPhase::Running)
+        | (MemberPhase::Ready, MemberPhase::Ordered | MemberPhase::Ready)
         | (
-            MemberPhase::Ordered | MemberPhase::Running,
+            MemberPhase::Running,
+            MemberPhase::Ordered | MemberPhase::Ready | MemberPhase::Running,
+        )
+        | (MemberPhase::Exited(_) | MemberPhase::Lost, _) => false,
+        (MemberPhase::Ordered, MemberPhase::Ready)
+        | (MemberPhase::Ordered | MemberPhase::Ready, MemberPhase::Running)
+        | (
+            MemberPhase::Ordered | MemberPhase::Ready | MemberPhase::Running,
             MemberPhase::Exited(_) | MemberPhase::Lost,
         ) => true,
     };
     if is_news {
-        let verdict = verdict_of(attempt.members[lease.rank as usize].node, &phase);
+        let node = attempt.members[lease.rank as usize].node;
+        // The whole attempt goes with the node that is taken away.
+        let taken_away = match &phase {
+            MemberPhase::Exited(Exit::Evicted) => Some(attempt.notice.unwrap_or(node)),
+            MemberPhase::Exited(Exit::Stopped) => attempt.notice,
+            _ => None,
+        };
+        let verdict = match taken_away {
+            Some(node) => Some(Verdict::Evicted { node }),
+            None => verdict_of(node, lease.rank, &phase),
+        };
         follow(turn, lease, phase, verdict);
     }
 }
 
-fn verdict_of(node: NodeId, phase: &MemberPhase) -> Option<Verdict> {
+fn verdict_of(node: NodeId, rank: u32, phase: &MemberPhase) -> Option<Verdict> {
     match phase {
-        MemberPhase::Ordered | MemberPhase::Running => None,
+        MemberPhase::Ordered | MemberPhase::Ready | MemberPhase::Running => None,
         // Nobody here asked it to stop: the agent did, because its lease was running out.
         MemberPhase::Exited(Exit::Stopped) | MemberPhase::Lost => Some(Verdict::NodeLost { node }),
         MemberPhase::Exited(exit) if exit.is_success() => None,
-        MemberPhase::Exited(exit) => Some(Verdict::Failed { node, exit: exit.clone() }),
+        MemberPhase::Exited(exit) => Some(Verdict::Failed { node, rank, exit: exit.clone() }),
     }
 }
 
@@ -121,7 +152,7 @@ fn follow(turn: &mut Turn<'_>, lease: Lease, phase: MemberPhase, verdict: Option
     match phase {
         MemberPhase::Running => meter::switch_member(&mut member, Some(Category::Run), now),
         // Its part of the node is free when the whole attempt is over,
-        MemberPhase::Ordered | MemberPhase::Exited(_) => {}
+        MemberPhase::Ordered | MemberPhase::Ready | MemberPhase::Exited(_) => {}
         // but a lost node is nobody's from now on.
         MemberPhase::Lost if is_planted(Bug::LostNodeUnbilled) => member.meter = None,
         MemberPhase::Lost => meter::switch_member(&mut member, None, now),
@@ -136,7 +167,12 @@ fn follow(turn: &mut Turn<'_>, lease: Lease, phase: MemberPhase, verdict: Option
     let is_running = matches!(job.state, JobState::Starting(_))
         && member.phase == MemberPhase::Running
         && others().all(|(other, _)| other.phase == MemberPhase::Running);
-    if !is_over && !is_running {
+    // From here on all may start; whoever is over by then had not to wait.
+    let is_ready = !attempt.go
+        && verdict_now.is_none()
+        && member.phase != MemberPhase::Ordered
+        && others().all(|(other, _)| other.phase != MemberPhase::Ordered);
+    if !is_over && !is_running && !is_ready {
         let change = MemberChange {
             job: lease.job,
             epoch: lease.epoch,
@@ -152,6 +188,10 @@ fn follow(turn: &mut Turn<'_>, lease: Lease, phase: MemberPhase, verdict: Option
     attempt.verdict = verdict_now;
     if is_over {
         return end(turn, job);
+    }
+    attempt.go = true;
+    if !is_running {
+        return turn.emit(Change::JobChanged { event: JobEvent::Ready, job: Arc::new(job) });
     }
     attempt.started_at = Some(now);
     let attempt = attempt.clone();
@@ -211,8 +251,8 @@ fn end(turn: &mut Turn<'_>, mut job: Job) {
             job.state = JobState::Completed { at };
             JobEvent::Succeeded
         }
-        Some(Verdict::Failed { node, exit }) => {
-            job.state = JobState::Failed { at, why: Box::new(Failure::Exit { node, exit }) };
+        Some(Verdict::Failed { node, rank, exit }) => {
+            job.state = JobState::Failed { at, why: Box::new(Failure::Exit { node, rank, exit }) };
             JobEvent::Failed
         }
         Some(Verdict::NodeLost { .. } | Verdict::Evicted { .. }) if is_given_up => {
@@ -220,6 +260,10 @@ fn end(turn: &mut Turn<'_>, mut job: Job) {
                 at,
                 why: Box::new(Failure::NodesLost { attempts: job.attempts }),
             };
+            JobEvent::Failed
+        }
+        Some(Verdict::Evicted { node }) if job.on_eviction == OnEviction::Fail => {
+            job.state = JobState::Failed { at, why: Box::new(Failure::Evicted { node }) };
             JobEvent::Failed
         }
         Some(Verdict::NodeLost { .. }) if is_last => {
@@ -265,14 +309,56 @@ fn release(turn: &mut Turn<'_>, node: NodeId, epoch: Epoch) {
     let mut node = node.clone();
     let NodeState::Leased { leases } = &mut node.state else { unreachable!("it has a lease") };
     leases.retain(|lease| lease.epoch != epoch);
-    let event = if leases.is_empty() {
+    let is_free = leases.is_empty();
+    let event = if is_free {
         node.state = NodeState::Idle { since: turn.now.wall, has_served: true };
         NodeEvent::Released
     } else {
         NodeEvent::PartReleased
     };
     meter::switch(turn, &mut node, Some(Category::Idle));
+    let (id, is_going) = (node.id, node.evict_at.is_some());
     turn.emit(Change::NodeChanged { event, node: Arc::new(node) });
+    if is_free && is_going {
+        lose_node(turn, id, Trouble::Evicted);
+    }
+}
+
+/// A low-priority node will be taken away. What runs on it is told and has some time; without anything that
+/// runs it goes at once.
+pub(crate) fn notice_eviction(turn: &mut Turn<'_>, node: NodeId) {
+    let mut node = turn.world.node(node).expect("looked up by the caller").clone();
+    if node.leases().is_empty() {
+        return lose_node(turn, node.id, Trouble::Evicted);
+    }
+    let (id, leases) = (node.id, node.leases().to_vec());
+    node.evict_at = Some(turn.now.wall + turn.world.settings.eviction_grace);
+    turn.emit(Change::NodeChanged { event: NodeEvent::EvictionNoticed, node: Arc::new(node) });
+    for lease in leases {
+        notice_attempt(turn, lease.job, id);
+    }
+}
+
+/// Tells every member of an attempt that one of its nodes will be taken away, unless it ends anyway.
+fn notice_attempt(turn: &mut Turn<'_>, job: JobId, node: NodeId) {
+    let mut job = turn.world.job(job).expect("a leased node's job is live").clone();
+    match &mut job.state {
+        JobState::Running(attempt) if attempt.verdict.is_none() && attempt.notice.is_none() => {
+            attempt.notice = Some(node);
+        }
+        // Nothing of it has run, or hardly: it is not started any more.
+        JobState::Starting(attempt) if attempt.verdict.is_none() => {
+            attempt.verdict = Some(Verdict::Evicted { node });
+        }
+        JobState::Running(_)
+        | JobState::Starting(_)
+        | JobState::CancelRequested(_)
+        | JobState::Queued
+        | JobState::Completed { .. }
+        | JobState::Failed { .. }
+        | JobState::Canceled { .. } => return,
+    }
+    turn.emit(Change::JobChanged { event: JobEvent::EvictionNoticed, job: Arc::new(job) });
 }
 
 /// Ends a job before its time: at once if it only waits, else as soon as its members have stopped.
@@ -306,6 +392,11 @@ pub(crate) fn cancel(turn: &mut Turn<'_>, mut job: Job, why: CancelReason) {
 /// The node is not to be counted on any more: it is deleted, and what it ran is over.
 pub(crate) fn lose_node(turn: &mut Turn<'_>, node: NodeId, why: Trouble) {
     let mut node = turn.world.node(node).expect("only a known node can be lost").clone();
+    // It was about to be taken away: that nobody hears of it any more is what was to be expected.
+    let why = if node.evict_at.is_some() { Trouble::Evicted } else { why };
+    if why == Trouble::Evicted {
+        node.evict_at = Some(node.evict_at.unwrap_or(turn.now.wall));
+    }
     let event = match (&why, node.phase()) {
         (Trouble::Evicted, _) => NodeEvent::Evicted,
         (Trouble::CreateFailed { .. }, _) => NodeEvent::CreateFailed,

@@ -78,6 +78,12 @@ pub enum Input {
     NodeEvicted {
         node: String,
     },
+    /// Somebody wants to see what an eviction does: takes a low-priority node away, with notice.
+    EvictNode {
+        workspace: WorkspaceKey,
+        cluster: String,
+        node: String,
+    },
     /// Other limits for a region: `None` lifts one. What is not named stays.
     SetQuota {
         scope: QuotaScope,
@@ -285,6 +291,10 @@ pub enum Reply {
         is_new: bool,
     },
     CancelAccepted,
+    /// The node goes within this time.
+    Evicting {
+        within: Span,
+    },
     /// The limits that hold now, and what became of each that was asked for.
     Quota {
         quota: Quota,

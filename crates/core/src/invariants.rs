@@ -145,7 +145,7 @@ fn check_job(world: &World, job: &Job) -> Result<(), Broken> {
         let holds = lease.is_some_and(|lease| lease.job == job.id);
         // One that exited keeps its node until all are over, unless the node is lost meanwhile.
         let should_hold = match member.phase {
-            MemberPhase::Ordered | MemberPhase::Running => true,
+            MemberPhase::Ordered | MemberPhase::Ready | MemberPhase::Running => true,
             MemberPhase::Exited(_) => holds,
             MemberPhase::Lost => false,
         };

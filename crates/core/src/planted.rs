@@ -32,6 +32,8 @@ bugs! {
     OutboxRowDropped,
     /// A job of several nodes starts on those that there are.
     HalfGangStarted,
+    /// The members of a job start one by one, whether or not the others can.
+    GoBeforeAllReady,
     /// A client is told "accepted" before that is on disk.
     AcknowledgedTooEarly,
     /// After a restart a lease counts from long ago, not from now.

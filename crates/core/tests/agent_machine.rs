@@ -23,6 +23,9 @@ fn order(epoch: u64) -> Order {
         spec: SpecHash::made_up("hash"),
         rank: 0,
         nodes: 1,
+        go: true,
+        addresses: Vec::new(),
+        evict: None,
     }
 }
 
@@ -40,7 +43,12 @@ fn desired(orders: &[u64]) -> Desired {
 fn signals(actions: &[Action]) -> Vec<Signal> {
     let signal = |action: &Action| match action {
         Action::Signal { signal, .. } => Some(*signal),
-        Action::Journal(_) | Action::Start(_) | Action::Report | Action::End => None,
+        Action::Journal(_)
+        | Action::Start(_)
+        | Action::Go(_)
+        | Action::Notice { .. }
+        | Action::Report
+        | Action::End => None,
     };
     actions.iter().filter_map(signal).collect()
 }

@@ -12,6 +12,7 @@ use rustix::process::{WaitOptions, geteuid, wait};
 
 use crate::cgroup::{Enforced, Groups};
 use crate::node::{Users, Workshop};
+use crate::porter::Porter;
 use crate::protocol::{Answer, LISTED_MAX, MESSAGE_MAX, Request, Walls};
 
 /// Where things are. Given once, when the helper starts.
@@ -34,6 +35,8 @@ pub enum HelperError {
     UserNamespace(#[source] io::Error),
     #[error("cannot make or find the network of our nodes")]
     Hub(#[source] io::Error),
+    #[error("cannot fork")]
+    Porter(#[source] io::Error),
     #[error("lost the socket to the server")]
     Socket(#[source] io::Error),
     #[error("cannot prepare {path}")]
@@ -47,6 +50,7 @@ pub fn serve(socket: &OwnedFd, config: HelperConfig) -> Result<(), HelperError> 
         made.map_err(|source| HelperError::Folder { path: path.clone(), source })?;
     }
     let is_root = geteuid().is_root();
+    let porter = Porter::start().map_err(HelperError::Porter)?;
     let hub = hub::enter(&config.nodes, is_root)?;
     let workshop = Workshop {
         instance: config.instance,
@@ -61,6 +65,7 @@ pub fn serve(socket: &OwnedFd, config: HelperConfig) -> Result<(), HelperError> 
         users: if is_root { Users::Ranges } else { Users::One },
         groups: Groups::find(),
         hub,
+        porter,
     };
     // What cannot be removed now is tried again with the next start; nodes can be made all the same.
     if let Err(error) = workshop.sweep() {
@@ -115,5 +120,5 @@ fn walls(workshop: &Workshop) -> Walls {
     for (what, state) in [("cores", cpu), ("memory", memory), ("number of processes", pids)] {
         missing.extend(state.err().map(|why| format!("{what} ({why})")));
     }
-    Walls { missing }
+    Walls { missing, no_way_out: Porter::check().err() }
 }

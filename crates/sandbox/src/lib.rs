@@ -6,6 +6,7 @@
 //! * [`cgroup`] keeps a node within its cores, memory and processes (v1, v2 and both);
 //! * [`network`] gives a node its address: a hub that is a network namespace of ours, with a bridge for each
 //!   cluster;
+//! * [`porter`] gives a node a way out, where it may have one;
 //! * [`job`] runs one job inside a node, with its own processes, files and user;
 //! * [`probe`] tries every wall once, and leaves nothing behind.
 //!
@@ -22,5 +23,6 @@ pub mod link;
 mod mounts;
 pub mod network;
 pub mod node;
+pub mod porter;
 pub mod probe;
 pub mod protocol;

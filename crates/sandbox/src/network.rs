@@ -17,6 +17,7 @@ mod tests;
 use std::fs;
 use std::io;
 use std::marker::PhantomData;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
@@ -44,6 +45,11 @@ const CLOSED: [(&str, &str); 10] = [
     ("ipv6/conf/all/disable_ipv6", "1"),
     ("ipv6/conf/default/disable_ipv6", "1"),
 ];
+
+/// Where a node never goes, also if it has a way out: other clusters' nodes, and what machines of a cloud tell those who
+/// are on them.
+const FORBIDDEN: [(Ipv4Addr, u8); 2] =
+    [(Ipv4Addr::new(100, 64, 0, 0), 10), (Ipv4Addr::new(169, 254, 0, 0), 16)];
 
 /// The namespace that the calling thread is in, and that holds every network.
 #[derive(Debug)]
@@ -120,7 +126,13 @@ impl Hub {
             netlink
                 .set_address(end.index, address)
                 .and_then(|()| netlink.set_up(end.index))
-                .map_err(|error| cannot(format_args!("set the address {}", address.ip()), error))
+                .map_err(|error| cannot(format_args!("set the address {}", address.ip()), error))?;
+            for (to, prefix) in FORBIDDEN {
+                netlink
+                    .drop_route(to, prefix)
+                    .map_err(|error| cannot(format_args!("keep off {to}/{prefix}"), error))?;
+            }
+            Ok(())
         })
     }
 

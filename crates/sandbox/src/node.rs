@@ -29,6 +29,7 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 use crate::cgroup::{Folder, Group, Groups};
 use crate::identity::Identity;
 use crate::network::{Address, Hub};
+use crate::porter::{Porter, RESOLVER};
 use crate::protocol::{NodePlan, Place, Seen, Stop, check_name};
 pub use users::Users;
 
@@ -58,6 +59,7 @@ pub struct Workshop {
     pub users: Users,
     pub groups: Groups,
     pub hub: Hub,
+    pub porter: Porter,
 }
 
 /// What went wrong, and with what.
@@ -107,17 +109,16 @@ impl Workshop {
         let (uid, gid) = self.users.root_of(plan.place.users);
         group.delegate(uid_of(uid), gid_of(gid)).doing("cannot give the node its cgroup")?;
 
-        let walls = self.inside(&folder, plan, group.folders())?;
-        let (go_in, go_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-            .doing("cannot make a pipe")?;
-        let (told_in, told_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-            .doing("cannot make a pipe")?;
+        let (leash, held) = pipe()?;
+        let walls = self.inside(&folder, plan, group.folders(), held)?;
+        let (go_in, go) = pipe()?;
+        let (told, told_out) = pipe()?;
         let Some(child) = fork_behind_walls().doing("cannot make the node's namespaces")? else {
-            drop((go_out, told_in));
+            drop((leash, go, told));
             init::live(go_in, told_out, walls)
         };
         drop((go_in, told_out, walls));
-        let made = self.finish(plan, &folder, child, &group, go_out, told_in);
+        let made = self.finish(plan, child, &group, Threads { leash, go, told });
         if made.is_err() {
             // Without its first process nothing of it lives.
             let _ = rustix::process::kill_process(child, rustix::process::Signal::KILL);
@@ -130,12 +131,11 @@ impl Workshop {
     fn finish(
         &self,
         plan: &NodePlan,
-        folder: &Path,
         child: Pid,
         group: &Group,
-        go: OwnedFd,
-        told: OwnedFd,
+        threads: Threads,
     ) -> Result<u32, NodeError> {
+        let Threads { leash, go, told } = threads;
         let pid = child.as_raw_nonzero().get().unsigned_abs();
         self.users.map(pid, plan.place.users).doing("cannot map the node's users")?;
         group.add(child).doing("cannot put the node into its cgroup")?;
@@ -144,9 +144,14 @@ impl Workshop {
         self.hub
             .connect(address_of(plan.place)?, namespace.as_fd())
             .doing("cannot connect the node's network")?;
+        if plan.has_way_out {
+            let out = self.porter.let_out(pid, leash.as_fd());
+            out.doing("cannot give the node a way out; without one: egress = false")?;
+        }
         let identity = Identity::of(pid).doing("cannot look at the new node")?;
         let identity = identity.ok_or_else(|| NodeError::new("the new node ended at once"))?;
-        identity.write(&folder.join("init")).doing("cannot record the node")?;
+        let record = self.nodes.join(&plan.node).join("init");
+        identity.write(&record).doing("cannot record the node")?;
         rustix::io::write(&go, b"g").doing("the new node does not listen")?;
         drop(go);
         let mut said = String::new();
@@ -178,6 +183,8 @@ impl Workshop {
             ),
             ("group", "root:x:0:\njob:x:1000:\nnogroup:x:65534:\n"),
             ("hostname", &format!("{}\n", plan.node)),
+            // Without a way out nobody answers there, and nothing waits for long.
+            ("resolv.conf", &format!("nameserver {RESOLVER}\noptions timeout:2 attempts:2\n")),
         ] {
             write_whole(&given.join(name), text.as_bytes())?;
         }
@@ -194,6 +201,7 @@ impl Workshop {
         folder: &Path,
         plan: &NodePlan,
         cgroups: &[Folder],
+        leash: OwnedFd,
     ) -> Result<init::Inside, NodeError> {
         let taken =
             |path: &Path| root::take_up(path).doing(format!("cannot take up {}", path.display()));
@@ -251,6 +259,7 @@ impl Workshop {
             has_ranges: self.users.are_ranges(),
             // As long as this is open the hub is there, whoever of us ends first.
             hub: self.hub.namespace().try_clone_to_owned().doing("cannot hold the hub")?,
+            leash,
             log,
             arguments: arguments.to_vec(),
         })
@@ -332,6 +341,19 @@ impl Workshop {
         let record = record.doing("cannot read the node's record")?;
         Ok(record.filter(Identity::is_alive))
     }
+}
+
+/// The helper's ends of what leads into a new node.
+struct Threads {
+    /// Ends with the node.
+    leash: OwnedFd,
+    go: OwnedFd,
+    told: OwnedFd,
+}
+
+/// To read from, and to write to.
+fn pipe() -> Result<(OwnedFd, OwnedFd), NodeError> {
+    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).doing("cannot make a pipe")
 }
 
 fn address_of(place: Place) -> Result<Address, NodeError> {

@@ -55,6 +55,8 @@ pub struct NodePlan {
     pub secret: String,
     pub place: Place,
     pub limits: Limits,
+    /// Whether it may reach more than its cluster and the server.
+    pub has_way_out: bool,
 }
 
 /// What no two living nodes of a machine share.
@@ -89,6 +91,8 @@ pub enum Answer {
 pub struct Walls {
     /// Each in words, with the reason.
     pub missing: Vec<String>,
+    /// Why nodes can have no way out, if so.
+    pub no_way_out: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,6 +179,7 @@ mod tests {
             secret: "s3cret".into(),
             place: Place { cluster: 7, network: 0, host: 1, users: 0 },
             limits: Limits { millicores: 1000, memory_bytes: 1 << 30, pids: 1000 },
+            has_way_out: false,
         }
     }
 

@@ -75,6 +75,8 @@ pub struct ServerConfig {
     pub isolation: Isolation,
     /// What of the machine nodes behind walls see beside the usual.
     pub shown: Vec<PathBuf>,
+    /// Whether those nodes may reach more than their cluster and the server.
+    pub egress: bool,
 }
 
 /// How workspaces come into being.
@@ -181,6 +183,7 @@ pub async fn run(
         server_host: host.clone(),
         ca_file,
         shown: config.shown.clone(),
+        has_way_out: config.egress,
         node_secret: Arc::new(move |name| secrets.node_secret(name)),
     };
     let (relays, relay_doors) = relays::Relays::new(state_dir.relays());

@@ -8,6 +8,7 @@ use muster_providers::Provider;
 use muster_providers::local::{Local, LocalConfig};
 use muster_providers::walled::{Machine, Walled, WalledConfig};
 use muster_sandbox::link::{Link, LinkError};
+use muster_sandbox::protocol::Walls;
 
 use crate::relays::Relays;
 use crate::state_dir::StateDir;
@@ -32,6 +33,8 @@ pub struct Facts {
     pub ca_file: PathBuf,
     /// What of the machine nodes see beside the usual.
     pub shown: Vec<PathBuf>,
+    /// Whether nodes may reach more than their cluster and the server.
+    pub has_way_out: bool,
     pub node_secret: Arc<dyn Fn(&str) -> String + Send + Sync>,
 }
 
@@ -44,15 +47,13 @@ pub fn provider(
 ) -> Result<(Arc<dyn Provider>, String), LinkError> {
     let reason = match isolation {
         Isolation::None => "as isolation = \"none\" asks for".to_owned(),
-        Isolation::Auto | Isolation::Walls => {
-            let made = walled(state_dir, &facts, relays)
-                .and_then(|walled| Ok((walled.missing_walls()?, walled)));
-            match made {
-                Ok((missing, walled)) => return Ok((Arc::new(walled), behind_walls(&missing))),
-                Err(failed) if isolation == Isolation::Walls => return Err(failed),
-                Err(failed) => ErrorChain(&failed).to_string(),
+        Isolation::Auto | Isolation::Walls => match walled(state_dir, &facts, relays) {
+            Ok((walled, walls)) => {
+                return Ok((Arc::new(walled), behind_walls(&walls, facts.has_way_out)));
             }
-        }
+            Err(failed) if isolation == Isolation::Walls => return Err(failed),
+            Err(failed) => ErrorChain(&failed).to_string(),
+        },
     };
     let secret = facts.node_secret;
     let local = Local::new(LocalConfig {
@@ -69,16 +70,26 @@ pub fn provider(
     Ok((Arc::new(local), words))
 }
 
-fn behind_walls(missing: &[String]) -> String {
-    let there =
-        "nodes are sandboxes on this machine, each with its own network, processes and files";
-    match missing {
-        [] => format!("{there}, users and limits"),
-        missing => format!("{there}; not enforced: {}", missing.join(", ")),
+fn behind_walls(walls: &Walls, may_go_out: bool) -> String {
+    let there = "nodes are sandboxes on this machine, each with its own network, processes, files";
+    let out = match (&walls.no_way_out, may_go_out) {
+        (_, false) => "they reach their cluster and this server only (egress = false)".to_owned(),
+        (None, true) => "they reach what this machine reaches, but for its loopback".to_owned(),
+        (Some(why), true) => {
+            format!("they reach their cluster and this server only, as {why}")
+        }
+    };
+    match &walls.missing[..] {
+        [] => format!("{there}, users and limits; {out}"),
+        missing => format!("{there}; {out}; not enforced: {}", missing.join(", ")),
     }
 }
 
-fn walled(state_dir: &StateDir, facts: &Facts, relays: Relays) -> Result<Walled, LinkError> {
+fn walled(
+    state_dir: &StateDir,
+    facts: &Facts,
+    relays: Relays,
+) -> Result<(Walled, Walls), LinkError> {
     let secret = Arc::clone(&facts.node_secret);
     Walled::start(WalledConfig {
         link: Link::new(helper_command(state_dir, facts)),
@@ -86,6 +97,7 @@ fn walled(state_dir: &StateDir, facts: &Facts, relays: Relays) -> Result<Walled,
         node_secret: Box::new(move |name| secret(name)),
         relays: Box::new(relays),
         machine: Machine::this(),
+        has_way_out: facts.has_way_out,
     })
 }
 

@@ -9,7 +9,7 @@ use muster_core::agent::{Desired, Record, Report};
 use muster_core::ids::{EffectId, Epoch};
 use muster_core::model::Exit;
 use muster_core::time::Elapsed;
-use muster_core::{Answer, NodeOrder};
+use muster_core::{Answer, Input, NodeOrder};
 
 use crate::clock::Moment;
 use crate::mischief::Mischief;
@@ -102,7 +102,10 @@ pub(crate) struct Answered {
 #[derive(Debug, Clone)]
 pub(crate) enum Due {
     Fetch,
+    /// It is prepared.
     Ready,
+    /// It was told that all members are.
+    Go,
     Exit(Exit),
     /// It takes its agent down with it.
     Poison,
@@ -127,8 +130,15 @@ pub(crate) enum ClientEvent {
 pub(crate) enum Arrival {
     Request(WishId),
     Report(Box<SentReport>),
-    EffectDone { effect: EffectId, result: Result<(), String> },
-    Evicted { node: Box<str> },
+    EffectDone {
+        effect: EffectId,
+        result: Result<(), String>,
+    },
+    Evicted {
+        node: Box<str>,
+    },
+    /// Somebody asks for an eviction.
+    Rehearsed(Box<Input>),
     Tick,
 }
 

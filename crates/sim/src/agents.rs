@@ -12,7 +12,7 @@ mod pause;
 
 use std::collections::BTreeMap;
 
-use muster_core::agent::{Action, AttemptPhase, Desired, Habits, Machine, Record, Report};
+use muster_core::agent::{Action, Desired, Habits, Machine, Record, Report};
 use muster_core::ids::Epoch;
 use muster_core::time::{Elapsed, Span};
 
@@ -208,6 +208,9 @@ impl Agent {
                     })?;
                     self.start(order, site)?;
                 }
+                Action::Go(epoch) => self.go(epoch, site),
+                // What runs here heeds the signal that follows, or does not.
+                Action::Notice { .. } => {}
                 Action::Signal { epoch, signal } => self.signal(epoch, signal, site),
                 Action::Report => self.report(site),
                 Action::End => {
@@ -308,15 +311,6 @@ impl Agent {
 
     /// Whether what is desired differs from what it does: then its long poll comes back.
     fn has_news_in(&self, desired: &Desired) -> bool {
-        let report = self.machine.report();
-        let is_held = |epoch: Epoch| report.attempts.iter().any(|held| held.epoch == epoch);
-        let is_ordered = |epoch: Epoch| desired.orders.iter().any(|order| order.epoch == epoch);
-        let must_start =
-            desired.orders.iter().any(|order| !is_held(order.epoch) && order.epoch > report.floor);
-        let must_stop = report.attempts.iter().any(|attempt| match attempt.phase {
-            AttemptPhase::Preparing | AttemptPhase::Running => !is_ordered(attempt.epoch),
-            AttemptPhase::Ended(_) => false,
-        });
-        desired.end || desired.floor > report.floor || must_start || must_stop
+        desired.is_news_to(&self.machine.report())
     }
 }

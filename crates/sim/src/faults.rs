@@ -108,6 +108,8 @@ faults! {
     MachineVanished => "machine vanished",
     PreemptionStorm => "preemption storm",
     EvictionNoticed => "eviction with notice",
+    /// Somebody takes a node away that runs something, and what runs is told.
+    EvictionRehearsed => "eviction rehearsed",
     EvictionUnnoticed => "eviction, notice lost",
     ListingStale => "stale listing",
     // The workload.

@@ -55,6 +55,7 @@ mischief! {
     ProviderErrors: 60,
     Vanish: 30,
     Storm: 50,
+    Rehearse: 20,
 }
 
 pub(crate) struct Mischiefs {

@@ -139,7 +139,12 @@ impl Agent {
                 self.plan_task(epoch, after, next, site);
                 Ok(Vec::new())
             }
-            Due::Ready => self.run(epoch, site),
+            Due::Ready if task.order.go => self.run(epoch, site),
+            Due::Ready => {
+                site.oracle.processes.ready(epoch, task.order.rank);
+                Ok(self.machine.on_prepared(epoch))
+            }
+            Due::Go => self.run(epoch, site),
             Due::Exit(exit) => {
                 if task.is_running {
                     site.oracle.processes.exited(epoch, task.order.rank, &exit);
@@ -153,6 +158,11 @@ impl Agent {
                 Ok(Vec::new())
             }
         }
+    }
+
+    /// All members are ready: it starts right away.
+    pub(super) fn go(&mut self, epoch: Epoch, site: &mut Site<'_>) {
+        self.plan_task(epoch, Span::milliseconds(1), Due::Go, site);
     }
 
     fn run(&mut self, epoch: Epoch, site: &mut Site<'_>) -> Held<Vec<Action>> {

@@ -9,6 +9,7 @@ fn evictions_come_with_and_without_notice_and_no_job_is_lost() {
     let came = |wanted| summary.faults.iter().any(|(fault, count)| fault == wanted && count > 0);
     assert!(came(Fault::EvictionNoticed), "{summary}");
     assert!(came(Fault::EvictionUnnoticed), "{summary}");
+    assert!(came(Fault::EvictionRehearsed), "{summary}");
     let ended = summary.jobs_completed + summary.jobs_failed + summary.jobs_canceled;
     assert_eq!(summary.jobs_submitted, ended, "{summary}");
     assert!(summary.jobs_retried > 0, "{summary}");

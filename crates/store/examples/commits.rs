@@ -92,6 +92,7 @@ fn submitted(number: u64) -> Change {
         submitted_at: Wall(number),
         attempts: 0,
         losses: 0,
+        on_eviction: muster_core::model::OnEviction::default(),
         state: JobState::Queued,
     };
     let spec = JobSpec::new("cpu-cluster", format!("python train.py --learning-rate 0.{number}"));

@@ -120,6 +120,7 @@ fn a_job((workspace, cluster): (WorkspaceId, ClusterId), number: u64) -> Arc<Job
         submitted_at: START,
         attempts: 1,
         losses: 0,
+        on_eviction: muster_core::model::OnEviction::default(),
         state: JobState::Completed { at: START },
     })
 }

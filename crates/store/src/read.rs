@@ -27,6 +27,8 @@ pub struct NodeCounts {
     pub running: u32,
     pub unusable: u32,
     pub leaving: u32,
+    /// Taken away, or about to be; in none of the others.
+    pub preempted: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -24,6 +24,9 @@ pub fn operation(method: &str, route: &Route) -> Option<String> {
         Route::ComputeAction { action: ComputeAction::ListKeys, .. } => return None,
         Route::ComputeAction { action, .. } => (ml("workspaces/computes"), Some(action.as_str())),
         Route::Job { .. } => (ml("workspaces/jobs"), None),
+        Route::EvictNode { .. } => {
+            ("Muster.Rehearsal/computes/nodes".to_owned(), Some("evict"))
+        }
         Route::JobCancel { .. } => (ml("workspaces/jobs"), Some("cancel")),
         Route::UpdateQuotas { .. } => (ml("locations/updateQuotas"), Some("")),
         Route::Access(route) => match route {

@@ -4,12 +4,14 @@
 //! PATCH, [`document`] is the answer to PUT, PATCH and GET, [`nodes`] the answer to `listNodes`; a client reads
 //! either kind as a [`SeenCompute`].
 
+mod eviction;
 mod instance;
 mod nodes;
 mod request;
 mod resource;
 mod seen;
 
+pub use eviction::Eviction;
 pub use instance::{ComputeDocument, InstanceProperties, document};
 pub use nodes::{NodeFacts, NodeInfo, NodeList, NodeState, nodes};
 pub use request::{BODY_BYTES_MAX, parse_patch, parse_request, request_json};

@@ -27,6 +27,10 @@ pub mod property {
     pub const WAIT_REASON: &str = "muster.waitReason";
     /// Why it failed.
     pub const FAILURE: &str = "muster.failure";
+    /// What failed: `prepare`, `user code` or `node`.
+    pub const FAILURE_CLASS: &str = "muster.failureClass";
+    /// What becomes of it when its low-priority node is taken away: `requeue`, as if left out, or `fail`.
+    pub const ON_EVICTION: &str = "muster.onEviction";
     /// Why it was canceled, if not by request.
     pub const CANCEL_REASON: &str = "muster.cancelReason";
 }

@@ -110,6 +110,9 @@ impl Harness {
                 spec: SpecHash::made_up(&epoch.to_string()),
                 rank: 0,
                 nodes: 1,
+                go: true,
+                addresses: Vec::new(),
+                evict: None,
             }];
         });
         epoch
@@ -156,7 +159,10 @@ pub fn endings(book: &Book, epoch: Epoch) -> Vec<Exit> {
         .filter(|attempt| attempt.epoch == epoch)
         .filter_map(|attempt| match &attempt.phase {
             AttemptPhase::Ended(exit) => Some(exit.clone()),
-            AttemptPhase::Preparing | AttemptPhase::Running => None,
+            AttemptPhase::Preparing
+            | AttemptPhase::Ready
+            | AttemptPhase::Running
+            | AttemptPhase::Leaving => None,
         })
         .collect()
 }

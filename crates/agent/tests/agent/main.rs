@@ -1,6 +1,8 @@
 //! The agent against a real HTTPS server that can be told to misbehave.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod eviction;
+mod gang;
 mod harness;
 mod jobs;
 mod lease;

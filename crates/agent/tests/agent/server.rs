@@ -233,10 +233,20 @@ fn is_news_now(shared: &Shared, report: &Report) -> bool {
 /// Does this report not show yet what we want?
 fn is_news(book: &Book, report: &Report) -> bool {
     let is_wanted = |epoch| book.orders.iter().any(|order| order.epoch == epoch);
-    let is_new = |order: &Order| order.epoch > report.floor;
+    let waits = |epoch| {
+        let mut held = report.attempts.iter();
+        held.any(|held| held.epoch == epoch && held.phase == AttemptPhase::Ready)
+    };
+    let is_new = |order: &Order| order.epoch > report.floor || (order.go && waits(order.epoch));
+    let must_hear = |order: &Order| {
+        let mut held = report.attempts.iter();
+        order.evict.is_some()
+            && held.any(|held| held.epoch == order.epoch && held.phase == AttemptPhase::Running)
+    };
     let is_over = |phase: &AttemptPhase| matches!(phase, AttemptPhase::Ended(_));
     book.end
         || book.orders.iter().any(is_new)
+        || book.orders.iter().any(must_hear)
         || report.attempts.iter().any(|attempt| match is_over(&attempt.phase) {
             true => book.acknowledges,
             false => !is_wanted(attempt.epoch),

@@ -129,6 +129,14 @@ pub const SETTINGS: &[Setting] = &[
         default: Preset::Unset,
     },
     Setting {
+        key: "egress",
+        alias: None,
+        variable: "MUSTER_EGRESS",
+        kind: Kind::Switch,
+        what: "Whether nodes behind walls reach what this machine reaches, or only their cluster and the server.",
+        default: Preset::Derived("true with up, false with serve"),
+    },
+    Setting {
         key: "prices",
         alias: None,
         variable: "MUSTER_PRICES",

@@ -14,14 +14,13 @@ use super::finding::Finding;
 use crate::failure::brief;
 
 /// How each is asked for its version, or whether what it speaks to is there.
-const ASKED: [(&str, &[&str]); 10] = [
+const ASKED: [(&str, &[&str]); 9] = [
     ("podman", &["--version"]),
     ("docker", &["--version"]),
     (DOCKER_SERVER, &["version", "--format", "{{.Server.Version}}"]),
     ("git", &["--version"]),
     ("uv", &["--version"]),
     ("python3", &["--version"]),
-    ("pasta", &["--version"]),
     ("slirp4netns", &["--version"]),
     ("ssh", &["-V"]),
     ("nvidia-smi", &["--query-gpu=name,memory.total", "--format=csv,noheader"]),
@@ -168,9 +167,9 @@ pub fn check(answers: &Answers) -> Vec<Finding> {
     ] {
         findings.push(program(name, &[(name, answers.of(name))], meaning, fix));
     }
-    let ways = [("pasta", answers.of("pasta")), ("slirp4netns", answers.of("slirp4netns"))];
-    let meaning = "nodes have no way to the internet of their own; one of these can give them one";
-    findings.push(program("way-out", &ways, meaning, "apt install passt, or slirp4netns"));
+    let way = [("slirp4netns", answers.of("slirp4netns"))];
+    let meaning = "nodes behind walls reach the internet by it, where egress is true";
+    findings.push(program("way-out", &way, meaning, "apt install slirp4netns"));
     findings
 }
 
@@ -262,7 +261,7 @@ mod tests {
     fn nothing_of_this_is_worse_than_a_note() {
         let findings = check(&with(&[]));
         assert!(findings.iter().all(|finding| finding.state == State::Note), "{findings:?}");
-        let all = ["podman", "docker", "git", "uv", "python3", "pasta", "ssh", DOCKER_SERVER];
+        let all = ["podman", "docker", "git", "uv", "python3", "slirp4netns", "ssh", DOCKER_SERVER];
         let all: Vec<_> = all.into_iter().map(|name| (name, answer("1.2"))).collect();
         let findings = check(&with(&all));
         let notes = findings.iter().filter(|finding| finding.state != State::Ok);

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 
-use muster_core::model::{JobSpec, Priority, ShareRequest};
+use muster_core::model::{JobSpec, OnEviction, Priority, ShareRequest};
 use muster_core::time::Span;
 use muster_wire::Route;
 use muster_wire::job::{DEFAULT_EXPERIMENT, JobResource, request_json};
@@ -109,6 +109,7 @@ pub async fn run(args: Args) -> Outcome {
         timeout: args.timeout,
         priority: args.priority,
         share: ShareRequest { vcpus, memory_mb, gpus },
+        on_eviction: OnEviction::default(),
     };
     let name = args.name.unwrap_or_else(made_up_name);
     let client = args.scope.connect().await?;

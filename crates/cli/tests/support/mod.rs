@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Variables of whoever runs the tests that would lead commands elsewhere.
-const STRAY: [&str; 38] = [
+const STRAY: [&str; 39] = [
     "MUSTER_URL",
     "MUSTER_API_KEY",
     "MUSTER_CA_FILE",
@@ -43,6 +43,7 @@ const STRAY: [&str; 38] = [
     "MUSTER_TLS_KEY",
     "MUSTER_ISOLATION",
     "MUSTER_NODE_FOLDERS",
+    "MUSTER_EGRESS",
     "XDG_STATE_HOME",
     "HTTPS_PROXY",
     "HTTP_PROXY",

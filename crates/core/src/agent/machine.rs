@@ -38,7 +38,15 @@ impl Default for Habits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     Journal(Record),
+    /// Prepare it, and start it if it may go at once; otherwise say so when it is prepared.
     Start(Order),
+    /// What is prepared may start now.
+    Go(Epoch),
+    /// Leave word for the job that its node is taken away, and how long it has.
+    Notice {
+        epoch: Epoch,
+        within: Span,
+    },
     Signal {
         epoch: Epoch,
         signal: Signal,
@@ -70,9 +78,16 @@ pub enum Record {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Held {
-    Preparing { stop: Option<Stop> },
+    Preparing { stop: Option<Stop>, start: Start },
     Running { stop: Option<Stop>, timeout_at: Option<Elapsed> },
     Ended { exit: Exit },
+}
+
+/// What a start needs: to be prepared, and the word that all members are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Start {
+    is_ready: bool,
+    go: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +101,7 @@ struct Stop {
 enum StopReason {
     Unwanted,
     TimedOut,
+    Evicted,
 }
 
 #[derive(Debug, Clone)]
@@ -140,7 +156,11 @@ impl Machine {
         let attempts = self.held.iter().map(|(epoch, held)| AttemptReport {
             epoch: *epoch,
             phase: match held {
+                Held::Preparing { start, .. } if start.is_ready => AttemptPhase::Ready,
                 Held::Preparing { .. } => AttemptPhase::Preparing,
+                Held::Running { stop: Some(stop), .. } if stop.why == StopReason::Evicted => {
+                    AttemptPhase::Leaving
+                }
                 Held::Running { .. } => AttemptPhase::Running,
                 Held::Ended { exit } => AttemptPhase::Ended(exit.clone()),
             },
@@ -184,6 +204,7 @@ impl Machine {
         if may_start {
             for order in &desired.orders {
                 self.take_on(order, &mut actions);
+                self.hear_of_eviction(order, now, &mut actions);
             }
         }
         // After the orders: those below it were just taken on.
@@ -206,19 +227,53 @@ impl Machine {
     }
 
     fn take_on(&mut self, order: &Order, actions: &mut Vec<Action>) {
-        let is_void = order.epoch <= self.floor && !is_planted(Bug::FloorIgnored);
-        if is_void || self.held.contains_key(&order.epoch) {
+        if let Some(held) = self.held.get_mut(&order.epoch) {
+            if let Held::Preparing { stop: None, start } = held
+                && order.go
+                && !start.go
+            {
+                start.go = true;
+                actions.extend(start.is_ready.then_some(Action::Go(order.epoch)));
+            }
+            return;
+        }
+        if order.epoch <= self.floor && !is_planted(Bug::FloorIgnored) {
             return;
         }
         self.floor = order.epoch;
-        self.held.insert(order.epoch, Held::Preparing { stop: None });
+        let start = Start { is_ready: false, go: order.go };
+        self.held.insert(order.epoch, Held::Preparing { stop: None, start });
         actions.push(Action::Journal(Record::Took(order.epoch)));
         actions.push(Action::Start(order.clone()));
     }
 
+    /// A node of this attempt is taken away: what runs is asked to end, and has longer for it than usual.
+    fn hear_of_eviction(&mut self, order: &Order, now: Elapsed, actions: &mut Vec<Action>) {
+        let Some(within) = order.evict else { return };
+        if let Some(Held::Running { stop: stop @ None, .. }) = self.held.get_mut(&order.epoch) {
+            *stop = Some(Stop { kill_at: now + within, why: StopReason::Evicted, killed: false });
+            let epoch = order.epoch;
+            actions.push(Action::Notice { epoch, within });
+            actions.push(Action::Signal { epoch, signal: Signal::Terminate });
+            actions.push(Action::Report);
+        }
+    }
+
+    /// What was not to go at once is prepared.
+    pub fn on_prepared(&mut self, epoch: Epoch) -> Vec<Action> {
+        match self.held.get_mut(&epoch) {
+            Some(Held::Preparing { stop: None, start }) => {
+                start.is_ready = true;
+                // The word is here already if it comes from a controller that does not wait for all.
+                vec![if start.go { Action::Go(epoch) } else { Action::Report }]
+            }
+            Some(_) | None => Vec::new(),
+        }
+    }
+
     /// The process of this epoch runs; it may do so for `timeout`.
     pub fn on_started(&mut self, epoch: Epoch, timeout: Option<Span>, now: Elapsed) -> Vec<Action> {
-        let Some(Held::Preparing { stop }) = self.held.get(&epoch) else { return Vec::new() };
+        let Some(Held::Preparing { stop, .. }) = self.held.get(&epoch) else { return Vec::new() };
         let stop = *stop;
         let timeout_at = timeout.map(|timeout| now + timeout);
         self.held.insert(epoch, Held::Running { stop, timeout_at });
@@ -233,7 +288,7 @@ impl Machine {
     /// The process of this epoch is over, or could not be started.
     pub fn on_exited(&mut self, epoch: Epoch, exit: Exit, now: Elapsed) -> Vec<Action> {
         let stop = match self.held.get(&epoch) {
-            Some(Held::Preparing { stop } | Held::Running { stop, .. }) => *stop,
+            Some(Held::Preparing { stop, .. } | Held::Running { stop, .. }) => *stop,
             Some(Held::Ended { .. }) | None => return Vec::new(),
         };
         // Whatever it says after it was told to stop, it did not finish by itself.
@@ -241,6 +296,9 @@ impl Machine {
             None => exit,
             Some(StopReason::Unwanted) => Exit::Stopped,
             Some(StopReason::TimedOut) => Exit::TimedOut,
+            // But with this notice it may well have.
+            Some(StopReason::Evicted) if exit.is_success() => exit,
+            Some(StopReason::Evicted) => Exit::Evicted,
         };
         self.held.insert(epoch, Held::Ended { exit: exit.clone() });
         let mut actions = vec![Action::Journal(Record::Ended { epoch, exit }), Action::Report];
@@ -284,13 +342,15 @@ impl Machine {
         let alone = self.lease_until + self.habits.alone_max;
         let lease = self.stop_at();
         let held = self.held.values().filter_map(|held| match held {
-            Held::Preparing { stop: Some(stop) } | Held::Running { stop: Some(stop), .. } => {
-                (!stop.killed).then_some(stop.kill_at)
+            Held::Preparing { stop: Some(stop), .. } | Held::Running { stop: Some(stop), .. } => {
+                let in_time = lease + self.habits.stop_grace;
+                let next = if stop.kill_at > in_time { lease } else { stop.kill_at };
+                (!stop.killed).then_some(next)
             }
             Held::Running { stop: None, timeout_at } => {
                 Some(timeout_at.map_or(lease, |at| at.min(lease)))
             }
-            Held::Preparing { stop: None } => Some(lease),
+            Held::Preparing { stop: None, .. } => Some(lease),
             Held::Ended { .. } => None,
         });
         held.min().map_or(alone, |at| at.min(alone))
@@ -307,17 +367,22 @@ impl Machine {
     fn stop(&mut self, epoch: Epoch, why: StopReason, now: Elapsed, actions: &mut Vec<Action>) {
         let kill_at = now + self.habits.stop_grace;
         match self.held.get_mut(&epoch) {
-            Some(Held::Preparing { stop } | Held::Running { stop, .. }) if stop.is_none() => {
+            Some(Held::Preparing { stop, .. } | Held::Running { stop, .. }) if stop.is_none() => {
                 *stop = Some(Stop { kill_at, why, killed: false });
                 actions.push(Action::Signal { epoch, signal: Signal::Terminate });
             }
+            // It was given longer; but nothing may run when the lease is over.
+            Some(
+                Held::Preparing { stop: Some(stop), .. } | Held::Running { stop: Some(stop), .. },
+            ) => stop.kill_at = stop.kill_at.min(kill_at),
             Some(_) | None => {}
         }
     }
 
     fn kill_if_due(&mut self, epoch: Epoch, now: Elapsed, actions: &mut Vec<Action>) {
-        if let Some(Held::Preparing { stop: Some(stop) } | Held::Running { stop: Some(stop), .. }) =
-            self.held.get_mut(&epoch)
+        if let Some(
+            Held::Preparing { stop: Some(stop), .. } | Held::Running { stop: Some(stop), .. },
+        ) = self.held.get_mut(&epoch)
             && stop.kill_at <= now
             && !stop.killed
         {

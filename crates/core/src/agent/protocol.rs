@@ -30,7 +30,11 @@ pub struct AttemptReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AttemptPhase {
     Preparing,
+    /// Everything is there to start it, and it waits for the word: a member of several starts with all.
+    Ready,
     Running,
+    /// It runs, and has been told that a node is taken away.
+    Leaving,
     /// Journalled by the agent and said again until it is acknowledged.
     Ended(Exit),
 }
@@ -64,4 +68,58 @@ pub struct Order {
     /// This node's place among the members, from 0.
     pub rank: u32,
     pub nodes: u32,
+    /// Whether it may start as soon as it is prepared. With several members that is said once all are
+    /// ready; a controller that does not know of this lets each start by itself.
+    #[serde(default = "at_once")]
+    pub go: bool,
+    /// Where the members are, by rank. Empty for one node, and once this one has been prepared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<Box<str>>,
+    /// A node of it is taken away: it has this long to end by itself, from when its agent hears this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evict: Option<Span>,
+}
+
+fn at_once() -> bool {
+    true
+}
+
+/// Above the ports of well-known services, and below those that Linux gives to outgoing connections.
+const FIRST_MASTER_PORT: u16 = 20_000;
+const MASTER_PORTS: u16 = 10_000;
+
+/// Where the members of an attempt meet, on the node of rank 0: the same for all of them, as it follows from
+/// the epoch. No two attempts that have their rank 0 on one node at the same time have the same.
+pub fn master_port(epoch: Epoch) -> u16 {
+    let offset = epoch.0 % u64::from(MASTER_PORTS);
+    FIRST_MASTER_PORT + u16::try_from(offset).expect("below the number of ports")
+}
+
+impl Desired {
+    /// Whether it differs from what a node that reports this does already.
+    pub fn is_news_to(&self, report: &Report) -> bool {
+        let held = |epoch: Epoch| report.attempts.iter().find(|held| held.epoch == epoch);
+        let must_start = self.orders.iter().any(|order| match held(order.epoch) {
+            None => order.epoch > report.floor,
+            Some(held) => order.go && held.phase == AttemptPhase::Ready,
+        });
+        let must_hear = self.orders.iter().any(|order| {
+            let runs = |held: &AttemptReport| held.phase == AttemptPhase::Running;
+            order.evict.is_some() && held(order.epoch).is_some_and(runs)
+        });
+        let is_ordered = |epoch: Epoch| self.orders.iter().any(|order| order.epoch == epoch);
+        let must_stop = report.attempts.iter().any(|attempt| match attempt.phase {
+            AttemptPhase::Preparing
+            | AttemptPhase::Ready
+            | AttemptPhase::Running
+            | AttemptPhase::Leaving => !is_ordered(attempt.epoch),
+            AttemptPhase::Ended(_) => false,
+        });
+        self.end
+            || !self.acknowledged.is_empty()
+            || self.floor > report.floor
+            || must_start
+            || must_hear
+            || must_stop
+    }
 }

@@ -149,6 +149,7 @@ fn request_node(turn: &mut Turn<'_>, id: ClusterId) {
         state: NodeState::Requested,
         boot_id: Arc::clone(&empty),
         address: empty,
+        evict_at: None,
         meter: None,
     });
     let kind = EffectKind::CreateNode(order);

@@ -29,6 +29,8 @@ pub struct JobSpec {
     /// The part of each node that it needs. Nothing named: whole nodes.
     #[serde(default, skip_serializing_if = "ShareRequest::is_whole")]
     pub share: ShareRequest,
+    #[serde(default, skip_serializing_if = "OnEviction::is_usual")]
+    pub on_eviction: OnEviction,
 }
 
 impl JobSpec {
@@ -46,7 +48,24 @@ impl JobSpec {
             timeout: None,
             priority: Priority::default(),
             share: ShareRequest::default(),
+            on_eviction: OnEviction::default(),
         }
+    }
+}
+
+/// What becomes of a job whose low-priority node is taken away.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnEviction {
+    /// It waits again, where it stood.
+    #[default]
+    Requeue,
+    /// As Azure does it.
+    Fail,
+}
+
+impl OnEviction {
+    fn is_usual(&self) -> bool {
+        *self == OnEviction::default()
     }
 }
 
@@ -141,6 +160,8 @@ pub struct Job {
     pub attempts: u32,
     /// How many of them ended because a node was lost, evictions aside.
     pub losses: u32,
+    #[serde(default, skip_serializing_if = "OnEviction::is_usual")]
+    pub on_eviction: OnEviction,
     pub state: JobState,
 }
 
@@ -162,14 +183,25 @@ pub struct Attempt {
     pub number: u32,
     pub granted_at: Wall,
     pub started_at: Option<Wall>,
+    /// Every member is ready, so that all may start. One alone need not wait; nor did any before there was
+    /// this word.
+    #[serde(default = "at_once")]
+    pub go: bool,
     /// By rank.
     pub members: Vec<Member>,
     /// Set by the first thing that decides how it ends; from then on every member is asked to stop.
     pub verdict: Option<Verdict>,
+    /// A node of it will be taken away: every member is told, and given the same time to end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notice: Option<NodeId>,
     /// How long it was thought to take when it was granted. Never used to end it.
     pub predicted: Span,
     /// What its principal was charged for that, to be taken back when the real use is known.
     pub charged: Use,
+}
+
+fn at_once() -> bool {
+    true
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,6 +222,8 @@ pub struct Member {
 pub enum MemberPhase {
     /// The node is (or will be) told to run it.
     Ordered,
+    /// It could start, and waits for the others.
+    Ready,
     Running,
     Exited(Exit),
     /// The node is lost, and with it what it ran.
@@ -199,7 +233,7 @@ pub enum MemberPhase {
 impl MemberPhase {
     pub fn is_over(&self) -> bool {
         match self {
-            MemberPhase::Ordered | MemberPhase::Running => false,
+            MemberPhase::Ordered | MemberPhase::Ready | MemberPhase::Running => false,
             MemberPhase::Exited(_) | MemberPhase::Lost => true,
         }
     }
@@ -213,6 +247,8 @@ pub enum Exit {
     /// It ended because we asked it to.
     Stopped,
     TimedOut,
+    /// It ended because its node is taken away, and not well: exit code 0 within the grace is a success.
+    Evicted,
     /// It never ran: what the agent could not do.
     NotStarted {
         message: Box<str>,
@@ -229,6 +265,8 @@ impl Exit {
 pub enum Verdict {
     Failed {
         node: NodeId,
+        #[serde(default)]
+        rank: u32,
         exit: Exit,
     },
     NodeLost {
@@ -255,12 +293,48 @@ pub enum CancelReason {
 pub enum Failure {
     Exit {
         node: NodeId,
+        #[serde(default)]
+        rank: u32,
         exit: Exit,
     },
     /// Its nodes were lost so often that it is not tried again: it may be what kills them.
-    NodesLost {
-        attempts: u32,
-    },
+    NodesLost { attempts: u32 },
+    /// Its node was taken away, and it asked not to be tried again.
+    Evicted { node: NodeId },
+}
+
+/// What failed, so that whoever looks knows where to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureClass {
+    /// It never ran: its node could not prepare it.
+    Prepare,
+    /// The command itself.
+    UserCode,
+    /// What it ran on.
+    Node,
+}
+
+impl FailureClass {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FailureClass::Prepare => "prepare",
+            FailureClass::UserCode => "user code",
+            FailureClass::Node => "node",
+        }
+    }
+}
+
+impl Failure {
+    pub fn class(&self) -> FailureClass {
+        match self {
+            Failure::Exit { exit, .. } => match exit {
+                Exit::Code(_) | Exit::Signal(_) | Exit::TimedOut => FailureClass::UserCode,
+                Exit::NotStarted { .. } => FailureClass::Prepare,
+                Exit::Stopped | Exit::Evicted => FailureClass::Node,
+            },
+            Failure::NodesLost { .. } | Failure::Evicted { .. } => FailureClass::Node,
+        }
+    }
 }
 
 /// How an attempt ended, kept for ever.
@@ -374,6 +448,8 @@ impl JobPhase {
 pub enum JobEvent {
     Submitted,
     Granted,
+    /// Every one of several members is prepared: they may start.
+    Ready,
     /// Every member runs.
     Started,
     CancelAsked,
@@ -381,6 +457,8 @@ pub enum JobEvent {
     Failed,
     Requeued,
     Canceled,
+    /// One of its nodes will be taken away.
+    EvictionNoticed,
 }
 
 impl Lifecycle for JobPhase {
@@ -399,12 +477,14 @@ impl Lifecycle for JobPhase {
     const EVENTS: &'static [JobEvent] = &[
         JobEvent::Submitted,
         JobEvent::Granted,
+        JobEvent::Ready,
         JobEvent::Started,
         JobEvent::CancelAsked,
         JobEvent::Succeeded,
         JobEvent::Failed,
         JobEvent::Requeued,
         JobEvent::Canceled,
+        JobEvent::EvictionNoticed,
     ];
 
     fn after(self, event: JobEvent) -> Option<JobPhase> {
@@ -414,9 +494,18 @@ impl Lifecycle for JobPhase {
             (P::Queued, E::Submitted) => Some(P::Queued),
             (P::Queued, E::Granted) => Some(P::Starting),
             (P::Queued, E::Canceled) => Some(P::Canceled),
-            (P::Queued, E::Started | E::CancelAsked | E::Succeeded | E::Failed | E::Requeued) => {
-                None
-            }
+            (
+                P::Queued,
+                E::Ready
+                | E::Started
+                | E::CancelAsked
+                | E::Succeeded
+                | E::Failed
+                | E::Requeued
+                | E::EvictionNoticed,
+            ) => None,
+            (P::Starting, E::Ready | E::EvictionNoticed) => Some(P::Starting),
+            (P::Running, E::EvictionNoticed) => Some(P::Running),
             (P::Starting, E::Started) => Some(P::Running),
             (P::Starting | P::Running, E::CancelAsked) => Some(P::CancelRequested),
             (P::Starting | P::Running | P::CancelRequested, E::Succeeded) => Some(P::Completed),
@@ -424,22 +513,30 @@ impl Lifecycle for JobPhase {
             (P::Starting | P::Running, E::Requeued) => Some(P::Queued),
             (P::CancelRequested, E::Canceled) => Some(P::Canceled),
             (P::Starting, E::Submitted | E::Granted | E::Canceled) => None,
-            (P::Running, E::Submitted | E::Granted | E::Started | E::Canceled) => None,
+            (P::Running, E::Submitted | E::Granted | E::Ready | E::Started | E::Canceled) => None,
             // Once its end was asked for, a lost node cannot bring it back to the queue.
             (
                 P::CancelRequested,
-                E::Submitted | E::Granted | E::Started | E::CancelAsked | E::Requeued,
+                E::Submitted
+                | E::Granted
+                | E::Ready
+                | E::Started
+                | E::CancelAsked
+                | E::Requeued
+                | E::EvictionNoticed,
             ) => None,
             (
                 P::Completed | P::Failed | P::Canceled,
                 E::Submitted
                 | E::Granted
+                | E::Ready
                 | E::Started
                 | E::CancelAsked
                 | E::Succeeded
                 | E::Failed
                 | E::Requeued
-                | E::Canceled,
+                | E::Canceled
+                | E::EvictionNoticed,
             ) => None,
         }
     }

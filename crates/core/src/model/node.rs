@@ -24,6 +24,9 @@ pub struct Node {
     /// What tells a reboot from a reconnect. Empty until the agent reported.
     pub boot_id: Arc<str>,
     pub address: Arc<str>,
+    /// It will be taken away at about this time: whoever runs here was told, and nobody else starts here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evict_at: Option<Wall>,
     /// Runs on whatever of the node no job holds; what a job holds is metered with the job.
     pub meter: Option<Meter>,
 }
@@ -120,6 +123,7 @@ impl Node {
     pub fn room(&self) -> Capacity {
         let left = |room: Capacity, lease: &Lease| room.without(lease.share.unwrap_or(room));
         match &self.state {
+            _ if self.evict_at.is_some() => Capacity::default(),
             NodeState::Idle { .. } => self.capacity,
             NodeState::Leased { leases } => leases.iter().fold(self.capacity, left),
             NodeState::Requested
@@ -168,6 +172,8 @@ pub enum NodeEvent {
     Released,
     Lost,
     BootTimedOut,
+    /// What it runs has some time left before it is taken away.
+    EvictionNoticed,
     Evicted,
     ScaledDown,
     Deleted,
@@ -197,6 +203,7 @@ impl Lifecycle for NodePhase {
         NodeEvent::Released,
         NodeEvent::Lost,
         NodeEvent::BootTimedOut,
+        NodeEvent::EvictionNoticed,
         NodeEvent::Evicted,
         NodeEvent::ScaledDown,
         NodeEvent::Deleted,
@@ -245,6 +252,12 @@ impl Lifecycle for NodePhase {
             (P::Requested | P::Booting | P::Unusable | P::Leaving | P::Gone, E::Lost) => None,
             (P::Requested | P::Booting, E::BootTimedOut) => Some(P::Unusable),
             (P::Idle | P::Leased | P::Unusable | P::Leaving | P::Gone, E::BootTimedOut) => None,
+            (P::Leased, E::EvictionNoticed) => Some(P::Leased),
+            // Without anything that runs there is nobody to be told: it is gone at once.
+            (
+                P::Requested | P::Booting | P::Idle | P::Unusable | P::Leaving | P::Gone,
+                E::EvictionNoticed,
+            ) => None,
             (P::Requested | P::Booting | P::Idle | P::Leased, E::Evicted) => Some(P::Unusable),
             (P::Unusable | P::Leaving | P::Gone, E::Evicted) => None,
             (P::Requested | P::Booting | P::Idle, E::ScaledDown) => Some(P::Leaving),

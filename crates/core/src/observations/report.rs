@@ -9,8 +9,8 @@ use crate::ids::{Epoch, NodeId};
 use crate::input::{Answer, Reply};
 use crate::meter;
 use crate::model::{
-    Backoff, Category, Cluster, ClusterEvent, Exit, Lease, MemberPhase, Node, NodeEvent, NodePhase,
-    NodeState, Trouble,
+    Attempt, Backoff, Category, Cluster, ClusterEvent, Exit, Lease, MemberPhase, Node, NodeEvent,
+    NodePhase, NodeState, Trouble, Verdict,
 };
 use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
@@ -34,7 +34,12 @@ pub(crate) fn on_report(turn: &mut Turn<'_>, name: &str, report: &Report) -> Ans
             for lease in leases.iter().filter(|lease| ended.contains(&lease.epoch)) {
                 follow_attempt(turn, *lease, report);
             }
-            if leases.iter().all(|lease| ended.contains(&lease.epoch)) {
+            // One that is taken away has left with its last job.
+            let is_here = turn
+                .world
+                .node(id)
+                .is_some_and(|node| matches!(node.phase(), NodePhase::Idle | NodePhase::Leased));
+            if is_here && leases.iter().all(|lease| ended.contains(&lease.epoch)) {
                 attempts::lose_node(turn, id, Trouble::Rebooted);
             }
             return Ok(dismissed(turn.world, ended));
@@ -81,7 +86,10 @@ pub(crate) fn bring_up_to_date(world: &World, name: &str, desired: &mut Desired)
 fn is_ended(phase: &AttemptPhase) -> bool {
     match phase {
         AttemptPhase::Ended(_) => true,
-        AttemptPhase::Preparing | AttemptPhase::Running => false,
+        AttemptPhase::Preparing
+        | AttemptPhase::Ready
+        | AttemptPhase::Running
+        | AttemptPhase::Leaving => false,
     }
 }
 
@@ -117,7 +125,8 @@ fn follow_attempt(turn: &mut Turn<'_>, lease: Lease, report: &Report) {
         Some(attempt) => {
             let phase = match &attempt.phase {
                 AttemptPhase::Preparing => return,
-                AttemptPhase::Running => MemberPhase::Running,
+                AttemptPhase::Ready => MemberPhase::Ready,
+                AttemptPhase::Running | AttemptPhase::Leaving => MemberPhase::Running,
                 AttemptPhase::Ended(exit) => MemberPhase::Exited(exit.clone()),
             };
             attempts::on_member(turn, lease, phase);
@@ -154,7 +163,7 @@ pub fn desired_for(world: &World, node: NodeId) -> Desired {
 
 fn order_for(world: &World, lease: &Lease) -> Option<Order> {
     let job = world.job(lease.job)?;
-    let attempt = job.attempt().filter(|attempt| attempt.verdict.is_none())?;
+    let attempt = job.attempt().filter(|attempt| is_wanted(attempt))?;
     let member = attempt.members.get(lease.rank as usize)?;
     (!member.phase.is_over()).then(|| Order {
         epoch: lease.epoch,
@@ -163,5 +172,35 @@ fn order_for(world: &World, lease: &Lease) -> Option<Order> {
         spec: job.spec,
         rank: lease.rank,
         nodes: job.nodes,
+        go: attempt.go,
+        addresses: addresses(world, attempt, &member.phase),
+        evict: attempt.notice.map(|_| world.settings.eviction_grace),
     })
+}
+
+/// Until something decides how it ends. When a node is taken away, the first member to end decides that, and
+/// the others still have their time.
+fn is_wanted(attempt: &Attempt) -> bool {
+    match attempt.verdict {
+        None => true,
+        Some(Verdict::Evicted { .. }) => attempt.notice.is_some(),
+        Some(Verdict::Failed { .. } | Verdict::NodeLost { .. } | Verdict::Canceled { .. }) => false,
+    }
+}
+
+/// Where the members are, for one that still has to be prepared. All are up: a lost one decides the attempt.
+fn addresses(world: &World, attempt: &Attempt, phase: &MemberPhase) -> Vec<Box<str>> {
+    if attempt.members.len() == 1 || *phase != MemberPhase::Ordered {
+        return Vec::new();
+    }
+    let nodes = attempt.members.iter().map(|member| world.node(member.node));
+    nodes.map(|node| host(node.map_or("", |node| &node.address))).collect()
+}
+
+/// An address without the port that may be with it.
+fn host(address: &str) -> Box<str> {
+    match address.parse::<std::net::SocketAddr>() {
+        Ok(socket) => socket.ip().to_string().into(),
+        Err(_) => address.into(),
+    }
 }

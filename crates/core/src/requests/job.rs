@@ -65,6 +65,7 @@ pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
         submitted_at: turn.now.wall,
         attempts: 0,
         losses: 0,
+        on_eviction: request.spec.on_eviction,
         state: JobState::Queued,
     });
     turn.emit(Change::JobSubmitted { job: Arc::clone(&job), spec: Arc::clone(&request.spec) });

@@ -5,6 +5,7 @@ pub(crate) mod cluster;
 mod cluster_rules;
 pub(crate) mod deployment;
 pub(crate) mod estate;
+pub(crate) mod evict;
 pub(crate) mod instance;
 pub(crate) mod job;
 pub(crate) mod quota;

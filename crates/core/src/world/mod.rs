@@ -50,6 +50,8 @@ pub struct Settings {
     pub prediction: Span,
     /// What a node is thought to take to come up while none has.
     pub boot: Span,
+    /// From the notice that a node is taken away to its end.
+    pub eviction_grace: Span,
 }
 
 impl Default for Settings {
@@ -62,6 +64,7 @@ impl Default for Settings {
             fair_share_half_life: Span::seconds(24 * 3600),
             prediction: Span::seconds(3600),
             boot: Span::seconds(180),
+            eviction_grace: Span::seconds(30),
         }
     }
 }

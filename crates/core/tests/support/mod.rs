@@ -54,6 +54,19 @@ impl Default for Wants {
     }
 }
 
+pub fn request(name: &str, compute: &str, wants: Wants) -> JobRequest {
+    let Wants { nodes, priority, share } = wants;
+    let spec = JobSpec { nodes, priority, share, ..JobSpec::new(compute, "true") };
+    JobRequest {
+        workspace: workspace(),
+        name: name.into(),
+        spec_hash: SpecHash::made_up(&format!("{name} on {nodes}")),
+        spec: Arc::new(spec),
+        by: someone(),
+        existing: None,
+    }
+}
+
 impl Stage {
     pub fn new() -> Stage {
         let now = Now { elapsed: Elapsed(5_000_000), wall: Wall(1_700_000_000_000_000) };
@@ -149,16 +162,8 @@ impl Stage {
     }
 
     pub fn submit_as(&mut self, by: Caller, name: &str, compute: &str, wants: Wants) -> Answer {
-        let Wants { nodes, priority, share } = wants;
-        let spec = JobSpec { nodes, priority, share, ..JobSpec::new(compute, "true") };
-        self.say(Input::SubmitJob(Box::new(JobRequest {
-            workspace: workspace(),
-            name: name.into(),
-            spec_hash: SpecHash::made_up(&format!("{name} on {nodes}")),
-            spec: Arc::new(spec),
-            by,
-            existing: None,
-        })))
+        let request = JobRequest { by, ..request(name, compute, wants) };
+        self.say(Input::SubmitJob(Box::new(request)))
     }
 
     pub fn cancel(&mut self, name: &str) -> Answer {
@@ -290,7 +295,7 @@ impl Stage {
 }
 
 /// What a store would hold after these changes: the latest record of each entity that is still there.
-fn rows(changes: &[Change]) -> Rows {
+pub fn rows(changes: &[Change]) -> Rows {
     fn put<K: Ord, V>(records: &mut BTreeMap<K, V>, key: K, record: V, is_there: bool) {
         if is_there {
             records.insert(key, record);

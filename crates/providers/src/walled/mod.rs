@@ -14,7 +14,7 @@ use muster_sandbox::cgroup::Limits;
 use muster_sandbox::identity::Identity;
 use muster_sandbox::link::{Link, LinkError};
 use muster_sandbox::network::Address;
-use muster_sandbox::protocol::{MEMORY_MIN, NodePlan, Place, Seen, Stop};
+use muster_sandbox::protocol::{MEMORY_MIN, NodePlan, Place, Seen, Stop, Walls};
 
 use crate::turns::Turns;
 use crate::{CreateError, DeleteError, ListError, Provider, check_name};
@@ -35,6 +35,8 @@ pub struct WalledConfig {
     pub node_secret: Box<dyn Fn(&str) -> String + Send + Sync>,
     pub relays: Box<dyn Relays>,
     pub machine: Machine,
+    /// Whether nodes may reach more than their cluster and the server.
+    pub has_way_out: bool,
 }
 
 /// What the machine has. A node is never given more.
@@ -71,7 +73,9 @@ pub struct Walled {
 
 impl Walled {
     /// Finds what is there already, and opens its way to the server again.
-    pub fn start(config: WalledConfig) -> Result<Walled, LinkError> {
+    pub fn start(mut config: WalledConfig) -> Result<(Walled, Walls), LinkError> {
+        let walls = config.link.walls()?;
+        config.has_way_out &= walls.no_way_out.is_none();
         let mut places = Places::default();
         for Seen { node, place, is_alive } in config.link.list()? {
             let Some(place) = place else { continue };
@@ -82,12 +86,7 @@ impl Walled {
             }
         }
         let (turns, places) = (Turns::default(), Mutex::new(places));
-        Ok(Walled { config, stop_grace: STOP_GRACE, turns, places })
-    }
-
-    /// What is not enforced here, each in words.
-    pub fn missing_walls(&self) -> Result<Vec<String>, LinkError> {
-        Ok(self.config.link.walls()?.missing)
+        Ok((Walled { config, stop_grace: STOP_GRACE, turns, places }, walls))
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {
@@ -119,7 +118,8 @@ impl Walled {
         let address = address_of(place).map_err(failed)?;
         self.config.relays.open(name, address).map_err(failed)?;
         let secret = (self.config.node_secret)(name);
-        let plan = NodePlan { node: name.to_owned(), secret, place, limits };
+        let has_way_out = self.config.has_way_out;
+        let plan = NodePlan { node: name.to_owned(), secret, place, limits, has_way_out };
         let failed = |source| CreateError::Walls { node: name.to_owned(), source };
         self.config.link.make(plan).map_err(failed)
     }

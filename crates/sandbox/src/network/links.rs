@@ -1,6 +1,7 @@
 //! What we ask of the kernel: links, their addresses, and which namespace is at the other end of a cable.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::address::{Address, PREFIX_LENGTH};
@@ -121,6 +122,29 @@ impl Netlink {
             .attribute(libc::IFA_LOCAL, &address.ip().octets())
             .attribute(libc::IFA_ADDRESS, &address.ip().octets())
             .attribute(libc::IFA_BROADCAST, &address.broadcast().octets());
+        self.ask(request).map(drop)
+    }
+
+    /// Whatever goes there is dropped, as far as no narrower route leads elsewhere. That it is so already is no error.
+    pub(super) fn drop_route(&mut self, to: Ipv4Addr, prefix: u8) -> io::Result<()> {
+        // struct rtmsg: family, lengths of destination and source, tos, table, protocol, scope, kind, flags.
+        let header = [
+            libc::AF_INET as u8,
+            prefix,
+            0,
+            0,
+            libc::RT_TABLE_MAIN,
+            libc::RTPROT_STATIC,
+            libc::RT_SCOPE_UNIVERSE,
+            libc::RTN_BLACKHOLE,
+            0,
+            0,
+            0,
+            0,
+        ];
+        let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+        let request =
+            Request::new(libc::RTM_NEWROUTE, flags, &header).attribute(libc::RTA_DST, &to.octets());
         self.ask(request).map(drop)
     }
 

@@ -18,6 +18,8 @@ pub(super) struct Inside {
     pub host_name: String,
     pub has_ranges: bool,
     pub hub: OwnedFd,
+    /// What gives the node its way out ends when nobody holds this any more.
+    pub leash: OwnedFd,
     pub log: File,
     pub arguments: Vec<CString>,
 }
@@ -27,10 +29,10 @@ pub(super) fn live(go: OwnedFd, told: OwnedFd, inside: Inside) -> ! {
     let code = match leave_behind(&go, &told, &inside).and_then(|()| begin(&go, &told, inside)) {
         // Whoever made us is gone before we were whole.
         Ok(None) => 0,
-        Ok(Some((agent, hub))) => {
+        Ok(Some((agent, held))) => {
             drop((go, told));
             let code = stay(agent);
-            drop(hub);
+            drop(held);
             code
         }
         Err(error) => {
@@ -50,7 +52,8 @@ fn leave_behind(go: &OwnedFd, told: &OwnedFd, inside: &Inside) -> Result<(), Nod
     drop(null);
     let mut kept = inside.root.descriptors();
     kept.extend([0, 1, 2, go.as_raw_fd(), told.as_raw_fd()]);
-    kept.extend([inside.hub.as_raw_fd(), inside.log.as_raw_fd()]);
+    let held = [inside.hub.as_raw_fd(), inside.leash.as_raw_fd(), inside.log.as_raw_fd()];
+    kept.extend(held);
     descriptors::close_all_but(&mut kept).doing("cannot close what is not ours")
 }
 
@@ -58,7 +61,7 @@ fn begin(
     go: &OwnedFd,
     told: &OwnedFd,
     inside: Inside,
-) -> Result<Option<(Pid, OwnedFd)>, NodeError> {
+) -> Result<Option<(Pid, [OwnedFd; 2])>, NodeError> {
     let mut byte = [0];
     // Until then we have no user, no group and no network.
     if rustix::io::read(go, &mut byte).doing("cannot wait for our users")? == 0 {
@@ -72,7 +75,7 @@ fn begin(
     // SAFETY: no memory is passed.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"muster-node".as_ptr()) };
     let agent = start_agent(told, &inside.log, &inside.arguments)?;
-    Ok(Some((agent, inside.hub)))
+    Ok(Some((agent, [inside.hub, inside.leash])))
 }
 
 pub(super) fn become_root(has_ranges: bool) -> Result<(), NodeError> {

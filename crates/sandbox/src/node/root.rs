@@ -28,7 +28,7 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 const SYSTEM: [&str; 9] =
     ["/bin", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/sbin", "/usr"];
 /// Of the machine's own names these are not the node's.
-pub(super) const REPLACED: [&str; 4] = ["hosts", "hostname", "passwd", "group"];
+pub(super) const REPLACED: [&str; 5] = ["hosts", "hostname", "passwd", "group", "resolv.conf"];
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// The new root is made here; what is below is out of sight in this namespace anyway.
 const SITE: &str = "/tmp";
@@ -100,12 +100,20 @@ impl Root {
             }
         }
         for (name, file) in REPLACED.iter().zip(&self.replaced) {
-            let place = below(Path::new("/etc")).join(name);
-            // Where the machine has none, or has a link to somewhere else, there is no place to put ours.
-            if std::fs::symlink_metadata(&place).is_ok_and(|found| found.is_file()) {
-                put(file, &place).doing(format!("cannot replace /etc/{name}"))?;
-                make_read_only(&place, false).doing(format!("cannot protect /etc/{name}"))?;
+            let mut place = below(Path::new("/etc")).join(name);
+            let found = std::fs::symlink_metadata(&place);
+            if found.as_ref().is_ok_and(|found| found.is_symlink()) {
+                // To somewhere in /run, as a rule, which is empty in here.
+                let target = std::fs::read_link(&place).doing("cannot read a link")?;
+                place = at(Path::new("/etc").join(&target).parent().unwrap_or(Path::new("/")))?
+                    .join(target.file_name().unwrap_or_default());
+                touch(&place).doing(format!("cannot make a place for /etc/{name}"))?;
+            } else if !found.is_ok_and(|found| found.is_file()) {
+                // Where the machine has none there is no place to put ours.
+                continue;
             }
+            put(file, &place).doing(format!("cannot replace /etc/{name}"))?;
+            make_read_only(&place, false).doing(format!("cannot protect /etc/{name}"))?;
         }
         Ok(())
     }

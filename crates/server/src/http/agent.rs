@@ -9,7 +9,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use muster_core::agent::{AttemptPhase, Desired, Report};
+use muster_core::agent::{Desired, Report};
 use muster_core::ids::Epoch;
 use muster_core::model::SpecHash;
 use muster_core::{ErrorChain, Input, Reply};
@@ -63,7 +63,7 @@ pub async fn sync(
             }
         };
         let is_late = tokio::time::Instant::now() >= deadline || *stopping.borrow();
-        if has_news(&request.report, &desired) || is_late {
+        if desired.is_news_to(&request.report) || is_late {
             return Json(SyncAnswer { sequence: request.sequence, desired }).into_response();
         }
         // Whatever comes first: the report is taken in once more, which renews the lease.
@@ -72,23 +72,6 @@ pub async fn sync(
             () = listener::stopped(&mut stopping) => {}
         }
     }
-}
-
-/// Whether the desired state differs from what the node already does.
-fn has_news(report: &Report, desired: &Desired) -> bool {
-    let is_held = |epoch: Epoch| report.attempts.iter().any(|attempt| attempt.epoch == epoch);
-    let is_ordered = |epoch: Epoch| desired.orders.iter().any(|order| order.epoch == epoch);
-    let must_start =
-        desired.orders.iter().any(|order| !is_held(order.epoch) && order.epoch > report.floor);
-    let must_stop = report.attempts.iter().any(|attempt| match attempt.phase {
-        AttemptPhase::Preparing | AttemptPhase::Running => !is_ordered(attempt.epoch),
-        AttemptPhase::Ended(_) => false,
-    });
-    desired.end
-        || !desired.acknowledged.is_empty()
-        || desired.floor > report.floor
-        || must_start
-        || must_stop
 }
 
 pub async fn spec(

@@ -87,7 +87,9 @@ pub fn need(method: &str, route: &Route) -> Need {
             on(Action::ManageWorkspaces, workspace)
         }
         Route::Compute { workspace, .. } if !reads => on(Action::ManageComputes, workspace),
-        Route::ComputeAction { workspace, .. } => on(Action::ManageComputes, workspace),
+        Route::ComputeAction { workspace, .. } | Route::EvictNode { workspace, .. } => {
+            on(Action::ManageComputes, workspace)
+        }
         Route::Job { workspace, .. } if !reads => on(Action::RunJobs, workspace),
         Route::JobCancel { workspace, .. } => on(Action::RunJobs, workspace),
         Route::Computes(key) | Route::Jobs(key) | Route::Ledger(key) => read(key),

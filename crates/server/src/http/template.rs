@@ -3,7 +3,7 @@
 use muster_wire::Route;
 
 /// The words of our routes. Everything else in a path is somebody's name for something.
-const WORDS: [&str; 63] = [
+const WORDS: [&str; 66] = [
     ".well-known",
     "cancel",
     "chain",
@@ -16,6 +16,7 @@ const WORDS: [&str; 63] = [
     "discovery",
     "endpoints",
     "eventtypes",
+    "evict",
     "history",
     "identity",
     "instance",
@@ -37,7 +38,9 @@ const WORDS: [&str; 63] = [
     "Muster.Activity",
     "Muster.Cost",
     "Muster.Identity",
+    "Muster.Rehearsal",
     "Muster.Why",
+    "nodes",
     "oauth2",
     "openid-configuration",
     "operations",

@@ -272,6 +272,7 @@ mod tests {
             state,
             boot_id: "".into(),
             address: "".into(),
+            evict_at: None,
             meter: None,
         };
         Change::NodeChanged { event, node: Arc::new(node) }

@@ -20,6 +20,8 @@ pub(crate) struct Processes {
     live: BTreeMap<(JobId, Epoch), BTreeSet<u32>>,
     /// With which code the processes of an attempt ended that ended by themselves.
     codes: BTreeMap<Epoch, BTreeMap<u32, i32>>,
+    /// The ranks that have been ready, for attempts of several.
+    ready: BTreeMap<Epoch, BTreeSet<u32>>,
     pub(crate) started: u64,
     excused: BTreeSet<(Epoch, u32)>,
     /// Attempts that a restored backup does not know.
@@ -47,12 +49,22 @@ impl Processes {
         if let Some((other, _)) = other.filter(|_| !is_excused) {
             return Err(Broken(format!("{job} runs twice: {} and {other}", order.epoch)));
         }
+        let ready = self.ready.get(&order.epoch).map_or(0, BTreeSet::len);
+        promise(order.nodes == 1 || ready == order.nodes as usize, || {
+            let (epoch, nodes) = (order.epoch, order.nodes);
+            format!("a member of {epoch} started when {ready} of {nodes} were ready")
+        })?;
         let ranks = self.live.entry((job, order.epoch)).or_default();
         promise(ranks.insert(order.rank), || {
             format!("rank {} of {} of {job} runs twice", order.rank, order.epoch)
         })?;
         self.started += 1;
         Ok((job, is_excused))
+    }
+
+    /// A member of several is prepared.
+    pub(crate) fn ready(&mut self, epoch: Epoch, rank: u32) {
+        self.ready.entry(epoch).or_default().insert(rank);
     }
 
     fn is_excused(&self, epoch: Epoch, rank: u32) -> bool {
@@ -124,7 +136,11 @@ impl Processes {
                 }
                 Failure::Exit { exit: Exit::TimedOut | Exit::NotStarted { .. }, .. } => true,
                 // Only we end processes by a signal, and that is no failure of theirs.
-                Failure::Exit { exit: Exit::Signal(_) | Exit::Stopped, .. } => false,
+                Failure::Exit { exit: Exit::Signal(_) | Exit::Stopped | Exit::Evicted, .. } => {
+                    false
+                }
+                // No job of the simulation asks for that.
+                Failure::Evicted { .. } => false,
             },
             JobState::Canceled { .. }
             | JobState::Queued

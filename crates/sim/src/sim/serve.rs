@@ -110,6 +110,7 @@ impl Sim {
                 (Origin::Nobody, Input::EffectDone { effect, result })
             }
             Arrival::Evicted { node } => (Origin::Nobody, Input::NodeEvicted { node: node.into() }),
+            Arrival::Rehearsed(input) => (Origin::Nobody, *input),
             Arrival::Tick => (Origin::Nobody, Input::Tick),
         }
     }
@@ -239,10 +240,8 @@ impl Sim {
 
     fn answer_agent(&mut self, to: Sender, said: &Report, is_new: bool, answer: Answer) -> Held {
         let Ok(Reply::Desired(desired)) = answer else { return Ok(()) };
-        let brings_nothing = desired.acknowledged.is_empty()
-            && desired.orders.len() == said.attempts.len()
-            && !desired.end
-            && desired.floor <= said.floor;
+        let brings_nothing =
+            desired.orders.len() == said.attempts.len() && !desired.is_news_to(said);
         let Sender { agent, sequence, sent_at, is_news, is_beat } = to;
         let answered = Answered { sequence, sent_at, desired: *desired };
         // A mere renewal of a quiet agent: nothing else can come of it, so it need not travel.

@@ -1,10 +1,12 @@
 //! Mischief, carried out.
 
-use muster_core::model::Tier;
+use muster_core::Input;
+use muster_core::ids::NodeId;
+use muster_core::model::{NodePhase, Tier};
 use muster_core::time::Span;
 
 use super::Sim;
-use crate::agenda::{AgentId, Event, Mended, ProviderEvent};
+use crate::agenda::{AgentId, Arrival, Event, Mended, ProviderEvent};
 use crate::agents::Doom;
 use crate::clock::{ControllerClock, HOUR, Moment, minutes};
 use crate::failure::Held;
@@ -12,6 +14,7 @@ use crate::faults::Fault;
 use crate::mischief::Mischief;
 use crate::network::{Direction, Network};
 use crate::store::CommitFault;
+use crate::workload;
 
 /// A backup is of no use before there is anything in it.
 const FIRST_BACKUP: Moment = Moment(HOUR.0);
@@ -129,6 +132,7 @@ impl Sim {
             }
             Mischief::Vanish => self.vanish(kind),
             Mischief::Storm => self.storm(kind),
+            Mischief::Rehearse => self.rehearse(kind),
         };
         Ok(is_done)
     }
@@ -308,6 +312,32 @@ impl Sim {
         let removed = self.provider.remove(&names[place], self.now);
         self.power_off(removed);
         self.faults.note(Fault::MachineVanished);
+        true
+    }
+
+    /// Somebody tries out what an eviction does to a node of low priority that runs something.
+    fn rehearse(&mut self, kind: Mischief) -> bool {
+        let Some(live) = self.controller.live() else { return false };
+        let world = &live.world;
+        let busy = world
+            .nodes()
+            .filter(|node| node.tier == Tier::LowPriority && node.phase() == NodePhase::Leased);
+        let busy: Vec<NodeId> = busy.map(|node| node.id).collect();
+        let Some(id) = self.pick(kind, &busy) else { return false };
+        let Some(live) = self.controller.live() else { return false };
+        let Some(node) = live.world.node(id) else { return false };
+        let cluster = live.world.cluster(node.cluster).expect("a node's cluster outlives it");
+        let workspace = workload::workspaces().find(|key| {
+            live.world.workspace(key).is_some_and(|found| found.id == cluster.workspace)
+        });
+        let Some(workspace) = workspace else { return false };
+        let (cluster, node) = (cluster.name.to_string(), node.name.to_string());
+        self.on_arrival(Arrival::Rehearsed(Box::new(Input::EvictNode {
+            workspace,
+            cluster,
+            node,
+        })));
+        self.faults.note(Fault::EvictionRehearsed);
         true
     }
 

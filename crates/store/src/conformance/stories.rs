@@ -157,7 +157,7 @@ fn some_report(stage: &Stage<'_>, chance: &mut Chance) -> Input {
         let member = attempt.members.iter().find(|member| member.node == node.id)?;
         let phase = match &member.phase {
             _ if attempt.verdict.is_some() => AttemptPhase::Ended(Exit::Stopped),
-            MemberPhase::Ordered => AttemptPhase::Running,
+            MemberPhase::Ordered | MemberPhase::Ready => AttemptPhase::Running,
             MemberPhase::Running if chance.below(3) == 0 => AttemptPhase::Running,
             MemberPhase::Running => AttemptPhase::Ended(Exit::Code(chance.below(3) as i32 / 2)),
             MemberPhase::Exited(exit) => AttemptPhase::Ended(exit.clone()),

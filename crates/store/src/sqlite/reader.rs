@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use muster_core::ids::{JobId, OperationId, PrincipalId};
 use muster_core::model::{
     AttemptRecord, Deployment, Job, JobSpec, NodePhase, Operation, Principal, Scope, SpecHash,
-    Workspace, WorkspaceKey,
+    Tier, Workspace, WorkspaceKey,
 };
 use rusqlite::{Connection, Row, Transaction};
 use serde::Deserialize;
@@ -130,10 +130,27 @@ impl Snapshot<'_> {
         })?;
         for (cluster, phase, nodes) in counted {
             if let Some(view) = views.iter_mut().find(|view| view.cluster.id.0 == cluster) {
-                add_nodes(&mut view.counts, phase, nodes);
+                let preempted = match view.cluster.spec.tier {
+                    Tier::Dedicated => 0,
+                    Tier::LowPriority => self.count_preempted(cluster, phase)?,
+                };
+                add_nodes(&mut view.counts, phase, nodes - preempted);
+                view.counts.preempted += preempted;
             }
         }
         Ok(())
+    }
+
+    /// Nodes of this phase that were taken away, or will be. Looks into every record, so only where there can
+    /// be any.
+    fn count_preempted(&self, cluster: u64, phase: NodePhase) -> Result<u32, StoreError> {
+        let sql = "SELECT count(*) FROM nodes WHERE cluster = ?1 AND phase = ?2 \
+                   AND doc ->> '$.evict_at' IS NOT NULL";
+        let values = (cluster, doc::word(&phase));
+        let counted: Vec<u32> = doc::rows(&self.transaction, self.path, sql, values, |row| {
+            row.get(0).doing("counting preempted nodes", self.path)
+        })?;
+        Ok(counted.into_iter().sum())
     }
 
     fn job_view(&self, row: &Row<'_>) -> Result<JobView, StoreError> {

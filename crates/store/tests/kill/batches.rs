@@ -67,6 +67,7 @@ fn job(number: u64, place: u64) -> (Job, JobSpec) {
         submitted_at: Wall(number),
         attempts: 0,
         losses: 0,
+        on_eviction: muster_core::model::OnEviction::default(),
         state: JobState::Queued,
     };
     let spec = JobSpec::new("cpu", "x".repeat(bytes));

@@ -123,6 +123,13 @@ pub fn nodes(kind: ComputeKind, facts: &[NodeFacts<'_>], next_link: Option<Strin
 fn info(facts: &NodeFacts<'_>) -> Option<NodeInfo> {
     let node = facts.node;
     let (node_state, reason) = match &node.state {
+        CoreState::Leased { .. } if node.evict_at.is_some() => {
+            let reason = "it is taken away; what runs on it was told and has a little time to end";
+            (NodeState::Preempted, Some(reason.to_owned()))
+        }
+        CoreState::Unusable { why: why @ Trouble::Evicted } => {
+            (NodeState::Preempted, Some(trouble(why)))
+        }
         CoreState::Requested | CoreState::Booting => (NodeState::Preparing, None),
         CoreState::Idle { .. } => (NodeState::Idle, None),
         CoreState::Leased { .. } => (NodeState::Running, None),
@@ -205,6 +212,7 @@ mod tests {
             state,
             boot_id: "".into(),
             address: "10.0.0.4:50000".into(),
+            evict_at: None,
             meter: None,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::model::{Exit, Failure, JobState};
+use muster_core::model::{FailureClass, Job, JobState};
 use serde::{Deserialize, Serialize};
 
 use super::resource::{JobFacts, JobStatus, NotYet, failure_text};
@@ -63,23 +63,18 @@ pub fn details(facts: &JobFacts<'_>, log_files: &BTreeMap<String, String>) -> Ru
         output_datasets: Vec::new(),
         log_files: log_files.clone(),
         submitted_by: facts.submitted_by.map(str::to_owned),
-        error: error(&facts.job.state),
+        error: error(facts.job),
     }
 }
 
-fn error(state: &JobState) -> Option<RunError> {
-    let JobState::Failed { at, why } = state else { return None };
-    let code = match &**why {
-        Failure::Exit {
-            exit: Exit::Code(_) | Exit::Signal(_) | Exit::Stopped | Exit::TimedOut,
-            ..
-        } => "UserError",
-        Failure::Exit { exit: Exit::NotStarted { .. }, .. } | Failure::NodesLost { .. } => {
-            "SystemError"
-        }
+fn error(job: &Job) -> Option<RunError> {
+    let JobState::Failed { at, why } = &job.state else { return None };
+    let code = match why.class() {
+        FailureClass::UserCode => "UserError",
+        FailureClass::Prepare | FailureClass::Node => "SystemError",
     };
     Some(RunError {
-        error: ErrorDetail::new(code, failure_text(why)),
+        error: ErrorDetail::new(code, failure_text(why, job.nodes)),
         time: Some(timestamp::format(*at)),
         component_name: Some("muster".to_owned()),
     })

@@ -3,7 +3,10 @@
 use muster_core::model::{JobSpec, WorkspaceKey};
 use serde_json::json;
 
-use super::wants::{NodeShare, QueueSettings, parse_priority, parse_share};
+use super::property;
+use super::wants::{
+    NodeShare, QueueSettings, on_eviction_text, parse_on_eviction, parse_priority, parse_share,
+};
 use crate::compute::without_nulls;
 use crate::error::ArmError;
 use crate::json::{Field, Unreadable, parse_object, shorten};
@@ -57,6 +60,7 @@ pub fn parse_request(body: &[u8], workspace: &WorkspaceKey) -> Result<JobSpec, A
         timeout: job.get("limits")?.get("timeout")?.duration()?,
         priority: parse_priority(&job.get("queueSettings")?.get("priority")?)?,
         share: parse_share(&resources.get("properties")?)?,
+        on_eviction: parse_on_eviction(&job.get("properties")?.get(property::ON_EVICTION)?)?,
     })
 }
 
@@ -133,9 +137,11 @@ pub fn request_json(spec: &JobSpec, workspace: &WorkspaceKey) -> String {
         |timeout| json!({ "jobLimitsType": JOB_TYPE, "timeout": crate::duration::format(timeout) }),
     );
     let share = Some(NodeShare::of(spec.share)).filter(|share| !share.is_whole());
+    let on_eviction = on_eviction_text(spec.on_eviction);
     let body = json!({
         "properties": {
             "jobType": JOB_TYPE,
+            "properties": on_eviction.map(|text| json!({ property::ON_EVICTION: text })),
             "command": spec.command,
             "computeId": format!("{}/computes/{}", workspace_id(workspace), spec.compute),
             "resources": { "instanceCount": spec.nodes, "properties": share },

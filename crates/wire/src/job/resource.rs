@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use muster_core::ids::NodeId;
 use muster_core::model::{
     AttemptRecord, CancelReason, Exit, Failure, Job, JobSpec, JobState, WorkspaceKey,
 };
 use muster_core::time::Wall;
 use serde::{Deserialize, Serialize};
 
+use super::wants::on_eviction_text;
 use super::{NodeShare, QueueSettings, property};
 use crate::path::workspace_id;
 use crate::{SystemData, duration, timestamp};
@@ -255,9 +257,14 @@ impl JobFacts<'_> {
         if let Some(reason) = self.wait_reason {
             properties.insert(property::WAIT_REASON.to_owned(), reason.to_owned());
         }
+        if let Some(text) = on_eviction_text(self.spec.on_eviction) {
+            properties.insert(property::ON_EVICTION.to_owned(), text.to_owned());
+        }
         match &self.job.state {
             JobState::Failed { why, .. } => {
-                properties.insert(property::FAILURE.to_owned(), failure_text(why));
+                let class = why.class().as_str().to_owned();
+                properties.insert(property::FAILURE_CLASS.to_owned(), class);
+                properties.insert(property::FAILURE.to_owned(), failure_text(why, self.job.nodes));
             }
             JobState::Canceled { why: CancelReason::ClusterDeleted, .. } => {
                 let text = "its compute was deleted".to_owned();
@@ -278,24 +285,38 @@ impl JobFacts<'_> {
     }
 }
 
-pub(super) fn failure_text(why: &Failure) -> String {
+/// Why a job on so many nodes failed; for one on several it says which of them.
+pub(super) fn failure_text(why: &Failure, nodes: u32) -> String {
+    let place = |node: &NodeId, rank: &u32| match nodes {
+        1 => format!("node {node}"),
+        _ => format!("node {node} (rank {rank})"),
+    };
     match why {
-        Failure::Exit { node, exit: Exit::Code(code) } => {
-            format!("the command ended with exit code {code} on node {node}; its log says more")
+        Failure::Exit { node, rank, exit } => {
+            let node = place(node, rank);
+            match exit {
+                Exit::Code(code) => {
+                    format!("the command ended with exit code {code} on {node}; its log says more")
+                }
+                Exit::Signal(signal) => {
+                    format!("the command was ended by signal {signal} on {node}; its log says more")
+                }
+                Exit::Stopped => format!("the command was stopped on {node}"),
+                Exit::Evicted => format!("the command ended because {node} was taken away"),
+                Exit::TimedOut => format!(
+                    "the command was stopped on {node} because its timeout had passed; \
+                     raise limits.timeout"
+                ),
+                Exit::NotStarted { message } => {
+                    format!("the command could not be started on {node}: {message}")
+                }
+            }
         }
-        Failure::Exit { node, exit: Exit::Signal(signal) } => {
-            format!("the command was ended by signal {signal} on node {node}; its log says more")
-        }
-        Failure::Exit { node, exit: Exit::Stopped } => {
-            format!("the command was stopped on node {node}")
-        }
-        Failure::Exit { node, exit: Exit::TimedOut } => format!(
-            "the command was stopped on node {node} because its timeout had passed; \
-             raise limits.timeout"
+        Failure::Evicted { node } => format!(
+            "its node {node} was taken away, and it asked to fail then; \
+             leave {} out to have it tried again",
+            property::ON_EVICTION
         ),
-        Failure::Exit { node, exit: Exit::NotStarted { message } } => {
-            format!("the command could not be started on node {node}: {message}")
-        }
         Failure::NodesLost { attempts } => format!(
             "its nodes were lost in {attempts} attempts, so it is not tried again; \
              it may need more memory than a node has"

@@ -33,7 +33,9 @@ impl JobFacts<'_> {
                 format!("job '{name}' completed at {}", timestamp::format(*at))
             }
             JobState::Failed { at, why } => {
-                format!("job '{name}' failed at {}: {}", timestamp::format(*at), failure_text(why))
+                let (class, at) = (why.class().as_str(), timestamp::format(*at));
+                let why = failure_text(why, self.job.nodes);
+                format!("job '{name}' failed at {at} ({class}): {why}")
             }
             JobState::Canceled { at, why: CancelReason::Asked } => {
                 format!("job '{name}' was canceled at {}", timestamp::format(*at))

@@ -3,8 +3,8 @@ use std::path::PathBuf;
 
 use muster_core::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use muster_core::model::{
-    Attempt, AttemptRecord, CancelReason, Exit, Failure, Job, JobSpec, JobState, Outcome, Priority,
-    ShareRequest, SpecHash, Verdict, WorkspaceKey,
+    Attempt, AttemptRecord, CancelReason, Exit, Failure, Job, JobSpec, JobState, OnEviction,
+    Outcome, Priority, ShareRequest, SpecHash, Verdict, WorkspaceKey,
 };
 use muster_core::time::{Span, Wall};
 use serde_json::{Value, json};
@@ -199,6 +199,7 @@ fn job(state: JobState) -> Job {
         share: None,
         priority: Default::default(),
         losses: 0,
+        on_eviction: OnEviction::default(),
         submitted_at: Wall(1_000_000),
         attempts: 2,
         state,
@@ -211,8 +212,10 @@ fn attempt(verdict: Option<Verdict>) -> Box<Attempt> {
         number: 2,
         granted_at: Wall(2_000_000),
         started_at: Some(Wall(3_000_000)),
+        go: true,
         members: Vec::new(),
         verdict,
+        notice: None,
         predicted: Default::default(),
         charged: Default::default(),
     })
@@ -320,12 +323,14 @@ fn a_job_has_azures_shape() {
 #[test]
 fn a_failure_says_what_happened() {
     let node = NodeId(7);
-    let exit = |exit| Failure::Exit { node, exit };
+    let exit = |exit| Failure::Exit { node, rank: 0, exit };
     let message = "no such directory";
     let cases = [
         (exit(Exit::Code(3)), "UserError", "exit code 3"),
         (exit(Exit::Signal(9)), "UserError", "signal 9"),
-        (exit(Exit::Stopped), "UserError", "stopped"),
+        (exit(Exit::Stopped), "SystemError", "stopped"),
+        (exit(Exit::Evicted), "SystemError", "taken away"),
+        (Failure::Evicted { node }, "SystemError", property::ON_EVICTION),
         (exit(Exit::TimedOut), "UserError", "raise limits.timeout"),
         (exit(Exit::NotStarted { message: message.into() }), "SystemError", message),
         (Failure::NodesLost { attempts: 3 }, "SystemError", "3 attempts"),
@@ -334,6 +339,8 @@ fn a_failure_says_what_happened() {
         let (job, details) = shown(JobState::Failed { at: Wall(5_000_000), why: why.into() }, None);
         let text = &job.properties.properties[property::FAILURE];
         assert!(text.contains(words), "{text}");
+        let class = &job.properties.properties[property::FAILURE_CLASS];
+        assert_eq!(class == "user code", code == "UserError", "{class}");
         let error = details.error.clone().unwrap();
         assert_eq!((error.error.code.as_str(), &error.error.message), (code, text));
         let json = crate::to_json(&details);
@@ -429,4 +436,16 @@ fn priorities_and_shares_are_read_in_both_spellings_and_shown_again() {
     let wanted = read(json!({"priority": 3}), json!({"cpus": 2, "memory": "512MB"})).unwrap();
     let again = parse_request(request_json(&wanted, &key).as_bytes(), &key).unwrap();
     assert_eq!(again, wanted);
+}
+
+#[test]
+fn a_job_says_what_becomes_of_it_when_its_node_is_taken_away() {
+    let wanted = |text: Value| with("properties.properties", json!({ "muster.onEviction": text }));
+    assert_eq!(parse(&wanted(json!("Fail"))).unwrap().on_eviction, OnEviction::Fail);
+    assert_eq!(parse(&wanted(json!("requeue"))).unwrap(), spec());
+    let refused = parse(&wanted(json!("panic"))).unwrap_err();
+    assert!(refused.to_string().contains("'requeue' or 'fail'"), "{refused}");
+    let spec = JobSpec { on_eviction: OnEviction::Fail, ..spec() };
+    let again: Value = serde_json::from_str(&request_json(&spec, &key())).unwrap();
+    assert_eq!(parse(&again).unwrap(), spec);
 }

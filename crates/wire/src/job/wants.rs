@@ -1,6 +1,6 @@
 //! What a job wants beside its nodes: to go first or last, and a share of each node instead of all of it.
 
-use muster_core::model::{Priority, ShareRequest};
+use muster_core::model::{OnEviction, Priority, ShareRequest};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ArmError;
@@ -65,6 +65,25 @@ pub(super) fn parse_priority(field: &Field<'_>) -> Result<Priority, ArmError> {
             field.path,
             shorten(&text)
         ))
+    })
+}
+
+/// How users write it.
+const ON_EVICTION: [(&str, OnEviction); 2] =
+    [("requeue", OnEviction::Requeue), ("fail", OnEviction::Fail)];
+
+/// Left out for what is usual.
+pub(super) fn on_eviction_text(wanted: OnEviction) -> Option<&'static str> {
+    let found = ON_EVICTION.into_iter().find(|(_, known)| *known == wanted);
+    found.map(|(text, _)| text).filter(|_| wanted != OnEviction::default())
+}
+
+pub(super) fn parse_on_eviction(field: &Field<'_>) -> Result<OnEviction, ArmError> {
+    let Some(text) = field.string()? else { return Ok(OnEviction::default()) };
+    let found = ON_EVICTION.into_iter().find(|(known, _)| known.eq_ignore_ascii_case(text));
+    found.map(|(_, wanted)| wanted).ok_or_else(|| {
+        let shown = shorten(text);
+        field.invalid(format!("{} is '{shown}'; give 'requeue' or 'fail'", field.path))
     })
 }
 

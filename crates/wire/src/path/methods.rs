@@ -13,6 +13,7 @@ impl Route {
             Route::ComputeNodes { .. } => "GET, POST",
             Route::WorkspaceAction { .. }
             | Route::ComputeAction { .. }
+            | Route::EvictNode { .. }
             | Route::JobCancel { .. }
             | Route::UpdateQuotas { .. } => "POST",
             Route::Metadata

@@ -14,6 +14,7 @@ use super::segments::encode;
 const PROVIDER: &str = "Microsoft.MachineLearningServices";
 const COST_PROVIDER: &str = "Muster.Cost";
 const WHY_PROVIDER: &str = "Muster.Why";
+const REHEARSAL_PROVIDER: &str = "Muster.Rehearsal";
 /// What some clients leave in front of a name.
 const NAME_PREFIX: &str = "azureml:";
 
@@ -86,6 +87,12 @@ pub enum Route {
     WhyCompute {
         workspace: WorkspaceKey,
         name: Box<str>,
+    },
+    /// Our own: takes a low-priority node away, to see what comes of it.
+    EvictNode {
+        workspace: WorkspaceKey,
+        compute: Box<str>,
+        node: Box<str>,
     },
     /// What is reserved and used of a region's limits.
     Usages {
@@ -259,6 +266,13 @@ impl Route {
                 let workspace = workspace_path(workspace);
                 format!("{workspace}/providers/{WHY_PROVIDER}/computes/{}", encode(name))
             }
+            Route::EvictNode { workspace, compute, node } => {
+                let workspace = workspace_path(workspace);
+                let (compute, node) = (encode(compute), encode(node));
+                format!(
+                    "{workspace}/providers/{REHEARSAL_PROVIDER}/computes/{compute}/nodes/{node}/evict"
+                )
+            }
             Route::Usages { subscription, location } => {
                 region_path(subscription, location, "usages")
             }
@@ -429,6 +443,12 @@ fn of_workspace(
         }
         ["providers", why, "computes", _] if why.eq_ignore_ascii_case(WHY_PROVIDER) => {
             Route::WhyCompute { workspace, name: name_of(&names[3])? }
+        }
+        ["providers", rehearsal, "computes", _, "nodes", _, "evict"]
+            if rehearsal.eq_ignore_ascii_case(REHEARSAL_PROVIDER) =>
+        {
+            let (compute, node) = (name_of(&names[3])?, name_of(&names[5])?);
+            Route::EvictNode { workspace, compute, node }
         }
         _ => Route::Unknown,
     })

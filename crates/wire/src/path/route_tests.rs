@@ -78,6 +78,10 @@ fn every_route_is_found_and_names_keep_their_case() {
             Route::WhyJob { workspace: key(), name: "J1".into() },
         ),
         (
+            at("/providers/Muster.Rehearsal/computes/Cpu/nodes/cpu-1/evict"),
+            Route::EvictNode { workspace: key(), compute: "Cpu".into(), node: "cpu-1".into() },
+        ),
+        (
             at("/providers/Muster.Why/computes/Cpu"),
             Route::WhyCompute { workspace: key(), name: "Cpu".into() },
         ),
@@ -207,6 +211,11 @@ proptest! {
             Route::RunDetails { workspace: workspace.clone(), run: name.clone() },
             Route::WhyJob { workspace: workspace.clone(), name: name.clone() },
             Route::WhyCompute { workspace: workspace.clone(), name: name.clone() },
+            Route::EvictNode {
+                workspace: workspace.clone(),
+                compute: name.clone(),
+                node: name.clone(),
+            },
             Route::UpdateQuotas { subscription: subscription.into(), location: "eastus".into() },
             Route::Ledger(workspace),
         ] {

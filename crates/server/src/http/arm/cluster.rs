@@ -189,6 +189,23 @@ pub async fn act(
     Ok(with_operation(StatusCode::ACCEPTED.into_response(), &url))
 }
 
+/// Rehearses an eviction. Refused where the provider would never take a node back.
+pub async fn evict(
+    call: &Call,
+    workspace: WorkspaceKey,
+    compute: Box<str>,
+    node: Box<str>,
+) -> Result<Response, Failed> {
+    let (cluster, name) = (compute.to_string(), node.to_string());
+    let input = Input::EvictNode { workspace: workspace.clone(), cluster, node: name };
+    match call.say(&workspace, input).await? {
+        Reply::Evicting { within } => {
+            Ok(document(StatusCode::OK, &compute::Eviction::new(&node, within)))
+        }
+        other => Err(unexpected(&other)),
+    }
+}
+
 async fn no_keys(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
     let (key, wanted) = (workspace.clone(), name.clone());
     let found = call.app.readers.read(move |reader| reader.cluster(&key, &wanted)).await?;
@@ -237,7 +254,7 @@ fn resource(
             running: counts.running,
             unusable: counts.unusable,
             leaving: counts.leaving,
-            preempted: 0,
+            preempted: counts.preempted,
         },
         created_by: created_by.map(|by| &*by.name),
         creator_id: created_by.map(|by| &*by.object_id),

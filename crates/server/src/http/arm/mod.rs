@@ -177,6 +177,9 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         ("POST", Route::ComputeAction { workspace, name, action }) => {
             cluster::act(call, workspace, name, action).await
         }
+        ("POST", Route::EvictNode { workspace, compute, node }) => {
+            cluster::evict(call, workspace, compute, node).await
+        }
         ("GET", Route::Operation { id, .. }) => cluster::operation(call, &id).await,
         ("GET", Route::Jobs(key)) => job::list(call, key).await,
         ("GET", Route::Job { workspace, name }) => job::get(call, workspace, name).await,

@@ -1,0 +1,69 @@
+//! What a member of several finds in its environment: who the others are and where they meet. The
+//! names are those that frameworks and Azure's own programs look for.
+
+use std::ffi::OsString;
+
+use muster_core::agent::{Order, master_port};
+
+/// Nothing for a job of one node: many programs take the mere presence of these for a sign that
+/// they are one of several.
+pub(crate) fn variables(order: &Order) -> Vec<(String, OsString)> {
+    let Some(master) = order.addresses.first() else { return Vec::new() };
+    let port = master_port(order.epoch);
+    let all = |separator| order.addresses.join(separator);
+    let variables = [
+        ("MASTER_ADDR", master.to_string()),
+        ("MASTER_PORT", port.to_string()),
+        // One process per node: whoever starts more on each multiplies.
+        ("WORLD_SIZE", order.nodes.to_string()),
+        ("RANK", order.rank.to_string()),
+        ("LOCAL_RANK", "0".to_owned()),
+        ("AZ_BATCH_MASTER_NODE", format!("{master}:{port}")),
+        ("AZ_BATCHAI_MPI_MASTER_NODE", master.to_string()),
+        ("AZ_BATCH_NODE_LIST", all(";")),
+        ("AZ_BATCH_HOST_LIST", all(",")),
+    ];
+    variables.map(|(name, value)| (name.to_owned(), value.into())).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::Epoch;
+    use muster_core::model::SpecHash;
+
+    use super::*;
+
+    fn order(addresses: &[&str]) -> Order {
+        Order {
+            epoch: Epoch(10_007),
+            job_name: "gang".into(),
+            attempt: 1,
+            spec: SpecHash::made_up("hash"),
+            rank: 1,
+            nodes: 2,
+            go: false,
+            addresses: addresses.iter().map(|address| (*address).into()).collect(),
+            evict: None,
+        }
+    }
+
+    #[test]
+    fn every_member_knows_all_members_and_where_they_meet() {
+        let variables = variables(&order(&["10.0.0.4", "10.0.0.5"]));
+        let text: Vec<String> = variables
+            .iter()
+            .map(|(name, value)| format!("{name}={}", value.to_string_lossy()))
+            .collect();
+        assert_eq!(
+            text.join(" "),
+            "MASTER_ADDR=10.0.0.4 MASTER_PORT=20007 WORLD_SIZE=2 RANK=1 LOCAL_RANK=0 \
+             AZ_BATCH_MASTER_NODE=10.0.0.4:20007 AZ_BATCHAI_MPI_MASTER_NODE=10.0.0.4 \
+             AZ_BATCH_NODE_LIST=10.0.0.4;10.0.0.5 AZ_BATCH_HOST_LIST=10.0.0.4,10.0.0.5"
+        );
+    }
+
+    #[test]
+    fn a_job_of_one_node_is_not_told_that_it_is_one_of_several() {
+        assert_eq!(variables(&order(&[])), []);
+    }
+}

@@ -1,0 +1,56 @@
+//! The word that a job is left when its node is taken away: a file, as the environment of what runs
+//! cannot be changed any more. Its variable says from the start where it will be.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use muster_core::time::Span;
+
+pub(crate) const VARIABLE: &str = "MUSTER_PREEMPTION_NOTICE";
+
+/// In the job's own folder.
+pub(crate) fn path(work_dir: &Path) -> PathBuf {
+    work_dir.join(".muster-preemption")
+}
+
+/// One line: when the job will be killed, in whole seconds since 1970. Whoever sees the file sees all
+/// of it.
+pub(crate) fn write(work_dir: &Path, within: Span, now: SystemTime) -> io::Result<()> {
+    let since_1970 = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let deadline = since_1970 + Duration::from_micros(within.0);
+    let path = path(work_dir);
+    let unfinished = path.with_extension("tmp");
+    // The folder is the job's own: what it put there under this name may be a link to a file of ours.
+    let _ = std::fs::remove_file(&unfinished);
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&unfinished)?;
+    file.write_all(format!("{}\n", deadline.as_secs()).as_bytes())?;
+    std::fs::rename(unfinished, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_says_when_the_job_will_be_killed() {
+        let folder = tempfile::tempdir().unwrap();
+        let now = UNIX_EPOCH + Duration::from_secs(1_000);
+        write(folder.path(), Span::seconds(30), now).unwrap();
+        assert_eq!(std::fs::read_to_string(path(folder.path())).unwrap(), "1030\n");
+    }
+
+    #[test]
+    fn a_job_cannot_lead_us_to_other_files() {
+        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let ours = other.path().join("journal");
+        std::fs::write(&ours, "ours").unwrap();
+        for name in [path(folder.path()), path(folder.path()).with_extension("tmp")] {
+            std::os::unix::fs::symlink(&ours, name).unwrap();
+        }
+        write(folder.path(), Span::seconds(1), UNIX_EPOCH).unwrap();
+        assert_eq!(std::fs::read_to_string(&ours).unwrap(), "ours");
+        assert_eq!(std::fs::read_to_string(path(folder.path())).unwrap(), "1\n");
+    }
+}

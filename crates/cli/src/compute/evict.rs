@@ -1,0 +1,159 @@
+//! `muster compute evict`: rehearses what a provider does to low-priority nodes.
+
+use std::time::Duration;
+
+use clap::ArgGroup;
+use muster_core::model::WorkspaceKey;
+use muster_wire::Route;
+use muster_wire::compute::{Eviction, NodeState};
+use serde::Serialize;
+
+use crate::client::Client;
+use crate::complete;
+use crate::dry::{DryRun, Plan};
+use crate::failure::{Failure, Outcome};
+use crate::output::{self, Print};
+use crate::scope::Scope;
+use crate::values;
+
+const HEADER: [&str; 2] = ["Node", "Seconds"];
+/// How often the nodes are looked at while a rate is rehearsed.
+const ROUND: Duration = Duration::from_secs(10);
+const ROUNDS_PER_HOUR: f64 = 360.0;
+
+/// Take low-priority nodes of a cluster away, to see what comes of it
+///
+/// What runs there gets SIGTERM and the file that MUSTER_PREEMPTION_NOTICE names, and after 30 seconds SIGKILL;
+/// its job waits again. With a rate, nodes are taken away by chance for as long as this command runs.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Destructive: what runs on the node ends. Dedicated nodes are never taken away.",
+    group = ArgGroup::new("which").args(["node", "rate"]).required(true)
+)]
+pub struct Args {
+    /// The name of the cluster
+    #[arg(short, long, visible_alias = "cluster", value_parser = values::name, display_order = 0,
+          add = complete::computes())]
+    name: String,
+    /// The node to take away
+    #[arg(long, value_parser = values::name)]
+    node: Option<String>,
+    /// How often each node is taken away, like 0.2/h; until the command is interrupted
+    #[arg(long, value_parser = parse_rate)]
+    rate: Option<f64>,
+    /// The same number makes the same choices of the same nodes
+    #[arg(long, default_value_t = 0, requires = "rate")]
+    seed: u64,
+    #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
+    print: Print,
+    #[command(flatten)]
+    scope: Scope,
+}
+
+#[derive(Debug, Serialize)]
+struct Evicted {
+    node: String,
+    /// How long what runs there has.
+    seconds: u64,
+}
+
+pub async fn run(args: &Args) -> Outcome {
+    let workspace = args.scope.workspace_to_change()?;
+    let client = args.scope.connect().await?;
+    let Some(rate) = args.rate else {
+        let route = args.route(&workspace, args.node.as_deref().unwrap_or_default());
+        if args.dry.dry_run {
+            let subject = super::route(workspace, &args.name);
+            let plan = Plan { subject: Some(&subject), ..Plan::new("POST", &route, "") };
+            return plan.show(&client, &args.print).await;
+        }
+        let evicted = evict(&client, &route).await?;
+        let row = || vec![vec![evicted.node.clone(), evicted.seconds.to_string()]];
+        return args.print.show(&evicted, || output::table(&HEADER, row(), ""));
+    };
+    if args.dry.dry_run {
+        return Err(Failure::refused("--dry-run shows one request; give it with --node"));
+    }
+    rehearse(args, rate, &client, &workspace).await
+}
+
+impl Args {
+    fn route(&self, workspace: &WorkspaceKey, node: &str) -> Route {
+        let compute = self.name.as_str().into();
+        Route::EvictNode { workspace: workspace.clone(), compute, node: node.into() }
+    }
+}
+
+async fn evict(client: &Client, route: &Route) -> Outcome<Evicted> {
+    let Eviction { node_id, seconds } = client.post(route).await?.document()?;
+    Ok(Evicted { node: node_id, seconds })
+}
+
+/// Looks at the nodes in rounds, for ever. Each round every node that is up is taken away with a chance that
+/// comes to the rate.
+async fn rehearse(args: &Args, rate: f64, client: &Client, workspace: &WorkspaceKey) -> Outcome {
+    let route =
+        Route::ComputeNodes { workspace: workspace.clone(), name: args.name.as_str().into() };
+    for round in 0u64.. {
+        let nodes = super::all_nodes(client, &route).await?;
+        let up = nodes.iter().filter(|node| match node.node_state {
+            NodeState::Idle | NodeState::Running => true,
+            NodeState::Preparing
+            | NodeState::Unusable
+            | NodeState::Leaving
+            | NodeState::Preempted => false,
+        });
+        for node in up.filter(|node| draw(args.seed, round, &node.node_id) < rate / ROUNDS_PER_HOUR)
+        {
+            let evicted = evict(client, &args.route(workspace, &node.node_id)).await?;
+            output::say(&format!("{} goes within {} s", evicted.node, evicted.seconds));
+        }
+        tokio::time::sleep(ROUND).await;
+    }
+    Ok(())
+}
+
+/// From 0 to 1, always the same for the same node and round.
+fn draw(seed: u64, round: u64, node: &str) -> f64 {
+    let mix = |state: u64, next: u64| {
+        let mut mixed = (state ^ next).wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    };
+    let drawn = node.bytes().map(u64::from).fold(mix(mix(0, seed), round), mix);
+    // The 53 bits that a fraction can hold.
+    (drawn >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// `0.2/h`: per node and hour, at most one a round.
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let number = text.trim().strip_suffix("/h").and_then(|number| number.trim().parse().ok());
+    number.filter(|rate: &f64| *rate > 0.0 && *rate <= ROUNDS_PER_HOUR).ok_or_else(|| {
+        format!("write it like 0.2/h, with more than 0 and at most {ROUNDS_PER_HOUR}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_per_hour() {
+        assert_eq!(parse_rate("0.2/h"), Ok(0.2));
+        for wrong in ["0.2", "0/h", "-1/h", "NaN/h", "inf/h", "361/h", "/h", "x/h"] {
+            assert!(parse_rate(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn draws_are_the_same_again_and_come_to_the_rate() {
+        assert_eq!(draw(1, 2, "spot-1").to_bits(), draw(1, 2, "spot-1").to_bits());
+        assert_ne!(draw(1, 2, "spot-1").to_bits(), draw(2, 2, "spot-1").to_bits());
+        let struck = (0..36_000).filter(|round| draw(7, *round, "spot-1") < 2.0 / ROUNDS_PER_HOUR);
+        let struck = struck.count();
+        assert!((150..250).contains(&struck), "{struck} in 100 hours at 2/h");
+    }
+}

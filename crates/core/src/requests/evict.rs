@@ -1,0 +1,61 @@
+//! Rehearsing an eviction: somebody takes a low-priority node away to see what comes of it.
+
+use super::{find_workspace, shorten};
+use crate::attempts;
+use crate::input::{Answer, Refused, Reply};
+use crate::model::{NodePhase, Tier, WorkspaceKey};
+use crate::step::Turn;
+use crate::time::Span;
+
+pub(crate) fn evict(
+    turn: &mut Turn<'_>,
+    workspace: &WorkspaceKey,
+    cluster: &str,
+    node: &str,
+) -> Answer {
+    let id = find_workspace(turn, workspace)?.id;
+    let Some(cluster) = turn.world.cluster_by_name(id, cluster) else {
+        let message = format!(
+            "compute '{}' does not exist in workspace '{}'; check the name",
+            shorten(cluster),
+            workspace.name
+        );
+        return Err(Refused::not_found("name", message));
+    };
+    let found = turn.world.node_by_name(node).filter(|found| found.cluster == cluster.id);
+    let Some(found) = found else {
+        let message = format!(
+            "'{}' has no node '{}'; `muster compute list-nodes` shows those that it has",
+            cluster.name,
+            shorten(node)
+        );
+        return Err(Refused::not_found("node", message));
+    };
+    if found.tier == Tier::Dedicated {
+        let message = format!(
+            "node '{}' is dedicated, and only low-priority nodes are taken back; \
+             try it on a cluster with tier low_priority",
+            found.name
+        );
+        return Err(Refused::invalid("node", message));
+    }
+    let id = found.id;
+    match found.phase() {
+        NodePhase::Requested | NodePhase::Booting | NodePhase::Idle => {
+            attempts::notice_eviction(turn, id);
+            Ok(Reply::Evicting { within: Span::ZERO })
+        }
+        NodePhase::Leased => {
+            // Asked again it is on its way already.
+            if found.evict_at.is_none() {
+                attempts::notice_eviction(turn, id);
+            }
+            Ok(Reply::Evicting { within: turn.world.settings.eviction_grace })
+        }
+        NodePhase::Unusable | NodePhase::Leaving | NodePhase::Gone => {
+            let message =
+                format!("node '{}' is on its way out already; choose another", found.name);
+            Err(Refused::conflict("node", message))
+        }
+    }
+}

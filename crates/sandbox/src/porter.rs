@@ -1,0 +1,152 @@
+//! A way out of a node: a process that stays where the machine's network is, and starts a `slirp4netns` for each node
+//! that may go out.
+//!
+//! The helper itself stands in the hub, where there is no way out, and without real root it could not go back. Connections
+//! then are this machine's own: nothing is routed, nothing of the machine is changed, and its loopback is not in reach.
+//! The program ends with the node: the node's first process holds the other end of a pipe.
+
+use std::io::{self, IoSlice, IoSliceMut, Read as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg,
+    socketpair,
+};
+
+use crate::context::cannot;
+use crate::descriptors;
+
+const PROGRAM: &str = "slirp4netns";
+/// The device in the node, and where names are looked up there. The program's own, always the same.
+const DEVICE: &str = "tap0";
+pub(crate) const RESOLVER: &str = "10.0.2.3";
+const MESSAGE_MAX: usize = 4096;
+
+#[derive(Debug)]
+pub struct Porter {
+    socket: OwnedFd,
+}
+
+impl Porter {
+    /// Whether this machine has what it takes; if not, what to do.
+    pub fn check() -> Result<(), String> {
+        let found = Command::new(PROGRAM).arg("--version").stdin(Stdio::null()).output();
+        match found {
+            Ok(done) if done.status.success() => Ok(()),
+            Ok(_) => Err(format!("{PROGRAM} does not work here")),
+            Err(_) => Err(format!("{PROGRAM} is not installed: apt install {PROGRAM}")),
+        }
+    }
+
+    /// Forks it. For a process with one thread, before it moves into the hub.
+    pub fn start() -> io::Result<Porter> {
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
+        // SAFETY: we have one thread, so the child may go on as we would.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                drop(ours);
+                serve(&theirs);
+                // SAFETY: ends this process without running what its parent had planned for its own end.
+                unsafe { libc::_exit(0) }
+            }
+            _ => Ok(Porter { socket: ours }),
+        }
+    }
+
+    /// Gives the namespaces of this process a way out for as long as somebody holds the other end of `leash`.
+    pub fn let_out(&self, pid: u32, leash: BorrowedFd<'_>) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let leash = [leash];
+        control.push(SendAncillaryMessage::ScmRights(&leash));
+        let text = pid.to_string();
+        sendmsg(&self.socket, &[IoSlice::new(text.as_bytes())], &mut control, SendFlags::NOSIGNAL)?;
+        let mut answer = [0; MESSAGE_MAX];
+        match recv(&self.socket, &mut answer, RecvFlags::empty())? {
+            (0, _) => Err(io::ErrorKind::BrokenPipe.into()),
+            (1, _) => Ok(()),
+            (length, _) => {
+                Err(io::Error::other(String::from_utf8_lossy(&answer[..length]).into_owned()))
+            }
+        }
+    }
+}
+
+/// Until the helper is gone.
+fn serve(socket: &OwnedFd) {
+    let _ = descriptors::close_all_but(&mut [0, 1, 2, socket.as_raw_fd()]);
+    // SAFETY: no memory is passed but a text of our own.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"muster-porter".as_ptr()) };
+    // What ends with its node needs nobody to collect it.
+    // SAFETY: no handler is installed.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    loop {
+        let mut text = [0; MESSAGE_MAX];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let slices = &mut [IoSliceMut::new(&mut text)];
+        let length = match recvmsg(socket, slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Ok(message) if message.bytes == 0 => return,
+            Ok(message) => message.bytes,
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(_) => return,
+        };
+        let leash = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        let pid = std::str::from_utf8(&text[..length]).ok().and_then(|text| text.parse().ok());
+        let done = match (pid, leash) {
+            (Some(pid), Some(leash)) => let_out(pid, &leash),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        };
+        let answer = done.map_or_else(|error| format!("{error} "), |()| ".".to_owned());
+        if send(socket, answer.as_bytes(), SendFlags::NOSIGNAL).is_err() {
+            return;
+        }
+    }
+}
+
+fn let_out(pid: u32, leash: &OwnedFd) -> io::Result<()> {
+    let (ready_in, ready_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let kept = [leash.as_raw_fd(), ready_out.as_raw_fd()];
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(["--configure", "--mtu=65520", "--disable-host-loopback"])
+        .args(["--enable-sandbox", "--enable-seccomp"])
+        .arg(format!("--exit-fd={}", kept[0]))
+        .arg(format!("--ready-fd={}", kept[1]))
+        .arg(format!("--userns-path=/proc/{pid}/ns/user"))
+        .args(["--netns-type=path", &format!("/proc/{pid}/ns/net"), DEVICE])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    // SAFETY: between fork and exec this makes system calls only.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::process::setsid()?;
+            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+            for fd in kept {
+                rustix::io::fcntl_setfd(BorrowedFd::borrow_raw(fd), rustix::io::FdFlags::empty())?;
+            }
+            Ok(())
+        });
+    }
+    let mut child =
+        command.spawn().map_err(|error| cannot(format_args!("start {PROGRAM}"), error))?;
+    drop(ready_out);
+    let mut byte = [0];
+    match std::fs::File::from(ready_in).read(&mut byte) {
+        Ok(1) => Ok(()),
+        Ok(_) | Err(_) => {
+            let _ = child.kill();
+            Err(io::Error::other(format!("{PROGRAM} ended at once")))
+        }
+    }
+}
