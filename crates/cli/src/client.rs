@@ -346,6 +346,17 @@ impl Answer {
     }
 }
 
+/// What the server answers whoever asks whether it is ready, which takes no token; else why it does not answer.
+pub async fn readiness(server: &Server, within: Duration) -> Result<u16, String> {
+    let http = http_client(server).map_err(|failure| failure.to_string())?;
+    let url = format!("{}/readyz", server.url.trim_end_matches('/'));
+    let answer = http.get(url).timeout(within).send().await;
+    answer.map(|answer| answer.status().as_u16()).map_err(|why| match why.is_timeout() {
+        true => format!("no answer within {} ms", within.as_millis()),
+        false => printable(&ErrorChain(&why.without_url()).to_string()),
+    })
+}
+
 /// The workspace that must be there for what is asked for to be there.
 fn workspace_of(route: &Route) -> Option<&WorkspaceKey> {
     match route {

@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches};
+use muster_server::Isolation;
 use muster_server::pki::files;
 use toml::de::{DeTable, DeValue};
 
@@ -200,6 +201,14 @@ impl Config {
         match self.get(key) {
             Some(Value::Switch(is_on)) => Some(*is_on),
             _ => None,
+        }
+    }
+
+    pub fn isolation(&self) -> Isolation {
+        match self.text("isolation") {
+            Some("walls") => Isolation::Walls,
+            Some("none") => Isolation::None,
+            _ => Isolation::Auto,
         }
     }
 }

@@ -21,6 +21,7 @@ mod configure;
 mod confirm;
 mod cost;
 mod defaults;
+mod doctor;
 mod document;
 mod dry;
 mod env;
@@ -99,6 +100,7 @@ enum Command {
     #[command(subcommand)]
     Monitor(monitor::Command),
     Why(why::Args),
+    Doctor(doctor::Args),
     Cost(cost::Args),
     Whatif(whatif::Args),
     #[command(subcommand)]
@@ -142,6 +144,7 @@ fn run(command: Command) -> Outcome {
         Command::Lock(command) => block_on(lock::run(command)),
         Command::Monitor(command) => block_on(monitor::run(command)),
         Command::Why(args) => block_on(why::run(&args)),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Quota(command) => block_on(quota::run(command)),
         Command::Cost(args) => block_on(cost::run(&args)),
         Command::Whatif(args) => whatif::run(&args),

@@ -151,7 +151,7 @@ fn cannot_write(why: io::Error) -> Failure {
 }
 
 /// Not when piped, and not where NO_COLOR or TERM=dumb ask for none.
-fn is_coloured() -> bool {
+pub fn is_coloured() -> bool {
     anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_core::ErrorChain;
-use muster_server::{Isolation, Ready, ServeError, ServerConfig, Workspaces};
+use muster_server::{Ready, ServeError, ServerConfig, Workspaces};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{self, Config};
@@ -110,11 +110,7 @@ fn server_config(
         price_file: config.path("prices"),
         location: LOCATION.to_owned(),
         workspaces,
-        isolation: match config.text("isolation") {
-            Some("walls") => Isolation::Walls,
-            Some("none") => Isolation::None,
-            _ => Isolation::Auto,
-        },
+        isolation: config.isolation(),
         shown: config.folders("node-folders"),
         // One person may do what their own machine may; of many, not everyone.
         egress: config.switch("egress").unwrap_or(workspaces == Workspaces::OnFirstUse),

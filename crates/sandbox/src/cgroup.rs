@@ -67,16 +67,26 @@ pub struct Groups {
 impl Groups {
     /// Looks at this machine and at what this process may do. In v2 that switches controllers on.
     pub fn find() -> Groups {
+        Groups::of_this_machine(base::enable)
+    }
+
+    /// As [`find`](Groups::find), but changes nothing: for whoever only wants to know.
+    pub fn look() -> Groups {
+        Groups::of_this_machine(base::could_enable)
+    }
+
+    fn of_this_machine(enable: base::Enable) -> Groups {
         // What cannot be read is not there.
         let mounts = read(Path::new("/proc/thread-self/mountinfo")).unwrap_or_default();
         let memberships = read(Path::new("/proc/thread-self/cgroup")).unwrap_or_default();
-        Groups::find_in(&layout::hierarchies(
+        let hierarchies = layout::hierarchies(
             &layout::parse_mounts(&mounts),
             &layout::parse_memberships(&memberships),
-        ))
+        );
+        Groups::find_in(&hierarchies, enable)
     }
 
-    fn find_in(hierarchies: &[layout::Hierarchy]) -> Groups {
+    fn find_in(hierarchies: &[layout::Hierarchy], enable: base::Enable) -> Groups {
         let mut groups = Groups { bases: Vec::new(), refusals: Vec::new() };
         let in_one: Vec<Controller> =
             hierarchies.iter().flat_map(|hierarchy| hierarchy.controllers.clone()).collect();
@@ -89,7 +99,7 @@ impl Groups {
                     .filter(|controller| !in_one.contains(controller))
                     .collect(),
             };
-            let (base, refusals) = base::find(hierarchy, &wanted);
+            let (base, refusals) = base::find(hierarchy, &wanted, enable);
             groups.bases.extend(base);
             groups.refusals.extend(refusals);
         }
@@ -169,7 +179,7 @@ fn instance_folder(instance: &str) -> String {
 }
 
 fn hand_down_all(folder: &Path, controllers: &[Controller]) -> io::Result<()> {
-    match base::hand_down(folder, controllers).1.into_iter().next() {
+    match base::hand_down(folder, controllers, base::enable).1.into_iter().next() {
         None => Ok(()),
         Some((_, text)) => Err(io::Error::other(text)),
     }

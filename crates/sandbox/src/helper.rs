@@ -1,7 +1,7 @@
 //! The one process that may make walls. It blocks on its socket, on one thread, and ends with whoever started it; what
 //! it made goes on, and the next helper finds it again.
 
-mod hub;
+pub(crate) mod hub;
 
 use std::io;
 use std::os::fd::OwnedFd;

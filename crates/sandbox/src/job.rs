@@ -17,7 +17,7 @@
 //! A wall that cannot be made fails the launch and says why. There is no half: whoever wants to run without walls
 //! runs the command by himself.
 
-mod filter;
+pub(crate) mod filter;
 mod init;
 mod mounts;
 mod nursery;

@@ -7,7 +7,8 @@
 //! * [`network`] gives a node its address: a hub that is a network namespace of ours, with a bridge for each
 //!   cluster;
 //! * [`porter`] gives a node a way out, where it may have one;
-//! * [`job`] runs one job inside a node, with its own processes, files and user.
+//! * [`job`] runs one job inside a node, with its own processes, files and user;
+//! * [`probe`] tries every wall once, and leaves nothing behind.
 //!
 //! Everything here blocks and runs on one thread: it forks, and what is forked from a process with threads may do
 //! next to nothing. It knows nothing of servers, schedules and protocols.
@@ -23,4 +24,5 @@ mod mounts;
 pub mod network;
 pub mod node;
 pub mod porter;
+pub mod probe;
 pub mod protocol;

@@ -13,6 +13,7 @@
 
 mod init;
 mod root;
+pub(crate) mod trial;
 mod users;
 
 use std::ffi::CString;

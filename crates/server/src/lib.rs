@@ -40,6 +40,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::app::App;
 use crate::certificates::{Keeper, Opened};
 use crate::guesses::Guesses;
+pub use crate::http::limits::{DESCRIPTORS_MIN, DESCRIPTORS_WANTED};
 use crate::live::Live;
 use crate::logs::Logs;
 pub use crate::nodes::Isolation;

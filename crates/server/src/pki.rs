@@ -25,11 +25,13 @@ use rustls::sign::CertifiedKey;
 mod bundle;
 mod certs;
 pub mod files;
+mod look;
 mod names;
 mod own;
 
 pub use bundle::{Bundle, write_bundle};
 pub use files::FileError;
+pub use look::{Seen, look};
 pub use names::Names;
 pub use own::{Own, OwnError, OwnFiles};
 

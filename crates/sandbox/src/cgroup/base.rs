@@ -7,6 +7,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use super::files::{read, write};
 use super::layout::{Controller, Hierarchy, Version};
+use crate::context::cannot;
 
 /// A folder that we may make groups in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +25,11 @@ pub(super) type Refusals = Vec<(Controller, String)>;
 
 /// Finds the folder where most of what `wanted` names works: the top of the hierarchy, or beside our own group. Below it is
 /// possible in v1 only, as v2 hands nothing down from a group that has processes.
-pub(super) fn find(hierarchy: &Hierarchy, wanted: &[Controller]) -> (Option<Base>, Refusals) {
+pub(super) fn find(
+    hierarchy: &Hierarchy,
+    wanted: &[Controller],
+    enable: Enable,
+) -> (Option<Base>, Refusals) {
     let mut folders = vec![hierarchy.at.clone()];
     if let Some(own) = hierarchy.own.as_ref().filter(|own| **own != hierarchy.at) {
         folders.extend(own.parent().map(Path::to_owned));
@@ -35,7 +40,7 @@ pub(super) fn find(hierarchy: &Hierarchy, wanted: &[Controller]) -> (Option<Base
     let mut refusals = Refusals::new();
     for folder in folders {
         let (controllers, refused) = match check_folder(&folder) {
-            Ok(()) if hierarchy.version == Version::Two => hand_down(&folder, wanted),
+            Ok(()) if hierarchy.version == Version::Two => hand_down(&folder, wanted, enable),
             Ok(()) => (hierarchy.controllers.clone(), Refusals::new()),
             Err(text) => {
                 // The last folder is the one nearest to us: its reason says most.
@@ -71,8 +76,33 @@ fn check_folder(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// Makes v2 offer a controller to the groups in a folder, or says whether it would.
+pub(super) type Enable = fn(&Path, Controller) -> io::Result<()>;
+
+pub(super) fn enable(folder: &Path, controller: Controller) -> io::Result<()> {
+    write(&folder.join("cgroup.subtree_control"), &format!("+{}", controller.name()))
+}
+
+/// What [`enable`] would come to, as far as that can be seen.
+pub(super) fn could_enable(folder: &Path, _: Controller) -> io::Result<()> {
+    let switch = folder.join("cgroup.subtree_control");
+    accessat(CWD, &switch, Access::WRITE_OK, AtFlags::EACCESS).map_err(|error| {
+        cannot(format_args!("write {}", switch.display()), io::Error::from(error))
+    })?;
+    // The top is the one group without a type, and the one that hands down whatever is in it.
+    let is_top = !folder.join("cgroup.type").exists();
+    if !is_top && !words(&folder.join("cgroup.procs")).is_empty() {
+        return Err(io::ErrorKind::ResourceBusy.into());
+    }
+    Ok(())
+}
+
 /// Makes v2 offer controllers to the groups in `folder`.
-pub(super) fn hand_down(folder: &Path, wanted: &[Controller]) -> (Vec<Controller>, Refusals) {
+pub(super) fn hand_down(
+    folder: &Path,
+    wanted: &[Controller],
+    enable: Enable,
+) -> (Vec<Controller>, Refusals) {
     let (mut held, mut refusals) = (Vec::new(), Refusals::new());
     let offered = words(&folder.join("cgroup.controllers"));
     let enabled = words(&folder.join("cgroup.subtree_control"));
@@ -86,7 +116,7 @@ pub(super) fn hand_down(folder: &Path, wanted: &[Controller]) -> (Vec<Controller
         } else if enabled.iter().any(|enabled| enabled == name) {
             held.push(*controller);
         } else {
-            match write(&folder.join("cgroup.subtree_control"), &format!("+{name}")) {
+            match enable(folder, *controller) {
                 Ok(()) => held.push(*controller),
                 Err(error) => refusals.push((*controller, explain(folder, &error))),
             }
@@ -138,7 +168,7 @@ mod tests {
             at: top.path().into(),
             own: Some(slice.join("run.scope")),
         };
-        let (base, refusals) = find(&hierarchy, &WANTED);
+        let (base, refusals) = find(&hierarchy, &WANTED, enable);
         let base = base.unwrap();
         assert_eq!((base.folder, base.controllers), (slice.clone(), WANTED.to_vec()));
         assert_eq!(refusals, []);
@@ -151,12 +181,27 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         group(top.path(), "memory pids\n", "memory\n");
         fs::remove_file(top.path().join("cgroup.subtree_control")).unwrap();
-        let (held, refusals) = hand_down(top.path(), &WANTED);
+        let (held, refusals) = hand_down(top.path(), &WANTED, enable);
         assert_eq!(held, []);
         assert!(refusals[0].1.ends_with("does not have the controller cpu"), "{refusals:?}");
         assert!(refusals[1].1.starts_with("cannot write \"+memory\""), "{refusals:?}");
         let busy = io::Error::from(io::ErrorKind::ResourceBusy);
         assert!(explain(top.path(), &busy).contains("DelegateSubgroup="));
+    }
+
+    #[test]
+    fn a_look_changes_nothing_and_sees_what_would_be_refused() {
+        let top = tempfile::tempdir().unwrap();
+        group(top.path(), "cpu memory pids\n", "memory\n");
+        fs::write(top.path().join("cgroup.procs"), "1\n").unwrap();
+        let (held, refusals) = hand_down(top.path(), &WANTED, could_enable);
+        assert_eq!((held, refusals), (WANTED.to_vec(), Refusals::new()), "as the top group");
+        fs::write(top.path().join("cgroup.type"), "domain\n").unwrap();
+        let (held, refusals) = hand_down(top.path(), &WANTED, could_enable);
+        assert_eq!(held, [Controller::Memory]);
+        assert!(refusals[0].1.contains("has processes of its own"), "{refusals:?}");
+        let after = fs::read_to_string(top.path().join("cgroup.subtree_control")).unwrap();
+        assert_eq!(after, "memory\n");
     }
 
     #[test]
@@ -168,7 +213,7 @@ mod tests {
             at: top.path().join("absent"),
             own: None,
         };
-        let (base, refusals) = find(&hierarchy, &[Controller::Memory]);
+        let (base, refusals) = find(&hierarchy, &[Controller::Memory], enable);
         assert_eq!(base, None);
         assert!(refusals[0].1.contains("be root, or have the folder delegated"), "{refusals:?}");
     }

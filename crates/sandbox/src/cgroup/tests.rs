@@ -77,7 +77,9 @@ fn look_until(what: &str, mut is_true: impl FnMut() -> bool) {
 
 #[test]
 fn root_can_limit_everything_or_is_told_why_not() {
+    let looked = Groups::look().enforced();
     let enforced = Groups::find().enforced();
+    assert_eq!(looked, enforced, "a look sees what comes of it");
     for state in [enforced.cpu, enforced.memory, enforced.pids] {
         match state {
             Ok(()) => {}
@@ -85,7 +87,7 @@ fn root_can_limit_everything_or_is_told_why_not() {
             Err(text) => assert!(text.len() > 20, "{text}"),
         }
     }
-    let none = Groups::find_in(&[]).enforced();
+    let none = Groups::find_in(&[], base::enable).enforced();
     assert_eq!(none.cpu.unwrap_err(), "no hierarchy with the controller cpu is mounted");
 }
 
@@ -287,12 +289,13 @@ fn in_v2_limits_are_spelt_as_it_reads_them() {
     {
         pretend_group(&top.path().join(folder));
     }
-    let groups = Groups::find_in(&[layout::Hierarchy {
+    let hierarchy = layout::Hierarchy {
         version: Version::Two,
         controllers: Vec::new(),
         at: top.path().into(),
         own: None,
-    }]);
+    };
+    let groups = Groups::find_in(&[hierarchy], base::enable);
     assert_eq!(groups.enforced(), Enforced { cpu: Ok(()), memory: Ok(()), pids: Ok(()) });
     let limits = Limits { millicores: 1500, memory_bytes: 1 << 30, pids: 64 };
     let group = groups.make("i", "n", &limits).unwrap();
@@ -344,7 +347,7 @@ fn a_group_is_made_twice_found_again_and_removed_twice() {
 
 #[test]
 fn names_that_would_leave_the_folder_are_refused() {
-    let groups = Groups::find_in(&[]);
+    let groups = Groups::find_in(&[], base::enable);
     for name in ["", "..", "a/b", "memory.max", "a b", "ä", &"x".repeat(65)] {
         let error = groups.open("i", name).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{name}");

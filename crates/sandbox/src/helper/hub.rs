@@ -16,7 +16,7 @@ use crate::network::Hub;
 const OWNER: libc::c_ulong = 0xb701;
 
 /// Moves into the hub of the nodes that live, or into a new one.
-pub(super) fn enter(nodes: &Path, is_root: bool) -> Result<Hub, HelperError> {
+pub(crate) fn enter(nodes: &Path, is_root: bool) -> Result<Hub, HelperError> {
     match living_hub(nodes) {
         Some(hub) => {
             if !is_root {
@@ -29,7 +29,7 @@ pub(super) fn enter(nodes: &Path, is_root: bool) -> Result<Hub, HelperError> {
         }
         None => {
             if !is_root {
-                own_users().map_err(HelperError::UserNamespace)?;
+                own_users().and_then(|()| own_mounts()).map_err(HelperError::UserNamespace)?;
             }
             Hub::enter_new().map_err(HelperError::Hub)
         }
@@ -62,14 +62,13 @@ fn owner_of(namespace: &OwnedFd) -> io::Result<OwnedFd> {
 }
 
 /// A user namespace in which we are root, and on the machine still who we were.
-fn own_users() -> io::Result<()> {
+pub(crate) fn own_users() -> io::Result<()> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     // SAFETY: this process has one thread, and no descriptors are unshared.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?;
     std::fs::write("/proc/self/setgroups", "deny")?;
     std::fs::write("/proc/self/uid_map", format!("0 {uid} 1\n"))?;
-    std::fs::write("/proc/self/gid_map", format!("0 {gid} 1\n"))?;
-    own_mounts()
+    std::fs::write("/proc/self/gid_map", format!("0 {gid} 1\n"))
 }
 
 /// The same mounts as before, in a namespace where we may make more.

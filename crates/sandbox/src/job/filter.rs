@@ -82,14 +82,14 @@ const CLONE_NEWTIME: u32 = 0x80;
 
 /// Both have to be applied. Made once: a job only loads them.
 #[derive(Debug, Clone)]
-pub(super) struct Filter {
+pub(crate) struct Filter {
     refusing: BpfProgram,
     /// `clone3` hides its flags behind a pointer. Where it is missing, libraries use `clone`.
     without_clone3: BpfProgram,
 }
 
 impl Filter {
-    pub(super) fn new() -> Result<Filter, String> {
+    pub(crate) fn new() -> Result<Filter, String> {
         let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
             REFUSED.iter().map(|number| (*number, Vec::new())).collect();
         let flags = NAMESPACES.map(|flag| flag.cast_unsigned());
@@ -103,7 +103,7 @@ impl Filter {
     }
 
     /// For this process and all that it starts, for ever. Nobody gains privileges by a program from here on.
-    pub(super) fn apply(&self) -> Result<(), String> {
+    pub(crate) fn apply(&self) -> Result<(), String> {
         let failed =
             |error| format!("seccomp: {error}; a kernel with CONFIG_SECCOMP_FILTER is needed");
         seccompiler::apply_filter(&self.refusing).map_err(failed)?;

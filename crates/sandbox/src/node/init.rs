@@ -78,7 +78,7 @@ fn begin(
     Ok(Some((agent, [inside.hub, inside.leash])))
 }
 
-fn become_root(has_ranges: bool) -> Result<(), NodeError> {
+pub(super) fn become_root(has_ranges: bool) -> Result<(), NodeError> {
     // SAFETY: plain system calls; we have one thread, so nobody keeps the old users.
     let done = unsafe {
         (!has_ranges || libc::setgroups(0, std::ptr::null()) == 0)

@@ -18,6 +18,10 @@ const DESCRIPTORS_KEPT: u64 = 512;
 /// Even where descriptors are few.
 const CONNECTIONS_MIN: u64 = 16;
 
+/// What a server asks the system for, and what it cannot do without.
+pub const DESCRIPTORS_WANTED: u64 = CONNECTIONS_MAX + DESCRIPTORS_KEPT;
+pub const DESCRIPTORS_MIN: u64 = CONNECTIONS_MIN + DESCRIPTORS_KEPT;
+
 /// A client that is slower than this with its handshake, with its headers, or with its next request is dropped.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 /// For a whole body. The largest takes a second on a slow line.
@@ -33,7 +37,7 @@ pub const HEADERS_MAX: usize = 100;
 /// inherit the higher soft limit, so it is no higher than needed.
 pub fn connections() -> usize {
     let limit = getrlimit(Resource::Nofile);
-    let wanted = CONNECTIONS_MAX + DESCRIPTORS_KEPT;
+    let wanted = DESCRIPTORS_WANTED;
     let reachable = limit.maximum.unwrap_or(wanted).min(wanted);
     let mut soft = limit.current.unwrap_or(wanted);
     if soft < reachable

@@ -6,7 +6,7 @@ mod auth;
 mod body;
 mod files;
 mod health;
-mod limits;
+pub mod limits;
 mod listener;
 mod log_files;
 mod login;

@@ -1,0 +1,299 @@
+//! The file system of the state directory: whether it is there, has room, and keeps what it is told to keep.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, fsync, open, statfs};
+use rustix::io::Errno;
+
+use super::finding::Finding;
+
+const MIB: u64 = 1 << 20;
+/// Less than this is gone with the next large commit.
+const FREE_MIN: u64 = 64 * MIB;
+const FREE_WANTED: u64 = 1024 * MIB;
+/// A node needs a handful, a job's environment tens of thousands.
+const INODES_MIN: u64 = 1_000;
+const INODES_WANTED: u64 = 100_000;
+/// A commit waits for it.
+const SYNC_SLOW: Duration = Duration::from_millis(100);
+/// A state directory has a dozen entries.
+const ENTRIES_MAX: usize = 1_000;
+
+pub struct Disk {
+    pub dir: PathBuf,
+    /// The directory, or the nearest one above it that exists.
+    pub nearest: PathBuf,
+    pub writable: Result<(), String>,
+    pub free: u64,
+    /// `None` where the file system makes them as it needs them.
+    pub free_inodes: Option<u64>,
+    /// By the kernel's number.
+    pub kind: u64,
+    pub sync: Result<Duration, String>,
+    /// The entry of the directory that was written last, and when.
+    pub newest: Option<(PathBuf, SystemTime)>,
+}
+
+/// On a thread of its own: a server of files that is away lets nobody go.
+pub fn look(dir: &Path, within: Duration) -> Result<Disk, String> {
+    let (sender, receiver) = mpsc::channel();
+    let looked = dir.to_owned();
+    // Whether anybody still waits is not this thread's business.
+    std::thread::spawn(move || drop(sender.send(examine(&looked))));
+    receiver.recv_timeout(within).unwrap_or_else(|_| {
+        Err(format!("{} did not answer within {} ms", dir.display(), within.as_millis()))
+    })
+}
+
+fn examine(dir: &Path) -> Result<Disk, String> {
+    let nearest = dir.ancestors().find(|path| path.is_dir());
+    let nearest = nearest.ok_or_else(|| format!("nothing above {} exists", dir.display()))?;
+    let told = |error: Errno| format!("{}: {}", nearest.display(), std::io::Error::from(error));
+    let about = statfs(nearest).map_err(told)?;
+    let access = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
+    Ok(Disk {
+        dir: dir.to_owned(),
+        nearest: nearest.to_owned(),
+        writable: accessat(CWD, nearest, access, AtFlags::EACCESS).map_err(told),
+        free: about.f_bavail.saturating_mul(u64::try_from(about.f_bsize).unwrap_or(0)),
+        free_inodes: (about.f_files > 0).then_some(about.f_ffree),
+        // 32 bits wide, whatever the field is.
+        kind: (about.f_type as u64) & 0xffff_ffff,
+        sync: sync(nearest).map_err(told),
+        newest: newest(dir),
+    })
+}
+
+/// Writes to a file without a name, which is gone when it is closed; where there are none, only the directory is synced.
+fn sync(dir: &Path) -> Result<Duration, Errno> {
+    let started = Instant::now();
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    match open(dir, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => {
+            rustix::io::write(&file, b"muster doctor\n")?;
+            fsync(&file)?;
+        }
+        Err(error @ (Errno::IO | Errno::NOSPC | Errno::DQUOT | Errno::ROFS)) => return Err(error),
+        Err(_) => {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            fsync(open(dir, flags, Mode::empty())?)?;
+        }
+    }
+    Ok(started.elapsed())
+}
+
+fn newest(dir: &Path) -> Option<(PathBuf, SystemTime)> {
+    let entries = std::fs::read_dir(dir).ok()?.flatten().take(ENTRIES_MAX);
+    let dated =
+        entries.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?.modified().ok()?)));
+    dated.max_by_key(|(_, modified)| *modified)
+}
+
+pub fn check(disk: &Result<Disk, String>) -> Vec<Finding> {
+    match disk {
+        Ok(disk) => {
+            vec![directory(disk), space(disk), inodes(disk), file_system(disk), synced(disk)]
+        }
+        Err(why) => vec![
+            Finding::failure("state-directory", why, "the server keeps everything in there")
+                .fix("mount the file system again, or name another directory with --state-dir"),
+        ],
+    }
+}
+
+fn directory(disk: &Disk) -> Finding {
+    const ID: &str = "state-directory";
+    const MEANING: &str = "the server keeps everything in there";
+    let (dir, is_there) = (disk.dir.display(), disk.dir == disk.nearest);
+    match &disk.writable {
+        Err(why) => Finding::failure(ID, why, MEANING).fix(format!(
+            "sudo install -d -m 700 -o $(id -u) -g $(id -g) {}, or name another directory with --state-dir",
+            crate::env::shell_quoted(&disk.dir.to_string_lossy())
+        )),
+        Ok(()) if is_there => Finding::ok(ID, dir.to_string(), MEANING),
+        Ok(()) => Finding::note(ID, format!("{dir} is not there; it can be made"), MEANING)
+            .fix("muster up, or muster serve, makes it"),
+    }
+}
+
+fn space(disk: &Disk) -> Finding {
+    const ID: &str = "disk-space";
+    const MEANING: &str = "a full disk stops every change; jobs write their logs there too";
+    let free = disk.free / MIB;
+    let told = format!("{free} MiB are free at {}", disk.nearest.display());
+    match disk.free {
+        free if free < FREE_MIN => Finding::failure(ID, told, MEANING),
+        free if free < FREE_WANTED => Finding::warning(ID, told, MEANING),
+        _ => return Finding::ok(ID, told, MEANING),
+    }
+    .fix("remove what is not needed (`du -xh --max-depth=2 / | sort -h | tail` shows what is large), or name a directory on \
+          a larger disk with --state-dir")
+}
+
+fn inodes(disk: &Disk) -> Finding {
+    const ID: &str = "disk-inodes";
+    const MEANING: &str = "every file and folder takes one, however small";
+    let told = |free| format!("{free} more files are possible");
+    match disk.free_inodes {
+        None => return Finding::ok(ID, "as many as there is space for", MEANING),
+        Some(free) if free < INODES_MIN => Finding::failure(ID, told(free), MEANING),
+        Some(free) if free < INODES_WANTED => Finding::warning(ID, told(free), MEANING),
+        Some(free) => return Finding::ok(ID, told(free), MEANING),
+    }
+    .fix("`du --inodes -x --max-depth=2 / | sort -n | tail` shows where they are; a file system gets more only when it is \
+          made anew")
+}
+
+/// What becomes of files there.
+enum Kind {
+    Disk(&'static str),
+    Network(&'static str),
+    Memory(&'static str),
+    /// Of a container, and gone with it.
+    Layer(&'static str),
+    Other,
+}
+
+fn kind_of(number: u64) -> Kind {
+    match number {
+        0xef53 => Kind::Disk("ext4"),
+        0x5846_5342 => Kind::Disk("xfs"),
+        0x9123_683e => Kind::Disk("btrfs"),
+        0x2fc1_2fc1 => Kind::Disk("zfs"),
+        0xf2f5_2010 => Kind::Disk("f2fs"),
+        0x6969 => Kind::Network("nfs"),
+        0xff53_4d42 | 0xfe53_4d42 | 0x517b => Kind::Network("smb"),
+        0x0102_1997 => Kind::Network("9p"),
+        0x5346_414f | 0x6b41_4653 => Kind::Network("afs"),
+        0x00c3_6400 => Kind::Network("ceph"),
+        0x0bd0_0bd0 => Kind::Network("lustre"),
+        0x4750_4653 => Kind::Network("gpfs"),
+        0x0116_1970 => Kind::Network("gfs2"),
+        0x7461_636f => Kind::Network("ocfs2"),
+        0x6573_5546 => Kind::Network("fuse"),
+        0x0102_1994 | 0x8584_58f6 => Kind::Memory("tmpfs"),
+        0x794c_7630 => Kind::Layer("overlay"),
+        _ => Kind::Other,
+    }
+}
+
+fn file_system(disk: &Disk) -> Finding {
+    const ID: &str = "file-system";
+    match kind_of(disk.kind) {
+        Kind::Disk(name) => Finding::ok(ID, name, "a disk of this machine"),
+        Kind::Network(name) => Finding::warning(
+            ID,
+            format!("{name}, which may be on a network"),
+            "locks and shared memory of the database may not work there, and a second server may not be noticed",
+        )
+        .fix("name a directory on a disk of this machine with --state-dir or MUSTER_STATE_DIR"),
+        Kind::Memory(name) => Finding::warning(
+            ID,
+            format!("{name}: in memory"),
+            "everything is lost when the machine starts again, keys and jobs included",
+        )
+        .fix("name a directory on a disk with --state-dir or MUSTER_STATE_DIR"),
+        Kind::Layer(name) => Finding::note(
+            ID,
+            format!("{name}: a layer of a container"),
+            "everything is lost when the container is removed",
+        )
+        .fix("mount a volume, and name it with --state-dir or MUSTER_STATE_DIR"),
+        Kind::Other => Finding::note(
+            ID,
+            format!("of a kind that we do not know (0x{:x})", disk.kind),
+            "it must have locks, shared memory and fsync, as every disk of Linux does",
+        ),
+    }
+}
+
+fn synced(disk: &Disk) -> Finding {
+    const ID: &str = "fsync";
+    const MEANING: &str = "what was acknowledged must be on the disk: every change waits for it";
+    let fix = "use a disk that keeps what it acknowledges, without a network between";
+    match &disk.sync {
+        Err(_) if disk.writable.is_err() => {
+            Finding::note(ID, "not tried: the directory cannot be written", MEANING)
+        }
+        Err(why) => Finding::failure(ID, why, MEANING).fix(fix),
+        Ok(took) if *took >= SYNC_SLOW => {
+            Finding::warning(ID, format!("works, but took {} ms", took.as_millis()), MEANING)
+                .fix(fix)
+        }
+        Ok(took) => Finding::ok(ID, format!("works, in {} ms", took.as_millis()), MEANING),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::State;
+    use super::*;
+
+    fn good() -> Disk {
+        Disk {
+            dir: "/var/lib/muster".into(),
+            nearest: "/var/lib/muster".into(),
+            writable: Ok(()),
+            free: 100 << 30,
+            free_inodes: Some(1 << 20),
+            kind: 0xef53,
+            sync: Ok(Duration::from_millis(2)),
+            newest: None,
+        }
+    }
+
+    fn bad(disk: Disk) -> Vec<(&'static str, State)> {
+        let findings = check(&Ok(disk));
+        for finding in &findings {
+            let is_bad = finding.state >= State::Warning;
+            assert!(finding.fix.is_some() || !is_bad, "{finding:?}");
+        }
+        let bad = findings.iter().filter(|finding| finding.state != State::Ok);
+        bad.map(|finding| (finding.id, finding.state)).collect()
+    }
+
+    #[test]
+    fn every_bad_disk_is_told() {
+        fn no<T>() -> Result<T, String> {
+            Err("Input/output error (os error 5)".to_owned())
+        }
+        assert_eq!(bad(good()), []);
+        assert_eq!(bad(Disk { free_inodes: None, ..good() }), []);
+        for (disk, id, state) in [
+            (Disk { free: 10 * MIB, ..good() }, "disk-space", State::Failure),
+            (Disk { free: 500 * MIB, ..good() }, "disk-space", State::Warning),
+            (Disk { free_inodes: Some(0), ..good() }, "disk-inodes", State::Failure),
+            (Disk { free_inodes: Some(50_000), ..good() }, "disk-inodes", State::Warning),
+            (Disk { kind: 0x6969, ..good() }, "file-system", State::Warning),
+            (Disk { kind: 0x0102_1994, ..good() }, "file-system", State::Warning),
+            (Disk { kind: 0x794c_7630, ..good() }, "file-system", State::Note),
+            (Disk { kind: 1, ..good() }, "file-system", State::Note),
+            (Disk { sync: no(), ..good() }, "fsync", State::Failure),
+            (Disk { sync: Ok(SYNC_SLOW), ..good() }, "fsync", State::Warning),
+            (Disk { nearest: "/var/lib".into(), ..good() }, "state-directory", State::Note),
+            (Disk { writable: no(), ..good() }, "state-directory", State::Failure),
+        ] {
+            assert_eq!(bad(disk), [(id, state)]);
+        }
+        let both = Disk { writable: no(), sync: no(), ..good() };
+        assert_eq!(bad(both), [("state-directory", State::Failure), ("fsync", State::Note)]);
+        let away = check(&Err("no answer".to_owned()));
+        assert_eq!((away.len(), away[0].state), (1, State::Failure));
+    }
+
+    #[test]
+    fn a_real_directory_is_looked_at_and_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let absent = dir.path().join("a/b");
+        let patience = Duration::from_secs(60);
+        let seen = look(&absent, patience).unwrap();
+        assert_eq!((seen.nearest.as_path(), seen.newest), (dir.path(), None));
+        assert!(seen.sync.is_ok() && seen.writable.is_ok());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        std::fs::write(dir.path().join("muster.db"), "x").unwrap();
+        let (newest, _) = look(dir.path(), patience).unwrap().newest.unwrap();
+        assert_eq!(newest, dir.path().join("muster.db"));
+    }
+}

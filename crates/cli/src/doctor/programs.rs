@@ -1,0 +1,336 @@
+//! Programs and devices that jobs may want. Nothing of the server depends on them, so all are notes at worst.
+
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::finding::Finding;
+use crate::failure::brief;
+
+/// How each is asked for its version, or whether what it speaks to is there.
+const ASKED: [(&str, &[&str]); 9] = [
+    ("podman", &["--version"]),
+    ("docker", &["--version"]),
+    (DOCKER_SERVER, &["version", "--format", "{{.Server.Version}}"]),
+    ("git", &["--version"]),
+    ("uv", &["--version"]),
+    ("python3", &["--version"]),
+    ("slirp4netns", &["--version"]),
+    ("ssh", &["-V"]),
+    ("nvidia-smi", &["--query-gpu=name,memory.total", "--format=csv,noheader"]),
+];
+/// The same program as docker, asked for the other side.
+const DOCKER_SERVER: &str = "docker server";
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// What a program said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// There is no such program.
+    Absent,
+    /// Its first line.
+    Answer(String),
+    /// It ended badly, and its first line.
+    Failed(String),
+    Late,
+}
+
+pub struct Answers {
+    pub programs: Vec<(&'static str, Said)>,
+    /// What the kernel's part of NVIDIA's driver says of itself.
+    pub nvidia_driver: Option<String>,
+    pub nvidia_devices: usize,
+}
+
+/// Programs that run meanwhile.
+pub struct Asked {
+    running: Vec<(&'static str, Option<Running>)>,
+    deadline: Instant,
+}
+
+struct Running {
+    child: Child,
+    outputs: Vec<File>,
+}
+
+/// Starts all of them at once.
+pub fn ask(within: Duration) -> Asked {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let started = ASKED.iter().map(|(name, arguments)| {
+        let program = find(&folders, name.split(' ').next().unwrap_or(name));
+        (*name, program.and_then(|program| start(&program, arguments)))
+    });
+    Asked { running: started.collect(), deadline: Instant::now() + within }
+}
+
+fn find(folders: &[PathBuf], name: &str) -> Option<PathBuf> {
+    // A relative folder would be one of whoever made the working directory.
+    let absolute = folders.iter().filter(|folder| folder.is_absolute());
+    absolute.map(|folder| folder.join(name)).find(|path| {
+        let about = std::fs::metadata(path);
+        about.is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+    })
+}
+
+/// In a process group of its own, so that it can be ended with whatever it started.
+fn start(program: &Path, arguments: &[&str]) -> Option<Running> {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir("/").process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().ok()?;
+    let stdout = child.stdout.take().map(|pipe| File::from(std::os::fd::OwnedFd::from(pipe)));
+    let stderr = child.stderr.take().map(|pipe| File::from(std::os::fd::OwnedFd::from(pipe)));
+    let outputs: Vec<File> = stdout.into_iter().chain(stderr).collect();
+    for output in &outputs {
+        // Something that it started may hold the pipe open for ever.
+        if let Ok(flags) = fcntl_getfl(output) {
+            let _ = fcntl_setfl(output, flags | OFlags::NONBLOCK);
+        }
+    }
+    Some(Running { child, outputs })
+}
+
+impl Asked {
+    pub fn answers(self) -> Answers {
+        let deadline = self.deadline;
+        let answer =
+            |running: Option<Running>| running.map_or(Said::Absent, |it| it.answer(deadline));
+        let running = self.running.into_iter();
+        let devices = std::fs::read_dir("/dev").into_iter().flatten().flatten();
+        let is_gpu = |name: &str| {
+            let number = name.strip_prefix("nvidia");
+            number.is_some_and(|number| {
+                !number.is_empty() && number.bytes().all(|it| it.is_ascii_digit())
+            })
+        };
+        let driver = std::fs::read_to_string("/proc/driver/nvidia/version").ok();
+        Answers {
+            programs: running.map(|(name, running)| (name, answer(running))).collect(),
+            nvidia_driver: driver.map(|text| first_line(text.as_bytes())),
+            nvidia_devices: devices
+                .filter(|it| it.file_name().to_str().is_some_and(is_gpu))
+                .count(),
+        }
+    }
+}
+
+impl Running {
+    fn answer(mut self, deadline: Instant) -> Said {
+        let status = loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => break status,
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),
+                Ok(None) | Err(_) => {
+                    // Its number is still its own: nobody has waited for it.
+                    let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+                    let _ = self.child.wait();
+                    return Said::Late;
+                }
+            }
+        };
+        let mut bytes = [0; 4096];
+        let mut lines = self.outputs.iter().map(|output| {
+            let length = rustix::io::read(output, &mut bytes).unwrap_or(0);
+            first_line(&bytes[..length])
+        });
+        let said = lines.find(|line| !line.is_empty()).unwrap_or_default();
+        if status.success() { Said::Answer(said) } else { Said::Failed(said) }
+    }
+}
+
+fn first_line(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    brief(text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default())
+}
+
+impl Answers {
+    fn of(&self, name: &str) -> &Said {
+        let found = self.programs.iter().find(|(known, _)| *known == name);
+        found.map_or(&Said::Absent, |(_, said)| said)
+    }
+}
+
+pub fn check(answers: &Answers) -> Vec<Finding> {
+    let mut findings = vec![engine(answers), gpu(answers)];
+    for (name, meaning, fix) in [
+        ("git", "jobs note which revision their code is of", "apt install git"),
+        ("uv", "makes environments of Python packages in seconds", "pipx install uv"),
+        ("python3", "jobs in Python need one that is installed here", "apt install python3"),
+        ("ssh", "connects to nodes that offer it", "apt install openssh-client"),
+    ] {
+        findings.push(program(name, &[(name, answers.of(name))], meaning, fix));
+    }
+    let way = [("slirp4netns", answers.of("slirp4netns"))];
+    let meaning = "nodes behind walls reach the internet by it, where egress is true";
+    findings.push(program("way-out", &way, meaning, "apt install slirp4netns"));
+    findings
+}
+
+/// The first of these that is there.
+fn program(id: &'static str, named: &[(&str, &Said)], meaning: &'static str, fix: &str) -> Finding {
+    match named.iter().find(|(_, said)| **said != Said::Absent) {
+        Some((_, Said::Answer(version))) if !version.is_empty() => {
+            Finding::ok(id, version, meaning)
+        }
+        Some((name, Said::Late)) => {
+            Finding::note(id, format!("{name} did not say its version in time"), meaning)
+        }
+        Some((name, Said::Failed(why))) => {
+            Finding::note(id, format!("{name} does not work: {why}"), meaning).fix(fix)
+        }
+        Some((name, _)) => Finding::ok(id, *name, meaning),
+        None => Finding::note(id, "not found", meaning).fix(fix),
+    }
+}
+
+fn engine(answers: &Answers) -> Finding {
+    const ID: &str = "container-engine";
+    const MEANING: &str = "jobs whose environment is an image need one; others do not";
+    let mut parts: Vec<String> = Vec::new();
+    let mut is_usable = false;
+    if let Said::Answer(version) = answers.of("podman") {
+        parts.push(version.clone());
+        is_usable = true;
+    }
+    match (answers.of("docker"), answers.of(DOCKER_SERVER)) {
+        (Said::Absent, _) => {}
+        (_, Said::Answer(version)) if !version.is_empty() => {
+            parts.push(format!("docker, server {version}"));
+            is_usable = true;
+        }
+        (_, Said::Late) => parts.push("docker, whose server does not answer in time".to_owned()),
+        (_, _) => parts.push("docker, whose server cannot be reached".to_owned()),
+    }
+    let found = parts.join("; ");
+    match is_usable {
+        true => Finding::ok(ID, found, MEANING),
+        false if found.is_empty() => {
+            Finding::note(ID, "neither podman nor docker found", MEANING).fix("apt install podman")
+        }
+        false => Finding::note(ID, found, MEANING)
+            .fix("systemctl start docker, and usermod -aG docker USER; or apt install podman"),
+    }
+}
+
+fn gpu(answers: &Answers) -> Finding {
+    const ID: &str = "gpu";
+    const MEANING: &str = "sizes with GPUs need NVIDIA's driver and devices";
+    match (&answers.nvidia_driver, answers.nvidia_devices, answers.of("nvidia-smi")) {
+        (None, 0, _) => Finding::note(ID, "none", MEANING),
+        (Some(_), devices @ 1.., Said::Answer(name)) => {
+            Finding::ok(ID, format!("{devices}, the first is {name}"), MEANING)
+        }
+        (Some(driver), devices @ 1.., _) => Finding::note(
+            ID,
+            format!("{devices}, driver {driver}; nvidia-smi does not work"),
+            MEANING,
+        )
+        .fix("apt install nvidia-smi, of the driver's version"),
+        (None, devices, _) => {
+            Finding::note(ID, format!("{devices} devices, but no driver"), MEANING)
+                .fix("apt install nvidia-driver, and start the machine again")
+        }
+        (Some(driver), 0, _) => {
+            Finding::note(ID, format!("driver {driver}, but no device"), MEANING)
+                .fix("nvidia-modprobe -c 0 -u")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::State;
+    use super::*;
+
+    fn with(programs: &[(&'static str, Said)]) -> Answers {
+        Answers { programs: programs.to_vec(), nvidia_driver: None, nvidia_devices: 0 }
+    }
+
+    fn answer(text: &str) -> Said {
+        Said::Answer(text.to_owned())
+    }
+
+    #[test]
+    fn nothing_of_this_is_worse_than_a_note() {
+        let findings = check(&with(&[]));
+        assert!(findings.iter().all(|finding| finding.state == State::Note), "{findings:?}");
+        let all = ["podman", "docker", "git", "uv", "python3", "slirp4netns", "ssh", DOCKER_SERVER];
+        let all: Vec<_> = all.into_iter().map(|name| (name, answer("1.2"))).collect();
+        let findings = check(&with(&all));
+        let notes = findings.iter().filter(|finding| finding.state != State::Ok);
+        assert_eq!(notes.map(|finding| finding.id).collect::<Vec<_>>(), ["gpu"]);
+    }
+
+    #[test]
+    fn an_engine_is_there_reachable_or_not() {
+        let docker = ("docker", answer("Docker version 28"));
+        for (programs, state, words) in [
+            (vec![("podman", answer("podman version 4"))], State::Ok, "podman version 4"),
+            (vec![docker.clone(), (DOCKER_SERVER, answer("20.10"))], State::Ok, "server 20.10"),
+            (vec![docker.clone(), (DOCKER_SERVER, Said::Late)], State::Note, "in time"),
+            (
+                vec![docker, (DOCKER_SERVER, Said::Failed("no daemon".to_owned()))],
+                State::Note,
+                "cannot be reached",
+            ),
+            (vec![], State::Note, "neither"),
+        ] {
+            let finding = engine(&with(&programs));
+            assert_eq!(finding.state, state, "{finding:?}");
+            assert!(finding.found.contains(words), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn a_gpu_is_a_driver_and_a_device() {
+        let driver = || Some("NVRM version: 550".to_owned());
+        for (nvidia_driver, nvidia_devices, smi, words) in [
+            (None, 0, Said::Absent, "none"),
+            (driver(), 2, answer("NVIDIA A100, 40960 MiB"), "2, the first is NVIDIA A100"),
+            (driver(), 1, Said::Absent, "nvidia-smi does not work"),
+            (None, 1, Said::Absent, "but no driver"),
+            (driver(), 0, Said::Absent, "but no device"),
+        ] {
+            let programs = vec![("nvidia-smi", smi)];
+            let finding = gpu(&Answers { programs, nvidia_driver, nvidia_devices });
+            assert!(finding.found.contains(words), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_hangs_or_fails_is_told() {
+        let shell = Path::new("/bin/sh");
+        let run = |script: &str, within| {
+            let running = start(shell, &["-c", script]).unwrap();
+            running.answer(Instant::now() + within)
+        };
+        let (long, short) = (Duration::from_secs(60), Duration::from_millis(50));
+        assert_eq!(run("echo; echo a b; echo c", long), answer("a b"));
+        assert_eq!(run("echo v 1 >&2", long), answer("v 1"));
+        assert_eq!(run("echo no; exit 3", long), Said::Failed("no".to_owned()));
+        let started = Instant::now();
+        assert_eq!(run("sleep 600 & sleep 600", short), Said::Late);
+        // Who stays behind with the pipe in its hands is not waited for.
+        assert_eq!(run("echo v; sleep 20 & exit 0", long), answer("v"));
+        assert!(started.elapsed() < Duration::from_secs(20));
+        let said = |said: Said| program("uv", &[("uv", &said)], "", "").found;
+        assert_eq!(said(Said::Late), "uv did not say its version in time");
+        assert_eq!(said(Said::Failed("broken".to_owned())), "uv does not work: broken");
+        assert_eq!(said(answer("")), "uv");
+    }
+
+    #[test]
+    fn programs_are_looked_for_in_absolute_folders() {
+        let folders = [PathBuf::from("."), "bin".into(), "/bin".into()];
+        assert_eq!(find(&folders, "sh"), Some("/bin/sh".into()));
+        assert_eq!(find(&folders, "no-such-program"), None);
+        assert_eq!(find(&[PathBuf::from("/")], "bin"), None, "a folder is no program");
+    }
+}

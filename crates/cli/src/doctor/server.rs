@@ -1,0 +1,308 @@
+//! The server of the state directory: how it is configured, by what it is trusted, and whether it answers.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use muster_core::ErrorChain;
+use muster_server::pki::{OwnFiles, Seen, files};
+use muster_server::state_dir::{Connection, StateDir, StateDirError};
+
+use super::finding::{Finding, State};
+use crate::client;
+use crate::config::Config;
+use crate::failure::{Failure, Outcome, printable};
+use crate::place::Server;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// Ours is renewed a month before its end: one that is nearer to it has a server that does not renew.
+const RENEWED_BEFORE: Duration = Duration::from_secs(29 * 24 * 60 * 60);
+
+pub struct Facts {
+    pub config: Result<(), String>,
+    /// Of the operator's own; `None` if they brought none.
+    pub own: Option<Result<(), String>>,
+    pub certificate: Result<Option<Seen>, String>,
+    pub server: Found,
+}
+
+/// What is known of a server.
+pub enum Found {
+    Never,
+    Unknown(String),
+    Known {
+        url: String,
+        /// Some process holds the directory.
+        is_held: bool,
+        answer: Result<u16, String>,
+    },
+}
+
+pub fn look(state_dir: &Path, config: &Outcome<Config>, within: Duration) -> Facts {
+    let dir = StateDir::new(state_dir);
+    let told = |failure: &Failure| failure.to_string();
+    let own = config.as_ref().ok().and_then(|config| {
+        let (cert, key) = (config.path("tls-cert")?, config.path("tls-key")?);
+        let host = config.text("public-host").unwrap_or("localhost").to_owned();
+        let read = OwnFiles { cert, key, host }.read(SystemTime::now());
+        Some(read.map(drop).map_err(|why| printable(&ErrorChain(&why).to_string())))
+    });
+    let certificate = muster_server::pki::look(&dir.pki());
+    Facts {
+        config: config.as_ref().map(|_| ()).map_err(told),
+        own,
+        certificate: certificate.map_err(|why| printable(&ErrorChain(&why).to_string())),
+        server: match dir.read_connection() {
+            Err(StateDirError::NeverStarted { .. }) => Found::Never,
+            Err(why) => Found::Unknown(printable(&ErrorChain(&why).to_string())),
+            Ok(connection) => Found::Known {
+                is_held: is_held(&dir, connection.pid),
+                answer: ask(&dir, &connection, within),
+                url: connection.url,
+            },
+        },
+    }
+}
+
+/// By the kernel's list of locks: taking the lock to see whether it is free would keep a server from starting.
+fn is_held(dir: &StateDir, pid: u32) -> bool {
+    let Ok(lock) = std::fs::metadata(dir.root().join("lock")) else { return false };
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    holds(&locks, pid, lock.ino())
+}
+
+/// A line is `7: FLOCK ADVISORY WRITE 4321 08:01:1234 0 EOF`: after the kind the process, then device and inode.
+fn holds(locks: &str, pid: u32, inode: u64) -> bool {
+    locks.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_its = words.get(4).is_some_and(|word| word.parse() == Ok(pid));
+        let place = words.get(5).and_then(|word| word.rsplit(':').next());
+        is_its && place.is_some_and(|word| word.parse() == Ok(inode))
+    })
+}
+
+fn ask(dir: &StateDir, connection: &Connection, within: Duration) -> Result<u16, String> {
+    let ca = if connection.has_own_certificate { "ca-bundle.pem" } else { "ca.pem" };
+    let ca_file = dir.pki().join(ca);
+    let read =
+        files::read(&ca_file, 2 << 20).map_err(|why| printable(&ErrorChain(&why).to_string()))?;
+    let ca_pem = read.ok_or_else(|| format!("{} is missing", ca_file.display()))?;
+    let server = Server {
+        dir: None,
+        url: connection.url.clone(),
+        key: String::new(),
+        ca_pem,
+        ca_file,
+        ca_bundle: None,
+        key_source: String::new(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|why| why.to_string())?;
+    runtime.block_on(client::readiness(&server, within))
+}
+
+pub fn check(facts: &Facts, now: SystemTime) -> Vec<Finding> {
+    let mut findings = vec![configuration(facts), certificate(facts, now)];
+    findings.extend(facts.own.as_ref().map(own_certificate));
+    findings.push(running(&facts.server));
+    findings
+}
+
+fn configuration(facts: &Facts) -> Finding {
+    const ID: &str = "configuration";
+    const MEANING: &str = "a server starts with these settings, or not at all";
+    match &facts.config {
+        Ok(()) => Finding::ok(ID, "can be read", MEANING),
+        Err(why) => Finding::failure(ID, why, MEANING)
+            .fix("mend what it names; muster serve --print-config shows the rest"),
+    }
+}
+
+fn certificate(facts: &Facts, now: SystemTime) -> Finding {
+    const ID: &str = "certificate";
+    const MEANING: &str = "clients trust the server by it; the server makes and renews it";
+    let is_up = matches!(&facts.server, Found::Known { answer: Ok(_), .. });
+    let seen = match &facts.certificate {
+        Ok(Some(seen)) => seen,
+        Ok(None) => return Finding::note(ID, "none yet", MEANING).fix("the first start makes it"),
+        Err(why) => {
+            return Finding::failure(ID, why, MEANING)
+                .fix("as it says, then start the server again");
+        }
+    };
+    // A server that does not run renews it when it starts.
+    let state = if is_up { State::Warning } else { State::Note };
+    let again = "start the server again: it makes a new one";
+    if now < seen.not_before {
+        let told = "not valid yet: it was made by a clock that is ahead of this one";
+        return Finding::failure(ID, told, MEANING).fix("set the clock; see clock");
+    }
+    let Ok(left) = seen.not_after.duration_since(now) else {
+        return Finding::new(ID, state, "has ended", MEANING).fix(again);
+    };
+    let days = left.as_secs() / DAY.as_secs();
+    if left < RENEWED_BEFORE {
+        return Finding::new(ID, state, format!("ends in {days} days"), MEANING).fix(again);
+    }
+    if let Found::Known { url, .. } = &facts.server
+        && let Some(host) = host_of(url)
+        && facts.own.is_none()
+        && !seen.is_for(host)
+    {
+        let told = format!("is not for {host}, which clients are told to use");
+        return Finding::new(ID, state, told, MEANING).fix(again);
+    }
+    let names: Vec<&str> = seen.names.dns.iter().map(String::as_str).collect();
+    Finding::ok(ID, format!("valid for {days} more days, for {}", names.join(", ")), MEANING)
+}
+
+/// `https://[::1]:7443` → `[::1]`.
+fn host_of(url: &str) -> Option<&str> {
+    let rest = url.strip_prefix("https://")?;
+    let rest = rest.split('/').next()?;
+    let end = rest.rfind(':').filter(|at| !rest[*at..].contains(']'));
+    Some(&rest[..end.unwrap_or(rest.len())])
+}
+
+fn own_certificate(own: &Result<(), String>) -> Finding {
+    const ID: &str = "own-certificate";
+    const MEANING: &str = "tls-cert and tls-key are shown to clients that use the public host";
+    match own {
+        Ok(()) => Finding::ok(ID, "can be used", MEANING),
+        Err(why) => Finding::failure(ID, why, MEANING).fix("renew or replace tls-cert and tls-key"),
+    }
+}
+
+fn running(server: &Found) -> Finding {
+    const ID: &str = "server";
+    const MEANING: &str = "whether the server of this state directory can be used";
+    const RESTART: &str = "see its log, then start it again (systemctl restart muster)";
+    match server {
+        Found::Never => Finding::note(ID, "none was started with this state directory", MEANING)
+            .fix("muster up"),
+        Found::Unknown(why) => Finding::failure(ID, why, MEANING).fix("start it again: muster up"),
+        Found::Known { url, answer: Ok(200), .. } => {
+            Finding::ok(ID, format!("{url} is ready"), MEANING)
+        }
+        Found::Known { url, answer: Ok(status), .. } => {
+            Finding::failure(ID, format!("{url} answers {status}: it is not ready"), MEANING)
+                .fix(RESTART)
+        }
+        Found::Known { url, answer: Err(why), is_held: true } => {
+            Finding::failure(ID, format!("it runs, but {url} cannot be asked: {why}"), MEANING)
+                .fix(RESTART)
+        }
+        Found::Known { url, answer: Err(_), is_held: false } => {
+            Finding::note(ID, format!("it does not run; it was last at {url}"), MEANING)
+                .fix("muster up")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use muster_server::pki::Names;
+
+    use super::*;
+
+    const URL: &str = "https://localhost:7443";
+
+    fn now() -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+    }
+
+    fn seen() -> Seen {
+        Seen {
+            path: "/s/pki/server.pem".into(),
+            not_before: now() - DAY,
+            not_after: now() + 300 * DAY,
+            names: Names::for_host("lab", None),
+        }
+    }
+
+    fn known(url: &str, is_held: bool, answer: Result<u16, String>) -> Found {
+        Found::Known { url: url.to_owned(), is_held, answer }
+    }
+
+    fn good() -> Facts {
+        Facts {
+            config: Ok(()),
+            own: None,
+            certificate: Ok(Some(seen())),
+            server: known(URL, true, Ok(200)),
+        }
+    }
+
+    fn bad(facts: &Facts) -> Vec<(&'static str, State)> {
+        let findings = check(facts, now());
+        for finding in &findings {
+            assert_eq!(finding.fix.is_some(), finding.state != State::Ok, "{finding:?}");
+        }
+        let bad = findings.iter().filter(|finding| finding.state != State::Ok);
+        bad.map(|finding| (finding.id, finding.state)).collect()
+    }
+
+    #[test]
+    fn every_bad_certificate_is_told() {
+        assert_eq!(bad(&good()), []);
+        let with = |seen| Facts { certificate: Ok(Some(seen)), ..good() };
+        let ended = || Seen { not_after: now() - DAY, ..seen() };
+        let soon = || Seen { not_after: now() + 3 * DAY, ..seen() };
+        let early = Seen { not_before: now() + DAY, ..seen() };
+        let damaged = Facts { certificate: Err("is not a certificate".to_owned()), ..good() };
+        for (facts, state) in [
+            (with(ended()), State::Warning),
+            (with(soon()), State::Warning),
+            (with(early), State::Failure),
+            (damaged, State::Failure),
+            (Facts { certificate: Ok(None), ..good() }, State::Note),
+        ] {
+            assert_eq!(bad(&facts), [("certificate", state)]);
+        }
+        let elsewhere = Facts { server: known("https://other:7443", true, Ok(200)), ..good() };
+        assert_eq!(bad(&elsewhere), [("certificate", State::Warning)]);
+        // The operator's is for that host.
+        assert_eq!(bad(&Facts { own: Some(Ok(())), ..elsewhere }), []);
+        let down = || known(URL, false, Err("refused".to_owned()));
+        let both = [("certificate", State::Note), ("server", State::Note)];
+        assert_eq!(bad(&Facts { server: down(), ..with(ended()) }), both);
+        assert_eq!(bad(&Facts { server: down(), ..with(soon()) }), both);
+        let own = Facts { own: Some(Err("ended 3 days ago".to_owned())), ..good() };
+        assert_eq!(bad(&own), [("own-certificate", State::Failure)]);
+    }
+
+    #[test]
+    fn every_state_of_a_server_is_told() {
+        for (server, state) in [
+            (Found::Never, State::Note),
+            (Found::Unknown("connection.json is damaged".to_owned()), State::Failure),
+            (known(URL, true, Ok(503)), State::Failure),
+            (known(URL, true, Err("no answer within 700 ms".to_owned())), State::Failure),
+            (known(URL, false, Err("refused".to_owned())), State::Note),
+        ] {
+            assert_eq!(bad(&Facts { server, ..good() }), [("server", state)]);
+        }
+        let slip = Facts { config: Err("there is no key 'lisen'".to_owned()), ..good() };
+        assert_eq!(bad(&slip), [("configuration", State::Failure)]);
+    }
+
+    #[test]
+    fn locks_and_addresses_are_read() {
+        let locks = "1: POSIX  ADVISORY  WRITE 77 fd:00:9 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 4321 08:01:1234 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 99 08:01:1234 0 EOF\n";
+        assert!(holds(locks, 4321, 1234));
+        assert!(!holds(locks, 4321, 9) && !holds(locks, 99, 1234) && !holds("", 0, 0));
+        for (url, host) in [
+            (URL, Some("localhost")),
+            ("https://[::1]:7443/", Some("[::1]")),
+            ("https://lab", Some("lab")),
+            ("https://[::1]", Some("[::1]")),
+            ("http://lab", None),
+        ] {
+            assert_eq!(host_of(url), host, "{url}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What came of trying the walls of a node.
+
+use muster_sandbox::probe::{Tried, Walls};
+use muster_server::Isolation;
+
+use super::finding::{Finding, State};
+
+const UNPRIVILEGED: &str = "see user-namespaces; in a container: --security-opt seccomp=unconfined and \
+                            --security-opt apparmor=unconfined, or --privileged";
+const CONTAINER: &str =
+    "in a container: --cap-add SYS_ADMIN --security-opt seccomp=unconfined, or --privileged";
+const NETWORK: &str =
+    "modprobe veth bridge; in a container also: --cap-add NET_ADMIN, or --privileged";
+
+pub fn check(walls: &Walls, isolation: Isolation) -> Vec<Finding> {
+    let missing = State::of_missing_wall(isolation);
+    let wall = |id, tried: &Tried, meaning, fix: &str| match tried {
+        Ok(()) => Finding::ok(id, "tried, and works", meaning),
+        Err(why) => Finding::new(id, missing, why, meaning).fix(fix),
+    };
+    let (users, processes) = (&walls.users, &walls.processes);
+    vec![
+        wall(
+            "namespace-user",
+            users,
+            "without it users of a node would be users of the machine",
+            UNPRIVILEGED,
+        ),
+        wall(
+            "namespace-pid",
+            processes,
+            "without it a node would see all processes of the machine",
+            CONTAINER,
+        ),
+        wall(
+            "namespace-mount",
+            &walls.mounts,
+            "without it a node would see all files of the machine",
+            CONTAINER,
+        ),
+        wall(
+            "namespace-net",
+            &walls.network,
+            "without it nodes would share addresses and ports",
+            CONTAINER,
+        ),
+        wall(
+            "namespace-ipc",
+            &walls.ipc,
+            "without it nodes would share memory and semaphores",
+            CONTAINER,
+        ),
+        wall(
+            "namespace-uts",
+            &walls.host_name,
+            "without it all nodes would have one host name",
+            CONTAINER,
+        ),
+        wall(
+            "read-only-mounts",
+            &walls.protected_mounts,
+            "without it nodes could change the programs that they are shown",
+            "Linux 5.12 or newer; in a container: --security-opt seccomp=unconfined",
+        ),
+        seccomp(walls, isolation),
+        helper(&walls.node, missing),
+    ]
+}
+
+/// No wall depends on it, but every job behind walls gets a filter, or does not start.
+fn seccomp(walls: &Walls, isolation: Isolation) -> Finding {
+    const ID: &str = "seccomp";
+    const MEANING: &str =
+        "a job behind walls is refused system calls that it has no use for, or does not start";
+    let state = match isolation {
+        Isolation::None => State::Note,
+        Isolation::Auto if walls.node.is_err() => State::Warning,
+        Isolation::Auto | Isolation::Walls => State::Failure,
+    };
+    match &walls.seccomp {
+        Ok(()) => Finding::ok(ID, "tried, and works", MEANING),
+        Err(why) => Finding::new(ID, state, why, MEANING).fix(
+            "use a kernel with CONFIG_SECCOMP_FILTER=y, as Debian's have, or set isolation = \"none\"",
+        ),
+    }
+}
+
+fn helper(tried: &Tried, missing: State) -> Finding {
+    const ID: &str = "helper";
+    let why = match tried {
+        Ok(()) => {
+            let found = "made a whole node and let it go";
+            return Finding::ok(ID, found, "nodes run behind walls");
+        }
+        Err(why) => why,
+    };
+    let meaning = match missing {
+        State::Failure => "isolation is walls, so the server does not start",
+        _ => "nodes are plain processes of the server's user, without limits and sandbox",
+    };
+    // The words of the step that failed.
+    let fix = if why.contains("/proc") {
+        "in a container: --security-opt unmask=ALL (podman) or systempaths=unconfined (docker)"
+    } else if why.contains("network") || why.contains("cable") || why.contains("bridge") {
+        NETWORK
+    } else {
+        UNPRIVILEGED
+    };
+    Finding::new(ID, missing, why, meaning).fix(fix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Walls {
+        let fine = || Ok(());
+        Walls {
+            users: fine(),
+            processes: fine(),
+            mounts: fine(),
+            network: fine(),
+            ipc: fine(),
+            host_name: fine(),
+            protected_mounts: fine(),
+            seccomp: fine(),
+            node: fine(),
+        }
+    }
+
+    fn bad(walls: &Walls, isolation: Isolation) -> Vec<(&'static str, State)> {
+        let findings = check(walls, isolation);
+        for finding in &findings {
+            assert_eq!(finding.fix.is_some(), finding.state != State::Ok, "{finding:?}");
+        }
+        let bad = findings.iter().filter(|finding| finding.state != State::Ok);
+        bad.map(|finding| (finding.id, finding.state)).collect()
+    }
+
+    #[test]
+    fn every_wall_is_told_by_its_own_name() {
+        assert_eq!(bad(&good(), Isolation::Walls), []);
+        let no = || Err("Operation not permitted (os error 1)".to_owned());
+        for (walls, id) in [
+            (Walls { users: no(), ..good() }, "namespace-user"),
+            (Walls { processes: no(), ..good() }, "namespace-pid"),
+            (Walls { mounts: no(), ..good() }, "namespace-mount"),
+            (Walls { network: no(), ..good() }, "namespace-net"),
+            (Walls { ipc: no(), ..good() }, "namespace-ipc"),
+            (Walls { host_name: no(), ..good() }, "namespace-uts"),
+            (Walls { protected_mounts: no(), ..good() }, "read-only-mounts"),
+            (Walls { node: no(), ..good() }, "helper"),
+        ] {
+            assert_eq!(bad(&walls, Isolation::Walls), [(id, State::Failure)]);
+            assert_eq!(bad(&walls, Isolation::Auto), [(id, State::Warning)]);
+            assert_eq!(bad(&walls, Isolation::None), [(id, State::Note)]);
+        }
+        let open = Walls { seccomp: no(), ..good() };
+        for (isolation, state) in [
+            (Isolation::Walls, State::Failure),
+            (Isolation::Auto, State::Failure),
+            (Isolation::None, State::Note),
+        ] {
+            assert_eq!(bad(&open, isolation), [("seccomp", state)]);
+        }
+        // Jobs of plain nodes get no filter.
+        let plain = [("seccomp", State::Warning), ("helper", State::Warning)];
+        assert_eq!(bad(&Walls { node: no(), ..open }, Isolation::Auto), plain);
+    }
+
+    #[test]
+    fn what_a_helper_lacks_decides_what_to_do() {
+        for (why, words) in [
+            ("cannot mount /proc; inside a container it has to be unmasked: EPERM", "unmask=ALL"),
+            ("cannot connect the node's network: cannot make bridge b0", "modprobe veth bridge"),
+            ("cannot make a user namespace of our own: EPERM", "see user-namespaces"),
+        ] {
+            let finding = helper(&Err(why.to_owned()), State::Warning);
+            assert!(finding.fix.as_ref().is_some_and(|fix| fix.contains(words)), "{finding:?}");
+            assert!(finding.meaning.contains("plain processes"));
+        }
+        let strict = helper(&Err("no".to_owned()), State::Failure);
+        assert!(strict.meaning.contains("does not start"));
+    }
+}

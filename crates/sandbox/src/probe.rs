@@ -1,0 +1,212 @@
+//! Tries every wall once, each in a child of its own: what the kernel was built with may still be forbidden here. What is
+//! made ends with the child; no file is written and no group is made.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, WaitOptions, geteuid, kill_process, waitpid};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+use crate::helper::hub::own_users;
+use crate::job::filter::Filter;
+use crate::mounts::make_read_only;
+use crate::node::trial;
+
+/// Why it cannot be done, in words for the operator.
+pub type Tried = Result<(), String>;
+
+/// Every wall of a node, and at last a whole node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Walls {
+    pub users: Tried,
+    pub processes: Tried,
+    pub mounts: Tried,
+    pub network: Tried,
+    pub ipc: Tried,
+    pub host_name: Tried,
+    /// Mounts that are made read-only as a whole: `open_tree` and `mount_setattr`, since Linux 5.12.
+    pub protected_mounts: Tried,
+    /// The filter of system calls that every job gets.
+    pub seccomp: Tried,
+    /// All of it at once, as the helper does it.
+    pub node: Tried,
+}
+
+/// Takes at most `within`, and a few milliseconds where all is well. It forks: call it before there are threads.
+pub fn walls(within: Duration) -> Walls {
+    let deadline = Instant::now() + within;
+    let namespace = |flag| attempt(deadline, || unshared(flag));
+    Walls {
+        users: attempt(deadline, own_users),
+        processes: attempt(deadline, processes),
+        mounts: namespace(UnshareFlags::NEWNS),
+        network: namespace(UnshareFlags::NEWNET),
+        ipc: namespace(UnshareFlags::NEWIPC),
+        host_name: namespace(UnshareFlags::NEWUTS),
+        protected_mounts: attempt(deadline, protected_mounts),
+        seccomp: attempt(deadline, seccomp),
+        node: attempt(deadline, || trial::make().map_err(|failed| io::Error::other(failed.told()))),
+    }
+}
+
+/// Without root every other namespace has to be in a user namespace of ours.
+fn unshared(flag: UnshareFlags) -> io::Result<()> {
+    if !geteuid().is_root() {
+        own_users()?;
+    }
+    // SAFETY: this process has one thread, and no descriptors are unshared.
+    Ok(unsafe { unshare_unsafe(flag) }?)
+}
+
+/// The namespace is for children: only one that lives in it shows that it works.
+fn processes() -> io::Result<()> {
+    unshared(UnshareFlags::NEWPID)?;
+    let (told_in, told_out) = pipe_with(PipeFlags::CLOEXEC)?;
+    // SAFETY: one thread; the child calls the kernel only.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            let is_first = rustix::process::getpid().as_raw_nonzero().get() == 1;
+            let _ = rustix::io::write(&told_out, if is_first { b"1" } else { b"0" });
+            // SAFETY: as above.
+            unsafe { libc::_exit(0) }
+        }
+        _ => {
+            drop(told_out);
+            let mut said = String::new();
+            File::from(told_in).read_to_string(&mut said)?;
+            match said.as_str() {
+                "1" => Ok(()),
+                _ => Err(io::Error::other("a process in it is not its first one")),
+            }
+        }
+    }
+}
+
+fn protected_mounts() -> io::Result<()> {
+    use rustix::fs::CWD;
+    use rustix::mount::{
+        MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount_change, move_mount, open_tree,
+    };
+    unshared(UnshareFlags::NEWNS)?;
+    mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let taken = open_tree(CWD, "/usr", flags)?;
+    move_mount(&taken, "", CWD, "/tmp", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    make_read_only("/tmp".as_ref(), true)
+}
+
+/// The filter of jobs. Under it the child can still say what came of it.
+fn seccomp() -> io::Result<()> {
+    Filter::new().and_then(|filter| filter.apply()).map_err(io::Error::other)
+}
+
+/// Runs `act` in a child, which is ended when the time is up.
+fn attempt(deadline: Instant, act: impl FnOnce() -> io::Result<()>) -> Tried {
+    let told = |error: &dyn std::fmt::Display| format!("cannot be tried: {error}");
+    let (told_in, told_out) =
+        pipe_with(PipeFlags::CLOEXEC).map_err(|error| told(&io::Error::from(error)))?;
+    // SAFETY: the caller promises that there is one thread, so the child is as good as its parent.
+    let pid = unsafe { libc::fork() };
+    let child = match Pid::from_raw(pid) {
+        Some(child) if pid > 0 => child,
+        Some(_) => return Err(told(&io::Error::last_os_error())),
+        None => {
+            drop(told_in);
+            // SAFETY: no memory is passed. A child whose parent was ended is to end too.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            let said = act().map_or_else(|error| error.to_string(), |()| String::new());
+            let _ = rustix::io::write(&told_out, said.as_bytes());
+            // SAFETY: ends the child without running what its parent had planned for its own end.
+            unsafe { libc::_exit(i32::from(!said.is_empty())) }
+        }
+    };
+    drop(told_out);
+    let heard = hear(told_in, deadline);
+    if heard.is_none() {
+        let _ = kill_process(child, Signal::KILL);
+    }
+    let ended = waitpid(Some(child), WaitOptions::empty());
+    let is_well = matches!(ended, Ok(Some((_, status))) if status.exit_status() == Some(0));
+    match heard {
+        None => Err("took too long, and was given up".to_owned()),
+        Some(said) if said.is_empty() && is_well => Ok(()),
+        Some(said) if said.is_empty() => Err("the child that tried it was ended".to_owned()),
+        Some(said) => Err(said),
+    }
+}
+
+/// Everything that is said until all who could say something are gone; `None` when that takes too long.
+fn hear(told: OwnedFd, deadline: Instant) -> Option<String> {
+    let mut said = Vec::new();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).ok()?;
+        let mut waited = [PollFd::new(&told, PollFlags::IN)];
+        match poll(&mut waited, Some(&left)) {
+            Ok(0) => return None,
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(_) => return None,
+            Ok(_) => {}
+        }
+        let mut piece = [0; 512];
+        match rustix::io::read(&told, &mut piece) {
+            Ok(0) => return Some(String::from_utf8_lossy(&said).into_owned()),
+            Ok(length) => said.extend_from_slice(&piece[..length]),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+
+    #[test]
+    fn what_a_child_says_is_heard_and_what_it_did_is_gone() {
+        let before = std::fs::read_link("/proc/self/ns/uts").unwrap();
+        assert_eq!(attempt(soon(), || Ok(())), Ok(()));
+        assert_eq!(attempt(soon(), || Err(io::Error::other("no"))), Err("no".to_owned()));
+        let tried = walls(Duration::from_secs(60));
+        // Where one namespace cannot be had a whole node cannot be made either.
+        let all = [&tried.users, &tried.processes, &tried.mounts, &tried.network, &tried.ipc];
+        if let Some(Err(why)) = all.into_iter().find(|tried| tried.is_err()) {
+            println!("no walls here: {why}");
+            assert!(tried.node.is_err(), "{tried:?}");
+        }
+        if geteuid().is_root() && tried.users.is_ok() {
+            assert_eq!(tried.mounts, Ok(()), "{tried:?}");
+        }
+        assert_eq!(std::fs::read_link("/proc/self/ns/uts").unwrap(), before);
+        assert!(!std::path::Path::new("/tmp/share/doc").exists(), "a mount got out");
+    }
+
+    #[test]
+    fn a_child_that_hangs_is_given_up_and_ended() {
+        let started = Instant::now();
+        let tried = attempt(started + Duration::from_millis(50), || {
+            std::thread::sleep(Duration::from_secs(600));
+            Ok(())
+        });
+        assert_eq!(tried, Err("took too long, and was given up".to_owned()));
+        assert!(started.elapsed() < Duration::from_secs(300));
+    }
+
+    #[test]
+    fn a_child_that_is_killed_is_told() {
+        let tried = attempt(soon(), || {
+            rustix::process::kill_process(rustix::process::getpid(), Signal::KILL)?;
+            Ok(())
+        });
+        assert_eq!(tried, Err("the child that tried it was ended".to_owned()));
+    }
+}
