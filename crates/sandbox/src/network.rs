@@ -129,7 +129,7 @@ impl Hub {
                 .map_err(|error| cannot(format_args!("set the address {}", address.ip()), error))?;
             for (to, prefix) in FORBIDDEN {
                 netlink
-                    .drop_route(to, prefix)
+                    .refuse_route(to, prefix)
                     .map_err(|error| cannot(format_args!("keep off {to}/{prefix}"), error))?;
             }
             Ok(())

@@ -125,8 +125,8 @@ impl Netlink {
         self.ask(request).map(drop)
     }
 
-    /// Whatever goes there is dropped, as far as no narrower route leads elsewhere. That it is so already is no error.
-    pub(super) fn drop_route(&mut self, to: Ipv4Addr, prefix: u8) -> io::Result<()> {
+    /// Whatever goes there is refused at once, as far as no narrower route leads elsewhere. That it is so already is no error.
+    pub(super) fn refuse_route(&mut self, to: Ipv4Addr, prefix: u8) -> io::Result<()> {
         // struct rtmsg: family, lengths of destination and source, tos, table, protocol, scope, kind, flags.
         let header = [
             libc::AF_INET as u8,
@@ -136,7 +136,7 @@ impl Netlink {
             libc::RT_TABLE_MAIN,
             libc::RTPROT_STATIC,
             libc::RT_SCOPE_UNIVERSE,
-            libc::RTN_BLACKHOLE,
+            libc::RTN_UNREACHABLE,
             0,
             0,
             0,

@@ -124,7 +124,7 @@ fn a_node_reaches_no_other_network_even_with_an_address_of_it() {
         let (liar, _) = connected(hub, 0, 1);
         let (other, at) = connected(hub, 1, 1);
         let error = echo(&liar, &other, at.ip(), NO_ANSWER).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::ENETUNREACH), "no way out of the network");
+        assert_eq!(error.raw_os_error(), Some(libc::EHOSTUNREACH), "no way out of the network");
         // The node is root in its own network and takes an address next to the other's.
         inside(&liar, || {
             let mut netlink = Netlink::open().unwrap();
