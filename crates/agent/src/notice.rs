@@ -9,14 +9,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use muster_core::time::Span;
 
 pub(crate) const VARIABLE: &str = "MUSTER_PREEMPTION_NOTICE";
+const DEADLINE: &str = "MUSTER_PREEMPTION_DEADLINE";
 
 /// In the job's own folder.
 pub(crate) fn path(work_dir: &Path) -> PathBuf {
     work_dir.join(".muster-preemption")
 }
 
-/// One line: when the job will be killed, in whole seconds since 1970. Whoever sees the file sees all
-/// of it.
+/// One line, as a shell would set it: when the job will be killed, in whole seconds since 1970. Whoever
+/// sees the file sees all of it.
 pub(crate) fn write(work_dir: &Path, within: Span, now: SystemTime) -> io::Result<()> {
     let since_1970 = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let deadline = since_1970 + Duration::from_micros(within.0);
@@ -25,7 +26,7 @@ pub(crate) fn write(work_dir: &Path, within: Span, now: SystemTime) -> io::Resul
     // The folder is the job's own: what it put there under this name may be a link to a file of ours.
     let _ = std::fs::remove_file(&unfinished);
     let mut file = OpenOptions::new().write(true).create_new(true).open(&unfinished)?;
-    file.write_all(format!("{}\n", deadline.as_secs()).as_bytes())?;
+    file.write_all(format!("{DEADLINE}={}\n", deadline.as_secs()).as_bytes())?;
     std::fs::rename(unfinished, path)
 }
 
@@ -38,7 +39,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let now = UNIX_EPOCH + Duration::from_secs(1_000);
         write(folder.path(), Span::seconds(30), now).unwrap();
-        assert_eq!(std::fs::read_to_string(path(folder.path())).unwrap(), "1030\n");
+        assert_eq!(
+            std::fs::read_to_string(path(folder.path())).unwrap(),
+            "MUSTER_PREEMPTION_DEADLINE=1030\n"
+        );
     }
 
     #[test]
@@ -51,6 +55,9 @@ mod tests {
         }
         write(folder.path(), Span::seconds(1), UNIX_EPOCH).unwrap();
         assert_eq!(std::fs::read_to_string(&ours).unwrap(), "ours");
-        assert_eq!(std::fs::read_to_string(path(folder.path())).unwrap(), "1\n");
+        assert_eq!(
+            std::fs::read_to_string(path(folder.path())).unwrap(),
+            "MUSTER_PREEMPTION_DEADLINE=1\n"
+        );
     }
 }

@@ -80,8 +80,8 @@ fn server_config(
     let listen = config.address("listen").expect("it has a default");
     if !listen.ip().is_loopback() && !config.is_on("trusted-users") {
         return Err(Failure::refused(format!(
-            "--listen {listen} lets other machines in, and jobs run as you, without a sandbox; listen on \
-             127.0.0.1, or add --trusted-users if everyone who gets a key may do what you may"
+            "--listen {listen} lets other machines in, and the walls around jobs are new; listen on 127.0.0.1, or \
+             add --trusted-users if you would let everyone who gets a key log in to this machine"
         )));
     }
     let certificate = match (config.path("tls-cert"), config.path("tls-key")) {

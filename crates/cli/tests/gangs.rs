@@ -65,6 +65,8 @@ fn a_job_whose_node_is_taken_away_is_told_and_runs_again() {
     let evict = site.run(&["compute", "evict", "--cluster", "cpu", "--node", node]);
     assert_eq!(evict.code, 0, "{}", evict.stderr);
     wait_until("it ends", || site.text(&["job", "show", "-n", "train"]).contains("Completed"));
+    let log = site.text(&["job", "stream", "-n", "train"]);
+    assert!(log.contains("attempt 2 on cpu-"), "{log}");
     let dedicated = ["compute", "create", "-n", "mine", "--min-instances", "1"];
     assert_eq!(site.run(&dedicated).code, 0);
     let refused = site.run(&["compute", "evict", "--cluster", "mine", "--node", "mine-1"]);

@@ -94,6 +94,7 @@ fn walled(
     Walled::start(WalledConfig {
         link: Link::new(helper_command(state_dir, facts)),
         nodes_dir: state_dir.sandboxes(),
+        logs_dir: state_dir.node_logs(),
         node_secret: Box::new(move |name| secret(name)),
         relays: Box::new(relays),
         machine: Machine::this(),

@@ -108,7 +108,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_TRUSTED_USERS",
         kind: Kind::Switch,
-        what: "Let other machines in: every user with a key runs programs as you, as jobs are not sandboxed.",
+        what: "Let other machines in: every user with a key runs programs here, and the walls around them are new.",
         default: Preset::Fixed("false"),
     },
     Setting {

@@ -5,7 +5,7 @@
 //! size, and its jobs run as our own user.
 
 mod start;
-mod stop;
+pub(crate) mod stop;
 
 use std::collections::BTreeSet;
 use std::io;

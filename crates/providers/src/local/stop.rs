@@ -14,7 +14,7 @@ use crate::DeleteError;
 /// What was killed is gone in an instant, unless it waits in the kernel, for a disk say.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
 /// How many logs of deleted nodes are kept.
-const LOGS_MAX: usize = 200;
+pub(crate) const LOGS_MAX: usize = 200;
 
 pub(super) fn end_processes(name: &str, home: &Home, grace: Duration) -> Result<(), DeleteError> {
     let failed = |source| DeleteError::Processes { node: name.to_owned(), source };
@@ -53,7 +53,7 @@ fn move_log(name: &str, home: &Home, logs_dir: &Path) -> io::Result<()> {
     none_is_fine(std::fs::rename(home.agent_log(), logs_dir.join(format!("{name}.log"))))
 }
 
-fn drop_oldest(logs_dir: &Path, keep: usize) -> io::Result<()> {
+pub(crate) fn drop_oldest(logs_dir: &Path, keep: usize) -> io::Result<()> {
     let mut logs: Vec<(SystemTime, PathBuf)> = Vec::new();
     for entry in std::fs::read_dir(logs_dir)? {
         let entry = entry?;

@@ -16,6 +16,7 @@ use muster_sandbox::link::{Link, LinkError};
 use muster_sandbox::network::Address;
 use muster_sandbox::protocol::{MEMORY_MIN, NodePlan, Place, Seen, Stop, Walls};
 
+use crate::local::stop::{LOGS_MAX, drop_oldest};
 use crate::turns::Turns;
 use crate::{CreateError, DeleteError, ListError, Provider, check_name};
 use places::Places;
@@ -31,6 +32,8 @@ pub struct WalledConfig {
     pub link: Link,
     /// Where the helper keeps the nodes; only their records are read here.
     pub nodes_dir: PathBuf,
+    /// Where it keeps the logs of nodes that are gone.
+    pub logs_dir: PathBuf,
     /// What the node of this name proves itself with.
     pub node_secret: Box<dyn Fn(&str) -> String + Send + Sync>,
     pub relays: Box<dyn Relays>,
@@ -155,6 +158,9 @@ impl Provider for Walled {
             }
         }
         self.config.link.remove(node_name).map_err(walls)?;
+        if let Err(error) = drop_oldest(&self.config.logs_dir, LOGS_MAX) {
+            tracing::warn!(%error, "cannot remove old logs of nodes");
+        }
         self.config.relays.close(node_name);
         self.places().free(node_name);
         Ok(())
