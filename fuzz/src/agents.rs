@@ -1,7 +1,12 @@
-//! What a node says, and what it is told.
+//! What a node says and is told, and what the helper that makes nodes is asked.
+
+use std::path::Component;
 
 use muster_core::Input;
 use muster_core::agent::{Desired, Report};
+use muster_sandbox::cgroup::layout;
+use muster_sandbox::network::Address;
+use muster_sandbox::protocol::{MESSAGE_MAX, Request};
 
 use crate::core::Stage;
 
@@ -21,4 +26,37 @@ pub fn desired(data: &[u8]) {
     let Ok(desired) = serde_json::from_slice::<Desired>(data) else { return };
     let again = serde_json::to_vec(&desired).expect("plain data");
     assert_eq!(serde_json::from_slice::<Desired>(&again).expect("our own JSON"), desired);
+}
+
+/// Whatever the helper is asked, it is a request within its limits or a refusal in plain words: no name is a path, and
+/// nothing is taken that would be read differently when it is said again.
+pub fn helper_request(data: &[u8]) {
+    match Request::parse(data) {
+        Ok(request) => {
+            let again = serde_json::to_vec(&request).expect("plain data");
+            assert!(again.len() <= MESSAGE_MAX || data.len() > MESSAGE_MAX, "it does not grow");
+            assert_eq!(Request::parse(&again).expect("our own JSON"), request);
+            if let Request::Make(plan) = &request {
+                assert!(Address::of(plan.place.network, plan.place.host).is_ok(), "it has a place");
+                assert!(!plan.node.contains(['/', '.']), "{:?} is no path", plan.node);
+            }
+        }
+        Err(refusal) => {
+            let words = refusal.to_string();
+            assert!(!words.is_empty() && !words.contains(char::is_control), "{words:?}");
+        }
+    }
+}
+
+/// What the kernel says about cgroups, both lists in one: paths in it may hold anything, and our own group is never
+/// sought outside of where its hierarchy is mounted.
+pub fn cgroup_layout(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (mounts, memberships) = (layout::parse_mounts(text), layout::parse_memberships(text));
+    for hierarchy in layout::hierarchies(&mounts, &memberships) {
+        if let Some(own) = &hierarchy.own {
+            let below = own.strip_prefix(&hierarchy.at).expect("within its hierarchy");
+            assert!(below.components().all(|part| part != Component::ParentDir), "{own:?}");
+        }
+    }
 }

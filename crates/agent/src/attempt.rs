@@ -20,6 +20,7 @@ use crate::backoff::Backoff;
 use crate::client::{CallError, Client};
 use crate::home::{Home, make_private_dir, remove_tree};
 use crate::identity::Identity;
+use crate::limits::Watch;
 use crate::process::{Launch, Process};
 use crate::running::Running;
 use crate::walled::{StartError, Walled};
@@ -41,6 +42,8 @@ pub(crate) struct Context {
     pub(crate) nursery: Option<Nursery>,
     /// What they hide.
     pub(crate) hidden: Vec<PathBuf>,
+    /// The most that a job may write to its folder.
+    pub(crate) disk_bytes: Option<u64>,
 }
 
 /// What a running attempt hears.
@@ -115,7 +118,8 @@ pub(crate) async fn run(context: &Context, order: Order, mut told: Orders, event
     let (ended, has_ended) = watch::channel(false);
     let path = context.home.job_log(epoch);
     tokio::join!(log::send_all(&context.client, epoch, &path, has_ended), async {
-        let exit = follow(process, &mut told).await;
+        let watch = Watch::new(context.home.work(epoch), context.disk_bytes);
+        let exit = follow(process, &mut told, &watch).await;
         tracing::info!(%epoch, ?exit, "ended");
         // A record that stays would only say that a dead process is dead.
         let _ = std::fs::remove_file(context.home.job_pid(epoch));
@@ -137,19 +141,27 @@ async fn stopped(told: &mut Orders) {
     while let Some(Told::Go) = told.recv().await {}
 }
 
-async fn follow(mut process: Running, told: &mut Orders) -> Exit {
+async fn follow(mut process: Running, told: &mut Orders, watch: &Watch) -> Exit {
+    let mut over = None;
     let exit = loop {
         tokio::select! {
             exit = process.wait() => break exit,
             Some(Told::Signal(signal)) = told.recv() => process.signal(signal),
+            reason = watch.disk_is_over(), if over.is_none() => {
+                over = Some(reason);
+                process.signal(Signal::Kill);
+            }
         }
     };
     process.leftovers_gone().await;
-    exit.unwrap_or_else(|error| {
-        // Dropping it kills it; what it would have said is lost.
-        tracing::error!(%error, "cannot wait for a job");
-        Exit::Stopped
-    })
+    match exit {
+        Ok(exit) => over.unwrap_or_else(|| watch.explained(exit)),
+        Err(error) => {
+            // Dropping it kills it; what it would have said is lost.
+            tracing::error!(%error, "cannot wait for a job");
+            Exit::Stopped
+        }
+    }
 }
 
 /// Tries as long as the server cannot be reached; whoever does not want the job any more drops

@@ -24,6 +24,7 @@ mod exchange;
 pub mod home;
 mod journal;
 pub mod kin;
+mod limits;
 mod log;
 mod members;
 mod node;
@@ -66,6 +67,8 @@ pub struct AgentConfig {
     pub ca_file: PathBuf,
     /// Folders that jobs behind walls find empty, besides the node's own.
     pub hidden: Vec<PathBuf>,
+    /// The most that a job may write to its folder.
+    pub disk_bytes: Option<u64>,
     /// What the node proves itself with; in its folder if it is nowhere else.
     pub secret_file: Option<PathBuf>,
     /// The folder of the socket that leads to the server, where no network does.
@@ -143,7 +146,8 @@ pub async fn run_with_habits(
     let machine = Machine::new(&boot_id(&identity), address, habits, clock::now());
     let machine = machine.recover(&records);
     let hidden = hidden(&home, &config.hidden).map_err(failed)?;
-    let context = Context { client, home, node: config.node, nursery, hidden };
+    let disk_bytes = config.disk_bytes;
+    let context = Context { client, home, node: config.node, nursery, hidden, disk_bytes };
     let mut node = Node::new(machine, journal, context);
     if records.iter().any(|record| matches!(record, Record::Took(_))) {
         node.resume_logs();

@@ -41,10 +41,13 @@ pub struct Args {
     /// A folder that jobs in sandboxes find empty, besides the node's own
     #[arg(long, value_name = "DIR", requires = "walls")]
     hide: Vec<PathBuf>,
+    /// The most that a job may write to its folder
+    #[arg(long, value_name = "BYTES")]
+    disk: Option<u64>,
 }
 
 pub fn run(args: Args) -> Outcome {
-    let Args { node, dir, server, ca, secret, relay, address, walls, hide } = args;
+    let Args { node, dir, server, ca, secret, relay, address, walls, hide, disk } = args;
     // It forks: before there is a second thread, and before the secret is read.
     let nursery = walls
         .then(Nursery::start)
@@ -59,6 +62,7 @@ pub fn run(args: Args) -> Outcome {
         relay,
         address,
         hidden: hide,
+        disk_bytes: disk,
     };
     let agent = muster_agent::run(config, nursery);
     crate::block_on(async { agent.await.map_err(|why| Failure::of(&why)) })

@@ -112,6 +112,7 @@ fn server_config(
         workspaces,
         isolation: config.isolation(),
         shown: config.folders("node-folders"),
+        job_disk_bytes: config.number("job-disk-gb").expect("it has a default") << 30,
         // One person may do what their own machine may; of many, not everyone.
         egress: config.switch("egress").unwrap_or(workspaces == Workspaces::OnFirstUse),
     })

@@ -32,7 +32,10 @@ fn bombs_are_held_and_neighbours_do_not_notice() {
     // The size has 3.5 GiB.
     let bomb = "exec perl -e '@a = map { \"x\" x (64 << 20) } 1..128; print \"lived\\n\"'";
     let memory = ended(&site, "memory", bomb, &[]);
-    assert!(memory.contains("Failed") && memory.contains("signal 9"), "{memory}");
+    assert!(
+        memory.contains("Failed") && memory.contains("has, 3.5 GiB, and was ended"),
+        "{memory}"
+    );
     let forks = "exec perl -e 'for my $n (1..20000) { my $p = fork; \
                  if (!defined $p) { print \"refused after $n\\n\"; exit 3 } \
                  if (!$p) { sleep 100; exit } }'";
@@ -44,6 +47,18 @@ fn bombs_are_held_and_neighbours_do_not_notice() {
     assert!(ran(&site, "cpu", "after", "echo still here").contains("still here"));
     let nodes = site.text(&["compute", "list-nodes", "-n", "cpu"]);
     assert_eq!(nodes.matches("\"node_id\"").count(), 2, "no node was lost: {nodes}");
+}
+
+#[test]
+fn a_full_folder_ends_its_job_and_no_other() {
+    let mut site = Site::empty();
+    site.start_with(&["--isolation", "walls", "--job-disk-gb", "1"]);
+    cluster(&site, "cpu", &["--size", "Standard_DS1_v2"]);
+    let filler = "mkdir deep; while :; do head -c 200000000 /dev/zero >> deep/file; done";
+    let filler = ended(&site, "filler", filler, &[]);
+    assert!(filler.contains("Failed") && filler.contains("the 1.0 GiB that it may"), "{filler}");
+    let modest = ran(&site, "cpu", "modest", "head -c 100000000 /dev/zero > file; ls; echo fine");
+    assert!(modest.contains("fine") && !modest.contains("deep"), "{modest}");
 }
 
 #[test]

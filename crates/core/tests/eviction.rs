@@ -208,6 +208,20 @@ fn a_node_that_falls_silent_under_notice_was_taken_away() {
 }
 
 #[test]
+fn two_nodes_that_fall_silent_together_leave_once_each() {
+    let mut stage = running(2);
+    // The one that is given up last: the attempt is over with the first, and then the noticed node goes with it.
+    let rank = usize::from(stage.members("job")[0].0 < stage.members("job")[1].0);
+    let noticed = name_of(&stage, rank);
+    evict(&mut stage, "spot", &noticed).expect("it is low priority");
+    says(&mut stage, rank, AttemptPhase::Ended(Exit::Code(0)));
+    stage.silence(Span::seconds(120));
+    stage.say(Input::Tick).expect("a tick");
+    assert_eq!(stage.count(NodePhase::Unusable), 2);
+    assert_eq!(stage.phase("job"), JobPhase::Queued);
+}
+
+#[test]
 fn a_node_that_restarts_under_notice_leaves_once() {
     let mut stage = running(1);
     let (node, (_, epoch)) = (name_of(&stage, 0), stage.members("job")[0]);

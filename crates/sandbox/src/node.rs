@@ -237,6 +237,8 @@ impl Workshop {
             root::RELAY,
             "--address",
             &address.to_string(),
+            "--disk",
+            &plan.job_disk_bytes.to_string(),
         ]
         .map(|argument| CString::new(argument).expect("checked: no argument has a zero byte"));
         Ok(init::Inside {

@@ -55,6 +55,8 @@ pub struct NodePlan {
     pub secret: String,
     pub place: Place,
     pub limits: Limits,
+    /// The most that a job may write to its folder.
+    pub job_disk_bytes: u64,
     /// Whether it may reach more than its cluster and the server.
     pub has_way_out: bool,
 }
@@ -179,6 +181,7 @@ mod tests {
             secret: "s3cret".into(),
             place: Place { cluster: 7, network: 0, host: 1, users: 0 },
             limits: Limits { millicores: 1000, memory_bytes: 1 << 30, pids: 1000 },
+            job_disk_bytes: 1 << 30,
             has_way_out: false,
         }
     }

@@ -77,6 +77,8 @@ pub struct ServerConfig {
     pub shown: Vec<PathBuf>,
     /// Whether those nodes may reach more than their cluster and the server.
     pub egress: bool,
+    /// The most that a job on them may write to its folder.
+    pub job_disk_bytes: u64,
 }
 
 /// How workspaces come into being.
@@ -184,6 +186,7 @@ pub async fn run(
         ca_file,
         shown: config.shown.clone(),
         has_way_out: config.egress,
+        job_disk_bytes: config.job_disk_bytes,
         node_secret: Arc::new(move |name| secrets.node_secret(name)),
     };
     let (relays, relay_doors) = relays::Relays::new(state_dir.relays());

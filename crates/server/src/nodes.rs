@@ -35,6 +35,7 @@ pub struct Facts {
     pub shown: Vec<PathBuf>,
     /// Whether nodes may reach more than their cluster and the server.
     pub has_way_out: bool,
+    pub job_disk_bytes: u64,
     pub node_secret: Arc<dyn Fn(&str) -> String + Send + Sync>,
 }
 
@@ -99,6 +100,7 @@ fn walled(
         relays: Box::new(relays),
         machine: Machine::this(),
         has_way_out: facts.has_way_out,
+        job_disk_bytes: facts.job_disk_bytes,
     })
 }
 

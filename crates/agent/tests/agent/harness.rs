@@ -60,6 +60,7 @@ impl Harness {
             server: self.server.url(),
             ca_file: self.ca_file.clone(),
             hidden: Vec::new(),
+            disk_bytes: None,
             secret_file: None,
             relay: None,
             address: None,

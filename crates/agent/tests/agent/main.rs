@@ -27,6 +27,7 @@ fn agent_process() {
         server: server.into(),
         ca_file: ca_file.into(),
         hidden: Vec::new(),
+        disk_bytes: None,
         secret_file: None,
         relay: None,
         address: None,

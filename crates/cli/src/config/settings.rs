@@ -9,6 +9,8 @@ use crate::failure::quoted;
 
 /// A drain that takes longer is a server that does not stop.
 const DRAIN_S_MAX: u64 = 3_600;
+/// A mebi of them is an exbibyte.
+const JOB_DISK_GB_MAX: u64 = 1 << 20;
 /// Of a host name, in DNS.
 const HOST_CHARS_MAX: usize = 253;
 
@@ -39,6 +41,7 @@ pub enum Kind {
     Address,
     Port,
     Seconds { max: u64 },
+    Count { least: u64, most: u64 },
     File,
     Folders,
     Host,
@@ -137,6 +140,14 @@ pub const SETTINGS: &[Setting] = &[
         default: Preset::Derived("true with up, false with serve"),
     },
     Setting {
+        key: "job-disk-gb",
+        alias: None,
+        variable: "MUSTER_JOB_DISK_GB",
+        kind: Kind::Count { least: 1, most: JOB_DISK_GB_MAX },
+        what: "The most that a job behind walls may write to its folder, in GiB, and never more than half of the free disk.",
+        default: Preset::Fixed("64"),
+    },
+    Setting {
         key: "prices",
         alias: None,
         variable: "MUSTER_PRICES",
@@ -180,6 +191,7 @@ impl Kind {
             Kind::Address => "ADDRESS:PORT",
             Kind::Port => "PORT",
             Kind::Seconds { .. } => "SECONDS",
+            Kind::Count { .. } => "COUNT",
             Kind::File => "FILE",
             Kind::Folders => "DIR:DIR",
             Kind::Host => "NAME",
@@ -195,6 +207,7 @@ impl Kind {
             Kind::Address => "an address and a port, such as \"127.0.0.1:7443\"".to_owned(),
             Kind::Port => "a port from 0 to 65535, where 0 is any".to_owned(),
             Kind::Seconds { max } => format!("whole seconds from 0 to {max}"),
+            Kind::Count { least, most } => format!("a whole number from {least} to {most}"),
             Kind::File => "the path of a file, as text".to_owned(),
             Kind::Folders => "folders by their whole paths, with a colon between them".to_owned(),
             Kind::Host => format!(
@@ -214,7 +227,9 @@ impl Kind {
     /// The value that a text stands for, in a variable or a flag.
     pub fn read(self, text: &str) -> Result<Value, String> {
         let value = match self {
-            Kind::Port | Kind::Seconds { .. } => text.parse().ok().map(Value::Number),
+            Kind::Port | Kind::Seconds { .. } | Kind::Count { .. } => {
+                text.parse().ok().map(Value::Number)
+            }
             Kind::Switch => text.parse().ok().map(Value::Switch),
             _ => Some(Value::Text(text.to_owned())),
         };
@@ -228,6 +243,7 @@ impl Kind {
             (Kind::Address, Value::Text(text)) => text.parse::<SocketAddr>().is_ok(),
             (Kind::Port, Value::Number(port)) => u16::try_from(*port).is_ok(),
             (Kind::Seconds { max }, Value::Number(seconds)) => *seconds <= max,
+            (Kind::Count { least, most }, Value::Number(count)) => (least..=most).contains(count),
             (Kind::File, Value::Text(text)) => !text.is_empty() && !text.contains('\0'),
             (Kind::Folders, Value::Text(text)) => {
                 let is_whole = |path: &str| path.starts_with('/') && !path.contains(['\0', '\n']);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Variables of whoever runs the tests that would lead commands elsewhere.
-const STRAY: [&str; 39] = [
+const STRAY: [&str; 40] = [
     "MUSTER_URL",
     "MUSTER_API_KEY",
     "MUSTER_CA_FILE",
@@ -44,6 +44,7 @@ const STRAY: [&str; 39] = [
     "MUSTER_ISOLATION",
     "MUSTER_NODE_FOLDERS",
     "MUSTER_EGRESS",
+    "MUSTER_JOB_DISK_GB",
     "XDG_STATE_HOME",
     "HTTPS_PROXY",
     "HTTP_PROXY",

@@ -40,7 +40,7 @@ pub fn decide(world: &mut World, now: Now) -> Vec<Change> {
 pub(crate) fn decide_within(turn: &mut Turn<'_>) {
     let silent = turn.world.volatile.silent(turn.now.elapsed, patience(turn.world));
     for node in silent {
-        attempts::lose_node(turn, node, Trouble::LeaseExpired);
+        give_up_silent(turn, node);
     }
     let overdue = turn.world.overdue_boots(turn.now.wall, turn.world.settings.boot_timeout);
     for node in overdue {
@@ -80,7 +80,7 @@ pub(crate) fn decide_everything_within(turn: &mut Turn<'_>) {
         .collect();
     silent.sort_unstable();
     for (_, node) in silent {
-        attempts::lose_node(turn, node, Trouble::LeaseExpired);
+        give_up_silent(turn, node);
     }
     let timeout = turn.world.settings.boot_timeout;
     let mut overdue: Vec<_> = turn
@@ -107,6 +107,14 @@ pub(crate) fn decide_everything_within(turn: &mut Turn<'_>) {
         if turn.changes.len() == before {
             return;
         }
+    }
+}
+
+/// Unless it went with the one before it: that can end an attempt, and with it a node that is to be taken away.
+fn give_up_silent(turn: &mut Turn<'_>, node: NodeId) {
+    let phase = turn.world.node(node).map(|node| node.phase());
+    if matches!(phase, Some(NodePhase::Idle | NodePhase::Leased)) {
+        attempts::lose_node(turn, node, Trouble::LeaseExpired);
     }
 }
 

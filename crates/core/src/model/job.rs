@@ -247,12 +247,25 @@ pub enum Exit {
     /// It ended because we asked it to.
     Stopped,
     TimedOut,
+    /// It used more than it may, and was ended for that.
+    OverLimit {
+        of: Scarce,
+        /// What it may use.
+        bytes: u64,
+    },
     /// It ended because its node is taken away, and not well: exit code 0 within the grace is a success.
     Evicted,
     /// It never ran: what the agent could not do.
     NotStarted {
         message: Box<str>,
     },
+}
+
+/// What there is only so much of on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Scarce {
+    Memory,
+    Disk,
 }
 
 impl Exit {
@@ -328,7 +341,9 @@ impl Failure {
     pub fn class(&self) -> FailureClass {
         match self {
             Failure::Exit { exit, .. } => match exit {
-                Exit::Code(_) | Exit::Signal(_) | Exit::TimedOut => FailureClass::UserCode,
+                Exit::Code(_) | Exit::Signal(_) | Exit::TimedOut | Exit::OverLimit { .. } => {
+                    FailureClass::UserCode
+                }
                 Exit::NotStarted { .. } => FailureClass::Prepare,
                 Exit::Stopped | Exit::Evicted => FailureClass::Node,
             },

@@ -40,6 +40,8 @@ pub struct WalledConfig {
     pub machine: Machine,
     /// Whether nodes may reach more than their cluster and the server.
     pub has_way_out: bool,
+    /// The most that a job may write to its folder, where the disk has that much.
+    pub job_disk_bytes: u64,
 }
 
 /// What the machine has. A node is never given more.
@@ -107,6 +109,13 @@ impl Walled {
         }
     }
 
+    /// A part of what is free now: the server needs room as well.
+    fn job_disk(&self) -> u64 {
+        let wanted = self.config.job_disk_bytes;
+        rustix::fs::statvfs(&self.config.nodes_dir)
+            .map_or(wanted, |disk| wanted.min(disk.f_bavail * disk.f_frsize / 2))
+    }
+
     /// Waits for the end of the node's first process, and with it of everything in the node.
     fn has_ended(&self, node: &str, within: Duration) -> io::Result<bool> {
         let record = Identity::read(&self.config.nodes_dir.join(node).join("init"))?;
@@ -122,7 +131,14 @@ impl Walled {
         self.config.relays.open(name, address).map_err(failed)?;
         let secret = (self.config.node_secret)(name);
         let has_way_out = self.config.has_way_out;
-        let plan = NodePlan { node: name.to_owned(), secret, place, limits, has_way_out };
+        let plan = NodePlan {
+            node: name.to_owned(),
+            secret,
+            place,
+            limits,
+            job_disk_bytes: self.job_disk(),
+            has_way_out,
+        };
         let failed = |source| CreateError::Walls { node: name.to_owned(), source };
         self.config.link.make(plan).map_err(failed)
     }

@@ -17,6 +17,8 @@ pub struct Usage {
     /// Periods in which it had used its share of the cores up.
     pub cpu_throttled: Option<u64>,
     pub memory_peak_bytes: Option<u64>,
+    /// None also where there is no limit.
+    pub memory_limit_bytes: Option<u64>,
     /// Processes that were killed because the memory was used up.
     pub oom_kills: Option<u64>,
     pub pids_peak: Option<u64>,
@@ -43,12 +45,14 @@ pub(super) fn read_usage(folders: &[Folder]) -> io::Result<Usage> {
             match folder.version {
                 Version::One => {
                     usage.memory_peak_bytes = number(text("memory.max_usage_in_bytes")?);
+                    usage.memory_limit_bytes = number(text("memory.limit_in_bytes")?);
                     // Counted in the victim's group only.
                     usage.oom_kills =
                         Some(sum_below(&folder.path, c"memory.oom_control", "oom_kill")?);
                 }
                 Version::Two => {
                     usage.memory_peak_bytes = number(text("memory.peak")?);
+                    usage.memory_limit_bytes = number(text("memory.max")?);
                     usage.oom_kills =
                         text("memory.events")?.and_then(|text| value(&text, "oom_kill"));
                 }

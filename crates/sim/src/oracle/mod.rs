@@ -192,6 +192,8 @@ impl Oracle {
                 self.jobs.acknowledge(id);
                 Ok(())
             }
+            // It was, when that was said: then an older store was put in its place while the answer was under way.
+            (Ok(Reply::JobAccepted { job, .. }), None) if job.id.0 <= self.floor => Ok(()),
             (Ok(reply), _) => promise(false, || {
                 format!("'{name}' was acknowledged and is not on disk: {reply:?}")
             }),

@@ -136,9 +136,10 @@ impl Processes {
                 }
                 Failure::Exit { exit: Exit::TimedOut | Exit::NotStarted { .. }, .. } => true,
                 // Only we end processes by a signal, and that is no failure of theirs.
-                Failure::Exit { exit: Exit::Signal(_) | Exit::Stopped | Exit::Evicted, .. } => {
-                    false
-                }
+                Failure::Exit {
+                    exit: Exit::Signal(_) | Exit::Stopped | Exit::Evicted | Exit::OverLimit { .. },
+                    ..
+                } => false,
                 // No job of the simulation asks for that.
                 Failure::Evicted { .. } => false,
             },

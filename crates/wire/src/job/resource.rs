@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use muster_core::ids::NodeId;
 use muster_core::model::{
-    AttemptRecord, CancelReason, Exit, Failure, Job, JobSpec, JobState, WorkspaceKey,
+    AttemptRecord, CancelReason, Exit, Failure, Job, JobSpec, JobState, Scarce, WorkspaceKey,
 };
 use muster_core::time::Wall;
 use serde::{Deserialize, Serialize};
@@ -285,6 +285,11 @@ impl JobFacts<'_> {
     }
 }
 
+fn gigabytes(bytes: u64) -> String {
+    let tenths = bytes / (1 << 30) * 10 + bytes % (1 << 30) * 10 / (1 << 30);
+    format!("{}.{} GiB", tenths / 10, tenths % 10)
+}
+
 /// Why a job on so many nodes failed; for one on several it says which of them.
 pub(super) fn failure_text(why: &Failure, nodes: u32) -> String {
     let place = |node: &NodeId, rank: &u32| match nodes {
@@ -306,6 +311,16 @@ pub(super) fn failure_text(why: &Failure, nodes: u32) -> String {
                 Exit::TimedOut => format!(
                     "the command was stopped on {node} because its timeout had passed; \
                      raise limits.timeout"
+                ),
+                Exit::OverLimit { of: Scarce::Memory, bytes } => format!(
+                    "the command used more memory than {node} has, {}, and was ended; \
+                     use less, or a cluster of a larger size",
+                    gigabytes(*bytes)
+                ),
+                Exit::OverLimit { of: Scarce::Disk, bytes } => format!(
+                    "the command wrote more to its folder on {node} than the {} that it may, and was ended; \
+                     write less, or have the operator raise job-disk-gb",
+                    gigabytes(*bytes)
                 ),
                 Exit::NotStarted { message } => {
                     format!("the command could not be started on {node}: {message}")

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use muster_core::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use muster_core::model::{
     Attempt, AttemptRecord, CancelReason, Exit, Failure, Job, JobSpec, JobState, OnEviction,
-    Outcome, Priority, ShareRequest, SpecHash, Verdict, WorkspaceKey,
+    Outcome, Priority, Scarce, ShareRequest, SpecHash, Verdict, WorkspaceKey,
 };
 use muster_core::time::{Span, Wall};
 use serde_json::{Value, json};
@@ -325,6 +325,7 @@ fn a_failure_says_what_happened() {
     let node = NodeId(7);
     let exit = |exit| Failure::Exit { node, rank: 0, exit };
     let message = "no such directory";
+    let over = |of| Exit::OverLimit { of, bytes: 7 << 29 };
     let cases = [
         (exit(Exit::Code(3)), "UserError", "exit code 3"),
         (exit(Exit::Signal(9)), "UserError", "signal 9"),
@@ -332,6 +333,8 @@ fn a_failure_says_what_happened() {
         (exit(Exit::Evicted), "SystemError", "taken away"),
         (Failure::Evicted { node }, "SystemError", property::ON_EVICTION),
         (exit(Exit::TimedOut), "UserError", "raise limits.timeout"),
+        (exit(over(Scarce::Memory)), "UserError", "than node n0000000000000007 has, 3.5 GiB"),
+        (exit(over(Scarce::Disk)), "UserError", "the 3.5 GiB that it may"),
         (exit(Exit::NotStarted { message: message.into() }), "SystemError", message),
         (Failure::NodesLost { attempts: 3 }, "SystemError", "3 attempts"),
     ];
