@@ -84,8 +84,8 @@ macro_rules! targets {
 }
 
 targets! {
-    activity_filter agent_desired agent_report answers certificate compute_file compute_patch compute_put config
-    defaults deployment duration flag_values group job ledger_query lock login_file login_form path prices query quota
+    activity_filter agent_desired agent_report answers certificate cgroup_layout compute_file compute_patch compute_put
+    config defaults deployment duration flag_values group helper_request job ledger_query lock login_file login_form path prices query quota
     resources_query role_assignment role_filter timestamp token trace user workspace workspace_file
 }
 

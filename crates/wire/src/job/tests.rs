@@ -333,7 +333,7 @@ fn a_failure_says_what_happened() {
         (exit(Exit::Evicted), "SystemError", "taken away"),
         (Failure::Evicted { node }, "SystemError", property::ON_EVICTION),
         (exit(Exit::TimedOut), "UserError", "raise limits.timeout"),
-        (exit(over(Scarce::Memory)), "UserError", "than node n0000000000000007 has, 3.5 GiB"),
+        (exit(over(Scarce::Memory)), "UserError", "(rank 0) has, 3.5 GiB, and was ended"),
         (exit(over(Scarce::Disk)), "UserError", "the 3.5 GiB that it may"),
         (exit(Exit::NotStarted { message: message.into() }), "SystemError", message),
         (Failure::NodesLost { attempts: 3 }, "SystemError", "3 attempts"),
