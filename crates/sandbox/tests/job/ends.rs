@@ -1,7 +1,7 @@
 //! How jobs end, and that nothing of them is left.
 
 use std::io::BufRead;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use muster_sandbox::job::{Ending, Event, Signal};
 
@@ -130,17 +130,27 @@ fn a_killed_agent_takes_its_jobs_along() {
     if node().is_none() {
         return;
     }
-    let mut agent = Command::new(std::env::current_exe().unwrap())
+    let agent = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "ends::agent_process", "--nocapture", "--test-threads=1"])
         .env("MUSTER_TEST_AGENT", "1")
         .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = std::io::BufReader::new(agent.stdout.take().unwrap()).lines();
+        .spawn();
+    let mut agent = Killed(agent.unwrap());
+    let mut lines = std::io::BufReader::new(agent.0.stdout.take().unwrap()).lines();
     let seconds =
         lines.find_map(|line| line.ok().filter(|line| line.starts_with("1000."))).unwrap();
-    assert_eq!(processes_with(&format!("sleep {seconds}")).len(), 2);
-    agent.kill().unwrap();
-    agent.wait().unwrap();
+    // A shell that is started becomes the other program a little later.
+    eventually("its jobs run", || processes_with(&format!("sleep {seconds}")).len() == 2);
+    drop(agent);
     eventually("its jobs end", || processes_with(&seconds).is_empty());
+}
+
+/// Does not outlive a test that fails.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
