@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from conftest import REPOSITORY, RESOURCE_GROUP, STRAY_PREFIXES, SUBSCRIPTION, WORKSPACE
+from guard import GUARD
 
 # What somebody's shell may hold: another identity, another cloud, and no check of certificates.
 STRAY = {
@@ -29,26 +30,7 @@ STRAY = {
     "MSI_ENDPOINT": "http://stray.invalid",
 }
 
-PROGRAM = """
-import json, socket, sys
-
-asked = []
-look_up, connect = socket.getaddrinfo, socket.socket.connect
-
-def guarded_look_up(host, *rest, **more):
-    if host not in ("localhost", "127.0.0.1", "::1"):
-        asked.append(str(host))
-        raise socket.gaierror("not for this test")
-    return look_up(host, *rest, **more)
-
-def guarded_connect(self, address):
-    if isinstance(address, tuple) and address[0] not in ("127.0.0.1", "::1"):
-        asked.append(str(address[0]))
-        raise OSError("not for this test")
-    return connect(self, address)
-
-socket.getaddrinfo, socket.socket.connect = guarded_look_up, guarded_connect
-
+PROGRAM = GUARD + """
 try:
     from azure.ai.ml import MLClient
     from azure.identity import DefaultAzureCredential

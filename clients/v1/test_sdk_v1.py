@@ -6,30 +6,12 @@ import subprocess
 
 import pytest
 from conftest import REPOSITORY, STRAY_PREFIXES
+from guard import GUARD
 from own_server import own  # noqa: F401  (a fixture)
 
 V1 = REPOSITORY / ".venv-v1/bin/python"
 PLACE = ("v1-sub", "v1-rg", "v1-ws")
-PROGRAM = """
-import json, socket, sys
-
-asked = []
-look_up, connect = socket.getaddrinfo, socket.socket.connect
-
-def guarded_look_up(host, *rest, **more):
-    if host not in ("localhost", "127.0.0.1", "::1"):
-        asked.append(str(host))
-        raise socket.gaierror("not for this test")
-    return look_up(host, *rest, **more)
-
-def guarded_connect(self, address):
-    if isinstance(address, tuple) and address[0] not in ("127.0.0.1", "::1"):
-        asked.append(str(address[0]))
-        raise OSError("not for this test")
-    return connect(self, address)
-
-socket.getaddrinfo, socket.socket.connect = guarded_look_up, guarded_connect
-
+PROGRAM = GUARD + """
 from azureml.core import Workspace
 from azureml.core.authentication import MsiAuthentication, ServicePrincipalAuthentication
 

@@ -23,10 +23,10 @@ pub fn close_others_on_exec() -> io::Result<()> {
     }
 }
 
-/// Closes everything but these, at once. For a process that goes on as something else without an exec.
+/// Closes everything but the standard three and these, at once. For a process that goes on as something else without an exec.
 pub fn close_all_but(kept: &mut [RawFd]) -> io::Result<()> {
     kept.sort_unstable();
-    let mut first = 0;
+    let mut first = 3;
     for fd in kept.iter().map(|fd| fd.unsigned_abs()).chain([libc::c_uint::MAX]) {
         if first < fd {
             // SAFETY: no memory is passed; nobody in this process uses what is closed any more.

@@ -11,23 +11,10 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::process::{WaitOptions, geteuid, wait};
 
 use crate::cgroup::{Enforced, Groups};
+pub use crate::node::HelperConfig;
 use crate::node::{Users, Workshop};
 use crate::porter::Porter;
 use crate::protocol::{Answer, LISTED_MAX, MESSAGE_MAX, Request, Walls};
-
-/// Where things are. Given once, when the helper starts.
-#[derive(Debug, Clone)]
-pub struct HelperConfig {
-    pub instance: String,
-    pub nodes: PathBuf,
-    pub relays: PathBuf,
-    pub logs: PathBuf,
-    pub binary: PathBuf,
-    pub ca_file: PathBuf,
-    pub server_url: String,
-    pub server_host: String,
-    pub shown: Vec<PathBuf>,
-}
 
 #[derive(Debug, thiserror::Error)]
 pub enum HelperError {
@@ -52,21 +39,8 @@ pub fn serve(socket: &OwnedFd, config: HelperConfig) -> Result<(), HelperError> 
     let is_root = geteuid().is_root();
     let porter = Porter::start().map_err(HelperError::Porter)?;
     let hub = hub::enter(&config.nodes, is_root)?;
-    let workshop = Workshop {
-        instance: config.instance,
-        nodes: config.nodes,
-        relays: config.relays,
-        logs: config.logs,
-        binary: config.binary,
-        ca_file: config.ca_file,
-        server_url: config.server_url,
-        server_host: config.server_host,
-        shown: config.shown,
-        users: if is_root { Users::Ranges } else { Users::One },
-        groups: Groups::find(),
-        hub,
-        porter,
-    };
+    let users = if is_root { Users::Ranges } else { Users::One };
+    let workshop = Workshop { config, users, groups: Groups::find(), hub, porter };
     // What cannot be removed now is tried again with the next start; nodes can be made all the same.
     if let Err(error) = workshop.sweep() {
         tracing::warn!(error = error.told(), "something of nodes that are gone is left");

@@ -24,10 +24,12 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
+use rustix::mount::OpenTreeFlags;
 use rustix::process::{Pid, WaitOptions, waitpid};
 
 use crate::cgroup::{Folder, Group, Groups};
 use crate::identity::Identity;
+use crate::mounts::take_up;
 use crate::network::{Address, Hub};
 use crate::porter::{Porter, RESOLVER};
 use crate::protocol::{NodePlan, Place, Seen, Stop, check_name};
@@ -37,9 +39,9 @@ pub use users::Users;
 /// again makes a new socket there.
 pub const RELAY_SOCKET: &str = "server";
 
-/// What a helper is started with. Requests name nothing of it.
-#[derive(Debug)]
-pub struct Workshop {
+/// Where things are. Given once, when the helper starts; requests name nothing of it.
+#[derive(Debug, Clone)]
+pub struct HelperConfig {
     /// Tells our groups from those of other servers on this machine.
     pub instance: String,
     /// Holds one folder per node.
@@ -56,6 +58,12 @@ pub struct Workshop {
     pub server_host: String,
     /// What of the machine a node sees, read-only, beside the usual folders.
     pub shown: Vec<PathBuf>,
+}
+
+/// What nodes are made with.
+#[derive(Debug)]
+pub struct Workshop {
+    pub config: HelperConfig,
     pub users: Users,
     pub groups: Groups,
     pub hub: Hub,
@@ -98,13 +106,13 @@ impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
 impl Workshop {
     /// Makes the node and returns its first process; one that lives is left as it is.
     pub fn make(&self, plan: &NodePlan) -> Result<u32, NodeError> {
-        let folder = self.nodes.join(&plan.node);
+        let folder = self.config.nodes.join(&plan.node);
         if let Some(init) = self.alive(&plan.node)? {
             return Ok(init.pid);
         }
         self.prepare(&folder, plan, address_of(plan.place)?)
             .doing("cannot prepare the node's folder")?;
-        let group = self.groups.make(&self.instance, &plan.node, &plan.limits);
+        let group = self.groups.make(&self.config.instance, &plan.node, &plan.limits);
         let group = group.doing("cannot make the node's cgroup")?;
         let (uid, gid) = self.users.root_of(plan.place.users);
         group.delegate(uid_of(uid), gid_of(gid)).doing("cannot give the node its cgroup")?;
@@ -150,7 +158,7 @@ impl Workshop {
         }
         let identity = Identity::of(pid).doing("cannot look at the new node")?;
         let identity = identity.ok_or_else(|| NodeError::new("the new node ended at once"))?;
-        let record = self.nodes.join(&plan.node).join("init");
+        let record = self.config.nodes.join(&plan.node).join("init");
         identity.write(&record).doing("cannot record the node")?;
         rustix::io::write(&go, b"g").doing("the new node does not listen")?;
         drop(go);
@@ -170,7 +178,7 @@ impl Workshop {
         rustix::fs::chown(folder.join("home"), Some(uid_of(uid)), Some(gid_of(gid)))?;
         let hosts = format!(
             "127.0.0.1 localhost {}\n::1 localhost\n{} {}\n",
-            self.server_host,
+            self.config.server_host,
             address.ip(),
             plan.node
         );
@@ -188,7 +196,7 @@ impl Workshop {
         ] {
             write_whole(&given.join(name), text.as_bytes())?;
         }
-        write_whole(&given.join("ca.pem"), &std::fs::read(&self.ca_file)?)?;
+        write_whole(&given.join("ca.pem"), &std::fs::read(&self.config.ca_file)?)?;
         let secret = given.join("secret");
         rustix::fs::chown(&secret, Some(uid_of(uid)), Some(gid_of(gid)))?;
         rustix::fs::chmod(&secret, Mode::RUSR)?;
@@ -203,14 +211,16 @@ impl Workshop {
         cgroups: &[Folder],
         leash: OwnedFd,
     ) -> Result<init::Inside, NodeError> {
-        let taken =
-            |path: &Path| root::take_up(path).doing(format!("cannot take up {}", path.display()));
+        let taken = |path: &Path| {
+            take_up(path, OpenTreeFlags::AT_SYMLINK_NOFOLLOW)
+                .doing(format!("cannot take up {}", path.display()))
+        };
         let shown = |path: &PathBuf| {
-            let taken = root::take_up_all(path);
+            let taken = take_up(path, OpenTreeFlags::AT_RECURSIVE);
             let taken = taken.doing(format!("cannot show {}; see node-folders", path.display()))?;
             Ok::<_, NodeError>((path.clone(), taken))
         };
-        let relay = self.relays.join(&plan.node);
+        let relay = self.config.relays.join(&plan.node);
         let log = OpenOptions::new()
             .create(true)
             .append(true)
@@ -228,7 +238,7 @@ impl Workshop {
             "--dir",
             root::HOME,
             "--server",
-            &self.server_url,
+            &self.config.server_url,
             "--ca",
             root::CA,
             "--secret",
@@ -246,7 +256,7 @@ impl Workshop {
                 home: taken(&folder.join("home"))?,
                 given: taken(&folder.join("given"))?,
                 relay: taken(&relay)?,
-                binary: taken(&self.binary)?,
+                binary: taken(&self.config.binary)?,
                 cgroups: cgroups
                     .iter()
                     .map(|folder| Ok((folder.hierarchy.clone(), taken(&folder.path)?)))
@@ -255,7 +265,7 @@ impl Workshop {
                     .iter()
                     .map(|name| taken(&folder.join("given").join(name)))
                     .collect::<Result<_, _>>()?,
-                shown: self.shown.iter().map(shown).collect::<Result<_, _>>()?,
+                shown: self.config.shown.iter().map(shown).collect::<Result<_, _>>()?,
             },
             host_name: plan.node.clone(),
             has_ranges: self.users.are_ranges(),
@@ -287,8 +297,9 @@ impl Workshop {
             let gone = self.hub.disconnect(address_of(place)?);
             gone.doing("cannot take the node's cable away")?;
         }
-        let folder = self.nodes.join(node);
-        let kept = std::fs::rename(folder.join("agent.log"), self.logs.join(format!("{node}.log")));
+        let folder = self.config.nodes.join(node);
+        let kept =
+            std::fs::rename(folder.join("agent.log"), self.config.logs.join(format!("{node}.log")));
         if let Err(error) = kept
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -303,7 +314,7 @@ impl Workshop {
     pub fn list(&self) -> Result<Vec<Seen>, NodeError> {
         let what = "cannot read the folder of nodes";
         let mut seen = Vec::new();
-        for entry in std::fs::read_dir(&self.nodes).doing(what)? {
+        for entry in std::fs::read_dir(&self.config.nodes).doing(what)? {
             let Ok(node) = entry.doing(what)?.file_name().into_string() else { continue };
             if check_name(&node).is_err() {
                 continue;
@@ -318,7 +329,7 @@ impl Workshop {
     /// Removes the groups of nodes that ended while nobody looked.
     pub fn sweep(&self) -> Result<(), NodeError> {
         let what = "cannot look for groups without a node";
-        for node in self.groups.list(&self.instance).doing(what)? {
+        for node in self.groups.list(&self.config.instance).doing(what)? {
             if check_name(&node).is_ok() && self.alive(&node)?.is_none() {
                 self.remove_group(&node).doing("cannot remove a group without a node")?;
             }
@@ -327,19 +338,19 @@ impl Workshop {
     }
 
     fn remove_group(&self, node: &str) -> io::Result<()> {
-        let group = self.groups.open(&self.instance, node)?;
+        let group = self.groups.open(&self.config.instance, node)?;
         group.kill()?;
         group.remove()
     }
 
     fn place(&self, node: &str) -> Option<Place> {
-        let text = std::fs::read(self.nodes.join(node).join("place")).ok()?;
+        let text = std::fs::read(self.config.nodes.join(node).join("place")).ok()?;
         serde_json::from_slice(&text).ok()
     }
 
     /// The first process of the node, if it lives.
     pub fn alive(&self, node: &str) -> Result<Option<Identity>, NodeError> {
-        let record = Identity::read(&self.nodes.join(node).join("init"));
+        let record = Identity::read(&self.config.nodes.join(node).join("init"));
         let record = record.doing("cannot read the node's record")?;
         Ok(record.filter(Identity::is_alive))
     }

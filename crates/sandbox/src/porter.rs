@@ -80,7 +80,7 @@ impl Porter {
 
 /// Until the helper is gone.
 fn serve(socket: &OwnedFd) {
-    let _ = descriptors::close_all_but(&mut [0, 1, 2, socket.as_raw_fd()]);
+    let _ = descriptors::close_all_but(&mut [socket.as_raw_fd()]);
     // SAFETY: no memory is passed but a text of our own.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"muster-porter".as_ptr()) };
     // What ends with its node needs nobody to collect it.

@@ -13,7 +13,7 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::helper::hub::own_users;
 use crate::job::filter::Filter;
-use crate::mounts::make_read_only;
+use crate::mounts;
 use crate::node::trial;
 
 /// Why it cannot be done, in words for the operator.
@@ -88,16 +88,12 @@ fn processes() -> io::Result<()> {
 }
 
 fn protected_mounts() -> io::Result<()> {
-    use rustix::fs::CWD;
-    use rustix::mount::{
-        MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount_change, move_mount, open_tree,
-    };
+    use rustix::mount::{MountPropagationFlags, OpenTreeFlags, mount_change};
     unshared(UnshareFlags::NEWNS)?;
     mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    let taken = open_tree(CWD, "/usr", flags)?;
-    move_mount(&taken, "", CWD, "/tmp", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
-    make_read_only("/tmp".as_ref(), true)
+    let taken = mounts::take_up("/usr".as_ref(), OpenTreeFlags::empty())?;
+    mounts::put(&taken, "/tmp".as_ref())?;
+    mounts::make_read_only("/tmp".as_ref(), true)
 }
 
 /// The filter of jobs. Under it the child can still say what came of it.

@@ -9,6 +9,8 @@ use crate::failure::quoted;
 
 /// A drain that takes longer is a server that does not stop.
 const DRAIN_S_MAX: u64 = 3_600;
+/// Of every node, or of every job on it.
+const OWN_FOLDERS: [&str; 7] = ["/tmp", "/proc", "/dev", "/sys", "/run", "/job", "/node"];
 /// A mebi of them is an exbibyte.
 const JOB_DISK_GB_MAX: u64 = 1 << 20;
 /// Of a host name, in DNS.
@@ -209,7 +211,10 @@ impl Kind {
             Kind::Seconds { max } => format!("whole seconds from 0 to {max}"),
             Kind::Count { least, most } => format!("a whole number from {least} to {most}"),
             Kind::File => "the path of a file, as text".to_owned(),
-            Kind::Folders => "folders by their whole paths, with a colon between them".to_owned(),
+            Kind::Folders => format!(
+                "folders by their whole paths, with a colon between them, none of them in {}",
+                OWN_FOLDERS.join(", ")
+            ),
             Kind::Host => format!(
                 "a host name or an address without a port, of at most {HOST_CHARS_MAX} characters, as text"
             ),
@@ -245,10 +250,7 @@ impl Kind {
             (Kind::Seconds { max }, Value::Number(seconds)) => *seconds <= max,
             (Kind::Count { least, most }, Value::Number(count)) => (least..=most).contains(count),
             (Kind::File, Value::Text(text)) => !text.is_empty() && !text.contains('\0'),
-            (Kind::Folders, Value::Text(text)) => {
-                let is_whole = |path: &str| path.starts_with('/') && !path.contains(['\0', '\n']);
-                text.split(':').all(|path| is_whole(path) && !path.trim_end_matches('/').is_empty())
-            }
+            (Kind::Folders, Value::Text(text)) => text.split(':').all(is_folder_to_show),
             (Kind::Host, Value::Text(text)) => is_host(text),
             (Kind::Switch, Value::Switch(_)) => true,
             (Kind::Word(words), Value::Text(text)) => words.contains(&text.as_str()),
@@ -258,6 +260,16 @@ impl Kind {
             _ => false,
         }
     }
+}
+
+/// By its whole path, and not where nodes and jobs have something of their own.
+fn is_folder_to_show(path: &str) -> bool {
+    let is_within =
+        |own: &&str| path.strip_prefix(*own).is_some_and(|rest| !rest.starts_with(|c| c != '/'));
+    path.starts_with('/')
+        && !path.contains(['\0', '\n'])
+        && !path.trim_end_matches('/').is_empty()
+        && !OWN_FOLDERS.iter().any(is_within)
 }
 
 fn is_host(text: &str) -> bool {

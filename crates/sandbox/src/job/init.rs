@@ -16,6 +16,7 @@ use super::filter::Filter;
 use super::mounts::Sources;
 use super::protocol::{self, Request};
 use super::{Ending, Event, privileges, told};
+use crate::descriptors;
 
 /// Fits into a packet, whatever the characters are.
 const MESSAGE_CHARS_MAX: usize = 1000;
@@ -63,7 +64,8 @@ impl From<String> for Failed {
 
 fn live(request: &Request, inherited: &Inherited<'_>) -> Result<Ending, Failed> {
     let Inherited { log, line, lifeline, filter } = *inherited;
-    privileges::close_all_but(&[log.as_raw_fd(), line.as_raw_fd(), lifeline.as_raw_fd()])?;
+    let kept = &mut [log.as_raw_fd(), line.as_raw_fd(), lifeline.as_raw_fd()];
+    told(descriptors::close_all_but(kept), || "close_range".into(), "")?;
     // The byte says that our users are known.
     if !matches!(rustix::io::read(lifeline, &mut [0; 1]), Ok(1)) {
         return Err(Failed::Orphaned);

@@ -6,34 +6,24 @@
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::CWD;
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags,
-    UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount, move_mount,
-    open_tree, unmount,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, OpenTreeFlags, UnmountFlags,
+    fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount, unmount,
 };
 
 use super::{FOLDER, Launch, shown, told};
+use crate::mounts::{self, DEVICE_LINKS, DEVICES};
 
 const NEW_KERNEL: &str = "Linux 5.12 or newer is needed";
 /// Enough for names and links, of which there are few.
 const SMALL: &str = "mode=755,size=1m";
 /// Top folders that are made anew or have nothing for a job.
 const NOT_TAKEN: [&str; 7] = ["proc", "dev", "tmp", "run", "job", "boot", "lost+found"];
-const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
-const DEVICE_LINKS: [(&str, &str); 5] = [
-    ("/proc/self/fd", "fd"),
-    ("/proc/self/fd/0", "stdin"),
-    ("/proc/self/fd/1", "stdout"),
-    ("/proc/self/fd/2", "stderr"),
-    ("pts/ptmx", "ptmx"),
-];
 /// In `/proc`, but not of processes. The kernel asks only for the machine's user 0 here, not for capabilities, and where
 /// there is one user only he may be a job.
 const MACHINE_WIDE: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
@@ -195,20 +185,15 @@ fn make_dir(path: &Path) -> Result<(), String> {
 }
 
 fn tree(path: &Path, recursive: bool) -> Result<OwnedFd, String> {
-    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    if recursive {
-        flags |= OpenTreeFlags::AT_RECURSIVE;
-    }
-    told(open_tree(CWD, path, flags), || format!("open_tree {}", shown(path)), NEW_KERNEL)
+    let how = if recursive { OpenTreeFlags::AT_RECURSIVE } else { OpenTreeFlags::empty() };
+    told(mounts::take_up(path, how), || format!("open_tree {}", shown(path)), NEW_KERNEL)
 }
 
 fn place(tree: &OwnedFd, path: &Path, is_new: bool) -> Result<(), String> {
     if is_new {
         make_dir(path)?;
     }
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-    let moved = move_mount(tree.as_fd(), "", CWD, path, flags);
-    told(moved, || format!("move_mount to {}", shown(path)), NEW_KERNEL)
+    told(mounts::put(tree, path), || format!("move_mount to {}", shown(path)), NEW_KERNEL)
 }
 
 fn new(kind: &str, on: &Path, flags: MountFlags, data: &str, help: &str) -> Result<(), String> {
@@ -217,22 +202,7 @@ fn new(kind: &str, on: &Path, flags: MountFlags, data: &str, help: &str) -> Resu
     told(mounted, || format!("mount of {kind} on {}", shown(on)), help)
 }
 
-/// Adds attributes to a mount, or to it and all below it.
 fn set_attributes(path: &Path, set: u64, recursive: bool, propagation: u64) -> Result<(), String> {
-    let attributes = libc::mount_attr { attr_set: set, attr_clr: 0, propagation, userns_fd: 0 };
-    let flags = if recursive { libc::AT_RECURSIVE } else { 0 };
-    let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("a path of ours");
-    // SAFETY: the kernel reads the path and the attributes, whose size goes with them, and keeps neither.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            libc::AT_FDCWD,
-            name.as_ptr(),
-            flags,
-            &raw const attributes,
-            size_of::<libc::mount_attr>(),
-        )
-    };
-    let done = if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    let done = mounts::set_attributes(path, set, recursive, propagation);
     told(done, || format!("mount_setattr {}", shown(path)), NEW_KERNEL)
 }

@@ -18,7 +18,8 @@ use super::filter::Filter;
 use super::init::{self, Inherited};
 use super::protocol::{self, Parcel, Request};
 use super::users::{Users, hand_over};
-use super::{Event, Launch, LaunchError, Line, Signal, USER, privileges, told};
+use super::{Event, Launch, LaunchError, Line, Signal, USER, told};
+use crate::descriptors;
 
 const NO_NAMESPACES: &str = "new namespaces are refused here; look at /proc/sys/user/max_user_namespaces, \
     kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns";
@@ -101,7 +102,7 @@ impl Job {
 fn tend(agent: Pid, socket: &OwnedFd, filter: &Filter) -> Result<(), String> {
     // Not for the signals that a terminal sends to the agent's group: the agent decides what ends.
     told(setsid(), || "setsid".into(), "")?;
-    privileges::close_all_but(&[socket.as_raw_fd()])?;
+    told(descriptors::close_all_but(&mut [socket.as_raw_fd()]), || "close_range".into(), "")?;
     block_signals();
     told(set_parent_process_death_signal(Some(KernelSignal::KILL)), || "prctl".into(), "")?;
     if getppid() != Some(agent) {

@@ -1,7 +1,6 @@
 //! What a job may do: as nobody in particular, within limits, and never more.
 
 use std::io;
-use std::os::fd::RawFd;
 
 use rustix::process::{Gid, Resource, Rlimit, Uid, getrlimit, setrlimit};
 use rustix::thread::{
@@ -85,24 +84,6 @@ pub(super) fn set_limits(limits: &Limits) -> Result<(), String> {
     }
     if let Some(bytes) = limits.file_bytes {
         at_most(Resource::Fsize, bytes)?;
-    }
-    Ok(())
-}
-
-/// Closes every descriptor from 3 on that is not in `kept`. For a process that owns nothing else any more.
-pub(super) fn close_all_but(kept: &[RawFd]) -> Result<(), String> {
-    let mut kept: Vec<libc::c_uint> = kept.iter().map(|fd| fd.cast_unsigned()).collect();
-    kept.sort_unstable();
-    let mut first = 3;
-    for fd in kept.into_iter().chain([libc::c_uint::MAX]) {
-        if first < fd {
-            let last = if fd == libc::c_uint::MAX { fd } else { fd - 1 };
-            // SAFETY: no memory is passed, and the caller uses none of these descriptors again.
-            if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0 {
-                return told(Err(io::Error::last_os_error()), || "close_range".into(), "");
-            }
-        }
-        first = fd.saturating_add(1);
     }
     Ok(())
 }

@@ -51,7 +51,7 @@ fn leave_behind(go: &OwnedFd, told: &OwnedFd, inside: &Inside) -> Result<(), Nod
     // Nothing here may own what is closed below.
     drop(null);
     let mut kept = inside.root.descriptors();
-    kept.extend([0, 1, 2, go.as_raw_fd(), told.as_raw_fd()]);
+    kept.extend([go.as_raw_fd(), told.as_raw_fd()]);
     let held = [inside.hub.as_raw_fd(), inside.leash.as_raw_fd(), inside.log.as_raw_fd()];
     kept.extend(held);
     descriptors::close_all_but(&mut kept).doing("cannot close what is not ours")

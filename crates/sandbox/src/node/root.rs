@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode};
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount,
-    mount_bind, mount_bind_recursive, mount_change, move_mount, open_tree, unmount,
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive,
+    mount_change, unmount,
 };
 
 use super::{Doing, NodeError};
-use crate::mounts::make_read_only;
+use crate::mounts::{DEVICE_LINKS, DEVICES, make_read_only, put};
 
 /// Paths inside.
 pub(super) const HOME: &str = "/node";
@@ -29,11 +29,10 @@ const SYSTEM: [&str; 9] =
     ["/bin", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/sbin", "/usr"];
 /// Of the machine's own names these are not the node's.
 pub(super) const REPLACED: [&str; 5] = ["hosts", "hostname", "passwd", "group", "resolv.conf"];
-const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// The new root is made here; what is below is out of sight in this namespace anyway.
 const SITE: &str = "/tmp";
 
-/// The descriptors are mounts that are nowhere yet, see [`take_up`].
+/// The descriptors are mounts that are nowhere yet, see [`crate::mounts::take_up`].
 pub(super) struct Root {
     pub home: OwnedFd,
     pub given: OwnedFd,
@@ -166,13 +165,7 @@ fn devices() -> Result<(), NodeError> {
         .doing("cannot mount /dev/pts")?;
     mount("tmpfs", &shm, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=1777")
         .doing("cannot mount /dev/shm")?;
-    for (target, name) in [
-        ("/proc/self/fd", "fd"),
-        ("/proc/self/fd/0", "stdin"),
-        ("/proc/self/fd/1", "stdout"),
-        ("/proc/self/fd/2", "stderr"),
-        ("pts/ptmx", "ptmx"),
-    ] {
+    for (target, name) in DEVICE_LINKS {
         symlink(target, dev.join(name)).doing(format!("cannot make /dev/{name}"))?;
     }
     Ok(())
@@ -203,22 +196,4 @@ fn touch(path: &Path) -> io::Result<()> {
     let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::CLOEXEC;
     rustix::fs::openat(CWD, path, flags, Mode::RUSR)?;
     Ok(())
-}
-
-const TAKEN: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
-
-/// Puts a mount that is nowhere yet to its place.
-fn put(mount: &OwnedFd, place: &Path) -> io::Result<()> {
-    Ok(move_mount(mount, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
-}
-
-/// A mount of what is at `path`, which is nowhere yet. Made by the helper: a node may not walk to it, and nothing can be
-/// mounted from one mount namespace into another.
-pub(super) fn take_up(path: &Path) -> io::Result<OwnedFd> {
-    Ok(open_tree(CWD, path, TAKEN | OpenTreeFlags::AT_SYMLINK_NOFOLLOW)?)
-}
-
-/// As [`take_up`], with what is mounted below it, and wherever a link leads: for what the operator named.
-pub(super) fn take_up_all(path: &Path) -> io::Result<OwnedFd> {
-    Ok(open_tree(CWD, path, TAKEN | OpenTreeFlags::AT_RECURSIVE)?)
 }

@@ -5,11 +5,12 @@ use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::mount::OpenTreeFlags;
 use rustix::process::geteuid;
 
-use super::{Doing, NodeError, Users, fork_behind_walls, init, root};
+use super::{Doing, NodeError, Users, fork_behind_walls, init, pipe, root};
 use crate::helper::hub;
+use crate::mounts::take_up;
 use crate::network::Address;
 
 /// In a namespace of networks that is new, any address is free.
@@ -31,8 +32,8 @@ pub(crate) fn make() -> Result<(), NodeError> {
         NodeError::new(format!("{failed}: {}", source.unwrap_or_default()))
     })?;
     let walls = stand_ins()?;
-    let (go_in, go_out) = pipe_with(PipeFlags::CLOEXEC).doing("cannot make a pipe")?;
-    let (told_in, told_out) = pipe_with(PipeFlags::CLOEXEC).doing("cannot make a pipe")?;
+    let (go_in, go_out) = pipe()?;
+    let (told_in, told_out) = pipe()?;
     let Some(child) = fork_behind_walls().doing("cannot make the node's namespaces")? else {
         drop((go_out, told_in));
         live(&go_in, &told_out, &walls, users)
@@ -52,8 +53,10 @@ pub(crate) fn make() -> Result<(), NodeError> {
 const DONE: &str = "done";
 
 fn stand_ins() -> Result<root::Root, NodeError> {
-    let taken =
-        |path: &Path| root::take_up(path).doing(format!("cannot take up {}", path.display()));
+    let taken = |path: &Path| {
+        take_up(path, OpenTreeFlags::AT_SYMLINK_NOFOLLOW)
+            .doing(format!("cannot take up {}", path.display()))
+    };
     let binary = std::env::current_exe().doing("cannot find this program's own file")?;
     let folder = || taken(Path::new(STAND_IN));
     Ok(root::Root {
