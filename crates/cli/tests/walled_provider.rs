@@ -1,0 +1,64 @@
+//! Nodes behind walls do what every provider must, made by the real helper. No server answers them: they only have to be.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use muster_providers::conformance;
+use muster_providers::walled::{Machine, Relays, Walled, WalledConfig};
+use muster_sandbox::identity::Identity;
+use muster_sandbox::link::Link;
+
+/// A folder for each node, in which nobody listens.
+struct Nobody(PathBuf);
+
+impl Relays for Nobody {
+    fn open(&self, node: &str, _: Ipv4Addr) -> io::Result<()> {
+        std::fs::create_dir_all(self.0.join(node))
+    }
+
+    fn close(&self, node: &str) {
+        let _ = std::fs::remove_dir_all(self.0.join(node));
+    }
+}
+
+#[test]
+fn nodes_behind_walls_do_what_every_provider_must() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let at = |name: &str| dir.path().join(name);
+    let ca_file = at("ca.pem");
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    std::fs::write(&ca_file, made.cert.pem()).expect("it is written");
+    let mut command: Vec<OsString> = vec![env!("CARGO_BIN_EXE_muster").into(), "helper".into()];
+    for (flag, value) in [
+        ("--instance", OsString::from(format!("conformance{}", std::process::id()))),
+        ("--nodes", at("sandboxes").into()),
+        ("--relays", at("relays").into()),
+        ("--logs", at("node-logs").into()),
+        ("--binary", env!("CARGO_BIN_EXE_muster").into()),
+        ("--ca", ca_file.into()),
+        ("--server", "https://127.0.0.1:7443".into()),
+        ("--server-host", "localhost".into()),
+    ] {
+        command.extend([flag.into(), value]);
+    }
+    let (walled, _) = Walled::start(WalledConfig {
+        link: Link::new(command),
+        nodes_dir: at("sandboxes"),
+        logs_dir: at("node-logs"),
+        node_secret: Box::new(|name| format!("secret-of-{name}")),
+        relays: Box::new(Nobody(at("relays"))),
+        machine: Machine::this(),
+        has_way_out: false,
+        job_disk_bytes: 1 << 30,
+    })
+    .expect("the helper starts");
+    let running = |name: &str| {
+        let record = Identity::read(&at("sandboxes").join(name).join("init")).expect("readable");
+        usize::from(record.is_some_and(|init| init.is_alive()))
+    };
+    conformance::check(&walled, &running);
+    let left = std::fs::read_dir(at("sandboxes")).expect("it is there").count();
+    assert_eq!(left, 0, "of no node anything is left");
+}
