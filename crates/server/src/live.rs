@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_core::access::Directory;
 use muster_core::estate::Estate;
+use muster_core::hosts::Hosts;
 use muster_core::ids::{Epoch, JobId, NodeId};
 use muster_core::model::Job;
 use muster_core::{Change, World};
@@ -29,6 +30,7 @@ struct Inner {
     epoch_of: BTreeMap<JobId, Epoch>,
     directory: Arc<Directory>,
     estate: Arc<Estate>,
+    hosts: Arc<Hosts>,
 }
 
 /// The holder of a live epoch: who may write to its log.
@@ -55,6 +57,7 @@ impl Live {
         inner.nodes = world.nodes().map(|node| node.name.clone()).collect();
         inner.directory = Arc::new(world.directory().clone());
         inner.estate = Arc::new(world.estate().clone());
+        inner.hosts = Arc::new(world.hosts().clone());
         for job in world.jobs() {
             inner.follow(world, job);
         }
@@ -96,6 +99,7 @@ impl Live {
                 Change::AccessChanged(_) => {
                     inner.directory = Arc::new(world.directory().clone());
                 }
+                Change::HostsChanged(_) => inner.hosts = Arc::new(world.hosts().clone()),
                 Change::EstateChanged(_) => inner.estate = Arc::new(world.estate().clone()),
                 Change::PrincipalSeen(_)
                 | Change::WorkspaceChanged(_)
@@ -139,6 +143,11 @@ impl Live {
     /// Resource groups and locks, as of the last commit.
     pub fn estate(&self) -> Arc<Estate> {
         Arc::clone(&self.lock().estate)
+    }
+
+    /// Hosts and tickets to join, as of the last commit.
+    pub fn hosts(&self) -> Arc<Hosts> {
+        Arc::clone(&self.lock().hosts)
     }
 
     pub fn knows_node(&self, name: &str) -> bool {

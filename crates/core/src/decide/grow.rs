@@ -11,7 +11,8 @@ use super::pool::{cluster, pool};
 use crate::change::{Change, Effect, EffectKind, NodeOrder};
 use crate::ids::{ClusterId, EffectId, JobId, NodeId};
 use crate::model::{
-    Cluster, ClusterPhase, Node, NodeEvent, NodeState, QuotaName, QuotaScope, ScaleUp, Tier,
+    Cluster, ClusterPhase, HostName, Node, NodeEvent, NodeState, QuotaName, QuotaScope, ScaleUp,
+    Tier,
 };
 use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
@@ -132,6 +133,7 @@ fn request_node(turn: &mut Turn<'_>, id: ClusterId) {
         node: node_id,
         cluster: id,
         name: Arc::clone(&name),
+        host: HostName::local(),
         vm_size: Arc::clone(&cluster.spec.vm_size),
         capacity: cluster.capacity,
         tier: cluster.spec.tier,
@@ -141,6 +143,7 @@ fn request_node(turn: &mut Turn<'_>, id: ClusterId) {
         id: node_id,
         name,
         cluster: id,
+        host: HostName::local(),
         vm_size: Arc::clone(&cluster.spec.vm_size),
         capacity: cluster.capacity,
         tier: cluster.spec.tier,

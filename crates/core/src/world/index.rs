@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
+use super::housed::Houses;
 use super::queue::{Queue, nodes_for};
 use super::quotas::Quotas;
 use crate::ids::{ClusterId, JobId, NodeId, PrincipalId, WorkspaceId};
@@ -24,6 +25,7 @@ pub(super) struct Index {
     pub(super) jobs_by_name: BTreeSet<(WorkspaceId, u64, JobId)>,
     pub(super) pools: BTreeMap<ClusterId, Pool>,
     pub(super) quotas: Quotas,
+    pub(super) houses: Houses,
     /// Nodes that have not reported yet, by when they were asked for.
     pub(super) boots: BTreeSet<(Wall, NodeId)>,
 }
@@ -131,6 +133,7 @@ impl Index {
     /// The node is there: it has a name and counts for the quota until it is gone.
     pub(super) fn admit_node(&mut self, node: &Node) {
         self.nodes_by_name.insert(Arc::clone(&node.name), node.id);
+        self.houses.admit(node);
         if !(is_planted(Bug::QuotaWithoutInFlight) && node.phase() == NodePhase::Requested) {
             self.quotas.take(node.cluster, node.capacity.vcpus);
         }
@@ -138,6 +141,7 @@ impl Index {
 
     pub(super) fn dismiss_node(&mut self, node: &Node) {
         self.nodes_by_name.remove(&node.name);
+        self.houses.dismiss(node);
         self.quotas.give_back(node.cluster, node.capacity.vcpus);
     }
 

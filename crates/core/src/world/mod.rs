@@ -4,6 +4,7 @@
 //! a row nor an event (lease renewals, what to look at next) lives in [`volatile`] and is made anew at start.
 
 mod find;
+mod housed;
 mod index;
 mod queue;
 mod quotas;
@@ -13,6 +14,7 @@ mod volatile;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use housed::Housed;
 use index::Index;
 pub use index::Pool;
 pub use queue::{Ahead, Candidate, Queue};
@@ -23,12 +25,13 @@ use crate::access::{AccessChange, Directory};
 use crate::catalogue::Catalogue;
 use crate::change::{Change, Effect, MemberChange};
 use crate::estate::{Estate, EstateChange};
+use crate::hosts::{HostChange, Hosts};
 use crate::ids::{
     ClusterId, EPOCH_SHIFT, EffectId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId,
 };
 use crate::model::{
-    Account, Cluster, ClusterPhase, Job, JobPhase, JobState, Lifecycle, Lock, Node, NodePhase,
-    Principal, Quota, ResourceGroup, RoleAssignment, User, Workspace,
+    Account, Cluster, ClusterPhase, Host, Job, JobPhase, JobState, JoinTicket, Lifecycle, Lock,
+    Node, NodePhase, Principal, Quota, ResourceGroup, RoleAssignment, User, Workspace,
 };
 use crate::planted::{Bug, is_planted};
 use crate::time::{Elapsed, Now, Span, Wall};
@@ -84,6 +87,8 @@ pub struct Rows {
     pub roles: Vec<RoleAssignment>,
     pub groups: Vec<ResourceGroup>,
     pub locks: Vec<Lock>,
+    pub hosts: Vec<Host>,
+    pub tickets: Vec<JoinTicket>,
     /// Live ones only.
     pub jobs: Vec<Job>,
     pub effects: Vec<Effect>,
@@ -103,6 +108,7 @@ pub struct World {
     accounts: BTreeMap<(ClusterId, PrincipalId), Account>,
     directory: Directory,
     estate: Estate,
+    hosts: Hosts,
     effects: BTreeMap<EffectId, Effect>,
     effects_by_node: BTreeMap<NodeId, u32>,
     index: Index,
@@ -132,6 +138,7 @@ impl World {
             accounts: BTreeMap::new(),
             directory: Directory::default(),
             estate: Estate::default(),
+            hosts: Hosts::default(),
             effects: BTreeMap::new(),
             effects_by_node: BTreeMap::new(),
             index: Index::default(),
@@ -184,6 +191,12 @@ impl World {
         for lock in rows.locks {
             world.estate.apply(&EstateChange::Lock(Arc::new(lock)));
         }
+        for host in rows.hosts {
+            world.hosts.apply(&HostChange::Host(Arc::new(host)));
+        }
+        for ticket in rows.tickets {
+            world.hosts.apply(&HostChange::Ticket(ticket));
+        }
         world
     }
 
@@ -224,6 +237,7 @@ impl World {
             Change::QuotaChanged(quota) => self.index.quotas.set(quota),
             Change::AccessChanged(change) => self.directory.apply(change),
             Change::EstateChanged(change) => self.estate.apply(change),
+            Change::HostsChanged(change) => self.hosts.apply(change),
             Change::EffectQueued(effect) => self.put_effect(effect.clone()),
             Change::EffectSettled { id } => self.drop_effect(*id),
             Change::AttemptEnded(_)

@@ -9,6 +9,7 @@ use muster_core::access::AccessChange;
 use muster_core::agent::{AttemptPhase, AttemptReport, Desired, Report};
 use muster_core::catalogue::Catalogue;
 use muster_core::estate::EstateChange;
+use muster_core::hosts::HostChange;
 use muster_core::ids::{Epoch, NodeId};
 use muster_core::model::{
     Caller, ClusterName, ClusterPhase, ComputeKind, Exit, Job, JobPhase, JobSpec, JobState, Lease,
@@ -310,6 +311,7 @@ pub fn rows(changes: &[Change]) -> Rows {
     let (mut accounts, mut quotas) = (BTreeMap::new(), BTreeMap::new());
     let (mut workspaces, mut groups, mut locks) =
         (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let (mut hosts, mut tickets) = (BTreeMap::new(), BTreeMap::new());
     let mut users: BTreeMap<String, Arc<User>> = BTreeMap::new();
     let mut roles: BTreeMap<String, RoleAssignment> = BTreeMap::new();
     for change in changes {
@@ -381,6 +383,18 @@ pub fn rows(changes: &[Change]) -> Rows {
             Change::EstateChanged(EstateChange::LockGone { scope, name }) => {
                 locks.remove(&(scope, name.into_string()));
             }
+            Change::HostsChanged(HostChange::Host(host)) => {
+                hosts.insert(host.name.clone(), host);
+            }
+            Change::HostsChanged(HostChange::HostGone(name)) => {
+                hosts.remove(&name);
+            }
+            Change::HostsChanged(HostChange::Ticket(ticket)) => {
+                tickets.insert(ticket.digest, ticket);
+            }
+            Change::HostsChanged(HostChange::TicketGone(digest)) => {
+                tickets.remove(&digest);
+            }
             Change::AttemptEnded(_)
             | Change::LedgerPosted(_)
             | Change::OperationChanged(_)
@@ -392,6 +406,8 @@ pub fn rows(changes: &[Change]) -> Rows {
     rows.workspaces = workspaces.into_values().collect();
     rows.groups = groups.into_values().map(Arc::unwrap_or_clone).collect();
     rows.locks = locks.into_values().map(Arc::unwrap_or_clone).collect();
+    rows.hosts = hosts.into_values().map(Arc::unwrap_or_clone).collect();
+    rows.tickets = tickets.into_values().collect();
     rows.clusters = clusters.into_values().map(Arc::unwrap_or_clone).collect();
     rows.nodes = nodes.into_values().map(Arc::unwrap_or_clone).collect();
     rows.jobs = jobs.into_values().map(Arc::unwrap_or_clone).collect();

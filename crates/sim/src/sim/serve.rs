@@ -173,6 +173,7 @@ impl Sim {
                 | Change::WorkspaceChanged(_)
                 | Change::WorkspaceGone(_)
                 | Change::EstateChanged(_)
+                | Change::HostsChanged(_)
                 | Change::DeploymentChanged(_)
                 | Change::DeploymentGone { .. }
                 | Change::ActivityNoted(_)
