@@ -31,6 +31,9 @@ use std::time::{Duration, SystemTime};
 
 use muster_core::Settings;
 use muster_core::catalogue::Catalogue;
+use muster_providers::Provider;
+use muster_providers::joined::Joined;
+use muster_providers::joined::protocol::Terms;
 use muster_providers::walled::Sockets;
 use muster_store::{Durability, SqliteReader, SqliteStore, Store, StoreError};
 use tokio::net::TcpListener;
@@ -155,7 +158,7 @@ pub async fn run(
     let own = config.certificate.clone();
     let own = own.map(|(cert, key)| pki::OwnFiles { cert, key, host: host.clone() });
     let has_own = own.is_some();
-    let Secured { tls, keeper, ca_file, keyring, notes } =
+    let Secured { tls, keeper, ca_file, ca_pem, authority, keyring, notes } =
         secure(&state_dir, &host_name, &host, own)?;
     let hangup = match config.hangup_reloads {
         true => Some(signal(SignalKind::hangup()).map_err(ServeError::Signals)?),
@@ -163,7 +166,7 @@ pub async fn run(
     };
     let keeper = tokio::spawn(certificates::keep(keeper, hangup));
 
-    let live = Arc::new(Live::default());
+    let live = Arc::new(Live::new(secrets::random_number()));
     let (effects, wishes) = mpsc::unbounded_channel();
     let database = state_dir.database();
     let open_path = database.clone();
@@ -193,9 +196,16 @@ pub async fn run(
     let (relays, relay_doors) = Sockets::new(state_dir.relays());
     let (provider, isolation) =
         nodes::provider(config.isolation, &state_dir, facts, relays).map_err(ServeError::Walls)?;
+    let provider: Arc<dyn Provider> = Arc::new(Joined::new(provider, live.roster()));
     let outbox = tokio::spawn(outbox::run(wishes, provider.clone(), writer.clone()));
     let sweeper = tokio::spawn(sweeper::run(provider, live.clone(), writer.clone()));
 
+    let terms = Terms {
+        url: base_url.clone(),
+        has_way_out: config.egress,
+        job_disk_bytes: config.job_disk_bytes,
+    };
+    let offer = http::Offer { ca_pem, authority, terms };
     let app = Arc::new(App {
         audiences: Audiences::for_base(&base_url),
         base_url: base_url.clone(),
@@ -211,6 +221,7 @@ pub async fn run(
         live,
         logs: Arc::new(Logs::new(state_dir.logs())),
         refusals: Refusals::default(),
+        offer,
     });
     let pid = std::process::id();
     let connection = Connection {
@@ -301,6 +312,9 @@ struct Secured {
     tls: Arc<rustls::ServerConfig>,
     keeper: Keeper,
     ca_file: PathBuf,
+    ca_pem: String,
+    /// What a token to join with names our authority by.
+    authority: String,
     keyring: Arc<Keyring>,
     notes: Vec<String>,
 }
@@ -316,7 +330,9 @@ fn secure(
     let Opened { keeper, identity, bundle } = opened;
     let keyring = Arc::new(tokens::load_or_create(&state_dir.keys())?);
     let notes = notes(&identity, &bundle, keyring.owner_key_made());
-    Ok(Secured { tls: keeper.tls()?, keeper, ca_file: identity.ca_path, keyring, notes })
+    let tls = keeper.tls()?;
+    let pki::Identity { ca_pem, ca_path: ca_file, authority, .. } = identity;
+    Ok(Secured { tls, keeper, ca_file, ca_pem, authority, keyring, notes })
 }
 
 async fn open(config: &ServerConfig, state_dir: &StateDir) -> Result<http::Doors, ServeError> {
