@@ -18,6 +18,7 @@ pub mod prices;
 mod readers;
 mod refusals;
 mod secrets;
+mod silence;
 pub mod state_dir;
 mod sweeper;
 pub mod tokens;
@@ -199,6 +200,7 @@ pub async fn run(
     let provider: Arc<dyn Provider> = Arc::new(Joined::new(provider, live.roster()));
     let outbox = tokio::spawn(outbox::run(wishes, provider.clone(), writer.clone()));
     let sweeper = tokio::spawn(sweeper::run(provider, live.clone(), writer.clone()));
+    let silence = tokio::spawn(silence::run(live.clone(), writer.clone()));
 
     let terms = Terms {
         url: base_url.clone(),
@@ -251,6 +253,7 @@ pub async fn run(
     outbox.abort();
     keeper.abort();
     sweeper.abort();
+    silence.abort();
     check.end().await;
     writer.stop();
     // The writer finishes its batch; everything acknowledged is on disk already.

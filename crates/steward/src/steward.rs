@@ -45,38 +45,56 @@ pub async fn run(config: StewardConfig, say: impl Fn(&str)) -> Result<(), Stewar
         member = join(&place, &config, capacity) => member?,
         () = signals.next() => return Ok(()),
     };
-    let Member { membership, client, card } = member;
-    let (sockets, opened) = Sockets::new(place.path("relays"));
-    tokio::spawn(relay::run(opened, config.server.clone()));
-    let secrets = Secrets::default();
-    let started = {
-        let config = walled_config(&place, &config, &membership.terms, sockets, secrets.clone())?;
-        tokio::task::spawn_blocking(move || Walled::start(config)).await
-    };
-    let (provider, walls) =
-        started.map_err(|_| broken()).and_then(|made| made).map_err(StewardError::Walls)?;
-    say(&format!("this machine is host {} of {}", membership.name, config.server));
-    say(&words(&walls));
-    let steward = Steward {
-        provider: Arc::new(provider),
-        exchange: Exchange::new(client, card, random()?),
-        place,
-        membership,
-        capacity,
-        secrets,
-        seen: Vec::new(),
-        answer: None,
-        busy: BTreeSet::new(),
-        troubles: BTreeMap::new(),
-        tasks: JoinSet::new(),
-    };
-    steward.live(signals, config.leaves).await
+    say(&format!("this machine is host {} of {}", member.membership.name, config.server));
+    let Member { mut membership, client, card } = member;
+    // New terms are for new nodes: the provider starts again with them, and finds the old nodes as they are.
+    loop {
+        let secrets = Secrets::default();
+        let (provider, walls) = provider(&place, &config, &membership.terms, &secrets).await?;
+        say(&words(&walls));
+        let steward = Steward {
+            provider: Arc::new(provider),
+            exchange: Exchange::new(client.clone(), card.clone(), random()?),
+            place: &place,
+            membership,
+            capacity,
+            secrets,
+            seen: Vec::new(),
+            answer: None,
+            busy: BTreeSet::new(),
+            troubles: BTreeMap::new(),
+            tasks: JoinSet::new(),
+        };
+        match steward.live(&mut signals, config.leaves).await? {
+            End::Asked => return Ok(()),
+            End::NewTerms(new) => membership = new,
+        }
+    }
 }
 
-struct Steward {
+async fn provider(
+    place: &Place,
+    config: &StewardConfig,
+    terms: &Terms,
+    secrets: &Secrets,
+) -> Result<(Walled, Walls), StewardError> {
+    let (sockets, opened) = Sockets::new(place.path("relays"));
+    tokio::spawn(relay::run(opened, config.server.clone()));
+    let config = walled_config(place, config, terms, sockets, Arc::clone(secrets))?;
+    let started = tokio::task::spawn_blocking(move || Walled::start(config)).await;
+    started.unwrap_or_else(|_| Err(broken())).map_err(StewardError::Walls)
+}
+
+/// Why a steward ends.
+enum End {
+    Asked,
+    NewTerms(Membership),
+}
+
+struct Steward<'a> {
     provider: Arc<Walled>,
     exchange: Exchange,
-    place: Place,
+    place: &'a Place,
     membership: Membership,
     capacity: Capacity,
     secrets: Secrets,
@@ -99,15 +117,21 @@ struct Done {
     result: Result<(), String>,
 }
 
-impl Steward {
-    async fn live(mut self, mut signals: Signals, leaves: bool) -> Result<(), StewardError> {
+impl Steward<'_> {
+    async fn live(mut self, signals: &mut Signals, leaves: bool) -> Result<End, StewardError> {
         loop {
             self.look().await;
             self.act();
             let report = self.report();
             tokio::select! {
                 answer = self.exchange.answer(&report) => match answer {
-                    Ok(answer) => self.follow(answer)?,
+                    Ok(answer) if answer.terms != self.membership.terms => {
+                        self.finish_deeds().await;
+                        let membership = Membership { terms: answer.terms, ..self.membership };
+                        self.place.join(&membership)?;
+                        return Ok(End::NewTerms(membership));
+                    }
+                    Ok(answer) => self.follow(answer),
                     Err(Stranger) => {
                         self.end_nodes().await;
                         self.place.leave()?;
@@ -120,23 +144,17 @@ impl Steward {
                     if leaves {
                         self.end_nodes().await;
                     }
-                    return Ok(());
+                    return Ok(End::Asked);
                 }
             }
         }
     }
 
-    fn follow(&mut self, answer: SyncAnswer) -> Result<(), StewardError> {
+    fn follow(&mut self, answer: SyncAnswer) {
         let secret = |node: &WantedNode| (node.name.clone(), node.secret.clone());
         *self.secrets.lock().unwrap_or_else(PoisonError::into_inner) =
             answer.nodes.iter().map(secret).collect();
-        if answer.terms != self.membership.terms {
-            tracing::info!("the server's settings changed; they hold from the next start on");
-            self.membership.terms = answer.terms.clone();
-            self.place.join(&self.membership)?;
-        }
         self.answer = Some(answer);
-        Ok(())
     }
 
     async fn look(&mut self) {
@@ -217,14 +235,17 @@ impl Steward {
 
     async fn end_nodes(&mut self) {
         self.answer = None;
-        while self.tasks.join_next().await.is_some() {}
-        self.busy.clear();
+        self.finish_deeds().await;
         self.look().await;
         for Seen { node, .. } in self.seen.clone() {
             let provider = Arc::clone(&self.provider);
             self.tasks
                 .spawn_blocking(move || Done { result: carry_out(&provider, &node, None), node });
         }
+        self.finish_deeds().await;
+    }
+
+    async fn finish_deeds(&mut self) {
         while let Some(done) = self.tasks.join_next().await {
             self.on_done(done);
         }

@@ -19,6 +19,7 @@ pub(crate) fn change(turn: &mut Turn<'_>, request: &HostRequest) -> Answer {
         }
         HostRequest::Join(new) => join(turn, new),
         HostRequest::Seen { name, capacity } => seen(turn, name, *capacity),
+        HostRequest::Silent { name } => silent(turn, name),
         HostRequest::SetState { name, state } => set_state(turn, name, *state),
         HostRequest::Remove { name, is_forced } => remove(turn, name, *is_forced),
     }
@@ -114,6 +115,7 @@ fn join(turn: &mut Turn<'_>, new: &NewHost) -> Answer {
         key: Some(new.key),
         ticket: Some(new.ticket),
         joined_at: turn.now.wall,
+        is_silent: false,
     });
     emit(turn, HostChange::TicketGone(new.ticket));
     put(turn, Arc::clone(&host));
@@ -124,8 +126,10 @@ fn join(turn: &mut Turn<'_>, new: &NewHost) -> Answer {
 fn seen(turn: &mut Turn<'_>, name: &HostName, capacity: Capacity) -> Answer {
     check_capacity(name, capacity)?;
     let host = match turn.world.hosts().host(name) {
-        Some(host) if host.capacity == capacity => return Ok(Reply::Host(Arc::clone(host))),
-        Some(host) => Host { capacity, ..(**host).clone() },
+        Some(host) if host.capacity == capacity && !host.is_silent => {
+            return Ok(Reply::Host(Arc::clone(host)));
+        }
+        Some(host) => Host { capacity, is_silent: false, ..(**host).clone() },
         None if name.is_local() => Host {
             name: name.clone(),
             capacity,
@@ -134,10 +138,22 @@ fn seen(turn: &mut Turn<'_>, name: &HostName, capacity: Capacity) -> Answer {
             key: None,
             ticket: None,
             joined_at: turn.now.wall,
+            is_silent: false,
         },
         None => return Err(unknown(name)),
     };
     let host = Arc::new(host);
+    put(turn, Arc::clone(&host));
+    Ok(Reply::Host(host))
+}
+
+/// A host has not said anything for a while. Its next word changes that.
+fn silent(turn: &mut Turn<'_>, name: &HostName) -> Answer {
+    let host = find(turn, name)?;
+    if host.is_silent || name.is_local() {
+        return Ok(Reply::Host(Arc::clone(host)));
+    }
+    let host = Arc::new(Host { is_silent: true, ..(**host).clone() });
     put(turn, Arc::clone(&host));
     Ok(Reply::Host(host))
 }

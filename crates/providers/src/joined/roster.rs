@@ -40,6 +40,7 @@ struct Entry {
     wanted: BTreeMap<Arc<str>, NodeOrder>,
     /// Counts the lists.
     news: watch::Sender<u64>,
+    met: Option<Instant>,
     heard: Option<Heard>,
 }
 
@@ -53,7 +54,7 @@ struct Heard {
 
 impl Default for Entry {
     fn default() -> Entry {
-        Entry { wanted: BTreeMap::new(), news: watch::Sender::new(1), heard: None }
+        Entry { wanted: BTreeMap::new(), news: watch::Sender::new(1), met: None, heard: None }
     }
 }
 
@@ -121,6 +122,11 @@ impl Roster {
         self.lock().hosts.entry(host.clone()).or_default().news.subscribe()
     }
 
+    /// A host has just joined: it is not silent, though it has not said yet what it holds.
+    pub fn meet(&self, host: &HostName, now: Instant) {
+        self.lock().hosts.entry(host.clone()).or_default().met = Some(now);
+    }
+
     /// Takes in what a host says that it holds, unless it has said something newer.
     pub fn hear(&self, host: &HostName, request: &SyncRequest, now: Instant) {
         let SyncRequest { generation, sequence, report, .. } = request;
@@ -141,7 +147,7 @@ impl Roster {
         self.heard.notify_all();
     }
 
-    /// How long ago the host said something; nobody is silent for longer than the server runs.
+    /// How long ago the host joined or said something; nobody is silent for longer than the server runs.
     pub fn silent_for(&self, host: &HostName, now: Instant) -> Duration {
         self.silence(&self.lock(), host, now)
     }
@@ -225,8 +231,10 @@ impl Roster {
     }
 
     fn silence(&self, inner: &Inner, host: &HostName, now: Instant) -> Duration {
-        let heard = inner.hosts.get(host).and_then(|entry| entry.heard.as_ref());
-        now.saturating_duration_since(heard.map_or(self.started, |heard| heard.at))
+        let entry = inner.hosts.get(host);
+        let heard = entry.and_then(|entry| entry.heard.as_ref()).map(|heard| heard.at);
+        let last = heard.max(entry.and_then(|entry| entry.met)).unwrap_or(self.started);
+        now.saturating_duration_since(last)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

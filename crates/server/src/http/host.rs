@@ -61,6 +61,7 @@ pub async fn join(
     match app.writer.say(asked(new)).await {
         Ok(Ok(Reply::Host(host))) => {
             tracing::info!(host = %host.name, "a machine joined");
+            app.live.roster().meet(&host.name, Instant::now());
             Json(Welcome { name: host.name.clone(), terms: app.offer.terms.clone() })
                 .into_response()
         }

@@ -117,4 +117,7 @@ fn nothing_is_known_of_a_silent_host() {
     assert!(matches!(refused, HostError::Silent { .. }), "{refused}");
     assert_eq!(roster.reported(), ["pool-0", "pool-1"], "they count as there");
     assert_eq!(roster.home_of("pool-0"), Some(box_()), "as it says");
+    assert!(roster.silent_for(&box_(), Instant::now()) >= SILENCE_MAX);
+    roster.meet(&box_(), Instant::now());
+    assert!(roster.silent_for(&box_(), Instant::now()) < SILENCE_MAX, "it joined again");
 }
