@@ -50,8 +50,7 @@ pub(crate) async fn join(
                 key: digest_of(&key),
             };
             let welcome = patiently(async || client.join(&request).await).await?;
-            let server = config.server.to_string();
-            Membership { server, name: welcome.name, terms: welcome.terms }
+            Membership { name: welcome.name, terms: welcome.terms }
         }
     };
     place.join(&membership)?;

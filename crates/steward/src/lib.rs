@@ -58,8 +58,6 @@ pub enum StewardError {
         "this machine has not joined a server yet; get a token with `muster host token` on the server, and give it with --token"
     )]
     NoToken,
-    #[error("{} belongs to {there}, and this is {here}; name another folder with --state", path.display())]
-    OtherServer { path: PathBuf, there: String, here: String },
     #[error(
         "the server at {server} is not the one that the token is from: its certificate authority is another; check the \
          address, and get a new token from that server if it is right"

@@ -4,7 +4,7 @@
 //! DIR/lock          held by the one steward that runs here
 //! DIR/key           what this machine proves itself with
 //! DIR/ca.pem        whom it trusts
-//! DIR/membership    as what it joined, and where
+//! DIR/membership    as what it joined
 //! DIR/sandboxes/    its nodes, as its helper keeps them; with relays/ and node-logs/
 //! ```
 
@@ -33,7 +33,6 @@ pub(crate) struct Place {
 /// What is known once a machine has joined.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Membership {
-    pub server: String,
     pub name: HostName,
     pub terms: Terms,
 }
@@ -189,7 +188,7 @@ mod tests {
         assert_eq!(place.membership().unwrap(), None);
         let terms = Terms { url: "https://lab:8443".into(), has_way_out: false, job_disk_bytes: 1 };
         let name = HostName::new("box").unwrap();
-        let membership = Membership { server: "https://10.0.0.1:8443".into(), name, terms };
+        let membership = Membership { name, terms };
         place.join(&membership).unwrap();
         assert_eq!(place.membership().unwrap(), Some(membership));
         place.write("membership", b"{").unwrap();

@@ -57,10 +57,10 @@ impl Provider for Joined {
         }
     }
 
-    /// What a silent host last said that it has counts as there.
+    /// What a silent host last said that it has counts as there. What a host has and should not, it removes by itself.
     fn list(&self) -> Result<Vec<String>, ListError> {
         let mut listed = self.own.list()?;
-        listed.append(&mut self.roster.reported());
+        listed.append(&mut self.roster.held());
         Ok(listed)
     }
 }

@@ -3,7 +3,7 @@
 //! What they should hold follows from committed nodes alone; a server that starts again finds it again. What they said is
 //! not kept: after a start nothing is known of a host until it reports.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -152,24 +152,20 @@ impl Roster {
         self.silence(&self.lock(), host, now)
     }
 
-    /// Whatever a host says that it has.
-    pub fn reported(&self) -> Vec<String> {
+    /// The nodes of joined hosts that are there, for all we know: as their hosts say, or as long as those have not said.
+    pub fn held(&self) -> Vec<String> {
         let inner = self.lock();
-        let heard = inner.hosts.values().filter_map(|entry| entry.heard.as_ref());
-        let names: BTreeSet<&String> = heard.flat_map(|heard| heard.nodes.keys()).collect();
-        names.into_iter().cloned().collect()
+        let is_held = |(name, host): &(&Arc<str>, &HostName)| {
+            let heard = inner.hosts.get(host).and_then(|entry| entry.heard.as_ref());
+            heard.is_none_or(|heard| heard.nodes.contains_key(&***name))
+        };
+        inner.homes.iter().filter(is_held).map(|(name, _)| name.to_string()).collect()
     }
 
-    /// The joined host that has this node, or says so.
+    /// The joined host that has this node. Only our own records say so: what a host makes up is about nobody's node but its
+    /// own.
     pub fn home_of(&self, node: &str) -> Option<HostName> {
-        let inner = self.lock();
-        let says_so = |entry: &Entry| {
-            entry.heard.as_ref().is_some_and(|heard| heard.nodes.contains_key(node))
-        };
-        let home = inner.homes.get(node).cloned();
-        home.or_else(|| {
-            inner.hosts.iter().find(|(_, entry)| says_so(entry)).map(|(n, _)| n.clone())
-        })
+        self.lock().homes.get(node).cloned()
     }
 
     /// Waits until the host says that the node lives.
