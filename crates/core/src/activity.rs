@@ -64,6 +64,7 @@ fn host(world: &World, request: &HostRequest) -> Option<Record> {
         HostRequest::IssueTicket { .. } => return None,
         HostRequest::Join(new) => &new.name,
         HostRequest::Seen { name, .. }
+        | HostRequest::Silent { name }
         | HostRequest::SetState { name, .. }
         | HostRequest::Remove { name, .. } => name,
     };

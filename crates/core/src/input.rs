@@ -174,6 +174,10 @@ pub enum HostRequest {
         name: HostName,
         capacity: Capacity,
     },
+    /// It has not said anything for too long.
+    Silent {
+        name: HostName,
+    },
     /// Opens it, cordons it, or drains it.
     SetState {
         name: HostName,

@@ -84,6 +84,16 @@ pub struct Host {
     /// The ticket that it came with, so that it may ask again for an answer that was lost.
     pub ticket: Option<KeyDigest>,
     pub joined_at: Wall,
+    /// It has not said anything for a while: what it has is still there for all we know, but nothing new goes there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_silent: bool,
+}
+
+impl Host {
+    /// Whether new nodes can be made there.
+    pub fn takes_nodes(&self) -> bool {
+        self.state.is_open() && !self.is_silent
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

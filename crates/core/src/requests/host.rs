@@ -6,9 +6,12 @@ use std::sync::Arc;
 use super::shorten;
 use crate::change::Change;
 use crate::hosts::HostChange;
+use crate::ids::WorkspaceId;
 use crate::input::{Answer, HostRequest, NewHost, Refused, Reply};
 use crate::limits;
-use crate::model::{Capacity, Host, HostName, HostState, JoinTicket, KeyDigest, Scope};
+use crate::model::{
+    Capacity, ClusterSpec, Host, HostName, HostState, JoinTicket, KeyDigest, Scope,
+};
 use crate::step::Turn;
 use crate::time::Span;
 
@@ -19,6 +22,7 @@ pub(crate) fn change(turn: &mut Turn<'_>, request: &HostRequest) -> Answer {
         }
         HostRequest::Join(new) => join(turn, new),
         HostRequest::Seen { name, capacity } => seen(turn, name, *capacity),
+        HostRequest::Silent { name } => silent(turn, name),
         HostRequest::SetState { name, state } => set_state(turn, name, *state),
         HostRequest::Remove { name, is_forced } => remove(turn, name, *is_forced),
     }
@@ -114,6 +118,7 @@ fn join(turn: &mut Turn<'_>, new: &NewHost) -> Answer {
         key: Some(new.key),
         ticket: Some(new.ticket),
         joined_at: turn.now.wall,
+        is_silent: false,
     });
     emit(turn, HostChange::TicketGone(new.ticket));
     put(turn, Arc::clone(&host));
@@ -124,8 +129,10 @@ fn join(turn: &mut Turn<'_>, new: &NewHost) -> Answer {
 fn seen(turn: &mut Turn<'_>, name: &HostName, capacity: Capacity) -> Answer {
     check_capacity(name, capacity)?;
     let host = match turn.world.hosts().host(name) {
-        Some(host) if host.capacity == capacity => return Ok(Reply::Host(Arc::clone(host))),
-        Some(host) => Host { capacity, ..(**host).clone() },
+        Some(host) if host.capacity == capacity && !host.is_silent => {
+            return Ok(Reply::Host(Arc::clone(host)));
+        }
+        Some(host) => Host { capacity, is_silent: false, ..(**host).clone() },
         None if name.is_local() => Host {
             name: name.clone(),
             capacity,
@@ -134,10 +141,22 @@ fn seen(turn: &mut Turn<'_>, name: &HostName, capacity: Capacity) -> Answer {
             key: None,
             ticket: None,
             joined_at: turn.now.wall,
+            is_silent: false,
         },
         None => return Err(unknown(name)),
     };
     let host = Arc::new(host);
+    put(turn, Arc::clone(&host));
+    Ok(Reply::Host(host))
+}
+
+/// A host has not said anything for a while. Its next word changes that.
+fn silent(turn: &mut Turn<'_>, name: &HostName) -> Answer {
+    let host = find(turn, name)?;
+    if host.is_silent || name.is_local() {
+        return Ok(Reply::Host(Arc::clone(host)));
+    }
+    let host = Arc::new(Host { is_silent: true, ..(**host).clone() });
     put(turn, Arc::clone(&host));
     Ok(Reply::Host(host))
 }
@@ -183,6 +202,38 @@ fn remove(turn: &mut Turn<'_>, name: &HostName, is_forced: bool) -> Answer {
     // From here on it is a stranger, and nothing that its nodes say renews their leases.
     put(turn, Arc::new(Host { state: HostState::Removing, key: None, ..(*host).clone() }));
     Ok(Reply::Noted)
+}
+
+/// A cluster of GPUs where no machine has any is a slip, and better said at once than by nodes that never come. Other
+/// sizes may wait for a machine that joins later.
+pub(super) fn check_gpus(
+    turn: &Turn<'_>,
+    workspace: WorkspaceId,
+    name: &str,
+    spec: &ClusterSpec,
+    node: Capacity,
+) -> Result<(), Refused> {
+    let world = &*turn.world;
+    if node.gpus == 0 || world.settings.over_commit {
+        return Ok(());
+    }
+    let home = world.workspace_by_id(workspace).expect("looked up by the caller");
+    let place = Scope::compute(&home.key, name);
+    let takers: Vec<&Arc<Host>> = world.hosts().takers(&place).collect();
+    if takers.iter().any(|host| node.gpus <= host.capacity.gpus) {
+        return Ok(());
+    }
+    let most = takers.iter().map(|host| host.capacity.gpus).max().unwrap_or(0);
+    Err(Refused::invalid(
+        "vmSize",
+        format!(
+            "a node of '{}' has {} GPUs, and no host that takes nodes of '{}' has more than {most}; choose a size \
+             without GPUs, or join a machine that has them (`muster host token`)",
+            spec.vm_size,
+            node.gpus,
+            shorten(name)
+        ),
+    ))
 }
 
 fn put(turn: &mut Turn<'_>, host: Arc<Host>) {
