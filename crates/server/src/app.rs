@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use crate::Workspaces;
 use crate::guesses::Guesses;
+use crate::http::Offer;
 use crate::live::Live;
 use crate::logs::Logs;
 use crate::readers::Readers;
@@ -32,4 +33,5 @@ pub struct App {
     pub live: Arc<Live>,
     pub logs: Arc<Logs>,
     pub refusals: Refusals,
+    pub offer: Offer,
 }

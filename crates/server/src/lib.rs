@@ -17,8 +17,8 @@ pub mod pki;
 pub mod prices;
 mod readers;
 mod refusals;
-mod relays;
 mod secrets;
+mod silence;
 pub mod state_dir;
 mod sweeper;
 pub mod tokens;
@@ -32,6 +32,10 @@ use std::time::{Duration, SystemTime};
 
 use muster_core::Settings;
 use muster_core::catalogue::Catalogue;
+use muster_providers::Provider;
+use muster_providers::joined::Joined;
+use muster_providers::joined::protocol::Terms;
+use muster_providers::walled::Sockets;
 use muster_store::{Durability, SqliteReader, SqliteStore, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -155,7 +159,7 @@ pub async fn run(
     let own = config.certificate.clone();
     let own = own.map(|(cert, key)| pki::OwnFiles { cert, key, host: host.clone() });
     let has_own = own.is_some();
-    let Secured { tls, keeper, ca_file, keyring, notes } =
+    let Secured { tls, keeper, ca_file, ca_pem, authority, keyring, notes } =
         secure(&state_dir, &host_name, &host, own)?;
     let hangup = match config.hangup_reloads {
         true => Some(signal(SignalKind::hangup()).map_err(ServeError::Signals)?),
@@ -163,7 +167,7 @@ pub async fn run(
     };
     let keeper = tokio::spawn(certificates::keep(keeper, hangup));
 
-    let live = Arc::new(Live::default());
+    let live = Arc::new(Live::new(secrets::random_number()));
     let (effects, wishes) = mpsc::unbounded_channel();
     let database = state_dir.database();
     let open_path = database.clone();
@@ -182,6 +186,7 @@ pub async fn run(
         agent_binary: config.agent_binary.clone(),
         // Agents are on this machine: no name to resolve.
         server_url: format!("https://{}:{}", agent_host(address.ip()), address.port()),
+        port: address.port(),
         server_host: host.clone(),
         ca_file,
         shown: config.shown.clone(),
@@ -189,12 +194,20 @@ pub async fn run(
         job_disk_bytes: config.job_disk_bytes,
         node_secret: Arc::new(move |name| secrets.node_secret(name)),
     };
-    let (relays, relay_doors) = relays::Relays::new(state_dir.relays());
+    let (relays, relay_doors) = Sockets::new(state_dir.relays());
     let (provider, isolation) =
         nodes::provider(config.isolation, &state_dir, facts, relays).map_err(ServeError::Walls)?;
+    let provider: Arc<dyn Provider> = Arc::new(Joined::new(provider, live.roster()));
     let outbox = tokio::spawn(outbox::run(wishes, provider.clone(), writer.clone()));
     let sweeper = tokio::spawn(sweeper::run(provider, live.clone(), writer.clone()));
+    let silence = tokio::spawn(silence::run(live.clone(), writer.clone()));
 
+    let terms = Terms {
+        url: base_url.clone(),
+        has_way_out: config.egress,
+        job_disk_bytes: config.job_disk_bytes,
+    };
+    let offer = http::Offer { ca_pem, authority, terms };
     let app = Arc::new(App {
         audiences: Audiences::for_base(&base_url),
         base_url: base_url.clone(),
@@ -210,6 +223,7 @@ pub async fn run(
         live,
         logs: Arc::new(Logs::new(state_dir.logs())),
         refusals: Refusals::default(),
+        offer,
     });
     let pid = std::process::id();
     let connection = Connection {
@@ -239,6 +253,7 @@ pub async fn run(
     outbox.abort();
     keeper.abort();
     sweeper.abort();
+    silence.abort();
     check.end().await;
     writer.stop();
     // The writer finishes its batch; everything acknowledged is on disk already.
@@ -300,6 +315,9 @@ struct Secured {
     tls: Arc<rustls::ServerConfig>,
     keeper: Keeper,
     ca_file: PathBuf,
+    ca_pem: String,
+    /// What a token to join with names our authority by.
+    authority: String,
     keyring: Arc<Keyring>,
     notes: Vec<String>,
 }
@@ -315,7 +333,9 @@ fn secure(
     let Opened { keeper, identity, bundle } = opened;
     let keyring = Arc::new(tokens::load_or_create(&state_dir.keys())?);
     let notes = notes(&identity, &bundle, keyring.owner_key_made());
-    Ok(Secured { tls: keeper.tls()?, keeper, ca_file: identity.ca_path, keyring, notes })
+    let tls = keeper.tls()?;
+    let pki::Identity { ca_pem, ca_path: ca_file, authority, .. } = identity;
+    Ok(Secured { tls, keeper, ca_file, ca_pem, authority, keyring, notes })
 }
 
 async fn open(config: &ServerConfig, state_dir: &StateDir) -> Result<http::Doors, ServeError> {

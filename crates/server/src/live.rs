@@ -10,14 +10,15 @@ use muster_core::hosts::Hosts;
 use muster_core::ids::{Epoch, JobId, NodeId};
 use muster_core::model::Job;
 use muster_core::{Change, World};
+use muster_providers::joined::Roster;
 use tokio::sync::watch;
 
 use crate::metrics::Metrics;
 
-#[derive(Default)]
 pub struct Live {
     inner: Mutex<Inner>,
     pub metrics: Metrics,
+    roster: Arc<Roster>,
 }
 
 #[derive(Default)]
@@ -48,9 +49,21 @@ impl LiveAttempt {
 }
 
 impl Live {
+    /// `run` is a number that no other run of this server has.
+    pub fn new(run: u64) -> Live {
+        let roster = Arc::new(Roster::new(run));
+        Live { inner: Mutex::default(), metrics: Metrics::default(), roster }
+    }
+
+    /// Which nodes other machines should have.
+    pub fn roster(&self) -> Arc<Roster> {
+        Arc::clone(&self.roster)
+    }
+
     /// Starts from a freshly built World; whoever waits is woken, since anything may have changed.
     pub fn reset(&self, world: &World) {
         self.metrics.reset(world);
+        self.roster.reset(world.nodes());
         let mut inner = self.lock();
         inner.attempts.clear();
         inner.epoch_of.clear();
@@ -75,6 +88,7 @@ impl Live {
             match change {
                 Change::NodeChanged { node, .. } => {
                     touched.insert(node.id);
+                    self.roster.update(node);
                     if world.node(node.id).is_none() {
                         inner.nodes.remove(&node.name);
                         inner.news.remove(&node.name);

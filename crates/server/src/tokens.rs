@@ -184,8 +184,7 @@ impl Keyring {
 
     /// Whose key this is: the owner's, or a user's.
     pub fn authenticate_key(&self, presented: &str, directory: &Directory) -> Option<Principal> {
-        let presented = KeyDigest(sha256(presented.as_bytes()));
-        let is_same = |one: &KeyDigest, other: &KeyDigest| same(&one.0, &other.0);
+        let presented = digest_of(presented);
         // All are compared, so that the time does not tell which one was near.
         let user = directory.holder_of(&presented, is_same);
         if is_same(&self.owner.digest, &presented) {
@@ -334,6 +333,16 @@ pub fn new_key() -> Result<(String, KeyDigest), TokenError> {
     let key = format!("{KEY_PREFIX}{}", hex(&random()?));
     let digest = KeyDigest(sha256(key.as_bytes()));
     Ok((key, digest))
+}
+
+/// What is kept of a key or of any other secret that is random.
+pub fn digest_of(key: &str) -> KeyDigest {
+    KeyDigest(sha256(key.as_bytes()))
+}
+
+/// Takes the same time whatever they are.
+pub fn is_same(one: &KeyDigest, other: &KeyDigest) -> bool {
+    same(&one.0, &other.0)
 }
 
 /// An object id for a new user.
