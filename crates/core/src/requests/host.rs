@@ -6,9 +6,12 @@ use std::sync::Arc;
 use super::shorten;
 use crate::change::Change;
 use crate::hosts::HostChange;
+use crate::ids::WorkspaceId;
 use crate::input::{Answer, HostRequest, NewHost, Refused, Reply};
 use crate::limits;
-use crate::model::{Capacity, Host, HostName, HostState, JoinTicket, KeyDigest, Scope};
+use crate::model::{
+    Capacity, ClusterSpec, Host, HostName, HostState, JoinTicket, KeyDigest, Scope,
+};
 use crate::step::Turn;
 use crate::time::Span;
 
@@ -199,6 +202,38 @@ fn remove(turn: &mut Turn<'_>, name: &HostName, is_forced: bool) -> Answer {
     // From here on it is a stranger, and nothing that its nodes say renews their leases.
     put(turn, Arc::new(Host { state: HostState::Removing, key: None, ..(*host).clone() }));
     Ok(Reply::Noted)
+}
+
+/// A cluster of GPUs where no machine has any is a slip, and better said at once than by nodes that never come. Other
+/// sizes may wait for a machine that joins later.
+pub(super) fn check_gpus(
+    turn: &Turn<'_>,
+    workspace: WorkspaceId,
+    name: &str,
+    spec: &ClusterSpec,
+    node: Capacity,
+) -> Result<(), Refused> {
+    let world = &*turn.world;
+    if node.gpus == 0 || world.settings.over_commit {
+        return Ok(());
+    }
+    let home = world.workspace_by_id(workspace).expect("looked up by the caller");
+    let place = Scope::compute(&home.key, name);
+    let takers: Vec<&Arc<Host>> = world.hosts().takers(&place).collect();
+    if takers.iter().any(|host| node.gpus <= host.capacity.gpus) {
+        return Ok(());
+    }
+    let most = takers.iter().map(|host| host.capacity.gpus).max().unwrap_or(0);
+    Err(Refused::invalid(
+        "vmSize",
+        format!(
+            "a node of '{}' has {} GPUs, and no host that takes nodes of '{}' has more than {most}; choose a size \
+             without GPUs, or join a machine that has them (`muster host token`)",
+            spec.vm_size,
+            node.gpus,
+            shorten(name)
+        ),
+    ))
 }
 
 fn put(turn: &mut Turn<'_>, host: Arc<Host>) {

@@ -124,11 +124,11 @@ impl World {
         self.index.quotas.room(cluster.id, cluster.capacity.vcpus)
     }
 
-    /// The most nodes that this cluster can ever have under its maximum and the limits, whoever else has
-    /// some: what does not fit into this does not hold back others.
+    /// The most nodes that this cluster can ever have under its maximum, the limits and on its hosts, whoever
+    /// else has some: what does not fit into this does not hold back others.
     pub fn ceiling(&self, cluster: &Cluster) -> u32 {
         let quota = self.index.quotas.ceiling(cluster.id, cluster.capacity.vcpus);
-        cluster.spec.scale.nodes_max.min(quota)
+        cluster.spec.scale.nodes_max.min(quota).min(self.hosts_ceiling(cluster))
     }
 
     /// What clusters are to have at least of a limit, in vCPUs.
