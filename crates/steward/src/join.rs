@@ -80,9 +80,10 @@ async fn renewed_ca(place: &Place, config: &StewardConfig) -> Result<String, Ste
     }
 }
 
-/// The public key of the one certificate in there, as a token names it.
+/// The public key of the one certificate in there, as a token names it. With a second one somebody could slip in their own.
 fn authority(pem: &str) -> Option<String> {
-    let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
+    let mut found = CertificateDer::pem_slice_iter(pem.as_bytes());
+    let (Some(Ok(der)), None) = (found.next(), found.next()) else { return None };
     let (_, certificate) = x509_parser::parse_x509_certificate(&der).ok()?;
     Some(hex(&sha256(certificate.public_key().raw)))
 }
@@ -125,5 +126,7 @@ mod tests {
         assert_eq!(authority(&made("two", &key)).unwrap(), first);
         assert_ne!(authority(&made("one", &KeyPair::generate().unwrap())).unwrap(), first);
         assert_eq!(authority("no certificate"), None);
+        let another = made("one", &KeyPair::generate().unwrap());
+        assert_eq!(authority(&format!("{}{another}", made("one", &key))), None, "nobody else's");
     }
 }

@@ -120,7 +120,13 @@ struct Done {
 impl Steward<'_> {
     async fn live(mut self, signals: &mut Signals, leaves: bool) -> Result<End, StewardError> {
         loop {
-            self.look().await;
+            // Who does not know what there is says nothing: what a report lacks counts as gone.
+            if !self.look().await {
+                tokio::select! {
+                    () = tokio::time::sleep(LOOK_EVERY) => continue,
+                    () = signals.next() => return Ok(End::Asked),
+                }
+            }
             self.act();
             let report = self.report();
             tokio::select! {
@@ -157,17 +163,21 @@ impl Steward<'_> {
         self.answer = Some(answer);
     }
 
-    async fn look(&mut self) {
+    /// Says whether it could be seen what there is.
+    async fn look(&mut self) -> bool {
         let provider = Arc::clone(&self.provider);
         match tokio::task::spawn_blocking(move || provider.seen()).await {
-            Ok(Ok(seen)) => self.seen = seen,
-            // Nothing is known to have changed, so nothing is done about it.
+            Ok(Ok(seen)) => {
+                self.seen = seen;
+                return true;
+            }
             Ok(Err(error)) => {
                 let error = ErrorChain(&error);
                 tracing::warn!(%error, "cannot look at the nodes of this machine");
             }
             Err(_) => tracing::error!("looking at the nodes of this machine is broken"),
         }
+        false
     }
 
     fn act(&mut self) {
@@ -236,6 +246,7 @@ impl Steward<'_> {
     async fn end_nodes(&mut self) {
         self.answer = None;
         self.finish_deeds().await;
+        // What cannot be seen now ends by itself when its lease does.
         self.look().await;
         for Seen { node, .. } in self.seen.clone() {
             let provider = Arc::clone(&self.provider);
