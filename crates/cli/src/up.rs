@@ -113,6 +113,8 @@ fn server_config(
         isolation: config.isolation(),
         shown: config.folders("node-folders"),
         job_disk_bytes: config.number("job-disk-gb").expect("it has a default") << 30,
+        // One person may crowd their own machine; a machine of many keeps to what it has.
+        over_commit: config.switch("over-commit").unwrap_or(workspaces == Workspaces::OnFirstUse),
         // One person may do what their own machine may; of many, not everyone.
         egress: config.switch("egress").unwrap_or(workspaces == Workspaces::OnFirstUse),
     })
@@ -180,6 +182,7 @@ fn announce(ready: &Ready, talk: Talk) {
     for note in &ready.notes {
         talk.say(&format!("note: {note}"));
     }
+    talk.say(&ready.machine);
     talk.say(&ready.isolation);
     talk.say("Ctrl-C stops the server");
 }

@@ -323,6 +323,22 @@ fn idle_nodes_on_two_hosts_make_way_for_a_job_that_needs_one() {
 }
 
 #[test]
+fn an_idle_node_elsewhere_does_not_count_for_a_job_that_needs_one_host() {
+    let mut stage = strict(0);
+    stage.join_host("one", nodes(1));
+    stage.put_cluster("pool", 0, 9, 6000).expect("valid");
+    stage.submit("small", "pool", 1).expect("accepted");
+    stage.provide();
+    stage.run("small");
+    stage.finish("small");
+    stage.join_host("two", nodes(4));
+    stage.submit("gang", "pool", 4).expect("accepted");
+    assert_eq!((count(&stage, "one"), count(&stage, "two")), (1, 4));
+    stage.provide();
+    assert_eq!(stage.phase("gang"), JobPhase::Starting);
+}
+
+#[test]
 fn a_cordoned_host_takes_nothing_new_and_is_used_again_when_it_is_open() {
     let mut stage = Stage::with_cluster("pool", 0, 2, 600);
     stage.join_host("box", nodes(2));

@@ -25,6 +25,8 @@ pub struct App {
     pub location: Box<str>,
     pub workspaces: Workspaces,
     pub catalogue: Arc<Catalogue>,
+    /// Whether this machine takes more nodes than it has room for.
+    pub over_commit: bool,
     pub keyring: Arc<Keyring>,
     pub audiences: Audiences,
     pub guesses: Guesses,

@@ -30,12 +30,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use muster_core::Settings;
 use muster_core::catalogue::Catalogue;
+use muster_core::model::HostName;
+use muster_core::{HostRequest, Input, Settings};
 use muster_providers::Provider;
 use muster_providers::joined::Joined;
 use muster_providers::joined::protocol::Terms;
-use muster_providers::walled::Sockets;
+use muster_providers::walled::{Machine, Sockets};
 use muster_store::{Durability, SqliteReader, SqliteStore, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -83,6 +84,8 @@ pub struct ServerConfig {
     pub egress: bool,
     /// The most that a job on them may write to its folder.
     pub job_disk_bytes: u64,
+    /// Whether this machine takes more nodes than it has cores and memory for.
+    pub over_commit: bool,
 }
 
 /// How workspaces come into being.
@@ -99,6 +102,8 @@ pub enum Workspaces {
 pub struct Ready {
     pub url: String,
     pub state_dir: PathBuf,
+    /// What this machine has for nodes, in a sentence.
+    pub machine: String,
     /// How nodes are kept apart, in a sentence.
     pub isolation: String,
     pub notes: Vec<String>,
@@ -178,8 +183,9 @@ pub async fn run(
         left.fetch_or(is_left, Ordering::Relaxed);
         Ok(Box::new(store) as Box<dyn Store>)
     });
+    let settings = Settings { over_commit: config.over_commit, ..Settings::default() };
     let (writer, mut writer_thread) =
-        writer::start(open_store, Settings::default(), catalogue.clone(), live.clone(), effects)?;
+        writer::start(open_store, settings, catalogue.clone(), live.clone(), effects)?;
 
     let secrets = keyring.clone();
     let facts = nodes::Facts {
@@ -202,6 +208,11 @@ pub async fn run(
     let sweeper = tokio::spawn(sweeper::run(provider, live.clone(), writer.clone()));
     let silence = tokio::spawn(silence::run(live.clone(), writer.clone()));
 
+    let machine = Machine::this();
+    let seen = HostRequest::Seen { name: HostName::local(), capacity: machine.capacity() };
+    if let Ok(Err(refused)) = writer.say(Input::ChangeHosts(Box::new(seen))).await {
+        tracing::error!(error = %refused, "this machine cannot be measured");
+    }
     let terms = Terms {
         url: base_url.clone(),
         has_way_out: config.egress,
@@ -216,6 +227,7 @@ pub async fn run(
         location: config.location.as_str().into(),
         workspaces: config.workspaces,
         catalogue,
+        over_commit: config.over_commit,
         keyring,
         guesses: Guesses::default(),
         writer: writer.clone(),
@@ -234,7 +246,9 @@ pub async fn run(
         has_own_certificate: has_own,
     };
     state_dir.write_connection(&connection)?;
-    on_ready(&Ready { url: base_url, state_dir: state_dir.root().to_owned(), isolation, notes });
+    let machine = machine_words(machine, config.over_commit);
+    let root = state_dir.root().to_owned();
+    on_ready(&Ready { url: base_url, state_dir: root, machine, isolation, notes });
 
     let mut check = Check::start(&database, is_check_left.load(Ordering::Relaxed))?;
     let ended = &mut writer_thread.ended;
@@ -261,6 +275,14 @@ pub async fn run(
         Ok(Ok(result)) => Ok(damage.map_or(result, Err)?),
         Ok(Err(writer::Panicked)) | Err(_) => Err(ServeError::Writer),
     }
+}
+
+fn machine_words(machine: Machine, over_commit: bool) -> String {
+    let rule = match over_commit {
+        true => "nodes may ask for more than that, and then share it (over-commit = true)",
+        false => "nodes wait where there is no room (over-commit = false)",
+    };
+    format!("this machine has {machine} for nodes; {rule}")
 }
 
 /// Reads the store through behind the server's back, where that was left to do.

@@ -8,9 +8,10 @@ use muster_core::access::Directory;
 use muster_core::estate::Estate;
 use muster_core::hosts::Hosts;
 use muster_core::ids::{Epoch, JobId, NodeId};
-use muster_core::model::Job;
+use muster_core::model::{HostName, Job};
 use muster_core::{Change, World};
 use muster_providers::joined::Roster;
+use muster_wire::host::Load;
 use tokio::sync::watch;
 
 use crate::metrics::Metrics;
@@ -32,6 +33,8 @@ struct Inner {
     directory: Arc<Directory>,
     estate: Arc<Estate>,
     hosts: Arc<Hosts>,
+    /// What nodes take of each host that has any.
+    loads: BTreeMap<HostName, Load>,
 }
 
 /// The holder of a live epoch: who may write to its log.
@@ -71,6 +74,10 @@ impl Live {
         inner.directory = Arc::new(world.directory().clone());
         inner.estate = Arc::new(world.estate().clone());
         inner.hosts = Arc::new(world.hosts().clone());
+        inner.loads.clear();
+        for node in world.nodes() {
+            inner.weigh(world, &node.host);
+        }
         for job in world.jobs() {
             inner.follow(world, job);
         }
@@ -88,6 +95,7 @@ impl Live {
             match change {
                 Change::NodeChanged { node, .. } => {
                     touched.insert(node.id);
+                    inner.weigh(world, &node.host);
                     self.roster.update(node);
                     if world.node(node.id).is_none() {
                         inner.nodes.remove(&node.name);
@@ -164,6 +172,11 @@ impl Live {
         Arc::clone(&self.lock().hosts)
     }
 
+    /// What its nodes take of a host, as of the last commit.
+    pub fn load_of(&self, host: &HostName) -> Load {
+        self.lock().loads.get(host).copied().unwrap_or_default()
+    }
+
     pub fn knows_node(&self, name: &str) -> bool {
         self.lock().nodes.contains(name)
     }
@@ -179,6 +192,18 @@ impl Live {
 }
 
 impl Inner {
+    fn weigh(&mut self, world: &World, host: &HostName) {
+        match world.housed(host) {
+            Some(housed) => {
+                let nodes = u32::try_from(housed.nodes.len()).unwrap_or(u32::MAX);
+                self.loads.insert(host.clone(), Load { used: housed.used, nodes });
+            }
+            None => {
+                self.loads.remove(host);
+            }
+        }
+    }
+
     fn follow(&mut self, world: &World, job: &Job) {
         if let Some(old) = self.epoch_of.remove(&job.id) {
             self.attempts.remove(&old);

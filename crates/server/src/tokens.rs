@@ -335,6 +335,13 @@ pub fn new_key() -> Result<(String, KeyDigest), TokenError> {
     Ok((key, digest))
 }
 
+/// The secret of a ticket for another machine, and what is kept of it.
+pub fn new_ticket() -> Result<(String, KeyDigest), TokenError> {
+    let secret = hex(&random()?);
+    let digest = digest_of(&secret);
+    Ok((secret, digest))
+}
+
 /// What is kept of a key or of any other secret that is random.
 pub fn digest_of(key: &str) -> KeyDigest {
     KeyDigest(sha256(key.as_bytes()))

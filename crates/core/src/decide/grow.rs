@@ -82,7 +82,7 @@ fn serve(turn: &mut Turn<'_>, id: ClusterId, scope: &QuotaScope, pass: &mut Pass
     let nodes = wanted.min(room).min(if is_whole { u32::MAX } else { floor });
     let most = turn.world.ceiling(cluster_now).saturating_sub(pool_now.existing());
     let bounds = Bounds { nodes, floor, room: room.min(most), closed: &pass.hosts };
-    let hosts = host::plan(turn.world, cluster_now, pool_now, &bounds);
+    let (hosts, is_full) = host::plan(turn.world, cluster_now, pool_now, &bounds);
     let granted = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
     for host in hosts {
         request_node(turn, id, host);
@@ -94,7 +94,7 @@ fn serve(turn: &mut Turn<'_>, id: ClusterId, scope: &QuotaScope, pass: &mut Pass
     }
     let short = turn.world.quota_short(cluster_now, wanted.max(first) - granted);
     pass.names.extend(short.map(|short| (scope.clone(), short.name)));
-    if granted < nodes {
+    if is_full && granted < nodes {
         pass.hosts.extend(host::kept_for(turn.world, cluster_now));
     }
 }
@@ -117,6 +117,7 @@ pub(crate) fn missing(world: &World, cluster: &Cluster, now: crate::time::Wall) 
     let pending = u32::try_from(pool.pending.len()).unwrap_or(u32::MAX);
     wanted
         .saturating_sub(pool.alive())
+        .max(host::missing_on_one(world, cluster, pool))
         .min(ceiling.saturating_sub(pool.existing()))
         .min(cluster.backoff.pending_max().saturating_sub(pending))
 }

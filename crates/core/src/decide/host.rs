@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::NodeId;
-use crate::model::{Capacity, Cluster, HostName};
+use crate::model::{Capacity, Cluster, HostName, ScaleUp};
 use crate::world::{Pool, World, nodes_for};
 
 /// What a plan may use.
@@ -42,16 +42,17 @@ impl Berth {
     }
 }
 
-/// The host of each new node, as many as there is room for.
+/// The host of each new node, as many as there is room for; and whether the hosts, and nothing else, kept some
+/// from being placed.
 pub(super) fn plan(
     world: &World,
     cluster: &Cluster,
     pool: &Pool,
     bounds: &Bounds<'_>,
-) -> Vec<HostName> {
+) -> (Vec<HostName>, bool) {
     let takers = world.takers(cluster);
     if world.is_boundless() && takers.iter().all(|host| host.name.is_local()) {
-        return vec![HostName::local(); bounds.nodes as usize];
+        return (vec![HostName::local(); bounds.nodes as usize], false);
     }
     let mut plan = Plan {
         berths: berths(world, cluster, pool, bounds.closed),
@@ -59,6 +60,7 @@ pub(super) fn plan(
         left: bounds.nodes,
         room: bounds.room,
         chosen: Vec::new(),
+        is_full: false,
     };
     let is_whole = plan.serve_queue(world, cluster, pool);
     let rest = if is_whole {
@@ -67,7 +69,7 @@ pub(super) fn plan(
         bounds.floor.saturating_sub(u32::try_from(plan.chosen.len()).unwrap_or(u32::MAX))
     };
     plan.add_single(rest);
-    plan.chosen
+    (plan.chosen, plan.is_full)
 }
 
 fn berths(
@@ -104,6 +106,7 @@ struct Plan {
     left: u32,
     room: u32,
     chosen: Vec<HostName>,
+    is_full: bool,
 }
 
 impl Plan {
@@ -159,7 +162,10 @@ impl Plan {
             let best = fitting.min_by_key(|berth| {
                 (berth.host.is_local(), berth.room.is_none(), berth.room, berth.host.clone())
             });
-            let Some(best) = best else { return };
+            let Some(best) = best else {
+                self.is_full = true;
+                return;
+            };
             best.take(1, node);
             self.chosen.push(best.host.clone());
             self.left -= 1;
@@ -168,7 +174,10 @@ impl Plan {
 
     /// The nodes of one job, on the host where fewest have to be made.
     fn add_gang(&mut self, nodes: u32) -> bool {
-        let Some(best) = gang_berth(&self.berths, nodes, self.node) else { return false };
+        let Some(best) = gang_berth(&self.berths, nodes, self.node) else {
+            self.is_full = true;
+            return false;
+        };
         let berth = &mut self.berths[best];
         let missing = nodes.saturating_sub(berth.free);
         if missing > self.room {
@@ -223,6 +232,23 @@ pub(super) fn in_the_way(world: &World, cluster: &Cluster, pool: &Pool) -> Vec<N
     let going = pool.going.len();
     let elsewhere: Vec<NodeId> = elsewhere.take(short.saturating_sub(going)).collect();
     if elsewhere.len() + going < short { Vec::new() } else { elsewhere }
+}
+
+/// Nodes that the first waiting job still needs on its host, where free nodes on others are of no use to it.
+pub(super) fn missing_on_one(world: &World, cluster: &Cluster, pool: &Pool) -> u32 {
+    // What is busy now may do: a pool that grows by prediction waits for it.
+    let waits = cluster.spec.scale.scale_up == ScaleUp::Predictive && !pool.leased.is_empty();
+    if pool.hosts.len() < 2 || waits {
+        return 0;
+    }
+    let reach = world.reach(cluster);
+    let first = pool.queue.candidates().find(|kind| kind.shape.nodes <= reach);
+    let Some(nodes) = first.map(|first| first.shape.nodes).filter(|nodes| *nodes > 1) else {
+        return 0;
+    };
+    let berths = berths(world, cluster, pool, &BTreeSet::new());
+    let best = gang_berth(&berths, nodes, cluster.capacity);
+    best.map_or(0, |best| nodes.saturating_sub(berths[best].free))
 }
 
 /// Hosts that could have a node of this cluster if they were empty: kept for it once it is its turn.
