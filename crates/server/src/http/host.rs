@@ -29,6 +29,9 @@ use crate::writer::Unavailable;
 /// The longest that a report may wait for news. Well under what makes a host count as silent.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
+const NO_TICKET: &str = "this ticket is not known: it was used already, has expired, or is mistyped; `muster host token` gives \
+     another";
+
 /// What hosts are told of this server.
 pub struct Offer {
     pub ca_pem: String,
@@ -52,8 +55,15 @@ pub async fn join(
         Ok(request) => request,
         Err(bad) => return not_read(&bad),
     };
+    let ticket = tokens::digest_of(&request.secret);
+    let hosts = app.live.hosts();
+    let came_with_it = hosts.host(&request.name).is_some_and(|host| host.ticket == Some(ticket));
+    if !came_with_it && hosts.ticket(&ticket).is_none() {
+        // Strangers do not get as far as the writer and its log.
+        return slowed(&app, source, NO_TICKET.to_owned()).await;
+    }
     let new = NewHost {
-        ticket: tokens::digest_of(&request.secret),
+        ticket,
         name: request.name.clone(),
         capacity: request.capacity,
         key: request.key,
