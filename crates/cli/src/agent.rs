@@ -26,6 +26,9 @@ pub struct Args {
     /// The only certificates that the server may be signed by
     #[arg(long, value_name = "FILE")]
     ca: PathBuf,
+    /// The same with the public ones, for programs in jobs that call the server
+    #[arg(long, value_name = "FILE", requires = "walls")]
+    ca_bundle: Option<PathBuf>,
     /// What the node proves itself with [default: in its folder]
     #[arg(long, value_name = "FILE")]
     secret: Option<PathBuf>,
@@ -47,7 +50,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Outcome {
-    let Args { node, dir, server, ca, secret, relay, address, walls, hide, disk } = args;
+    let Args { node, dir, server, ca, ca_bundle, secret, relay, address, walls, hide, disk } = args;
     // It forks: before there is a second thread, and before the secret is read.
     let nursery = walls
         .then(Nursery::start)
@@ -58,6 +61,7 @@ pub fn run(args: Args) -> Outcome {
         dir,
         server,
         ca_file: ca,
+        ca_bundle,
         secret_file: secret,
         relay,
         address,

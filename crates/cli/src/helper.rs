@@ -32,6 +32,9 @@ pub struct Args {
     /// The only certificates that the server may be signed by
     #[arg(long, value_name = "FILE")]
     ca: PathBuf,
+    /// The same with the public ones, for programs in jobs
+    #[arg(long, value_name = "FILE")]
+    ca_bundle: Option<PathBuf>,
     /// Where the server listens, as nodes see it
     #[arg(long, value_name = "URL")]
     server: String,
@@ -53,6 +56,7 @@ pub fn run(args: Args) -> Outcome {
         logs: args.logs,
         binary: args.binary,
         ca_file: args.ca,
+        ca_bundle: args.ca_bundle,
         server_url: args.server,
         server_host: args.server_host,
         shown: args.show,

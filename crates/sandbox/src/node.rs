@@ -53,6 +53,8 @@ pub struct HelperConfig {
     /// The `muster` program.
     pub binary: PathBuf,
     pub ca_file: PathBuf,
+    /// The same with the public ones, for programs in jobs that call the server.
+    pub ca_bundle: Option<PathBuf>,
     pub server_url: String,
     /// What the server calls itself: inside a node this is the relay.
     pub server_host: String,
@@ -228,8 +230,9 @@ impl Workshop {
             .custom_flags(libc::O_NOFOLLOW)
             .open(folder.join("agent.log"))
             .doing("cannot open the agent's log")?;
-        let address = address_of(plan.place)?.ip();
-        let arguments = [
+        let address = address_of(plan.place)?.ip().to_string();
+        let disk = plan.job_disk_bytes.to_string();
+        let mut arguments = vec![
             "muster",
             "agent",
             "--walls",
@@ -246,17 +249,21 @@ impl Workshop {
             "--relay",
             root::RELAY,
             "--address",
-            &address.to_string(),
+            &address,
             "--disk",
-            &plan.job_disk_bytes.to_string(),
-        ]
-        .map(|argument| CString::new(argument).expect("checked: no argument has a zero byte"));
+            &disk,
+        ];
+        if self.config.ca_bundle.is_some() {
+            arguments.extend(["--ca-bundle", root::CA_BUNDLE]);
+        }
+        let argument = |text| CString::new(text).expect("checked: no argument has a zero byte");
         Ok(init::Inside {
             root: root::Root {
                 home: taken(&folder.join("home"))?,
                 given: taken(&folder.join("given"))?,
                 relay: taken(&relay)?,
                 binary: taken(&self.config.binary)?,
+                ca_bundle: self.config.ca_bundle.as_deref().map(taken).transpose()?,
                 cgroups: cgroups
                     .iter()
                     .map(|folder| Ok((folder.hierarchy.clone(), taken(&folder.path)?)))
@@ -273,7 +280,7 @@ impl Workshop {
             hub: self.hub.namespace().try_clone_to_owned().doing("cannot hold the hub")?,
             leash,
             log,
-            arguments: arguments.to_vec(),
+            arguments: arguments.into_iter().map(argument).collect(),
         })
     }
 

@@ -155,7 +155,7 @@ pub async fn run(
     let own = config.certificate.clone();
     let own = own.map(|(cert, key)| pki::OwnFiles { cert, key, host: host.clone() });
     let has_own = own.is_some();
-    let Secured { tls, keeper, ca_file, keyring, notes } =
+    let Secured { tls, keeper, ca_file, ca_bundle, keyring, notes } =
         secure(&state_dir, &host_name, &host, own)?;
     let hangup = match config.hangup_reloads {
         true => Some(signal(SignalKind::hangup()).map_err(ServeError::Signals)?),
@@ -184,6 +184,7 @@ pub async fn run(
         server_url: format!("https://{}:{}", agent_host(address.ip()), address.port()),
         server_host: host.clone(),
         ca_file,
+        ca_bundle,
         shown: config.shown.clone(),
         has_way_out: config.egress,
         job_disk_bytes: config.job_disk_bytes,
@@ -300,6 +301,7 @@ struct Secured {
     tls: Arc<rustls::ServerConfig>,
     keeper: Keeper,
     ca_file: PathBuf,
+    ca_bundle: PathBuf,
     keyring: Arc<Keyring>,
     notes: Vec<String>,
 }
@@ -315,7 +317,8 @@ fn secure(
     let Opened { keeper, identity, bundle } = opened;
     let keyring = Arc::new(tokens::load_or_create(&state_dir.keys())?);
     let notes = notes(&identity, &bundle, keyring.owner_key_made());
-    Ok(Secured { tls: keeper.tls()?, keeper, ca_file: identity.ca_path, keyring, notes })
+    let (ca_file, ca_bundle) = (identity.ca_path, bundle.path);
+    Ok(Secured { tls: keeper.tls()?, keeper, ca_file, ca_bundle, keyring, notes })
 }
 
 async fn open(config: &ServerConfig, state_dir: &StateDir) -> Result<http::Doors, ServeError> {

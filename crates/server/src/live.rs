@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_core::access::Directory;
 use muster_core::estate::Estate;
-use muster_core::ids::{Epoch, JobId, NodeId};
-use muster_core::model::Job;
+use muster_core::ids::{ClusterId, Epoch, JobId, NodeId};
+use muster_core::model::{Job, User};
 use muster_core::{Change, World};
 use tokio::sync::watch;
 
@@ -24,7 +24,7 @@ struct Inner {
     /// Counts what happened to a node, for those who wait for news of it.
     news: BTreeMap<Arc<str>, watch::Sender<u64>>,
     /// Every node that World knows. The intent to have one is here before the provider is asked.
-    nodes: BTreeSet<Arc<str>>,
+    nodes: BTreeMap<Arc<str>, ClusterId>,
     attempts: BTreeMap<Epoch, LiveAttempt>,
     epoch_of: BTreeMap<JobId, Epoch>,
     directory: Arc<Directory>,
@@ -52,7 +52,7 @@ impl Live {
         let mut inner = self.lock();
         inner.attempts.clear();
         inner.epoch_of.clear();
-        inner.nodes = world.nodes().map(|node| node.name.clone()).collect();
+        inner.nodes = world.nodes().map(|node| (node.name.clone(), node.cluster)).collect();
         inner.directory = Arc::new(world.directory().clone());
         inner.estate = Arc::new(world.estate().clone());
         for job in world.jobs() {
@@ -76,7 +76,7 @@ impl Live {
                         inner.nodes.remove(&node.name);
                         inner.news.remove(&node.name);
                     } else {
-                        inner.nodes.insert(node.name.clone());
+                        inner.nodes.insert(node.name.clone(), node.cluster);
                     }
                 }
                 Change::JobSubmitted { job, .. } | Change::JobChanged { job, .. } => {
@@ -142,7 +142,13 @@ impl Live {
     }
 
     pub fn knows_node(&self, name: &str) -> bool {
-        self.lock().nodes.contains(name)
+        self.lock().nodes.contains_key(name)
+    }
+
+    /// Who the node may act as: its cluster, if that has an identity.
+    pub fn identity_of_node(&self, name: &str) -> Option<Arc<User>> {
+        let inner = self.lock();
+        inner.directory.identity_of(*inner.nodes.get(name)?).cloned()
     }
 
     pub fn attempt(&self, epoch: Epoch) -> Option<LiveAttempt> {

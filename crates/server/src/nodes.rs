@@ -31,6 +31,8 @@ pub struct Facts {
     pub server_url: String,
     pub server_host: String,
     pub ca_file: PathBuf,
+    /// The same with the public ones.
+    pub ca_bundle: PathBuf,
     /// What of the machine nodes see beside the usual.
     pub shown: Vec<PathBuf>,
     /// Whether nodes may reach more than their cluster and the server.
@@ -114,6 +116,7 @@ fn helper_command(state_dir: &StateDir, facts: &Facts) -> Vec<std::ffi::OsString
         ("--logs", state_dir.node_logs().into()),
         ("--binary", facts.agent_binary.clone().into()),
         ("--ca", facts.ca_file.clone().into()),
+        ("--ca-bundle", facts.ca_bundle.clone().into()),
         ("--server", facts.server_url.clone().into()),
         ("--server-host", facts.server_host.clone().into()),
     ] {
