@@ -199,6 +199,9 @@ impl Workshop {
             write_whole(&given.join(name), text.as_bytes())?;
         }
         write_whole(&given.join("ca.pem"), &std::fs::read(&self.config.ca_file)?)?;
+        if let Some(bundle) = &self.config.ca_bundle {
+            keep(bundle, &given.join("ca-bundle.pem"))?;
+        }
         let secret = given.join("secret");
         rustix::fs::chown(&secret, Some(uid_of(uid)), Some(gid_of(gid)))?;
         rustix::fs::chmod(&secret, Mode::RUSR)?;
@@ -263,7 +266,6 @@ impl Workshop {
                 given: taken(&folder.join("given"))?,
                 relay: taken(&relay)?,
                 binary: taken(&self.config.binary)?,
-                ca_bundle: self.config.ca_bundle.as_deref().map(taken).transpose()?,
                 cgroups: cgroups
                     .iter()
                     .map(|folder| Ok((folder.hierarchy.clone(), taken(&folder.path)?)))
@@ -402,6 +404,16 @@ fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         done => done,
     }
+}
+
+/// A file that its owner replaces now and then, as it is now. It is large and for reading only, so it is shared where
+/// it can be.
+fn keep(file: &Path, place: &Path) -> io::Result<()> {
+    match std::fs::remove_file(place) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    std::fs::hard_link(file, place).or_else(|_| std::fs::copy(file, place).map(|_| ()))
 }
 
 fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {

@@ -18,7 +18,7 @@ use crate::mounts::{DEVICE_LINKS, DEVICES, make_read_only, put};
 pub(super) const HOME: &str = "/node";
 pub(super) const BINARY: &str = "/run/muster/muster";
 pub(super) const CA: &str = "/run/muster/given/ca.pem";
-pub(super) const CA_BUNDLE: &str = "/run/muster/ca-bundle.pem";
+pub(super) const CA_BUNDLE: &str = "/run/muster/given/ca-bundle.pem";
 pub(super) const SECRET: &str = "/run/muster/given/secret";
 pub(super) const RELAY: &str = "/run/muster/relay";
 const GIVEN: &str = "/run/muster/given";
@@ -39,7 +39,6 @@ pub(super) struct Root {
     pub given: OwnedFd,
     pub relay: OwnedFd,
     pub binary: OwnedFd,
-    pub ca_bundle: Option<OwnedFd>,
     /// Each with where the hierarchy is on the machine, and will be in the node.
     pub cgroups: Vec<(PathBuf, OwnedFd)>,
     /// By [`REPLACED`].
@@ -83,8 +82,7 @@ impl Root {
     pub fn descriptors(&self) -> Vec<RawFd> {
         let all = [&self.home, &self.given, &self.relay, &self.binary];
         let cgroups = self.cgroups.iter().chain(&self.shown).map(|(_, mount)| mount);
-        let files = self.replaced.iter().chain(&self.ca_bundle);
-        all.into_iter().chain(cgroups).chain(files).map(AsRawFd::as_raw_fd).collect()
+        all.into_iter().chain(cgroups).chain(&self.replaced).map(AsRawFd::as_raw_fd).collect()
     }
 
     fn system(&self) -> Result<(), NodeError> {
@@ -148,14 +146,10 @@ impl Root {
         folder(&self.relay, RELAY)?;
         let given = folder(&self.given, GIVEN)?;
         make_read_only(&given, false).doing("cannot protect what is given")?;
-        let file = |source: &OwnedFd, path: &str| {
-            let place = below(Path::new(path));
-            touch(&place).doing(format!("cannot make a place for {path}"))?;
-            put(source, &place).doing(format!("cannot mount {path}"))?;
-            make_read_only(&place, false).doing(format!("cannot protect {path}"))
-        };
-        file(&self.binary, BINARY)?;
-        self.ca_bundle.as_ref().map_or(Ok(()), |bundle| file(bundle, CA_BUNDLE))
+        let binary = below(Path::new(BINARY));
+        touch(&binary).doing("cannot make a place for the program")?;
+        put(&self.binary, &binary).doing("cannot mount the program")?;
+        make_read_only(&binary, false).doing("cannot protect the program")
     }
 }
 

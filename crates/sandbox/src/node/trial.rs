@@ -64,7 +64,6 @@ fn stand_ins() -> Result<root::Root, NodeError> {
         given: folder()?,
         relay: folder()?,
         binary: taken(&binary)?,
-        ca_bundle: None,
         cgroups: Vec::new(),
         replaced: Vec::new(),
         shown: Vec::new(),
