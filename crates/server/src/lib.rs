@@ -17,7 +17,6 @@ pub mod pki;
 pub mod prices;
 mod readers;
 mod refusals;
-mod relays;
 mod secrets;
 pub mod state_dir;
 mod sweeper;
@@ -32,6 +31,7 @@ use std::time::{Duration, SystemTime};
 
 use muster_core::Settings;
 use muster_core::catalogue::Catalogue;
+use muster_providers::walled::Sockets;
 use muster_store::{Durability, SqliteReader, SqliteStore, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -182,6 +182,7 @@ pub async fn run(
         agent_binary: config.agent_binary.clone(),
         // Agents are on this machine: no name to resolve.
         server_url: format!("https://{}:{}", agent_host(address.ip()), address.port()),
+        port: address.port(),
         server_host: host.clone(),
         ca_file,
         ca_bundle,
@@ -190,7 +191,7 @@ pub async fn run(
         job_disk_bytes: config.job_disk_bytes,
         node_secret: Arc::new(move |name| secrets.node_secret(name)),
     };
-    let (relays, relay_doors) = relays::Relays::new(state_dir.relays());
+    let (relays, relay_doors) = Sockets::new(state_dir.relays());
     let (provider, isolation) =
         nodes::provider(config.isolation, &state_dir, facts, relays).map_err(ServeError::Walls)?;
     let outbox = tokio::spawn(outbox::run(wishes, provider.clone(), writer.clone()));

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use muster_core::ErrorChain;
 use muster_providers::Provider;
 use muster_providers::local::{Local, LocalConfig};
-use muster_providers::walled::{Machine, Walled, WalledConfig};
+use muster_providers::walled::{
+    HelperConfig, Machine, Sockets, Walled, WalledConfig, helper_command,
+};
 use muster_sandbox::link::{Link, LinkError};
 use muster_sandbox::protocol::Walls;
 
-use crate::relays::Relays;
 use crate::state_dir::StateDir;
 
 /// How much nodes on this machine are kept apart.
@@ -27,8 +28,9 @@ pub enum Isolation {
 /// What every provider of nodes on this machine is told.
 pub struct Facts {
     pub agent_binary: PathBuf,
-    /// As nodes see it.
+    /// As plain processes of this machine see it.
     pub server_url: String,
+    pub port: u16,
     pub server_host: String,
     pub ca_file: PathBuf,
     /// The same with the public ones.
@@ -46,7 +48,7 @@ pub fn provider(
     isolation: Isolation,
     state_dir: &StateDir,
     facts: Facts,
-    relays: Relays,
+    relays: Sockets,
 ) -> Result<(Arc<dyn Provider>, String), LinkError> {
     let reason = match isolation {
         Isolation::None => "as isolation = \"none\" asks for".to_owned(),
@@ -91,40 +93,30 @@ fn behind_walls(walls: &Walls, may_go_out: bool) -> String {
 fn walled(
     state_dir: &StateDir,
     facts: &Facts,
-    relays: Relays,
+    relays: Sockets,
 ) -> Result<(Walled, Walls), LinkError> {
     let secret = Arc::clone(&facts.node_secret);
+    let helper = HelperConfig {
+        instance: state_dir.instance(),
+        nodes: state_dir.sandboxes(),
+        relays: state_dir.relays(),
+        logs: state_dir.node_logs(),
+        binary: facts.agent_binary.clone(),
+        ca_file: facts.ca_file.clone(),
+        ca_bundle: Some(facts.ca_bundle.clone()),
+        // Inside, whatever we listen on, the relay is there.
+        server_url: format!("https://127.0.0.1:{}", facts.port),
+        server_host: facts.server_host.clone(),
+        shown: facts.shown.clone(),
+    };
     Walled::start(WalledConfig {
-        link: Link::new(helper_command(state_dir, facts)),
-        nodes_dir: state_dir.sandboxes(),
-        logs_dir: state_dir.node_logs(),
+        link: Link::new(helper_command(&helper)),
+        nodes_dir: helper.nodes,
+        logs_dir: helper.logs,
         node_secret: Box::new(move |name| secret(name)),
         relays: Box::new(relays),
         machine: Machine::this(),
         has_way_out: facts.has_way_out,
         job_disk_bytes: facts.job_disk_bytes,
     })
-}
-
-fn helper_command(state_dir: &StateDir, facts: &Facts) -> Vec<std::ffi::OsString> {
-    let mut command: Vec<std::ffi::OsString> = vec![facts.agent_binary.clone().into()];
-    command.push("helper".into());
-    for (flag, value) in [
-        ("--instance", state_dir.instance().into()),
-        ("--nodes", state_dir.sandboxes().into()),
-        ("--relays", state_dir.relays().into()),
-        ("--logs", state_dir.node_logs().into()),
-        ("--binary", facts.agent_binary.clone().into()),
-        ("--ca", facts.ca_file.clone().into()),
-        ("--ca-bundle", facts.ca_bundle.clone().into()),
-        ("--server", facts.server_url.clone().into()),
-        ("--server-host", facts.server_host.clone().into()),
-    ] {
-        let value: std::ffi::OsString = value;
-        command.extend([flag.into(), value]);
-    }
-    for shown in &facts.shown {
-        command.extend(["--show".into(), shown.clone().into()]);
-    }
-    command
 }

@@ -2,7 +2,9 @@
 //! anywhere. The walls are made by a helper; this is who tells it which.
 
 mod places;
+mod relays;
 
+use std::ffi::OsString;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -11,6 +13,7 @@ use std::time::Duration;
 
 use muster_core::NodeOrder;
 use muster_sandbox::cgroup::Limits;
+pub use muster_sandbox::helper::HelperConfig;
 use muster_sandbox::identity::Identity;
 use muster_sandbox::link::{Link, LinkError};
 use muster_sandbox::network::Address;
@@ -20,6 +23,7 @@ use crate::local::stop::{LOGS_MAX, drop_oldest};
 use crate::turns::Turns;
 use crate::{CreateError, DeleteError, ListError, Provider, check_name};
 use places::Places;
+pub use relays::{Opened, Sockets};
 
 /// From asking a node to leave to killing it. Longer than its agent gives its jobs.
 const STOP_GRACE: Duration = Duration::from_secs(15);
@@ -62,6 +66,30 @@ impl Machine {
     }
 }
 
+/// The command that starts a helper like this.
+pub fn helper_command(helper: &HelperConfig) -> Vec<OsString> {
+    let mut command: Vec<OsString> = vec![helper.binary.clone().into(), "helper".into()];
+    for (flag, value) in [
+        ("--instance", OsString::from(&helper.instance)),
+        ("--nodes", helper.nodes.clone().into()),
+        ("--relays", helper.relays.clone().into()),
+        ("--logs", helper.logs.clone().into()),
+        ("--binary", helper.binary.clone().into()),
+        ("--ca", helper.ca_file.clone().into()),
+        ("--server", OsString::from(&helper.server_url)),
+        ("--server-host", OsString::from(&helper.server_host)),
+    ] {
+        command.extend([flag.into(), value]);
+    }
+    if let Some(bundle) = &helper.ca_bundle {
+        command.extend(["--ca-bundle".into(), bundle.clone().into()]);
+    }
+    for shown in &helper.shown {
+        command.extend(["--show".into(), shown.clone().into()]);
+    }
+    command
+}
+
 /// The sockets on which nodes find the server.
 pub trait Relays: Send + Sync {
     /// Listens for the node of this name; what it said before it said nothing.
@@ -92,6 +120,11 @@ impl Walled {
         }
         let (turns, places) = (Turns::default(), Mutex::new(places));
         Ok((Walled { config, stop_grace: STOP_GRACE, turns, places }, walls))
+    }
+
+    /// All nodes of which anything exists now, and whether they live.
+    pub fn seen(&self) -> Result<Vec<Seen>, LinkError> {
+        self.config.link.list()
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {

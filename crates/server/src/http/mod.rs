@@ -22,11 +22,11 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{self, from_fn};
 use axum::routing::{get, post};
+use muster_providers::walled::Opened;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use crate::app::App;
-use crate::relays::Opened;
 
 /// Of a report: a node holds a handful of attempts.
 const REPORT_BYTES_MAX: usize = 256 << 10;

@@ -1,5 +1,5 @@
 //! The sockets on which nodes without a network find the server. Who calls is known by the socket: each node sees only
-//! its own.
+//! its own. On the server's machine the server itself answers there; on a joined one whoever passes the bytes on to it.
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use muster_sandbox::node::RELAY_SOCKET as SOCKET;
 use tokio::sync::{mpsc, oneshot};
 
+use super::Relays;
+
 /// A socket that is listened on from now on.
 pub struct Opened {
     pub listener: UnixListener,
@@ -23,17 +25,17 @@ pub struct Opened {
     pub closed: oneshot::Receiver<()>,
 }
 
-pub struct Relays {
+pub struct Sockets {
     /// Holds one folder per node, which is all that the node sees of it.
     folder: PathBuf,
     opened: mpsc::UnboundedSender<Opened>,
     open: Mutex<BTreeMap<String, oneshot::Sender<()>>>,
 }
 
-impl Relays {
-    pub fn new(folder: PathBuf) -> (Relays, mpsc::UnboundedReceiver<Opened>) {
+impl Sockets {
+    pub fn new(folder: PathBuf) -> (Sockets, mpsc::UnboundedReceiver<Opened>) {
         let (opened, doors) = mpsc::unbounded_channel();
-        (Relays { folder, opened, open: Mutex::default() }, doors)
+        (Sockets { folder, opened, open: Mutex::default() }, doors)
     }
 
     fn open(&self) -> MutexGuard<'_, BTreeMap<String, oneshot::Sender<()>>> {
@@ -60,12 +62,12 @@ impl Relays {
     }
 }
 
-impl muster_providers::walled::Relays for Relays {
+impl Relays for Sockets {
     fn open(&self, node: &str, address: Ipv4Addr) -> io::Result<()> {
         let listener = self.listen(node)?;
         let (close, closed) = oneshot::channel();
         self.open().insert(node.to_owned(), close);
-        // Fails only if the server is on its way out: then the next one will listen.
+        // Fails only if whoever listens is on its way out: then the next one will.
         let _ = self.opened.send(Opened { listener, node: node.into(), address, closed });
         Ok(())
     }
