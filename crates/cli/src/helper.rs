@@ -35,15 +35,12 @@ pub struct Args {
     /// The same with the public ones, for programs in jobs
     #[arg(long, value_name = "FILE")]
     ca_bundle: Option<PathBuf>,
-    /// Where the server listens, as nodes see it
-    #[arg(long, value_name = "URL")]
-    server: String,
-    /// The server's name
-    #[arg(long)]
-    server_host: String,
     /// What of the machine nodes see beside the usual, read-only
     #[arg(long, value_name = "DIR")]
     show: Vec<PathBuf>,
+    /// Use nothing of others than this user's, who has fewer rights than we have
+    #[arg(long, value_name = "UID")]
+    owner: Option<u32>,
 }
 
 pub fn run(args: Args) -> Outcome {
@@ -57,9 +54,8 @@ pub fn run(args: Args) -> Outcome {
         binary: args.binary,
         ca_file: args.ca,
         ca_bundle: args.ca_bundle,
-        server_url: args.server,
-        server_host: args.server_host,
         shown: args.show,
+        owner: args.owner,
     };
     serve(&socket, config).map_err(|why| Failure::of(&why))
 }

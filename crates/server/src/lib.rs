@@ -73,6 +73,8 @@ pub struct ServerConfig {
     pub location: String,
     pub workspaces: Workspaces,
     pub isolation: Isolation,
+    /// Where somebody with more rights makes walls for us.
+    pub helper_socket: Option<PathBuf>,
     /// What of the machine nodes behind walls see beside the usual.
     pub shown: Vec<PathBuf>,
     /// Whether those nodes may reach more than their cluster and the server.
@@ -183,6 +185,7 @@ pub async fn run(
         // Agents are on this machine: no name to resolve.
         server_url: format!("https://{}:{}", agent_host(address.ip()), address.port()),
         port: address.port(),
+        helper_socket: config.helper_socket.clone(),
         server_host: host.clone(),
         ca_file,
         ca_bundle,

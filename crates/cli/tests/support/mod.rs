@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Variables of whoever runs the tests that would lead commands elsewhere.
-const STRAY: [&str; 40] = [
+const STRAY: [&str; 43] = [
     "MUSTER_URL",
     "MUSTER_API_KEY",
     "MUSTER_CA_FILE",
@@ -42,6 +42,9 @@ const STRAY: [&str; 40] = [
     "MUSTER_TLS_CERT",
     "MUSTER_TLS_KEY",
     "MUSTER_ISOLATION",
+    "MUSTER_USER",
+    "MUSTER_HELPER_SOCKET",
+    "SUDO_UID",
     "MUSTER_NODE_FOLDERS",
     "MUSTER_EGRESS",
     "MUSTER_JOB_DISK_GB",
