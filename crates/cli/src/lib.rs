@@ -235,6 +235,7 @@ mod tests {
             "muster serve",
             "muster agent",
             "muster helper",
+            "muster keeper",
             "muster sim",
             "muster whatif",
             "muster login",
