@@ -18,6 +18,7 @@ OWN = f"{GROUP}/providers/{ML}/workspaces/own"
 OTHER = f"{GROUP}/providers/{ML}/workspaces/other"
 REGION = f"/subscriptions/{SUBSCRIPTION}/providers/{ML}/locations/eastus"
 USERS = "/providers/Muster.Identity/users"
+HOSTS = "/providers/Muster.Hosts/hosts"
 ROLES = "providers/Microsoft.Authorization/roleAssignments"
 LOCKS = "providers/Microsoft.Authorization/locks"
 EVENTS = "providers/Microsoft.Insights/eventtypes/management/values"
@@ -122,6 +123,14 @@ ABOVE = [
     ("POST", f"{USERS}/another/rotateKey", None, False),
     ("POST", f"{USERS}/another/revokeKey", None, False),
     ("PUT", f"/{ROLES}/mine", {}, False),
+    ("GET", HOSTS, None, False),
+    ("GET", f"{HOSTS}/another", None, False),
+    ("DELETE", f"{HOSTS}/another", None, False),
+    ("POST", f"{HOSTS}/another/cordon", None, False),
+    ("POST", f"{HOSTS}/another/uncordon", None, False),
+    ("POST", f"{HOSTS}/another/drain", None, False),
+    ("POST", f"{HOSTS}/another/giveUp", None, False),
+    ("POST", "/providers/Muster.Hosts/token", {}, False),
 ]
 # For everybody with a token, or even without one.
 FOR_ALL = [

@@ -10,6 +10,7 @@ mod bodies;
 mod commands;
 mod core;
 mod files;
+mod hosts;
 mod mutate;
 mod oracle;
 mod templates;
@@ -45,6 +46,9 @@ pub const TARGETS: &[Target] = &[
     target("flag_values", commands::flag_values),
     target("group", bodies::group),
     target("helper_request", agents::helper_request),
+    target("host_join", hosts::join),
+    target("host_report", hosts::report),
+    target("host_wanted", hosts::wanted),
     target("job", bodies::job),
     target("ledger_query", texts::ledger_query),
     target("lock", bodies::lock),

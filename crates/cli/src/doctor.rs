@@ -81,6 +81,9 @@ fn examine(state_dir: &Path) -> Vec<Finding> {
     let mut findings = kernel::check(&kernel::look(), isolation);
     findings.extend(walls::check(&walls, isolation));
     findings.extend(resources::check(&resources::look(), isolation));
+    findings.push(resources::host(
+        matches!(&config, Some(Ok(config)) if config.switch("over-commit") == Some(false)),
+    ));
     findings.extend(disk::check(&disk));
     findings.extend(clock::check(&clock::look(now, newest)));
     // One that is not ours tells nothing.

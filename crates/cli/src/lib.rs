@@ -28,6 +28,7 @@ mod env;
 mod failure;
 mod group;
 mod helper;
+mod host;
 pub mod inputs;
 mod job;
 mod keeper;
@@ -85,6 +86,8 @@ enum Command {
     #[command(subcommand)]
     User(user::Command),
     #[command(subcommand)]
+    Host(host::Command),
+    #[command(subcommand)]
     Role(role::Command),
     #[command(subcommand)]
     Workspace(workspace::Command),
@@ -135,6 +138,7 @@ fn run(command: Command) -> Outcome {
         Command::Logout(args) => login::log_out(&args),
         Command::Whoami(args) => block_on(whoami::run(&args)),
         Command::User(command) => block_on(user::run(command)),
+        Command::Host(command) => block_on(host::run(command)),
         Command::Role(command) => block_on(role::run(command)),
         Command::Env(args) => env::run(&args),
         Command::Configure(args) => configure::run(&args),
@@ -200,8 +204,9 @@ mod tests {
     }
 
     /// Whatever prints or keeps a key, or lets somebody do more than before.
-    const EXPOSING: [&str; 7] = [
+    const EXPOSING: [&str; 8] = [
         "muster env",
+        "muster host token",
         "muster lock delete",
         "muster lock update",
         "muster login",

@@ -136,6 +136,8 @@ fn server_config(
         helper_socket: config.path("helper-socket"),
         shown: config.folders("node-folders"),
         job_disk_bytes: config.number("job-disk-gb").expect("it has a default") << 30,
+        // One person may crowd their own machine; a machine of many keeps to what it has.
+        over_commit: config.switch("over-commit").unwrap_or(workspaces == Workspaces::OnFirstUse),
         // One person may do what their own machine may; of many, not everyone.
         egress: config.switch("egress").unwrap_or(workspaces == Workspaces::OnFirstUse),
     })
@@ -203,6 +205,7 @@ fn announce(ready: &Ready, talk: Talk) {
     for note in &ready.notes {
         talk.say(&format!("note: {note}"));
     }
+    talk.say(&ready.machine);
     talk.say(&ready.isolation);
     if rustix::process::geteuid().is_root() {
         talk.say("the server itself runs as root; with --user NAME only what makes the walls does");

@@ -1,7 +1,7 @@
 //! Noting what somebody asked for, in the same step and so in the same commit as what came of it.
 
 use crate::change::Change;
-use crate::input::{AccessRequest, Answer, EstateRequest, Input};
+use crate::input::{AccessRequest, Answer, EstateRequest, HostRequest, Input};
 use crate::model::{
     Activity, ActivityOutcome, Caller, Cluster, Deed, Lock, Quota, QuotaScope, Record,
     ResourceGroup, Scope, WorkspaceKey,
@@ -42,6 +42,7 @@ fn record(world: &World, input: &Input) -> Option<Record> {
         Input::SetQuota { scope, .. } => quota(world, scope),
         Input::ChangeAccess(request) => access(world, request),
         Input::ChangeEstate(request) => estate(world, request),
+        Input::ChangeHosts(request) => host(world, request),
         // A job's own rows keep who submitted it and how it ended.
         Input::SubmitJob(_) | Input::CancelJob { .. } => None,
         // And a node's events what became of it.
@@ -55,6 +56,25 @@ fn record(world: &World, input: &Input) -> Option<Record> {
         | Input::NodeEvicted { .. }
         | Input::Tick => None,
     }
+}
+
+/// Without what it proves itself with.
+fn host(world: &World, request: &HostRequest) -> Option<Record> {
+    let name = match request {
+        HostRequest::IssueTicket { .. } => return None,
+        HostRequest::Join(new) => &new.name,
+        HostRequest::Seen { name, .. }
+        | HostRequest::Silent { name }
+        | HostRequest::SetState { name, .. }
+        | HostRequest::Remove { name, .. } => name,
+    };
+    let found = world.hosts().host(name)?;
+    Some(Record::Host {
+        name: found.name.clone(),
+        capacity: found.capacity,
+        intent: found.intent.clone(),
+        state: found.state,
+    })
 }
 
 fn workspace(world: &World, key: &WorkspaceKey) -> Option<Record> {

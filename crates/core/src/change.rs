@@ -10,11 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::AccessChange;
 use crate::estate::EstateChange;
+use crate::hosts::HostChange;
 use crate::ids::{ClusterId, EffectId, Epoch, JobId, NodeId, WorkspaceId};
 use crate::model::{
-    Account, Activity, AttemptRecord, Capacity, Cluster, ClusterEvent, Deployment, Job, JobEvent,
-    JobSpec, LedgerLine, Member, Node, NodeEvent, Operation, Principal, Quota, Scope, Tier,
-    Verdict, Workspace,
+    Account, Activity, AttemptRecord, Capacity, Cluster, ClusterEvent, Deployment, HostName, Job,
+    JobEvent, JobSpec, LedgerLine, Member, Node, NodeEvent, Operation, Principal, Quota, Scope,
+    Tier, Verdict, Workspace,
 };
 use crate::time::Wall;
 
@@ -53,6 +54,7 @@ pub enum Change {
     QuotaChanged(Quota),
     AccessChanged(AccessChange),
     EstateChanged(EstateChange),
+    HostsChanged(HostChange),
     /// Only its row: World holds no deployments.
     DeploymentChanged(Box<Deployment>),
     /// The name in small letters.
@@ -111,6 +113,9 @@ pub struct NodeOrder {
     #[serde(default = "no_cluster")]
     pub cluster: ClusterId,
     pub name: Arc<str>,
+    /// Where it is to be made.
+    #[serde(default, skip_serializing_if = "HostName::is_local")]
+    pub host: HostName,
     pub vm_size: Arc<str>,
     pub capacity: Capacity,
     pub tier: Tier,
@@ -144,6 +149,7 @@ impl Change {
             | Change::QuotaChanged(_)
             | Change::AccessChanged(_)
             | Change::EstateChanged(_)
+            | Change::HostsChanged(_)
             | Change::DeploymentGone { .. }
             | Change::ActivityNoted(_)
             | Change::WorkspaceGone(_)

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::agent::{Desired, Report};
 use crate::ids::{EffectId, OperationId};
 use crate::model::{
-    Activity, AdminAccount, Caller, Cluster, ComputeKind, Deed, Deployment, Identity, Job, JobSpec,
-    KeyDigest, LeftOut, Lock, LockLevel, OsType, Power, Quota, QuotaName, QuotaScope, QuotaVerdict,
-    Record, RemoteLogin, ResourceGroup, RoleAssignment, ScaleUp, Scope, SpecHash, Tier, User,
-    UserKind, Workspace, WorkspaceKey,
+    Activity, AdminAccount, Caller, Capacity, Cluster, ComputeKind, Deed, Deployment, Host,
+    HostName, HostState, Identity, Job, JobSpec, JoinTicket, KeyDigest, LeftOut, Lock, LockLevel,
+    OsType, Power, Quota, QuotaName, QuotaScope, QuotaVerdict, Record, RemoteLogin, ResourceGroup,
+    RoleAssignment, ScaleUp, Scope, SpecHash, Tier, User, UserKind, Workspace, WorkspaceKey,
 };
 use crate::time::Span;
 
@@ -93,6 +93,8 @@ pub enum Input {
     ChangeAccess(Box<AccessRequest>),
     /// Resource groups and locks.
     ChangeEstate(Box<EstateRequest>),
+    /// Hosts, and tickets to join.
+    ChangeHosts(Box<HostRequest>),
     /// Carries out a template, or only tries to.
     Deploy(Box<DeployRequest>),
     /// Forgets that a template was carried out. What it made stays.
@@ -155,6 +157,46 @@ pub struct NewLock {
     pub scope: Scope,
     pub level: LockLevel,
     pub notes: Option<Box<str>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostRequest {
+    /// Whoever shows the secret of this digest in time may join, once.
+    IssueTicket {
+        digest: KeyDigest,
+        intent: Scope,
+        host: Option<HostName>,
+        good_for: Span,
+    },
+    Join(NewHost),
+    /// What a host has, as it says itself.
+    Seen {
+        name: HostName,
+        capacity: Capacity,
+    },
+    /// It has not said anything for too long.
+    Silent {
+        name: HostName,
+    },
+    /// Opens it, cordons it, or drains it.
+    SetState {
+        name: HostName,
+        state: HostState,
+    },
+    /// Refused while it has nodes, unless what runs there may be given up.
+    Remove {
+        name: HostName,
+        is_forced: bool,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewHost {
+    pub ticket: KeyDigest,
+    pub name: HostName,
+    pub capacity: Capacity,
+    /// Of a key that it made itself.
+    pub key: KeyDigest,
 }
 
 /// A template, read: what it makes, in order, and what is to be kept of it.
@@ -310,6 +352,8 @@ pub enum Reply {
         lock: Arc<Lock>,
         is_new: bool,
     },
+    Host(Arc<Host>),
+    Ticket(JoinTicket),
     Deployment(Box<Deployment>),
     /// What carrying out a template would come to.
     Tried {

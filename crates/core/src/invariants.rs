@@ -7,7 +7,7 @@ use std::fmt;
 use crate::change::Change;
 use crate::ids::{ClusterId, JobId, NodeId};
 use crate::model::{
-    Capacity, Cluster, ClusterPhase, Job, JobPhase, MemberPhase, Node, NodePhase, Part, Rest,
+    Capacity, Cluster, ClusterPhase, Host, Job, JobPhase, MemberPhase, Node, NodePhase, Part, Rest,
 };
 use crate::time::{Now, Span};
 use crate::world::World;
@@ -35,6 +35,8 @@ pub enum Promise {
     /// Every node that is wanted gone has a delete call in the outbox, and every requested one a create.
     IntentIsRecorded,
     NodesWithinBounds,
+    /// Nodes are made only where there is room, unless the server's own machine may be over-committed.
+    HostsHold,
     IdleNodesGo,
     /// A node that is paid for has an open meter.
     MeterRuns,
@@ -51,6 +53,9 @@ pub fn check(world: &World, now: Now, slack: Span) -> Result<(), Broken> {
     }
     for cluster in world.clusters() {
         check_cluster(world, cluster, now, slack)?;
+    }
+    for host in world.hosts().hosts() {
+        check_host(world, host)?;
     }
     Ok(())
 }
@@ -89,6 +94,7 @@ pub fn check_touched(
             | Change::WorkspaceChanged(_)
             | Change::WorkspaceGone(_)
             | Change::EstateChanged(_)
+            | Change::HostsChanged(_)
             | Change::DeploymentChanged(_)
             | Change::DeploymentGone { .. }
             | Change::ActivityNoted(_)
@@ -107,6 +113,9 @@ pub fn check_touched(
     }
     for node in nodes.into_iter().filter_map(|id| world.node(id)) {
         check_node(world, node)?;
+        if let Some(host) = world.hosts().host(&node.host) {
+            check_host(world, host)?;
+        }
     }
     for cluster in clusters.into_iter().filter_map(|id| world.cluster(id)) {
         check_cluster(world, cluster, now, slack)?;
@@ -207,6 +216,22 @@ fn check_lease(world: &World, node: &Node) -> Result<(), Broken> {
     Ok(())
 }
 
+/// A host that is asked for a node has room for all that it has. One may have become smaller under nodes that it
+/// has already.
+fn check_host(world: &World, host: &Host) -> Result<(), Broken> {
+    let Some(housed) = world.housed(&host.name) else { return Ok(()) };
+    let is_asked = || {
+        let mut nodes = housed.nodes.iter().filter_map(|node| world.node(*node));
+        nodes.any(|node| node.phase() == NodePhase::Requested)
+    };
+    let may_exceed = host.name.is_local() && world.settings.over_commit;
+    if !may_exceed && !housed.used.fits_into(host.capacity) && is_asked() {
+        let about = format!("{}: {:?} of {:?}", host.name, housed.used, host.capacity);
+        return broken(Promise::HostsHold, about);
+    }
+    Ok(())
+}
+
 fn check_cluster(world: &World, cluster: &Cluster, now: Now, slack: Span) -> Result<(), Broken> {
     let Some(pool) = world.pool(cluster.id) else {
         return broken(Promise::NodesWithinBounds, format!("{} has no pool", cluster.name));
@@ -224,7 +249,8 @@ fn check_cluster(world: &World, cluster: &Cluster, now: Now, slack: Span) -> Res
     let may_grow = cluster.backoff.until <= now.wall
         && cluster.backoff.pending_max() > u32::try_from(pool.pending.len()).unwrap_or(u32::MAX)
         && pool.existing() < world.ceiling(cluster)
-        && has_quota;
+        && has_quota
+        && world.is_boundless();
     if cluster.phase == ClusterPhase::Succeeded && may_grow && pool.alive() < scale.nodes_min {
         let about = format!("{}: {} under {}", cluster.name, pool.alive(), scale.nodes_min);
         return broken(Promise::NodesWithinBounds, about);

@@ -8,7 +8,7 @@
 //! 5. [`decide`]: looks at state only, never at what woke it; asked again, it has nothing to say;
 //! 6. [`agent`]: the node's side of the protocol, equally pure;
 //! 7. [`why`]: why a job waits, computed when asked;
-//! 8. [`access`]: who may do what; [`estate`]: what is locked;
+//! 8. [`access`]: who may do what; [`estate`]: what is locked; [`hosts`]: on which machines;
 //! 9. [`invariants`]: what must always hold.
 //!
 //! The driver (server or simulator) owns the clock, the disk and the network: it calls `step`, commits the
@@ -23,6 +23,7 @@ mod change;
 mod decide;
 mod error_chain;
 pub mod estate;
+pub mod hosts;
 pub mod ids;
 mod input;
 pub mod invariants;
@@ -43,10 +44,12 @@ pub use decide::{decide, decide_everything};
 pub use error_chain::ErrorChain;
 pub use input::{
     AccessRequest, Answer, ClusterPatch, DeployRequest, DeployStep, DeployWhat, EstateRequest,
-    Foreseen, GroupPatch, Input, JobRequest, NewLock, NewUser, RefusalKind, Refused, Reply,
-    WorkspacePatch,
+    Foreseen, GroupPatch, HostRequest, Input, JobRequest, NewHost, NewLock, NewUser, RefusalKind,
+    Refused, Reply, WorkspacePatch,
 };
 pub use observations::desired_for;
 pub use requests::cluster::DEFAULT_VM_SIZE;
 pub use step::{Output, Wake, step, step_deciding_everything};
-pub use world::{Ahead, Candidate, Pool, Queue, QuotaShort, QuotaUse, Rows, Settings, World};
+pub use world::{
+    Ahead, Candidate, Housed, Pool, Queue, QuotaShort, QuotaUse, Rows, Settings, World,
+};

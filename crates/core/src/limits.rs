@@ -28,6 +28,13 @@ pub const LOCATION_BYTES_MAX: usize = 64;
 pub const QUOTA_VCPUS_MAX: u64 = 1_000_000_000;
 /// How many waiting jobs a predictive pool looks at before it decides how far to grow.
 pub const FORESEEN_JOBS_MAX: usize = 10_000;
+/// A label of a DNS name.
+pub const HOST_NAME_BYTES_MAX: usize = 63;
+/// Every host is looked at for every new node.
+pub const HOSTS_MAX: usize = 1_000;
+pub const TICKETS_MAX: usize = 1_000;
+/// A ticket that lies around is a key that lies around.
+pub const TICKET_LIFETIME_MAX: Span = Span::seconds(30 * 24 * 3600);
 pub const WORKSPACES_MAX: usize = 10_000;
 /// Everybody's key is compared with a presented one, so this bounds what a login takes.
 pub const USERS_MAX: usize = 10_000;

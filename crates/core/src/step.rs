@@ -125,6 +125,7 @@ pub(crate) fn take_in(turn: &mut Turn<'_>, input: &Input) -> Answer {
         Input::SetQuota { scope, limits } => requests::quota::set(turn, scope, limits),
         Input::ChangeAccess(request) => requests::access::change(turn, request),
         Input::ChangeEstate(request) => requests::estate::change(turn, request),
+        Input::ChangeHosts(request) => requests::host::change(turn, request),
         Input::Deploy(request) => requests::deployment::deploy(turn, request),
         Input::DeleteDeployment { group, name } => requests::deployment::delete(turn, group, name),
         Input::Tick => Ok(Reply::Noted),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use muster_core::NodeOrder;
 use muster_core::ids::{ClusterId, NodeId};
-use muster_core::model::{Capacity, Tier};
+use muster_core::model::{Capacity, HostName, Tier};
 
 use crate::Provider;
 
@@ -15,6 +15,7 @@ pub fn order(name: &str) -> NodeOrder {
         node: NodeId(1),
         cluster: ClusterId(1),
         name: name.into(),
+        host: HostName::local(),
         vm_size: "Standard_DS1_v2".into(),
         capacity: Capacity { gpus: 0, vcpus: 1, memory_mb: 3584 },
         tier: Tier::Dedicated,

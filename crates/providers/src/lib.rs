@@ -6,6 +6,7 @@
 
 #[doc(hidden)]
 pub mod conformance;
+pub mod joined;
 pub mod local;
 mod turns;
 pub mod walled;
@@ -47,6 +48,8 @@ pub enum CreateError {
     Relay { node: String, source: io::Error },
     #[error("there is no address or no range of users left for node {node} on this machine")]
     Full { node: String },
+    #[error(transparent)]
+    Host(#[from] joined::HostError),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +64,8 @@ pub enum DeleteError {
     Folder { dir: PathBuf, source: io::Error },
     #[error("cannot remove the walls of node {node}")]
     Walls { node: String, source: LinkError },
+    #[error(transparent)]
+    Host(#[from] joined::HostError),
 }
 
 #[derive(Debug, thiserror::Error)]

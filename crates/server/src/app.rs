@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use crate::Workspaces;
 use crate::guesses::Guesses;
+use crate::http::Offer;
 use crate::live::Live;
 use crate::logs::Logs;
 use crate::readers::Readers;
@@ -24,6 +25,8 @@ pub struct App {
     pub location: Box<str>,
     pub workspaces: Workspaces,
     pub catalogue: Arc<Catalogue>,
+    /// Whether this machine takes more nodes than it has room for.
+    pub over_commit: bool,
     pub keyring: Arc<Keyring>,
     pub audiences: Audiences,
     pub guesses: Guesses,
@@ -32,4 +35,5 @@ pub struct App {
     pub live: Arc<Live>,
     pub logs: Arc<Logs>,
     pub refusals: Refusals,
+    pub offer: Offer,
 }

@@ -18,6 +18,7 @@ pub mod prices;
 mod readers;
 mod refusals;
 mod secrets;
+mod silence;
 pub mod state_dir;
 mod sweeper;
 pub mod tokens;
@@ -29,9 +30,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use muster_core::Settings;
 use muster_core::catalogue::Catalogue;
-use muster_providers::walled::Sockets;
+use muster_core::model::HostName;
+use muster_core::{HostRequest, Input, Settings};
+use muster_providers::Provider;
+use muster_providers::joined::Joined;
+use muster_providers::joined::protocol::Terms;
+use muster_providers::walled::{Machine, Sockets};
 use muster_store::{Durability, SqliteReader, SqliteStore, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -81,6 +86,8 @@ pub struct ServerConfig {
     pub egress: bool,
     /// The most that a job on them may write to its folder.
     pub job_disk_bytes: u64,
+    /// Whether this machine takes more nodes than it has cores and memory for.
+    pub over_commit: bool,
 }
 
 /// How workspaces come into being.
@@ -97,6 +104,8 @@ pub enum Workspaces {
 pub struct Ready {
     pub url: String,
     pub state_dir: PathBuf,
+    /// What this machine has for nodes, in a sentence.
+    pub machine: String,
     /// How nodes are kept apart, in a sentence.
     pub isolation: String,
     pub notes: Vec<String>,
@@ -157,7 +166,7 @@ pub async fn run(
     let own = config.certificate.clone();
     let own = own.map(|(cert, key)| pki::OwnFiles { cert, key, host: host.clone() });
     let has_own = own.is_some();
-    let Secured { tls, keeper, ca_file, ca_bundle, keyring, notes } =
+    let Secured { tls, keeper, ca_file, ca_bundle, ca_pem, authority, keyring, notes } =
         secure(&state_dir, &host_name, &host, own)?;
     let hangup = match config.hangup_reloads {
         true => Some(signal(SignalKind::hangup()).map_err(ServeError::Signals)?),
@@ -165,7 +174,7 @@ pub async fn run(
     };
     let keeper = tokio::spawn(certificates::keep(keeper, hangup));
 
-    let live = Arc::new(Live::default());
+    let live = Arc::new(Live::new(secrets::random_number()));
     let (effects, wishes) = mpsc::unbounded_channel();
     let database = state_dir.database();
     let open_path = database.clone();
@@ -176,8 +185,9 @@ pub async fn run(
         left.fetch_or(is_left, Ordering::Relaxed);
         Ok(Box::new(store) as Box<dyn Store>)
     });
+    let settings = Settings { over_commit: config.over_commit, ..Settings::default() };
     let (writer, mut writer_thread) =
-        writer::start(open_store, Settings::default(), catalogue.clone(), live.clone(), effects)?;
+        writer::start(open_store, settings, catalogue.clone(), live.clone(), effects)?;
 
     let secrets = keyring.clone();
     let facts = nodes::Facts {
@@ -197,9 +207,22 @@ pub async fn run(
     let (relays, relay_doors) = Sockets::new(state_dir.relays());
     let (provider, isolation) =
         nodes::provider(config.isolation, &state_dir, facts, relays).map_err(ServeError::Walls)?;
+    let provider: Arc<dyn Provider> = Arc::new(Joined::new(provider, live.roster()));
     let outbox = tokio::spawn(outbox::run(wishes, provider.clone(), writer.clone()));
     let sweeper = tokio::spawn(sweeper::run(provider, live.clone(), writer.clone()));
+    let silence = tokio::spawn(silence::run(live.clone(), writer.clone()));
 
+    let machine = Machine::this();
+    let seen = HostRequest::Seen { name: HostName::local(), capacity: machine.capacity() };
+    if let Ok(Err(refused)) = writer.say(Input::ChangeHosts(Box::new(seen))).await {
+        tracing::error!(error = %refused, "this machine cannot be measured");
+    }
+    let terms = Terms {
+        url: base_url.clone(),
+        has_way_out: config.egress,
+        job_disk_bytes: config.job_disk_bytes,
+    };
+    let offer = http::Offer { ca_pem, authority, terms };
     let app = Arc::new(App {
         audiences: Audiences::for_base(&base_url),
         base_url: base_url.clone(),
@@ -208,6 +231,7 @@ pub async fn run(
         location: config.location.as_str().into(),
         workspaces: config.workspaces,
         catalogue,
+        over_commit: config.over_commit,
         keyring,
         guesses: Guesses::default(),
         writer: writer.clone(),
@@ -215,6 +239,7 @@ pub async fn run(
         live,
         logs: Arc::new(Logs::new(state_dir.logs())),
         refusals: Refusals::default(),
+        offer,
     });
     let pid = std::process::id();
     let connection = Connection {
@@ -225,7 +250,9 @@ pub async fn run(
         has_own_certificate: has_own,
     };
     state_dir.write_connection(&connection)?;
-    on_ready(&Ready { url: base_url, state_dir: state_dir.root().to_owned(), isolation, notes });
+    let machine = machine_words(machine, config.over_commit);
+    let root = state_dir.root().to_owned();
+    on_ready(&Ready { url: base_url, state_dir: root, machine, isolation, notes });
 
     let mut check = Check::start(&database, is_check_left.load(Ordering::Relaxed))?;
     let ended = &mut writer_thread.ended;
@@ -244,6 +271,7 @@ pub async fn run(
     outbox.abort();
     keeper.abort();
     sweeper.abort();
+    silence.abort();
     check.end().await;
     writer.stop();
     // The writer finishes its batch; everything acknowledged is on disk already.
@@ -251,6 +279,14 @@ pub async fn run(
         Ok(Ok(result)) => Ok(damage.map_or(result, Err)?),
         Ok(Err(writer::Panicked)) | Err(_) => Err(ServeError::Writer),
     }
+}
+
+fn machine_words(machine: Machine, over_commit: bool) -> String {
+    let rule = match over_commit {
+        true => "nodes may ask for more than that, and then share it (over-commit = true)",
+        false => "nodes wait where there is no room (over-commit = false)",
+    };
+    format!("this machine has {machine} for nodes; {rule}")
 }
 
 /// Reads the store through behind the server's back, where that was left to do.
@@ -306,6 +342,9 @@ struct Secured {
     keeper: Keeper,
     ca_file: PathBuf,
     ca_bundle: PathBuf,
+    ca_pem: String,
+    /// What a token to join with names our authority by.
+    authority: String,
     keyring: Arc<Keyring>,
     notes: Vec<String>,
 }
@@ -321,8 +360,10 @@ fn secure(
     let Opened { keeper, identity, bundle } = opened;
     let keyring = Arc::new(tokens::load_or_create(&state_dir.keys())?);
     let notes = notes(&identity, &bundle, keyring.owner_key_made());
-    let (ca_file, ca_bundle) = (identity.ca_path, bundle.path);
-    Ok(Secured { tls: keeper.tls()?, keeper, ca_file, ca_bundle, keyring, notes })
+    let tls = keeper.tls()?;
+    let pki::Identity { ca_pem, ca_path: ca_file, authority, .. } = identity;
+    let ca_bundle = bundle.path;
+    Ok(Secured { tls, keeper, ca_file, ca_bundle, ca_pem, authority, keyring, notes })
 }
 
 async fn open(config: &ServerConfig, state_dir: &StateDir) -> Result<http::Doors, ServeError> {

@@ -6,17 +6,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_core::access::Directory;
 use muster_core::estate::Estate;
+use muster_core::hosts::Hosts;
 use muster_core::ids::{ClusterId, Epoch, JobId, NodeId};
-use muster_core::model::{Job, User};
+use muster_core::model::{HostName, Job, User};
 use muster_core::{Change, World};
+use muster_providers::joined::Roster;
+use muster_wire::host::Load;
 use tokio::sync::watch;
 
 use crate::metrics::Metrics;
 
-#[derive(Default)]
 pub struct Live {
     inner: Mutex<Inner>,
     pub metrics: Metrics,
+    roster: Arc<Roster>,
 }
 
 #[derive(Default)]
@@ -29,6 +32,9 @@ struct Inner {
     epoch_of: BTreeMap<JobId, Epoch>,
     directory: Arc<Directory>,
     estate: Arc<Estate>,
+    hosts: Arc<Hosts>,
+    /// What nodes take of each host that has any.
+    loads: BTreeMap<HostName, Load>,
 }
 
 /// The holder of a live epoch: who may write to its log.
@@ -46,15 +52,32 @@ impl LiveAttempt {
 }
 
 impl Live {
+    /// `run` is a number that no other run of this server has.
+    pub fn new(run: u64) -> Live {
+        let roster = Arc::new(Roster::new(run));
+        Live { inner: Mutex::default(), metrics: Metrics::default(), roster }
+    }
+
+    /// Which nodes other machines should have.
+    pub fn roster(&self) -> Arc<Roster> {
+        Arc::clone(&self.roster)
+    }
+
     /// Starts from a freshly built World; whoever waits is woken, since anything may have changed.
     pub fn reset(&self, world: &World) {
         self.metrics.reset(world);
+        self.roster.reset(world.nodes());
         let mut inner = self.lock();
         inner.attempts.clear();
         inner.epoch_of.clear();
         inner.nodes = world.nodes().map(|node| (node.name.clone(), node.cluster)).collect();
         inner.directory = Arc::new(world.directory().clone());
         inner.estate = Arc::new(world.estate().clone());
+        inner.hosts = Arc::new(world.hosts().clone());
+        inner.loads.clear();
+        for node in world.nodes() {
+            inner.weigh(world, &node.host);
+        }
         for job in world.jobs() {
             inner.follow(world, job);
         }
@@ -72,6 +95,8 @@ impl Live {
             match change {
                 Change::NodeChanged { node, .. } => {
                     touched.insert(node.id);
+                    inner.weigh(world, &node.host);
+                    self.roster.update(node);
                     if world.node(node.id).is_none() {
                         inner.nodes.remove(&node.name);
                         inner.news.remove(&node.name);
@@ -96,6 +121,7 @@ impl Live {
                 Change::AccessChanged(_) => {
                     inner.directory = Arc::new(world.directory().clone());
                 }
+                Change::HostsChanged(_) => inner.hosts = Arc::new(world.hosts().clone()),
                 Change::EstateChanged(_) => inner.estate = Arc::new(world.estate().clone()),
                 Change::PrincipalSeen(_)
                 | Change::WorkspaceChanged(_)
@@ -141,6 +167,16 @@ impl Live {
         Arc::clone(&self.lock().estate)
     }
 
+    /// Hosts and tickets to join, as of the last commit.
+    pub fn hosts(&self) -> Arc<Hosts> {
+        Arc::clone(&self.lock().hosts)
+    }
+
+    /// What its nodes take of a host, as of the last commit.
+    pub fn load_of(&self, host: &HostName) -> Load {
+        self.lock().loads.get(host).copied().unwrap_or_default()
+    }
+
     pub fn knows_node(&self, name: &str) -> bool {
         self.lock().nodes.contains_key(name)
     }
@@ -162,6 +198,18 @@ impl Live {
 }
 
 impl Inner {
+    fn weigh(&mut self, world: &World, host: &HostName) {
+        match world.housed(host) {
+            Some(housed) => {
+                let nodes = u32::try_from(housed.nodes.len()).unwrap_or(u32::MAX);
+                self.loads.insert(host.clone(), Load { used: housed.used, nodes });
+            }
+            None => {
+                self.loads.remove(host);
+            }
+        }
+    }
+
     fn follow(&mut self, world: &World, job: &Job) {
         if let Some(old) = self.epoch_of.remove(&job.id) {
             self.attempts.remove(&old);

@@ -35,6 +35,7 @@ pub use look::{Seen, look};
 pub use names::Names;
 pub use own::{Own, OwnError, OwnFiles};
 
+use crate::secrets;
 use names::NAMES_MAX;
 
 /// Renewed when less than this remains, so that a monthly restart is enough.
@@ -52,6 +53,8 @@ pub enum Renewed {
 pub struct Identity {
     pub ca_pem: String,
     pub ca_path: PathBuf,
+    /// SHA-256 of the CA's public key, which stays when its certificate is made anew.
+    pub authority: String,
     pub renewed: Renewed,
     /// When the server certificate ends; a start in the 30 days before renews it.
     pub leaf_expires: SystemTime,
@@ -144,6 +147,7 @@ pub fn load_or_create(dir: &Path, names: &Names, now: SystemTime) -> Result<Iden
     Ok(Identity {
         ca_pem: ca.cert.pem,
         ca_path: ca.cert.path,
+        authority: secrets::hex(&secrets::sha256(&ca.cert.facts.public_key)),
         renewed: match (ca_new, leaf_new) {
             (true, _) => Renewed::CaAndLeaf,
             (false, true) => Renewed::Leaf,

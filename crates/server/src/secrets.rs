@@ -22,11 +22,16 @@ pub fn random() -> [u8; 16] {
     bytes
 }
 
+/// One that no other has.
+pub fn random_number() -> u64 {
+    u64::from_le_bytes(random()[..8].try_into().expect("8 bytes"))
+}
+
 pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     let digest = digest::digest(&digest::SHA256, bytes);
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -184,8 +184,7 @@ impl Keyring {
 
     /// Whose key this is: the owner's, or a user's.
     pub fn authenticate_key(&self, presented: &str, directory: &Directory) -> Option<Principal> {
-        let presented = KeyDigest(sha256(presented.as_bytes()));
-        let is_same = |one: &KeyDigest, other: &KeyDigest| same(&one.0, &other.0);
+        let presented = digest_of(presented);
         // All are compared, so that the time does not tell which one was near.
         let user = directory.holder_of(&presented, is_same);
         if is_same(&self.owner.digest, &presented) {
@@ -338,6 +337,23 @@ pub fn new_key() -> Result<(String, KeyDigest), TokenError> {
     let key = format!("{KEY_PREFIX}{}", hex(&random()?));
     let digest = KeyDigest(sha256(key.as_bytes()));
     Ok((key, digest))
+}
+
+/// The secret of a ticket for another machine, and what is kept of it.
+pub fn new_ticket() -> Result<(String, KeyDigest), TokenError> {
+    let secret = hex(&random()?);
+    let digest = digest_of(&secret);
+    Ok((secret, digest))
+}
+
+/// What is kept of a key or of any other secret that is random.
+pub fn digest_of(key: &str) -> KeyDigest {
+    KeyDigest(sha256(key.as_bytes()))
+}
+
+/// Takes the same time whatever they are.
+pub fn is_same(one: &KeyDigest, other: &KeyDigest) -> bool {
+    same(&one.0, &other.0)
 }
 
 /// An object id for a new user.

@@ -139,6 +139,8 @@ pub(crate) enum Arrival {
     },
     /// Somebody asks for an eviction.
     Rehearsed(Box<Input>),
+    /// Of hosts, when a controller starts.
+    Measured(Box<Input>),
     Tick,
 }
 

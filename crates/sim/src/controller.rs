@@ -16,10 +16,12 @@ use muster_store::{Reader, Revision, SqliteReader, Store, StoreError};
 
 use crate::clock::{ControllerClock, Moment};
 use crate::failure::{Broken, Held, promise};
+use crate::hosts;
 use crate::store::{CommitFault, FaultyStore, replace_store, torn};
 
 pub(crate) struct Controller {
     path: PathBuf,
+    settings: Settings,
     catalogue: Arc<Catalogue>,
     pub(crate) clock: ControllerClock,
     live: Option<Live>,
@@ -61,9 +63,11 @@ pub(crate) enum Commit {
 }
 
 impl Controller {
-    pub(crate) fn new(path: PathBuf) -> Controller {
+    /// `is_strict` is without over-commit.
+    pub(crate) fn new(path: PathBuf, is_strict: bool) -> Controller {
         Controller {
             path,
+            settings: Settings { over_commit: !is_strict, ..Settings::default() },
             catalogue: Arc::new(Catalogue::builtin()),
             clock: ControllerClock::default(),
             live: None,
@@ -103,7 +107,7 @@ impl Controller {
     fn rebuild(&self, store: &mut FaultyStore, now: Now) -> Held<World> {
         let rows = store.load()?;
         let catalogue = Arc::clone(&self.catalogue);
-        Ok(World::rebuild(rows, self.epoch, Settings::default(), catalogue, now))
+        Ok(World::rebuild(rows, self.epoch, self.settings.clone(), catalogue, now))
     }
 
     /// The process dies. `changes` is what it was writing; they are on disk or not.
@@ -254,6 +258,7 @@ impl Live {
     pub(crate) fn check_touched(&self, changes: &[Change], now: Now) -> Held {
         let result = invariants::check_touched(&self.world, changes, now, Span::ZERO);
         result.map_err(|broken| Broken(broken.to_string()))?;
+        hosts::check(&self.world, changes)?;
         self.check_quota(changes)
     }
 

@@ -28,6 +28,7 @@ mod controller;
 mod failpoints;
 mod failure;
 mod faults;
+mod hosts;
 mod mischief;
 mod network;
 mod oracle;

@@ -25,6 +25,7 @@ use crate::controller::Controller;
 use crate::failpoints::Killer;
 use crate::failure::{Broken, Held};
 use crate::faults::{Fault, FaultCounts};
+use crate::hosts;
 use crate::mischief::Mischiefs;
 use crate::network::Network;
 use crate::oracle::Oracle;
@@ -122,7 +123,7 @@ impl Sim {
             agenda: Agenda::default(),
             inbox: Vec::new(),
             rival_inbox: Vec::new(),
-            controller: Controller::new(folder.path().join("muster.db")),
+            controller: Controller::new(folder.path().join("muster.db"), hosts::is_strict(seed)),
             killer: Killer::new(seed),
             mischiefs: Mischiefs::new(seed, faults),
             network: Network::new(seed, faults),

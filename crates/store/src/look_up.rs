@@ -35,6 +35,7 @@ pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreEr
         | Input::SetQuota { .. }
         | Input::ChangeAccess(_)
         | Input::ChangeEstate(_)
+        | Input::ChangeHosts(_)
         | Input::Deploy(_)
         | Input::DeleteDeployment { .. }
         | Input::Tick => {}

@@ -9,7 +9,9 @@ pub use filter::ActivityFilter;
 use muster_core::model::{Activity, ActivityOutcome, Scope};
 use serde::{Deserialize, Serialize};
 
-use crate::path::{AccessRoute, ComputeAction, DeploymentRoute, EstateRoute, Manager, Route};
+use crate::path::{
+    AccessRoute, ComputeAction, DeploymentRoute, EstateRoute, HostRoute, Manager, Route,
+};
 use crate::timestamp;
 
 /// What a request does, as Azure calls it; `None` for one that changes nothing.
@@ -45,6 +47,11 @@ pub fn operation(method: &str, route: &Route) -> Option<String> {
             | AccessRoute::RoleAssignments(_)
             | AccessRoute::RoleDefinitions(_) => return None,
         },
+        Route::Hosts(HostRoute::Host { .. }) => ("Muster.Hosts/hosts".to_owned(), None),
+        Route::Hosts(HostRoute::HostAction { action, .. }) => {
+            ("Muster.Hosts/hosts".to_owned(), Some(action.as_str()))
+        }
+        Route::Hosts(HostRoute::HostToken) => ("Muster.Hosts/token".to_owned(), Some("")),
         Route::Estate(EstateRoute::Lock { .. }) => {
             ("Microsoft.Authorization/locks".to_owned(), None)
         }
@@ -73,6 +80,7 @@ pub fn operation(method: &str, route: &Route) -> Option<String> {
         | Route::VmSizes { .. }
         | Route::Quotas { .. }
         | Route::Estate(_)
+        | Route::Hosts(HostRoute::Hosts)
         // Trying changes nothing.
         | Route::Deployments(_)
         | Route::Manager(_)

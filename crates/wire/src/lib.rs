@@ -24,6 +24,7 @@ pub mod deployment;
 pub mod diagnosis;
 pub mod duration;
 pub mod error;
+pub mod host;
 pub mod job;
 mod json;
 pub mod lock;
@@ -44,7 +45,7 @@ pub use error::ArmError;
 pub use json::{JsonText, Unreadable, from_json, to_json};
 pub use page::{Page, page_size};
 pub use path::{
-    AccessRoute, ComputeAction, DeploymentRoute, EstateRoute, Login, Manager, Query, Request,
-    Route, WorkspaceAction,
+    AccessRoute, ComputeAction, DeploymentRoute, EstateRoute, HostAction, HostRoute, Login,
+    Manager, Query, Request, Route, WorkspaceAction,
 };
 pub use system_data::SystemData;

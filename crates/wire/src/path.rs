@@ -7,6 +7,7 @@
 mod access;
 mod deployments;
 mod estate;
+mod hosts;
 mod login;
 mod manager;
 mod methods;
@@ -17,6 +18,7 @@ mod segments;
 pub use access::{AccessRoute, scope_of};
 pub use deployments::{DeploymentRoute, Home};
 pub use estate::{EstateRoute, lockable_of};
+pub use hosts::{HostAction, HostRoute};
 pub use login::{Authority, Login};
 pub use manager::Manager;
 pub use query::{QUERY_BYTES_MAX, Query};

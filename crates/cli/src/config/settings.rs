@@ -162,6 +162,14 @@ pub const SETTINGS: &[Setting] = &[
         default: Preset::Derived("true with up, false with serve"),
     },
     Setting {
+        key: "over-commit",
+        alias: None,
+        variable: "MUSTER_OVER_COMMIT",
+        kind: Kind::Switch,
+        what: "Whether this machine takes more nodes than it has cores and memory for, or has them wait for room.",
+        default: Preset::Derived("true with up, false with serve"),
+    },
+    Setting {
         key: "job-disk-gb",
         alias: None,
         variable: "MUSTER_JOB_DISK_GB",

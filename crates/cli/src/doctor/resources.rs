@@ -1,5 +1,6 @@
 //! What this machine can limit, and what limits us: control groups, users, descriptors, processes and memory.
 
+use muster_providers::walled::Machine;
 use muster_sandbox::cgroup::layout::{Version, parse_mounts};
 use muster_sandbox::cgroup::{Enforced, Groups};
 use muster_server::{DESCRIPTORS_MIN, DESCRIPTORS_WANTED, Isolation};
@@ -96,6 +97,15 @@ pub fn check(found: &Resources, isolation: Isolation) -> Vec<Finding> {
     findings.extend([node_users(found, isolation), files(found), processes(found)]);
     findings.extend(found.memory.map(enough_memory));
     findings
+}
+
+/// What nodes share.
+pub fn host(is_strict: bool) -> Finding {
+    const MEANING: &str =
+        "more than that waits for room, unless over-commit is true, as it is with `muster up`";
+    let rule =
+        if is_strict { "over-commit is false" } else { "over-commit as the server is started" };
+    Finding::ok("host", format!("{}; {rule}", Machine::this()), MEANING)
 }
 
 fn hierarchies(found: &Resources, isolation: Isolation) -> Finding {

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Variables of whoever runs the tests that would lead commands elsewhere.
-const STRAY: [&str; 43] = [
+const STRAY: [&str; 45] = [
+    "MUSTER_OVER_COMMIT",
     "MUSTER_URL",
     "MUSTER_API_KEY",
     "MUSTER_CA_FILE",
@@ -48,6 +49,7 @@ const STRAY: [&str; 43] = [
     "MUSTER_NODE_FOLDERS",
     "MUSTER_EGRESS",
     "MUSTER_JOB_DISK_GB",
+    "MUSTER_JOIN_TOKEN",
     "XDG_STATE_HOME",
     "HTTPS_PROXY",
     "HTTP_PROXY",

@@ -14,7 +14,7 @@ use crate::world::{Pool, World};
 
 /// The nodes beyond those that hold jobs that are worth having.
 pub(super) fn nodes_worth_having(world: &World, cluster: &Cluster, pool: &Pool, now: Wall) -> u32 {
-    let ceiling = world.ceiling(cluster);
+    let (ceiling, reach) = (world.ceiling(cluster), world.reach(cluster));
     let spare = pool.idle.len() + pool.pending.len();
     let room = ceiling.saturating_sub(pool.alive()) as usize;
     if pool.queue.is_empty() || room == 0 {
@@ -26,7 +26,7 @@ pub(super) fn nodes_worth_having(world: &World, cluster: &Cluster, pool: &Pool, 
     let mut free = free_times(world, cluster, pool, now);
     let mut new = 0usize;
     let mut looked_at = 0;
-    for kind in pool.queue.candidates().filter(|kind| kind.shape.nodes <= ceiling) {
+    for kind in pool.queue.candidates().filter(|kind| kind.shape.nodes <= reach) {
         let needed = kind.shape.nodes as usize;
         let prediction = world.prediction(cluster.id, kind.principal);
         for _ in 0..kind.count {

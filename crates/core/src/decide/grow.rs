@@ -2,16 +2,20 @@
 //!
 //! Pools of one region share its quota. They are served in the order in which their first waiting jobs came;
 //! the first that a limit stops holds back everyone behind it at that limit, so that a large node is not
-//! overtaken by small ones for ever. One that does not fit into the limit at all holds back nobody.
+//! overtaken by small ones for ever. One that does not fit into the limit at all holds back nobody. The same
+//! goes for hosts that are full, across all regions.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::foresee;
+use super::host::{self, Bounds};
 use super::pool::{cluster, pool};
 use crate::change::{Change, Effect, EffectKind, NodeOrder};
 use crate::ids::{ClusterId, EffectId, JobId, NodeId};
 use crate::model::{
-    Cluster, ClusterPhase, Node, NodeEvent, NodeState, QuotaName, QuotaScope, ScaleUp, Tier,
+    Cluster, ClusterPhase, HostName, Node, NodeEvent, NodeState, QuotaName, QuotaScope, ScaleUp,
+    Tier,
 };
 use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
@@ -33,47 +37,71 @@ pub(super) fn wishes(turn: &mut Turn<'_>, id: ClusterId, scope: &QuotaScope) -> 
     wants
 }
 
-/// Serves the wishes of a region in order.
-pub(super) fn region(turn: &mut Turn<'_>, scope: &QuotaScope) {
-    let mut closed: Vec<QuotaName> = Vec::new();
+/// Serves the wishes of these regions, in the order of their first jobs.
+pub(super) fn regions(turn: &mut Turn<'_>, mut scopes: BTreeSet<QuotaScope>) {
+    if !turn.world.is_boundless() {
+        // Hosts are shared by all regions, so whoever comes first must be looked at first.
+        scopes.extend(turn.world.volatile.wishes.scopes());
+    }
+    let mut pass = Pass { names: BTreeSet::new(), hosts: BTreeSet::new() };
     let mut last = None;
     loop {
-        let is_open = |(tier, family): &QuotaLine| {
-            closed.is_empty()
-                || !QuotaName::of(*tier, family).iter().any(|name| closed.contains(name))
-        };
-        let next = turn.world.volatile.wishes.next(scope, last, is_open);
-        let Some((first, id)) = next else { return };
-        last = Some((first, id));
-        let cluster_now = cluster(turn, id);
-        let wanted = missing(turn.world, cluster_now, turn.now.wall);
-        let room = match turn.world.quota_room(cluster_now) {
-            _ if is_planted(Bug::QuotaIgnored) => u32::MAX,
-            room => room,
-        };
-        // Half a gang is of no use: if the first job cannot have all its nodes, nobody behind it gets any.
-        let pool_now = pool(turn, id);
-        let first = first_feasible(turn.world, cluster_now, pool_now);
-        let first = first.map_or(0, |first| first.shape.nodes.saturating_sub(pool_now.alive()));
-        let is_whole = first <= room;
-        let floor = cluster_now.spec.scale.nodes_min.saturating_sub(pool_now.alive());
-        let granted = wanted.min(room).min(if is_whole { u32::MAX } else { floor });
-        for _ in 0..granted {
-            request_node(turn, id);
-        }
-        let cluster_now = cluster(turn, id);
-        if wanted == granted {
-            turn.world.volatile.wishes.drop(id);
-            continue;
-        }
-        let short = turn.world.quota_short(cluster_now, wanted.max(first) - granted);
-        closed.extend(short.map(|short| short.name));
+        let next = scopes.iter().filter_map(|scope| {
+            let is_open = |(tier, family): &QuotaLine| {
+                let mut names = QuotaName::of(*tier, family).into_iter();
+                pass.names.is_empty()
+                    || !names.any(|name| pass.names.contains(&(scope.clone(), name)))
+            };
+            turn.world.volatile.wishes.next(scope, last, is_open).map(|wish| (wish, scope))
+        });
+        let Some((wish, scope)) = next.min() else { return };
+        last = Some(wish);
+        serve(turn, wish.1, scope, &mut pass);
+    }
+}
+
+/// What is kept for those who were served before.
+struct Pass {
+    names: BTreeSet<(QuotaScope, QuotaName)>,
+    hosts: BTreeSet<HostName>,
+}
+
+fn serve(turn: &mut Turn<'_>, id: ClusterId, scope: &QuotaScope, pass: &mut Pass) {
+    let cluster_now = cluster(turn, id);
+    let wanted = missing(turn.world, cluster_now, turn.now.wall);
+    let room = match turn.world.quota_room(cluster_now) {
+        _ if is_planted(Bug::QuotaIgnored) => u32::MAX,
+        room => room,
+    };
+    // Half a gang is of no use: if the first job cannot have all its nodes, nobody behind it gets any.
+    let pool_now = pool(turn, id);
+    let first = first_feasible(turn.world, cluster_now, pool_now);
+    let first = first.map_or(0, |first| first.shape.nodes.saturating_sub(pool_now.alive()));
+    let is_whole = first <= room;
+    let floor = cluster_now.spec.scale.nodes_min.saturating_sub(pool_now.alive());
+    let nodes = wanted.min(room).min(if is_whole { u32::MAX } else { floor });
+    let most = turn.world.ceiling(cluster_now).saturating_sub(pool_now.existing());
+    let bounds = Bounds { nodes, floor, room: room.min(most), closed: &pass.hosts };
+    let (hosts, is_full) = host::plan(turn.world, cluster_now, pool_now, &bounds);
+    let granted = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
+    for host in hosts {
+        request_node(turn, id, host);
+    }
+    let cluster_now = cluster(turn, id);
+    if wanted == granted {
+        turn.world.volatile.wishes.drop(id);
+        return;
+    }
+    let short = turn.world.quota_short(cluster_now, wanted.max(first) - granted);
+    pass.names.extend(short.map(|short| (scope.clone(), short.name)));
+    if is_full && granted < nodes {
+        pass.hosts.extend(host::kept_for(turn.world, cluster_now));
     }
 }
 
 fn first_feasible(world: &World, cluster: &Cluster, pool: &Pool) -> Option<Candidate> {
-    let ceiling = world.ceiling(cluster);
-    pool.queue.candidates().find(|kind| kind.shape.nodes <= ceiling)
+    let reach = world.reach(cluster);
+    pool.queue.candidates().find(|kind| kind.shape.nodes <= reach)
 }
 
 /// How many more nodes the pool would have if others did not use the quota.
@@ -89,6 +117,7 @@ pub(crate) fn missing(world: &World, cluster: &Cluster, now: crate::time::Wall) 
     let pending = u32::try_from(pool.pending.len()).unwrap_or(u32::MAX);
     wanted
         .saturating_sub(pool.alive())
+        .max(host::missing_on_one(world, cluster, pool))
         .min(ceiling.saturating_sub(pool.existing()))
         .min(cluster.backoff.pending_max().saturating_sub(pending))
 }
@@ -105,7 +134,7 @@ pub(crate) fn wanted_nodes(
     let busy = u32::try_from(pool.leased.len()).unwrap_or(u32::MAX);
     let waiting = match scale.scale_up {
         ScaleUp::Immediate => {
-            let waiting = pool.waiting_nodes(ceiling, cluster.capacity);
+            let waiting = pool.waiting_nodes(world.reach(cluster), cluster.capacity);
             u32::try_from(waiting).unwrap_or(u32::MAX)
         }
         ScaleUp::Predictive => foresee::nodes_worth_having(world, cluster, pool, now),
@@ -114,7 +143,7 @@ pub(crate) fn wanted_nodes(
 }
 
 /// Records the intent and puts the create call into the outbox, in that order.
-fn request_node(turn: &mut Turn<'_>, id: ClusterId) {
+fn request_node(turn: &mut Turn<'_>, id: ClusterId, host: HostName) {
     let node_id = NodeId(turn.world.draw());
     let effect_id = EffectId(turn.world.draw());
     let cluster = cluster(turn, id);
@@ -132,6 +161,7 @@ fn request_node(turn: &mut Turn<'_>, id: ClusterId) {
         node: node_id,
         cluster: id,
         name: Arc::clone(&name),
+        host: host.clone(),
         vm_size: Arc::clone(&cluster.spec.vm_size),
         capacity: cluster.capacity,
         tier: cluster.spec.tier,
@@ -141,6 +171,7 @@ fn request_node(turn: &mut Turn<'_>, id: ClusterId) {
         id: node_id,
         name,
         cluster: id,
+        host,
         vm_size: Arc::clone(&cluster.spec.vm_size),
         capacity: cluster.capacity,
         tier: cluster.spec.tier,

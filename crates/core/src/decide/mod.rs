@@ -7,10 +7,12 @@
 //! 1. `place`: who starts now, on which nodes; who is kept for whom (`reserve`);
 //! 2. `pool`: everything else about one pool but its growth: provision, retire, shrink;
 //! 3. `grow`: which pools get new nodes, in the order of their first waiting jobs, within the quota;
-//! 4. `foresee`: how far a predictive pool needs to grow.
+//! 4. `host`: on which machine;
+//! 5. `foresee`: how far a predictive pool needs to grow.
 
 mod foresee;
 mod grow;
+mod host;
 mod place;
 mod pool;
 mod power;
@@ -23,8 +25,9 @@ pub(crate) use reserve::{nodes_with_room, reserve};
 
 use crate::attempts;
 use crate::change::Change;
+use crate::hosts::HostChange;
 use crate::ids::{ClusterId, NodeId};
-use crate::model::{NodePhase, QuotaScope, Trouble};
+use crate::model::{HostName, NodePhase, QuotaScope, Trouble};
 use crate::requests;
 use crate::step::{Turn, patience};
 use crate::time::Now;
@@ -46,19 +49,21 @@ pub(crate) fn decide_within(turn: &mut Turn<'_>) {
     for node in overdue {
         give_up_boot(turn, node);
     }
-    let mut regions = turn.world.volatile.wishes.take_changed();
+    let mut regions = BTreeSet::new();
     loop {
+        regions.extend(turn.world.volatile.wishes.take_changed());
         let due = turn.world.volatile.due(turn.now.wall);
         if due.is_empty() && regions.is_empty() {
+            if retire_hosts(turn) {
+                continue;
+            }
             return;
         }
         for cluster in due {
             decide_cluster(turn, cluster, &mut regions);
         }
         // A pool that has grown is looked at once more: its floor may have moved.
-        for region in std::mem::take(&mut regions) {
-            grow::region(turn, &region);
-        }
+        grow::regions(turn, std::mem::take(&mut regions));
     }
 }
 
@@ -101,13 +106,26 @@ pub(crate) fn decide_everything_within(turn: &mut Turn<'_>) {
         for cluster in clusters {
             decide_cluster(turn, cluster, &mut BTreeSet::new());
         }
-        for region in turn.world.volatile.wishes.scopes() {
-            grow::region(turn, &region);
-        }
-        if turn.changes.len() == before {
+        let regions = turn.world.volatile.wishes.scopes().into_iter().collect();
+        grow::regions(turn, regions);
+        turn.world.volatile.wishes.take_changed();
+        if turn.changes.len() == before && !retire_hosts(turn) {
             return;
         }
     }
+}
+
+/// Hosts that were given up go with the last of their nodes. Says whether any did.
+fn retire_hosts(turn: &mut Turn<'_>) -> bool {
+    let hosts = turn.world.hosts().removing();
+    let empty: Vec<HostName> = hosts
+        .filter(|host| turn.world.housed(&host.name).is_none())
+        .map(|host| host.name.clone())
+        .collect();
+    for host in &empty {
+        turn.emit(Change::HostsChanged(HostChange::HostGone(host.clone())));
+    }
+    !empty.is_empty()
 }
 
 /// Unless it went with the one before it: that can end an attempt, and with it a node that is to be taken away.

@@ -28,8 +28,8 @@ fn next_start(turn: &Turn<'_>, id: ClusterId) -> Option<(JobId, Vec<NodeId>)> {
     if pool.idle.is_empty() && pool.partial.is_empty() {
         return None;
     }
-    let ceiling = world.ceiling(cluster);
-    let mut candidates = pool.queue.candidates().filter(|kind| kind.shape.nodes <= ceiling);
+    let reach = world.reach(cluster);
+    let mut candidates = pool.queue.candidates().filter(|kind| kind.shape.nodes <= reach);
     let first = candidates.next()?;
     let start = |kind: &Candidate, avoided: &BTreeSet<NodeId>| {
         let nodes = nodes_with_room(world, pool, kind.shape, avoided);

@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{grow, place, power};
+use super::{grow, host, place, power};
 use crate::attempts;
 use crate::change::Change;
-use crate::ids::{ClusterId, JobId, NodeId};
+use crate::ids::{ClusterId, EffectId, JobId, NodeId};
 use crate::meter;
 use crate::model::{
-    Attempt, CancelReason, Category, Cluster, ClusterEvent, ClusterPhase, NodeEvent, NodeState,
-    Operation, OperationKind, OperationStatus, Rest, ScaleUp,
+    Attempt, CancelReason, Category, Cluster, ClusterEvent, ClusterPhase, HostState, NodeEvent,
+    NodeState, Operation, OperationKind, OperationStatus, Rest, ScaleUp,
 };
+use crate::observations;
 use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
 use crate::time::Wall;
@@ -37,6 +38,7 @@ pub(super) fn decide(turn: &mut Turn<'_>, id: ClusterId) -> Option<Wall> {
     loop {
         let before = turn.changes.len();
         place::place(turn, id);
+        clear_closed_hosts(turn, id);
         hold_idle(turn, id);
         shrink(turn, id);
         mark_floor(turn, id);
@@ -97,10 +99,12 @@ fn retire(turn: &mut Turn<'_>, id: ClusterId) {
     let pool_now = pool(turn, id);
     let idle = pool_now.idle.iter().map(|(_, node)| *node);
     let pending = pool_now.pending.iter().map(|(_, node)| *node);
-    let free: Vec<NodeId> = pending.chain(idle).collect();
+    let parked = pool_now.parked.iter().map(|(_, node)| *node);
+    let free: Vec<NodeId> = pending.chain(idle).chain(parked).collect();
     for node in free {
         let_go(turn, node);
     }
+    bury(turn, id);
     if pool(turn, id).is_empty() {
         let mut cluster = cluster(turn, id).clone();
         cluster.phase = ClusterPhase::Gone;
@@ -115,14 +119,10 @@ fn retire(turn: &mut Turn<'_>, id: ClusterId) {
 /// waits for them any more, their time starts anew.
 fn hold_idle(turn: &mut Turn<'_>, id: ClusterId) {
     let cluster_now = cluster(turn, id);
-    let ceiling = turn.world.ceiling(cluster_now);
+    let reach = turn.world.reach(cluster_now);
     let pool_now = pool(turn, id);
     let is_awaited = !pool_now.idle.is_empty()
-        && pool_now
-            .queue
-            .shapes()
-            .first_key_value()
-            .is_some_and(|(shape, _)| shape.nodes <= ceiling);
+        && pool_now.queue.shapes().first_key_value().is_some_and(|(shape, _)| shape.nodes <= reach);
     let rest = match (cluster_now.rest, is_awaited) {
         (Rest::Held, true) | (Rest::Free { .. }, false) => return,
         (Rest::Free { .. }, true) => Rest::Held,
@@ -143,9 +143,76 @@ fn shrink(turn: &mut Turn<'_>, id: ClusterId) {
         let Some(node) = busy.or(newest).or(oldest_idle) else { break };
         let_go(turn, node);
     }
+    for node in host::in_the_way(turn.world, cluster(turn, id), pool(turn, id)) {
+        let_go(turn, node);
+    }
     // Idle for too long: the least recently used goes first, but never below the minimum.
     while let Some(node) = due_to_go(turn, id).filter(|(at, _)| *at <= turn.now.wall) {
         let_go(turn, node.1);
+    }
+}
+
+/// Takes nodes off hosts that are not open any more: those that hold no job, at once or when their time is
+/// over.
+fn clear_closed_hosts(turn: &mut Turn<'_>, id: ClusterId) {
+    let pool_now = pool(turn, id);
+    if pool_now.hosts.keys().all(|host| turn.world.is_open(host)) {
+        return;
+    }
+    let on_closed =
+        |node: &NodeId| turn.world.node(*node).is_some_and(|node| !turn.world.is_open(&node.host));
+    let pending = pool_now.pending.iter().map(|(_, node)| *node).filter(on_closed);
+    let parked = pool_now.parked.iter();
+    // They must not keep the pool from having others instead.
+    let cluster_now = cluster(turn, id);
+    let wanted = grow::wanted_nodes(turn.world, cluster_now, pool_now, turn.now.wall);
+    let unusable = pool_now.existing() - pool_now.alive();
+    let surplus = wanted
+        .max(pool_now.alive())
+        .saturating_add(unusable)
+        .saturating_sub(cluster_now.spec.scale.nodes_max);
+    let due = parked.enumerate().filter(|(place, (_, node))| {
+        let is_surplus = *place < surplus as usize;
+        is_surplus || parked_until(turn, id, *node).is_some_and(|at| at <= turn.now.wall)
+    });
+    let free: Vec<NodeId> = pending.chain(due.map(|(_, (_, node))| *node)).collect();
+    for node in free {
+        let_go(turn, node);
+    }
+    bury(turn, id);
+}
+
+/// When an idle node on a host that is not open goes. On one that is only cordoned it has its time: somebody may
+/// open the host again.
+fn parked_until(turn: &Turn<'_>, id: ClusterId, node: NodeId) -> Option<Wall> {
+    let node = turn.world.node(node)?;
+    let NodeState::Idle { since, .. } = node.state else { return None };
+    match turn.world.hosts().host(&node.host).map(|host| host.state) {
+        Some(HostState::Cordoned) => Some(since + cluster(turn, id).spec.scale.idle_time),
+        Some(HostState::Draining | HostState::Removing) => Some(since),
+        Some(HostState::Open) | None => None,
+    }
+}
+
+/// Nodes on their way out of a host that was given up are gone: nobody is left who could delete them, and
+/// whatever they held is over.
+fn bury(turn: &mut Turn<'_>, id: ClusterId) {
+    if turn.world.hosts().removing().next().is_none() {
+        return;
+    }
+    let is_buried = |node: &NodeId| {
+        let node = turn.world.node(*node)?;
+        let host = turn.world.hosts().host(&node.host)?;
+        (host.state == HostState::Removing).then_some(node.id)
+    };
+    let gone: Vec<NodeId> = pool(turn, id).going.iter().filter_map(is_buried).collect();
+    for node in gone {
+        let effects = turn.world.effects().filter(|effect| effect.kind.node() == node);
+        let effects: Vec<EffectId> = effects.map(|effect| effect.id).collect();
+        observations::on_deleted(turn, node);
+        for id in effects {
+            turn.emit(Change::EffectSettled { id });
+        }
     }
 }
 
@@ -220,5 +287,6 @@ fn next_look(turn: &Turn<'_>, id: ClusterId) -> Option<Wall> {
     // And one that would have ended after a new node was up will, from then on, have ended before.
     let boot = cluster_now.boot.unwrap_or(turn.world.settings.boot);
     let sooner = ends.find(|end| *end > now + boot).map(|end| Wall(end.0 - boot.0));
-    [retry, timeout, overrun, sooner].into_iter().flatten().min()
+    let parked = pool_now.parked.iter().filter_map(|(_, node)| parked_until(turn, id, *node)).min();
+    [retry, timeout, overrun, sooner, parked].into_iter().flatten().min()
 }

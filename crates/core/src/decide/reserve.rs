@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::NodeId;
-use crate::model::{Capacity, Cluster, Lease, Shape};
+use crate::model::{Capacity, Cluster, HostName, Lease, Shape};
 use crate::time::{Span, Wall};
 use crate::world::{Pool, World};
 
@@ -18,7 +18,8 @@ pub(crate) struct Reservation {
     pub(crate) nodes: BTreeSet<NodeId>,
 }
 
-/// For a job of this shape that does not fit now. The forecast must be up to date.
+/// For a job of this shape that does not fit now. The forecast must be up to date. One of several nodes gets
+/// them all on one host: the one that has them first.
 pub(crate) fn reserve(
     world: &World,
     cluster: &Cluster,
@@ -26,9 +27,37 @@ pub(crate) fn reserve(
     shape: Shape,
     now: Wall,
 ) -> Reservation {
-    let fitting = nodes_with_room(world, pool, shape, &BTreeSet::new());
+    let mut hosts: BTreeSet<HostName> =
+        pool.hosts.keys().filter(|host| world.is_open(host)).cloned().collect();
+    if shape.nodes > 1 {
+        hosts.extend(world.takers(cluster).into_iter().map(|host| host.name.clone()));
+        hosts.extend(world.is_boundless().then(HostName::local));
+    }
+    if shape.nodes == 1 || hosts.len() < 2 {
+        return reserve_on(world, cluster, pool, shape, now, None);
+    }
+    let each = hosts.iter().map(|host| reserve_on(world, cluster, pool, shape, now, Some(host)));
+    each.min_by_key(|reservation| reservation.at).expect("there are two hosts or more")
+}
+
+/// `None` is any host.
+fn reserve_on(
+    world: &World,
+    cluster: &Cluster,
+    pool: &Pool,
+    shape: Shape,
+    now: Wall,
+    on: Option<&HostName>,
+) -> Reservation {
     let needed = shape.nodes as usize;
-    let mut coming = Coming::new(world, cluster, pool, shape, now);
+    let mut fitting = Vec::new();
+    visit_room(world, pool, shape, &BTreeSet::new(), |node| {
+        if is_on(world, node, on) {
+            fitting.push(node);
+        }
+        fitting.len() == needed
+    });
+    let mut coming = Coming::new(world, cluster, pool, shape, now, on);
     let mut later = 0;
     let mut at = now;
     while fitting.len() + later < needed {
@@ -45,8 +74,12 @@ pub(crate) fn reserve(
     Reservation { at, nodes: fitting[fitting.len() - kept..].iter().copied().collect() }
 }
 
-/// The nodes that could take a job of this shape now, the best first, at most as many as it needs. Nodes that
-/// are partly used come first, the tightest before the others; then idle ones, the most recently used first.
+fn is_on(world: &World, node: NodeId, host: Option<&HostName>) -> bool {
+    host.is_none_or(|host| world.node(node).is_some_and(|node| node.host == *host))
+}
+
+/// The nodes that could take a job of this shape now, the best first, at most as many as it needs, and all on
+/// one host: the first that has enough, or else the one that has most.
 pub(crate) fn nodes_with_room(
     world: &World,
     pool: &Pool,
@@ -54,15 +87,40 @@ pub(crate) fn nodes_with_room(
     avoided: &BTreeSet<NodeId>,
 ) -> Vec<NodeId> {
     let needed = shape.nodes as usize;
-    let mut chosen = Vec::new();
+    let is_one_host = needed == 1 || pool.hosts.len() < 2;
+    let mut teams: BTreeMap<Option<&HostName>, Vec<NodeId>> = BTreeMap::new();
+    let mut whole = None;
+    visit_room(world, pool, shape, avoided, |id| {
+        let host = world.node(id).map(|node| &node.host).filter(|_| !is_one_host);
+        let team = teams.entry(host).or_default();
+        team.push(id);
+        if team.len() == needed {
+            whole = Some(host);
+        }
+        whole.is_some()
+    });
+    if let Some(host) = whole {
+        return teams.remove(&host).unwrap_or_default();
+    }
+    // Of equals the first.
+    teams.into_values().rev().max_by_key(Vec::len).unwrap_or_default()
+}
+
+/// Shows every node that could take a job of this shape now, until `is_enough`. Nodes that are partly used come
+/// first, the tightest before the others; then idle ones, the most recently used first.
+fn visit_room(
+    world: &World,
+    pool: &Pool,
+    shape: Shape,
+    avoided: &BTreeSet<NodeId>,
+    mut is_enough: impl FnMut(NodeId) -> bool,
+) {
     if let Some(share) = shape.share {
         let mut from = (Capacity { gpus: share.gpus, ..Capacity::default() }, NodeId(0));
-        while chosen.len() < needed
-            && let Some((room, node)) = pool.partial.range(from..).next().copied()
-        {
+        while let Some((room, node)) = pool.partial.range(from..).next().copied() {
             if share.fits_into(room) {
-                if !avoided.contains(&node) {
-                    chosen.push(node);
+                if !avoided.contains(&node) && is_enough(node) {
+                    return;
                 }
                 from = (room, NodeId(node.0 + 1));
             } else {
@@ -71,18 +129,16 @@ pub(crate) fn nodes_with_room(
             }
         }
     }
-    let idle = pool.reuse.iter().rev().map(|(_, _, node)| *node);
-    let idle = idle.filter(|node| !avoided.contains(node));
     let fits = shape.share.is_none_or(|share| {
         pool.idle.first().and_then(|(_, node)| world.node(*node)).is_none_or(|node| {
             // Nodes of a pool are alike.
             share.fits_into(node.capacity)
         })
     });
+    let mut idle = pool.reuse.iter().rev().map(|(_, _, node)| *node);
     if fits {
-        chosen.extend(idle.take(needed - chosen.len()));
+        idle.find(|node| !avoided.contains(node) && is_enough(*node));
     }
-    chosen
 }
 
 /// Nodes that will be able to take a job of some shape, in the order of time.
@@ -100,16 +156,20 @@ impl<'w> Coming<'w> {
         pool: &'w Pool,
         shape: Shape,
         now: Wall,
+        on: Option<&'w HostName>,
     ) -> Coming<'w> {
         let boot = cluster.boot.unwrap_or(world.settings.boot);
         // One that is overdue keeps its place in time, so that mere waiting changes nothing.
-        let pending = pool.pending.iter().map(move |(requested_at, _)| *requested_at + boot);
-        let more = world.ceiling(cluster).saturating_sub(pool.alive()) as usize;
+        let pending = pool.pending.iter().filter(move |(_, node)| is_on(world, *node, on));
+        let pending = pending.map(move |(requested_at, _)| *requested_at + boot);
+        let more = world.ceiling(cluster).saturating_sub(pool.alive());
+        let more = more.min(world.room_for(cluster, on)) as usize;
         let new = (more > 0).then(|| (now.max(cluster.backoff.until) + boot, more));
         let mut freed: BTreeMap<NodeId, Freed> = BTreeMap::new();
         let releases = world.releases(cluster.id).map(move |(end, attempt)| {
             let nodes = attempt.members.iter().filter_map(|member| world.node(member.node));
-            let able = nodes.filter(|node| {
+            let there = nodes.filter(|node| on.is_none_or(|on| node.host == *on));
+            let able = there.filter(|node| world.is_open(&node.host)).filter(|node| {
                 let Some(lease) = node.lease_of(attempt.epoch) else { return false };
                 match lease.share {
                     None => true,

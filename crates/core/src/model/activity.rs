@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    About, Caller, ClusterPhase, ClusterSpec, Lock, Quota, ResourceGroup, RoleAssignment, Scope,
-    UserKind,
+    About, Caller, Capacity, ClusterPhase, ClusterSpec, HostName, HostState, Lock, Quota,
+    ResourceGroup, RoleAssignment, Scope, UserKind,
 };
 use crate::time::Wall;
 
@@ -54,4 +54,5 @@ pub enum Record {
     Quota(Quota),
     User { name: Box<str>, kind: UserKind, key_made_at: Option<Wall> },
     Role(RoleAssignment),
+    Host { name: HostName, capacity: Capacity, intent: Scope, state: HostState },
 }

@@ -17,6 +17,8 @@ pub enum BadName {
     Character { got: char, allowed: &'static str },
     #[error("the last '-' of the name is not followed by a letter; add one after it")]
     DashWithoutLetter,
+    #[error("the name starts or ends with '-'; remove it there")]
+    DashAtTheEdge,
     #[error("the name is empty; give it 1 to {max} characters")]
     Empty { max: usize },
     #[error("the name has {got} bytes; at most {max} are allowed")]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Capacity, Category, Lifecycle, Part, Tier};
+use super::{Capacity, Category, HostName, Lifecycle, Part, Tier};
 use crate::ids::{ClusterId, Epoch, JobId, NodeId};
 use crate::time::Wall;
 
@@ -14,6 +14,9 @@ pub struct Node {
     /// Made by us before the provider is asked, never used again: the create call's idempotency key.
     pub name: Arc<str>,
     pub cluster: ClusterId,
+    /// The machine that it is made on; chosen when it is asked for, and never another.
+    #[serde(default, skip_serializing_if = "HostName::is_local")]
+    pub host: HostName,
     pub vm_size: Arc<str>,
     pub capacity: Capacity,
     pub tier: Tier,

@@ -54,7 +54,7 @@ fn on_create_failed(turn: &mut Turn<'_>, node: NodeId, message: &str) {
     attempts::lose_node(turn, id, Trouble::CreateFailed { message: message.into() });
 }
 
-fn on_deleted(turn: &mut Turn<'_>, node: NodeId) {
+pub(crate) fn on_deleted(turn: &mut Turn<'_>, node: NodeId) {
     let Some(node) = turn.world.node(node) else { return };
     let mut node = node.clone();
     meter::switch(turn, &mut node, None);

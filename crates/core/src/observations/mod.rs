@@ -4,7 +4,7 @@ mod effect;
 mod evict;
 mod report;
 
-pub(crate) use effect::on_effect_done;
+pub(crate) use effect::{on_deleted, on_effect_done};
 pub(crate) use evict::on_evicted;
 pub use report::desired_for;
 pub(crate) use report::{bring_up_to_date, on_report};

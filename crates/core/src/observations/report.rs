@@ -9,8 +9,8 @@ use crate::ids::{Epoch, NodeId};
 use crate::input::{Answer, Reply};
 use crate::meter;
 use crate::model::{
-    Attempt, Backoff, Category, Cluster, ClusterEvent, Exit, Lease, MemberPhase, Node, NodeEvent,
-    NodePhase, NodeState, Trouble, Verdict,
+    Attempt, Backoff, Category, Cluster, ClusterEvent, Exit, HostState, Lease, MemberPhase, Node,
+    NodeEvent, NodePhase, NodeState, Trouble, Verdict,
 };
 use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
@@ -26,10 +26,13 @@ pub(crate) fn on_report(turn: &mut Turn<'_>, name: &str, report: &Report) -> Ans
     let id = node.id;
     match node.phase() {
         NodePhase::Requested | NodePhase::Booting => join(turn, node.clone(), report),
-        NodePhase::Idle | NodePhase::Leased if *node.boot_id != *report.boot_id => {
+        NodePhase::Idle | NodePhase::Leased
+            if *node.boot_id != *report.boot_id || is_given_up(turn.world, node) =>
+        {
             // A later boot, or a report of an earlier one that was long on its way: boot ids do not say which.
             // Either way an end that it journalled counts. But only that proves that nothing runs there any
-            // more; without it the node is given up when its lease is over, as if nobody had reported.
+            // more; without it the node is given up when its lease is over, as if nobody had reported. The same
+            // goes for whatever runs on a host that was given up.
             let leases = node.leases().to_vec();
             for lease in leases.iter().filter(|lease| ended.contains(&lease.epoch)) {
                 follow_attempt(turn, *lease, report);
@@ -40,7 +43,10 @@ pub(crate) fn on_report(turn: &mut Turn<'_>, name: &str, report: &Report) -> Ans
                 .node(id)
                 .is_some_and(|node| matches!(node.phase(), NodePhase::Idle | NodePhase::Leased));
             if is_here && leases.iter().all(|lease| ended.contains(&lease.epoch)) {
-                attempts::lose_node(turn, id, Trouble::Rebooted);
+                let is_given_up =
+                    turn.world.node(id).is_some_and(|node| is_given_up(turn.world, node));
+                let why = if is_given_up { Trouble::LeaseExpired } else { Trouble::Rebooted };
+                attempts::lose_node(turn, id, why);
             }
             return Ok(dismissed(turn.world, ended));
         }
@@ -58,6 +64,11 @@ pub(crate) fn on_report(turn: &mut Turn<'_>, name: &str, report: &Report) -> Ans
     }
     // What it should do is looked up after the next decision, which may be about it.
     Ok(Reply::Desired(Box::new(Desired { acknowledged: ended, ..nothing(turn.world) })))
+}
+
+fn is_given_up(world: &World, node: &Node) -> bool {
+    let host = world.hosts().host(&node.host);
+    host.is_some_and(|host| host.state == HostState::Removing)
 }
 
 /// Nothing but a lease.

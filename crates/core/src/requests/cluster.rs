@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::access::follow_identity;
 use super::cluster_rules::{check_only_changeable, check_spec, merge, new_spec};
 use super::estate::{being_deleted, refuse_locked_compute, refuse_locked_delete};
+use super::host::check_gpus;
 use super::{find_workspace, instance, principal, shorten, start_operation};
 use crate::change::Change;
 use crate::ids::{ClusterId, OperationId, WorkspaceId};
@@ -94,6 +95,7 @@ fn create(
     }
     let size = turn.world.catalogue.get(&spec.vm_size).expect("checked with the rest");
     let (family, capacity) = (Arc::clone(&size.family), size.capacity());
+    check_gpus(turn, workspace, name.as_str(), &spec, capacity)?;
     check_reservation(turn, workspace, &spec, (&family, capacity), spec.scale.nodes_max)?;
     let created_by = principal(turn, by);
     let made = LastOperation { power: None, at: turn.now.wall, progress: Progress::UnderWay };

@@ -6,6 +6,7 @@ mod cluster_rules;
 pub(crate) mod deployment;
 pub(crate) mod estate;
 pub(crate) mod evict;
+pub(crate) mod host;
 pub(crate) mod instance;
 pub(crate) mod job;
 pub(crate) mod quota;

@@ -2,7 +2,7 @@
 
 use super::instance::reword;
 use super::job::{create_failing, locked, quota_short};
-use super::{Reason, why};
+use super::{Reason, hosts, why};
 use crate::ids::ClusterId;
 use crate::model::{Cluster, ClusterPhase, Rest};
 use crate::world::{Pool, World};
@@ -27,6 +27,7 @@ pub fn why_cluster(world: &World, cluster: ClusterId) -> Vec<Reason> {
         reasons.extend(without_jobs(world, cluster, pool));
     }
     reasons.extend(idle_nodes(world, cluster, pool));
+    reasons.extend(hosts::closed(world, cluster, pool));
     if !pool.going.is_empty() {
         reasons.push(Reason::NodesGoing {
             cluster: cluster.name.clone(),
@@ -50,6 +51,10 @@ fn without_jobs(world: &World, cluster: &Cluster, pool: &Pool) -> Vec<Reason> {
         && let Some((quota, used, needed)) = quota_short(world, cluster, short)
     {
         reasons.push(Reason::QuotaReached { quota, used, needed });
+    }
+    if short > 0 {
+        let ever = hosts::too_small(world, cluster, 1);
+        reasons.extend(ever.or_else(|| hosts::full(world, cluster, short, 1)));
     }
     if let Some((requested_at, _)) = pool.pending.last() {
         reasons.push(Reason::NodesStarting {
@@ -76,8 +81,8 @@ fn idle_nodes(world: &World, cluster: &Cluster, pool: &Pool) -> Vec<Reason> {
     let idle = count(spare);
     match cluster.rest {
         Rest::Held => {
-            let ceiling = world.ceiling(cluster);
-            let first = pool.queue.candidates().find(|kind| kind.shape.nodes <= ceiling);
+            let reach = world.reach(cluster);
+            let first = pool.queue.candidates().find(|kind| kind.shape.nodes <= reach);
             if let Some(job) = first.and_then(|first| world.job(first.job)) {
                 let (job, needed) = (job.name.clone(), job.nodes);
                 reasons.push(Reason::HeldFor { cluster: name(), job, idle, needed });

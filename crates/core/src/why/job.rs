@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::instance::reword;
-use super::{QuotaLimit, Reason};
+use super::{QuotaLimit, Reason, hosts};
 use crate::decide::{missing, nodes_with_room, reserve};
 use crate::ids::JobId;
 use crate::limits;
@@ -33,8 +33,10 @@ pub fn why(world: &World, job: JobId) -> Vec<Reason> {
     reasons.extend(case.locked());
     reasons.extend(case.maximum_too_low());
     reasons.extend(case.quota_too_low());
+    reasons.extend(hosts::too_small(world, cluster, job.nodes));
     reasons.extend(create_failing(world, cluster, pool));
     reasons.extend(case.quota_reached());
+    reasons.extend(case.hosts_full());
     reasons.extend(case.maximum_reached());
     reasons.extend(case.reserved());
     reasons.extend(case.behind());
@@ -93,7 +95,7 @@ struct Case<'w> {
 
 impl<'w> Case<'w> {
     fn new(world: &'w World, cluster: &'w Cluster, pool: &'w Pool, job: &'w Job) -> Case<'w> {
-        let ahead = pool.queue.ahead_of(job, world.ceiling(cluster), cluster.capacity);
+        let ahead = pool.queue.ahead_of(job, world.reach(cluster), cluster.capacity);
         let fitting = nodes_with_room(world, pool, job.shape(), &BTreeSet::new());
         let busy = pool.leased.len() as u64;
         let needed = busy + ahead.nodes + u64::from(job.nodes);
@@ -152,7 +154,7 @@ impl<'w> Case<'w> {
     }
 
     fn is_possible(&self) -> bool {
-        self.job.nodes <= self.world.ceiling(self.cluster)
+        self.job.nodes <= self.world.reach(self.cluster)
     }
 
     fn quota_reached(&self) -> Option<Reason> {
@@ -163,6 +165,12 @@ impl<'w> Case<'w> {
         }
         let (quota, used, needed) = quota_short(self.world, self.cluster, more)?;
         Some(Reason::QuotaReached { quota, used, needed })
+    }
+
+    fn hosts_full(&self) -> Option<Reason> {
+        let room = self.nodes_max().saturating_sub(self.pool.existing());
+        let more = self.needed.saturating_sub(self.pool.alive()).min(room);
+        hosts::full(self.world, self.cluster, more, self.job.nodes)
     }
 
     fn maximum_reached(&self) -> Option<Reason> {
@@ -183,8 +191,8 @@ impl<'w> Case<'w> {
         if self.free < self.job.nodes {
             return None;
         }
-        let ceiling = self.world.ceiling(self.cluster);
-        let first = self.pool.queue.candidates().find(|kind| kind.shape.nodes <= ceiling)?;
+        let reach = self.world.reach(self.cluster);
+        let first = self.pool.queue.candidates().find(|kind| kind.shape.nodes <= reach)?;
         if first.job == self.job.id {
             return None;
         }

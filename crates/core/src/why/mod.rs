@@ -5,12 +5,14 @@
 //! [`Reason::figures`], its remedy in [`Reason::remedy`], and its words in `Display`.
 
 mod cluster;
+mod hosts;
 mod instance;
 mod job;
 mod remedy;
 mod words;
 
 pub use cluster::why_cluster;
+pub use hosts::{HostClosed, HostsShort};
 pub use instance::InstanceWait;
 pub use job::why;
 pub use remedy::Remedy;
@@ -27,10 +29,14 @@ pub enum Reason {
     MaximumTooLow { cluster: ClusterName, nodes_max: u32, needed: u32 },
     /// It needs more vCPUs than the quota would give even if nobody else used any.
     QuotaTooLow { quota: QuotaLimit, needed: u64 },
+    /// Its nodes, or one of them, do not fit on any host, and those of a job are all on one.
+    HostsTooSmall(Box<HostsShort>),
     /// Nodes do not come up; the next try is not due yet, or is under way.
     CreateFailing { cluster: ClusterName, failures: u32, retry_at: Wall, last: Box<str> },
     /// The cluster could grow, but the quota is used up.
     QuotaReached { quota: QuotaLimit, used: u64, needed: u64 },
+    /// The cluster could grow, but its hosts are full.
+    HostsFull(Box<HostsShort>),
     /// The cluster is as large as it may be, and too much of it is busy.
     MaximumReached { cluster: ClusterName, nodes_max: u32, free: u32, needed: u32 },
     /// There are free nodes, but they are kept for another job that will start at `at`.
@@ -64,6 +70,8 @@ pub enum Reason {
     Busy { cluster: ClusterName, nodes: u32, nodes_max: u32 },
     /// (A pool) Nobody waits, so there are no nodes.
     Empty { cluster: ClusterName, nodes_min: u32 },
+    /// (A pool) Nobody starts on some of its nodes, as their host is not open.
+    HostClosed(HostClosed),
     /// (A job or a pool) It is about an instance.
     Instance { cluster: ClusterName, what: InstanceWait },
 }
@@ -91,6 +99,9 @@ impl Reason {
             Reason::Locked { .. } => "Locked",
             Reason::MaximumTooLow { .. } => "MaximumTooLow",
             Reason::QuotaTooLow { .. } => "QuotaTooLow",
+            Reason::HostsTooSmall(_) => "HostsTooSmall",
+            Reason::HostsFull(_) => "HostsFull",
+            Reason::HostClosed(_) => "HostClosed",
             Reason::CreateFailing { .. } => "CreateFailing",
             Reason::QuotaReached { .. } => "QuotaReached",
             Reason::MaximumReached { .. } => "MaximumReached",
@@ -127,6 +138,10 @@ impl Reason {
             Reason::QuotaTooLow { quota, needed } | Reason::QuotaReached { quota, needed, .. } => {
                 figures(&format!("quota {}", quota.name), quota.limit, *needed)
             }
+            Reason::HostsTooSmall(short) | Reason::HostsFull(short) => {
+                nodes("nodes that hosts have room for", &short.room, &short.needed)
+            }
+            Reason::HostClosed(closed) => nodes("nodes on a closed host", &closed.nodes, &0),
             Reason::CreateFailing { failures, .. } => {
                 nodes("nodes failed to start in a row", failures, &0)
             }
@@ -175,6 +190,8 @@ impl Reason {
                 let QuotaLimit { location, name, .. } = quota.clone();
                 Remedy::SetQuota { location, name, limit: *needed }
             }
+            Reason::HostsTooSmall(_) | Reason::HostsFull(_) => Remedy::JoinHost,
+            Reason::HostClosed(closed) => Remedy::OpenHost { host: closed.host.clone() },
             Reason::CreateFailing { cluster, .. } => Remedy::TryAgain { cluster: cluster.clone() },
             Reason::FreeSoon { cluster, .. } => Remedy::GrowAtOnce { cluster: cluster.clone() },
             Reason::NodesStarting { cluster, .. }

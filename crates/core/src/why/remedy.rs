@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::model::{ClusterName, Lock, QuotaName};
+use crate::model::{ClusterName, HostName, Lock, QuotaName};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remedy {
@@ -29,6 +29,11 @@ pub enum Remedy {
     },
     GrowAtOnce {
         cluster: ClusterName,
+    },
+    /// The first step: a ticket for another machine.
+    JoinHost,
+    OpenHost {
+        host: HostName,
     },
     Unlock {
         lock: Lock,
@@ -72,6 +77,8 @@ impl fmt::Display for Remedy {
             }
             Remedy::TryAgain { cluster } => write!(f, "{update} {cluster}"),
             Remedy::GrowAtOnce { cluster } => write!(f, "{update} {cluster} --scale-up immediate"),
+            Remedy::JoinHost => f.write_str("muster host token"),
+            Remedy::OpenHost { host } => write!(f, "muster host uncordon {host}"),
             Remedy::Unlock { lock } => write!(f, "muster lock delete --ids {}", lock.id()),
             Remedy::Start { cluster } => write!(f, "muster compute start --name {cluster}"),
             Remedy::Stop { cluster } => write!(f, "muster compute stop --name {cluster}"),

@@ -11,6 +11,13 @@ impl fmt::Display for Reason {
             Reason::Locked { .. } => "lock single computes instead, and remove that lock",
             Reason::MaximumTooLow { .. } => "raise it",
             Reason::QuotaTooLow { .. } | Reason::QuotaReached { .. } => "raise the limit",
+            Reason::HostsTooSmall(_) => {
+                "choose a smaller size, set over-commit=true for the server, or join a larger machine"
+            }
+            Reason::HostsFull(_) => {
+                "scale something down, set over-commit=true for the server, or join a machine"
+            }
+            Reason::HostClosed(_) => "to open it",
             Reason::CreateFailing { .. } => "it is tried again by itself; to try now",
             Reason::Reserved { nodes_max, needed, .. }
             | Reason::Behind { nodes_max, needed, .. }
@@ -56,6 +63,16 @@ impl Reason {
                 f,
                 "the quota {} of region '{}' is {} vCPUs, this job needs {needed}",
                 quota.name, quota.location, quota.limit
+            ),
+            Reason::HostsTooSmall(short) => f.write_str(&short.words(true)),
+            Reason::HostsFull(short) => f.write_str(&short.words(false)),
+            Reason::HostClosed(closed) => write!(
+                f,
+                "host '{}' is {}: {} of '{}' there take no new jobs",
+                closed.host,
+                closed.state.as_str(),
+                nodes(closed.nodes),
+                closed.cluster
             ),
             Reason::CreateFailing { cluster, failures, last, .. } => write!(
                 f,

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Pool, QuotaShort, QuotaUse, World, index};
+use super::{Housed, Pool, QuotaShort, QuotaUse, World, index};
 use crate::access::Directory;
 use crate::change::Effect;
 use crate::estate::Estate;
+use crate::hosts::Hosts;
 use crate::ids::{ClusterId, EffectId, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::model::{
-    Account, Attempt, Cluster, Job, Lock, Node, QuotaName, QuotaScope, Scope, Use, Workspace,
-    WorkspaceKey,
+    Account, Attempt, Cluster, HostName, Job, Lock, Node, QuotaName, QuotaScope, Scope, Use,
+    Workspace, WorkspaceKey,
 };
 use crate::time::{Elapsed, Span, Wall};
 
@@ -123,11 +124,11 @@ impl World {
         self.index.quotas.room(cluster.id, cluster.capacity.vcpus)
     }
 
-    /// The most nodes that this cluster can ever have under its maximum and the limits, whoever else has
-    /// some: what does not fit into this does not hold back others.
+    /// The most nodes that this cluster can ever have under its maximum, the limits and on its hosts, whoever
+    /// else has some: what does not fit into this does not hold back others.
     pub fn ceiling(&self, cluster: &Cluster) -> u32 {
         let quota = self.index.quotas.ceiling(cluster.id, cluster.capacity.vcpus);
-        cluster.spec.scale.nodes_max.min(quota)
+        cluster.spec.scale.nodes_max.min(quota).min(self.hosts_ceiling(cluster))
     }
 
     /// What clusters are to have at least of a limit, in vCPUs.
@@ -232,6 +233,16 @@ impl World {
         &self.estate
     }
 
+    /// Hosts and tickets to join.
+    pub fn hosts(&self) -> &Hosts {
+        &self.hosts
+    }
+
+    /// The nodes of a host; `None` if it has none.
+    pub fn housed(&self, host: &HostName) -> Option<&Housed> {
+        self.index.houses.of(host)
+    }
+
     /// Where a cluster is.
     pub fn scope_of(&self, cluster: &Cluster) -> Scope {
         let home = self.workspaces.get(&cluster.workspace).expect("a cluster's workspace stays");
@@ -297,6 +308,7 @@ impl World {
                 (self.directory != other.directory).then(|| "users and roles differ".to_owned())
             })
             .or_else(|| (self.estate != other.estate).then(|| "groups and locks differ".to_owned()))
+            .or_else(|| (self.hosts != other.hosts).then(|| "hosts and tickets differ".to_owned()))
             .or_else(|| first("pool", &self.index.pools, &other.index.pools))
             .or_else(|| (self.index != other.index).then(|| "the indexes differ".to_owned()))
     }

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
+use super::housed::Houses;
 use super::queue::{Queue, nodes_for};
 use super::quotas::Quotas;
 use crate::ids::{ClusterId, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::model::{
-    Capacity, Category, Cluster, Job, JobPhase, Node, NodePhase, NodeState, Use, WorkspaceKey,
+    Capacity, Category, Cluster, HostName, Job, JobPhase, Node, NodePhase, NodeState, Use,
+    WorkspaceKey,
 };
 use crate::planted::{Bug, is_planted};
 use crate::time::Wall;
@@ -24,6 +26,7 @@ pub(super) struct Index {
     pub(super) jobs_by_name: BTreeSet<(WorkspaceId, u64, JobId)>,
     pub(super) pools: BTreeMap<ClusterId, Pool>,
     pub(super) quotas: Quotas,
+    pub(super) houses: Houses,
     /// Nodes that have not reported yet, by when they were asked for.
     pub(super) boots: BTreeSet<(Wall, NodeId)>,
 }
@@ -55,6 +58,10 @@ pub struct Pool {
     pub partial: BTreeSet<(Capacity, NodeId)>,
     /// All that hold a job, in part or as a whole.
     pub leased: BTreeSet<NodeId>,
+    /// Idle on hosts that are not open: still there, but nobody starts on them.
+    pub parked: BTreeSet<(Wall, NodeId)>,
+    /// How many nodes there are on each host.
+    pub hosts: BTreeMap<HostName, u32>,
     /// Leaving or unusable: not ours to use, but still there and still paid for.
     pub going: BTreeSet<NodeId>,
 }
@@ -67,7 +74,7 @@ impl Pool {
 
     /// Nodes that exist or may exist: what the maximum, the quota and the bill count.
     pub fn existing(&self) -> u32 {
-        self.alive() + count(self.going.len())
+        self.alive() + count(self.going.len() + self.parked.len())
     }
 
     /// Nodes that the waiting jobs would fill, leaving out jobs that do not fit into `nodes_max`.
@@ -131,6 +138,9 @@ impl Index {
     /// The node is there: it has a name and counts for the quota until it is gone.
     pub(super) fn admit_node(&mut self, node: &Node) {
         self.nodes_by_name.insert(Arc::clone(&node.name), node.id);
+        self.houses.admit(node);
+        let pool = self.pools.entry(node.cluster).or_default();
+        *pool.hosts.entry(node.host.clone()).or_default() += 1;
         if !(is_planted(Bug::QuotaWithoutInFlight) && node.phase() == NodePhase::Requested) {
             self.quotas.take(node.cluster, node.capacity.vcpus);
         }
@@ -138,15 +148,27 @@ impl Index {
 
     pub(super) fn dismiss_node(&mut self, node: &Node) {
         self.nodes_by_name.remove(&node.name);
+        self.houses.dismiss(node);
+        let pool = self.pools.entry(node.cluster).or_default();
+        if let Some(nodes) = pool.hosts.get_mut(&node.host) {
+            *nodes -= 1;
+            if *nodes == 0 {
+                pool.hosts.remove(&node.host);
+            }
+        }
         self.quotas.give_back(node.cluster, node.capacity.vcpus);
     }
 
-    pub(super) fn insert_node(&mut self, node: &Node) {
+    /// `is_open` says whether its host is.
+    pub(super) fn insert_node(&mut self, node: &Node, is_open: bool) {
         let pool = self.pools.entry(node.cluster).or_default();
         match &node.state {
             NodeState::Requested | NodeState::Booting => {
                 pool.pending.insert((node.requested_at, node.id));
                 self.boots.insert((node.requested_at, node.id));
+            }
+            NodeState::Idle { since, .. } if !is_open => {
+                pool.parked.insert((*since, node.id));
             }
             NodeState::Idle { since, has_served } => {
                 pool.idle.insert((*since, node.id));
@@ -158,7 +180,7 @@ impl Index {
             NodeState::Leased { .. } => {
                 pool.leased.insert(node.id);
                 let room = node.room();
-                if has_room(room) {
+                if is_open && has_room(room) {
                     pool.partial.insert((room, node.id));
                 }
             }
@@ -179,6 +201,7 @@ impl Index {
             NodePhase::Idle => {
                 if let NodeState::Idle { since, has_served } = node.state {
                     pool.idle.remove(&(since, node.id));
+                    pool.parked.remove(&(since, node.id));
                     pool.reuse.remove(&(has_served, since, node.id));
                 }
                 pool.floor.remove(&node.id);

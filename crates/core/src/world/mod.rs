@@ -4,6 +4,8 @@
 //! a row nor an event (lease renewals, what to look at next) lives in [`volatile`] and is made anew at start.
 
 mod find;
+mod hosting;
+mod housed;
 mod index;
 mod queue;
 mod quotas;
@@ -13,8 +15,10 @@ mod volatile;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use housed::Housed;
 use index::Index;
 pub use index::Pool;
+pub(crate) use queue::nodes_for;
 pub use queue::{Ahead, Candidate, Queue};
 pub use quotas::{QuotaShort, QuotaUse};
 pub(crate) use volatile::{QuotaLine, Volatile};
@@ -23,12 +27,13 @@ use crate::access::{AccessChange, Directory};
 use crate::catalogue::Catalogue;
 use crate::change::{Change, Effect, MemberChange};
 use crate::estate::{Estate, EstateChange};
+use crate::hosts::{HostChange, Hosts};
 use crate::ids::{
     ClusterId, EPOCH_SHIFT, EffectId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId,
 };
 use crate::model::{
-    Account, Cluster, ClusterPhase, Job, JobPhase, JobState, Lifecycle, Lock, Node, NodePhase,
-    Principal, Quota, ResourceGroup, RoleAssignment, User, Workspace,
+    Account, Cluster, ClusterPhase, Host, Job, JobPhase, JobState, JoinTicket, Lifecycle, Lock,
+    Node, NodePhase, Principal, Quota, ResourceGroup, RoleAssignment, User, Workspace,
 };
 use crate::planted::{Bug, is_planted};
 use crate::time::{Elapsed, Now, Span, Wall};
@@ -52,6 +57,8 @@ pub struct Settings {
     pub boot: Span,
     /// From the notice that a node is taken away to its end.
     pub eviction_grace: Span,
+    /// Whether the server's own machine takes more nodes than it has cores and memory for.
+    pub over_commit: bool,
 }
 
 impl Default for Settings {
@@ -65,6 +72,7 @@ impl Default for Settings {
             prediction: Span::seconds(3600),
             boot: Span::seconds(180),
             eviction_grace: Span::seconds(30),
+            over_commit: true,
         }
     }
 }
@@ -84,6 +92,8 @@ pub struct Rows {
     pub roles: Vec<RoleAssignment>,
     pub groups: Vec<ResourceGroup>,
     pub locks: Vec<Lock>,
+    pub hosts: Vec<Host>,
+    pub tickets: Vec<JoinTicket>,
     /// Live ones only.
     pub jobs: Vec<Job>,
     pub effects: Vec<Effect>,
@@ -103,6 +113,7 @@ pub struct World {
     accounts: BTreeMap<(ClusterId, PrincipalId), Account>,
     directory: Directory,
     estate: Estate,
+    hosts: Hosts,
     effects: BTreeMap<EffectId, Effect>,
     effects_by_node: BTreeMap<NodeId, u32>,
     index: Index,
@@ -132,6 +143,7 @@ impl World {
             accounts: BTreeMap::new(),
             directory: Directory::default(),
             estate: Estate::default(),
+            hosts: Hosts::default(),
             effects: BTreeMap::new(),
             effects_by_node: BTreeMap::new(),
             index: Index::default(),
@@ -148,6 +160,12 @@ impl World {
         }
         for cluster in rows.clusters {
             world.put_cluster(Arc::new(cluster));
+        }
+        for host in rows.hosts {
+            world.hosts.apply(&HostChange::Host(Arc::new(host)));
+        }
+        for ticket in rows.tickets {
+            world.hosts.apply(&HostChange::Ticket(ticket));
         }
         for node in rows.nodes {
             let id = node.id;
@@ -224,6 +242,7 @@ impl World {
             Change::QuotaChanged(quota) => self.index.quotas.set(quota),
             Change::AccessChanged(change) => self.directory.apply(change),
             Change::EstateChanged(change) => self.estate.apply(change),
+            Change::HostsChanged(change) => self.put_hosts(change),
             Change::EffectQueued(effect) => self.put_effect(effect.clone()),
             Change::EffectSettled { id } => self.drop_effect(*id),
             Change::AttemptEnded(_)
@@ -348,13 +367,40 @@ impl World {
                 self.index.remove_node(&old);
                 self.index.dismiss_node(&old);
             }
+            // Whoever waits for room on its host may be in any region.
+            self.volatile.wishes.reconsider_all(!self.is_boundless());
             return;
         }
         match self.nodes.insert(id, Arc::clone(&node)) {
             Some(old) => self.index.remove_node(&old),
             None => self.index.admit_node(&node),
         }
-        self.index.insert_node(&node);
+        let is_open = self.is_open(&node.host);
+        self.index.insert_node(&node, is_open);
+    }
+
+    /// What nodes of a host are good for changes with its state.
+    fn put_hosts(&mut self, change: &HostChange) {
+        let (name, intent) = match change {
+            HostChange::Host(host) => (&host.name, Some(host.intent.clone())),
+            HostChange::HostGone(name) => {
+                (name, self.hosts.host(name).map(|host| host.intent.clone()))
+            }
+            HostChange::Ticket(_) | HostChange::TicketGone(_) => return self.hosts.apply(change),
+        };
+        self.hosts.apply(change);
+        let is_open = self.is_open(name);
+        let nodes = self.housed(name).map(|housed| housed.nodes.clone()).unwrap_or_default();
+        for node in nodes {
+            let node = Arc::clone(&self.nodes[&node]);
+            self.index.remove_node(&node);
+            self.index.insert_node(&node, is_open);
+            self.volatile.touch(node.cluster);
+        }
+        if let Some(intent) = intent {
+            self.touch_within(&intent);
+        }
+        self.volatile.wishes.reconsider_all(true);
     }
 
     fn put_account(&mut self, account: Account) {

@@ -209,7 +209,7 @@ impl Ahead {
 }
 
 /// Nodes that so many jobs of a shape fill when they run together.
-pub(super) fn nodes_for(shape: Shape, jobs: u32, node: Capacity) -> u64 {
+pub(crate) fn nodes_for(shape: Shape, jobs: u32, node: Capacity) -> u64 {
     let members = u64::from(shape.nodes) * u64::from(jobs);
     match shape.share {
         None => members,

@@ -21,6 +21,7 @@ impl World {
             quotas: self.quota_scopes().filter_map(quota).collect(),
             clusters: self.clusters().cloned().collect(),
             groups: self.estate.groups().map(|group| (**group).clone()).collect(),
+            hosts: self.hosts.hosts().map(|host| (**host).clone()).collect(),
             locks: self.estate.locks().map(|lock| (**lock).clone()).collect(),
             ..Rows::default()
         };

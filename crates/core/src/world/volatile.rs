@@ -162,6 +162,13 @@ impl Wishes {
         self.changed.insert(scope.clone());
     }
 
+    /// Every region in which somebody would grow.
+    pub(crate) fn reconsider_all(&mut self, is_needed: bool) {
+        if is_needed {
+            self.changed.extend(self.by_scope.keys().cloned());
+        }
+    }
+
     pub(crate) fn take_changed(&mut self) -> BTreeSet<QuotaScope> {
         std::mem::take(&mut self.changed)
     }

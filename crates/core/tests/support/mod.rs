@@ -9,17 +9,18 @@ use muster_core::access::AccessChange;
 use muster_core::agent::{AttemptPhase, AttemptReport, Desired, Report};
 use muster_core::catalogue::Catalogue;
 use muster_core::estate::EstateChange;
+use muster_core::hosts::HostChange;
 use muster_core::ids::{Epoch, NodeId};
 use muster_core::model::{
-    Caller, ClusterName, ClusterPhase, ComputeKind, Exit, Job, JobPhase, JobSpec, JobState, Lease,
-    NodePhase, Power, Priority, QuotaScope, RoleAssignment, ScaleUp, ShareRequest, SpecHash, User,
-    WorkspaceKey,
+    Caller, Capacity, ClusterName, ClusterPhase, ComputeKind, Exit, HostName, HostState, Job,
+    JobPhase, JobSpec, JobState, KeyDigest, Lease, NodePhase, Power, Priority, QuotaScope,
+    RoleAssignment, ScaleUp, Scope, ShareRequest, SpecHash, User, WorkspaceKey,
 };
 use muster_core::time::{Elapsed, Now, Span, Wall};
 use muster_core::why::Remedy;
 use muster_core::{
-    Answer, Change, ClusterPatch, EffectKind, EstateRequest, Input, JobRequest, Reply, Rows,
-    Settings, World, decide, decide_everything, invariants, step,
+    Answer, Change, ClusterPatch, EffectKind, EstateRequest, HostRequest, Input, JobRequest,
+    NewHost, Reply, Rows, Settings, World, decide, decide_everything, invariants, step,
 };
 
 pub struct Stage {
@@ -171,6 +172,22 @@ impl Stage {
         self.say(Input::CancelJob { workspace, name, finished: None })
     }
 
+    /// A machine that takes everybody's nodes.
+    pub fn join_host(&mut self, name: &str, capacity: Capacity) {
+        self.join_host_for(name, capacity, Scope::Everything);
+    }
+
+    pub fn join_host_for(&mut self, name: &str, capacity: Capacity, intent: Scope) {
+        let (ticket, key) = (KeyDigest::made_up(name), KeyDigest::made_up(name));
+        let name = HostName::new(name).expect("a name");
+        let good_for = Span::seconds(60);
+        let issue = HostRequest::IssueTicket { digest: ticket, intent, host: None, good_for };
+        let join = HostRequest::Join(NewHost { ticket, name, capacity, key });
+        for request in [issue, join] {
+            self.say(Input::ChangeHosts(Box::new(request))).expect("it can be done");
+        }
+    }
+
     /// The provider carries out everything in the outbox; new nodes report at once.
     pub fn provide(&mut self) {
         self.settle_effects(|_| true);
@@ -310,6 +327,7 @@ pub fn rows(changes: &[Change]) -> Rows {
     let (mut accounts, mut quotas) = (BTreeMap::new(), BTreeMap::new());
     let (mut workspaces, mut groups, mut locks) =
         (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let (mut hosts, mut tickets) = (BTreeMap::new(), BTreeMap::new());
     let mut users: BTreeMap<String, Arc<User>> = BTreeMap::new();
     let mut roles: BTreeMap<String, RoleAssignment> = BTreeMap::new();
     for change in changes {
@@ -381,6 +399,18 @@ pub fn rows(changes: &[Change]) -> Rows {
             Change::EstateChanged(EstateChange::LockGone { scope, name }) => {
                 locks.remove(&(scope, name.into_string()));
             }
+            Change::HostsChanged(HostChange::Host(host)) => {
+                hosts.insert(host.name.clone(), host);
+            }
+            Change::HostsChanged(HostChange::HostGone(name)) => {
+                hosts.remove(&name);
+            }
+            Change::HostsChanged(HostChange::Ticket(ticket)) => {
+                tickets.insert(ticket.digest, ticket);
+            }
+            Change::HostsChanged(HostChange::TicketGone(digest)) => {
+                tickets.remove(&digest);
+            }
             Change::AttemptEnded(_)
             | Change::LedgerPosted(_)
             | Change::OperationChanged(_)
@@ -392,6 +422,8 @@ pub fn rows(changes: &[Change]) -> Rows {
     rows.workspaces = workspaces.into_values().collect();
     rows.groups = groups.into_values().map(Arc::unwrap_or_clone).collect();
     rows.locks = locks.into_values().map(Arc::unwrap_or_clone).collect();
+    rows.hosts = hosts.into_values().map(Arc::unwrap_or_clone).collect();
+    rows.tickets = tickets.into_values().collect();
     rows.clusters = clusters.into_values().map(Arc::unwrap_or_clone).collect();
     rows.nodes = nodes.into_values().map(Arc::unwrap_or_clone).collect();
     rows.jobs = jobs.into_values().map(Arc::unwrap_or_clone).collect();
@@ -442,6 +474,15 @@ pub fn apply(stage: &mut Stage, remedy: &Remedy) {
             let (scope, name) = (lock.scope.clone(), lock.name.clone());
             let request = EstateRequest::DeleteLock { scope, name };
             stage.say(Input::ChangeEstate(Box::new(request))).expect("it can be done");
+            return;
+        }
+        Remedy::JoinHost => {
+            stage.join_host("another", Capacity { gpus: 16, vcpus: 1024, memory_mb: 16 << 20 });
+            return;
+        }
+        Remedy::OpenHost { host } => {
+            let request = HostRequest::SetState { name: host.clone(), state: HostState::Open };
+            stage.say(Input::ChangeHosts(Box::new(request))).expect("it can be done");
             return;
         }
         Remedy::Wait { .. } => return,

@@ -1,6 +1,7 @@
 //! Nodes on this machine behind walls: each has its own address, users, processes and limits, and runs the same agent as
 //! anywhere. The walls are made by a helper; this is who tells it which.
 
+mod machine;
 mod places;
 mod relays;
 
@@ -21,6 +22,7 @@ use muster_sandbox::protocol::{MEMORY_MIN, NodePlan, Place, Seen, Stop, Walls};
 
 use crate::turns::Turns;
 use crate::{CreateError, DeleteError, ListError, Provider, check_name};
+pub use machine::Machine;
 use places::Places;
 pub use relays::{Opened, Sockets};
 
@@ -41,24 +43,6 @@ pub struct WalledConfig {
     pub has_way_out: bool,
     /// The most that a job may write to its folder, where the disk has that much.
     pub job_disk_bytes: u64,
-}
-
-/// What the machine has. A node is never given more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Machine {
-    pub cores: u32,
-    pub memory_bytes: u64,
-}
-
-impl Machine {
-    pub fn this() -> Machine {
-        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-        let memory = rustix::system::sysinfo();
-        Machine {
-            cores: u32::try_from(cores).unwrap_or(u32::MAX),
-            memory_bytes: memory.totalram * u64::from(memory.mem_unit),
-        }
-    }
 }
 
 /// The command that starts a helper like this.

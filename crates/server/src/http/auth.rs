@@ -100,6 +100,8 @@ pub fn need(method: &str, route: &Route) -> Need {
         | Route::WhyJob { workspace, .. }
         | Route::WhyCompute { workspace, .. } => read(workspace),
         Route::Access(route) => access_need(reads, route),
+        // A machine that joins runs everybody's jobs: as much as a key that opens everything.
+        Route::Hosts(_) => Need::To(Action::ManageAccess, Scope::Everything),
         Route::Estate(route) => estate_need(reads, route),
         // What a template makes is looked at when it is read; who may see which is looked at later too.
         Route::Deployments(route) => Need::SomethingIn(route.home().scope()),

@@ -6,6 +6,7 @@ mod auth;
 mod body;
 mod files;
 mod health;
+mod host;
 pub mod limits;
 mod listener;
 mod log_files;
@@ -22,11 +23,13 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{self, from_fn};
 use axum::routing::{get, post};
+use muster_providers::joined::protocol::BODY_BYTES_MAX as HOST_BYTES_MAX;
 use muster_providers::walled::Opened;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use crate::app::App;
+pub use host::Offer;
 
 /// Of a report: a node holds a handful of attempts.
 const REPORT_BYTES_MAX: usize = 256 << 10;
@@ -110,9 +113,15 @@ fn router(app: Arc<App>) -> Router {
     let agent_logs = Router::new()
         .route("/agent/v1/logs/{epoch}", post(agent::log))
         .layer(from_fn(body::arrived::<{ agent::LOG_CHUNK_BYTES_MAX }>));
+    let hosts = Router::new()
+        .route("/host/v1/join", post(host::join))
+        .route("/host/v1/sync", post(host::sync))
+        .layer(from_fn(body::arrived::<HOST_BYTES_MAX>));
     Router::new()
         .merge(agents)
         .merge(agent_logs)
+        .merge(hosts)
+        .route("/host/v1/ca", get(host::ca))
         .route("/agent/v1/specs/{hash}", get(agent::spec))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))

@@ -62,9 +62,10 @@ pub async fn record(State(app): State<Arc<App>>, mut request: Request, next: Nex
     let correlation_id = ids.correlation.to_str().unwrap_or("");
     let noted = Noted::new(correlation_id);
     request.extensions_mut().insert(noted.clone());
-    // Nodes and probes ask all the time: theirs are for whoever looks for something.
+    // Nodes, hosts and probes ask all the time: theirs are for whoever looks for something.
     let is_agent = matched.as_ref().is_some_and(|path| path.starts_with("/agent/"));
-    let is_routine = is_agent || matches!(matched.as_deref(), Some("/healthz" | "/readyz"));
+    let is_routine =
+        is_agent || matches!(matched.as_deref(), Some("/healthz" | "/readyz" | "/host/v1/sync"));
     // Of the highest level, so that the id is in every line about this request, whatever is logged.
     let span = error_span!("request", id, correlation_id);
     let mut response = next.run(request).instrument(span.clone()).await;

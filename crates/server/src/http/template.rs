@@ -3,21 +3,25 @@
 use muster_wire::Route;
 
 /// The words of our routes. Everything else in a path is somebody's name for something.
-const WORDS: [&str; 66] = [
+const WORDS: [&str; 72] = [
     ".well-known",
     "cancel",
     "chain",
     "common",
     "computeOperationsStatus",
     "computes",
+    "cordon",
     "deployments",
     "details",
     "diagnose",
     "discovery",
+    "drain",
     "endpoints",
     "eventtypes",
     "evict",
+    "giveUp",
     "history",
+    "hosts",
     "identity",
     "instance",
     "jobs",
@@ -37,6 +41,7 @@ const WORDS: [&str; 66] = [
     "msi",
     "Muster.Activity",
     "Muster.Cost",
+    "Muster.Hosts",
     "Muster.Identity",
     "Muster.Rehearsal",
     "Muster.Why",
@@ -61,6 +66,7 @@ const WORDS: [&str; 66] = [
     "subscriptions",
     "tenants",
     "token",
+    "uncordon",
     "updateQuotas",
     "usages",
     "users",

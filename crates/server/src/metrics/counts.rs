@@ -264,6 +264,7 @@ mod tests {
             id: NodeId(7),
             name: "cpu-7".into(),
             cluster: ClusterId(1),
+            host: Default::default(),
             vm_size: "Standard_DS3_v2".into(),
             capacity: Capacity::default(),
             tier: Tier::LowPriority,

@@ -76,6 +76,7 @@ impl Oracle {
             Change::WorkspaceChanged(_)
             | Change::WorkspaceGone(_)
             | Change::EstateChanged(_)
+            | Change::HostsChanged(_)
             | Change::DeploymentChanged(_)
             | Change::DeploymentGone { .. }
             | Change::ActivityNoted(_)
@@ -134,6 +135,7 @@ impl Oracle {
             Change::PrincipalSeen(_)
             | Change::WorkspaceGone(_)
             | Change::EstateChanged(_)
+            | Change::HostsChanged(_)
             | Change::DeploymentChanged(_)
             | Change::DeploymentGone { .. }
             | Change::ActivityNoted(_)

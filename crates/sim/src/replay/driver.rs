@@ -204,6 +204,7 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
             | Change::WorkspaceChanged(_)
             | Change::WorkspaceGone(_)
             | Change::EstateChanged(_)
+            | Change::HostsChanged(_)
             | Change::DeploymentChanged(_)
             | Change::DeploymentGone { .. }
             | Change::ActivityNoted(_)

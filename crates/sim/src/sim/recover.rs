@@ -8,6 +8,7 @@ use crate::agenda::{Arrival, Event};
 use crate::failpoints::{Death, Side};
 use crate::failure::Held;
 use crate::faults::Fault;
+use crate::hosts;
 
 /// How soon agents notice that the controller is not the one they talked to.
 const NOTICED: Span = Span::seconds(10);
@@ -29,6 +30,8 @@ impl Sim {
         for effect in effects {
             self.provider.carry_out(effect, epoch, self.now, &mut self.agenda);
         }
+        let heard = hosts::heard_at_start(self.scenario.seed).into_iter();
+        self.inbox.extend(heard.map(|input| Arrival::Measured(Box::new(input))));
         // Whatever became due while nobody was there.
         self.inbox.push(Arrival::Tick);
     }

@@ -110,7 +110,7 @@ impl Sim {
                 (Origin::Nobody, Input::EffectDone { effect, result })
             }
             Arrival::Evicted { node } => (Origin::Nobody, Input::NodeEvicted { node: node.into() }),
-            Arrival::Rehearsed(input) => (Origin::Nobody, *input),
+            Arrival::Measured(input) | Arrival::Rehearsed(input) => (Origin::Nobody, *input),
             Arrival::Tick => (Origin::Nobody, Input::Tick),
         }
     }
@@ -173,6 +173,7 @@ impl Sim {
                 | Change::WorkspaceChanged(_)
                 | Change::WorkspaceGone(_)
                 | Change::EstateChanged(_)
+                | Change::HostsChanged(_)
                 | Change::DeploymentChanged(_)
                 | Change::DeploymentGone { .. }
                 | Change::ActivityNoted(_)

@@ -5,6 +5,7 @@
 mod claims;
 mod commits;
 mod estate;
+mod hosts;
 mod ledger;
 mod listings;
 mod stage;
@@ -13,6 +14,7 @@ mod stories;
 pub use claims::*;
 pub use commits::*;
 pub use estate::*;
+pub use hosts::*;
 pub use ledger::*;
 pub use listings::*;
 pub use stage::{Chance, Stage};
@@ -53,6 +55,7 @@ macro_rules! conformance {
             made_up_numbers_find_nothing,
             a_specification_is_found_by_its_hash,
             groups_and_locks_read_back,
+            hosts_and_tickets_read_back,
             deployments_read_back_and_the_oldest_go,
             a_deleted_workspace_is_gone_and_its_bill_is_not,
             the_activity_log_is_a_chain,

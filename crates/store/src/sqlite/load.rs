@@ -55,6 +55,8 @@ pub(super) fn rows(connection: &Connection, path: &Path) -> Result<Rows, StoreEr
             [],
         )?,
         locks: doc::many(connection, path, "SELECT doc FROM locks ORDER BY scope, folded", [])?,
+        hosts: doc::many(connection, path, "SELECT doc FROM hosts ORDER BY name", [])?,
+        tickets: doc::many(connection, path, "SELECT doc FROM tickets ORDER BY digest", [])?,
         clusters: doc::many(connection, path, "SELECT doc FROM clusters ORDER BY id", [])?,
         nodes: doc::many(connection, path, "SELECT doc FROM nodes ORDER BY id", [])?,
         jobs,

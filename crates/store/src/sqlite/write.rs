@@ -5,6 +5,7 @@ use std::path::Path;
 use muster_core::Change;
 use muster_core::access::AccessChange;
 use muster_core::estate::EstateChange;
+use muster_core::hosts::HostChange;
 use muster_core::model::{
     AttemptRecord, Cluster, ClusterPhase, Job, JobSpec, LedgerLine, Node, NodePhase, Operation,
     OperationKind, OperationStatus, Scope, Workspace,
@@ -70,6 +71,7 @@ pub(super) fn rows(
         ),
         Change::AccessChanged(change) => writer.access(change),
         Change::EstateChanged(change) => writer.estate(change),
+        Change::HostsChanged(change) => writer.hosts(change),
         Change::DeploymentChanged(deployment) => deployments::put(&writer, deployment),
         Change::DeploymentGone { group, name } => deployments::remove(&writer, group, Some(name)),
         Change::ActivityNoted(activity) => activity::append(connection, path, activity),
@@ -300,6 +302,27 @@ impl Writer<'_> {
                 "DELETE FROM locks WHERE scope = ?1 AND folded = ?2",
                 (scope.to_string(), name),
             ),
+        }
+    }
+
+    fn hosts(&self, change: &HostChange) -> Result<(), StoreError> {
+        match change {
+            HostChange::Host(host) => self.run(
+                "INSERT INTO hosts (name, doc) VALUES (?1, ?2)
+                 ON CONFLICT (name) DO UPDATE SET doc = excluded.doc",
+                (host.name.as_str(), encode(host)),
+            ),
+            HostChange::HostGone(name) => {
+                self.run("DELETE FROM hosts WHERE name = ?1", (name.as_str(),))
+            }
+            HostChange::Ticket(ticket) => self.run(
+                "INSERT INTO tickets (digest, doc) VALUES (?1, ?2)
+                 ON CONFLICT (digest) DO UPDATE SET doc = excluded.doc",
+                (ticket.digest.to_string(), encode(ticket)),
+            ),
+            HostChange::TicketGone(digest) => {
+                self.run("DELETE FROM tickets WHERE digest = ?1", (digest.to_string(),))
+            }
         }
     }
 

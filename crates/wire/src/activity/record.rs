@@ -40,6 +40,14 @@ pub(super) fn text(record: &Record) -> String {
             "roleName": role.role.as_str(),
             "scope": role.scope.to_string(),
         })),
+        Record::Host { name, capacity, intent, state } => crate::to_json(&serde_json::json!({
+            "name": name.as_str(),
+            "state": state.as_str(),
+            "vCPUs": capacity.vcpus,
+            "memoryMB": capacity.memory_mb,
+            "gpus": capacity.gpus,
+            "pool": intent.to_string(),
+        })),
     }
 }
 

@@ -204,6 +204,7 @@ mod tests {
             id: NodeId(1),
             name: "cpu-n1".into(),
             cluster: ClusterId(1),
+            host: Default::default(),
             vm_size: "STANDARD_DS3_V2".into(),
             capacity: Default::default(),
             tier: Tier::Dedicated,

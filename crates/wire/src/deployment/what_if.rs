@@ -108,7 +108,7 @@ fn shape(resource: &str, record: &Record) -> Value {
         })),
         // Templates make nothing else.
         Record::Group(_) | Record::Lock(_) | Record::Quota(_) | Record::User { .. } => json!({}),
-        Record::Role(_) => json!({}),
+        Record::Role(_) | Record::Host { .. } => json!({}),
     };
     shape["id"] = json!(resource);
     shape["name"] = json!(resource.rsplit('/').next());

@@ -33,6 +33,7 @@ impl Route {
             | Route::Quotas { .. } => "GET",
             Route::Manager(route) => route.methods(),
             Route::Access(route) => route.methods(),
+            Route::Hosts(route) => route.methods(),
             Route::Estate(route) => route.methods(),
             Route::Deployments(route) => route.methods(),
             Route::Login(login) => login.methods(),
@@ -76,17 +77,18 @@ mod tests {
             let route = Request::parse(&path, None).unwrap().route;
             assert_eq!(route.methods(), cells[2], "{row}");
             let shown = format!("{route:?}");
-            let inner = ["Manager(", "Access(", "Estate(", "Deployments(", "Login("];
+            let inner = ["Manager(", "Access(", "Hosts(", "Estate(", "Deployments(", "Login("];
             let shown = inner.iter().find_map(|name| shown.strip_prefix(name)).unwrap_or(&shown);
             listed.insert(first_word(shown).to_owned());
         }
         let mut known = variants(include_str!("route.rs"), "Route");
-        for family in ["Unknown", "Manager", "Access", "Estate", "Deployments", "Login"] {
+        for family in ["Unknown", "Manager", "Access", "Hosts", "Estate", "Deployments", "Login"] {
             assert!(known.remove(family), "{family}");
         }
         known.extend(variants(include_str!("access.rs"), "AccessRoute"));
         known.extend(variants(include_str!("deployments.rs"), "DeploymentRoute"));
         known.extend(variants(include_str!("estate.rs"), "EstateRoute"));
+        known.extend(variants(include_str!("hosts.rs"), "HostRoute"));
         known.extend(variants(include_str!("manager.rs"), "Manager"));
         known.extend(variants(include_str!("login.rs"), "Login"));
         let missing: Vec<_> = known.iter().filter(|name| !listed.contains(**name)).collect();

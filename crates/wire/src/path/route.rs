@@ -6,6 +6,7 @@ use super::PathError;
 use super::access::AccessRoute;
 use super::deployments::DeploymentRoute;
 use super::estate::EstateRoute;
+use super::hosts::HostRoute;
 use super::location_name;
 use super::login::Login;
 use super::manager::Manager;
@@ -114,6 +115,8 @@ pub enum Route {
     },
     /// Users, keys and roles.
     Access(AccessRoute),
+    /// The machines that nodes are made on.
+    Hosts(HostRoute),
     /// Locks, and the activity log.
     Estate(EstateRoute),
     /// Templates that are carried out.
@@ -175,6 +178,9 @@ impl Route {
         let words: Vec<&str> = folded.iter().map(String::as_str).collect();
         if let Some(access) = AccessRoute::of(segments, &words) {
             return Ok(Route::Access(access));
+        }
+        if let Some(hosts) = HostRoute::of(segments, &words) {
+            return Ok(Route::Hosts(hosts));
         }
         if let Some(estate) = EstateRoute::of(segments, &words) {
             return Ok(Route::Estate(estate));
@@ -286,6 +292,7 @@ impl Route {
                 region_path(subscription, location, "updateQuotas")
             }
             Route::Access(access) => access.path(),
+            Route::Hosts(route) => route.path(),
             Route::Estate(estate) => estate.path(),
             Route::Deployments(route) => route.path(),
             Route::Manager(route) => route.path(),

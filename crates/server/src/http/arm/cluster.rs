@@ -4,7 +4,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use muster_core::catalogue::{Retirement, VmSize};
 use muster_core::ids::OperationId;
-use muster_core::model::{Action, Caller, Cluster, ComputeKind, Power, Principal, WorkspaceKey};
+use muster_core::model::{
+    Action, Caller, Capacity, Cluster, ComputeKind, Power, Principal, Scope, WorkspaceKey,
+};
 use muster_core::{Input, Reply};
 use muster_store::{ClusterView, Reader, StoreError};
 use muster_wire::compute::{self, ComputeFacts, NodeCounts, NodeFacts, ProvisioningState};
@@ -243,7 +245,8 @@ fn resource(
 ) -> compute::ComputeDocument {
     let counts = view.counts;
     let size = call.app.catalogue.get(&view.cluster.spec.vm_size);
-    let notes = [size.and_then(retirement_note), region_note(view)];
+    let notes =
+        [size.and_then(retirement_note), region_note(view), host_note(call, workspace, view)];
     let note = notes.into_iter().flatten().reduce(|all, next| format!("{all}; {next}"));
     let directory = call.app.live.directory();
     let identity = directory.identity_of(view.cluster.id);
@@ -276,6 +279,27 @@ fn retirement_note(size: &VmSize) -> Option<String> {
             size.name
         )),
     }
+}
+
+/// Nodes that no machine can have, or only in name.
+fn host_note(call: &Call, workspace: &WorkspaceKey, view: &ClusterView) -> Option<String> {
+    let (node, size) = (view.cluster.capacity, &view.cluster.spec.vm_size);
+    let place = Scope::compute(workspace, view.cluster.name.as_str());
+    let hosts = call.app.live.hosts();
+    let is_any =
+        |fits: &dyn Fn(Capacity) -> bool| hosts.takers(&place).any(|host| fits(host.capacity));
+    if !call.app.over_commit && !is_any(&|has| node.fits_into(has)) {
+        return Some(format!(
+            "a node of {size} fits on no host, so none will come: choose a smaller size, or join a larger machine \
+             (`muster host token`)"
+        ));
+    }
+    (node.gpus > 0 && !is_any(&|has| node.gpus <= has.gpus)).then(|| {
+        format!(
+            "no host has the {} GPUs of {size}: what a job sees as its GPUs are numbers without devices",
+            node.gpus
+        )
+    })
 }
 
 /// A cluster may be in another region than its workspace, where Azure warns of the same.

@@ -7,6 +7,7 @@ mod cloud;
 mod cluster;
 mod deployment;
 mod estate;
+mod host;
 mod job;
 mod manager;
 mod paging;
@@ -201,6 +202,7 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         }
         (method, Route::Estate(route)) => estate::handle(call, method, route).await,
         (method, Route::Deployments(route)) => deployment::handle(call, method, route).await,
+        (method, Route::Hosts(route)) => host::handle(call, method, route).await,
         (method, Route::Access(route)) => access::handle(call, method, route).await,
         (method, Route::Manager(route)) => manager::route(call, method, route).await,
         (_, Route::Unknown) => Err(ArmError::no_route(path).into()),

@@ -1,0 +1,314 @@
+//! `muster host`: the machines that nodes are made on.
+
+use clap::Subcommand;
+use muster_core::model::Scope as Place;
+use muster_core::time::Span;
+use muster_wire::host::{self, HostDocument, TokenDocument};
+use muster_wire::path::lockable_of;
+use muster_wire::{HostAction, HostRoute, Route};
+use serde::Serialize;
+
+use crate::client::Client;
+use crate::complete;
+use crate::confirm::confirm;
+use crate::dry::{DryRun, Plan};
+use crate::failure::{Outcome, quoted};
+use crate::output::{self, Print};
+use crate::place::StateDirArg;
+use crate::scope::Scope;
+use crate::values;
+
+const HEADER: [&str; 9] =
+    ["Name", "State", "Cores", "Used", "Memory", "Used", "GPUs", "Nodes", "Pool"];
+
+/// See the machines that nodes are made on, add others, and take them out of service
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    List(ListArgs),
+    Show(ShowArgs),
+    Token(TokenArgs),
+    Cordon(CordonArgs),
+    Uncordon(UncordonArgs),
+    Drain(DrainArgs),
+    Remove(RemoveArgs),
+}
+
+/// List all hosts, with what they have and what nodes take of it
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct ListArgs {
+    #[command(flatten)]
+    place: StateDirArg,
+    #[command(flatten)]
+    print: Print,
+}
+
+/// Show a host
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct ShowArgs {
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Print a token with which another machine can join, once
+///
+/// It then makes nodes for everybody, or only for those that --compute or --scope names. Run the printed
+/// command there.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Mutating, exposes: whoever has the printed token can add a machine, and jobs run on it."
+)]
+pub struct TokenArgs {
+    /// Only a machine of this name may use it
+    #[arg(long, value_name = "HOST", value_parser = values::name)]
+    name: Option<String>,
+    /// It takes nodes of this compute only
+    #[arg(long, value_name = "NAME", value_parser = values::compute, add = complete::computes())]
+    compute: Option<String>,
+    /// It takes nodes of what is there only: the id of a subscription, resource group, workspace or compute
+    #[arg(long, value_name = "ID", value_parser = place, conflicts_with = "compute")]
+    scope: Option<Place>,
+    /// For how long it is good [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = values::span)]
+    expires_in: Option<Span>,
+    #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
+    home: Scope,
+    #[command(flatten)]
+    print: Print,
+}
+
+/// Put nothing new on a host: no nodes, and no jobs on those that it has
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Mutating: what runs there goes on; `muster host uncordon` opens it again.")]
+pub struct CordonArgs {
+    #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Open a host that was cordoned or drained
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Mutating, costs money: nodes can be made there again.")]
+pub struct UncordonArgs {
+    #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Empty a host: idle nodes go at once, others after their jobs
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Mutating: what runs there goes on to its end; nothing new starts.")]
+pub struct DrainArgs {
+    #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Remove a host that has no nodes; its key is void at once
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Destructive: with --force, what runs there is given up and tried again elsewhere."
+)]
+pub struct RemoveArgs {
+    /// Also if it has nodes: their jobs start elsewhere once their leases have surely ended
+    #[arg(long)]
+    force: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+struct Target {
+    /// The host's name; `local` is the server's own machine
+    #[arg(value_name = "HOST", value_parser = values::name)]
+    name: String,
+    #[command(flatten)]
+    place: StateDirArg,
+    #[command(flatten)]
+    print: Print,
+}
+
+/// The host as it is printed.
+#[derive(Debug, Serialize)]
+struct Host {
+    name: String,
+    state: String,
+    pool: String,
+    cores: u32,
+    cores_used: u32,
+    memory_mb: u64,
+    memory_mb_used: u64,
+    gpus: u32,
+    gpus_used: u32,
+    nodes: u32,
+    over_commit: bool,
+    joined_on: String,
+}
+
+impl Host {
+    fn of(host: HostDocument) -> Host {
+        let HostDocument {
+            name, state, pool, cores, cores_used, memory_mb, memory_mb_used, ..
+        } = host;
+        let HostDocument { gpus, gpus_used, nodes, over_commit, joined_on, .. } = host;
+        Host {
+            name,
+            state,
+            pool,
+            cores,
+            cores_used,
+            memory_mb,
+            memory_mb_used,
+            gpus,
+            gpus_used,
+            nodes,
+            over_commit,
+            joined_on,
+        }
+    }
+
+    fn row(&self) -> Vec<String> {
+        let pool = if self.pool == "/" { "all".to_owned() } else { self.pool.clone() };
+        let state = match self.over_commit {
+            true => format!("{}, over-commit", self.state),
+            false => self.state.clone(),
+        };
+        vec![
+            self.name.clone(),
+            state,
+            self.cores.to_string(),
+            self.cores_used.to_string(),
+            gigabytes(self.memory_mb),
+            gigabytes(self.memory_mb_used),
+            self.gpus.to_string(),
+            self.nodes.to_string(),
+            pool,
+        ]
+    }
+}
+
+fn gigabytes(megabytes: u64) -> String {
+    format!("{}.{} GB", megabytes / 1024, megabytes % 1024 * 10 / 1024)
+}
+
+impl Target {
+    async fn connect(&self) -> Outcome<Client> {
+        Client::connect(self.place.find()?).await
+    }
+
+    fn route(&self) -> Route {
+        Route::Hosts(HostRoute::Host { name: self.name.as_str().into() })
+    }
+
+    fn action(&self, action: HostAction) -> Route {
+        Route::Hosts(HostRoute::HostAction { name: self.name.as_str().into(), action })
+    }
+
+    async fn act(&self, action: HostAction, dry: DryRun) -> Outcome {
+        let client = self.connect().await?;
+        let route = self.action(action);
+        if dry.dry_run {
+            return self.plan(&client, "POST", &route).await;
+        }
+        self.show(client.post(&route).await?.document()?)
+    }
+
+    async fn plan(&self, client: &Client, method: &'static str, route: &Route) -> Outcome {
+        let subject = self.route();
+        let plan = Plan { subject: Some(&subject), ..Plan::new(method, route, "") };
+        plan.show(client, &self.print).await
+    }
+
+    fn show(&self, host: HostDocument) -> Outcome {
+        let host = Host::of(host);
+        self.print.show(&host, || print_table(std::slice::from_ref(&host)))
+    }
+}
+
+pub async fn run(command: Command) -> Outcome {
+    match command {
+        Command::List(args) => list(&args).await,
+        Command::Show(ShowArgs { target }) => {
+            let client = target.connect().await?;
+            target.show(client.get(&target.route()).await?)
+        }
+        Command::Token(args) => token(&args).await,
+        Command::Cordon(CordonArgs { dry, target }) => target.act(HostAction::Cordon, dry).await,
+        Command::Uncordon(UncordonArgs { dry, target }) => {
+            target.act(HostAction::Uncordon, dry).await
+        }
+        Command::Drain(DrainArgs { dry, target }) => target.act(HostAction::Drain, dry).await,
+        Command::Remove(args) => remove(&args).await,
+    }
+}
+
+async fn list(args: &ListArgs) -> Outcome {
+    let client = Client::connect(args.place.find()?).await?;
+    let hosts: Vec<HostDocument> = client.list(&Route::Hosts(HostRoute::Hosts), None).await?;
+    let hosts: Vec<Host> = hosts.into_iter().map(Host::of).collect();
+    args.print.show(&hosts, || print_table(&hosts))
+}
+
+async fn token(args: &TokenArgs) -> Outcome {
+    let place = match (&args.compute, &args.scope) {
+        (Some(name), _) => Place::compute(&args.home.workspace()?, name),
+        (None, Some(place)) => place.clone(),
+        (None, None) => Place::Everything,
+    };
+    let seconds = args.expires_in.map(Span::as_seconds);
+    let body = host::ticket_json(&place, args.name.as_deref(), seconds);
+    let route = Route::Hosts(HostRoute::HostToken);
+    let client = args.home.connect().await?;
+    if args.dry.dry_run {
+        let subject = Route::Hosts(HostRoute::Hosts);
+        let plan = Plan { subject: Some(&subject), ..Plan::new("POST", &route, &body) };
+        return plan.show(&client, &args.print).await;
+    }
+    let made: TokenDocument = client.post_body(&route, body).await?.document()?;
+    output::say("the token is shown this once, and is good once; on the other machine:");
+    args.print.show(&made, || output::bytes(format!("{}\n", made.command).as_bytes()))
+}
+
+async fn remove(args: &RemoveArgs) -> Outcome {
+    let target = &args.target;
+    let (method, route) = match args.force {
+        true => ("POST", target.action(HostAction::GiveUp)),
+        false => ("DELETE", target.route()),
+    };
+    let client = target.connect().await?;
+    if args.dry.dry_run {
+        return target.plan(&client, method, &route).await;
+    }
+    if !args.yes {
+        let thing = format!("host {}", quoted(&target.name));
+        let with = if args.force { " and give up what runs there" } else { "" };
+        confirm(&format!("remove {thing}{with}"), &thing)?;
+    }
+    match args.force {
+        true => client.post(&route).await.map(|_| ()),
+        false => client.delete(&route).await.map(|_| ()),
+    }
+}
+
+fn place(text: &str) -> Result<Place, String> {
+    lockable_of(text).filter(|_| text.starts_with('/')).ok_or_else(|| {
+        "give the id of a subscription, a resource group, a workspace or a compute, or / for all".to_owned()
+    })
+}
+
+fn print_table(hosts: &[Host]) -> Outcome {
+    let nothing =
+        "there are no hosts; the server's own machine is one as soon as it has been measured";
+    output::table(&HEADER, hosts.iter().map(Host::row).collect(), nothing)
+}

@@ -1,0 +1,74 @@
+//! Which hosts take the nodes of a cluster, and how much is left on them.
+
+use std::sync::Arc;
+
+use super::World;
+use crate::model::{Capacity, Cluster, Host, HostName};
+
+impl World {
+    /// Whether the server's own machine takes nodes beyond what it has.
+    pub fn is_boundless(&self) -> bool {
+        self.settings.over_commit && self.is_open(&HostName::local())
+    }
+
+    /// Whether this host takes new nodes, and its nodes new jobs. The server's own machine does before anybody
+    /// has measured it.
+    pub fn is_open(&self, host: &HostName) -> bool {
+        !self.hosts.is_any_closed() || self.hosts.host(host).is_none_or(|host| host.state.is_open())
+    }
+
+    /// The hosts that take new nodes of this cluster: joined ones, then the server's own machine.
+    pub fn takers(&self, cluster: &Cluster) -> Vec<&Arc<Host>> {
+        if self.hosts.is_empty() {
+            return Vec::new();
+        }
+        let mut takers: Vec<&Arc<Host>> = self.hosts.takers(&self.scope_of(cluster)).collect();
+        takers.retain(|host| host.takes_nodes());
+        takers.sort_unstable_by_key(|host| (host.name.is_local(), &host.name));
+        takers
+    }
+
+    /// What is left of a host, nodes in flight counted.
+    pub fn room_on(&self, host: &Host) -> Capacity {
+        let used = self.housed(&host.name).map_or(Capacity::default(), |housed| housed.used);
+        host.capacity.without(used)
+    }
+
+    /// How many more nodes of this cluster the hosts, or this one, have room for now.
+    pub(crate) fn room_for(&self, cluster: &Cluster, on: Option<&HostName>) -> u32 {
+        if self.is_boundless() && on.is_none_or(HostName::is_local) {
+            return u32::MAX;
+        }
+        let takers = self.takers(cluster).into_iter();
+        let there = takers.filter(|host| on.is_none_or(|on| host.name == *on));
+        let rooms = there.map(|host| self.room_on(host).holds(cluster.capacity));
+        rooms.fold(0, u32::saturating_add)
+    }
+
+    /// The most nodes that the hosts can have of this cluster, whoever else has some there. Those on hosts that
+    /// take no new ones are there too.
+    pub(super) fn hosts_ceiling(&self, cluster: &Cluster) -> u32 {
+        if self.is_boundless() {
+            return u32::MAX;
+        }
+        let takers = self.takers(cluster);
+        let elsewhere = self.pool(cluster.id).into_iter().flat_map(|pool| &pool.hosts);
+        let is_elsewhere = |host: &HostName| takers.iter().all(|taker| taker.name != *host);
+        let elsewhere: u32 =
+            elsewhere.filter(|(host, _)| is_elsewhere(host)).map(|(_, nodes)| *nodes).sum();
+        let most = takers.iter().map(|host| host.capacity.holds(cluster.capacity));
+        most.fold(elsewhere, u32::saturating_add)
+    }
+
+    /// The most nodes that one job on this cluster can ever have: all of them on one host, as nodes of different
+    /// hosts do not reach each other. What needs more does not hold back others.
+    pub fn reach(&self, cluster: &Cluster) -> u32 {
+        let ceiling = self.ceiling(cluster);
+        if self.is_boundless() {
+            return ceiling;
+        }
+        let takers = self.takers(cluster);
+        let most = takers.iter().map(|host| host.capacity.holds(cluster.capacity)).max();
+        ceiling.min(most.unwrap_or(0))
+    }
+}

@@ -1,0 +1,259 @@
+//! What a joined machine and the server say to each other. Each says everything that it holds or wants; nothing here is a
+//! command, so every message may be lost or said twice.
+
+use std::fmt;
+
+use muster_core::ids::ClusterId;
+use muster_core::model::{Capacity, HostName, KeyDigest};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::check_name;
+
+/// Fields that are not known are passed over; a message that means something else has another version.
+pub const VERSION: u32 = 1;
+/// Of what a host sends. A node takes about 100 bytes in it.
+pub const BODY_BYTES_MAX: usize = 1 << 20;
+/// Of what it is answered.
+pub const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// Of one machine, as its helper has it.
+pub const NODES_MAX: usize = muster_sandbox::protocol::NODES_MAX as usize;
+/// Of what went wrong, in characters.
+pub const TROUBLE_MAX: usize = 1000;
+const SECRET_BYTES_MAX: usize = 1024;
+
+/// The first word: a ticket's secret against a name and a key of one's own.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinRequest {
+    pub version: u32,
+    pub secret: String,
+    pub name: HostName,
+    pub capacity: Capacity,
+    /// Of the key that the host made. The key itself comes only with what it proves.
+    pub key: KeyDigest,
+}
+
+/// What a host is told about the server, and how its nodes are to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// What the server calls itself: in a node, this name and port lead to it.
+    pub url: String,
+    /// Whether nodes may reach more than their cluster and the server.
+    pub has_way_out: bool,
+    /// The most that a job may write to its folder.
+    pub job_disk_bytes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    pub name: HostName,
+    pub terms: Terms,
+}
+
+/// Which list of wanted nodes: of which run of the server, and the how manyth for this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stamp {
+    pub run: u64,
+    pub count: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncRequest {
+    pub version: u32,
+    /// Which run of the steward this is.
+    pub generation: u64,
+    /// Of the reports of one run, a later one has a higher number.
+    pub sequence: u64,
+    pub wait_ms: u64,
+    pub report: HostReport,
+}
+
+/// Everything that a host holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostReport {
+    /// The list that it goes by: it does nothing any more for the sake of an older one.
+    pub following: Option<Stamp>,
+    pub capacity: Capacity,
+    /// Those of which anything exists, or is being made or removed.
+    pub nodes: Vec<HeldNode>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldNode {
+    pub name: String,
+    pub is_alive: bool,
+    /// Why it could not be made, or removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncAnswer {
+    pub sequence: u64,
+    pub stamp: Stamp,
+    pub terms: Terms,
+    /// Everything that the host should hold, and nothing else.
+    pub nodes: Vec<WantedNode>,
+}
+
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WantedNode {
+    pub name: String,
+    pub cluster: ClusterId,
+    pub capacity: Capacity,
+    /// What the node proves itself with.
+    pub secret: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum BadBody {
+    #[error("this is no message of the exchange between hosts and their server")]
+    NotOurs(#[source] serde_json::Error),
+    #[error(
+        "this is version {got} of the exchange, and here is version {VERSION}; run the same muster on both machines"
+    )]
+    Version { got: u32 },
+    #[error("there are {got} nodes in it; a host has at most {NODES_MAX}")]
+    TooMany { got: usize },
+    #[error("there is a node without a good name in it: {0}")]
+    Name(#[from] crate::BadName),
+    #[error("the secret has {got} bytes; it has 1 to {SECRET_BYTES_MAX}")]
+    Secret { got: usize },
+    #[error("a node is in it twice")]
+    Twice,
+}
+
+impl JoinRequest {
+    pub fn parse(bytes: &[u8]) -> Result<JoinRequest, BadBody> {
+        let request: JoinRequest = read(bytes)?;
+        check_version(request.version)?;
+        match request.secret.len() {
+            1..=SECRET_BYTES_MAX => Ok(request),
+            got => Err(BadBody::Secret { got }),
+        }
+    }
+}
+
+impl SyncRequest {
+    pub fn parse(bytes: &[u8]) -> Result<SyncRequest, BadBody> {
+        let mut request: SyncRequest = read(bytes)?;
+        check_version(request.version)?;
+        check_names(request.report.nodes.iter().map(|node| node.name.as_str()))?;
+        for trouble in request.report.nodes.iter_mut().filter_map(|node| node.trouble.as_mut()) {
+            *trouble = told(trouble);
+        }
+        Ok(request)
+    }
+}
+
+impl SyncAnswer {
+    pub fn parse(bytes: &[u8]) -> Result<SyncAnswer, BadBody> {
+        let answer: SyncAnswer = read(bytes)?;
+        check_names(answer.nodes.iter().map(|node| node.name.as_str()))?;
+        let is_bad = |got: &usize| !(1..=SECRET_BYTES_MAX).contains(got);
+        match answer.nodes.iter().map(|node| node.secret.len()).find(is_bad) {
+            Some(got) => Err(BadBody::Secret { got }),
+            None => Ok(answer),
+        }
+    }
+}
+
+impl Welcome {
+    pub fn parse(bytes: &[u8]) -> Result<Welcome, BadBody> {
+        read(bytes)
+    }
+}
+
+/// In one line that is fit for a log and a list.
+pub fn told(trouble: &str) -> String {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    trouble.chars().take(TROUBLE_MAX).map(plain).collect()
+}
+
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadBody> {
+    serde_json::from_slice(bytes).map_err(BadBody::NotOurs)
+}
+
+fn check_version(got: u32) -> Result<(), BadBody> {
+    if got == VERSION { Ok(()) } else { Err(BadBody::Version { got }) }
+}
+
+fn check_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Result<(), BadBody> {
+    let got = names.len();
+    if got > NODES_MAX {
+        return Err(BadBody::TooMany { got });
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    for name in names {
+        check_name(name)?;
+        if !seen.insert(name) {
+            return Err(BadBody::Twice);
+        }
+    }
+    Ok(())
+}
+
+/// Secrets are for the wire only.
+impl fmt::Debug for JoinRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinRequest").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for WantedNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WantedNode { name, cluster, capacity, secret: _ } = self;
+        let mut shown = f.debug_struct("WantedNode");
+        shown.field("name", name).field("cluster", cluster).field("capacity", capacity);
+        shown.finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(names: &[&str]) -> SyncRequest {
+        let held = |name: &&str| HeldNode {
+            name: (*name).to_owned(),
+            is_alive: true,
+            trouble: Some("no\nroom".repeat(TROUBLE_MAX)),
+        };
+        SyncRequest {
+            version: VERSION,
+            generation: 3,
+            sequence: 7,
+            wait_ms: 10,
+            report: HostReport {
+                following: Some(Stamp { run: 1, count: 2 }),
+                capacity: Capacity { gpus: 0, vcpus: 2, memory_mb: 4096 },
+                nodes: names.iter().map(held).collect(),
+            },
+        }
+    }
+
+    fn sent(request: &SyncRequest) -> Result<SyncRequest, BadBody> {
+        SyncRequest::parse(&serde_json::to_vec(request).unwrap())
+    }
+
+    #[test]
+    fn a_report_is_read_within_its_limits() {
+        let read = sent(&request(&["pool-1", "pool-2"])).unwrap();
+        let trouble = read.report.nodes[0].trouble.as_deref().unwrap();
+        assert_eq!((trouble.len(), trouble.contains('\n')), (TROUBLE_MAX, false));
+        assert!(matches!(sent(&request(&["../up"])), Err(BadBody::Name(_))));
+        assert!(matches!(sent(&request(&["a", "a"])), Err(BadBody::Twice)));
+        let many: Vec<String> = (0..=NODES_MAX).map(|at| format!("n-{at}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert!(matches!(sent(&request(&many)), Err(BadBody::TooMany { .. })));
+        let newer = SyncRequest { version: 2, ..request(&[]) };
+        assert!(matches!(sent(&newer), Err(BadBody::Version { got: 2 })));
+    }
+
+    #[test]
+    fn what_a_later_version_adds_is_passed_over() {
+        let text = r#"{"version":1,"generation":1,"sequence":1,"wait_ms":0,"mood":"good",
+            "report":{"following":null,"capacity":{"gpus":0,"vcpus":1,"memory_mb":1},"nodes":[]}}"#;
+        assert!(SyncRequest::parse(text.as_bytes()).is_ok());
+    }
+}

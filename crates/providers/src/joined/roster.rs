@@ -1,0 +1,267 @@
+//! What joined machines should hold and what they say that they hold.
+//!
+//! What they should hold follows from committed nodes alone; a server that starts again finds it again. What they said is
+//! not kept: after a start nothing is known of a host until it reports.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use muster_core::NodeOrder;
+use muster_core::model::{HostName, Node, NodePhase};
+use tokio::sync::watch;
+
+use super::HostError;
+use super::protocol::{HeldNode, Stamp, SyncRequest};
+
+/// A host reports every ten seconds or so. After this long it is not there.
+pub const SILENCE_MAX: Duration = Duration::from_secs(40);
+/// What a node may take from being wanted to being there, and from not being wanted to being gone. Both are longer
+/// than what a host's own provider takes for it.
+const MADE_WITHIN: Duration = Duration::from_secs(90);
+const GONE_WITHIN: Duration = Duration::from_secs(60);
+
+pub struct Roster {
+    /// Tells lists of this run of the server from those of an earlier one.
+    run: u64,
+    started: Instant,
+    inner: Mutex<Inner>,
+    heard: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    hosts: BTreeMap<HostName, Entry>,
+    /// Where every node of a joined host is, also one that is being deleted.
+    homes: BTreeMap<Arc<str>, HostName>,
+}
+
+struct Entry {
+    wanted: BTreeMap<Arc<str>, NodeOrder>,
+    /// Counts the lists.
+    news: watch::Sender<u64>,
+    met: Option<Instant>,
+    heard: Option<Heard>,
+}
+
+struct Heard {
+    /// The run of the steward, and which of its reports.
+    number: (u64, u64),
+    following: Option<u64>,
+    nodes: BTreeMap<String, HeldNode>,
+    at: Instant,
+}
+
+impl Default for Entry {
+    fn default() -> Entry {
+        Entry { wanted: BTreeMap::new(), news: watch::Sender::new(1), met: None, heard: None }
+    }
+}
+
+impl Roster {
+    /// `run` is a number that no earlier run of this server had.
+    pub fn new(run: u64) -> Roster {
+        Roster { run, started: Instant::now(), inner: Mutex::default(), heard: Condvar::new() }
+    }
+
+    /// Starts from all nodes that there are.
+    pub fn reset<'a>(&self, nodes: impl Iterator<Item = &'a Node>) {
+        let mut inner = self.lock();
+        inner.homes.clear();
+        let mut wanted: BTreeMap<HostName, BTreeMap<Arc<str>, NodeOrder>> = BTreeMap::new();
+        for node in nodes.filter(|node| !node.host.is_local()) {
+            inner.homes.insert(node.name.clone(), node.host.clone());
+            if let Some(order) = order_of(node) {
+                wanted.entry(node.host.clone()).or_default().insert(node.name.clone(), order);
+            }
+        }
+        for host in wanted.keys() {
+            inner.hosts.entry(host.clone()).or_default();
+        }
+        for (host, entry) in &mut inner.hosts {
+            entry.want(wanted.remove(host).unwrap_or_default());
+        }
+        self.heard.notify_all();
+    }
+
+    /// Takes in what became of a node.
+    pub fn update(&self, node: &Node) {
+        if node.host.is_local() {
+            return;
+        }
+        let mut inner = self.lock();
+        let order = order_of(node);
+        if node.phase() == NodePhase::Gone {
+            inner.homes.remove(&node.name);
+        } else {
+            inner.homes.insert(node.name.clone(), node.host.clone());
+        }
+        let entry = inner.hosts.entry(node.host.clone()).or_default();
+        if entry.wanted.contains_key(&node.name) == order.is_some() {
+            return;
+        }
+        let mut wanted = std::mem::take(&mut entry.wanted);
+        match order {
+            Some(order) => drop(wanted.insert(node.name.clone(), order)),
+            None => drop(wanted.remove(&node.name)),
+        }
+        entry.want(wanted);
+        self.heard.notify_all();
+    }
+
+    /// Everything that the host should hold.
+    pub fn wanted(&self, host: &HostName) -> (Stamp, Vec<NodeOrder>) {
+        let mut inner = self.lock();
+        let entry = inner.hosts.entry(host.clone()).or_default();
+        let stamp = Stamp { run: self.run, count: *entry.news.borrow() };
+        (stamp, entry.wanted.values().cloned().collect())
+    }
+
+    /// Tells of every new list for this host.
+    pub fn news_of(&self, host: &HostName) -> watch::Receiver<u64> {
+        self.lock().hosts.entry(host.clone()).or_default().news.subscribe()
+    }
+
+    /// A host has just joined: it is not silent, though it has not said yet what it holds.
+    pub fn meet(&self, host: &HostName, now: Instant) {
+        self.lock().hosts.entry(host.clone()).or_default().met = Some(now);
+    }
+
+    /// Takes in what a host says that it holds, unless it has said something newer.
+    pub fn hear(&self, host: &HostName, request: &SyncRequest, now: Instant) {
+        let SyncRequest { generation, sequence, report, .. } = request;
+        let number = (*generation, *sequence);
+        let mut inner = self.lock();
+        let entry = inner.hosts.entry(host.clone()).or_default();
+        let is_newer = |heard: &Heard| heard.number.0 == number.0 && heard.number.1 > number.1;
+        if entry.heard.as_ref().is_some_and(is_newer) {
+            return;
+        }
+        let following = report.following.filter(|stamp| stamp.run == self.run);
+        entry.heard = Some(Heard {
+            number,
+            following: following.map(|stamp| stamp.count),
+            nodes: report.nodes.iter().map(|node| (node.name.clone(), node.clone())).collect(),
+            at: now,
+        });
+        self.heard.notify_all();
+    }
+
+    /// How long ago the host joined or said something; nobody is silent for longer than the server runs.
+    pub fn silent_for(&self, host: &HostName, now: Instant) -> Duration {
+        self.silence(&self.lock(), host, now)
+    }
+
+    /// The nodes of joined hosts that are there, for all we know: as their hosts say, or as long as those have not said.
+    pub fn held(&self) -> Vec<String> {
+        let inner = self.lock();
+        let is_held = |(name, host): &(&Arc<str>, &HostName)| {
+            let heard = inner.hosts.get(host).and_then(|entry| entry.heard.as_ref());
+            heard.is_none_or(|heard| heard.nodes.contains_key(&***name))
+        };
+        inner.homes.iter().filter(is_held).map(|(name, _)| name.to_string()).collect()
+    }
+
+    /// The joined host that has this node. Only our own records say so: what a host makes up is about nobody's node but its
+    /// own.
+    pub fn home_of(&self, node: &str) -> Option<HostName> {
+        self.lock().homes.get(node).cloned()
+    }
+
+    /// Waits until the host says that the node lives.
+    pub(super) fn wait_made(&self, host: &HostName, node: &str) -> Result<(), HostError> {
+        self.wait(host, node, MADE_WITHIN, |entry| {
+            // Nobody wants it any more, so nobody waits for it; its removal is on its way.
+            if !entry.wanted.contains_key(node) {
+                return Some(Ok(()));
+            }
+            let held = entry.heard.as_ref()?.nodes.get(node)?;
+            match &held.trouble {
+                _ if held.is_alive => Some(Ok(())),
+                Some(trouble) => Some(Err(HostError::Trouble {
+                    host: host.clone(),
+                    node: node.to_owned(),
+                    trouble: trouble.clone(),
+                })),
+                None => None,
+            }
+        })
+    }
+
+    /// Waits until the host, knowing that the node is not wanted, says that it has nothing of it.
+    pub(super) fn wait_gone(&self, host: &HostName, node: &str) -> Result<(), HostError> {
+        let since = self.wanted(host).0.count;
+        self.wait(host, node, GONE_WITHIN, |entry| {
+            let heard = entry.heard.as_ref()?;
+            let knows = heard.following.is_some_and(|count| count >= since);
+            (knows && !heard.nodes.contains_key(node)).then_some(Ok(()))
+        })
+    }
+
+    fn wait(
+        &self,
+        host: &HostName,
+        node: &str,
+        within: Duration,
+        look: impl Fn(&Entry) -> Option<Result<(), HostError>>,
+    ) -> Result<(), HostError> {
+        let began = Instant::now();
+        let mut inner = self.lock();
+        loop {
+            if let Some(result) = inner.hosts.get(host).and_then(&look) {
+                return result;
+            }
+            let now = Instant::now();
+            let (host, node) = (host.clone(), node.to_owned());
+            let silence = self.silence(&inner, &host, now);
+            if silence >= SILENCE_MAX {
+                return Err(HostError::Silent { host, node, seconds: silence.as_secs() });
+            }
+            let Some(left) = within.checked_sub(now - began) else {
+                return Err(HostError::Late { host, node, seconds: within.as_secs() });
+            };
+            let patience = left.min(SILENCE_MAX - silence);
+            let waited = self.heard.wait_timeout(inner, patience);
+            inner = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn silence(&self, inner: &Inner, host: &HostName, now: Instant) -> Duration {
+        let entry = inner.hosts.get(host);
+        let heard = entry.and_then(|entry| entry.heard.as_ref()).map(|heard| heard.at);
+        let last = heard.max(entry.and_then(|entry| entry.met)).unwrap_or(self.started);
+        now.saturating_duration_since(last)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Every update is whole before anything in it could panic.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    fn want(&mut self, wanted: BTreeMap<Arc<str>, NodeOrder>) {
+        self.wanted = wanted;
+        self.news.send_modify(|count| *count += 1);
+    }
+}
+
+/// What is to be made, if the node is wanted.
+fn order_of(node: &Node) -> Option<NodeOrder> {
+    let is_wanted = match node.phase() {
+        NodePhase::Requested | NodePhase::Booting | NodePhase::Idle | NodePhase::Leased => true,
+        NodePhase::Unusable | NodePhase::Leaving | NodePhase::Gone => false,
+    };
+    is_wanted.then(|| NodeOrder {
+        node: node.id,
+        cluster: node.cluster,
+        name: node.name.clone(),
+        host: node.host.clone(),
+        vm_size: node.vm_size.clone(),
+        capacity: node.capacity,
+        tier: node.tier,
+    })
+}
+
+#[cfg(test)]
+mod tests;

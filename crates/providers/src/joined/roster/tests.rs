@@ -1,0 +1,124 @@
+use muster_core::ids::{ClusterId, NodeId};
+use muster_core::model::{Capacity, NodeState, Tier, Trouble};
+use muster_core::time::Wall;
+
+use super::super::protocol::{HostReport, VERSION};
+use super::*;
+
+fn box_() -> HostName {
+    HostName::new("box").expect("a name")
+}
+
+fn node(name: &str, state: NodeState) -> Node {
+    Node {
+        id: NodeId(1),
+        name: name.into(),
+        cluster: ClusterId(7),
+        host: box_(),
+        vm_size: "Standard_DS1_v2".into(),
+        capacity: Capacity { gpus: 0, vcpus: 1, memory_mb: 3584 },
+        tier: Tier::Dedicated,
+        price_micro_usd_per_hour: 0,
+        requested_at: Wall(0),
+        state,
+        boot_id: "".into(),
+        address: "".into(),
+        evict_at: None,
+        meter: None,
+    }
+}
+
+fn report(following: Option<Stamp>, sequence: u64, nodes: &[(&str, bool)]) -> SyncRequest {
+    let held = |(name, is_alive): &(&str, bool)| HeldNode {
+        name: (*name).to_owned(),
+        is_alive: *is_alive,
+        trouble: None,
+    };
+    let capacity = Capacity { gpus: 0, vcpus: 4, memory_mb: 8192 };
+    let nodes = nodes.iter().map(held).collect();
+    let report = HostReport { following, capacity, nodes };
+    SyncRequest { version: VERSION, generation: 1, sequence, wait_ms: 0, report }
+}
+
+/// A roster of one host and its wanted node `pool-1`.
+fn roster() -> Roster {
+    let roster = Roster::new(5);
+    roster.reset([node("pool-1", NodeState::Requested)].iter());
+    roster
+}
+
+fn names(roster: &Roster) -> Vec<String> {
+    roster.wanted(&box_()).1.iter().map(|order| order.name.to_string()).collect()
+}
+
+#[test]
+fn a_list_has_what_is_wanted_and_a_new_number_whenever_it_changes() {
+    let roster = roster();
+    let news = roster.news_of(&box_());
+    let (first, _) = roster.wanted(&box_());
+    roster.update(&node("pool-1", NodeState::Booting));
+    assert_eq!((names(&roster), roster.wanted(&box_()).0), (vec!["pool-1".to_owned()], first));
+    assert!(!news.has_changed().expect("it lives"));
+    roster.update(&node("pool-2", NodeState::Requested));
+    assert!(news.has_changed().expect("it lives"));
+    assert_eq!(roster.wanted(&box_()).0, Stamp { run: 5, count: first.count + 1 });
+    roster.update(&node("pool-1", NodeState::Unusable { why: Trouble::LeaseExpired }));
+    assert_eq!(names(&roster), ["pool-2"]);
+    assert_eq!(roster.home_of("pool-1"), Some(box_()), "it has still to be deleted there");
+    assert_eq!(roster.held(), ["pool-1", "pool-2"], "nobody said otherwise");
+    roster.update(&node("pool-1", NodeState::Gone));
+    assert_eq!(roster.home_of("pool-1"), None);
+}
+
+#[test]
+fn a_node_is_made_when_its_host_says_that_it_lives() {
+    let roster = roster();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| roster.wait_made(&box_(), "pool-1"));
+        roster.hear(&box_(), &report(None, 1, &[("pool-1", false)]), Instant::now());
+        assert!(!waits.is_finished());
+        roster.hear(&box_(), &report(None, 2, &[("pool-1", true)]), Instant::now());
+        assert!(waits.join().expect("no panic").is_ok());
+    });
+    let mut failed = report(None, 3, &[("pool-1", false)]);
+    failed.report.nodes[0].trouble = Some("no room".into());
+    roster.hear(&box_(), &failed, Instant::now());
+    let refused = roster.wait_made(&box_(), "pool-1").expect_err("it says so").to_string();
+    assert_eq!(refused, "host box has trouble with node pool-1: no room");
+    roster.update(&node("pool-1", NodeState::Leaving));
+    assert!(roster.wait_made(&box_(), "pool-1").is_ok(), "nobody waits for what nobody wants");
+}
+
+#[test]
+fn a_node_is_gone_only_when_its_host_knows_that_it_should_be() {
+    let roster = roster();
+    let (old, _) = roster.wanted(&box_());
+    roster.update(&node("pool-1", NodeState::Leaving));
+    let (new, _) = roster.wanted(&box_());
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| roster.wait_gone(&box_(), "pool-1"));
+        // By the old list it may be about to be made.
+        roster.hear(&box_(), &report(Some(old), 1, &[]), Instant::now());
+        roster.hear(&box_(), &report(Some(Stamp { run: 4, count: 99 }), 2, &[]), Instant::now());
+        roster.hear(&box_(), &report(Some(new), 3, &[("pool-1", false)]), Instant::now());
+        // An older report that comes late says nothing.
+        roster.hear(&box_(), &report(Some(new), 1, &[]), Instant::now());
+        assert!(!waits.is_finished());
+        roster.hear(&box_(), &report(Some(new), 4, &[]), Instant::now());
+        assert!(waits.join().expect("no panic").is_ok());
+    });
+}
+
+#[test]
+fn nothing_is_known_of_a_silent_host() {
+    let roster = roster();
+    let long_ago = Instant::now().checked_sub(SILENCE_MAX).expect("the machine runs for longer");
+    roster.hear(&box_(), &report(None, 1, &[("pool-1", true), ("pool-0", true)]), long_ago);
+    let refused = roster.wait_gone(&box_(), "pool-1").expect_err("it is silent");
+    assert!(matches!(refused, HostError::Silent { .. }), "{refused}");
+    assert_eq!(roster.held(), ["pool-1"], "it counts as there");
+    assert_eq!(roster.home_of("pool-0"), None, "a host says what it likes");
+    assert!(roster.silent_for(&box_(), Instant::now()) >= SILENCE_MAX);
+    roster.meet(&box_(), Instant::now());
+    assert!(roster.silent_for(&box_(), Instant::now()) < SILENCE_MAX, "it joined again");
+}

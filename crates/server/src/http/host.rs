@@ -1,0 +1,191 @@
+//! What machines that joined say, and those that want to: a ticket against a key of their own, then whole states up and down by
+//! long poll.
+//!
+//! A host's key opens this and nothing else, and a host is told of its own nodes only.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use axum::extract::{Extension, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use muster_core::model::{Caller, Deed, Host, HostName, KeyDigest};
+use muster_core::{
+    ErrorChain, HostRequest, Input, NewHost, NodeOrder, RefusalKind, Refused, Reply,
+};
+use muster_providers::joined::protocol::{
+    BadBody, JoinRequest, Stamp, SyncAnswer, SyncRequest, Terms, WantedNode, Welcome,
+};
+
+use super::listener;
+use super::login::Source;
+use super::respond::with_retry_after;
+use crate::app::App;
+use crate::guesses::TooMany;
+use crate::tokens;
+use crate::writer::Unavailable;
+
+/// The longest that a report may wait for news. Well under what makes a host count as silent.
+const WAIT_MAX: Duration = Duration::from_secs(20);
+
+/// What hosts are told of this server.
+pub struct Offer {
+    pub ca_pem: String,
+    /// What a token names the authority by.
+    pub authority: String,
+    pub terms: Terms,
+}
+
+/// The certificate of our authority, for whoever can check that it is ours.
+pub async fn ca(State(app): State<Arc<App>>) -> Response {
+    ([(header::CONTENT_TYPE, "application/x-pem-file")], app.offer.ca_pem.clone()).into_response()
+}
+
+/// Lets a machine in, once for each ticket.
+pub async fn join(
+    State(app): State<Arc<App>>,
+    Extension(source): Extension<Source>,
+    body: Bytes,
+) -> Response {
+    let request = match JoinRequest::parse(&body) {
+        Ok(request) => request,
+        Err(bad) => return not_read(&bad),
+    };
+    let new = NewHost {
+        ticket: tokens::digest_of(&request.secret),
+        name: request.name.clone(),
+        capacity: request.capacity,
+        key: request.key,
+    };
+    match app.writer.say(asked(new)).await {
+        Ok(Ok(Reply::Host(host))) => {
+            tracing::info!(host = %host.name, "a machine joined");
+            app.live.roster().meet(&host.name, Instant::now());
+            Json(Welcome { name: host.name.clone(), terms: app.offer.terms.clone() })
+                .into_response()
+        }
+        Ok(Ok(other)) => unexpected(&other),
+        Ok(Err(refused)) if refused.kind == RefusalKind::NotFound => {
+            slowed(&app, source, refused.message.to_string()).await
+        }
+        Ok(Err(refused)) => not_let_in(&refused),
+        Err(unavailable) => busy(&unavailable),
+    }
+}
+
+/// In the activity log under the name that the machine gave itself.
+fn asked(new: NewHost) -> Input {
+    let by = Caller { object_id: "".into(), name: new.name.as_str().into() };
+    let deed = Deed {
+        operation: "Muster.Hosts/hosts/join/action".into(),
+        resource: format!("/providers/Muster.Hosts/hosts/{}", new.name).into(),
+        scope: muster_core::model::Scope::Everything,
+        correlation: "".into(),
+    };
+    let input = Box::new(Input::ChangeHosts(Box::new(HostRequest::Join(new))));
+    Input::Asked { by, deed: Box::new(deed), input }
+}
+
+/// Takes in what a host holds, and answers as soon as there is a list that it does not go by.
+pub async fn sync(
+    State(app): State<Arc<App>>,
+    Extension(source): Extension<Source>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let Some(host) = host_of(&app, &headers) else { return stranger(&app, source).await };
+    let request = match SyncRequest::parse(&body) {
+        Ok(request) => request,
+        Err(bad) => return not_read(&bad),
+    };
+    let roster = app.live.roster();
+    let mut news = roster.news_of(&host.name);
+    let mut stopping = app.stopping.clone();
+    let deadline =
+        tokio::time::Instant::now() + Duration::from_millis(request.wait_ms).min(WAIT_MAX);
+    // What a controller that was replaced would want gone is another's: an answer proves that we are the one.
+    let seen = HostRequest::Seen { name: host.name.clone(), capacity: request.report.capacity };
+    match app.writer.say(Input::ChangeHosts(Box::new(seen))).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(refused)) if refused.kind == RefusalKind::NotFound => {
+            return stranger(&app, source).await;
+        }
+        Ok(Err(refused)) => return not_let_in(&refused),
+        Err(unavailable) => return busy(&unavailable),
+    }
+    roster.hear(&host.name, &request, Instant::now());
+    loop {
+        news.mark_unchanged();
+        // It can have been removed meanwhile.
+        if host_of(&app, &headers).is_none() {
+            return stranger(&app, source).await;
+        }
+        let (stamp, orders) = roster.wanted(&host.name);
+        let is_late = tokio::time::Instant::now() >= deadline || *stopping.borrow();
+        if request.report.following != Some(stamp) || is_late {
+            return Json(answer(&app, request.sequence, stamp, orders)).into_response();
+        }
+        tokio::select! {
+            _ = tokio::time::timeout_at(deadline, news.changed()) => {}
+            () = listener::stopped(&mut stopping) => {}
+        }
+    }
+}
+
+fn answer(app: &App, sequence: u64, stamp: Stamp, orders: Vec<NodeOrder>) -> SyncAnswer {
+    let wanted = |order: NodeOrder| WantedNode {
+        secret: app.keyring.node_secret(&order.name),
+        name: order.name.to_string(),
+        cluster: order.cluster,
+        capacity: order.capacity,
+    };
+    let nodes = orders.into_iter().map(wanted).collect();
+    SyncAnswer { sequence, stamp, terms: app.offer.terms.clone(), nodes }
+}
+
+/// The host that this request speaks for, if it proves it.
+fn host_of(app: &App, headers: &HeaderMap) -> Option<Arc<Host>> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let name = HostName::new(text("x-muster-host")?).ok()?;
+    let key = tokens::bearer(text(header::AUTHORIZATION.as_str())).ok()?;
+    let presented: KeyDigest = tokens::digest_of(key);
+    let hosts = app.live.hosts();
+    let host = hosts.host(&name)?;
+    host.key.is_some_and(|key| tokens::is_same(&key, &presented)).then(|| Arc::clone(host))
+}
+
+async fn stranger(app: &App, source: Source) -> Response {
+    slowed(app, source, "this is not the key of that host, or there is no such host".into()).await
+}
+
+/// The refusal of a wrong secret, after a while; or of one guess too many, at once.
+async fn slowed(app: &App, Source { address, .. }: Source, message: String) -> Response {
+    match app.guesses.pause(address, None).await {
+        Ok(()) => (StatusCode::UNAUTHORIZED, message).into_response(),
+        Err(TooMany) => with_retry_after(
+            (StatusCode::TOO_MANY_REQUESTS, "too many wrong secrets at once").into_response(),
+        ),
+    }
+}
+
+fn not_read(bad: &BadBody) -> Response {
+    (StatusCode::BAD_REQUEST, ErrorChain(bad).to_string()).into_response()
+}
+
+fn not_let_in(refused: &Refused) -> Response {
+    let status = match refused.kind {
+        RefusalKind::Invalid => StatusCode::BAD_REQUEST,
+        _ => StatusCode::CONFLICT,
+    };
+    (status, refused.message.to_string()).into_response()
+}
+
+fn busy(unavailable: &Unavailable) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, unavailable.to_string()).into_response()
+}
+
+fn unexpected(reply: &Reply) -> Response {
+    tracing::error!(?reply, "a machine that joined got another answer");
+    StatusCode::INTERNAL_SERVER_ERROR.into_response()
+}

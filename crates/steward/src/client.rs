@@ -1,0 +1,248 @@
+//! The calls of a joined machine to its server: HTTPS that trusts that server's own authority and nothing else.
+//!
+//! An authority of ours signs for one server only, so whoever shows a certificate of it is that server, whatever its address
+//! is called on this machine. That is why the name in the certificate that we ask for is always the same.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_providers::joined::protocol::{
+    ANSWER_BYTES_MAX, BadBody, HostReport, JoinRequest, SyncAnswer, SyncRequest, VERSION, Welcome,
+    told,
+};
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use reqwest::{RequestBuilder, Response, StatusCode};
+use rustls::RootCertStore;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+
+use crate::StewardError;
+
+/// In every certificate of ours.
+const NAME: &str = "localhost";
+/// How long the server may hold a report before it answers.
+pub(crate) const SYNC_WAIT: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A certificate takes about 1 KiB.
+const CA_BYTES_MAX: usize = 64 * 1024;
+
+/// Where a server is, as this machine reaches it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    host: String,
+    port: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not the address of a server; it looks like https://HOST:PORT")]
+pub struct BadServer {
+    text: String,
+}
+
+impl Server {
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl FromStr for Server {
+    type Err = BadServer;
+
+    fn from_str(text: &str) -> Result<Server, BadServer> {
+        let bad = || BadServer { text: text.chars().take(200).collect() };
+        let url = reqwest::Url::parse(text).map_err(|_| bad())?;
+        let is_plain = url.scheme() == "https"
+            && matches!(url.path(), "" | "/")
+            && url.username().is_empty()
+            && url.password().is_none()
+            && url.query().is_none()
+            && url.fragment().is_none();
+        let host = url.host_str().filter(|_| is_plain).ok_or_else(bad)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        Ok(Server { host, port: url.port_or_known_default().ok_or_else(bad)? })
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "https://[{}]:{}", self.host, self.port),
+            false => write!(f, "https://{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// Every name leads to the server.
+struct Leads(Server);
+
+impl Resolve for Leads {
+    fn resolve(&self, _: Name) -> Resolving {
+        let Server { host, .. } = self.0.clone();
+        Box::pin(async move {
+            let found: Vec<SocketAddr> = tokio::net::lookup_host((host, 0)).await?.collect();
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    #[error("the server does not answer")]
+    Unreachable(#[from] reqwest::Error),
+    #[error("the server refuses: {message}")]
+    Refused { status: StatusCode, message: String },
+    #[error("the server cannot answer now (status {status})")]
+    NotNow { status: StatusCode },
+    #[error("the server's answer makes no sense")]
+    Nonsense(#[from] BadBody),
+    #[error("the server's answer is longer than {limit} bytes")]
+    TooLong { limit: usize },
+    #[error("the server answered report {answered} when asked {asked}")]
+    OtherReport { asked: u64, answered: u64 },
+}
+
+/// Cheap to clone: all clones share one pool of connections.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    http: reqwest::Client,
+    base: String,
+}
+
+impl Client {
+    pub fn new(server: &Server, ca_pem: &str) -> Result<Client, StewardError> {
+        let http = builder(server).tls_backend_preconfigured(tls_config(ca_pem)?);
+        let http = http.build().map_err(StewardError::Client)?;
+        Ok(Client { http, base: base(server) })
+    }
+
+    pub async fn join(&self, request: &JoinRequest) -> Result<Welcome, CallError> {
+        let call = self.http.post(format!("{}/join", self.base)).timeout(CALL_TIMEOUT);
+        let body = serde_json::to_vec(request).expect("plain fields");
+        Ok(Welcome::parse(&answered(json(call, body), ANSWER_BYTES_MAX).await?)?)
+    }
+
+    pub async fn sync(
+        self,
+        card: Card,
+        (generation, sequence): (u64, u64),
+        report: HostReport,
+    ) -> Result<SyncAnswer, CallError> {
+        let wait_ms = u64::try_from(SYNC_WAIT.as_millis()).expect("a few seconds");
+        let request = SyncRequest { version: VERSION, generation, sequence, wait_ms, report };
+        let body = serde_json::to_vec(&request).expect("plain fields");
+        let call = self.http.post(format!("{}/sync", self.base)).timeout(SYNC_WAIT + CALL_TIMEOUT);
+        let call = call.header("x-muster-host", &card.name).bearer_auth(&card.key);
+        let answer = SyncAnswer::parse(&answered(json(call, body), ANSWER_BYTES_MAX).await?)?;
+        if answer.sequence != sequence {
+            return Err(CallError::OtherReport { asked: sequence, answered: answer.sequence });
+        }
+        Ok(answer)
+    }
+}
+
+/// Who this machine is, and the proof.
+#[derive(Clone)]
+pub(crate) struct Card {
+    pub name: String,
+    pub key: String,
+}
+
+/// The certificate of the server's authority, from whoever answers there: it has to be checked before it is trusted.
+pub(crate) async fn offered_ca(server: &Server) -> Result<String, CallError> {
+    let http = builder(server).tls_danger_accept_invalid_certs(true).build()?;
+    let call = http.get(format!("{}/ca", base(server))).timeout(CALL_TIMEOUT);
+    Ok(String::from_utf8_lossy(&answered(call, CA_BYTES_MAX).await?).into_owned())
+}
+
+fn base(server: &Server) -> String {
+    format!("https://{NAME}:{}/host/v1", server.port)
+}
+
+fn builder(server: &Server) -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .dns_resolver(Arc::new(Leads(server.clone())))
+        .https_only(true)
+        .http1_only()
+        .no_proxy()
+        // A redirect would take the key elsewhere.
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(CONNECT_TIMEOUT)
+}
+
+fn json(call: RequestBuilder, body: Vec<u8>) -> RequestBuilder {
+    call.header(CONTENT_TYPE, HeaderValue::from_static("application/json")).body(body)
+}
+
+async fn answered(call: RequestBuilder, limit: usize) -> Result<Vec<u8>, CallError> {
+    let mut response = call.send().await?;
+    match response.status() {
+        StatusCode::OK => read(&mut response, limit).await,
+        status @ (StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT) => {
+            Err(CallError::NotNow { status })
+        }
+        status if status.is_client_error() => {
+            let message = read(&mut response, limit).await.unwrap_or_default();
+            let message = told(String::from_utf8_lossy(&message).trim());
+            Err(CallError::Refused { status, message })
+        }
+        status => Err(CallError::NotNow { status }),
+    }
+}
+
+async fn read(response: &mut Response, limit: usize) -> Result<Vec<u8>, CallError> {
+    let mut bytes = Vec::new();
+    while let Some(piece) = response.chunk().await? {
+        if bytes.len() + piece.len() > limit {
+            return Err(CallError::TooLong { limit });
+        }
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(bytes)
+}
+
+fn tls_config(ca_pem: &str) -> Result<rustls::ClientConfig, StewardError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(ca_pem.as_bytes()).flatten() {
+        roots.add(certificate).map_err(StewardError::Tls)?;
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    Ok(rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(StewardError::Tls)?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_host_and_a_port_and_nothing_else() {
+        let read = |text: &str| text.parse::<Server>().map(|server| server.to_string());
+        assert_eq!(read("https://lab:8443/").unwrap(), "https://lab:8443");
+        assert_eq!(read("https://lab").unwrap(), "https://lab:443");
+        assert_eq!(read("https://[fd00::1]:8443").unwrap(), "https://[fd00::1]:8443");
+        for bad in [
+            "",
+            "lab:8443",
+            "http://lab:8443",
+            "https://",
+            "https://lab/x",
+            "https://a@lab",
+            "https://lab?x",
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

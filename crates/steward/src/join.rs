@@ -1,0 +1,132 @@
+//! From a token to a key of this machine's own.
+
+use std::time::Duration;
+
+use muster_core::ErrorChain;
+use muster_core::model::Capacity;
+use muster_providers::joined::protocol::{JoinRequest, VERSION};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+
+use crate::client::{CallError, Card, Client, offered_ca};
+use crate::place::{Membership, Place, digest_of, hex, sha256};
+use crate::{StewardConfig, StewardError};
+
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+
+pub(crate) struct Member {
+    pub membership: Membership,
+    pub client: Client,
+    pub card: Card,
+}
+
+/// Joins, unless this machine has; waits for as long as the server cannot be reached.
+pub(crate) async fn join(
+    place: &Place,
+    config: &StewardConfig,
+    capacity: Capacity,
+) -> Result<Member, StewardError> {
+    let known = place.membership()?;
+    let ca_pem = match (&config.ca_file, &known) {
+        (Some(path), _) => {
+            let read = std::fs::read_to_string(path);
+            read.map_err(|source| StewardError::File { path: path.clone(), source })?
+        }
+        (None, Some(_)) => renewed_ca(place, config).await?,
+        (None, None) => first_ca(config).await?,
+    };
+    place.write("ca.pem", ca_pem.as_bytes())?;
+    let client = Client::new(&config.server, &ca_pem)?;
+    let key = place.key()?;
+    let membership = match known {
+        Some(known) => known,
+        None => {
+            let token = config.token.as_ref().ok_or(StewardError::NoToken)?;
+            let request = JoinRequest {
+                version: VERSION,
+                secret: token.secret.clone(),
+                name: config.name.clone(),
+                capacity,
+                key: digest_of(&key),
+            };
+            let welcome = patiently(async || client.join(&request).await).await?;
+            Membership { name: welcome.name, terms: welcome.terms }
+        }
+    };
+    place.join(&membership)?;
+    let card = Card { name: membership.name.to_string(), key };
+    Ok(Member { membership, client, card })
+}
+
+/// The authority that the token names.
+async fn first_ca(config: &StewardConfig) -> Result<String, StewardError> {
+    let token = config.token.as_ref().ok_or(StewardError::NoToken)?;
+    let offered = patiently(async || offered_ca(&config.server).await).await?;
+    match authority(&offered) {
+        Some(found) if found == token.authority => Ok(offered),
+        _ => Err(StewardError::Stranger { server: config.server.to_string() }),
+    }
+}
+
+/// The authority that was trusted before; with its newest certificate, if the server is there to give it.
+async fn renewed_ca(place: &Place, config: &StewardConfig) -> Result<String, StewardError> {
+    let damaged = || StewardError::Damaged { path: place.path("ca.pem") };
+    let known = place.read("ca.pem")?.ok_or_else(damaged)?;
+    let trusted = authority(&known).ok_or_else(damaged)?;
+    match offered_ca(&config.server).await {
+        Ok(offered) if authority(&offered).as_ref() == Some(&trusted) => Ok(offered),
+        Ok(_) => Err(StewardError::Stranger { server: config.server.to_string() }),
+        Err(_) => Ok(known),
+    }
+}
+
+/// The public key of the one certificate in there, as a token names it. With a second one somebody could slip in their own.
+fn authority(pem: &str) -> Option<String> {
+    let mut found = CertificateDer::pem_slice_iter(pem.as_bytes());
+    let (Some(Ok(der)), None) = (found.next(), found.next()) else { return None };
+    let (_, certificate) = x509_parser::parse_x509_certificate(&der).ok()?;
+    Some(hex(&sha256(certificate.public_key().raw)))
+}
+
+/// Asks until there is an answer, if only a refusal.
+async fn patiently<T>(call: impl AsyncFn() -> Result<T, CallError>) -> Result<T, StewardError> {
+    let mut is_told = false;
+    loop {
+        match call().await {
+            Ok(answer) => return Ok(answer),
+            Err(CallError::Refused { message, .. }) => {
+                return Err(StewardError::Refused { message });
+            }
+            Err(error) => {
+                if !is_told {
+                    let error = ErrorChain(&error);
+                    tracing::warn!(%error, "cannot join yet; trying again");
+                    is_told = true;
+                }
+                tokio::time::sleep(RETRY_AFTER).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    #[test]
+    fn an_authority_is_known_by_its_key_and_not_by_its_certificate() {
+        let key = KeyPair::generate().unwrap();
+        let made = |name: &str, key: &KeyPair| {
+            CertificateParams::new([name.to_owned()]).unwrap().self_signed(key).unwrap().pem()
+        };
+        let first = authority(&made("one", &key)).unwrap();
+        assert_eq!(authority(&made("two", &key)).unwrap(), first);
+        assert_ne!(authority(&made("one", &KeyPair::generate().unwrap())).unwrap(), first);
+        assert_eq!(authority("no certificate"), None);
+        let another = made("one", &KeyPair::generate().unwrap());
+        assert_eq!(authority(&format!("{}{another}", made("one", &key))), None, "nobody else's");
+    }
+}

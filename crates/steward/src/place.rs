@@ -1,0 +1,197 @@
+//! The folder of a joined machine.
+//!
+//! ```text
+//! DIR/lock          held by the one steward that runs here
+//! DIR/key           what this machine proves itself with
+//! DIR/ca.pem        whom it trusts
+//! DIR/membership    as what it joined
+//! DIR/sandboxes/    its nodes, as its helper keeps them; with relays/ and node-logs/
+//! ```
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::{digest, rand};
+use muster_core::model::{HostName, KeyDigest};
+use muster_providers::joined::protocol::Terms;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::StewardError;
+
+/// Lets a secret scanner know our keys.
+const KEY_PREFIX: &str = "mhk_";
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+
+pub(crate) struct Place {
+    root: PathBuf,
+    _lock: File,
+}
+
+/// What is known once a machine has joined.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Membership {
+    pub name: HostName,
+    pub terms: Terms,
+}
+
+impl Place {
+    /// Makes the folder if it is not there, for its owner only, and keeps others out of it.
+    pub fn take(root: &Path) -> Result<Place, StewardError> {
+        let failed = |source| StewardError::File { path: root.to_owned(), source };
+        let root = std::path::absolute(root).map_err(failed)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&root).map_err(failed)?;
+        let lock = File::create(root.join("lock")).map_err(failed)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Place { root, _lock: lock }),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(StewardError::Taken { path: root }),
+            Err(error) => Err(failed(error.into())),
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// Tells what is ours on the machine from what another server or steward made.
+    pub fn instance(&self) -> String {
+        let path = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
+        hex(&sha256(path.as_os_str().as_encoded_bytes())[..6])
+    }
+
+    /// The key of this machine. It is on disk before anybody hears of it, so that a lost answer can be asked for again.
+    pub fn key(&self) -> Result<String, StewardError> {
+        if let Some(key) = self.read("key")? {
+            let digits = key.trim_end().strip_prefix(KEY_PREFIX).unwrap_or_default();
+            let is_good = digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_hexdigit());
+            let damaged = || StewardError::Damaged { path: self.path("key") };
+            return is_good.then(|| key.trim_end().to_owned()).ok_or_else(damaged);
+        }
+        let mut bytes = [0; 32];
+        rand::fill(&mut bytes).map_err(|_| StewardError::Random)?;
+        let key = format!("{KEY_PREFIX}{}", hex(&bytes));
+        self.write("key", format!("{key}\n").as_bytes())?;
+        Ok(key)
+    }
+
+    pub fn membership(&self) -> Result<Option<Membership>, StewardError> {
+        let Some(text) = self.read("membership")? else { return Ok(None) };
+        let damaged = |_| StewardError::Damaged { path: self.path("membership") };
+        serde_json::from_str(&text).map(Some).map_err(damaged)
+    }
+
+    pub fn join(&self, membership: &Membership) -> Result<(), StewardError> {
+        let text = serde_json::to_vec_pretty(membership).expect("plain fields");
+        self.write("membership", &text)
+    }
+
+    /// The server does not know this machine: the next token starts with a new key.
+    pub fn leave(&self) -> Result<(), StewardError> {
+        for name in ["membership", "key", "ca.pem"] {
+            match std::fs::remove_file(self.path(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(StewardError::File { path: self.path(name), source: error });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    pub fn read(&self, name: &str) -> Result<Option<String>, StewardError> {
+        let path = self.path(name);
+        let mut text = String::new();
+        let read =
+            File::open(&path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
+        match read {
+            Ok(_) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                Err(StewardError::Damaged { path })
+            }
+            Err(source) => Err(StewardError::File { path, source }),
+        }
+    }
+
+    /// As a whole or not at all, for the owner only.
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<(), StewardError> {
+        let (path, new) = (self.path(name), self.path(&format!("{name}.new")));
+        let written = || {
+            let mut options = OpenOptions::new();
+            let mut file =
+                options.create(true).write(true).truncate(true).mode(0o600).open(&new)?;
+            file.write_all(content)?;
+            file.sync_all()?;
+            std::fs::rename(&new, &path)?;
+            File::open(&self.root)?.sync_all()
+        };
+        written().map_err(|source| StewardError::File { path: path.clone(), source })
+    }
+}
+
+/// What is told of a key.
+pub(crate) fn digest_of(key: &str) -> KeyDigest {
+    KeyDigest(sha256(key.as_bytes()))
+}
+
+pub(crate) fn random() -> Result<u64, StewardError> {
+    let mut bytes = [0; 8];
+    rand::fill(&mut bytes).map_err(|_| StewardError::Random)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let digest = digest::digest(&digest::SHA256, bytes);
+    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_and_only_its_owner_reads_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::take(&dir.path().join("host")).unwrap();
+        let key = place.key().unwrap();
+        assert_eq!(place.key().unwrap(), key);
+        let mode = std::fs::metadata(place.path("key")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        place.write("key", b"mhk_short\n").unwrap();
+        assert!(matches!(place.key(), Err(StewardError::Damaged { .. })));
+        place.leave().unwrap();
+        assert_ne!(place.key().unwrap(), key);
+    }
+
+    #[test]
+    fn only_one_steward_has_a_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Place::take(dir.path()).unwrap();
+        assert!(matches!(Place::take(dir.path()), Err(StewardError::Taken { .. })));
+        drop(first);
+        assert!(Place::take(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn a_membership_reads_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::take(dir.path()).unwrap();
+        assert_eq!(place.membership().unwrap(), None);
+        let terms = Terms { url: "https://lab:8443".into(), has_way_out: false, job_disk_bytes: 1 };
+        let name = HostName::new("box").unwrap();
+        let membership = Membership { name, terms };
+        place.join(&membership).unwrap();
+        assert_eq!(place.membership().unwrap(), Some(membership));
+        place.write("membership", b"{").unwrap();
+        assert!(matches!(place.membership(), Err(StewardError::Damaged { .. })));
+    }
+}

@@ -1,0 +1,367 @@
+//! The loop of a joined machine: what is wanted in, nodes made and removed, what is there out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use muster_core::ids::NodeId;
+use muster_core::model::{Capacity, HostName, Tier};
+use muster_core::{ErrorChain, NodeOrder};
+use muster_providers::Provider as _;
+use muster_providers::joined::protocol::{
+    HeldNode, HostReport, SyncAnswer, Terms, WantedNode, told,
+};
+use muster_providers::walled::{
+    HelperConfig, Machine, Sockets, Walled, WalledConfig, helper_command,
+};
+use muster_sandbox::link::{Helper, Link, LinkError};
+use muster_sandbox::protocol::{self, Seen, Walls};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::client::Server;
+use crate::exchange::{Exchange, Stranger};
+use crate::join::{Member, join};
+use crate::place::{Membership, Place, random};
+use crate::plan::{Deed, deeds};
+use crate::{StewardConfig, StewardError, relay};
+
+/// Nodes that end by themselves are noticed by looking.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// From one try to the next, of what went wrong.
+const REST: Duration = Duration::from_secs(10);
+
+/// By node.
+type Secrets = Arc<Mutex<BTreeMap<String, String>>>;
+
+/// Keeps the nodes that the server wants on this machine, until asked to end or not wanted any more. `say` is told what
+/// whoever started it should know.
+pub async fn run(config: StewardConfig, say: impl Fn(&str)) -> Result<(), StewardError> {
+    let mut signals = Signals::listen()?;
+    let place = Place::take(&config.dir)?;
+    let capacity = capacity(Machine::this());
+    let member = tokio::select! {
+        member = join(&place, &config, capacity) => member?,
+        () = signals.next() => return Ok(()),
+    };
+    say(&format!("this machine is host {} of {}", member.membership.name, config.server));
+    let Member { mut membership, client, card } = member;
+    // New terms are for new nodes: the provider starts again with them, and finds the old nodes as they are.
+    loop {
+        let secrets = Secrets::default();
+        let (provider, walls) = provider(&place, &config, &membership.terms, &secrets).await?;
+        say(&words(&walls));
+        let steward = Steward {
+            provider: Arc::new(provider),
+            exchange: Exchange::new(client.clone(), card.clone(), random()?),
+            place: &place,
+            membership,
+            capacity,
+            secrets,
+            seen: Vec::new(),
+            answer: None,
+            busy: BTreeSet::new(),
+            troubles: BTreeMap::new(),
+            tasks: JoinSet::new(),
+        };
+        match steward.live(&mut signals, config.leaves).await? {
+            End::Asked => return Ok(()),
+            End::NewTerms(new) => membership = new,
+        }
+    }
+}
+
+async fn provider(
+    place: &Place,
+    config: &StewardConfig,
+    terms: &Terms,
+    secrets: &Secrets,
+) -> Result<(Walled, Walls), StewardError> {
+    let (sockets, opened) = Sockets::new(place.path("relays"));
+    tokio::spawn(relay::run(opened, config.server.clone()));
+    let config = walled_config(place, config, terms, sockets, Arc::clone(secrets))?;
+    let started = tokio::task::spawn_blocking(move || Walled::start(config)).await;
+    started.unwrap_or_else(|_| Err(broken())).map_err(StewardError::Walls)
+}
+
+/// Why a steward ends.
+enum End {
+    Asked,
+    NewTerms(Membership),
+}
+
+struct Steward<'a> {
+    provider: Arc<Walled>,
+    exchange: Exchange,
+    place: &'a Place,
+    membership: Membership,
+    capacity: Capacity,
+    secrets: Secrets,
+    seen: Vec<Seen>,
+    answer: Option<SyncAnswer>,
+    /// Nodes that are being made or removed.
+    busy: BTreeSet<String>,
+    troubles: BTreeMap<String, Trouble>,
+    tasks: JoinSet<Done>,
+}
+
+struct Trouble {
+    message: String,
+    rests_until: Instant,
+}
+
+/// What came of a deed.
+struct Done {
+    node: String,
+    result: Result<(), String>,
+}
+
+impl Steward<'_> {
+    async fn live(mut self, signals: &mut Signals, leaves: bool) -> Result<End, StewardError> {
+        loop {
+            // Who does not know what there is says nothing: what a report lacks counts as gone.
+            if !self.look().await {
+                tokio::select! {
+                    () = tokio::time::sleep(LOOK_EVERY) => continue,
+                    () = signals.next() => return Ok(End::Asked),
+                }
+            }
+            self.act();
+            let report = self.report();
+            tokio::select! {
+                answer = self.exchange.answer(&report) => match answer {
+                    Ok(answer) if answer.terms != self.membership.terms => {
+                        self.finish_deeds().await;
+                        let membership = Membership { terms: answer.terms, ..self.membership };
+                        self.place.join(&membership)?;
+                        return Ok(End::NewTerms(membership));
+                    }
+                    Ok(answer) => self.follow(answer),
+                    Err(Stranger) => {
+                        self.end_nodes().await;
+                        self.place.leave()?;
+                        return Err(StewardError::Removed);
+                    }
+                },
+                Some(done) = self.tasks.join_next() => self.on_done(done),
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = signals.next() => {
+                    if leaves {
+                        self.end_nodes().await;
+                    }
+                    return Ok(End::Asked);
+                }
+            }
+        }
+    }
+
+    fn follow(&mut self, answer: SyncAnswer) {
+        let secret = |node: &WantedNode| (node.name.clone(), node.secret.clone());
+        *self.secrets.lock().unwrap_or_else(PoisonError::into_inner) =
+            answer.nodes.iter().map(secret).collect();
+        self.answer = Some(answer);
+    }
+
+    /// Says whether it could be seen what there is.
+    async fn look(&mut self) -> bool {
+        let provider = Arc::clone(&self.provider);
+        match tokio::task::spawn_blocking(move || provider.seen()).await {
+            Ok(Ok(seen)) => {
+                self.seen = seen;
+                return true;
+            }
+            Ok(Err(error)) => {
+                let error = ErrorChain(&error);
+                tracing::warn!(%error, "cannot look at the nodes of this machine");
+            }
+            Err(_) => tracing::error!("looking at the nodes of this machine is broken"),
+        }
+        false
+    }
+
+    fn act(&mut self) {
+        let Some(answer) = &self.answer else { return };
+        let now = Instant::now();
+        let rests = |name: &str| {
+            let rests = |trouble: &Trouble| now < trouble.rests_until;
+            self.busy.contains(name) || self.troubles.get(name).is_some_and(rests)
+        };
+        for deed in deeds(&answer.nodes, &self.seen, rests) {
+            let provider = Arc::clone(&self.provider);
+            let node = match &deed {
+                Deed::Make(wanted) => wanted.name.clone(),
+                Deed::Remove(name) => name.clone(),
+            };
+            self.busy.insert(node.clone());
+            let order = match deed {
+                Deed::Make(wanted) => Some(order(wanted, &self.membership.name)),
+                Deed::Remove(_) => None,
+            };
+            self.tasks
+                .spawn_blocking(move || Done { result: carry_out(&provider, &node, order), node });
+        }
+    }
+
+    fn on_done(&mut self, done: Result<Done, tokio::task::JoinError>) {
+        let Ok(Done { node, result }) = done else {
+            // Which one is not known, so nothing is left alone for its sake.
+            tracing::error!("making or removing a node is broken");
+            self.busy.clear();
+            return;
+        };
+        self.busy.remove(&node);
+        match result {
+            Ok(()) => drop(self.troubles.remove(&node)),
+            Err(message) => {
+                tracing::warn!(node, message, "could not be done; trying again");
+                let trouble = Trouble { message, rests_until: Instant::now() + REST };
+                self.troubles.insert(node, trouble);
+            }
+        }
+    }
+
+    /// Everything that there is here, as far as it was looked at.
+    fn report(&mut self) -> HostReport {
+        let mut names: BTreeSet<&str> = self.seen.iter().map(|seen| seen.node.as_str()).collect();
+        names.extend(self.busy.iter().map(String::as_str));
+        let wanted = self.answer.iter().flat_map(|answer| &answer.nodes);
+        let wanted: BTreeSet<&str> = wanted.map(|node| node.name.as_str()).collect();
+        self.troubles
+            .retain(|name, _| names.contains(name.as_str()) || wanted.contains(name.as_str()));
+        names.extend(self.troubles.keys().map(String::as_str));
+        let lives = |name: &str| self.seen.iter().any(|seen| seen.node == name && seen.is_alive);
+        let held = |name: &&str| HeldNode {
+            name: (*name).to_owned(),
+            is_alive: lives(name) && !self.busy.contains(*name),
+            trouble: self.troubles.get(*name).map(|trouble| told(&trouble.message)),
+        };
+        HostReport {
+            following: self.answer.as_ref().map(|answer| answer.stamp),
+            capacity: self.capacity,
+            nodes: names.iter().map(held).collect(),
+        }
+    }
+
+    async fn end_nodes(&mut self) {
+        self.answer = None;
+        self.finish_deeds().await;
+        // What cannot be seen now ends by itself when its lease does.
+        self.look().await;
+        for Seen { node, .. } in self.seen.clone() {
+            let provider = Arc::clone(&self.provider);
+            self.tasks
+                .spawn_blocking(move || Done { result: carry_out(&provider, &node, None), node });
+        }
+        self.finish_deeds().await;
+    }
+
+    async fn finish_deeds(&mut self) {
+        while let Some(done) = self.tasks.join_next().await {
+            self.on_done(done);
+        }
+    }
+}
+
+/// Makes what is ordered, or removes the node.
+fn carry_out(provider: &Walled, node: &str, order: Option<NodeOrder>) -> Result<(), String> {
+    match order {
+        Some(order) => {
+            tracing::info!(node, "making");
+            provider.create(&order).map_err(|error| ErrorChain(&error).to_string())
+        }
+        None => {
+            tracing::info!(node, "removing");
+            provider.delete(node).map_err(|error| ErrorChain(&error).to_string())
+        }
+    }
+}
+
+/// What a provider looks at is the name, the cluster and the size.
+fn order(wanted: WantedNode, host: &HostName) -> NodeOrder {
+    NodeOrder {
+        node: NodeId(0),
+        cluster: wanted.cluster,
+        name: wanted.name.into(),
+        host: host.clone(),
+        vm_size: "".into(),
+        capacity: wanted.capacity,
+        tier: Tier::Dedicated,
+    }
+}
+
+fn walled_config(
+    place: &Place,
+    config: &StewardConfig,
+    terms: &Terms,
+    sockets: Sockets,
+    secrets: Secrets,
+) -> Result<WalledConfig, StewardError> {
+    let damaged = |_| StewardError::Damaged { path: place.path("membership") };
+    let itself: Server = terms.url.parse().map_err(damaged)?;
+    let helper = HelperConfig {
+        instance: place.instance(),
+        nodes: place.path("sandboxes"),
+        relays: place.path("relays"),
+        logs: place.path("node-logs"),
+        binary: config.binary.clone(),
+        ca_file: place.path("ca.pem"),
+        // No job here can have a token by the socket that it calls through.
+        ca_bundle: None,
+        shown: config.shown.clone(),
+        owner: None,
+    };
+    let url = format!("https://127.0.0.1:{}", itself.port());
+    let found_at = protocol::Server { url, host: itself.host().to_owned() };
+    Ok(WalledConfig {
+        link: Link::new(Helper::Started(helper_command(&helper)), found_at),
+        node_secret: Box::new(move |name| {
+            let secrets = secrets.lock().unwrap_or_else(PoisonError::into_inner);
+            secrets.get(name).cloned().unwrap_or_default()
+        }),
+        relays: Box::new(sockets),
+        machine: Machine::this(),
+        has_way_out: terms.has_way_out,
+        job_disk_bytes: terms.job_disk_bytes,
+    })
+}
+
+fn capacity(machine: Machine) -> Capacity {
+    let memory_mb = machine.memory_bytes / (1024 * 1024);
+    Capacity { gpus: 0, vcpus: machine.cores, memory_mb }
+}
+
+fn words(walls: &Walls) -> String {
+    let there = "nodes here are sandboxes, each with its own network, processes and files";
+    match &walls.missing[..] {
+        [] => format!("{there}, users and limits"),
+        missing => format!("{there}; not enforced: {}", missing.join(", ")),
+    }
+}
+
+fn broken() -> LinkError {
+    LinkError::Ended(std::io::Error::other("a bug of ours"))
+}
+
+/// Both are listened to, whoever started us.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Signals, StewardError> {
+        let listen = |kind| signal(kind).map_err(StewardError::Signals);
+        Ok(Signals {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
