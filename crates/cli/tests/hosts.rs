@@ -35,7 +35,7 @@ fn without_over_commit_a_node_that_is_too_large_waits_and_why_says_so() {
     assert_eq!(made.code, 0, "{}", made.stderr);
     assert!(made.stderr.contains("fits on no host"), "{}", made.stderr);
     site.text(&["job", "create", "--name", "waits", "--compute", "huge", "--command", "true"]);
-    let why = site.json(&["why", "waits"]);
+    let why = site.json(&["why", "waits", "-o", "json"]);
     assert!(why.to_string().contains("HostsTooSmall"), "{why}");
     assert!(why.to_string().contains("muster host token"), "{why}");
     let gpus = site.run(&["compute", "create", "-n", "gpu", "--size", "Standard_ND96asr_v4"]);
