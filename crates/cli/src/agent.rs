@@ -104,7 +104,7 @@ fn join(server: Server, args: Args) -> Outcome {
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|why| Failure::error(format!("cannot start: {why}")))?;
-    let ended = runtime.block_on(muster_steward::run(config, |line| output::say(line)));
+    let ended = runtime.block_on(muster_steward::run(config, output::say));
     ended.map_err(|why| Failure::of(&why))
 }
 

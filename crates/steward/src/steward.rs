@@ -40,7 +40,7 @@ type Secrets = Arc<Mutex<BTreeMap<String, String>>>;
 pub async fn run(config: StewardConfig, say: impl Fn(&str)) -> Result<(), StewardError> {
     let mut signals = Signals::listen()?;
     let place = Place::take(&config.dir)?;
-    let capacity = capacity(Machine::this());
+    let capacity = Machine::this().capacity();
     let member = tokio::select! {
         member = join(&place, &config, capacity) => member?,
         () = signals.next() => return Ok(()),
@@ -324,11 +324,6 @@ fn walled_config(
         has_way_out: terms.has_way_out,
         job_disk_bytes: terms.job_disk_bytes,
     })
-}
-
-fn capacity(machine: Machine) -> Capacity {
-    let memory_mb = machine.memory_bytes / (1024 * 1024);
-    Capacity { gpus: 0, vcpus: machine.cores, memory_mb }
 }
 
 fn words(walls: &Walls) -> String {

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod machines;
 pub mod walls;
 
 use std::io::{BufRead as _, BufReader};
@@ -97,8 +98,19 @@ impl Site {
 
     /// With `up` and these flags.
     pub fn start_with(&mut self, flags: &[&str]) {
-        let command = [&["up", "--listen", "127.0.0.1:0"][..], flags].concat();
+        self.start_on("127.0.0.1:0", flags);
+    }
+
+    pub fn start_on(&mut self, listen: &str, flags: &[&str]) {
+        let command = [&["up", "--listen", listen][..], flags].concat();
         self.server = Some(ready(&mut self.command(&command)));
+    }
+
+    /// Where the server listens.
+    pub fn url(&self) -> String {
+        let text = std::fs::read_to_string(self.state().join("connection.json")).expect("it runs");
+        let connection: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        connection["url"].as_str().expect("text").to_owned()
     }
 
     pub fn server_pid(&self) -> u32 {
@@ -207,7 +219,7 @@ pub fn ready(command: &mut Command) -> Child {
     let mut first = String::new();
     let stdout = child.stdout.take().expect("piped");
     BufReader::new(stdout).read_line(&mut first).expect("a line");
-    assert!(first.starts_with("ready https://localhost:"), "{first:?}");
+    assert!(first.starts_with("ready https://"), "{first:?}");
     child
 }
 

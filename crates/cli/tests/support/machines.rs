@@ -1,0 +1,284 @@
+//! Other machines: each a network namespace with one cable to this one, and a steward in it.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::walls::wait_until;
+use super::{Done, Site, done, ends, signal};
+
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+/// A server on one end of a cable, and the machine on the other. The server goes first.
+pub struct Pair {
+    pub site: Site,
+    pub machine: Machine,
+}
+
+impl Pair {
+    pub fn start() -> Pair {
+        let mut pair = Pair { site: Site::empty(), machine: Machine::new() };
+        pair.serve();
+        pair
+    }
+
+    /// Starts the server, at the port that it had.
+    pub fn serve(&mut self) {
+        let listen = format!("{}:0", self.machine.server_ip());
+        self.site.start_on(&listen, &["--trusted-users", "--isolation", "walls"]);
+    }
+
+    /// With the machine as host `box`.
+    pub fn joined() -> Pair {
+        let mut pair = Pair::start();
+        let token = pair.token();
+        pair.machine.join(&pair.site, &["--token", &token, "--name", "box"]);
+        pair
+    }
+
+    pub fn token(&self) -> String {
+        self.site.text(&["host", "token", "-o", "tsv", "--query", "token"]).trim().to_owned()
+    }
+}
+
+impl Drop for Pair {
+    /// A server that ends takes its nodes away, so they have to be there.
+    fn drop(&mut self) {
+        to_all("-CONT", &self.machine.processes());
+        self.machine.heal();
+    }
+}
+
+pub struct Machine {
+    /// The beginning of the names of its cable's ends.
+    name: String,
+    /// Its network is there for as long as this runs.
+    holder: Child,
+    /// Of the cable's network: 10.231.x.y with two addresses.
+    network: [u8; 2],
+    folder: tempfile::TempDir,
+    steward: Option<Child>,
+}
+
+/// Which way nothing arrives any more. The senders do not hear of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    FromMachine,
+    BothWays,
+}
+
+impl Machine {
+    pub fn new() -> Machine {
+        let pid = std::process::id();
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let at = (pid.wrapping_mul(4) + number) % (256 * 64);
+        let network = [(at / 64) as u8, (at % 64 * 4) as u8];
+        let holder = Command::new("unshare").args(["--net", "sleep", "1800"]).spawn();
+        let machine = Machine {
+            name: format!("mt{pid}-{number}"),
+            network,
+            holder: holder.expect("unshare is there"),
+            folder: tempfile::tempdir().expect("a temporary folder"),
+            steward: None,
+        };
+        let own = std::fs::read_link("/proc/self/ns/net").expect("namespaces");
+        wait_until("it has a network of its own", || {
+            std::fs::read_link(machine.namespace()).is_ok_and(|theirs| theirs != own)
+        });
+        let (here, there, holder) =
+            (machine.here(), machine.there(), machine.holder.id().to_string());
+        ip(&["link", "add", &here, "type", "veth", "peer", "name", &there, "netns", &holder]);
+        ip(&["addr", "add", &format!("{}/30", machine.server_ip()), "dev", &here]);
+        ip(&["link", "set", &here, "up"]);
+        machine.ip_there(&["addr", "add", &format!("{}/30", machine.ip()), "dev", &there]);
+        machine.ip_there(&["link", "set", "lo", "up"]);
+        machine.ip_there(&["link", "set", &there, "up"]);
+        machine
+    }
+
+    fn namespace(&self) -> String {
+        format!("/proc/{}/ns/net", self.holder.id())
+    }
+
+    fn inside(&self) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", self.namespace()));
+        command
+    }
+
+    fn ip_there(&self, arguments: &[&str]) {
+        run(self.inside().arg("ip").args(arguments));
+    }
+
+    fn here(&self) -> String {
+        format!("{}a", self.name)
+    }
+
+    fn there(&self) -> String {
+        format!("{}b", self.name)
+    }
+
+    fn address(&self, last: u8) -> String {
+        let [x, y] = self.network;
+        format!("10.231.{x}.{}", y + last)
+    }
+
+    pub fn server_ip(&self) -> String {
+        self.address(1)
+    }
+
+    fn ip(&self) -> String {
+        self.address(2)
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.folder.path().join("host")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+
+    /// `muster agent --join` on this machine.
+    fn command(&self, site: &Site, state: &Path, more: &[&str]) -> Command {
+        let url = site.url();
+        let state = state.to_str().expect("plain");
+        let agent = ["agent", "--join", &url, "--state", state];
+        let muster = site.command(&[&agent[..], more].concat());
+        let mut command = self.inside();
+        command.arg(muster.get_program());
+        for (name, value) in muster.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.args(muster.get_args()).stdin(Stdio::null());
+        command
+    }
+
+    /// Until it is a host.
+    pub fn join(&mut self, site: &Site, more: &[&str]) {
+        let log = File::create(self.log()).expect("io");
+        let mut command = self.command(site, &self.state(), more);
+        self.steward = Some(command.stderr(log).spawn().expect("nsenter is there"));
+        wait_until("it joins", || self.says("this machine is host"));
+    }
+
+    /// How joining ends from a folder where it must fail.
+    pub fn fails_to_join(&self, site: &Site, more: &[&str]) -> Done {
+        let state = self.folder.path().join("other");
+        done(self.command(site, &state, more).output().expect("nsenter is there"))
+    }
+
+    pub fn says(&self, words: &str) -> bool {
+        std::fs::read_to_string(self.log()).is_ok_and(|log| log.contains(words))
+    }
+
+    /// As its owner would; the nodes stay.
+    pub fn stop(&mut self) {
+        let mut steward = self.steward.take().expect("it was started");
+        signal("-TERM", &steward);
+        assert!(ends(&mut steward), "it does not end");
+        assert!(steward.wait().expect("a child of ours").success());
+    }
+
+    /// The exit code of a steward that ends by itself.
+    pub fn ended(&mut self) -> i32 {
+        let mut steward = self.steward.take().expect("it was started");
+        assert!(ends(&mut steward), "it does not end");
+        steward.wait().expect("a child of ours").code().expect("not killed")
+    }
+
+    /// The nodes that have a folder here.
+    pub fn nodes(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.state().join("sandboxes")).into_iter().flatten();
+        entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    }
+
+    /// The steward, its nodes, and everything that they started.
+    pub fn processes(&self) -> Vec<u32> {
+        let mut found: Vec<u32> = self.steward.iter().map(Child::id).collect();
+        for node in self.nodes() {
+            let record = self.state().join("sandboxes").join(node).join("init");
+            let record = std::fs::read_to_string(record).unwrap_or_default();
+            let record: serde_json::Value = serde_json::from_str(&record).unwrap_or_default();
+            found.extend(record["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()));
+        }
+        let parents = parents();
+        let mut at = 0;
+        while at < found.len() {
+            let children = parents.iter().filter(|(_, parent)| *parent == found[at]);
+            let children: Vec<u32> = children.map(|(pid, _)| *pid).collect();
+            found.extend(
+                children.into_iter().filter(|pid| !found.contains(pid)).collect::<Vec<_>>(),
+            );
+            at += 1;
+        }
+        found
+    }
+
+    /// Power off.
+    pub fn kill(&mut self) {
+        to_all("-KILL", &self.processes());
+        if let Some(mut steward) = self.steward.take() {
+            steward.wait().expect("it was killed");
+        }
+    }
+
+    pub fn cut(&self, cut: Cut) {
+        let nowhere = "02:00:00:00:00:07";
+        let (server, here, there) = (self.server_ip(), self.here(), self.there());
+        let to = ["lladdr", nowhere, "nud", "permanent"];
+        self.ip_there(&[&["neigh", "replace", &server, "dev", &there][..], &to].concat());
+        if cut == Cut::BothWays {
+            ip(&[&["neigh", "replace", &self.ip(), "dev", &here][..], &to].concat());
+        }
+    }
+
+    pub fn heal(&self) {
+        let (server, here, there) = (self.server_ip(), self.here(), self.there());
+        // Where nothing was cut there is nothing to undo.
+        let _ = self.inside().args(["ip", "neigh", "del", &server, "dev", &there]).output();
+        let _ = Command::new("ip").args(["neigh", "del", &self.ip(), "dev", &here]).output();
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+fn ip(arguments: &[&str]) {
+    run(Command::new("ip").args(arguments));
+}
+
+fn run(command: &mut Command) {
+    let done = command.output().expect("it is there");
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+pub fn to_all(signal: &str, pids: &[u32]) {
+    if !pids.is_empty() {
+        // One that has just ended is none of them.
+        let pids = pids.iter().map(u32::to_string);
+        let _ = Command::new("kill").arg(signal).args(pids).stderr(Stdio::null()).status();
+    }
+}
+
+/// Every process, with its parent.
+fn parents() -> Vec<(u32, u32)> {
+    let entries = std::fs::read_dir("/proc").expect("/proc is there").flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter_map(|pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // Behind the name, which may hold anything: the state, then the parent.
+        let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+        Some((pid, parent))
+    })
+    .collect()
+}
