@@ -44,6 +44,29 @@ pub(crate) struct Context {
     pub(crate) hidden: Vec<PathBuf>,
     /// The most that a job may write to its folder.
     pub(crate) disk_bytes: Option<u64>,
+    /// How jobs behind walls reach the server.
+    pub(crate) way: Option<Way>,
+}
+
+/// What a program has to know that calls the server from inside a node.
+#[derive(Debug)]
+pub(crate) struct Way {
+    /// Where the cluster's identity is to be had, without a secret: the server knows by the socket who asks.
+    tokens: String,
+    ca_bundle: Option<PathBuf>,
+}
+
+impl Way {
+    pub(crate) fn new(server: &str, ca_bundle: Option<PathBuf>) -> Way {
+        Way { tokens: format!("{}/msi/token", server.trim_end_matches('/')), ca_bundle }
+    }
+
+    fn variables(&self) -> Vec<(&'static str, String)> {
+        let trust = ["REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"];
+        let trust = trust.into_iter().filter(|_| self.ca_bundle.is_some());
+        let trust = trust.map(|name| (name, job::CA_BUNDLE.to_owned()));
+        trust.chain([("MSI_ENDPOINT", self.tokens.clone())]).collect()
+    }
 }
 
 /// What a running attempt hears.
@@ -225,6 +248,9 @@ fn walled_launch(
     for name in ["USER", "LOGNAME"] {
         variables.entry(name.into()).or_insert_with(|| "job".into());
     }
+    for (name, value) in context.way.iter().flat_map(Way::variables) {
+        variables.entry(name.into()).or_insert_with(|| value.into());
+    }
     let text = |(name, value): (String, OsString)| match value.into_string() {
         Ok(value) => Ok((name, value)),
         Err(_) => Err(io::Error::other(format!("variable {name} is not UTF-8"))),
@@ -235,6 +261,7 @@ fn walled_launch(
         tmp_dir: work_dir.join("tmp"),
         work_dir,
         hidden: context.hidden.clone(),
+        ca_bundle: context.way.as_ref().and_then(|way| way.ca_bundle.clone()),
         limits: job::Limits { processes: Some(PROCESSES_MAX), ..job::Limits::default() },
     })
 }

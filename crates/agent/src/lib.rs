@@ -43,7 +43,7 @@ use std::time::Duration;
 use muster_core::agent::{Habits, Machine, Record};
 use muster_sandbox::job::Nursery;
 
-use crate::attempt::Context;
+use crate::attempt::{Context, Way};
 use crate::client::Client;
 use crate::home::Home;
 use crate::identity::Identity;
@@ -65,6 +65,8 @@ pub struct AgentConfig {
     pub server: String,
     /// The only certificates (PEM) that the server may be signed by.
     pub ca_file: PathBuf,
+    /// The same with the public ones, for programs in jobs behind walls that call the server.
+    pub ca_bundle: Option<PathBuf>,
     /// Folders that jobs behind walls find empty, besides the node's own.
     pub hidden: Vec<PathBuf>,
     /// The most that a job may write to its folder.
@@ -147,7 +149,8 @@ pub async fn run_with_habits(
     let machine = machine.recover(&records);
     let hidden = hidden(&home, &config.hidden).map_err(failed)?;
     let disk_bytes = config.disk_bytes;
-    let context = Context { client, home, node: config.node, nursery, hidden, disk_bytes };
+    let way = config.relay.is_some().then(|| Way::new(&config.server, config.ca_bundle.clone()));
+    let context = Context { client, home, node: config.node, nursery, hidden, disk_bytes, way };
     let mut node = Node::new(machine, journal, context);
     if records.iter().any(|record| matches!(record, Record::Took(_))) {
         node.resume_logs();

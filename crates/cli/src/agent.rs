@@ -54,6 +54,9 @@ pub struct Args {
     /// The only certificates that the server may be signed by [default: as the token says]
     #[arg(long, value_name = "FILE", required_unless_present = "join")]
     ca: Option<PathBuf>,
+    /// The same with the public ones, for programs in jobs that call the server
+    #[arg(long, value_name = "FILE", requires = "walls", hide = true)]
+    ca_bundle: Option<PathBuf>,
     /// What the node proves itself with [default: in its folder]
     #[arg(long, value_name = "FILE", hide = true)]
     secret: Option<PathBuf>,
@@ -129,7 +132,9 @@ fn place() -> Outcome<PathBuf> {
 }
 
 fn node(args: Args) -> Outcome {
-    let Args { node, dir, server, ca, secret, relay, address, walls, hide, disk, .. } = args;
+    let Args {
+        node, dir, server, ca, ca_bundle, secret, relay, address, walls, hide, disk, ..
+    } = args;
     let (Some(node), Some(dir), Some(server), Some(ca_file)) = (node, dir, server, ca) else {
         return Err(Failure::refused("a node's agent needs --node, --dir, --server and --ca"));
     };
@@ -143,6 +148,7 @@ fn node(args: Args) -> Outcome {
         dir,
         server,
         ca_file,
+        ca_bundle,
         secret_file: secret,
         relay,
         address,

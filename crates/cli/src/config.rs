@@ -109,10 +109,14 @@ impl clap::FromArgMatches for Flags {
     }
 }
 
+/// An empty one counts as unset.
+pub fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
 impl Config {
-    /// Looks everywhere. An empty variable counts as unset. `log_level` is what is usual for this command.
+    /// Looks everywhere. `log_level` is what is usual for this command.
     pub fn gather(flags: &Flags, state_dir: &Path, log_level: &str) -> Outcome<Config> {
-        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let named = flags.file.clone().or_else(|| variable(FILE_VARIABLE).map(PathBuf::from));
         let filed = match named {
             Some(path) => read_file(&path, true)?,

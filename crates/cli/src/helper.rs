@@ -32,15 +32,15 @@ pub struct Args {
     /// The only certificates that the server may be signed by
     #[arg(long, value_name = "FILE")]
     ca: PathBuf,
-    /// Where the server listens, as nodes see it
-    #[arg(long, value_name = "URL")]
-    server: String,
-    /// The server's name
-    #[arg(long)]
-    server_host: String,
+    /// The same with the public ones, for programs in jobs
+    #[arg(long, value_name = "FILE")]
+    ca_bundle: Option<PathBuf>,
     /// What of the machine nodes see beside the usual, read-only
     #[arg(long, value_name = "DIR")]
     show: Vec<PathBuf>,
+    /// Use nothing of others than this user's, who has fewer rights than we have
+    #[arg(long, value_name = "UID")]
+    owner: Option<u32>,
 }
 
 pub fn run(args: Args) -> Outcome {
@@ -53,9 +53,9 @@ pub fn run(args: Args) -> Outcome {
         logs: args.logs,
         binary: args.binary,
         ca_file: args.ca,
-        server_url: args.server,
-        server_host: args.server_host,
+        ca_bundle: args.ca_bundle,
         shown: args.show,
+        owner: args.owner,
     };
     serve(&socket, config).map_err(|why| Failure::of(&why))
 }

@@ -31,6 +31,7 @@ mod helper;
 mod host;
 pub mod inputs;
 mod job;
+mod keeper;
 mod lock;
 mod logging;
 mod login;
@@ -112,6 +113,7 @@ enum Command {
     Completion(completion::Args),
     Agent(agent::Args),
     Helper(helper::Args),
+    Keeper(keeper::Args),
 }
 
 /// Does what the command line says.
@@ -156,11 +158,12 @@ fn run(command: Command) -> Outcome {
         Command::Completion(args) => completion::run(&args),
         Command::Agent(args) => agent::run(args),
         Command::Helper(args) => helper::run(args),
+        Command::Keeper(args) => keeper::run(args),
     }
 }
 
 /// One thread is enough for a client, and is there at once.
-fn block_on(command: impl Future<Output = Outcome>) -> Outcome {
+fn block_on<T>(command: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|why| Failure::error(format!("cannot start: {why}")))?;
     runtime.block_on(command)
@@ -237,6 +240,7 @@ mod tests {
             "muster serve",
             "muster agent",
             "muster helper",
+            "muster keeper",
             "muster sim",
             "muster whatif",
             "muster login",

@@ -58,6 +58,18 @@ impl StateDirArg {
             .map_err(|why| Failure::error(format!("cannot find {}: {why}", path.display())))
     }
 
+    /// As [`path`](Self::path), for somebody with another home.
+    pub fn path_for(&self, home: &Path) -> Outcome<PathBuf> {
+        if self.state_dir.is_some() {
+            return self.path();
+        }
+        default_path(|name| match name {
+            VARIABLE => std::env::var_os(name).map(PathBuf::from),
+            "HOME" => Some(home.to_owned()),
+            _ => None,
+        })
+    }
+
     /// As given on the command line. A path that is not UTF-8 is left to whoever reads the command.
     pub fn given(&self) -> Option<&str> {
         self.state_dir.as_deref().and_then(Path::to_str)

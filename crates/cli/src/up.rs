@@ -8,9 +8,10 @@ use muster_core::ErrorChain;
 use muster_server::{Ready, ServeError, ServerConfig, Workspaces};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::config::{self, Config};
+use crate::config::{self, Config, Filed};
 use crate::env::shell_quoted;
 use crate::failure::{Failure, Outcome, printable};
+use crate::keeper::{self, Account};
 use crate::logging;
 use crate::output;
 use crate::place::StateDirArg;
@@ -46,6 +47,9 @@ pub fn run(args: Args) -> Outcome {
 }
 
 pub fn start(args: &Start, workspaces: Workspaces) -> Outcome {
+    if !args.flags.print && rustix::process::geteuid().is_root() {
+        become_two(args)?;
+    }
     let state_dir = args.place.path()?;
     let usual = if workspaces == Workspaces::ByHand { "info" } else { "warn" };
     let config = Config::gather(&args.flags, &state_dir, usual)?;
@@ -70,6 +74,24 @@ pub fn start(args: &Start, workspaces: Workspaces) -> Outcome {
                 _ => Failure::of(&why),
             })
     })
+}
+
+/// Root starts the server as somebody else, and keeps only what needs root. Returns if the server is to be root's.
+fn become_two(args: &Start) -> Outcome {
+    // Of what the server's own user can write, nothing decides what root does for it.
+    let config = Config::settle(&args.flags, config::variable, Filed::default(), "warn")?;
+    let caller = std::env::var("SUDO_UID").ok().filter(|uid| !uid.is_empty());
+    let user = config.text("user").map(str::to_owned).or(caller);
+    let (None, Some(user)) = (config.path("helper-socket"), user) else { return Ok(()) };
+    let account = Account::find(&user)?;
+    if account.uid == 0 {
+        return Ok(());
+    }
+    let state_dir = args.place.path_for(&account.home)?;
+    let state_dir = std::path::absolute(&state_dir).unwrap_or(state_dir);
+    let ended = keeper::split(&account, &state_dir, config.folders("node-folders"))?;
+    // The server has said everything there is to say.
+    std::process::exit(ended.code().unwrap_or(1));
 }
 
 fn server_config(
@@ -111,6 +133,7 @@ fn server_config(
         location: LOCATION.to_owned(),
         workspaces,
         isolation: config.isolation(),
+        helper_socket: config.path("helper-socket"),
         shown: config.folders("node-folders"),
         job_disk_bytes: config.number("job-disk-gb").expect("it has a default") << 30,
         // One person may crowd their own machine; a machine of many keeps to what it has.
@@ -184,5 +207,8 @@ fn announce(ready: &Ready, talk: Talk) {
     }
     talk.say(&ready.machine);
     talk.say(&ready.isolation);
+    if rustix::process::geteuid().is_root() {
+        talk.say("the server itself runs as root; with --user NAME only what makes the walls does");
+    }
     talk.say("Ctrl-C stops the server");
 }

@@ -148,14 +148,13 @@ fn every_setting_of_a_cluster_reaches_the_server() {
             "{\"subnet\":\"/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/\
              virtualNetworks/net/subnets/sub\"}",
         ),
-        (
-            "identity",
-            "{\"type\":\"system_assigned,user_assigned\",\
-             \"user_assigned_identities\":[{\"resource_id\":\"/id/one\"}]}",
-        ),
     ] {
         assert_eq!(created[key].to_string(), wanted, "{key}");
     }
+    let identity = &created["identity"];
+    assert_eq!(identity["type"], "system_assigned,user_assigned");
+    assert_eq!(identity["user_assigned_identities"][0]["resource_id"], "/id/one");
+    assert_eq!(identity["principal_id"].as_str().map(str::len), Some(36), "{identity}");
     assert!(!created.to_string().contains("not shown"));
     assert_eq!(site.text(&["compute", "list"]), "[]\n", "another workspace is another one");
     let mut listed = site.command(&["compute", "list"]);

@@ -6,9 +6,11 @@ use std::process::Command;
 
 use support::{Site, done};
 
-fn unit() -> String {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/muster.service");
-    std::fs::read_to_string(path).expect("the unit is there")
+const UNITS: [&str; 2] = ["muster.service", "muster-helper.service"];
+
+fn unit(name: &str) -> String {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging");
+    std::fs::read_to_string(format!("{folder}/{name}")).expect("the unit is there")
 }
 
 /// The value of a key that is there once.
@@ -22,24 +24,30 @@ fn value(unit: &str, key: &str) -> String {
 #[test]
 fn systemd_understands_the_unit() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("muster.service");
-    let here = unit().replace("/usr/bin/muster", env!("CARGO_BIN_EXE_muster"));
-    std::fs::write(&path, &here).expect("written");
     let verify = |path: &std::path::Path| {
         let mut command = Command::new("systemd-analyze");
         command.args(["verify", "--man=no", "--recursive-errors=no"]).arg(path);
         done(command.output().expect("systemd-analyze runs: apt-get install systemd"))
     };
-    let checked = verify(&path);
-    assert_eq!((checked.code, checked.stderr.trim()), (0, ""), "{}", checked.stderr);
-    // And it would say so if it did not.
-    std::fs::write(&path, here.replace("RestartSec=2", "RestartSec=soon")).expect("written");
-    assert!(!verify(&path).stderr.is_empty());
+    let here = UNITS.map(|name| {
+        let text = unit(name).replace("/usr/bin/muster", env!("CARGO_BIN_EXE_muster"));
+        let path = folder.path().join(name);
+        std::fs::write(&path, &text).expect("written");
+        (path, text)
+    });
+    for (path, text) in here {
+        let checked = verify(&path);
+        assert_eq!((checked.code, checked.stderr.trim()), (0, ""), "{}", checked.stderr);
+        // And it would say so if it did not.
+        let soon = text.replace("RestartSec=", "RestartSec=soon ");
+        std::fs::write(&path, soon).expect("written");
+        assert!(!verify(&path).stderr.is_empty());
+    }
 }
 
 #[test]
 fn the_unit_fits_the_program() {
-    let unit = unit();
+    let unit = unit("muster.service");
     let start = value(&unit, "ExecStart");
     let arguments: Vec<&str> = start.split(' ').skip(1).collect();
     let site = Site::empty();
@@ -49,7 +57,6 @@ fn the_unit_fits_the_program() {
     let patience: u64 = value(&unit, "TimeoutStopSec").parse().expect("seconds");
     assert!(patience >= drain + 5, "systemd kills it before it has stopped by itself");
     assert_eq!(value(&unit, "ExecReload"), "/bin/kill -HUP $MAINPID");
-    assert_eq!(value(&unit, "KillMode"), "process", "nodes outlive their server");
     for (key, wanted) in [
         ("NoNewPrivileges", "yes"),
         ("ProtectSystem", "strict"),
@@ -58,5 +65,23 @@ fn the_unit_fits_the_program() {
         ("Restart", "on-failure"),
     ] {
         assert_eq!(value(&unit, key), wanted, "{key}");
+    }
+}
+
+/// Both units mean the same socket, folder and user, and the program knows the words.
+#[test]
+fn the_helpers_unit_fits_the_servers() {
+    let (server, helper) = (unit("muster.service"), unit("muster-helper.service"));
+    let start = value(&helper, "ExecStart");
+    let words: Vec<&str> = start.split(' ').collect();
+    let after = |flag: &str| words[words.iter().position(|word| *word == flag).expect(flag) + 1];
+    assert!(server.contains(&format!("Environment=MUSTER_HELPER_SOCKET={}\n", after("--listen"))));
+    assert!(server.contains(&format!("Environment=MUSTER_STATE_DIR={}\n", after("--state-dir"))));
+    assert_eq!(value(&server, "User"), after("--user"));
+    assert_eq!(value(&helper, "KillMode"), "process", "nodes outlive their helper");
+    let site = Site::empty();
+    let help = site.text(&[words[1], "--help"]);
+    for flag in words.iter().filter(|word| word.starts_with("--")) {
+        assert!(help.contains(flag), "{flag}");
     }
 }

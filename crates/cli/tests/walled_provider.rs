@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use muster_providers::conformance;
 use muster_providers::walled::{Machine, Relays, Walled, WalledConfig};
 use muster_sandbox::identity::Identity;
-use muster_sandbox::link::Link;
+use muster_sandbox::link::{Helper, Link};
+use muster_sandbox::protocol::Server;
 
 /// A folder for each node, in which nobody listens.
 struct Nobody(PathBuf);
@@ -38,15 +39,12 @@ fn nodes_behind_walls_do_what_every_provider_must() {
         ("--logs", at("node-logs").into()),
         ("--binary", env!("CARGO_BIN_EXE_muster").into()),
         ("--ca", ca_file.into()),
-        ("--server", "https://127.0.0.1:7443".into()),
-        ("--server-host", "localhost".into()),
     ] {
         command.extend([flag.into(), value]);
     }
+    let server = Server { url: "https://127.0.0.1:7443".into(), host: "localhost".into() };
     let (walled, _) = Walled::start(WalledConfig {
-        link: Link::new(command),
-        nodes_dir: at("sandboxes"),
-        logs_dir: at("node-logs"),
+        link: Link::new(Helper::Started(command), server),
         node_secret: Box::new(|name| format!("secret-of-{name}")),
         relays: Box::new(Nobody(at("relays"))),
         machine: Machine::this(),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Action, KeyDigest, RoleAssignment, Scope, User};
+use crate::ids::ClusterId;
+use crate::model::{Action, KeyDigest, RoleAssignment, Scope, User, UserKind};
 
 /// All users and roles. World holds it; the server reads it in a copy that is renewed after every commit that
 /// changes it, so that no request waits for the writer to know its caller.
@@ -15,6 +16,8 @@ pub struct Directory {
     users: BTreeMap<Box<str>, Arc<User>>,
     /// Their names, by what tokens and roles name them with.
     names: BTreeMap<Box<str>, Box<str>>,
+    /// Their names, by the cluster that they are the identity of.
+    identities: BTreeMap<ClusterId, Box<str>>,
     roles: BTreeMap<Box<str>, RoleAssignment>,
 }
 
@@ -33,11 +36,17 @@ impl Directory {
             AccessChange::User(user) => {
                 let name: Box<str> = user.name.to_ascii_lowercase().into();
                 self.names.insert(user.object_id.clone(), name.clone());
+                if let UserKind::Managed(cluster) = user.kind {
+                    self.identities.insert(cluster, name.clone());
+                }
                 self.users.insert(name, Arc::clone(user));
             }
             AccessChange::UserGone(name) => {
                 if let Some(user) = self.users.remove(name) {
                     self.names.remove(&user.object_id);
+                    if let UserKind::Managed(cluster) = user.kind {
+                        self.identities.remove(&cluster);
+                    }
                 }
             }
             AccessChange::Role(role) => {
@@ -55,6 +64,16 @@ impl Directory {
 
     pub fn user_by_object_id(&self, object_id: &str) -> Option<&Arc<User>> {
         self.users.get(self.names.get(object_id)?)
+    }
+
+    /// The one that a cluster's nodes may act as.
+    pub fn identity_of(&self, cluster: ClusterId) -> Option<&Arc<User>> {
+        self.users.get(self.identities.get(&cluster)?)
+    }
+
+    /// How many people and programs there are, identities of clusters left out: those follow the clusters.
+    pub fn accounts(&self) -> usize {
+        self.users.len() - self.identities.len()
     }
 
     /// By name.

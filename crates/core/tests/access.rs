@@ -2,9 +2,11 @@
 
 mod support;
 
-use muster_core::model::{Action, KeyDigest, Role, RoleAssignment, Scope, UserKind, WorkspaceKey};
+use muster_core::model::{
+    Action, Identity, KeyDigest, Role, RoleAssignment, Scope, UserKind, WorkspaceKey,
+};
 use muster_core::time::Wall;
-use muster_core::{AccessRequest, Answer, Input, NewUser, RefusalKind, Reply};
+use muster_core::{AccessRequest, Answer, ClusterPatch, Input, NewUser, RefusalKind, Reply};
 use support::Stage;
 
 fn create(stage: &mut Stage, name: &str) -> Answer {
@@ -121,4 +123,50 @@ fn what_is_refused_changes_nothing() {
     let nothing = ask(&mut stage, none);
     assert_eq!(nothing, Ok(Reply::NothingToDelete));
     assert_eq!(stage.log.len(), before);
+}
+
+#[test]
+fn a_clusters_identity_comes_and_goes_with_it() {
+    let mut stage = Stage::with_cluster("pool", 0, 1, 60);
+    let own = |system_assigned| Identity { system_assigned, user_assigned: Default::default() };
+    let put = |stage: &mut Stage, identity| {
+        let wanted = ClusterPatch { identity: Some(identity), ..Default::default() };
+        stage.put("pool", wanted).expect("changed");
+    };
+    let cluster = stage.world.clusters().next().expect("there is one").id;
+    assert_eq!(stage.world.directory().identity_of(cluster), None, "not asked for");
+    put(&mut stage, own(true));
+    let identity = stage.world.directory().identity_of(cluster).cloned().expect("made with it");
+    assert_eq!(identity.key, None, "nobody can sign in as it");
+
+    // It can be given roles, and nothing else: its cluster decides about it.
+    let [space, ..] = scopes();
+    let role = assignment("r1", "", Role::Reader, space.clone());
+    let role = RoleAssignment { object_id: identity.object_id.clone(), ..role };
+    ask(&mut stage, AccessRequest::AssignRole(role)).expect("assigned");
+    assert!(stage.world.directory().allows(&identity.object_id, Action::Read, &space));
+    let before = stage.world.directory().clone();
+    let user = identity.name.clone();
+    for request in [
+        AccessRequest::DeleteUser { user: user.clone() },
+        AccessRequest::SetKey { user, digest: Some(KeyDigest::made_up("key")) },
+    ] {
+        let refused = ask(&mut stage, request).expect_err("refused");
+        assert_eq!(refused.kind, RefusalKind::Conflict);
+    }
+    assert_eq!(*stage.world.directory(), before);
+
+    put(&mut stage, own(true));
+    assert_eq!(stage.world.directory().identity_of(cluster), Some(&identity), "unchanged");
+    put(&mut stage, own(false));
+    assert_eq!(stage.world.directory().identity_of(cluster), None);
+    assert_eq!(stage.world.directory().roles().len(), 0, "its roles go with it");
+    stage.pass_s(1);
+    put(&mut stage, own(true));
+    let second = stage.world.directory().identity_of(cluster).cloned().expect("a new one");
+    assert_ne!(second.object_id, identity.object_id, "nobody inherits what the first one had");
+
+    let delete = Input::DeleteCluster { workspace: support::workspace(), name: "pool".into() };
+    stage.say(delete).expect("accepted");
+    assert_eq!(stage.world.directory().users().len(), 0);
 }

@@ -12,9 +12,9 @@ use rustix::process::{WaitOptions, geteuid, wait};
 
 use crate::cgroup::{Enforced, Groups};
 pub use crate::node::HelperConfig;
-use crate::node::{Users, Workshop};
+use crate::node::{NodeError, Users, Workshop};
 use crate::porter::Porter;
-use crate::protocol::{Answer, LISTED_MAX, MESSAGE_MAX, Request, Walls};
+use crate::protocol::{Answer, LISTED_MAX, MESSAGE_MAX, Request, Server, Walls};
 
 #[derive(Debug, thiserror::Error)]
 pub enum HelperError {
@@ -30,21 +30,17 @@ pub enum HelperError {
     Folder { path: PathBuf, source: io::Error },
 }
 
+/// What a helper knows: where things are, and once it was told whom for, everything to make nodes with.
+enum Post {
+    Waiting(HelperConfig),
+    Working(Box<Workshop>),
+    /// It could not be set up; another helper may try again.
+    Closed,
+}
+
 /// Serves until the other end of the socket is closed. Call it on the only thread of its process.
 pub fn serve(socket: &OwnedFd, config: HelperConfig) -> Result<(), HelperError> {
-    for path in [&config.nodes, &config.relays, &config.logs] {
-        let made = std::fs::create_dir_all(path);
-        made.map_err(|source| HelperError::Folder { path: path.clone(), source })?;
-    }
-    let is_root = geteuid().is_root();
-    let porter = Porter::start().map_err(HelperError::Porter)?;
-    let hub = hub::enter(&config.nodes, is_root)?;
-    let users = if is_root { Users::Ranges } else { Users::One };
-    let workshop = Workshop { config, users, groups: Groups::find(), hub, porter };
-    // What cannot be removed now is tried again with the next start; nodes can be made all the same.
-    if let Err(error) = workshop.sweep() {
-        tracing::warn!(error = error.told(), "something of nodes that are gone is left");
-    }
+    let mut post = Post::Waiting(config);
     loop {
         let mut message = vec![0; MESSAGE_MAX];
         let length = match recv(socket, &mut message, RecvFlags::empty()) {
@@ -55,7 +51,10 @@ pub fn serve(socket: &OwnedFd, config: HelperConfig) -> Result<(), HelperError> 
         };
         // Nodes that ended meanwhile.
         while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
-        let answer = answer(&workshop, &message[..length]);
+        let answer = match Request::parse(&message[..length]) {
+            Ok(request) => answer(&mut post, request),
+            Err(bad) => Answer::Failed { message: bad.to_string() },
+        };
         let text = serde_json::to_vec(&answer).unwrap_or_default();
         match send(socket, &text, SendFlags::NOSIGNAL) {
             Ok(_) => {}
@@ -65,12 +64,59 @@ pub fn serve(socket: &OwnedFd, config: HelperConfig) -> Result<(), HelperError> 
     }
 }
 
-fn answer(workshop: &Workshop, message: &[u8]) -> Answer {
-    let request = match Request::parse(message) {
-        Ok(request) => request,
-        Err(bad) => return Answer::Failed { message: bad.to_string() },
-    };
-    let done = match &request {
+fn answer(post: &mut Post, request: Request) -> Answer {
+    let failed = |message: &str| Answer::Failed { message: message.to_owned() };
+    match (std::mem::replace(post, Post::Closed), request) {
+        (Post::Waiting(config), Request::Begin(server)) => match begin(config, server) {
+            Ok(workshop) => {
+                *post = Post::Working(Box::new(workshop));
+                Answer::Done
+            }
+            Err(error) => failed(&told(&error)),
+        },
+        (Post::Working(workshop), request) => {
+            let done = work(&workshop, &request);
+            *post = Post::Working(workshop);
+            done.unwrap_or_else(|error| failed(&error.told()))
+        }
+        (Post::Waiting(config), _) => {
+            *post = Post::Waiting(config);
+            failed("nobody said whom the nodes are for; begin with that")
+        }
+        (Post::Closed, _) => failed("it could not be set up before; start another helper"),
+    }
+}
+
+fn told(error: &HelperError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+fn begin(config: HelperConfig, server: Server) -> Result<Workshop, HelperError> {
+    for path in [&config.nodes, &config.logs] {
+        let made = std::fs::create_dir_all(path);
+        made.map_err(|source| HelperError::Folder { path: path.clone(), source })?;
+    }
+    let is_root = geteuid().is_root();
+    let porter = Porter::start().map_err(HelperError::Porter)?;
+    let hub = hub::enter(&config.nodes, is_root)?;
+    let users = if is_root { Users::Ranges } else { Users::One };
+    let workshop = Workshop { config, server, users, groups: Groups::find(), hub, porter };
+    // What cannot be removed now is tried again with the next start; nodes can be made all the same.
+    if let Err(error) = workshop.sweep() {
+        tracing::warn!(error = error.told(), "something of nodes that are gone is left");
+    }
+    Ok(workshop)
+}
+
+fn work(workshop: &Workshop, request: &Request) -> Result<Answer, NodeError> {
+    match request {
+        Request::Begin(server) if *server == workshop.server => Ok(Answer::Done),
+        Request::Begin(_) => Ok(Answer::Failed {
+            message: "this helper works for another server already; start another one".to_owned(),
+        }),
         Request::Make(plan) => workshop.make(plan).map(|pid| Answer::Made { pid }),
         Request::Signal { node, signal } => workshop.signal(node, *signal).map(|()| Answer::Done),
         Request::Remove { node } => workshop.remove(node).map(|()| Answer::Done),
@@ -81,8 +127,7 @@ fn answer(workshop: &Workshop, message: &[u8]) -> Answer {
             seen.truncate(LISTED_MAX);
             Answer::Nodes(seen)
         }),
-    };
-    done.unwrap_or_else(|failed| Answer::Failed { message: failed.told() })
+    }
 }
 
 fn walls(workshop: &Workshop) -> Walls {
@@ -94,5 +139,6 @@ fn walls(workshop: &Workshop) -> Walls {
     for (what, state) in [("cores", cpu), ("memory", memory), ("number of processes", pids)] {
         missing.extend(state.err().map(|why| format!("{what} ({why})")));
     }
-    Walls { missing, no_way_out: Porter::check().err() }
+    let nodes = workshop.config.nodes.clone();
+    Walls { missing, no_way_out: Porter::check().err(), nodes }
 }

@@ -36,6 +36,8 @@ pub use self::nursery::Nursery;
 
 /// Where a job finds its working folder.
 pub const FOLDER: &str = "/job";
+/// Where it finds whom to trust: the public CAs and the server's.
+pub const CA_BUNDLE: &str = "/run/muster/ca-bundle.pem";
 /// Who a job is, in its own eyes. Outside it is somebody else.
 pub const USER: u32 = 1000;
 
@@ -52,6 +54,8 @@ pub struct Launch {
     pub tmp_dir: PathBuf,
     /// Folders of the node that a job finds empty.
     pub hidden: Vec<PathBuf>,
+    /// Becomes [`CA_BUNDLE`].
+    pub ca_bundle: Option<PathBuf>,
     pub limits: Limits,
 }
 

@@ -20,6 +20,7 @@ pub mod helper;
 pub mod identity;
 pub mod job;
 pub mod link;
+pub mod logs;
 mod mounts;
 pub mod network;
 pub mod node;

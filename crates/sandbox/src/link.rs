@@ -1,16 +1,20 @@
-//! How a provider asks the helper: one question at a time, each answered. A helper that died is started again.
+//! How a provider asks the helper: one question at a time, each answered. One that died is started again, or called again
+//! where somebody else starts it.
 
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
+    send, socket_with, socketpair, sockopt,
 };
 
-use crate::protocol::{Answer, MESSAGE_MAX, NodePlan, Request, Seen, Stop, Walls};
+use crate::protocol::{Answer, MESSAGE_MAX, NodePlan, Request, Seen, Server, Stop, Walls};
 
 /// A node takes milliseconds; a machine that swaps takes longer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
@@ -19,6 +23,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 pub enum LinkError {
     #[error("cannot start the helper {program}")]
     Start { program: String, source: io::Error },
+    #[error("cannot reach the helper at {}; is it running? see `systemctl status muster-helper`", path.display())]
+    Call { path: PathBuf, source: io::Error },
     #[error("the helper ended; what it said is in the server's log")]
     Ended(#[source] io::Error),
     #[error("the helper answered with nonsense")]
@@ -27,22 +33,31 @@ pub enum LinkError {
     Refused { message: String },
 }
 
-/// A helper that we start ourselves, and again when it is gone.
+/// Where helpers come from.
+#[derive(Debug, Clone)]
+pub enum Helper {
+    /// We start it: the program and its arguments. It gets the socket as its standard input.
+    Started(Vec<OsString>),
+    /// Somebody with more rights than ours starts it, when we call there.
+    Called(PathBuf),
+}
+
+/// To one helper at a time, from the first question on.
 pub struct Link {
-    /// The program and its arguments.
-    command: Vec<std::ffi::OsString>,
+    helper: Helper,
+    server: Server,
     running: Mutex<Option<Running>>,
 }
 
 struct Running {
-    child: Child,
+    /// If it is ours.
+    child: Option<Child>,
     socket: OwnedFd,
 }
 
 impl Link {
-    /// `command` gets the socket as its standard input. It is started by the first question.
-    pub fn new(command: Vec<std::ffi::OsString>) -> Link {
-        Link { command, running: Mutex::new(None) }
+    pub fn new(helper: Helper, server: Server) -> Link {
+        Link { helper, server, running: Mutex::new(None) }
     }
 
     pub fn make(&self, plan: NodePlan) -> Result<(), LinkError> {
@@ -103,21 +118,57 @@ impl Link {
     }
 
     fn start(&self) -> Result<Running, LinkError> {
-        let program = self.command.first().cloned().unwrap_or_default();
-        let failed = |source| {
-            let program = program.to_string_lossy().into_owned();
-            LinkError::Start { program, source }
+        let (child, socket) = match &self.helper {
+            Helper::Started(command) => {
+                let program = command.first().cloned().unwrap_or_default();
+                let failed = |source| {
+                    let program = program.to_string_lossy().into_owned();
+                    LinkError::Start { program, source }
+                };
+                let (child, socket) = start(&program, &command[1..]).map_err(failed)?;
+                (Some(child), socket)
+            }
+            Helper::Called(path) => {
+                let failed = |source| LinkError::Call { path: path.clone(), source };
+                (None, call(path).map_err(failed)?)
+            }
         };
-        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
-        let pair = socketpair(AddressFamily::UNIX, kind, flags, None);
-        let (ours, theirs) = pair.map_err(|error| failed(error.into()))?;
-        let patience = Some(ANSWER_WITHIN);
-        sockopt::set_socket_timeout(&ours, sockopt::Timeout::Recv, patience)
-            .map_err(|error| failed(error.into()))?;
-        let mut command = Command::new(&program);
-        command.args(&self.command[1..]).stdin(Stdio::from(theirs)).stdout(Stdio::null());
-        Ok(Running { child: command.spawn().map_err(failed)?, socket: ours })
+        let mut running = Running { child, socket };
+        let begin = serde_json::to_vec(&Request::Begin(self.server.clone()));
+        let begun = begin.map_err(io::Error::from).and_then(|begin| running.ask(&begin));
+        match begun {
+            Ok(Answer::Done) => Ok(running),
+            other => {
+                running.end();
+                Err(match other {
+                    Ok(Answer::Failed { message }) => LinkError::Refused { message },
+                    Ok(_) => LinkError::Nonsense,
+                    Err(error) => LinkError::Ended(error),
+                })
+            }
+        }
     }
+}
+
+fn start(program: &OsStr, arguments: &[OsString]) -> io::Result<(Child, OwnedFd)> {
+    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
+    be_patient(&ours)?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::from(theirs)).stdout(Stdio::null());
+    Ok((command.spawn()?, ours))
+}
+
+fn call(path: &Path) -> io::Result<OwnedFd> {
+    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    be_patient(&socket)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+fn be_patient(socket: &OwnedFd) -> io::Result<()> {
+    Ok(sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(ANSWER_WITHIN))?)
 }
 
 impl Running {
@@ -135,19 +186,24 @@ impl Running {
         Ok(serde_json::from_slice(&message[..length])?)
     }
 
-    /// It ends by itself when its socket is closed; one that hangs does not.
-    fn end(mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    /// It ends by itself when its socket is closed; one that hangs does not. One that is not ours is ended by whoever
+    /// started it, when we call again.
+    fn end(self) {
+        if let Some(mut child) = self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
         let running = self.running.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(Running { mut child, socket }) = running.take() {
+        if let Some(Running { child, socket }) = running.take() {
             drop(socket);
-            let _ = child.wait();
+            if let Some(mut child) = child {
+                let _ = child.wait();
+            }
         }
     }
 }

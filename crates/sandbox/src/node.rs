@@ -11,16 +11,17 @@
 //! All but `home` belong to the helper, and of `home` it never opens anything by name: what lies there is the
 //! node's word against ours.
 
+mod files;
 mod init;
 mod root;
 pub(crate) mod trial;
 mod users;
 
 use std::ffi::CString;
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
@@ -29,10 +30,12 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 
 use crate::cgroup::{Folder, Group, Groups};
 use crate::identity::Identity;
+use crate::logs;
 use crate::mounts::take_up;
 use crate::network::{Address, Hub};
 use crate::porter::{Porter, RESOLVER};
-use crate::protocol::{NodePlan, Place, Seen, Stop, check_name};
+use crate::protocol::{NodePlan, Place, Seen, Server, Stop, check_name};
+use files::{check_owner, make_dir, read_of, write_whole};
 pub use users::Users;
 
 /// The server's socket in the folder of a node's relay. The folder is what is shared with the node: a server that starts
@@ -53,17 +56,20 @@ pub struct HelperConfig {
     /// The `muster` program.
     pub binary: PathBuf,
     pub ca_file: PathBuf,
-    pub server_url: String,
-    /// What the server calls itself: inside a node this is the relay.
-    pub server_host: String,
+    /// The same with the public ones, for programs in jobs that call the server.
+    pub ca_bundle: Option<PathBuf>,
     /// What of the machine a node sees, read-only, beside the usual folders.
     pub shown: Vec<PathBuf>,
+    /// Whose the certificates and the folders with the sockets must be, where their owner has fewer rights than
+    /// we have: then nothing but its own is read for it.
+    pub owner: Option<u32>,
 }
 
 /// What nodes are made with.
 #[derive(Debug)]
 pub struct Workshop {
     pub config: HelperConfig,
+    pub server: Server,
     pub users: Users,
     pub groups: Groups,
     pub hub: Hub,
@@ -178,7 +184,7 @@ impl Workshop {
         rustix::fs::chown(folder.join("home"), Some(uid_of(uid)), Some(gid_of(gid)))?;
         let hosts = format!(
             "127.0.0.1 localhost {}\n::1 localhost\n{} {}\n",
-            self.config.server_host,
+            self.server.host,
             address.ip(),
             plan.node
         );
@@ -196,7 +202,11 @@ impl Workshop {
         ] {
             write_whole(&given.join(name), text.as_bytes())?;
         }
-        write_whole(&given.join("ca.pem"), &std::fs::read(&self.config.ca_file)?)?;
+        let owner = self.config.owner;
+        write_whole(&given.join("ca.pem"), &read_of(&self.config.ca_file, owner)?)?;
+        if let Some(bundle) = &self.config.ca_bundle {
+            write_whole(&given.join("ca-bundle.pem"), &read_of(bundle, owner)?)?;
+        }
         let secret = given.join("secret");
         rustix::fs::chown(&secret, Some(uid_of(uid)), Some(gid_of(gid)))?;
         rustix::fs::chmod(&secret, Mode::RUSR)?;
@@ -220,7 +230,9 @@ impl Workshop {
             let taken = taken.doing(format!("cannot show {}; see node-folders", path.display()))?;
             Ok::<_, NodeError>((path.clone(), taken))
         };
-        let relay = self.config.relays.join(&plan.node);
+        let relay = taken(&self.config.relays.join(&plan.node))?;
+        check_owner(&relay, self.config.owner)
+            .doing("cannot use the folder of the node's socket")?;
         let log = OpenOptions::new()
             .create(true)
             .append(true)
@@ -228,8 +240,9 @@ impl Workshop {
             .custom_flags(libc::O_NOFOLLOW)
             .open(folder.join("agent.log"))
             .doing("cannot open the agent's log")?;
-        let address = address_of(plan.place)?.ip();
-        let arguments = [
+        let address = address_of(plan.place)?.ip().to_string();
+        let disk = plan.job_disk_bytes.to_string();
+        let mut arguments = vec![
             "muster",
             "agent",
             "--walls",
@@ -238,7 +251,7 @@ impl Workshop {
             "--dir",
             root::HOME,
             "--server",
-            &self.config.server_url,
+            &self.server.url,
             "--ca",
             root::CA,
             "--secret",
@@ -246,16 +259,19 @@ impl Workshop {
             "--relay",
             root::RELAY,
             "--address",
-            &address.to_string(),
+            &address,
             "--disk",
-            &plan.job_disk_bytes.to_string(),
-        ]
-        .map(|argument| CString::new(argument).expect("checked: no argument has a zero byte"));
+            &disk,
+        ];
+        if self.config.ca_bundle.is_some() {
+            arguments.extend(["--ca-bundle", root::CA_BUNDLE]);
+        }
+        let argument = |text| CString::new(text).expect("checked: no argument has a zero byte");
         Ok(init::Inside {
             root: root::Root {
                 home: taken(&folder.join("home"))?,
                 given: taken(&folder.join("given"))?,
-                relay: taken(&relay)?,
+                relay,
                 binary: taken(&self.config.binary)?,
                 cgroups: cgroups
                     .iter()
@@ -273,7 +289,7 @@ impl Workshop {
             hub: self.hub.namespace().try_clone_to_owned().doing("cannot hold the hub")?,
             leash,
             log,
-            arguments: arguments.to_vec(),
+            arguments: arguments.into_iter().map(argument).collect(),
         })
     }
 
@@ -298,11 +314,7 @@ impl Workshop {
             gone.doing("cannot take the node's cable away")?;
         }
         let folder = self.config.nodes.join(node);
-        let kept =
-            std::fs::rename(folder.join("agent.log"), self.config.logs.join(format!("{node}.log")));
-        if let Err(error) = kept
-            && error.kind() != io::ErrorKind::NotFound
-        {
+        if let Err(error) = logs::keep(&folder.join("agent.log"), node, &self.config.logs) {
             tracing::warn!(node, %error, "cannot keep the log of a node's agent");
         }
         match std::fs::remove_dir_all(&folder) {
@@ -388,21 +400,6 @@ fn fork_behind_walls() -> io::Result<Option<Pid>> {
         -1 => Err(io::Error::last_os_error()),
         pid => Ok(i32::try_from(pid).ok().and_then(Pid::from_raw)),
     }
-}
-
-fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
-    match DirBuilder::new().mode(mode).create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        done => done,
-    }
-}
-
-fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
-    let temporary = path.with_extension("new");
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o644).custom_flags(libc::O_NOFOLLOW);
-    options.open(&temporary)?.write_all(text)?;
-    std::fs::rename(temporary, path)
 }
 
 fn uid_of(uid: u32) -> rustix::fs::Uid {

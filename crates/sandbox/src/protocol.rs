@@ -1,6 +1,8 @@
 //! What the helper can be asked for. Names, sizes and slots, never paths or commands: whoever may speak to it can make
 //! nodes within the folders that it was started with, and nothing else.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Limits;
@@ -10,6 +12,8 @@ use crate::network::{HOSTS_MAX, NETWORKS_MAX};
 pub const MESSAGE_MAX: usize = 64 * 1024;
 /// Long enough for any cluster's name and an id, short enough for a host's name and a file's with an ending.
 pub const NAME_MAX: usize = 63;
+/// Of the server's name, as in DNS.
+const HOST_MAX: usize = 253;
 const SECRET_MAX: usize = 1024;
 /// In one answer.
 pub const LISTED_MAX: usize = 256;
@@ -23,6 +27,8 @@ const PIDS_MIN: u32 = 16;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Request {
+    /// Whom the nodes are for. The first request, and only the first.
+    Begin(Server),
     /// Makes a node, or says that it lives already.
     Make(Box<NodePlan>),
     Signal {
@@ -39,6 +45,16 @@ pub enum Request {
     List {
         after: String,
     },
+}
+
+/// Where nodes find the server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    /// As nodes see it: on their own loopback.
+    pub url: String,
+    /// What it calls itself: inside a node this is the relay.
+    pub host: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,6 +111,8 @@ pub struct Walls {
     pub missing: Vec<String>,
     /// Why nodes can have no way out, if so.
     pub no_way_out: Option<String>,
+    /// Holds a folder for each node, with the record of its first process.
+    pub nodes: PathBuf,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,6 +135,10 @@ pub enum BadRequest {
         "the secret has {length} bytes or is not plain text; at most {SECRET_MAX} visible ASCII characters"
     )]
     Secret { length: usize },
+    #[error(
+        "{url:?} with the name {host:?} is no server: https://127.0.0.1:PORT, and a name for hosts"
+    )]
+    Server { url: String, host: String },
     #[error("{what} is {value}, which is not within {least} to {most}")]
     OutOfRange { what: &'static str, value: u64, least: u64, most: u64 },
 }
@@ -126,6 +148,7 @@ impl Request {
     pub fn parse(bytes: &[u8]) -> Result<Request, BadRequest> {
         let request: Request = serde_json::from_slice(bytes).map_err(BadRequest::NotOurs)?;
         match &request {
+            Request::Begin(server) => server.check()?,
             Request::Make(plan) => plan.check()?,
             Request::Signal { node, .. } | Request::Remove { node } => check_name(node)?,
             Request::Walls => {}
@@ -133,6 +156,19 @@ impl Request {
             Request::List { after } => check_name(after)?,
         }
         Ok(request)
+    }
+}
+
+impl Server {
+    /// Both become arguments and lines of files.
+    fn check(&self) -> Result<(), BadRequest> {
+        let port = self.url.strip_prefix("https://127.0.0.1:").map(str::parse::<u16>);
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
+        let is_name = (1..=HOST_MAX).contains(&self.host.len()) && self.host.bytes().all(is_plain);
+        match port {
+            Some(Ok(1..)) if is_name => Ok(()),
+            _ => Err(BadRequest::Server { url: self.url.clone(), host: self.host.clone() }),
+        }
     }
 }
 
@@ -208,6 +244,24 @@ mod tests {
         for name in ["", "-a", "A", "a_b", "a.b", "..", "a/b", "a b", "ä", "a\0", &too_long] {
             assert!(check_name(name).is_err(), "{name}");
             assert!(sent(NodePlan { node: name.into(), ..plan() }).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_server_is_on_loopback_and_has_a_plain_name() {
+        let read = |url: &str, host: &str| {
+            let begin = Request::Begin(Server { url: url.into(), host: host.into() });
+            Request::parse(&serde_json::to_vec(&begin).unwrap()).is_ok()
+        };
+        assert!(read("https://127.0.0.1:7443", "localhost"));
+        assert!(read("https://127.0.0.1:1", "gpu-1.example") && read("https://127.0.0.1:1", "::1"));
+        for url in
+            ["", "http://127.0.0.1:1", "https://127.0.0.1:0", "https://127.0.0.1:1/", "https://h:1"]
+        {
+            assert!(!read(url, "localhost"), "{url}");
+        }
+        for host in ["", "a b", "a\n0.0.0.0 b", "ä", &"x".repeat(HOST_MAX + 1)] {
+            assert!(!read("https://127.0.0.1:1", host), "{host:?}");
         }
     }
 

@@ -78,6 +78,8 @@ pub struct ServerConfig {
     pub location: String,
     pub workspaces: Workspaces,
     pub isolation: Isolation,
+    /// Where somebody with more rights makes walls for us.
+    pub helper_socket: Option<PathBuf>,
     /// What of the machine nodes behind walls see beside the usual.
     pub shown: Vec<PathBuf>,
     /// Whether those nodes may reach more than their cluster and the server.
@@ -164,7 +166,7 @@ pub async fn run(
     let own = config.certificate.clone();
     let own = own.map(|(cert, key)| pki::OwnFiles { cert, key, host: host.clone() });
     let has_own = own.is_some();
-    let Secured { tls, keeper, ca_file, ca_pem, authority, keyring, notes } =
+    let Secured { tls, keeper, ca_file, ca_bundle, ca_pem, authority, keyring, notes } =
         secure(&state_dir, &host_name, &host, own)?;
     let hangup = match config.hangup_reloads {
         true => Some(signal(SignalKind::hangup()).map_err(ServeError::Signals)?),
@@ -193,8 +195,10 @@ pub async fn run(
         // Agents are on this machine: no name to resolve.
         server_url: format!("https://{}:{}", agent_host(address.ip()), address.port()),
         port: address.port(),
+        helper_socket: config.helper_socket.clone(),
         server_host: host.clone(),
         ca_file,
+        ca_bundle,
         shown: config.shown.clone(),
         has_way_out: config.egress,
         job_disk_bytes: config.job_disk_bytes,
@@ -337,6 +341,7 @@ struct Secured {
     tls: Arc<rustls::ServerConfig>,
     keeper: Keeper,
     ca_file: PathBuf,
+    ca_bundle: PathBuf,
     ca_pem: String,
     /// What a token to join with names our authority by.
     authority: String,
@@ -357,7 +362,8 @@ fn secure(
     let notes = notes(&identity, &bundle, keyring.owner_key_made());
     let tls = keeper.tls()?;
     let pki::Identity { ca_pem, ca_path: ca_file, authority, .. } = identity;
-    Ok(Secured { tls, keeper, ca_file, ca_pem, authority, keyring, notes })
+    let ca_bundle = bundle.path;
+    Ok(Secured { tls, keeper, ca_file, ca_bundle, ca_pem, authority, keyring, notes })
 }
 
 async fn open(config: &ServerConfig, state_dir: &StateDir) -> Result<http::Doors, ServeError> {

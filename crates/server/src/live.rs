@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use muster_core::access::Directory;
 use muster_core::estate::Estate;
 use muster_core::hosts::Hosts;
-use muster_core::ids::{Epoch, JobId, NodeId};
-use muster_core::model::{HostName, Job};
+use muster_core::ids::{ClusterId, Epoch, JobId, NodeId};
+use muster_core::model::{HostName, Job, User};
 use muster_core::{Change, World};
 use muster_providers::joined::Roster;
 use muster_wire::host::Load;
@@ -27,7 +27,7 @@ struct Inner {
     /// Counts what happened to a node, for those who wait for news of it.
     news: BTreeMap<Arc<str>, watch::Sender<u64>>,
     /// Every node that World knows. The intent to have one is here before the provider is asked.
-    nodes: BTreeSet<Arc<str>>,
+    nodes: BTreeMap<Arc<str>, ClusterId>,
     attempts: BTreeMap<Epoch, LiveAttempt>,
     epoch_of: BTreeMap<JobId, Epoch>,
     directory: Arc<Directory>,
@@ -70,7 +70,7 @@ impl Live {
         let mut inner = self.lock();
         inner.attempts.clear();
         inner.epoch_of.clear();
-        inner.nodes = world.nodes().map(|node| node.name.clone()).collect();
+        inner.nodes = world.nodes().map(|node| (node.name.clone(), node.cluster)).collect();
         inner.directory = Arc::new(world.directory().clone());
         inner.estate = Arc::new(world.estate().clone());
         inner.hosts = Arc::new(world.hosts().clone());
@@ -101,7 +101,7 @@ impl Live {
                         inner.nodes.remove(&node.name);
                         inner.news.remove(&node.name);
                     } else {
-                        inner.nodes.insert(node.name.clone());
+                        inner.nodes.insert(node.name.clone(), node.cluster);
                     }
                 }
                 Change::JobSubmitted { job, .. } | Change::JobChanged { job, .. } => {
@@ -178,7 +178,13 @@ impl Live {
     }
 
     pub fn knows_node(&self, name: &str) -> bool {
-        self.lock().nodes.contains(name)
+        self.lock().nodes.contains_key(name)
+    }
+
+    /// Who the node may act as: its cluster, if that has an identity.
+    pub fn identity_of_node(&self, name: &str) -> Option<Arc<User>> {
+        let inner = self.lock();
+        inner.directory.identity_of(*inner.nodes.get(name)?).cloned()
     }
 
     pub fn attempt(&self, epoch: Epoch) -> Option<LiveAttempt> {

@@ -29,7 +29,7 @@ mod look;
 mod names;
 mod own;
 
-pub use bundle::{Bundle, write_bundle};
+pub use bundle::{BUNDLE_FILE, Bundle, write_bundle};
 pub use files::FileError;
 pub use look::{Seen, look};
 pub use names::Names;
@@ -107,6 +107,8 @@ pub enum PkiError {
     Tls(#[source] rustls::Error),
 }
 
+/// The certificate of our CA, in the folder of certificates.
+pub const CA_FILE: &str = "ca.pem";
 const ALL: &str = "ca.pem, ca.key, server.pem and server.key";
 const LEAF: &str = "server.pem and server.key";
 
@@ -170,7 +172,7 @@ struct Ca {
 }
 
 fn load_or_make_ca(dir: &Path, names: &Names, now: i64) -> Result<(Ca, bool), PkiError> {
-    let (path, key_path) = (dir.join("ca.pem"), dir.join("ca.key"));
+    let (path, key_path) = (dir.join(CA_FILE), dir.join("ca.key"));
     let leaf_path = dir.join("server.pem");
     let pem = files::read(&path, files::FILE_BYTES_MAX)?;
     let key = files::read_private(&key_path)?;

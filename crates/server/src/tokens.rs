@@ -11,7 +11,7 @@ use std::path::Path;
 use aws_lc_rs::{constant_time, digest, hmac, rand};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use muster_core::access::Directory;
-use muster_core::model::KeyDigest;
+use muster_core::model::{KeyDigest, UserKind};
 use serde::{Deserialize, Serialize};
 
 use crate::pki::files::{self, FileError};
@@ -200,7 +200,11 @@ impl Keyring {
             return Some(fingerprint(&self.owner.digest));
         }
         let user = directory.user_by_object_id(object_id)?;
-        user.key.map(|key| fingerprint(&key.digest))
+        match user.kind {
+            UserKind::Person | UserKind::Service => user.key.map(|key| fingerprint(&key.digest)),
+            // Its tokens are good for as long as it is there.
+            UserKind::Managed(_) => Some("managed".to_owned()),
+        }
     }
 
     /// An access token for one of the known audiences.

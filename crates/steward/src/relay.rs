@@ -19,7 +19,7 @@ const UNHEARD_MAX: Duration = Duration::from_secs(30);
 
 /// Serves the sockets of all nodes, each until its node is gone.
 pub(crate) async fn run(mut opened: mpsc::UnboundedReceiver<Opened>, server: Server) {
-    while let Some(Opened { listener, address: _, closed }) = opened.recv().await {
+    while let Some(Opened { listener, closed, .. }) = opened.recv().await {
         let listener = match UnixListener::from_std(listener) {
             Ok(listener) => listener,
             Err(error) => {

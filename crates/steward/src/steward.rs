@@ -14,8 +14,8 @@ use muster_providers::joined::protocol::{
 use muster_providers::walled::{
     HelperConfig, Machine, Sockets, Walled, WalledConfig, helper_command,
 };
-use muster_sandbox::link::{Link, LinkError};
-use muster_sandbox::protocol::{Seen, Walls};
+use muster_sandbox::link::{Helper, Link, LinkError};
+use muster_sandbox::protocol::{self, Seen, Walls};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -306,14 +306,15 @@ fn walled_config(
         logs: place.path("node-logs"),
         binary: config.binary.clone(),
         ca_file: place.path("ca.pem"),
-        server_url: format!("https://127.0.0.1:{}", itself.port()),
-        server_host: itself.host().to_owned(),
+        // No job here can have a token by the socket that it calls through.
+        ca_bundle: None,
         shown: config.shown.clone(),
+        owner: None,
     };
+    let url = format!("https://127.0.0.1:{}", itself.port());
+    let found_at = protocol::Server { url, host: itself.host().to_owned() };
     Ok(WalledConfig {
-        link: Link::new(helper_command(&helper)),
-        nodes_dir: helper.nodes,
-        logs_dir: helper.logs,
+        link: Link::new(Helper::Started(helper_command(&helper)), found_at),
         node_secret: Box::new(move |name| {
             let secrets = secrets.lock().unwrap_or_else(PoisonError::into_inner);
             secrets.get(name).cloned().unwrap_or_default()

@@ -59,6 +59,7 @@ impl Harness {
             dir: self.home.dir().into(),
             server: self.server.url(),
             ca_file: self.ca_file.clone(),
+            ca_bundle: None,
             hidden: Vec::new(),
             disk_bytes: None,
             secret_file: None,

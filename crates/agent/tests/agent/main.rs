@@ -26,6 +26,7 @@ fn agent_process() {
         dir: dir.into(),
         server: server.into(),
         ca_file: ca_file.into(),
+        ca_bundle: None,
         hidden: Vec::new(),
         disk_bytes: None,
         secret_file: None,

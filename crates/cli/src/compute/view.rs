@@ -57,6 +57,10 @@ pub struct Compute {
 struct Identity {
     #[serde(rename = "type")]
     kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    principal_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant_id: Option<String>,
     user_assigned_identities: Option<Vec<AssignedIdentity>>,
 }
 
@@ -220,6 +224,8 @@ fn identity(body: &IdentityBody) -> Identity {
     let one = |id: &String| AssignedIdentity { resource_id: id.clone() };
     Identity {
         kind: snake_case(&body.kind),
+        principal_id: body.principal_id.clone(),
+        tenant_id: body.tenant_id.clone(),
         user_assigned_identities: body
             .user_assigned_identities
             .as_ref()

@@ -13,6 +13,8 @@ const DRAIN_S_MAX: u64 = 3_600;
 const OWN_FOLDERS: [&str; 7] = ["/tmp", "/proc", "/dev", "/sys", "/run", "/job", "/node"];
 /// A mebi of them is an exbibyte.
 const JOB_DISK_GB_MAX: u64 = 1 << 20;
+/// Of the name of a user, on Linux.
+const ACCOUNT_CHARS_MAX: usize = 256;
 /// Of a host name, in DNS.
 const HOST_CHARS_MAX: usize = 253;
 
@@ -47,6 +49,7 @@ pub enum Kind {
     File,
     Folders,
     Host,
+    Account,
     Switch,
     Word(&'static [&'static str]),
     Filter,
@@ -124,6 +127,23 @@ pub const SETTINGS: &[Setting] = &[
         what: "How nodes on this machine are kept apart: behind walls (namespaces, cgroups), as plain processes \
                (none), or as well as the machine lets us (auto).",
         default: Preset::Fixed("auto"),
+    },
+    Setting {
+        key: "user",
+        alias: None,
+        variable: "MUSTER_USER",
+        kind: Kind::Account,
+        what: "Who the server runs as when root starts it, a name or a number; what needs root stays in a process of its \
+               own. Taken from the flag or the variable only.",
+        default: Preset::Derived("with sudo whoever called it, else root"),
+    },
+    Setting {
+        key: "helper-socket",
+        alias: None,
+        variable: "MUSTER_HELPER_SOCKET",
+        kind: Kind::File,
+        what: "Where `muster keeper`, which has root, makes the walls of nodes for a server that has not.",
+        default: Preset::Unset,
     },
     Setting {
         key: "node-folders",
@@ -204,7 +224,7 @@ impl Kind {
             Kind::Count { .. } => "COUNT",
             Kind::File => "FILE",
             Kind::Folders => "DIR:DIR",
-            Kind::Host => "NAME",
+            Kind::Host | Kind::Account => "NAME",
             Kind::Switch => "BOOL",
             Kind::Word(_) => "WORD",
             Kind::Filter => "FILTER",
@@ -226,6 +246,7 @@ impl Kind {
             Kind::Host => format!(
                 "a host name or an address without a port, of at most {HOST_CHARS_MAX} characters, as text"
             ),
+            Kind::Account => "the name or the number of a user of this machine".to_owned(),
             Kind::Switch => "true or false".to_owned(),
             Kind::Word(words) => {
                 let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
@@ -260,6 +281,7 @@ impl Kind {
             (Kind::File, Value::Text(text)) => !text.is_empty() && !text.contains('\0'),
             (Kind::Folders, Value::Text(text)) => text.split(':').all(is_folder_to_show),
             (Kind::Host, Value::Text(text)) => is_host(text),
+            (Kind::Account, Value::Text(text)) => is_account(text),
             (Kind::Switch, Value::Switch(_)) => true,
             (Kind::Word(words), Value::Text(text)) => words.contains(&text.as_str()),
             (Kind::Filter, Value::Text(text)) => {
@@ -278,6 +300,13 @@ fn is_folder_to_show(path: &str) -> bool {
         && !path.contains(['\0', '\n'])
         && !path.trim_end_matches('/').is_empty()
         && !OWN_FOLDERS.iter().any(is_within)
+}
+
+fn is_account(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._@".contains(&byte);
+    (1..=ACCOUNT_CHARS_MAX).contains(&text.len())
+        && !text.starts_with('-')
+        && text.bytes().all(is_plain)
 }
 
 fn is_host(text: &str) -> bool {

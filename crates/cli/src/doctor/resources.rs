@@ -148,7 +148,7 @@ fn limit(
              your unit"
         }
         (false, true) => {
-            "run the server as root, or start Linux with systemd.unified_cgroup_hierarchy=1 and use Delegate=yes"
+            "start the server with sudo, which runs it as you and only its helper as root, or start Linux with systemd.unified_cgroup_hierarchy=1 and use Delegate=yes"
         }
     };
     Finding::new(id, state, why, meaning).fix(fix)
@@ -169,7 +169,7 @@ fn node_users(found: &Resources, isolation: Isolation) -> Finding {
             format!("not root: all nodes are one user ({more})"),
             "nodes are kept apart by namespaces alone; with root every node has 65,536 users of its own",
         )
-        .fix("run the server as root to have users for each node");
+        .fix("start the server with sudo to have users for each node: it runs as you, and only its helper as root");
     }
     if has_range {
         return Finding::ok(

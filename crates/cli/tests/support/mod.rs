@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Variables of whoever runs the tests that would lead commands elsewhere.
-const STRAY: [&str; 42] = [
+const STRAY: [&str; 45] = [
     "MUSTER_OVER_COMMIT",
     "MUSTER_URL",
     "MUSTER_API_KEY",
@@ -44,6 +44,9 @@ const STRAY: [&str; 42] = [
     "MUSTER_TLS_CERT",
     "MUSTER_TLS_KEY",
     "MUSTER_ISOLATION",
+    "MUSTER_USER",
+    "MUSTER_HELPER_SOCKET",
+    "SUDO_UID",
     "MUSTER_NODE_FOLDERS",
     "MUSTER_EGRESS",
     "MUSTER_JOB_DISK_GB",

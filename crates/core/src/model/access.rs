@@ -9,6 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{KeyDigest, WorkspaceKey};
+use crate::ids::ClusterId;
 use crate::time::Wall;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,7 +20,8 @@ pub struct User {
     pub name: Box<str>,
     pub kind: UserKind,
     pub created_at: Wall,
-    /// None after a revocation: then nobody can act as this user.
+    /// None after a revocation: then nobody can act as this user. A cluster's identity never has one: its nodes
+    /// are known by where they call from.
     pub key: Option<UserKey>,
 }
 
@@ -28,6 +30,8 @@ pub enum UserKind {
     Person,
     /// A program: Azure calls it a service principal.
     Service,
+    /// A cluster: Azure calls it a system-assigned managed identity. It comes and goes with the cluster.
+    Managed(ClusterId),
 }
 
 impl UserKind {
@@ -35,7 +39,7 @@ impl UserKind {
     pub fn as_str(self) -> &'static str {
         match self {
             UserKind::Person => "User",
-            UserKind::Service => "ServicePrincipal",
+            UserKind::Service | UserKind::Managed(_) => "ServicePrincipal",
         }
     }
 }

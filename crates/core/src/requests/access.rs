@@ -7,8 +7,12 @@ use crate::access::AccessChange;
 use crate::change::Change;
 use crate::input::{AccessRequest, Answer, NewUser, Refused, Reply};
 use crate::limits;
-use crate::model::{KeyDigest, RoleAssignment, Scope, User, UserKey, check_path_name};
+use crate::model::{
+    Cluster, ClusterPhase, KeyDigest, RoleAssignment, Scope, User, UserKey, UserKind,
+    check_path_name,
+};
 use crate::step::Turn;
+use crate::time::Wall;
 
 pub(crate) fn change(turn: &mut Turn<'_>, request: &AccessRequest) -> Answer {
     match request {
@@ -29,7 +33,7 @@ fn create_user(turn: &mut Turn<'_>, new: &NewUser) -> Answer {
             format!("there is a user '{}' already; choose another name", shorten(&new.name)),
         ));
     }
-    if directory.users().len() >= limits::USERS_MAX {
+    if directory.accounts() >= limits::USERS_MAX {
         return Err(Refused::too_many(
             "name",
             format!("there are {} users, the most allowed; delete some", limits::USERS_MAX),
@@ -49,7 +53,7 @@ fn create_user(turn: &mut Turn<'_>, new: &NewUser) -> Answer {
 
 /// The old key is void from here on, and every token that was issued for it.
 fn set_key(turn: &mut Turn<'_>, name: &str, digest: Option<KeyDigest>) -> Answer {
-    let user = find_user(turn, name)?;
+    let user = find_account(turn, name)?;
     let key = digest.map(|digest| UserKey { digest, made_at: turn.now.wall });
     let user = Arc::new(User { key, ..(**user).clone() });
     emit(turn, AccessChange::User(Arc::clone(&user)));
@@ -57,7 +61,12 @@ fn set_key(turn: &mut Turn<'_>, name: &str, digest: Option<KeyDigest>) -> Answer
 }
 
 fn delete_user(turn: &mut Turn<'_>, name: &str) -> Answer {
-    let user = Arc::clone(find_user(turn, name)?);
+    let user = Arc::clone(find_account(turn, name)?);
+    forget(turn, &user);
+    Ok(Reply::Noted)
+}
+
+fn forget(turn: &mut Turn<'_>, user: &User) {
     let roles = turn.world.directory().roles();
     let roles = roles.filter(|role| role.object_id == user.object_id);
     let roles: Vec<Box<str>> = roles.map(|role| role.name.to_ascii_lowercase().into()).collect();
@@ -65,7 +74,47 @@ fn delete_user(turn: &mut Turn<'_>, name: &str) -> Answer {
         emit(turn, AccessChange::RoleGone(role));
     }
     emit(turn, AccessChange::UserGone(user.name.to_ascii_lowercase().into()));
-    Ok(Reply::Noted)
+}
+
+/// Brings the cluster's identity into being, or ends it with all its roles, as the cluster now wants it.
+pub(super) fn follow_identity(turn: &mut Turn<'_>, cluster: &Cluster) {
+    let is_wanted = cluster.phase != ClusterPhase::Deleting
+        && cluster.spec.identity.as_ref().is_some_and(|identity| identity.system_assigned);
+    let there = turn.world.directory().identity_of(cluster.id).cloned();
+    match (is_wanted, there) {
+        (true, None) => {
+            let home = turn.world.workspace_by_id(cluster.workspace);
+            let home = &home.expect("a cluster's workspace stays").key;
+            // No user who was made by hand can have a name with a slash.
+            let name = format!(
+                "{}/{}/{}/computes/{}",
+                home.subscription, home.resource_group, home.name, cluster.name
+            );
+            let user = User {
+                object_id: identity_id(cluster, turn.now.wall).into(),
+                name: name.into(),
+                kind: UserKind::Managed(cluster.id),
+                created_at: turn.now.wall,
+                key: None,
+            };
+            emit(turn, AccessChange::User(Arc::new(user)));
+        }
+        (false, Some(user)) => forget(turn, &user),
+        (true, Some(_)) | (false, None) => {}
+    }
+}
+
+/// In the form of a UUID of version 8 (own content). One that is taken away and given again is another, as on Azure.
+fn identity_id(cluster: &Cluster, now: Wall) -> String {
+    let (now, id) = (now.0, cluster.id.0);
+    format!(
+        "{:08x}-{:04x}-8{:03x}-a{:03x}-{:012x}",
+        (now >> 28) & 0xffff_ffff,
+        (now >> 12) & 0xffff,
+        now & 0xfff,
+        (id >> 48) & 0xfff,
+        id & 0xffff_ffff_ffff
+    )
 }
 
 /// Roles on what goes, and on what was in it, go too.
@@ -133,6 +182,22 @@ fn remove_role(turn: &mut Turn<'_>, name: &str, scope: &Scope) -> Answer {
 
 fn emit(turn: &mut Turn<'_>, change: AccessChange) {
     turn.emit(Change::AccessChanged(change));
+}
+
+/// A user that is managed by hand.
+fn find_account<'t>(turn: &'t Turn<'_>, name: &str) -> Result<&'t Arc<User>, Refused> {
+    let user = find_user(turn, name)?;
+    match user.kind {
+        UserKind::Person | UserKind::Service => Ok(user),
+        UserKind::Managed(_) => Err(Refused::conflict(
+            "name",
+            format!(
+                "'{}' is the identity of a cluster: it has no key, and goes with the cluster or when its \
+                 identity is set to none",
+                shorten(name)
+            ),
+        )),
+    }
 }
 
 fn find_user<'t>(turn: &'t Turn<'_>, name: &str) -> Result<&'t Arc<User>, Refused> {

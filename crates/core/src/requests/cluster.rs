@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::access::follow_identity;
 use super::cluster_rules::{check_only_changeable, check_spec, merge, new_spec};
 use super::estate::{being_deleted, refuse_locked_compute, refuse_locked_delete};
 use super::host::check_gpus;
@@ -121,6 +122,7 @@ fn create(
     start_operation(turn, operation, turn.world.scope_of(&cluster), OperationKind::PutCluster);
     let event = ClusterEvent::CreateAsked;
     turn.emit(Change::ClusterChanged { event, cluster: Arc::clone(&cluster) });
+    follow_identity(turn, &cluster);
     Ok(Reply::Cluster { cluster, operation, is_new: true })
 }
 
@@ -158,6 +160,7 @@ fn update(turn: &mut Turn<'_>, mut cluster: Cluster, wanted: &ClusterPatch) -> A
     let event = ClusterEvent::UpdateAsked;
     let cluster = Arc::new(cluster);
     turn.emit(Change::ClusterChanged { event, cluster: Arc::clone(&cluster) });
+    follow_identity(turn, &cluster);
     Ok(Reply::Cluster { cluster, operation, is_new: false })
 }
 
@@ -184,6 +187,7 @@ pub(super) fn begin_delete(turn: &mut Turn<'_>, id: ClusterId) -> OperationId {
     cluster.operation = Some(operation);
     cluster.modified_at = turn.now.wall;
     start_operation(turn, operation, turn.world.scope_of(&cluster), OperationKind::DeleteCluster);
+    follow_identity(turn, &cluster);
     let event = ClusterEvent::DeleteAsked;
     turn.emit(Change::ClusterChanged { event, cluster: Arc::new(cluster) });
     operation

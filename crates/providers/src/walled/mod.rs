@@ -20,7 +20,6 @@ use muster_sandbox::link::{Link, LinkError};
 use muster_sandbox::network::Address;
 use muster_sandbox::protocol::{MEMORY_MIN, NodePlan, Place, Seen, Stop, Walls};
 
-use crate::local::stop::{LOGS_MAX, drop_oldest};
 use crate::turns::Turns;
 use crate::{CreateError, DeleteError, ListError, Provider, check_name};
 pub use machine::Machine;
@@ -36,10 +35,6 @@ const PIDS_PER_CORE: u32 = 2048;
 
 pub struct WalledConfig {
     pub link: Link,
-    /// Where the helper keeps the nodes; only their records are read here.
-    pub nodes_dir: PathBuf,
-    /// Where it keeps the logs of nodes that are gone.
-    pub logs_dir: PathBuf,
     /// What the node of this name proves itself with.
     pub node_secret: Box<dyn Fn(&str) -> String + Send + Sync>,
     pub relays: Box<dyn Relays>,
@@ -60,10 +55,14 @@ pub fn helper_command(helper: &HelperConfig) -> Vec<OsString> {
         ("--logs", helper.logs.clone().into()),
         ("--binary", helper.binary.clone().into()),
         ("--ca", helper.ca_file.clone().into()),
-        ("--server", OsString::from(&helper.server_url)),
-        ("--server-host", OsString::from(&helper.server_host)),
     ] {
         command.extend([flag.into(), value]);
+    }
+    if let Some(bundle) = &helper.ca_bundle {
+        command.extend(["--ca-bundle".into(), bundle.clone().into()]);
+    }
+    if let Some(owner) = helper.owner {
+        command.extend(["--owner".into(), owner.to_string().into()]);
     }
     for shown in &helper.shown {
         command.extend(["--show".into(), shown.clone().into()]);
@@ -80,6 +79,8 @@ pub trait Relays: Send + Sync {
 
 pub struct Walled {
     config: WalledConfig,
+    /// Where the helper keeps the nodes; only their records are read here.
+    nodes_dir: PathBuf,
     stop_grace: Duration,
     turns: Turns,
     places: Mutex<Places>,
@@ -100,7 +101,8 @@ impl Walled {
             }
         }
         let (turns, places) = (Turns::default(), Mutex::new(places));
-        Ok((Walled { config, stop_grace: STOP_GRACE, turns, places }, walls))
+        let nodes_dir = walls.nodes.clone();
+        Ok((Walled { config, nodes_dir, stop_grace: STOP_GRACE, turns, places }, walls))
     }
 
     /// All nodes of which anything exists now, and whether they live.
@@ -126,13 +128,13 @@ impl Walled {
     /// A part of what is free now: the server needs room as well.
     fn job_disk(&self) -> u64 {
         let wanted = self.config.job_disk_bytes;
-        rustix::fs::statvfs(&self.config.nodes_dir)
+        rustix::fs::statvfs(&self.nodes_dir)
             .map_or(wanted, |disk| wanted.min(disk.f_bavail * disk.f_frsize / 2))
     }
 
     /// Waits for the end of the node's first process, and with it of everything in the node.
     fn has_ended(&self, node: &str, within: Duration) -> io::Result<bool> {
-        let record = Identity::read(&self.config.nodes_dir.join(node).join("init"))?;
+        let record = Identity::read(&self.nodes_dir.join(node).join("init"))?;
         match record.map(|init| init.open()).transpose()?.flatten() {
             Some(init) => init.wait(within),
             None => Ok(true),
@@ -188,9 +190,6 @@ impl Provider for Walled {
             }
         }
         self.config.link.remove(node_name).map_err(walls)?;
-        if let Err(error) = drop_oldest(&self.config.logs_dir, LOGS_MAX) {
-            tracing::warn!(%error, "cannot remove old logs of nodes");
-        }
         self.config.relays.close(node_name);
         self.places().free(node_name);
         Ok(())

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_sandbox::node::RELAY_SOCKET as SOCKET;
 use tokio::sync::{mpsc, oneshot};
@@ -19,6 +19,7 @@ use super::Relays;
 /// A socket that is listened on from now on.
 pub struct Opened {
     pub listener: UnixListener,
+    pub node: Arc<str>,
     pub address: Ipv4Addr,
     /// Resolves when the node is gone.
     pub closed: oneshot::Receiver<()>,
@@ -67,7 +68,7 @@ impl Relays for Sockets {
         let (close, closed) = oneshot::channel();
         self.open().insert(node.to_owned(), close);
         // Fails only if whoever listens is on its way out: then the next one will.
-        let _ = self.opened.send(Opened { listener, address, closed });
+        let _ = self.opened.send(Opened { listener, node: node.into(), address, closed });
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use rustix::mount::{
     fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount, unmount,
 };
 
-use super::{FOLDER, Launch, shown, told};
+use super::{CA_BUNDLE, FOLDER, Launch, shown, told};
 use crate::mounts::{self, DEVICE_LINKS, DEVICES};
 
 const NEW_KERNEL: &str = "Linux 5.12 or newer is needed";
@@ -37,6 +37,7 @@ pub(super) struct Sources {
     system: Vec<(OsString, Entry)>,
     devices: Vec<(&'static str, OwnedFd)>,
     resolver: Option<OwnedFd>,
+    ca_bundle: Option<OwnedFd>,
 }
 
 enum Entry {
@@ -63,6 +64,7 @@ impl Sources {
                 .is_dir()
                 .then(|| tree(Path::new(RESOLVER), true))
                 .transpose()?,
+            ca_bundle: launch.ca_bundle.as_deref().map(|path| tree(path, false)).transpose()?,
         })
     }
 
@@ -84,6 +86,11 @@ impl Sources {
         }
         if let Some(tree) = self.resolver {
             place(&tree, relative(Path::new(RESOLVER)), true)?;
+        }
+        if let Some(bundle) = self.ca_bundle {
+            let path = relative(Path::new(CA_BUNDLE));
+            make_dir(path.parent().unwrap_or(path))?;
+            file(&bundle, path)?;
         }
         for path in &launch.hidden {
             hide(relative(path))?;
@@ -138,8 +145,7 @@ fn make_dev(devices: &[(&str, OwnedFd)], shared_memory: Option<u64>) -> Result<(
     new("tmpfs", dev, MountFlags::NOSUID, SMALL, "")?;
     for (name, tree) in devices {
         let path = dev.join(name);
-        told(File::create(&path), || format!("creat {}", shown(&path)), "")?;
-        place(tree, &path, false)?;
+        file(tree, &path)?;
     }
     for (target, name) in DEVICE_LINKS {
         told(symlink(target, dev.join(name)), || format!("symlink dev/{name}"), "")?;
@@ -187,6 +193,11 @@ fn make_dir(path: &Path) -> Result<(), String> {
 fn tree(path: &Path, recursive: bool) -> Result<OwnedFd, String> {
     let how = if recursive { OpenTreeFlags::AT_RECURSIVE } else { OpenTreeFlags::empty() };
     told(mounts::take_up(path, how), || format!("open_tree {}", shown(path)), NEW_KERNEL)
+}
+
+fn file(source: &OwnedFd, path: &Path) -> Result<(), String> {
+    told(File::create(path), || format!("creat {}", shown(path)), "")?;
+    place(source, path, false)
 }
 
 fn place(tree: &OwnedFd, path: &Path, is_new: bool) -> Result<(), String> {

@@ -18,6 +18,7 @@ use crate::mounts::{DEVICE_LINKS, DEVICES, make_read_only, put};
 pub(super) const HOME: &str = "/node";
 pub(super) const BINARY: &str = "/run/muster/muster";
 pub(super) const CA: &str = "/run/muster/given/ca.pem";
+pub(super) const CA_BUNDLE: &str = "/run/muster/given/ca-bundle.pem";
 pub(super) const SECRET: &str = "/run/muster/given/secret";
 pub(super) const RELAY: &str = "/run/muster/relay";
 const GIVEN: &str = "/run/muster/given";

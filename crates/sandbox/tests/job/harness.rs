@@ -58,6 +58,7 @@ impl Node {
             tmp_dir: work_dir.join("tmp"),
             work_dir,
             hidden: vec![self.dir.path().to_path_buf()],
+            ca_bundle: None,
             limits: Limits::default(),
         }
     }

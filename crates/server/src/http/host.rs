@@ -170,7 +170,7 @@ async fn stranger(app: &App, source: Source) -> Response {
 }
 
 /// The refusal of a wrong secret, after a while; or of one guess too many, at once.
-async fn slowed(app: &App, Source(address): Source, message: String) -> Response {
+async fn slowed(app: &App, Source { address, .. }: Source, message: String) -> Response {
     match app.guesses.pause(address, None).await {
         Ok(()) => (StatusCode::UNAUTHORIZED, message).into_response(),
         Err(TooMany) => with_retry_after(

@@ -1,7 +1,7 @@
 //! Connections in, with TLS or without, one HTTP service for all of a listener's.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,17 +26,17 @@ pub trait Door {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
     /// The next one, and from where it comes.
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, IpAddr)>> + Send;
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Source)>> + Send;
 }
 
 impl Door for TcpListener {
     type Stream = TcpStream;
 
-    async fn accept(&self) -> io::Result<(TcpStream, IpAddr)> {
+    async fn accept(&self) -> io::Result<(TcpStream, Source)> {
         let (stream, from) = TcpListener::accept(self).await?;
         // Answers are small and wanted at once.
         let _ = stream.set_nodelay(true);
-        Ok((stream, from.ip()))
+        Ok((stream, Source { address: from.ip(), node: None }))
     }
 }
 
@@ -44,14 +44,15 @@ impl Door for TcpListener {
 pub struct Relay {
     pub listener: UnixListener,
     pub address: Ipv4Addr,
+    pub node: Arc<str>,
 }
 
 impl Door for Relay {
     type Stream = UnixStream;
 
-    async fn accept(&self) -> io::Result<(UnixStream, IpAddr)> {
+    async fn accept(&self) -> io::Result<(UnixStream, Source)> {
         let (stream, _) = self.listener.accept().await?;
-        Ok((stream, self.address.into()))
+        Ok((stream, Source { address: self.address.into(), node: Some(self.node.clone()) }))
     }
 }
 
@@ -78,7 +79,7 @@ pub async fn serve<D: Door>(
             () = stopped(&mut stop) => break,
         };
         let (stream, source) = match accepted {
-            Ok((stream, from)) => (Patient::new(stream, WRITE_PATIENCE), Source(from)),
+            Ok((stream, from)) => (Patient::new(stream, WRITE_PATIENCE), from),
             Err(failed) => {
                 // Out of file descriptors, most likely: give others time to close theirs.
                 warn!(error = %failed, "a connection could not be accepted");
@@ -146,7 +147,7 @@ async fn converse(
 ) {
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request| {
-        request.extensions_mut().insert(source);
+        request.extensions_mut().insert(source.clone());
         router.call(request)
     });
     let connection = http1::Builder::new()

@@ -1,9 +1,10 @@
 //! Signing in: a key or a client's secret comes in, a token for one audience goes out.
 //!
-//! Every dialect here has a secret. Those without one (a virtual machine's metadata, Cloud Shell) are refused
-//! whoever asks: on a port that others can reach, the address of a caller says nothing about who it is.
+//! The dialects without a secret (a virtual machine's metadata, Cloud Shell) are for nodes only, each on its own
+//! socket: on a port that others can reach, the address of a caller says nothing about who it is.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::request::Parts;
@@ -24,11 +25,18 @@ use crate::guesses::TooMany;
 use crate::tokens::Principal;
 
 /// Where a connection comes from.
-#[derive(Debug, Clone, Copy)]
-pub struct Source(pub IpAddr);
+#[derive(Debug, Clone)]
+pub struct Source {
+    pub address: IpAddr,
+    /// The node whose own socket it came through.
+    pub node: Option<Arc<str>>,
+}
 
 const NO_SECRET: &str = "no token is given here without a secret, as whoever reaches this port could ask for one: \
      set IDENTITY_ENDPOINT and IDENTITY_HEADER (or MSI_ENDPOINT and MSI_SECRET) instead, where your key is the secret";
+/// By which a client may name the identity that it means.
+const IDENTITY_NAMES: [&str; 5] =
+    ["client_id", "object_id", "principal_id", "msi_res_id", "mi_res_id"];
 
 /// The routes that give tokens, or say where to get them.
 pub async fn answer(
@@ -42,8 +50,17 @@ pub async fn answer(
         (&Method::GET, Route::Token) => by_key(app, parts, query).await,
         // Cloud Shell's way, and a virtual machine's.
         (&Method::POST, Route::Token) | (_, Route::Login(Login::MachineIdentity)) => {
-            body::discard(content).await;
-            Err(ArmError::unauthorized(&app.base_url, NO_SECRET).into())
+            let Some(node) = source(parts).and_then(|source| source.node.as_deref()) else {
+                body::discard(content).await;
+                return Err(ArmError::unauthorized(&app.base_url, NO_SECRET).into());
+            };
+            let form = body::read(content, FORM_BYTES_MAX).await?;
+            let asked = match parts.method {
+                Method::GET => parts.uri.query().unwrap_or("").as_bytes(),
+                _ => &form,
+            };
+            let answered = by_node(app, parts, node, asked);
+            Ok(answered.unwrap_or_else(|refused| refusal(&refused)))
         }
         (&Method::GET, Route::Login(Login::OpenId { authority })) => {
             let issuer = app.keyring.issuer();
@@ -53,7 +70,7 @@ pub async fn answer(
         (&Method::GET, Route::Login(Login::Instance)) => Ok(instance(app, query)),
         (&Method::POST, Route::Login(Login::ClientToken { .. })) => {
             let body = body::read(content, FORM_BYTES_MAX).await?;
-            let answered = by_client(app, source(parts), &body).await;
+            let answered = by_client(app, address(parts), &body).await;
             Ok(answered.unwrap_or_else(|refused| refusal(&refused)))
         }
         (method, route) => {
@@ -92,20 +109,46 @@ async fn wrong_key(app: &App, parts: &Parts, is_given: bool) -> ArmError {
 
 /// The refusal of a wrong key, after a while; or of one guess too many, at once.
 pub async fn slowed(app: &App, parts: &Parts, refused: ArmError) -> ArmError {
-    match app.guesses.pause(source(parts), None).await {
+    match app.guesses.pause(address(parts), None).await {
         Err(TooMany) => ArmError::too_many(too_many()),
         Ok(()) => refused,
     }
 }
 
+/// A node asks on its own socket, and is given a token of its cluster's identity.
+fn by_node(app: &App, parts: &Parts, node: &str, asked: &[u8]) -> Result<Response, OauthError> {
+    // A page or a proxy that is made to ask in somebody's place cannot send it.
+    let metadata = parts.headers.get("metadata").and_then(|value| value.to_str().ok());
+    if !metadata.is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+        return Err(OauthError::invalid_request(
+            "the header Metadata is missing; send it with the value true",
+        ));
+    }
+    let form = token_form(asked)?;
+    let Some(user) = app.live.identity_of_node(node) else {
+        return Err(OauthError::invalid_request(
+            "Identity not found: this node's cluster has none; give it one: muster compute update --name CLUSTER \
+             --identity-type SystemAssigned",
+        ));
+    };
+    let mut named = IDENTITY_NAMES.iter().filter_map(|name| Some((name, form.get(name)?)));
+    if let Some((name, other)) = named.find(|(_, id)| !id.eq_ignore_ascii_case(&user.object_id)) {
+        return Err(OauthError::invalid_request(format!(
+            "Identity not found: {name} is '{}', and this node's cluster has only its own identity, {}; leave {name} \
+             out",
+            other.chars().take(200).collect::<String>(),
+            user.object_id
+        )));
+    }
+    let resource = form.resource().ok_or_else(|| missing("resource"))?;
+    let principal = Principal { id: user.object_id.to_string(), name: user.name.to_string() };
+    give(app, &principal, &form, resource)
+}
+
 /// OAuth's client credentials: a service principal's client id, and its key as the secret.
 async fn by_client(app: &App, source: IpAddr, body: &[u8]) -> Result<Response, OauthError> {
-    let text = std::str::from_utf8(body);
-    let text = text.map_err(|_| OauthError::invalid_request("the form is not UTF-8; encode it"))?;
-    let form =
-        TokenForm::parse(text).map_err(|why| OauthError::invalid_request(why.to_string()))?;
+    let form = token_form(body)?;
     check_grant(&form)?;
-    let missing = |name: &str| OauthError::invalid_request(format!("{name} is missing; send it"));
     let client_id = form.get("client_id").ok_or_else(|| missing("client_id"))?;
     let secret = form.get("client_secret").ok_or_else(|| missing("client_secret"))?;
     let resource = form.resource().ok_or_else(|| missing("scope"))?;
@@ -124,11 +167,30 @@ async fn by_client(app: &App, source: IpAddr, body: &[u8]) -> Result<Response, O
     if user.is_none_or(|user| user.kind != UserKind::Service) {
         return Err(person(&principal));
     }
-    let now = clock::unix_seconds();
-    let issued = app.keyring.issue(&principal, resource, &app.audiences, now, &directory);
+    give(app, &principal, &form, resource)
+}
+
+fn give(
+    app: &App,
+    principal: &Principal,
+    form: &TokenForm,
+    resource: &str,
+) -> Result<Response, OauthError> {
+    let (now, directory) = (clock::unix_seconds(), app.live.directory());
+    let issued = app.keyring.issue(principal, resource, &app.audiences, now, &directory);
     let issued = issued.map_err(|refused| OauthError::invalid_scope(refused.to_string()))?;
-    let reply = ClientTokenReply::new(&form, &issued.token, now, issued.expires_unix);
+    let reply = ClientTokenReply::new(form, &issued.token, now, issued.expires_unix);
     Ok(document(StatusCode::OK, &reply))
+}
+
+fn token_form(body: &[u8]) -> Result<TokenForm, OauthError> {
+    let text = std::str::from_utf8(body);
+    let text = text.map_err(|_| OauthError::invalid_request("the form is not UTF-8; encode it"))?;
+    TokenForm::parse(text).map_err(|why| OauthError::invalid_request(why.to_string()))
+}
+
+fn missing(name: &str) -> OauthError {
+    OauthError::invalid_request(format!("{name} is missing; send it"))
 }
 
 fn check_grant(form: &TokenForm) -> Result<(), OauthError> {
@@ -181,8 +243,11 @@ fn too_many() -> String {
     )
 }
 
+fn source(parts: &Parts) -> Option<&Source> {
+    parts.extensions.get::<Source>()
+}
+
 /// All that come without an address count as one.
-fn source(parts: &Parts) -> IpAddr {
-    let found = parts.extensions.get::<Source>();
-    found.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |source| source.0)
+fn address(parts: &Parts) -> IpAddr {
+    source(parts).map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |source| source.address)
 }

@@ -90,12 +90,12 @@ async fn relay(
         };
         let (tls, router, stop) = (tls.clone(), router.clone(), stop.clone());
         open.spawn(async move {
-            let Opened { listener, address, closed } = opened;
+            let Opened { listener, node, address, closed } = opened;
             let listener = match tokio::net::UnixListener::from_std(listener) {
                 Ok(listener) => listener,
                 Err(error) => return tracing::error!(%error, "cannot listen for a node"),
             };
-            let door = listener::Relay { listener, address };
+            let door = listener::Relay { listener, address, node };
             tokio::select! {
                 () = listener::serve(door, Some(tls), router, RELAY_PLACES, stop, drain) => {}
                 _ = closed => {}

@@ -25,6 +25,9 @@ const SYSTEM_FILES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
+/// The public CAs and ours, in the folder of certificates.
+pub const BUNDLE_FILE: &str = "ca-bundle.pem";
+
 /// The written bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
@@ -44,7 +47,7 @@ pub fn write_bundle(dir: &Path, ca_pem: &str) -> Result<Bundle, PkiError> {
 
 fn write_from(dir: &Path, ca_pem: &str, sources: &[PathBuf]) -> Result<Bundle, PkiError> {
     files::ensure_dir(dir)?;
-    let path = dir.join("ca-bundle.pem");
+    let path = dir.join(BUNDLE_FILE);
     let found = sources.iter().find_map(|source| {
         let certificates = public_certificates(source, &path, ca_pem);
         (!certificates.is_empty()).then(|| (source.clone(), certificates))

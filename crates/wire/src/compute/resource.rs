@@ -20,6 +20,8 @@ pub struct ComputeFacts<'a> {
     /// The name of who created it, and the id.
     pub created_by: Option<&'a str>,
     pub creator_id: Option<&'a str>,
+    /// Who the cluster itself is, if it has an identity of its own: its id, and the tenant's.
+    pub identity: Option<(&'a str, &'a str)>,
     /// Shown instead of what the cluster's phase says.
     pub state: Option<ProvisioningState>,
     /// When the number of nodes last changed; if unknown, the cluster's own last change.
@@ -63,6 +65,11 @@ pub struct ComputeResource<P = AmlCompute> {
 pub struct IdentityBody {
     #[serde(rename = "type")]
     pub kind: String,
+    /// Of the cluster's own identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_assigned_identities: Option<BTreeMap<String, AssignedIdentity>>,
 }
@@ -204,7 +211,11 @@ pub(super) fn envelope<P>(facts: &ComputeFacts<'_>, properties: P) -> ComputeRes
         resource_type: "Microsoft.MachineLearningServices/workspaces/computes".into(),
         location: Some(spec.location.to_string()),
         tags: Some((*spec.tags).clone()),
-        identity: identity.map(identity_body),
+        identity: identity.map(|identity| IdentityBody {
+            principal_id: facts.identity.map(|(principal, _)| principal.to_owned()),
+            tenant_id: facts.identity.map(|(_, tenant)| tenant.to_owned()),
+            ..identity_body(identity)
+        }),
         properties: ComputeProperties {
             compute_type: kind_word(spec.kind),
             compute_location: Some(spec.location.to_string()),
@@ -317,6 +328,8 @@ pub(super) fn identity_body(identity: &Identity) -> IdentityBody {
         assigned.map(|id| (id.clone(), AssignedIdentity::default())).collect();
     IdentityBody {
         kind: kind.to_owned(),
+        principal_id: None,
+        tenant_id: None,
         user_assigned_identities: Some(assigned).filter(|assigned| !assigned.is_empty()),
     }
 }

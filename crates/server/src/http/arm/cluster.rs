@@ -248,6 +248,8 @@ fn resource(
     let notes =
         [size.and_then(retirement_note), region_note(view), host_note(call, workspace, view)];
     let note = notes.into_iter().flatten().reduce(|all, next| format!("{all}; {next}"));
+    let directory = call.app.live.directory();
+    let identity = directory.identity_of(view.cluster.id);
     compute::document(&ComputeFacts {
         workspace,
         cluster: &view.cluster,
@@ -261,6 +263,7 @@ fn resource(
         },
         created_by: created_by.map(|by| &*by.name),
         creator_id: created_by.map(|by| &*by.object_id),
+        identity: identity.map(|user| (&*user.object_id, call.app.keyring.tenant_id())),
         state,
         resized_at: None,
         note: note.as_deref(),

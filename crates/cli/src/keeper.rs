@@ -1,0 +1,313 @@
+//! Whoever has root, when the server has not: starts a helper each time the server calls, and does nothing else.
+//!
+//! It runs by itself under systemd (`muster keeper`), or as what remains of a `muster up` that root started: the server
+//! is then its child, and another user.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+
+use muster_providers::walled::{HelperConfig, helper_command};
+use muster_server::pki;
+use muster_server::state_dir::StateDir;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
+    sockopt,
+};
+use rustix::process::{Pid, Signal};
+use tokio::io::unix::AsyncFd;
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use uzers::os::unix::UserExt as _;
+
+use crate::failure::{Failure, Outcome, quoted};
+use crate::place::StateDirArg;
+
+/// Nodes that root makes for somebody else are not kept where that one could exchange them for something else.
+const NODES: &str = "/var/lib/muster-nodes";
+/// More calls than one at a time are a mistake.
+const CALLS_WAITING: i32 = 4;
+
+/// Make the walls of nodes for a server that runs as somebody else
+///
+/// It needs root, listens on a socket that only that user may call, and starts a helper for each call. See
+/// packaging/muster-helper.service.
+#[derive(Debug, clap::Args)]
+#[command(hide = true, after_help = "Mutating: starts helpers, which make and remove nodes.")]
+pub struct Args {
+    #[command(flatten)]
+    place: StateDirArg,
+    /// Who the server runs as: a name or a number
+    #[arg(long, value_name = "NAME")]
+    user: String,
+    /// The socket to listen on
+    #[arg(long, value_name = "PATH")]
+    listen: PathBuf,
+    /// Holds the nodes; nobody but root may write there
+    #[arg(long, value_name = "DIR", default_value = NODES)]
+    nodes: PathBuf,
+    /// What of the machine nodes see beside the usual, read-only
+    #[arg(long, value_name = "DIR")]
+    show: Vec<PathBuf>,
+}
+
+pub fn run(args: Args) -> Outcome {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Failure::refused("only root can make walls for another user; use sudo"));
+    }
+    let account = Account::find(&args.user)?;
+    let service = Service {
+        state_dir: StateDir::new(&args.place.path()?),
+        owner: account.uid,
+        nodes: args.nodes,
+        shown: args.show,
+    };
+    crate::block_on(async {
+        let door = Door::open(&args.listen, &account)?;
+        keep(door, service, None).await.map(drop)
+    })
+}
+
+/// A user of this machine.
+pub struct Account {
+    pub name: String,
+    pub uid: u32,
+    gid: u32,
+    pub home: PathBuf,
+}
+
+impl Account {
+    pub fn find(text: &str) -> Outcome<Account> {
+        let by_number = text.parse().ok().map(|uid: u32| {
+            let known = uzers::get_user_by_uid(uid);
+            // A container may run as a number that nobody gave a name.
+            known.unwrap_or_else(|| uzers::User::new(uid, text, uid))
+        });
+        let user = by_number.or_else(|| uzers::get_user_by_name(text)).ok_or_else(|| {
+            let name = quoted(text);
+            Failure::refused(format!(
+                "there is no user {name} on this machine; create one, or name another"
+            ))
+        })?;
+        Ok(Account {
+            name: user.name().to_string_lossy().into_owned(),
+            uid: user.uid(),
+            gid: user.primary_group_id(),
+            home: user.home_dir().to_owned(),
+        })
+    }
+}
+
+/// What a helper is started with.
+struct Service {
+    state_dir: StateDir,
+    owner: u32,
+    nodes: PathBuf,
+    shown: Vec<PathBuf>,
+}
+
+impl Service {
+    /// Only now, as the server has made its folder by the time that it calls.
+    fn command(&self) -> io::Result<Vec<OsString>> {
+        let instance = self.state_dir.instance();
+        let folder = self.nodes.join(&instance);
+        std::fs::create_dir_all(&folder)?;
+        let found = std::fs::symlink_metadata(&self.nodes)?;
+        if found.uid() != 0 || !found.is_dir() || found.mode() & 0o022 != 0 {
+            let message = format!(
+                "{} must be a folder of root's that nobody else may write to",
+                self.nodes.display()
+            );
+            return Err(io::Error::other(message));
+        }
+        Ok(helper_command(&HelperConfig {
+            instance,
+            nodes: folder.join("nodes"),
+            logs: folder.join("logs"),
+            relays: self.state_dir.relays(),
+            binary: std::env::current_exe()?,
+            ca_file: self.state_dir.pki().join(pki::CA_FILE),
+            ca_bundle: Some(self.state_dir.pki().join(pki::BUNDLE_FILE)),
+            shown: self.shown.clone(),
+            owner: Some(self.owner),
+        }))
+    }
+}
+
+/// Where the server calls.
+struct Door {
+    listener: AsyncFd<OwnedFd>,
+    path: PathBuf,
+    owner: u32,
+}
+
+impl Door {
+    fn open(path: &Path, account: &Account) -> Outcome<Door> {
+        let failed =
+            |why: io::Error| Failure::error(format!("cannot listen on {}: {why}", path.display()));
+        let open = || {
+            match std::fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+            bind(&listener, &SocketAddrUnix::new(path)?)?;
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+            std::os::unix::fs::chown(path, Some(account.uid), None)?;
+            listen(&listener, CALLS_WAITING)?;
+            // SAFETY: it is one descriptor, open until it is dropped and always the same one.
+            let listener = unsafe { AsyncFd::register(listener) };
+            listener.map_err(io::Error::from)
+        };
+        let listener = open().map_err(failed)?;
+        Ok(Door { listener, path: path.to_owned(), owner: account.uid })
+    }
+
+    /// The next call of the server's user, or of root.
+    async fn called(&self) -> io::Result<OwnedFd> {
+        loop {
+            let mut ready = self.listener.readable().await?;
+            let accept = |listener: &AsyncFd<OwnedFd>| {
+                Ok(accept_with(listener.get_ref(), SocketFlags::CLOEXEC)?)
+            };
+            let Ok(accepted) = ready.try_io(accept) else { continue };
+            let call = accepted?;
+            let caller = sockopt::socket_peercred(&call)?.uid.as_raw();
+            if caller == self.owner || caller == 0 {
+                return Ok(call);
+            }
+            tracing::warn!(caller, "somebody else called; only the server may");
+        }
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Serves calls until it is told to end, or the server that it started has.
+async fn keep(
+    door: Door,
+    service: Service,
+    mut server: Option<Child>,
+) -> Outcome<Option<ExitStatus>> {
+    let failed = |why: io::Error| Failure::error(format!("cannot keep the helper: {why}"));
+    let mut helper: Option<Child> = None;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
+    loop {
+        let heard = tokio::select! {
+            call = door.called() => {
+                // One helper at a time: whoever calls again has given up on the last one.
+                if let Some(mut old) = helper.take() {
+                    let _ = old.kill().await;
+                }
+                match call.and_then(|call| start(&service, call)) {
+                    Ok(child) => helper = Some(child),
+                    Err(error) => tracing::error!(%error, "cannot start a helper"),
+                }
+                continue;
+            }
+            ended = ended(&mut server) => return ended.map(Some).map_err(failed),
+            _ = interrupt.recv() => Signal::INT,
+            _ = terminate.recv() => Signal::TERM,
+            _ = hangup.recv() => Signal::HUP,
+        };
+        match server.as_ref().and_then(Child::id) {
+            // It ends when the server has.
+            Some(pid) => tell(pid, heard),
+            None if heard == Signal::HUP => {}
+            None => return Ok(None),
+        }
+    }
+}
+
+async fn ended(server: &mut Option<Child>) -> io::Result<ExitStatus> {
+    match server {
+        Some(server) => server.wait().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn tell(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+fn start(service: &Service, call: OwnedFd) -> io::Result<Child> {
+    let command = service.command()?;
+    Command::new(&command[0])
+        .args(&command[1..])
+        .stdin(Stdio::from(call))
+        .stdout(Stdio::null())
+        .spawn()
+}
+
+/// Starts this very command again as another user, and keeps what needs root. Returns what it ended with.
+pub fn split(account: &Account, state_dir: &Path, shown: Vec<PathBuf>) -> Outcome<ExitStatus> {
+    check_state_dir(account, state_dir)?;
+    let socket = PathBuf::from(format!("/run/muster-helper-{}.sock", std::process::id()));
+    let service = Service {
+        state_dir: StateDir::new(state_dir),
+        owner: account.uid,
+        nodes: NODES.into(),
+        shown,
+    };
+    crate::block_on(async {
+        let door = Door::open(&socket, account)?;
+        // By this name it can be run whoever may look into the folders on the way to it.
+        let mut command = std::process::Command::new("/proc/self/exe");
+        command
+            .arg0("muster")
+            .args(std::env::args_os().skip(1))
+            .env("MUSTER_HELPER_SOCKET", &socket)
+            .env("MUSTER_STATE_DIR", state_dir)
+            .env("HOME", &account.home)
+            .env("USER", &account.name)
+            .env("LOGNAME", &account.name)
+            .env_remove("XDG_CONFIG_HOME")
+            .env_remove("XDG_STATE_HOME")
+            .gid(account.gid)
+            .uid(account.uid);
+        // SAFETY: one call of the kernel, in a child that is a copy of one thread.
+        unsafe {
+            command.pre_exec(|| {
+                // Whoever kills us means the server.
+                Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?)
+            });
+        }
+        let mut command = Command::from(command);
+        let server = command.spawn();
+        let server = server.map_err(|why| {
+            Failure::error(format!("cannot start the server as user {}: {why}", account.name))
+        })?;
+        let ended = keep(door, service, Some(server)).await?;
+        Ok(ended.unwrap_or_else(|| ExitStatus::from_raw(0)))
+    })
+}
+
+/// What root made before cannot be used by anybody else.
+fn check_state_dir(account: &Account, path: &Path) -> Outcome {
+    match std::fs::metadata(path) {
+        Ok(found) if found.uid() != account.uid => Err(Failure::refused(format!(
+            "the state directory {} belongs to user {}, and the server is to run as {}; hand it over (chown -R {} {}), \
+             name another with --state-dir, or say --user root",
+            path.display(),
+            found.uid(),
+            account.name,
+            account.name,
+            path.display(),
+        ))),
+        // Where it cannot be made, the server itself says so.
+        _ => Ok(()),
+    }
+}
