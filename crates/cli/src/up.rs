@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_core::ErrorChain;
+use muster_core::time::Span;
 use muster_server::{Ready, ServeError, ServerConfig, Workspaces};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -113,6 +114,9 @@ fn server_config(
         isolation: config.isolation(),
         shown: config.folders("node-folders"),
         job_disk_bytes: config.number("job-disk-gb").expect("it has a default") << 30,
+        eviction_grace: Span::seconds(
+            config.number("eviction-grace-seconds").expect("it has a default"),
+        ),
         // One person may do what their own machine may; of many, not everyone.
         egress: config.switch("egress").unwrap_or(workspaces == Workspaces::OnFirstUse),
     })

@@ -44,7 +44,7 @@ pub use error_chain::ErrorChain;
 pub use input::{
     AccessRequest, Answer, ClusterPatch, DeployRequest, DeployStep, DeployWhat, EstateRequest,
     Foreseen, GroupPatch, Input, JobRequest, NewLock, NewUser, RefusalKind, Refused, Reply,
-    WorkspacePatch,
+    SaveRequest, WorkspacePatch,
 };
 pub use observations::desired_for;
 pub use requests::cluster::DEFAULT_VM_SIZE;

@@ -6,6 +6,7 @@ use muster_core::catalogue::Catalogue;
 use tokio::sync::watch;
 
 use crate::Workspaces;
+use crate::blobs::Blobs;
 use crate::guesses::Guesses;
 use crate::live::Live;
 use crate::logs::Logs;
@@ -31,5 +32,6 @@ pub struct App {
     pub readers: Readers,
     pub live: Arc<Live>,
     pub logs: Arc<Logs>,
+    pub blobs: Arc<Blobs>,
     pub refusals: Refusals,
 }

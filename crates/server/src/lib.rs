@@ -4,6 +4,7 @@
 //! a node, how an agent runs a job, or why anything is decided.
 
 mod app;
+mod blobs;
 mod certificates;
 mod clock;
 mod guesses;
@@ -32,12 +33,14 @@ use std::time::{Duration, SystemTime};
 
 use muster_core::Settings;
 use muster_core::catalogue::Catalogue;
+use muster_core::time::Span;
 use muster_store::{Durability, SqliteReader, SqliteStore, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::app::App;
+use crate::blobs::Blobs;
 use crate::certificates::{Keeper, Opened};
 use crate::guesses::Guesses;
 pub use crate::http::limits::{DESCRIPTORS_MIN, DESCRIPTORS_WANTED};
@@ -79,6 +82,8 @@ pub struct ServerConfig {
     pub egress: bool,
     /// The most that a job on them may write to its folder.
     pub job_disk_bytes: u64,
+    /// What a job has when its node is taken away.
+    pub eviction_grace: Span,
 }
 
 /// How workspaces come into being.
@@ -174,8 +179,9 @@ pub async fn run(
         left.fetch_or(is_left, Ordering::Relaxed);
         Ok(Box::new(store) as Box<dyn Store>)
     });
+    let settings = Settings { eviction_grace: config.eviction_grace, ..Settings::default() };
     let (writer, mut writer_thread) =
-        writer::start(open_store, Settings::default(), catalogue.clone(), live.clone(), effects)?;
+        writer::start(open_store, settings, catalogue.clone(), live.clone(), effects)?;
 
     let secrets = keyring.clone();
     let facts = nodes::Facts {
@@ -195,6 +201,11 @@ pub async fn run(
     let outbox = tokio::spawn(outbox::run(wishes, provider.clone(), writer.clone()));
     let sweeper = tokio::spawn(sweeper::run(provider, live.clone(), writer.clone()));
 
+    let unusable = |source| StateDirError::Unusable { path: state_dir.blobs(), source };
+    let blobs = Arc::new(Blobs::new(state_dir.blobs()).map_err(unusable)?);
+    let readers = Readers::new(database.clone());
+    let blob_sweeper = tokio::spawn(blobs::run_sweeper(blobs.clone(), readers.clone()));
+
     let app = Arc::new(App {
         audiences: Audiences::for_base(&base_url),
         base_url: base_url.clone(),
@@ -206,7 +217,8 @@ pub async fn run(
         keyring,
         guesses: Guesses::default(),
         writer: writer.clone(),
-        readers: Readers::new(database.clone()),
+        readers,
+        blobs,
         live,
         logs: Arc::new(Logs::new(state_dir.logs())),
         refusals: Refusals::default(),
@@ -239,6 +251,7 @@ pub async fn run(
     outbox.abort();
     keeper.abort();
     sweeper.abort();
+    blob_sweeper.abort();
     check.end().await;
     writer.stop();
     // The writer finishes its batch; everything acknowledged is on disk already.

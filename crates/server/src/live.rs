@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_core::access::Directory;
 use muster_core::estate::Estate;
-use muster_core::ids::{Epoch, JobId, NodeId};
+use muster_core::ids::{Epoch, JobId, NodeId, WorkspaceId};
 use muster_core::model::Job;
 use muster_core::{Change, World};
 use tokio::sync::watch;
@@ -31,10 +31,11 @@ struct Inner {
     estate: Arc<Estate>,
 }
 
-/// The holder of a live epoch: who may write to its log.
+/// The holder of a live epoch: who may write to its log, and keep files for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveAttempt {
     pub job: JobId,
+    pub workspace: WorkspaceId,
     /// Member nodes by rank.
     pub nodes: Vec<Arc<str>>,
 }
@@ -107,6 +108,7 @@ impl Live {
                 | Change::QuotaChanged(_)
                 | Change::ClusterChanged { .. }
                 | Change::AttemptEnded(_)
+                | Change::TreeSaved(_)
                 | Change::LedgerPosted(_)
                 | Change::OperationChanged(_)
                 | Change::EffectQueued(_)
@@ -163,7 +165,8 @@ impl Inner {
         if let Some(attempt) = job.attempt() {
             let name = |node: NodeId| world.node(node).map_or("".into(), |node| node.name.clone());
             let nodes = attempt.members.iter().map(|member| name(member.node)).collect();
-            self.attempts.insert(attempt.epoch, LiveAttempt { job: job.id, nodes });
+            let live = LiveAttempt { job: job.id, workspace: job.workspace, nodes };
+            self.attempts.insert(attempt.epoch, live);
             self.epoch_of.insert(job.id, attempt.epoch);
         }
     }

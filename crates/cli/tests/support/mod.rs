@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Variables of whoever runs the tests that would lead commands elsewhere.
-const STRAY: [&str; 40] = [
+const STRAY: [&str; 41] = [
     "MUSTER_URL",
     "MUSTER_API_KEY",
     "MUSTER_CA_FILE",
@@ -45,6 +45,7 @@ const STRAY: [&str; 40] = [
     "MUSTER_NODE_FOLDERS",
     "MUSTER_EGRESS",
     "MUSTER_JOB_DISK_GB",
+    "MUSTER_EVICTION_GRACE_SECONDS",
     "XDG_STATE_HOME",
     "HTTPS_PROXY",
     "HTTP_PROXY",

@@ -382,6 +382,7 @@ pub fn rows(changes: &[Change]) -> Rows {
                 locks.remove(&(scope, name.into_string()));
             }
             Change::AttemptEnded(_)
+            | Change::TreeSaved(_)
             | Change::LedgerPosted(_)
             | Change::OperationChanged(_)
             | Change::ActivityNoted(_)

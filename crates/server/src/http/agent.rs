@@ -131,13 +131,13 @@ pub async fn log(
 }
 
 /// The node that this request speaks for, if it proves it.
-fn node_of(app: &App, headers: &HeaderMap) -> Option<String> {
+pub fn node_of(app: &App, headers: &HeaderMap) -> Option<String> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let node = text("x-muster-node")?;
     let secret = tokens::bearer(text(header::AUTHORIZATION.as_str())).ok()?;
     app.keyring.check_node_secret(node, secret).then(|| node.to_owned())
 }
 
-fn refused() -> Response {
+pub fn refused() -> Response {
     (StatusCode::UNAUTHORIZED, "this is not the secret of that node").into_response()
 }

@@ -3,8 +3,10 @@
 use muster_wire::Route;
 
 /// The words of our routes. Everything else in a path is somebody's name for something.
-const WORDS: [&str; 66] = [
+const WORDS: [&str; 70] = [
     ".well-known",
+    "attempts",
+    "blobs",
     "cancel",
     "chain",
     "common",
@@ -38,6 +40,7 @@ const WORDS: [&str; 66] = [
     "Muster.Activity",
     "Muster.Cost",
     "Muster.Identity",
+    "Muster.Jobs",
     "Muster.Rehearsal",
     "Muster.Why",
     "nodes",
@@ -61,6 +64,7 @@ const WORDS: [&str; 66] = [
     "subscriptions",
     "tenants",
     "token",
+    "trees",
     "updateQuotas",
     "usages",
     "users",

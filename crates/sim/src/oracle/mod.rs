@@ -84,6 +84,7 @@ impl Oracle {
             | Change::JobChanged { .. }
             | Change::NodeChanged { .. }
             | Change::AttemptEnded(_)
+            | Change::TreeSaved(_)
             | Change::LedgerPosted(_)
             | Change::MemberChanged(_)
             | Change::AccountChanged(_)
@@ -134,6 +135,7 @@ impl Oracle {
             Change::PrincipalSeen(_)
             | Change::WorkspaceGone(_)
             | Change::EstateChanged(_)
+            | Change::TreeSaved(_)
             | Change::DeploymentChanged(_)
             | Change::DeploymentGone { .. }
             | Change::ActivityNoted(_)

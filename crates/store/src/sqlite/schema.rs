@@ -17,6 +17,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0002_access.sql"),
     include_str!("migrations/0003_estate.sql"),
     include_str!("migrations/0004_deployments.sql"),
+    include_str!("migrations/0005_job_trees.sql"),
 ];
 
 /// The format that this version writes.
