@@ -66,6 +66,10 @@ pub(crate) enum Event {
         epoch: Epoch,
         timeout: Option<Span>,
     },
+    /// It ran, and is over; what it left is still being kept.
+    Ending {
+        epoch: Epoch,
+    },
     Exited {
         epoch: Epoch,
         exit: Exit,
@@ -126,6 +130,7 @@ pub(crate) async fn run(context: &Context, order: Order, mut told: Orders, event
             never = keeper.watch() => match never {},
         };
         tracing::info!(%epoch, ?exit, "ended");
+        let _ = events.send(Event::Ending { epoch });
         let exit = keep(&mut keeper, &mut told, exit, was_killed).await;
         // A record that stays would only say that a dead process is dead.
         let _ = std::fs::remove_file(context.home.job_pid(epoch));

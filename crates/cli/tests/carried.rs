@@ -137,11 +137,14 @@ fn the_files_of_a_folder_are_there_when_the_job_starts() {
     fs::set_permissions(code.join("run.sh"), fs::Permissions::from_mode(0o755)).expect("a mode");
     fs::write(code.join("lib/deep/words"), "hello from deep\n").expect("a file");
     fs::write(code.join("secret.key"), "x").expect("a file");
+    let large: Vec<u8> = (0..5_000_000u32).map(|number| (number % 251) as u8).collect();
+    fs::write(code.join("large"), &large).expect("a file");
     fs::write(code.join(".amlignore"), "*.key\n").expect("a file");
     symlink("lib/deep/words", code.join("link")).expect("a link");
     let path = code.to_str().expect("text");
     let create = ["job", "create", "--compute", "cpu", "--code", path, "--stream"];
-    let command = "./run.sh && ls -a . && echo x >> lib/deep/words && mkdir -p outputs/a && cp run.sh outputs/a";
+    let command = "./run.sh && ls -a . && echo x >> lib/deep/words && mkdir -p outputs/a && \
+                   cp run.sh large outputs/a";
     let done = site.run(&[&create[..], &["--command", command, "-n", "first"]].concat());
     let text = String::from_utf8(done.stdout).expect("text");
     assert_eq!(done.code, 0, "{text}{}", done.stderr);
@@ -160,6 +163,7 @@ fn the_files_of_a_folder_are_there_when_the_job_starts() {
     assert_eq!(site.run(&download).code, 0);
     let mode = fs::metadata(folder.join("outputs/a/run.sh")).expect("it is there").permissions();
     assert_eq!(mode.mode() & 0o777, 0o755);
+    assert!(fs::read(folder.join("outputs/a/large")).expect("it is there") == large);
     let log = fs::read_to_string(folder.join("user_logs/std_log.txt")).expect("a log");
     assert!(log.contains("hello from deep"), "{log}");
 
@@ -301,4 +305,128 @@ fn a_job_that_asks_to_fail_fails_and_says_of_what() {
         shown.contains("Failed")
     });
     assert!(shown.contains("was taken away") && shown.contains("\"node\""), "{shown}");
+}
+
+/// Waits until the job has failed, and returns what is shown of it.
+fn failed(site: &Site, job: &str) -> String {
+    let mut shown = String::new();
+    wait_until("it fails", || {
+        shown = site.text(&["job", "show", "-n", job]);
+        assert!(!shown.contains("Completed"), "{shown}");
+        shown.contains("\"Failed\"")
+    });
+    shown
+}
+
+#[test]
+fn files_that_cannot_be_kept_or_brought_fail_the_job_and_say_so() {
+    let site = Site::start_plain();
+    cluster(&site, "cpu", &[]);
+    let command = "cd outputs && seq 10001 | xargs touch";
+    let job = ["job", "create", "--compute", "cpu", "--command", command, "-n", "many"];
+    assert_eq!(site.run(&job).code, 0);
+    let shown = failed(&site, "many");
+    assert!(shown.contains("what it left is lost: 10001 files"), "{shown}");
+    assert!(shown.contains("\"muster.failureClass\": \"data\""), "{shown}");
+    let log = site.text(&["job", "stream", "-n", "many", "--attempt", "1"]);
+    assert!(log.contains("muster: what this attempt left is not kept: 10001 files"), "{log}");
+
+    // Its files are there when it is submitted, and gone when it starts.
+    let closed = ["compute", "update", "-n", "cpu", "--max-instances", "0"];
+    assert_eq!(site.run(&closed).code, 0);
+    let code = site.folder().join("code");
+    fs::create_dir_all(&code).expect("a folder");
+    fs::write(code.join("file"), "content").expect("a file");
+    let path = code.to_str().expect("text");
+    let job = ["job", "create", "--compute", "cpu", "--command", "true", "-n", "robbed"];
+    assert_eq!(site.run(&[&job[..], &["--code", path]].concat()).code, 0);
+    fs::remove_dir_all(site.state().join("blobs")).expect("they are there");
+    assert_eq!(site.run(&["compute", "update", "-n", "cpu", "--max-instances", "1"]).code, 0);
+    let shown = failed(&site, "robbed");
+    assert!(shown.contains("could not be brought") && shown.contains("\"data\""), "{shown}");
+}
+
+/// Talks to the server as a node does.
+struct Zombie {
+    http: reqwest::Client,
+    base: String,
+    node: String,
+    secret: String,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Zombie {
+    fn of(site: &Site, node: &str) -> Zombie {
+        let read = |path: &str| fs::read(site.state().join(path)).expect("it is there");
+        let connection: serde_json::Value =
+            serde_json::from_slice(&read("connection.json")).expect("JSON");
+        let ca = reqwest::Certificate::from_pem_bundle(&read("pki/ca.pem")).expect("a CA");
+        let http = reqwest::Client::builder().tls_certs_only(ca).no_proxy().build();
+        let secret = String::from_utf8(read(&format!("nodes/{node}/secret"))).expect("text");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        Zombie {
+            http: http.expect("a client"),
+            base: connection["url"].as_str().expect("text").to_owned(),
+            node: node.to_owned(),
+            secret: secret.trim().to_owned(),
+            runtime: runtime.expect("a runtime"),
+        }
+    }
+
+    /// The status of a PUT, and what was said.
+    fn put(&self, path: &str, body: Vec<u8>) -> (u16, String) {
+        let request = self.http.put(format!("{}/agent/v1/{path}", self.base)).body(body);
+        let request = request.bearer_auth(&self.secret).header("x-muster-node", &self.node);
+        self.runtime.block_on(async {
+            let answer = request.send().await.expect("an answer");
+            (answer.status().as_u16(), answer.text().await.expect("text"))
+        })
+    }
+
+    fn put_tree(&self, epoch: &str, text: &str) -> (u16, String) {
+        let id = muster_trees::tree_of(text.as_bytes());
+        self.put(&format!("trees/{epoch}/{id}"), text.into())
+    }
+}
+
+#[test]
+fn a_node_keeps_files_for_its_live_attempt_and_for_nothing_else() {
+    let site = Site::start_plain();
+    cluster(&site, "cpu", &["--min-instances", "1"]);
+    let command = "echo epoch $MUSTER_EPOCH; while [ ! -e go ]; do sleep 0.05; done";
+    let job = ["job", "create", "--compute", "cpu", "--command", command, "-n", "job"];
+    assert_eq!(site.run(&job).code, 0);
+    let mut epoch = None;
+    wait_until("it runs", || {
+        let all = attempts(&site, "job");
+        let log = if all.is_empty() { String::new() } else { log(&site, "job", 1) };
+        epoch = log.lines().find_map(|line| line.strip_prefix("epoch ")).map(str::to_owned);
+        epoch.is_some()
+    });
+    let (epoch, node) = (epoch.expect("it said so"), node_of(&site, "job"));
+    let zombie = Zombie::of(&site, &node);
+    let digest = muster_trees::blob_of(b"theirs");
+    let list = format!("muster-tree 1\n{digest} - 6 outputs/x\n");
+    let (status, said) = zombie.put_tree(&epoch, &list);
+    assert!(status == 200 && said.contains(&digest.to_string()), "{status} {said}");
+    assert_eq!(zombie.put(&format!("blobs/{epoch}/{digest}"), b"other".to_vec()).0, 400);
+    assert_eq!(zombie.put(&format!("blobs/{epoch}/{digest}"), b"theirs".to_vec()).0, 200);
+    assert_eq!(zombie.put_tree(&epoch, &list), (200, "{\"missing\":[]}".to_owned()));
+
+    for path in ["../x", "/etc/passwd", "a/../../x", "outputs/", "."] {
+        let (status, said) = zombie.put_tree(&epoch, &list.replace("outputs/x", path));
+        assert!(status == 400 && said.contains("path"), "{path}: {status} {said}");
+    }
+    let tree = muster_trees::tree_of(b"another");
+    assert_eq!(zombie.put(&format!("trees/{epoch}/{tree}"), list.clone().into()).0, 400);
+    assert_eq!(zombie.put(&format!("trees/{epoch}/{tree}"), vec![b'x'; 3 << 20]).0, 413);
+    let nobody = Zombie { secret: "guess".into(), ..Zombie::of(&site, &node) };
+    assert_eq!(nobody.put_tree(&epoch, &list).0, 401);
+    let another = Zombie { node: format!("{node}x"), ..Zombie::of(&site, &node) };
+    assert_eq!(another.put_tree(&epoch, &list).0, 401);
+
+    assert_eq!(site.run(&["job", "cancel", "-n", "job"]).code, 0);
+    wait_until("it ends", || site.text(&["job", "show", "-n", "job"]).contains("Canceled"));
+    assert_eq!(zombie.put_tree(&epoch, &list).0, 410, "its attempt is over");
+    assert_eq!(zombie.put(&format!("blobs/{epoch}/{digest}"), b"theirs".to_vec()).0, 410);
 }

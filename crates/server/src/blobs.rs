@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -35,7 +35,7 @@ pub enum BlobError {
         "the server's disk is full: {free} bytes are free, and {reserve} are kept; free some, or send less"
     )]
     Full { free: u64, reserve: u64 },
-    #[error("it has more than {limit} bytes, the most that is allowed")]
+    #[error("more than {limit} bytes, the most that is allowed; leave out what is not needed")]
     TooLarge { limit: u64 },
     #[error("its bytes are {found}, not {wanted}: it changed on its way, or while it was read")]
     WrongDigest { wanted: String, found: String },
@@ -50,6 +50,8 @@ pub struct Blobs {
     reserve_bytes: u64,
     /// Of what is on its way.
     next: AtomicU64,
+    /// Something was sent or asked for since the last sweep.
+    has_news: AtomicBool,
     /// Held while something is looked up and counted as wanted, or found unwanted and removed.
     gate: Mutex<()>,
 }
@@ -75,7 +77,8 @@ impl Blobs {
             _ => {}
         }
         fs::create_dir_all(&incoming)?;
-        Ok(Blobs { root, reserve_bytes, next: AtomicU64::new(0), gate: Mutex::new(()) })
+        let (next, has_news, gate) = (AtomicU64::new(0), AtomicBool::new(true), Mutex::new(()));
+        Ok(Blobs { root, reserve_bytes, next, has_news, gate })
     }
 
     fn path(&self, workspace: WorkspaceId, digest: &BlobId) -> PathBuf {
@@ -118,12 +121,13 @@ impl Blobs {
         Ok(missing)
     }
 
-    /// Says what is missing of a list of files, and keeps the list if that is nothing.
+    /// Says what is missing of a list of files, of so many bytes at most, and keeps the list if that is nothing.
     pub fn list(
         &self,
         workspace: WorkspaceId,
         wanted: &TreeId,
         text: &[u8],
+        bytes_max: u64,
     ) -> Result<Listed, BlobError> {
         let found = tree_of(text);
         if found != *wanted {
@@ -131,6 +135,10 @@ impl Blobs {
             return Err(BlobError::WrongDigest { wanted, found });
         }
         let tree = Tree::parse(text)?;
+        if tree.bytes() > bytes_max {
+            return Err(BlobError::TooLarge { limit: bytes_max });
+        }
+        self.has_news.store(true, Ordering::Relaxed);
         let missing = self.missing(workspace, &tree)?;
         let as_blob = BlobId(wanted.0);
         if missing.is_empty() && !self.has(workspace, &as_blob)? {
@@ -197,6 +205,7 @@ impl Blobs {
             return Err(BlobError::TooLarge { limit: FILE_BYTES_MAX });
         }
         self.check_room(announced)?;
+        self.has_news.store(true, Ordering::Relaxed);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.root.join("incoming").join(number.to_string());
         let file = File::create_new(&path).map_err(|why| self.failed(why))?;

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use muster_core::ErrorChain;
@@ -15,35 +17,39 @@ use tracing::{info, warn};
 use super::{BlobError, Blobs};
 use crate::readers::Readers;
 
-const PAUSE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_secs(120);
 /// What was sent or asked for so recently may be about to be named by a job.
 const GRACE: Duration = Duration::from_secs(600);
 
-/// Sweeps at start and then once a minute, until dropped.
+/// Sweeps at start and then every two minutes if anything was sent, until dropped.
 pub async fn run(blobs: Arc<Blobs>, readers: Readers) {
     loop {
-        let wanted = readers.read(|reader| reader.wanted_trees()).await;
-        match wanted {
-            Ok(wanted) => {
-                let blobs = blobs.clone();
-                let swept = tokio::task::spawn_blocking(move || {
-                    let before = SystemTime::now().checked_sub(GRACE);
-                    before.map_or(Ok(0), |before| blobs.sweep(&wanted, before))
-                });
-                match swept.await {
-                    Ok(Ok(0)) => {}
-                    Ok(Ok(removed)) => info!(removed, "files that no job has any more are gone"),
-                    Ok(Err(failed)) => {
-                        warn!(error = %ErrorChain(&failed), "cannot look through the files of jobs");
-                    }
-                    Err(_) => warn!("looking through the files of jobs panicked"),
-                }
-            }
-            Err(failed) => {
-                warn!(error = %ErrorChain(&failed), "cannot tell which files are wanted");
-            }
+        if blobs.has_news.swap(false, Ordering::Relaxed) {
+            once(&blobs, &readers).await;
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn once(blobs: &Arc<Blobs>, readers: &Readers) {
+    let wanted = match readers.read(|reader| reader.wanted_trees()).await {
+        Ok(wanted) => wanted,
+        Err(failed) => {
+            return warn!(error = %ErrorChain(&failed), "cannot tell which files are wanted");
+        }
+    };
+    let blobs = blobs.clone();
+    let swept = tokio::task::spawn_blocking(move || {
+        let before = SystemTime::now().checked_sub(GRACE);
+        before.map_or(Ok(0), |before| blobs.sweep(&wanted, before))
+    });
+    match swept.await {
+        Ok(Ok(0)) => {}
+        Ok(Ok(removed)) => info!(removed, "files that no job has any more are gone"),
+        Ok(Err(failed)) => {
+            warn!(error = %ErrorChain(&failed), "cannot look through the files of jobs");
+        }
+        Err(_) => warn!("looking through the files of jobs panicked"),
     }
 }
 
@@ -83,15 +89,18 @@ impl Blobs {
         Ok(removed)
     }
 
-    fn remove_old(&self, path: &std::path::Path, before: SystemTime) -> bool {
+    fn remove_old(&self, path: &Path, before: SystemTime) -> bool {
         let _gate = self.lock();
         let modified = fs::metadata(path).and_then(|found| found.modified());
-        modified.is_ok_and(|at| at < before) && fs::remove_file(path).is_ok()
+        let is_gone = modified.is_ok_and(|at| at < before) && fs::remove_file(path).is_ok();
+        // What is too young will be old.
+        self.has_news.fetch_or(!is_gone, Ordering::Relaxed);
+        is_gone
     }
 }
 
 /// The names in a folder; none where there is no folder.
-fn entries(folder: &std::path::Path) -> io::Result<Vec<String>> {
+fn entries(folder: &Path) -> io::Result<Vec<String>> {
     match fs::read_dir(folder) {
         Ok(found) => {
             let names = found.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Json, Response};
 use muster_core::ids::{Epoch, WorkspaceId};
 use muster_core::model::{BlobId, SavedTree, TreeId};
 use muster_core::{ErrorChain, Input, SaveRequest};
+use muster_trees::TREE_BYTES_MAX;
 use muster_wire::ArmError;
 use muster_wire::trees::Missing;
 use serde::Serialize;
@@ -150,7 +151,9 @@ pub async fn put_tree(
     };
     let Ok(tree) = tree.parse::<TreeId>() else { return StatusCode::BAD_REQUEST.into_response() };
     let (blobs, workspace) = (app.blobs.clone(), asking.workspace);
-    let listed = tokio::task::spawn_blocking(move || blobs.list(workspace, &tree, &text)).await;
+    let listed =
+        tokio::task::spawn_blocking(move || blobs.list(workspace, &tree, &text, TREE_BYTES_MAX))
+            .await;
     let listed = match listed {
         Ok(Ok(listed)) => listed,
         Ok(Err(error)) => return unreadable(&error),

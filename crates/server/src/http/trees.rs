@@ -89,10 +89,9 @@ pub fn refusal(failed: &BlobError) -> ArmError {
     let message = failed.to_string();
     match failed {
         BlobError::Full { .. } => ArmError::storage_full(message),
-        BlobError::TooLarge { limit } => {
-            ArmError::too_large(usize::try_from(*limit).unwrap_or(usize::MAX))
+        BlobError::TooLarge { .. } | BlobError::WrongDigest { .. } | BlobError::BadTree(_) => {
+            ArmError::invalid_content(message)
         }
-        BlobError::WrongDigest { .. } | BlobError::BadTree(_) => ArmError::invalid_content(message),
         BlobError::Io(_) => {
             tracing::error!(error = %ErrorChain(failed), "the files of jobs cannot be kept or read");
             ArmError::unavailable("the server cannot keep or read files; see its log")

@@ -28,17 +28,11 @@ pub async fn put(call: &Call, key: WorkspaceKey, id: Box<str>) -> Result<Respons
         found => found?,
     };
     let (blobs, text) = (call.app.blobs.clone(), call.body.clone());
-    let listed = tokio::task::spawn_blocking(move || blobs.list(workspace, &id, &text)).await;
+    let listed =
+        tokio::task::spawn_blocking(move || blobs.list(workspace, &id, &text, CODE_BYTES_MAX))
+            .await;
     let listed = listed.map_err(|_| ArmError::internal("blob-list"))?;
     let listed = listed.map_err(|failed| trees::refusal(&failed))?;
-    if listed.tree.bytes() > CODE_BYTES_MAX {
-        let message = format!(
-            "the files have {} bytes together, and a job may bring {CODE_BYTES_MAX}; leave data out with \
-             .amlignore, and read it from where it is",
-            listed.tree.bytes()
-        );
-        return Err(ArmError::invalid_content(message).into());
-    }
     Ok(document(StatusCode::OK, &Missing { missing: listed.missing }))
 }
 
