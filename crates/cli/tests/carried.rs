@@ -307,6 +307,28 @@ fn a_job_that_asks_to_fail_fails_and_says_of_what() {
     assert!(shown.contains("was taken away") && shown.contains("\"node\""), "{shown}");
 }
 
+#[test]
+fn every_member_of_a_gang_keeps_its_own() {
+    let site = walled();
+    cluster(&site, "cpu", &["--size", "Standard_DS1_v2"]);
+    let command =
+        "echo rank $NODE_RANK > outputs/mine; [ $NODE_RANK = 0 ] || echo more > outputs/more";
+    let job = ["job", "create", "--compute", "cpu", "--command", command, "-n", "gang"];
+    let done = site.run(&[&job[..], &["--instance-count", "2", "--stream"]].concat());
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    let folder = site.folder().join("down");
+    let path = folder.to_str().expect("text");
+    assert_eq!(site.run(&["job", "download", "-n", "gang", "-p", path]).code, 0);
+    for rank in [0, 1] {
+        let mine = folder.join(format!("rank-{rank}/outputs/mine"));
+        assert_eq!(fs::read_to_string(mine).expect("kept"), format!("rank {rank}\n"));
+    }
+    assert!(folder.join("rank-1/outputs/more").exists());
+    assert!(!folder.join("rank-0/outputs/more").exists());
+    assert!(folder.join("user_logs/std_log_process_1.txt").exists());
+    check_costs(&site, &["gang"]);
+}
+
 /// Waits until the job has failed, and returns what is shown of it.
 fn failed(site: &Site, job: &str) -> String {
     let mut shown = String::new();

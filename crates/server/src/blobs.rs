@@ -140,24 +140,37 @@ impl Blobs {
         }
         self.has_news.store(true, Ordering::Relaxed);
         let missing = self.missing(workspace, &tree)?;
+        // Said now, before anybody sends what there is no room for.
+        let is_missing = |file: &&muster_trees::File| missing.binary_search(&file.digest).is_ok();
+        let bytes: u64 = tree.files().iter().filter(is_missing).map(|file| file.bytes).sum();
+        self.check_room(bytes)?;
         let as_blob = BlobId(wanted.0);
         if missing.is_empty() && !self.has(workspace, &as_blob)? {
-            self.sync_folders(workspace, &tree)?;
+            // The names of files are on disk before the list is.
+            self.sync_folders(workspace, tree.files().iter().map(|file| file.digest))?;
             let mut incoming = self.begin(Some(text.len() as u64))?;
             incoming.write(text)?;
             incoming.keep(workspace, &as_blob)?;
-            sync_folder(self.path(workspace, &as_blob).parent()).map_err(BlobError::Io)?;
+            self.sync_folders(workspace, [as_blob])?;
         }
         Ok(Listed { tree, missing })
     }
 
-    /// The names of files are on disk before the list is.
-    fn sync_folders(&self, workspace: WorkspaceId, tree: &Tree) -> Result<(), BlobError> {
-        let paths = tree.files().iter().map(|file| self.path(workspace, &file.digest));
-        let folders: BTreeSet<PathBuf> =
-            paths.filter_map(|path| path.parent().map(Path::to_owned)).collect();
+    /// Their folders, and those above, up to our own.
+    fn sync_folders(
+        &self,
+        workspace: WorkspaceId,
+        digests: impl IntoIterator<Item = BlobId>,
+    ) -> Result<(), BlobError> {
+        let mut folders = BTreeSet::from([self.root.clone()]);
+        for digest in digests {
+            let path = self.path(workspace, &digest);
+            let above = path.ancestors().skip(1).take_while(|folder| **folder != *self.root);
+            folders.extend(above.map(Path::to_owned));
+        }
         for folder in &folders {
-            sync_folder(Some(folder)).map_err(BlobError::Io)?;
+            let synced = File::open(folder).and_then(|folder| folder.sync_all());
+            synced.map_err(BlobError::Io)?;
         }
         Ok(())
     }
@@ -273,10 +286,6 @@ impl Drop for Incoming<'_> {
         // After it was kept there is nothing of that name.
         let _ = fs::remove_file(&self.path);
     }
-}
-
-fn sync_folder(folder: Option<&Path>) -> io::Result<()> {
-    folder.map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
 #[cfg(test)]

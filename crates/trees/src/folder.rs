@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2, statat,
@@ -129,6 +130,13 @@ impl Stamp {
             changed: (stat.st_ctime, stat.st_ctime_nsec),
             modified: (stat.st_mtime, stat.st_mtime_nsec),
         }
+    }
+
+    /// When its bytes or its mode were changed last, as the disk's clock has it.
+    pub(crate) fn changed_at(&self) -> SystemTime {
+        let (seconds, nanoseconds) = self.changed;
+        let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        UNIX_EPOCH + seconds + Duration::from_nanos(nanoseconds)
     }
 
     /// Of an open file.

@@ -45,7 +45,7 @@ impl Folder {
         let part = part_name(&wanted.digest);
         let _ = unlinkat(&parent, &part, AtFlags::empty());
         let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file =
             openat(&parent, &part, flags, Mode::from(0o600)).map_err(|why| failed(why.into()))?;
         let (file, hasher, bytes) = (file.into(), Hasher::default(), 0);
@@ -139,9 +139,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::open(dir.path()).unwrap();
         let mut placing = folder.place(&wanted("a/b/c", b"hello")).unwrap();
-        placing.write(b"hel").unwrap();
+        placing.write(b"he").unwrap();
         assert!(!dir.path().join("a/b/c").exists());
-        placing.write(b"lo").unwrap();
+        placing.write(b"llo").unwrap();
         placing.finish().unwrap();
         assert_eq!(fs::read_to_string(dir.path().join("a/b/c")).unwrap(), "hello");
         let mode = fs::metadata(dir.path().join("a/b/c")).unwrap().permissions().mode();

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read as _};
+use std::time::{Duration, SystemTime};
 
 use muster_core::model::BlobId;
 
@@ -11,10 +12,20 @@ use crate::manifest::{BadTree, FILES_MAX, File, Tree};
 
 const PIECE_BYTES: usize = 1 << 20;
 
+/// Two changes within a tick of the disk's clock look like one: what changed just now is read again next time.
+const SETTLED_AFTER: Duration = Duration::from_secs(1);
+
 /// What was read before: a file that has not changed since is not read again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Memory {
     known: BTreeMap<Box<str>, (Stamp, BlobId)>,
+    settled_after: Duration,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory { known: BTreeMap::new(), settled_after: SETTLED_AFTER }
+    }
 }
 
 #[derive(Debug)]
@@ -71,8 +82,11 @@ impl Memory {
         let digest = match self.known.get(&found.path) {
             Some((stamp, digest)) if *stamp == found.stamp => *digest,
             Some(_) | None => {
+                let began = SystemTime::now();
                 let digest = read(folder, found)?;
-                self.known.insert(found.path.clone(), (found.stamp, digest));
+                if found.stamp.changed_at() + self.settled_after <= began {
+                    self.known.insert(found.path.clone(), (found.stamp, digest));
+                }
                 digest
             }
         };
@@ -164,7 +178,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("a"), "one").unwrap();
         let folder = Folder::open(dir.path()).unwrap();
-        let mut memory = Memory::default();
+        let mut memory = Memory { settled_after: Duration::ZERO, ..Memory::default() };
         let first = taken(&folder, &["a"], &mut memory).tree;
         // Proof that it is remembered: the memory says something else.
         memory.known.get_mut("a").unwrap().1 = blob_of(b"remembered");
@@ -179,6 +193,13 @@ mod tests {
         fs::remove_file(dir.path().join("a")).unwrap();
         assert!(taken(&folder, &["a"], &mut memory).tree.is_empty());
         assert!(memory.known.is_empty());
+        fs::write(dir.path().join("a"), "just now").unwrap();
+        let mut memory = Memory { settled_after: Duration::from_secs(3_600), ..memory };
+        assert_eq!(
+            taken(&folder, &["a"], &mut memory).tree.files()[0].digest,
+            blob_of(b"just now")
+        );
+        assert!(memory.known.is_empty(), "it may have changed again unseen");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use muster_core::model::BlobId;
 use muster_wire::ArmError;
 use tokio::io::AsyncReadExt as _;
 
+use super::body;
 use crate::blobs::{BlobError, Blobs};
 
 /// Of what comes in before it is written.
@@ -74,6 +75,8 @@ async fn pass_on(mut body: Body, pieces: tokio::sync::mpsc::Sender<Bytes>) -> Re
         if is_due && !gathered.is_empty() {
             let piece = std::mem::take(&mut gathered).into();
             if pieces.send(piece).await.is_err() {
+                // So that the client hears why.
+                body::discard(body).await;
                 return Ok(());
             }
         }
