@@ -41,10 +41,10 @@ async fn fill(context: &Context, order: &Order, spec: &JobSpec) -> Result<Keeper
     }
     let mut last = Tree::default();
     // Nobody has left anything to the first.
-    if order.attempt > 1 {
-        if let Some(saved) = left(client, epoch).await? {
-            last = lay_out(client, epoch, &saved, &folder).await?;
-        }
+    if order.attempt > 1
+        && let Some(saved) = left(client, epoch).await?
+    {
+        last = lay_out(client, epoch, &saved, &folder).await?;
     }
     for path in [Some(OUTPUTS_FOLDER), spec.checkpoint.as_deref()].into_iter().flatten() {
         folder.make_folder(path)?;

@@ -158,13 +158,7 @@ impl Keeper {
         for skipped in &taken.skipped {
             self.say(format!("{} {}, and is not kept", skipped.path, skipped.why));
         }
-        let is_below = |path: &str| {
-            let starts = |top: &Box<str>| {
-                path.strip_prefix(&**top)
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            };
-            below.iter().any(starts)
-        };
+        let is_below = |path: &str| below.iter().any(|top| is_in(path, top));
         let others = self.last.files().iter().filter(|file| !is_below(&file.path));
         let tree = Tree::new(taken.tree.files().iter().chain(others).cloned().collect())?;
         if tree != self.last {
@@ -240,6 +234,11 @@ impl Keeper {
             note(&self.log, &text);
         }
     }
+}
+
+/// Whether a path is this one, or in the folder that this one is.
+fn is_in(path: &str, top: &str) -> bool {
+    path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Resolves when there is no more time. Being asked to end is no reason to stop keeping.

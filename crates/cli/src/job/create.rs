@@ -44,7 +44,8 @@ pub struct Args {
     /// The job's name, unique in its workspace [default: made up]
     #[arg(short, long, value_parser = values::name)]
     name: Option<String>,
-    /// A folder whose files are in the job's working folder when it starts; .amlignore or .gitignore leave out
+    /// A folder whose files are in the job's working folder when it starts, but for what its .amlignore or .gitignore
+    /// names
     #[arg(long, value_name = "DIR")]
     code: Option<PathBuf>,
     /// A folder of the job's that is kept while it runs, and is there again when it is tried again

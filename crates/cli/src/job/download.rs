@@ -17,7 +17,7 @@ use crate::output;
 /// Files go to outputs/ and user_logs/ below the folder, those of a job on several nodes to rank-0/outputs/ and so on.
 /// What is there under the same names is replaced.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Read-only on the server: writes to the folder here.")]
+#[command(after_help = "Read-only: changes nothing on the server, and writes to the folder.")]
 pub struct Args {
     /// The folder; it is made if it is not there
     #[arg(short = 'p', long, value_name = "DIR", default_value = ".")]

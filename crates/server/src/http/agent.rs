@@ -22,6 +22,9 @@ use crate::tokens;
 
 /// The longest that a report may wait for news. Well under the lease.
 const WAIT_MAX: Duration = Duration::from_secs(20);
+/// To whoever does not prove to be the node that it says, or speaks for another's attempt.
+pub const REFUSED: (StatusCode, &str) =
+    (StatusCode::UNAUTHORIZED, "this is not the secret of that node");
 /// Of one piece of a log.
 pub const LOG_CHUNK_BYTES_MAX: usize = 256 << 10;
 
@@ -138,6 +141,6 @@ pub fn node_of(app: &App, headers: &HeaderMap) -> Option<String> {
     app.keyring.check_node_secret(node, secret).then(|| node.to_owned())
 }
 
-pub fn refused() -> Response {
-    (StatusCode::UNAUTHORIZED, "this is not the secret of that node").into_response()
+fn refused() -> Response {
+    REFUSED.into_response()
 }

@@ -34,11 +34,15 @@ struct Left {
     saved: Option<TreeId>,
 }
 
-fn asking(app: &App, headers: &HeaderMap, epoch: &str) -> Result<Asking, Response> {
-    let node = agent::node_of(app, headers).ok_or_else(agent::refused)?;
-    let epoch: Epoch = epoch.parse().map_err(|_| StatusCode::BAD_REQUEST.into_response())?;
-    let attempt = app.live.attempt(epoch).ok_or_else(|| StatusCode::GONE.into_response())?;
-    let rank = attempt.rank_of(&node).ok_or_else(agent::refused)?;
+fn asking(
+    app: &App,
+    headers: &HeaderMap,
+    epoch: &str,
+) -> Result<Asking, (StatusCode, &'static str)> {
+    let node = agent::node_of(app, headers).ok_or(agent::REFUSED)?;
+    let epoch: Epoch = epoch.parse().map_err(|_| (StatusCode::BAD_REQUEST, "no epoch"))?;
+    let attempt = app.live.attempt(epoch).ok_or((StatusCode::GONE, "this attempt is over"))?;
+    let rank = attempt.rank_of(&node).ok_or(agent::REFUSED)?;
     Ok(Asking { node, epoch, rank, job: attempt.job, workspace: attempt.workspace })
 }
 
@@ -59,7 +63,7 @@ pub async fn left(
 ) -> Response {
     let asking = match asking(&app, &headers, &epoch) {
         Ok(asking) => asking,
-        Err(refused) => return refused,
+        Err(refused) => return refused.into_response(),
     };
     match app.readers.read(move |reader| reader.saved_trees(asking.job)).await {
         Ok(all) => {
@@ -80,7 +84,7 @@ pub async fn tree(
 ) -> Response {
     let asking = match asking(&app, &headers, &epoch) {
         Ok(asking) => asking,
-        Err(refused) => return refused,
+        Err(refused) => return refused.into_response(),
     };
     let Ok(tree) = tree.parse::<TreeId>() else { return StatusCode::NOT_FOUND.into_response() };
     let blobs = app.blobs.clone();
@@ -100,7 +104,7 @@ pub async fn file(
 ) -> Response {
     let asking = match asking(&app, &headers, &epoch) {
         Ok(asking) => asking,
-        Err(refused) => return refused,
+        Err(refused) => return refused.into_response(),
     };
     let (Ok(tree), Ok(digest)) = (tree.parse::<TreeId>(), digest.parse::<BlobId>()) else {
         return StatusCode::NOT_FOUND.into_response();
@@ -126,7 +130,7 @@ pub async fn put_file(
         Ok(asking) => asking,
         Err(refused) => {
             body::discard(body).await;
-            return refused;
+            return refused.into_response();
         }
     };
     let Ok(digest) = digest.parse::<BlobId>() else {
@@ -147,7 +151,7 @@ pub async fn put_tree(
 ) -> Response {
     let asking = match asking(&app, &headers, &epoch) {
         Ok(asking) => asking,
-        Err(refused) => return refused,
+        Err(refused) => return refused.into_response(),
     };
     let Ok(tree) = tree.parse::<TreeId>() else { return StatusCode::BAD_REQUEST.into_response() };
     let (blobs, workspace) = (app.blobs.clone(), asking.workspace);

@@ -33,14 +33,14 @@ fn signed(
     workspace: &str,
     tree: &str,
     Signed { se, sig }: &Signed,
-) -> Result<(WorkspaceId, TreeId), Response> {
+) -> Result<(WorkspaceId, TreeId), (StatusCode, String)> {
     let (Ok(workspace), Ok(tree)) = (workspace.parse(), tree.parse()) else {
-        return Err(StatusCode::NOT_FOUND.into_response());
+        return Err((StatusCode::NOT_FOUND, String::new()));
     };
     let path = path(workspace, &tree);
     match app.keyring.check_log_url(&path, *se, sig, clock::unix_seconds()) {
         Ok(()) => Ok((workspace, tree)),
-        Err(rejected) => Err((StatusCode::FORBIDDEN, rejected.to_string()).into_response()),
+        Err(rejected) => Err((StatusCode::FORBIDDEN, rejected.to_string())),
     }
 }
 
@@ -51,7 +51,7 @@ pub async fn tree(
 ) -> Response {
     let (workspace, tree) = match signed(&app, &workspace, &tree, &signature) {
         Ok(found) => found,
-        Err(refused) => return refused,
+        Err(refused) => return refused.into_response(),
     };
     let blobs = app.blobs.clone();
     match tokio::task::spawn_blocking(move || blobs.tree(workspace, &tree)).await {
@@ -69,7 +69,7 @@ pub async fn file(
 ) -> Response {
     let (workspace, tree) = match signed(&app, &workspace, &tree, &signature) {
         Ok(found) => found,
-        Err(refused) => return refused,
+        Err(refused) => return refused.into_response(),
     };
     let Ok(digest) = digest.parse::<BlobId>() else { return StatusCode::NOT_FOUND.into_response() };
     let blobs = app.blobs.clone();
