@@ -179,3 +179,14 @@ pub fn flag_values(data: &[u8]) {
         Err(failure) => refused(&failure),
     }
 }
+
+/// Whatever the patterns are, each path is left out or not, and git's own folder always is. The paths follow the file.
+pub fn ignore_file(data: &[u8]) {
+    let Some((file, paths)) = parts(data) else { return };
+    match inputs::ignore_file(file, &paths) {
+        Ok(left_out) => assert_eq!(left_out.len(), paths.len()),
+        Err(refusal) => oracle::words(&refusal),
+    }
+    let git = inputs::ignore_file(file, &["a/.git"]);
+    assert!(git.is_err() || git == Ok(vec![true]));
+}

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use muster_core::ErrorChain;
@@ -12,6 +12,7 @@ use muster_core::catalogue::{Catalogue, VmSize};
 use muster_server::pki::{Own, OwnError, OwnFiles};
 use muster_server::prices;
 use muster_sim::replay::Trace;
+use muster_trees::Tree;
 use tempfile::TempDir;
 
 use crate::oracle;
@@ -144,4 +145,20 @@ fn pem(der: &[u8]) -> String {
     }
     text.push_str("\n-----END CERTIFICATE-----\n");
     text
+}
+
+/// A list of files has one text, and nothing on it leads out of the folder that it is put into.
+pub fn tree(data: &[u8]) {
+    match Tree::parse(data) {
+        Ok(tree) => {
+            assert_eq!(tree.to_text().as_bytes(), data, "one text for one tree");
+            assert_eq!(Tree::new(tree.files().to_vec()).as_ref(), Ok(&tree));
+            for file in tree.files() {
+                let parts = Path::new(&*file.path).components();
+                let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
+                assert!(parts.clone().all(is_plain) && parts.count() > 0, "{:?}", file.path);
+            }
+        }
+        Err(refusal) => oracle::words(&refusal.to_string()),
+    }
 }

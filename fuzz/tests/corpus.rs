@@ -85,8 +85,8 @@ macro_rules! targets {
 
 targets! {
     activity_filter agent_desired agent_report answers certificate cgroup_layout compute_file compute_patch compute_put
-    config defaults deployment duration flag_values group helper_request host_join host_report host_wanted job ledger_query lock login_file login_form path prices query quota
-    resources_query role_assignment role_filter timestamp token trace user workspace workspace_file
+    config defaults deployment duration flag_values group helper_request host_join host_report host_wanted ignore_file job ledger_query lock login_file login_form path prices query quota
+    resources_query role_assignment role_filter timestamp token trace tree user workspace workspace_file
 }
 
 #[test]

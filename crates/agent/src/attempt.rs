@@ -11,20 +11,21 @@ use std::time::Duration;
 use muster_core::ErrorChain;
 use muster_core::agent::{Order, Signal};
 use muster_core::ids::Epoch;
-use muster_core::model::{Exit, JobSpec};
+use muster_core::model::{Carrying, Exit, JobSpec};
 use muster_core::time::Span;
 use muster_sandbox::job::{self, Nursery};
 use tokio::sync::{mpsc, watch};
 
 use crate::backoff::Backoff;
 use crate::client::{CallError, Client};
+use crate::files::{KeepError, Keeper};
 use crate::home::{Home, make_private_dir, remove_tree};
 use crate::identity::Identity;
 use crate::limits::Watch;
 use crate::process::{Launch, Process};
 use crate::running::Running;
 use crate::walled::{StartError, Walled};
-use crate::{kin, log, members, notice};
+use crate::{files, kin, log, members, notice};
 
 /// Where programs are found if whoever started the agent did not say.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -88,6 +89,10 @@ pub(crate) enum Event {
         epoch: Epoch,
         timeout: Option<Span>,
     },
+    /// It ran, and is over; what it left is still being kept.
+    Ending {
+        epoch: Epoch,
+    },
     Exited {
         epoch: Epoch,
         exit: Exit,
@@ -107,31 +112,32 @@ pub(crate) async fn run(context: &Context, order: Order, mut told: Orders, event
     let prepared = tokio::select! {
         biased;
         // There is nothing to signal yet: not going on is enough.
-        () = stopped(&mut told) => Err("stopped before it started".to_owned()),
-        spec = fetch_spec(&context.client, &order) => spec,
+        () = stopped(&mut told) => Err(not_started("stopped before it started")),
+        prepared = prepare(context, &order) => prepared,
     };
     let prepared = match prepared {
-        Ok(spec) if !order.go => {
+        Ok(prepared) if !order.go => {
             let _ = events.send(Event::Prepared { epoch });
             match told.recv().await {
-                Some(Told::Go) => Ok(spec),
-                Some(Told::Signal(_)) | None => Err("stopped before all members were ready".into()),
+                Some(Told::Go) => Ok(prepared),
+                Some(Told::Signal(_)) | None => {
+                    Err(not_started("stopped before all members were ready"))
+                }
             }
         }
         prepared => prepared,
     };
     let started = match prepared {
-        Ok(spec) => match start(context, &order, &spec).await {
-            Ok(process) => Ok((process, spec.timeout)),
-            Err(error) => Err(format!("cannot start it: {}", ErrorChain(&error))),
+        Ok((spec, keeper)) => match start(context, &order, &spec).await {
+            Ok(process) => Ok((process, spec.timeout, keeper)),
+            Err(error) => Err(not_started(format!("cannot start it: {}", ErrorChain(&error)))),
         },
-        Err(message) => Err(message),
+        Err(exit) => Err(exit),
     };
-    let (process, timeout) = match started {
+    let (process, timeout, mut keeper) = match started {
         Ok(started) => started,
-        Err(message) => {
-            tracing::warn!(%epoch, message, "not started");
-            let exit = Exit::NotStarted { message: message.into() };
+        Err(exit) => {
+            tracing::warn!(%epoch, ?exit, "not started");
             let _ = events.send(Event::Exited { epoch, exit });
             return;
         }
@@ -142,8 +148,13 @@ pub(crate) async fn run(context: &Context, order: Order, mut told: Orders, event
     let path = context.home.job_log(epoch);
     tokio::join!(log::send_all(&context.client, epoch, &path, has_ended), async {
         let watch = Watch::new(context.home.work(epoch), context.disk_bytes);
-        let exit = follow(process, &mut told, &watch).await;
+        let (exit, was_killed) = tokio::select! {
+            ended = follow(process, &mut told, &watch) => ended,
+            never = keeper.watch() => match never {},
+        };
         tracing::info!(%epoch, ?exit, "ended");
+        let _ = events.send(Event::Ending { epoch });
+        let exit = keep(&mut keeper, &mut told, exit, was_killed).await;
         // A record that stays would only say that a dead process is dead.
         let _ = std::fs::remove_file(context.home.job_pid(epoch));
         let _ = events.send(Event::Exited { epoch, exit });
@@ -164,12 +175,17 @@ async fn stopped(told: &mut Orders) {
     while let Some(Told::Go) = told.recv().await {}
 }
 
-async fn follow(mut process: Running, told: &mut Orders, watch: &Watch) -> Exit {
+/// How it ended, and whether it had to be killed.
+async fn follow(mut process: Running, told: &mut Orders, watch: &Watch) -> (Exit, bool) {
     let mut over = None;
+    let mut was_killed = false;
     let exit = loop {
         tokio::select! {
             exit = process.wait() => break exit,
-            Some(Told::Signal(signal)) = told.recv() => process.signal(signal),
+            Some(Told::Signal(signal)) = told.recv() => {
+                was_killed |= signal == Signal::Kill;
+                process.signal(signal);
+            }
             reason = watch.disk_is_over(), if over.is_none() => {
                 over = Some(reason);
                 process.signal(Signal::Kill);
@@ -177,14 +193,53 @@ async fn follow(mut process: Running, told: &mut Orders, watch: &Watch) -> Exit 
         }
     };
     process.leftovers_gone().await;
-    match exit {
+    let exit = match exit {
         Ok(exit) => over.unwrap_or_else(|| watch.explained(exit)),
         Err(error) => {
             // Dropping it kills it; what it would have said is lost.
             tracing::error!(%error, "cannot wait for a job");
             Exit::Stopped
         }
+    };
+    (exit, was_killed)
+}
+
+/// Keeps what the job left before anybody hears of its end: its next attempt may begin right then. A job that ended well
+/// has not, if its results are lost.
+async fn keep(keeper: &mut Keeper, told: &mut Orders, exit: Exit, was_killed: bool) -> Exit {
+    let kept = tokio::select! {
+        kept = keeper.finish(was_killed) => kept,
+        () = files::killed(told) => Err(KeepError::NoTime),
+    };
+    let Err(error) = kept else { return exit };
+    let message = ErrorChain(&error).to_string();
+    keeper.say(format!("what this attempt left is not kept: {message}"));
+    match exit.is_success() {
+        true => Exit::Data { doing: Carrying::Save, message: message.into() },
+        false => exit,
     }
+}
+
+fn not_started(message: impl Into<Box<str>>) -> Exit {
+    Exit::NotStarted { message: message.into() }
+}
+
+/// What to run, and its folder with everything that it brings.
+async fn prepare(context: &Context, order: &Order) -> Result<(JobSpec, Keeper), Exit> {
+    let spec = fetch_spec(&context.client, order).await.map_err(not_started)?;
+    make_folders(context, order)
+        .map_err(|error| not_started(format!("cannot make its folder: {error}")))?;
+    match files::bring(context, order, &spec).await {
+        Ok(keeper) => Ok((spec, keeper)),
+        Err(message) => Err(Exit::Data { doing: Carrying::Fetch, message: message.into() }),
+    }
+}
+
+fn make_folders(context: &Context, order: &Order) -> io::Result<()> {
+    let work_dir = context.home.work(order.epoch);
+    remove_tree(&work_dir)?;
+    make_private_dir(&work_dir.join("tmp"))?;
+    make_private_dir(&context.home.jobs())
 }
 
 /// Tries as long as the server cannot be reached; whoever does not want the job any more drops
@@ -203,6 +258,7 @@ async fn fetch_spec(client: &Client, order: &Order) -> Result<JobSpec, String> {
                 tokio::time::sleep(backoff.grow()).await;
             }
             CallError::NotFound
+            | CallError::Refused { .. }
             | CallError::Superseded
             | CallError::BadAnswer(_)
             | CallError::OtherReport { .. } => {
@@ -214,9 +270,6 @@ async fn fetch_spec(client: &Client, order: &Order) -> Result<JobSpec, String> {
 
 async fn start(context: &Context, order: &Order, spec: &JobSpec) -> Result<Running, StartError> {
     let work_dir = context.home.work(order.epoch);
-    remove_tree(&work_dir)?;
-    make_private_dir(&work_dir.join("tmp"))?;
-    make_private_dir(&context.home.jobs())?;
     let log = open_log(&context.home.job_log(order.epoch))?;
     if let Some(nursery) = &context.nursery {
         let launch = walled_launch(context, order, spec, work_dir)?;
@@ -309,5 +362,8 @@ fn variables(
         ("NODE_RANK", order.rank.to_string().into()),
     ];
     all.extend(ours.map(|(name, value)| (name.to_owned(), value)));
+    if let Some(folder) = &spec.checkpoint {
+        all.insert(files::CHECKPOINT_VARIABLE.to_owned(), work_dir.join(&**folder).into());
+    }
     Ok(all)
 }

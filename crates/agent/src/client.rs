@@ -1,5 +1,7 @@
 //! The agent's calls to the server: HTTPS that trusts our own CA and nothing else.
 
+mod trees;
+
 use std::time::Duration;
 
 use muster_core::agent::{Desired, Report};
@@ -32,6 +34,8 @@ pub(crate) enum CallError {
     Superseded,
     #[error("the server does not have it")]
     NotFound,
+    #[error("{words} (status {status})")]
+    Refused { status: StatusCode, words: String },
     #[error("the server answered with status {status}")]
     Status { status: StatusCode },
     #[error("the server's answer makes no sense")]

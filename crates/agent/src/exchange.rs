@@ -132,6 +132,7 @@ impl Exchange {
             CallError::Unreachable(_) => "the server is not reachable",
             CallError::Superseded
             | CallError::NotFound
+            | CallError::Refused { .. }
             | CallError::Status { .. }
             | CallError::BadAnswer(_)
             | CallError::OtherReport { .. } => "the server does not answer as it should",

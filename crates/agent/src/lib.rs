@@ -7,7 +7,7 @@
 //! * `exchange` keeps one report under way to the server (`client`), and repeats it until it is
 //!   answered;
 //! * `attempt` takes one order from its specification to its end, `process` runs it, or `walled` with
-//!   [`muster_sandbox::job`] behind walls; `log` sends its output;
+//!   [`muster_sandbox::job`] behind walls; `log` sends its output, `files` brings its files and keeps what it leaves;
 //! * `relay` leads whoever calls the server from inside the node to its socket;
 //! * `journal` holds what a restart must not forget;
 //! * [`home`], [`identity`], [`kin`] and [`descriptors`] say what belongs to a node on its machine:
@@ -21,6 +21,7 @@ mod backoff;
 mod client;
 mod clock;
 mod exchange;
+mod files;
 pub mod home;
 mod journal;
 pub mod kin;

@@ -131,6 +131,10 @@ impl Node {
                 self.logs_due.insert(epoch);
                 self.machine.on_started(epoch, timeout, now)
             }
+            Event::Ending { epoch } => {
+                self.machine.on_ending(epoch);
+                Vec::new()
+            }
             Event::Exited { epoch, exit } => {
                 self.told.remove(&epoch);
                 self.machine.on_exited(epoch, exit, now)

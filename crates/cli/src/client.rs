@@ -3,6 +3,8 @@
 //! It trusts the server's own CA and no other, follows no redirect and uses no proxy: the token goes to the
 //! server that the state directory names, and to nobody else.
 
+mod files;
+
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -259,6 +261,15 @@ impl Client {
             self.renew_token().await?;
             response = attempt().send().await.map_err(|why| self.unreachable(why))?;
         }
+        self.read_answer(response).await
+    }
+
+    async fn answered(&self, request: RequestBuilder) -> Outcome<Answer> {
+        let response = request.send().await.map_err(|why| self.unreachable(why))?;
+        self.read_answer(response).await
+    }
+
+    async fn read_answer(&self, response: reqwest::Response) -> Outcome<Answer> {
         let (status, headers) = (response.status(), response.headers().clone());
         let body = response.bytes().await.map_err(|why| self.unreachable(why))?.to_vec();
         if !status.is_success() {

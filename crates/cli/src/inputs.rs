@@ -17,6 +17,7 @@ use crate::config::{self, Config, Flags};
 use crate::defaults::Defaults;
 use crate::document::{self, Edits, Origin};
 use crate::failure::{Failure, Outcome};
+use crate::job::ignore::Ignore;
 use crate::login::Login;
 use crate::output::{query as queries, render, tidy};
 use crate::values;
@@ -37,6 +38,12 @@ pub fn workspace_file(text: &str, arguments: &[&str]) -> Result<String, Failure>
     let words: put::Words = arguments_of(arguments)?;
     let (document, _) = document::parse(Origin { name: "f.yml", text }, put::FIELDS)?;
     Ok(words.wanted(document)?.body())
+}
+
+/// `.amlignore`: which of these paths are left out of what `--code` sends.
+pub fn ignore_file(text: &str, paths: &[&str]) -> Result<Vec<bool>, String> {
+    let ignore = Ignore::parse(text)?;
+    Ok(paths.iter().map(|path| ignore.leaves_out(path, path.ends_with('/'))).collect())
 }
 
 /// JSON as YAML, as commands print it.

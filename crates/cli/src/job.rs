@@ -1,7 +1,11 @@
 //! `muster job`: jobs, with the words of `az ml job`.
 
+mod attempts;
 mod cancel;
+mod code;
 mod create;
+mod download;
+pub mod ignore;
 mod stream;
 mod view;
 
@@ -23,6 +27,8 @@ pub enum Command {
     List(ListArgs),
     Stream(StreamArgs),
     Cancel(cancel::Args),
+    ListAttempts(attempts::Args),
+    Download(download::Args),
 }
 
 /// Show a job: what it runs, how far it is, and why it waits or failed
@@ -56,6 +62,9 @@ pub struct ListArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: Ctrl-C leaves the job alone.")]
 pub struct StreamArgs {
+    /// Print the log of this attempt, as `job list-attempts` numbers them, as it is now
+    #[arg(long, value_name = "NUMBER", value_parser = values::at_least_one, allow_negative_numbers = true)]
+    attempt: Option<u32>,
     #[command(flatten)]
     target: Target,
 }
@@ -86,8 +95,15 @@ pub async fn run(command: Command) -> Outcome {
         Command::Stream(args) => {
             let workspace = args.target.scope.workspace()?;
             let client = args.target.scope.connect().await?;
-            stream::run(&client, workspace, &args.target.name).await
+            match args.attempt {
+                Some(attempt) => {
+                    attempts::log(&client, workspace, &args.target.name, attempt).await
+                }
+                None => stream::run(&client, workspace, &args.target.name).await,
+            }
         }
+        Command::ListAttempts(args) => attempts::run(&args).await,
+        Command::Download(args) => download::run(&args).await,
         Command::Cancel(args) => cancel::run(&args).await,
     }
 }

@@ -14,6 +14,7 @@ pub fn listing(route: &Route) -> Option<(Route, &str)> {
         Route::Job { workspace, name }
         | Route::JobCancel { workspace, name }
         | Route::WhyJob { workspace, name }
+        | Route::JobAttempts { workspace, name }
         | Route::RunDetails { workspace, run: name } => {
             Some((Route::Jobs(workspace.clone()), name))
         }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_core::ErrorChain;
+use muster_core::time::Span;
 use muster_server::{Ready, ServeError, ServerConfig, Workspaces};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -138,6 +139,9 @@ fn server_config(
         job_disk_bytes: config.number("job-disk-gb").expect("it has a default") << 30,
         // One person may crowd their own machine; a machine of many keeps to what it has.
         over_commit: config.switch("over-commit").unwrap_or(workspaces == Workspaces::OnFirstUse),
+        eviction_grace: Span::seconds(
+            config.number("eviction-grace-seconds").expect("it has a default"),
+        ),
         // One person may do what their own machine may; of many, not everyone.
         egress: config.switch("egress").unwrap_or(workspaces == Workspaces::OnFirstUse),
     })

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::ValueEnum;
-use muster_core::model::{ComputeKind, Priority, ScaleUp, Tier};
+use muster_core::model::{ComputeKind, OnEviction, Priority, ScaleUp, Tier};
 use muster_core::time::{Span, Wall};
 
 use crate::failure::{Failure, Outcome, quoted};
@@ -128,6 +128,15 @@ pub fn priority(text: &str) -> Result<Priority, String> {
     let all = [Priority::Low, Priority::Medium, Priority::High];
     let found = all.into_iter().find(|known| known.as_str().eq_ignore_ascii_case(text));
     found.ok_or_else(|| "give low, medium or high".to_owned())
+}
+
+/// What becomes of a job whose node is taken away.
+pub fn on_eviction(text: &str) -> Result<OnEviction, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "requeue" => Ok(OnEviction::Requeue),
+        "fail" => Ok(OnEviction::Fail),
+        _ => Err("give requeue or fail".to_owned()),
+    }
 }
 
 /// In MB.

@@ -52,6 +52,7 @@ fn record(world: &World, input: &Input) -> Option<Record> {
         Input::Asked { .. }
         | Input::NoteRefusal(_)
         | Input::Report { .. }
+        | Input::SaveTree(_)
         | Input::EffectDone { .. }
         | Input::NodeEvicted { .. }
         | Input::Tick => None,

@@ -225,6 +225,7 @@ fn end(turn: &mut Turn<'_>, mut job: Job) {
     let is_last = job.losses >= turn.world.settings.attempts_max;
     let is_given_up = is_planted(Bug::EvictionNotRequeued);
     let outcome = Outcome::of(verdict.as_ref(), is_last);
+    job.is_returned = matches!(verdict, Some(Verdict::Evicted { .. }));
     let served = Served { job: job.id, epoch: attempt.epoch, principal: job.principal };
     for member in &mut attempt.members {
         release(turn, member.node, attempt.epoch);
@@ -273,7 +274,7 @@ fn end(turn: &mut Turn<'_>, mut job: Job) {
             };
             JobEvent::Failed
         }
-        // It goes back to where it stood: first come is smallest id.
+        // After a loss it goes back to where it stood; it may be what kills nodes.
         Some(Verdict::NodeLost { .. } | Verdict::Evicted { .. }) => {
             job.state = JobState::Queued;
             JobEvent::Requeued

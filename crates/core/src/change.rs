@@ -14,8 +14,8 @@ use crate::hosts::HostChange;
 use crate::ids::{ClusterId, EffectId, Epoch, JobId, NodeId, WorkspaceId};
 use crate::model::{
     Account, Activity, AttemptRecord, Capacity, Cluster, ClusterEvent, Deployment, HostName, Job,
-    JobEvent, JobSpec, LedgerLine, Member, Node, NodeEvent, Operation, Principal, Quota, Scope,
-    Tier, Verdict, Workspace,
+    JobEvent, JobSpec, LedgerLine, Member, Node, NodeEvent, Operation, Principal, Quota, SavedTree,
+    Scope, Tier, Verdict, Workspace,
 };
 use crate::time::Wall;
 
@@ -43,6 +43,8 @@ pub enum Change {
     /// One member of a job's attempt, so that a thousand nodes do not say the other 999 again each.
     MemberChanged(MemberChange),
     AttemptEnded(AttemptRecord),
+    /// Only its row: what a member leaves to its next attempt, in place of what it left before.
+    TreeSaved(SavedTree),
     /// A node whose state is `Gone` leaves World and its row goes.
     NodeChanged {
         event: NodeEvent,
@@ -144,6 +146,7 @@ impl Change {
             Change::EffectQueued(effect) => effect.id.0,
             Change::MemberChanged(_)
             | Change::AttemptEnded(_)
+            | Change::TreeSaved(_)
             | Change::LedgerPosted(_)
             | Change::AccountChanged(_)
             | Change::QuotaChanged(_)

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::agent::{Desired, Report};
-use crate::ids::{EffectId, OperationId};
+use crate::ids::{EffectId, Epoch, OperationId};
 use crate::model::{
     Activity, AdminAccount, Caller, Capacity, Cluster, ComputeKind, Deed, Deployment, Host,
     HostName, HostState, Identity, Job, JobSpec, JoinTicket, KeyDigest, LeftOut, Lock, LockLevel,
     OsType, Power, Quota, QuotaName, QuotaScope, QuotaVerdict, Record, RemoteLogin, ResourceGroup,
-    RoleAssignment, ScaleUp, Scope, SpecHash, Tier, User, UserKind, Workspace, WorkspaceKey,
+    RoleAssignment, ScaleUp, Scope, SpecHash, Tier, TreeId, User, UserKind, Workspace,
+    WorkspaceKey,
 };
 use crate::time::Span;
 
@@ -68,6 +69,8 @@ pub enum Input {
         node: String,
         report: Report,
     },
+    /// A node has brought what its member of an attempt leaves to the next one. All of it is on disk.
+    SaveTree(Box<SaveRequest>),
     /// A provider carried out an effect of the outbox, or could not. Deletes are only reported once they
     /// worked: until then whoever carries them out tries again.
     EffectDone {
@@ -302,6 +305,15 @@ pub struct JobRequest {
     pub by: Caller,
     /// The job of this name that the rows know, live or finished: World cannot see finished ones.
     pub existing: Option<Arc<Job>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SaveRequest {
+    pub node: String,
+    pub epoch: Epoch,
+    pub tree: TreeId,
+    pub files: u32,
+    pub bytes: u64,
 }
 
 pub type Answer = Result<Reply, Refused>;

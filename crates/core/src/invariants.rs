@@ -102,6 +102,7 @@ pub fn check_touched(
             | Change::QuotaChanged(_)
             | Change::AccessChanged(_)
             | Change::AttemptEnded(_)
+            | Change::TreeSaved(_)
             | Change::LedgerPosted(_)
             | Change::OperationChanged(_)
             | Change::EffectQueued(_)

@@ -45,7 +45,7 @@ pub use error_chain::ErrorChain;
 pub use input::{
     AccessRequest, Answer, ClusterPatch, DeployRequest, DeployStep, DeployWhat, EstateRequest,
     Foreseen, GroupPatch, HostRequest, Input, JobRequest, NewHost, NewLock, NewUser, RefusalKind,
-    Refused, Reply, WorkspacePatch,
+    Refused, Reply, SaveRequest, WorkspacePatch,
 };
 pub use observations::desired_for;
 pub use requests::cluster::DEFAULT_VM_SIZE;

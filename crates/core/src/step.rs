@@ -117,6 +117,7 @@ pub(crate) fn take_in(turn: &mut Turn<'_>, input: &Input) -> Answer {
             requests::job::cancel(turn, workspace, name, finished.as_deref())
         }
         Input::Report { node, report } => observations::on_report(turn, node, report),
+        Input::SaveTree(request) => observations::on_tree(turn, request),
         Input::EffectDone { effect, result } => observations::on_effect_done(turn, *effect, result),
         Input::NodeEvicted { node } => observations::on_evicted(turn, node),
         Input::EvictNode { workspace, cluster, node } => {

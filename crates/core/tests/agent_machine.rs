@@ -198,3 +198,20 @@ fn a_restarted_agent_owes_what_it_journalled() {
         ]
     );
 }
+
+#[test]
+fn keeping_what_a_job_left_is_not_its_own_time() {
+    for is_over in [false, true] {
+        let mut machine = machine();
+        machine.on_desired(&desired(&[7]), 1, at(0), at(0));
+        machine.on_started(Epoch(7), Some(Span::seconds(10)), at(0));
+        if is_over {
+            machine.on_ending(Epoch(7));
+        }
+        let told = signals(&machine.on_tick(at(11)));
+        assert_eq!(told.is_empty(), is_over, "{told:?}");
+        machine.on_exited(Epoch(7), Exit::Code(0), at(12));
+        let exit = if is_over { Exit::Code(0) } else { Exit::TimedOut };
+        assert_eq!(machine.report().attempts[0].phase, AttemptPhase::Ended(exit));
+    }
+}

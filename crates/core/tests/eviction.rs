@@ -10,11 +10,11 @@ use muster_core::agent::{
 use muster_core::ids::Epoch;
 use muster_core::model::{
     Exit, Failure, FailureClass, JobPhase, JobSpec, JobState, NodePhase, OnEviction, Outcome,
-    SpecHash, Tier,
+    Priority, SpecHash, Tier,
 };
 use muster_core::time::{Elapsed, Span};
 use muster_core::{Answer, Change, ClusterPatch, Input, RefusalKind, Reply};
-use support::{Stage, Wants, request, workspace};
+use support::{Stage, Wants, request, user, workspace};
 
 const GRACE: Span = Span::seconds(30);
 
@@ -94,6 +94,79 @@ fn a_job_is_told_has_its_time_and_waits_again() {
     let job = stage.job("job").expect("live");
     assert_eq!((job.phase(), job.attempts, job.losses), (JobPhase::Queued, 1, 0));
     assert_eq!(stage.count(NodePhase::Unusable), 1, "the node has left");
+}
+
+/// A pool of two on which `names` have run and were taken away, in this order.
+fn returned(names: &[(&str, &str, Priority)]) -> Stage {
+    let mut stage = spot(2);
+    for (name, by, priority) in names {
+        let wants = Wants { priority: *priority, ..Wants::default() };
+        stage.submit_as(user(by), name, "spot", wants).expect("accepted");
+    }
+    stage.provide();
+    for (name, _, _) in names {
+        stage.run(name);
+        let (node, epoch) = stage.members(name)[0];
+        let node = stage.world.node(node).expect("a member").name.to_string();
+        evict(&mut stage, "spot", &node).expect("it is low priority");
+        stage.report(&node, &[(epoch, AttemptPhase::Ended(Exit::Evicted))]);
+        assert_eq!(stage.phase(name), JobPhase::Queued);
+    }
+    stage
+}
+
+/// The jobs in the order in which they start on one node after the other.
+fn served(stage: &mut Stage, jobs: usize) -> Vec<String> {
+    let one = ClusterPatch { nodes_max: Some(1), ..ClusterPatch::default() };
+    stage.patch("spot", one).expect("a valid maximum");
+    let mut served = Vec::new();
+    for _ in 0..jobs {
+        while stage.starting().is_empty() {
+            stage.provide();
+        }
+        let name = stage.starting().remove(0);
+        stage.run(&name);
+        stage.finish(&name);
+        served.push(name);
+    }
+    served
+}
+
+#[test]
+fn who_was_taken_away_goes_first_of_its_priority_whatever_its_owner_has_used() {
+    // Ann has used more than anybody by then.
+    let mut stage = returned(&[("a1", "ann", Priority::Medium), ("a2", "ann", Priority::Medium)]);
+    for (name, by, priority) in [
+        ("b1", "bob", Priority::Medium),
+        ("b2", "bob", Priority::High),
+        ("a3", "ann", Priority::Medium),
+    ] {
+        let wants = Wants { priority, ..Wants::default() };
+        stage.submit_as(user(by), name, "spot", wants).expect("accepted");
+    }
+    assert_eq!(served(&mut stage, 5), ["b2", "a1", "a2", "b1", "a3"]);
+}
+
+#[test]
+fn those_taken_away_keep_the_order_in_which_they_came() {
+    let jobs = [("a1", "ann", Priority::Medium), ("b1", "bob", Priority::Medium)];
+    let mut stage = returned(&jobs);
+    let mut turned = returned(&[jobs[1], jobs[0]]);
+    assert_eq!(served(&mut stage, 2), ["a1", "b1"]);
+    assert_eq!(served(&mut turned, 2), ["b1", "a1"]);
+}
+
+#[test]
+fn a_lost_node_puts_its_job_back_to_where_it_stood() {
+    let mut stage = spot(1);
+    stage.submit_as(user("ann"), "a1", "spot", Wants::default()).expect("accepted");
+    stage.provide();
+    stage.run("a1");
+    stage.submit_as(user("bob"), "b1", "spot", Wants::default()).expect("accepted");
+    stage.silence(Span::seconds(600));
+    stage.say(Input::Tick).expect("a tick");
+    assert!(!stage.job("a1").expect("live").is_returned);
+    assert_eq!(served(&mut stage, 2), ["b1", "a1"], "bob has used less");
 }
 
 #[test]

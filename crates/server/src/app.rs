@@ -6,6 +6,7 @@ use muster_core::catalogue::Catalogue;
 use tokio::sync::watch;
 
 use crate::Workspaces;
+use crate::blobs::Blobs;
 use crate::guesses::Guesses;
 use crate::http::Offer;
 use crate::live::Live;
@@ -34,6 +35,7 @@ pub struct App {
     pub readers: Readers,
     pub live: Arc<Live>,
     pub logs: Arc<Logs>,
+    pub blobs: Arc<Blobs>,
     pub refusals: Refusals,
     pub offer: Offer,
 }

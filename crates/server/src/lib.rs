@@ -4,6 +4,7 @@
 //! a node, how an agent runs a job, or why anything is decided.
 
 mod app;
+mod blobs;
 mod certificates;
 mod clock;
 mod guesses;
@@ -32,6 +33,7 @@ use std::time::{Duration, SystemTime};
 
 use muster_core::catalogue::Catalogue;
 use muster_core::model::HostName;
+use muster_core::time::Span;
 use muster_core::{HostRequest, Input, Settings};
 use muster_providers::Provider;
 use muster_providers::joined::Joined;
@@ -43,6 +45,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::app::App;
+use crate::blobs::Blobs;
 use crate::certificates::{Keeper, Opened};
 use crate::guesses::Guesses;
 pub use crate::http::limits::{DESCRIPTORS_MIN, DESCRIPTORS_WANTED};
@@ -88,6 +91,8 @@ pub struct ServerConfig {
     pub job_disk_bytes: u64,
     /// Whether this machine takes more nodes than it has cores and memory for.
     pub over_commit: bool,
+    /// What a job has when its node is taken away.
+    pub eviction_grace: Span,
 }
 
 /// How workspaces come into being.
@@ -185,7 +190,11 @@ pub async fn run(
         left.fetch_or(is_left, Ordering::Relaxed);
         Ok(Box::new(store) as Box<dyn Store>)
     });
-    let settings = Settings { over_commit: config.over_commit, ..Settings::default() };
+    let settings = Settings {
+        over_commit: config.over_commit,
+        eviction_grace: config.eviction_grace,
+        ..Settings::default()
+    };
     let (writer, mut writer_thread) =
         writer::start(open_store, settings, catalogue.clone(), live.clone(), effects)?;
 
@@ -223,6 +232,11 @@ pub async fn run(
         job_disk_bytes: config.job_disk_bytes,
     };
     let offer = http::Offer { ca_pem, authority, terms };
+    let unusable = |source| StateDirError::Unusable { path: state_dir.blobs(), source };
+    let blobs = Arc::new(Blobs::new(state_dir.blobs()).map_err(unusable)?);
+    let readers = Readers::new(database.clone());
+    let blob_sweeper = tokio::spawn(blobs::run_sweeper(blobs.clone(), readers.clone()));
+
     let app = Arc::new(App {
         audiences: Audiences::for_base(&base_url),
         base_url: base_url.clone(),
@@ -235,7 +249,8 @@ pub async fn run(
         keyring,
         guesses: Guesses::default(),
         writer: writer.clone(),
-        readers: Readers::new(database.clone()),
+        readers,
+        blobs,
         live,
         logs: Arc::new(Logs::new(state_dir.logs())),
         refusals: Refusals::default(),
@@ -272,6 +287,7 @@ pub async fn run(
     keeper.abort();
     sweeper.abort();
     silence.abort();
+    blob_sweeper.abort();
     check.end().await;
     writer.stop();
     // The writer finishes its batch; everything acknowledged is on disk already.

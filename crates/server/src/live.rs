@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use muster_core::access::Directory;
 use muster_core::estate::Estate;
 use muster_core::hosts::Hosts;
-use muster_core::ids::{ClusterId, Epoch, JobId, NodeId};
+use muster_core::ids::{ClusterId, Epoch, JobId, NodeId, WorkspaceId};
 use muster_core::model::{HostName, Job, User};
 use muster_core::{Change, World};
 use muster_providers::joined::Roster;
@@ -37,10 +37,11 @@ struct Inner {
     loads: BTreeMap<HostName, Load>,
 }
 
-/// The holder of a live epoch: who may write to its log.
+/// The holder of a live epoch: who may write to its log, and keep files for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveAttempt {
     pub job: JobId,
+    pub workspace: WorkspaceId,
     /// Member nodes by rank.
     pub nodes: Vec<Arc<str>>,
 }
@@ -133,6 +134,7 @@ impl Live {
                 | Change::QuotaChanged(_)
                 | Change::ClusterChanged { .. }
                 | Change::AttemptEnded(_)
+                | Change::TreeSaved(_)
                 | Change::LedgerPosted(_)
                 | Change::OperationChanged(_)
                 | Change::EffectQueued(_)
@@ -217,7 +219,8 @@ impl Inner {
         if let Some(attempt) = job.attempt() {
             let name = |node: NodeId| world.node(node).map_or("".into(), |node| node.name.clone());
             let nodes = attempt.members.iter().map(|member| name(member.node)).collect();
-            self.attempts.insert(attempt.epoch, LiveAttempt { job: job.id, nodes });
+            let live = LiveAttempt { job: job.id, workspace: job.workspace, nodes };
+            self.attempts.insert(attempt.epoch, live);
             self.epoch_of.insert(job.id, attempt.epoch);
         }
     }

@@ -104,6 +104,10 @@ impl StateDir {
         self.root.join("logs")
     }
 
+    pub fn blobs(&self) -> PathBuf {
+        self.root.join("blobs")
+    }
+
     fn connection_file(&self) -> PathBuf {
         self.root.join("connection.json")
     }

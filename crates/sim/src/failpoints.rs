@@ -105,6 +105,7 @@ impl Failpoint {
             | Change::WorkspaceGone(_)
             | Change::EstateChanged(_)
             | Change::HostsChanged(_)
+            | Change::TreeSaved(_)
             | Change::DeploymentChanged(_)
             | Change::DeploymentGone { .. }
             | Change::ActivityNoted(_)

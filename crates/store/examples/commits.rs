@@ -93,6 +93,7 @@ fn submitted(number: u64) -> Change {
         attempts: 0,
         losses: 0,
         on_eviction: muster_core::model::OnEviction::default(),
+        is_returned: false,
         state: JobState::Queued,
     };
     let spec = JobSpec::new("cpu-cluster", format!("python train.py --learning-rate 0.{number}"));

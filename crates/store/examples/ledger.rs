@@ -121,6 +121,7 @@ fn a_job((workspace, cluster): (WorkspaceId, ClusterId), number: u64) -> Arc<Job
         attempts: 1,
         losses: 0,
         on_eviction: muster_core::model::OnEviction::default(),
+        is_returned: false,
         state: JobState::Completed { at: START },
     })
 }

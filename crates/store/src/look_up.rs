@@ -29,6 +29,7 @@ pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreEr
         | Input::DeleteCluster { .. }
         | Input::PowerInstance { .. }
         | Input::Report { .. }
+        | Input::SaveTree(_)
         | Input::EffectDone { .. }
         | Input::NodeEvicted { .. }
         | Input::EvictNode { .. }

@@ -1,9 +1,9 @@
 //! What readers ask for. Every answer is one consistent snapshot of committed rows.
 
-use muster_core::ids::{JobId, OperationId, PrincipalId};
+use muster_core::ids::{JobId, OperationId, PrincipalId, WorkspaceId};
 use muster_core::model::{
     Activity, AttemptRecord, Category, Cluster, Deployment, Job, JobSpec, Node, Operation, Outcome,
-    Principal, Scope, SpecHash, Workspace, WorkspaceKey,
+    Principal, SavedTree, Scope, SpecHash, TreeId, Workspace, WorkspaceKey,
 };
 use muster_core::time::Wall;
 
@@ -155,6 +155,10 @@ pub trait Reader: Send {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<JobView>, StoreError>;
+    /// What each member of a job left last, by rank.
+    fn saved_trees(&mut self, job: JobId) -> Result<Vec<SavedTree>, StoreError>;
+    /// Everything that some job brought or left; nobody needs other files.
+    fn wanted_trees(&mut self) -> Result<Vec<(WorkspaceId, TreeId)>, StoreError>;
     fn spec(&mut self, hash: &SpecHash) -> Result<Option<JobSpec>, StoreError>;
     fn operation(&mut self, id: OperationId) -> Result<Option<Operation>, StoreError>;
     fn principal(&mut self, id: PrincipalId) -> Result<Option<Principal>, StoreError>;

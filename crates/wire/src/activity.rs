@@ -76,6 +76,10 @@ pub fn operation(method: &str, route: &Route) -> Option<String> {
         | Route::Ledger(_)
         | Route::WhyJob { .. }
         | Route::WhyCompute { .. }
+        | Route::JobAttempts { .. }
+        // Bytes and lists of them are nothing yet; the job that brings them has its line.
+        | Route::Tree { .. }
+        | Route::Blob { .. }
         | Route::Usages { .. }
         | Route::VmSizes { .. }
         | Route::Quotas { .. }

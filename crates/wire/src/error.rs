@@ -30,6 +30,7 @@ pub mod code {
     pub const CONFLICT: &str = "Conflict";
     pub const SCOPE_LOCKED: &str = "ScopeLocked";
     pub const REQUEST_TOO_LARGE: &str = "RequestTooLarge";
+    pub const STORAGE_FULL: &str = "StorageFull";
     pub const UNSUPPORTED_MEDIA_TYPE: &str = "UnsupportedMediaType";
     pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
     pub const TOO_MANY_REQUESTS: &str = "TooManyRequests";
@@ -200,6 +201,11 @@ impl ArmError {
         )
     }
 
+    /// 507: there is no room for what was sent.
+    pub fn storage_full(message: impl Into<String>) -> ArmError {
+        ArmError::new(507, code::STORAGE_FULL, message)
+    }
+
     /// 415.
     pub fn unsupported_media_type(got: &str) -> ArmError {
         ArmError::new(
@@ -337,6 +343,7 @@ mod tests {
             (ArmError::no_route("/nope"), 404, code::PATH_NOT_FOUND),
             (ArmError::method_not_allowed("PUT", "GET"), 405, code::METHOD_NOT_ALLOWED),
             (ArmError::too_large(10), 413, code::REQUEST_TOO_LARGE),
+            (ArmError::storage_full("m"), 507, code::STORAGE_FULL),
             (ArmError::unsupported_media_type("text/xml"), 415, code::UNSUPPORTED_MEDIA_TYPE),
             (ArmError::internal("r1"), 500, code::INTERNAL_SERVER_ERROR),
             (ArmError::unavailable("m"), 503, code::SERVICE_UNAVAILABLE),

@@ -3,12 +3,14 @@
 //! [`parse_request`] reads the body of a PUT, [`request_json`] writes one, [`resource`] is the answer to PUT
 //! and GET, [`details`] is what clients poll while they stream a log.
 
+mod attempts;
 mod details;
 mod request;
 mod resource;
 mod sentence;
 mod wants;
 
+pub use attempts::{AttemptEntry, Attempts, SavedEntry, attempts};
 pub use details::{RunDetails, RunError, details};
 pub use request::{
     BODY_BYTES_MAX, DEFAULT_EXPERIMENT, parse_request, parse_spec_text, request_json, spec_text,
@@ -27,10 +29,14 @@ pub mod property {
     pub const WAIT_REASON: &str = "muster.waitReason";
     /// Why it failed.
     pub const FAILURE: &str = "muster.failure";
-    /// What failed: `prepare`, `user code` or `node`.
+    /// What failed: `prepare`, `user code`, `node` or `data`.
     pub const FAILURE_CLASS: &str = "muster.failureClass";
     /// What becomes of it when its low-priority node is taken away: `requeue`, as if left out, or `fail`.
     pub const ON_EVICTION: &str = "muster.onEviction";
+    /// The files in its working folder when it starts: the id of a tree.
+    pub const CODE: &str = "muster.code";
+    /// The folder that is kept while it runs, and is there again in its next attempt.
+    pub const CHECKPOINT: &str = "muster.checkpoint";
     /// Why it was canceled, if not by request.
     pub const CANCEL_REASON: &str = "muster.cancelReason";
 }

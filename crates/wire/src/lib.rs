@@ -37,6 +37,7 @@ pub mod quota;
 pub mod resources;
 mod system_data;
 pub mod timestamp;
+pub mod trees;
 pub mod vm_size;
 pub mod why;
 pub mod workspace;

@@ -32,7 +32,7 @@ async fn it_starts_when_all_are_ready_and_knows_where_they_are() {
     let agent = harness.agent();
     let epoch = order(&harness, 7, "echo $MASTER_ADDR:$MASTER_PORT $RANK $AZ_BATCH_NODE_LIST");
     until_ready(&harness, epoch).await;
-    assert!(!harness.home.work(epoch).exists(), "nothing of the user's has begun");
+    assert!(!harness.home.job_log(epoch).exists(), "nothing of the user's has begun");
     harness.server.change(|book| book.orders[0].go = true);
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     assert_eq!(harness.log(epoch), "10.9.0.4:20007 1 10.9.0.4;10.9.0.5\n");

@@ -9,6 +9,8 @@ use crate::failure::quoted;
 
 /// A drain that takes longer is a server that does not stop.
 const DRAIN_S_MAX: u64 = 3_600;
+/// Clouds give minutes at most.
+const EVICTION_GRACE_S_MAX: u64 = 3_600;
 /// Of every node, or of every job on it.
 const OWN_FOLDERS: [&str; 7] = ["/tmp", "/proc", "/dev", "/sys", "/run", "/job", "/node"];
 /// A mebi of them is an exbibyte.
@@ -176,6 +178,14 @@ pub const SETTINGS: &[Setting] = &[
         kind: Kind::Count { least: 1, most: JOB_DISK_GB_MAX },
         what: "The most that a job behind walls may write to its folder, in GiB, and never more than half of the free disk.",
         default: Preset::Fixed("64"),
+    },
+    Setting {
+        key: "eviction-grace-seconds",
+        alias: None,
+        variable: "MUSTER_EVICTION_GRACE_SECONDS",
+        kind: Kind::Seconds { max: EVICTION_GRACE_S_MAX },
+        what: "How long a job has from when it is told that its node is taken away until it is killed.",
+        default: Preset::Fixed("30"),
     },
     Setting {
         key: "prices",

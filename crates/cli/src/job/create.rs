@@ -1,12 +1,14 @@
 //! Submitting a job.
 
 use std::hash::{BuildHasher as _, RandomState};
+use std::path::PathBuf;
 
 use muster_core::model::{JobSpec, OnEviction, Priority, ShareRequest};
 use muster_core::time::Span;
 use muster_wire::Route;
 use muster_wire::job::{DEFAULT_EXPERIMENT, JobResource, request_json};
 
+use super::code::Code;
 use super::stream;
 use crate::complete;
 use crate::dry::{DryRun, Plan};
@@ -42,6 +44,16 @@ pub struct Args {
     /// The job's name, unique in its workspace [default: made up]
     #[arg(short, long, value_parser = values::name)]
     name: Option<String>,
+    /// A folder whose files are in the job's working folder when it starts, but for what its .amlignore or .gitignore
+    /// names
+    #[arg(long, value_name = "DIR")]
+    code: Option<PathBuf>,
+    /// A folder of the job's that is kept while it runs, and is there again when it is tried again
+    #[arg(long, value_name = "DIR")]
+    checkpoint: Option<String>,
+    /// What becomes of it when its low-priority node is taken away: requeue or fail
+    #[arg(long, value_name = "WHAT", default_value = "requeue", value_parser = values::on_eviction)]
+    on_eviction: OnEviction,
     /// How many nodes it takes, all at once
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = values::count,
           allow_negative_numbers = true)]
@@ -97,6 +109,7 @@ struct Share {
 pub async fn run(args: Args) -> Outcome {
     let Share { cpus: vcpus, memory: memory_mb, gpus } = args.share;
     let workspace = args.scope.workspace_to_change()?;
+    let code = args.code.as_deref().map(Code::read).transpose()?;
     let spec = JobSpec {
         command: args.command.into(),
         compute: args.compute.into(),
@@ -109,7 +122,9 @@ pub async fn run(args: Args) -> Outcome {
         timeout: args.timeout,
         priority: args.priority,
         share: ShareRequest { vcpus, memory_mb, gpus },
-        on_eviction: OnEviction::default(),
+        on_eviction: args.on_eviction,
+        code: code.as_ref().map(Code::id),
+        checkpoint: args.checkpoint.map(String::into),
     };
     let name = args.name.unwrap_or_else(made_up_name);
     let client = args.scope.connect().await?;
@@ -117,6 +132,9 @@ pub async fn run(args: Args) -> Outcome {
     let body = request_json(&spec, &workspace);
     if args.dry.dry_run {
         return Plan::new("PUT", &route, &body).show(&client, &args.print).await;
+    }
+    if let Some(code) = code {
+        code.send(&client, &workspace).await?;
     }
     let answer = match client.put(&route, body).await {
         Ok(answer) => answer,

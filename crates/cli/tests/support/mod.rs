@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Variables of whoever runs the tests that would lead commands elsewhere.
-const STRAY: [&str; 45] = [
+const STRAY: [&str; 46] = [
     "MUSTER_OVER_COMMIT",
     "MUSTER_URL",
     "MUSTER_API_KEY",
@@ -51,6 +51,7 @@ const STRAY: [&str; 45] = [
     "MUSTER_EGRESS",
     "MUSTER_JOB_DISK_GB",
     "MUSTER_JOIN_TOKEN",
+    "MUSTER_EVICTION_GRACE_SECONDS",
     "XDG_STATE_HOME",
     "HTTPS_PROXY",
     "HTTP_PROXY",

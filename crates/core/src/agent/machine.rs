@@ -285,6 +285,13 @@ impl Machine {
         actions
     }
 
+    /// The process of this epoch is over, and only what it left is still being kept: its own time stands still.
+    pub fn on_ending(&mut self, epoch: Epoch) {
+        if let Some(Held::Running { timeout_at, .. }) = self.held.get_mut(&epoch) {
+            *timeout_at = None;
+        }
+    }
+
     /// The process of this epoch is over, or could not be started.
     pub fn on_exited(&mut self, epoch: Epoch, exit: Exit, now: Elapsed) -> Vec<Action> {
         let stop = match self.held.get(&epoch) {

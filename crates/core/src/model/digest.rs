@@ -66,6 +66,16 @@ digest!(
 );
 
 digest!(
+    /// Of a file's bytes.
+    BlobId
+);
+
+digest!(
+    /// Of the text of a list of files: what a whole folder is known by.
+    TreeId
+);
+
+digest!(
     /// Of an API key. Keys are random, so nobody gets from here to the key.
     KeyDigest
 );

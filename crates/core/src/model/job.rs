@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Capacity, Lifecycle, Meter, Part, Segment, SpecHash, Use};
+use super::{Capacity, Cost, Lifecycle, Meter, Part, Segment, SpecHash, TreeId, Use};
 use crate::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::time::{Span, Wall};
 
@@ -31,6 +31,12 @@ pub struct JobSpec {
     pub share: ShareRequest,
     #[serde(default, skip_serializing_if = "OnEviction::is_usual")]
     pub on_eviction: OnEviction,
+    /// The files that are in its working folder when it starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<TreeId>,
+    /// The folder, below its working folder, that is kept while it runs and is there again in its next attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Box<str>>,
 }
 
 impl JobSpec {
@@ -49,6 +55,8 @@ impl JobSpec {
             priority: Priority::default(),
             share: ShareRequest::default(),
             on_eviction: OnEviction::default(),
+            code: None,
+            checkpoint: None,
         }
     }
 }
@@ -56,7 +64,7 @@ impl JobSpec {
 /// What becomes of a job whose low-priority node is taken away.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnEviction {
-    /// It waits again, where it stood.
+    /// It waits again, before all others of its priority.
     #[default]
     Requeue,
     /// As Azure does it.
@@ -144,7 +152,7 @@ impl ShareRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// Drawn at submit, kept for life: first come is smallest id, so a job that lost its node goes back
-    /// to where it stood.
+    /// to where it stood, unless [`Job::is_returned`].
     pub id: JobId,
     pub workspace: WorkspaceId,
     pub cluster: ClusterId,
@@ -162,7 +170,14 @@ pub struct Job {
     pub losses: u32,
     #[serde(default, skip_serializing_if = "OnEviction::is_usual")]
     pub on_eviction: OnEviction,
+    /// Its last attempt ended because a node was taken away: it waits before all others of its priority.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_returned: bool,
     pub state: JobState,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -259,6 +274,18 @@ pub enum Exit {
     NotStarted {
         message: Box<str>,
     },
+    /// Its files could not be brought, so it never ran; or it ran well and what it left could not be kept.
+    Data {
+        doing: Carrying,
+        message: Box<str>,
+    },
+}
+
+/// What was to be done with a job's files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Carrying {
+    Fetch,
+    Save,
 }
 
 /// What there is only so much of on a node.
@@ -325,6 +352,8 @@ pub enum FailureClass {
     UserCode,
     /// What it ran on.
     Node,
+    /// Its files: bringing them, or keeping them.
+    Data,
 }
 
 impl FailureClass {
@@ -333,6 +362,7 @@ impl FailureClass {
             FailureClass::Prepare => "prepare",
             FailureClass::UserCode => "user code",
             FailureClass::Node => "node",
+            FailureClass::Data => "data",
         }
     }
 }
@@ -345,6 +375,7 @@ impl Failure {
                     FailureClass::UserCode
                 }
                 Exit::NotStarted { .. } => FailureClass::Prepare,
+                Exit::Data { .. } => FailureClass::Data,
                 Exit::Stopped | Exit::Evicted => FailureClass::Node,
             },
             Failure::NodesLost { .. } | Failure::Evicted { .. } => FailureClass::Node,
@@ -363,6 +394,18 @@ pub struct AttemptRecord {
     pub ended_at: Wall,
     pub members: Vec<Member>,
     pub outcome: super::Outcome,
+}
+
+impl Member {
+    /// What it cost, up to now if it is not over.
+    pub fn cost(&self, now: Wall) -> Cost {
+        let mut cost = Cost::default();
+        let open = self.meter.map(|meter| now - meter.since);
+        for span in self.spent.iter().map(|piece| piece.to - piece.from).chain(open) {
+            cost.add(self.part, span, self.price_micro_usd_per_hour);
+        }
+        cost
+    }
 }
 
 impl JobState {

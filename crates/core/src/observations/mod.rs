@@ -3,8 +3,10 @@
 mod effect;
 mod evict;
 mod report;
+mod saved;
 
 pub(crate) use effect::{on_deleted, on_effect_done};
 pub(crate) use evict::on_evicted;
 pub use report::desired_for;
 pub(crate) use report::{bring_up_to_date, on_report};
+pub(crate) use saved::on_tree;

@@ -11,7 +11,7 @@ use crate::input::{Answer, JobRequest, Refused, Reply};
 use crate::limits;
 use crate::model::{
     CancelReason, Capacity, Cluster, ClusterPhase, Job, JobPhase, JobSpec, JobState, Scope,
-    WorkspaceKey, check_job_name,
+    WorkspaceKey, check_job_name, check_path,
 };
 use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
@@ -66,6 +66,7 @@ pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
         attempts: 0,
         losses: 0,
         on_eviction: request.spec.on_eviction,
+        is_returned: false,
         state: JobState::Queued,
     });
     turn.emit(Change::JobSubmitted { job: Arc::clone(&job), spec: Arc::clone(&request.spec) });
@@ -189,6 +190,7 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refused> {
     check_text("description", spec.description.as_deref(), limits::DESCRIPTION_BYTES_MAX)?;
     check_tags(&spec.tags)?;
     check_environment(spec)?;
+    check_checkpoint(spec)?;
     match spec.timeout {
         Some(timeout) if timeout.0 == 0 || timeout > limits::JOB_TIMEOUT_MAX => {
             Err(Refused::invalid(
@@ -202,6 +204,17 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refused> {
         }
         Some(_) | None => Ok(()),
     }
+}
+
+fn check_checkpoint(spec: &JobSpec) -> Result<(), Refused> {
+    let Some(folder) = &spec.checkpoint else { return Ok(()) };
+    check_path(folder).map_err(|why| {
+        let message = format!(
+            "the checkpoint folder {:?} {why}; give one below the job's working folder, such as checkpoints",
+            shorten(folder)
+        );
+        Refused::invalid("muster.checkpoint", message)
+    })
 }
 
 fn check_environment(spec: &JobSpec) -> Result<(), Refused> {

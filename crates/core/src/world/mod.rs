@@ -246,6 +246,7 @@ impl World {
             Change::EffectQueued(effect) => self.put_effect(effect.clone()),
             Change::EffectSettled { id } => self.drop_effect(*id),
             Change::AttemptEnded(_)
+            | Change::TreeSaved(_)
             | Change::LedgerPosted(_)
             | Change::OperationChanged(_)
             | Change::DeploymentChanged(_)

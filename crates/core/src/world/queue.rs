@@ -1,5 +1,5 @@
-//! Who waits in a pool, in the order in which they are served: priority, then fair share between
-//! principals, then arrival.
+//! Who waits in a pool, in the order in which they are served: priority, then those whose node was taken away by
+//! their arrival, then fair share between principals, then arrival.
 //!
 //! Jobs are kept by priority, principal and shape. All jobs of one principal and shape are alike to a
 //! decision, so whoever looks for one that fits walks shapes, not jobs.
@@ -12,19 +12,50 @@ use crate::model::{Capacity, Job, Priority, Shape, Use};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Queue {
-    /// The highest priority first.
-    classes: BTreeMap<Reverse<Priority>, Class>,
+    /// Who is served first comes first.
+    classes: BTreeMap<Rank, Class>,
     /// How many jobs there are of each shape.
     shapes: BTreeMap<Shape, u32>,
     jobs: usize,
 }
 
-/// The jobs of one priority.
+/// The highest priority first; of one priority, first those whose node was taken away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    priority: Reverse<Priority>,
+    is_new: bool,
+}
+
+impl Rank {
+    fn of(job: &Job) -> Rank {
+        Rank { priority: Reverse(job.priority), is_new: !job.is_returned }
+    }
+
+    /// What counts of a principal's use. Returned jobs had their turn already: only their arrival counts.
+    fn counted(self, used: Use) -> Use {
+        if self.is_new { used } else { Use::default() }
+    }
+}
+
+/// The jobs of one rank.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Class {
     lines: BTreeMap<PrincipalId, Line>,
     /// Whoever has used least goes first; between equals, whoever came first.
     order: BTreeSet<(Use, JobId, PrincipalId)>,
+}
+
+impl Class {
+    /// One of each kind of job, principal by principal.
+    fn by_share(&self) -> impl Iterator<Item = Candidate> {
+        self.order.iter().flat_map(|(_, _, principal)| self.lines[principal].kinds(*principal))
+    }
+
+    fn by_arrival(&self) -> Vec<Candidate> {
+        let mut kinds: Vec<Candidate> = self.by_share().collect();
+        kinds.sort_unstable_by_key(|kind| kind.job);
+        kinds
+    }
 }
 
 /// The jobs of one principal. Never empty.
@@ -37,6 +68,17 @@ struct Line {
 impl Line {
     fn first(&self) -> Option<JobId> {
         self.by_shape.values().filter_map(|jobs| jobs.first().copied()).min()
+    }
+
+    /// One of each shape, by arrival.
+    fn kinds(&self, principal: PrincipalId) -> Vec<Candidate> {
+        let first = |(shape, jobs): (&Shape, &BTreeSet<JobId>)| {
+            let (job, shape, count) = (*jobs.first()?, *shape, jobs.len());
+            Some(Candidate { job, principal, shape, count })
+        };
+        let mut kinds: Vec<Candidate> = self.by_shape.iter().filter_map(first).collect();
+        kinds.sort_unstable_by_key(|kind| kind.job);
+        kinds
     }
 }
 
@@ -60,8 +102,7 @@ impl Queue {
     }
 
     pub fn contains(&self, job: &Job) -> bool {
-        let line =
-            self.classes.get(&Reverse(job.priority)).and_then(|c| c.lines.get(&job.principal));
+        let line = self.classes.get(&Rank::of(job)).and_then(|c| c.lines.get(&job.principal));
         let jobs = line.and_then(|line| line.by_shape.get(&job.shape()));
         jobs.is_some_and(|jobs| jobs.contains(&job.id))
     }
@@ -72,7 +113,8 @@ impl Queue {
     }
 
     pub(super) fn insert(&mut self, job: &Job, used: Use) {
-        let class = self.classes.entry(Reverse(job.priority)).or_default();
+        let rank = Rank::of(job);
+        let (class, used) = (self.classes.entry(rank).or_default(), rank.counted(used));
         let line =
             class.lines.entry(job.principal).or_insert_with(|| Line { used, ..<_>::default() });
         let first = line.first();
@@ -89,7 +131,7 @@ impl Queue {
 
     pub(super) fn remove(&mut self, job: &Job) -> bool {
         let shape = job.shape();
-        let Some(class) = self.classes.get_mut(&Reverse(job.priority)) else { return false };
+        let Some(class) = self.classes.get_mut(&Rank::of(job)) else { return false };
         let Some(line) = class.lines.get_mut(&job.principal) else { return false };
         let Some(jobs) = line.by_shape.get_mut(&shape) else { return false };
         if !jobs.remove(&job.id) {
@@ -109,7 +151,7 @@ impl Queue {
             }
         }
         if class.lines.is_empty() {
-            self.classes.remove(&Reverse(job.priority));
+            self.classes.remove(&Rank::of(job));
         }
         let left = self.shapes.get_mut(&shape).expect("counted when it came");
         *left -= 1;
@@ -122,7 +164,8 @@ impl Queue {
 
     /// A principal has used more, or less than was thought.
     pub(super) fn set_used(&mut self, principal: PrincipalId, used: Use) {
-        for class in self.classes.values_mut() {
+        for (rank, class) in &mut self.classes {
+            let used = rank.counted(used);
             let Some(line) = class.lines.get_mut(&principal) else { continue };
             let first = line.first().expect("a line is never empty");
             class.order.remove(&(line.used, first, principal));
@@ -133,17 +176,10 @@ impl Queue {
 
     /// One of each kind of job, in the order in which they are served.
     pub fn candidates(&self) -> impl Iterator<Item = Candidate> {
-        let lines = self.classes.values().flat_map(|class| {
-            class.order.iter().map(|(_, _, principal)| (*principal, &class.lines[principal]))
-        });
-        lines.flat_map(|(principal, line)| {
-            let first = |(shape, jobs): (&Shape, &BTreeSet<JobId>)| {
-                let (job, shape, count) = (*jobs.first()?, *shape, jobs.len());
-                Some(Candidate { job, principal, shape, count })
-            };
-            let mut kinds: Vec<Candidate> = line.by_shape.iter().filter_map(first).collect();
-            kinds.sort_unstable_by_key(|kind| kind.job);
-            kinds
+        self.classes.iter().flat_map(|(rank, class)| {
+            let returned = (!rank.is_new).then(|| class.by_arrival());
+            let new = rank.is_new.then(|| class.by_share());
+            returned.into_iter().flatten().chain(new.into_iter().flatten())
         })
     }
 
@@ -156,21 +192,21 @@ impl Queue {
         ids
     }
 
-    /// Who would be served before this job: those of higher priority, those of principals that have used
-    /// less, and the principal's own earlier ones. Jobs that cannot fit into `nodes_max` do not count.
+    /// Who would be served before this job: those of higher rank, those of principals that have used less, and
+    /// the principal's own earlier ones. Jobs that cannot fit into `nodes_max` do not count.
     pub fn ahead_of(&self, job: &Job, nodes_max: u32, node: Capacity) -> Ahead {
         let mut ahead = Ahead::default();
-        for (priority, class) in &self.classes {
-            if priority.0 < job.priority {
-                break;
-            }
+        let own = Rank::of(job);
+        for (rank, class) in self.classes.range(..=own) {
             for (_, _, principal) in &class.order {
-                let is_own = priority.0 == job.priority && *principal == job.principal;
-                let before = if is_own { job.id } else { JobId(u64::MAX) };
+                let is_own = *rank == own && *principal == job.principal;
+                // Between returned jobs nothing but their arrival counts.
+                let is_earlier = is_own || (*rank == own && !own.is_new);
+                let before = if is_earlier { job.id } else { JobId(u64::MAX) };
                 for (shape, ids) in class.lines[principal].by_shape.range(..=widest(nodes_max)) {
                     ahead.add(*shape, ids.range(..before), node);
                 }
-                if is_own {
+                if is_own && own.is_new {
                     return ahead;
                 }
             }

@@ -412,6 +412,7 @@ pub fn rows(changes: &[Change]) -> Rows {
                 tickets.remove(&digest);
             }
             Change::AttemptEnded(_)
+            | Change::TreeSaved(_)
             | Change::LedgerPosted(_)
             | Change::OperationChanged(_)
             | Change::ActivityNoted(_)

@@ -22,6 +22,9 @@ use crate::tokens;
 
 /// The longest that a report may wait for news. Well under the lease.
 const WAIT_MAX: Duration = Duration::from_secs(20);
+/// To whoever does not prove to be the node that it says, or speaks for another's attempt.
+pub const REFUSED: (StatusCode, &str) =
+    (StatusCode::UNAUTHORIZED, "this is not the secret of that node");
 /// Of one piece of a log.
 pub const LOG_CHUNK_BYTES_MAX: usize = 256 << 10;
 
@@ -131,7 +134,7 @@ pub async fn log(
 }
 
 /// The node that this request speaks for, if it proves it.
-fn node_of(app: &App, headers: &HeaderMap) -> Option<String> {
+pub fn node_of(app: &App, headers: &HeaderMap) -> Option<String> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let node = text("x-muster-node")?;
     let secret = tokens::bearer(text(header::AUTHORIZATION.as_str())).ok()?;
@@ -139,5 +142,5 @@ fn node_of(app: &App, headers: &HeaderMap) -> Option<String> {
 }
 
 fn refused() -> Response {
-    (StatusCode::UNAUTHORIZED, "this is not the secret of that node").into_response()
+    REFUSED.into_response()
 }

@@ -91,13 +91,16 @@ pub fn need(method: &str, route: &Route) -> Need {
             on(Action::ManageComputes, workspace)
         }
         Route::Job { workspace, .. } if !reads => on(Action::RunJobs, workspace),
-        Route::JobCancel { workspace, .. } => on(Action::RunJobs, workspace),
+        Route::JobCancel { workspace, .. }
+        | Route::Tree { workspace, .. }
+        | Route::Blob { workspace, .. } => on(Action::RunJobs, workspace),
         Route::Computes(key) | Route::Jobs(key) | Route::Ledger(key) => read(key),
         Route::Compute { workspace, .. }
         | Route::ComputeNodes { workspace, .. }
         | Route::Job { workspace, .. }
         | Route::RunDetails { workspace, .. }
         | Route::WhyJob { workspace, .. }
+        | Route::JobAttempts { workspace, .. }
         | Route::WhyCompute { workspace, .. } => read(workspace),
         Route::Access(route) => access_need(reads, route),
         // A machine that joins runs everybody's jobs: as much as a key that opens everything.

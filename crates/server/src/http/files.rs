@@ -14,13 +14,15 @@ use axum::routing::get;
 use muster_wire::ArmError;
 
 use super::respond::Failed;
-use super::{log_files, request_log};
+use super::{log_files, request_log, tree_files};
 use crate::app::App;
 
 pub fn router(app: Arc<App>) -> Router {
     let nothing = |uri: Uri| async move { Failed(ArmError::no_route(uri.path())) };
     Router::new()
         .route("/logs/{job}/{file}", get(log_files::get))
+        .route("/trees/{workspace}/{tree}", get(tree_files::tree))
+        .route("/trees/{workspace}/{tree}/{digest}", get(tree_files::file))
         .fallback(nothing)
         .layer(middleware::map_response(harmless))
         .layer(middleware::from_fn_with_state(app.clone(), request_log::record))

@@ -16,7 +16,7 @@ use crate::clock;
 use crate::tokens::LOG_URL_LIFETIME_MAX_S;
 
 /// A little less than what is checked, so that a clock step does not make a fresh address too long.
-const LIFETIME_S: u64 = LOG_URL_LIFETIME_MAX_S - 60;
+pub const LIFETIME_S: u64 = LOG_URL_LIFETIME_MAX_S - 60;
 
 /// The signed address of one log.
 pub fn url(app: &App, job: JobId, epoch: Epoch, rank: usize) -> String {
@@ -32,8 +32,8 @@ fn path(job: JobId, epoch: Epoch, rank: usize) -> String {
 
 #[derive(Deserialize)]
 pub struct Signed {
-    se: u64,
-    sig: String,
+    pub se: u64,
+    pub sig: String,
 }
 
 pub async fn get(

@@ -1,6 +1,7 @@
 //! HTTP: who is asking, what for, and the answer in Azure's words.
 
 mod agent;
+mod agent_trees;
 mod arm;
 mod auth;
 mod body;
@@ -15,6 +16,8 @@ mod metrics;
 mod request_log;
 mod respond;
 mod template;
+mod tree_files;
+mod trees;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +25,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{self, from_fn};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use muster_providers::joined::protocol::BODY_BYTES_MAX as HOST_BYTES_MAX;
 use muster_providers::walled::Opened;
 use tokio::net::TcpListener;
@@ -117,11 +120,19 @@ fn router(app: Arc<App>) -> Router {
         .route("/host/v1/join", post(host::join))
         .route("/host/v1/sync", post(host::sync))
         .layer(from_fn(body::arrived::<HOST_BYTES_MAX>));
+    let agent_trees = Router::new()
+        .route("/agent/v1/trees/{epoch}/{tree}", put(agent_trees::put_tree))
+        .layer(from_fn(body::arrived::<{ muster_trees::MANIFEST_BYTES_MAX }>));
     Router::new()
         .merge(agents)
         .merge(agent_logs)
         .merge(hosts)
         .route("/host/v1/ca", get(host::ca))
+        .merge(agent_trees)
+        .route("/agent/v1/trees/{epoch}", get(agent_trees::left))
+        .route("/agent/v1/trees/{epoch}/{tree}", get(agent_trees::tree))
+        .route("/agent/v1/trees/{epoch}/{tree}/{digest}", get(agent_trees::file))
+        .route("/agent/v1/blobs/{epoch}/{digest}", put(agent_trees::put_file))
         .route("/agent/v1/specs/{hash}", get(agent::spec))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))

@@ -3,8 +3,10 @@
 use muster_wire::Route;
 
 /// The words of our routes. Everything else in a path is somebody's name for something.
-const WORDS: [&str; 72] = [
+const WORDS: [&str; 76] = [
     ".well-known",
+    "attempts",
+    "blobs",
     "cancel",
     "chain",
     "common",
@@ -43,6 +45,7 @@ const WORDS: [&str; 72] = [
     "Muster.Cost",
     "Muster.Hosts",
     "Muster.Identity",
+    "Muster.Jobs",
     "Muster.Rehearsal",
     "Muster.Why",
     "nodes",
@@ -66,6 +69,7 @@ const WORDS: [&str; 72] = [
     "subscriptions",
     "tenants",
     "token",
+    "trees",
     "uncordon",
     "updateQuotas",
     "usages",

@@ -85,6 +85,7 @@ impl Oracle {
             | Change::JobChanged { .. }
             | Change::NodeChanged { .. }
             | Change::AttemptEnded(_)
+            | Change::TreeSaved(_)
             | Change::LedgerPosted(_)
             | Change::MemberChanged(_)
             | Change::AccountChanged(_)
@@ -136,6 +137,7 @@ impl Oracle {
             | Change::WorkspaceGone(_)
             | Change::EstateChanged(_)
             | Change::HostsChanged(_)
+            | Change::TreeSaved(_)
             | Change::DeploymentChanged(_)
             | Change::DeploymentGone { .. }
             | Change::ActivityNoted(_)

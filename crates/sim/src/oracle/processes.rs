@@ -137,7 +137,12 @@ impl Processes {
                 Failure::Exit { exit: Exit::TimedOut | Exit::NotStarted { .. }, .. } => true,
                 // Only we end processes by a signal, and that is no failure of theirs.
                 Failure::Exit {
-                    exit: Exit::Signal(_) | Exit::Stopped | Exit::Evicted | Exit::OverLimit { .. },
+                    exit:
+                        Exit::Signal(_)
+                        | Exit::Stopped
+                        | Exit::Evicted
+                        | Exit::OverLimit { .. }
+                        | Exit::Data { .. },
                     ..
                 } => false,
                 // No job of the simulation asks for that.

@@ -211,6 +211,7 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
             | Change::ClusterChanged { .. }
             | Change::JobSubmitted { .. }
             | Change::AttemptEnded(_)
+            | Change::TreeSaved(_)
             | Change::NodeChanged { .. }
             | Change::MemberChanged(_)
             | Change::AccountChanged(_)

@@ -180,6 +180,7 @@ impl Sim {
                 | Change::ClusterChanged { .. }
                 | Change::JobSubmitted { .. }
                 | Change::AttemptEnded(_)
+                | Change::TreeSaved(_)
                 | Change::LedgerPosted(_)
                 | Change::AccountChanged(_)
                 | Change::QuotaChanged(_)

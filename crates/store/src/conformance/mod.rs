@@ -10,6 +10,7 @@ mod ledger;
 mod listings;
 mod stage;
 mod stories;
+mod trees;
 
 pub use claims::*;
 pub use commits::*;
@@ -19,6 +20,7 @@ pub use ledger::*;
 pub use listings::*;
 pub use stage::{Chance, Stage};
 pub use stories::*;
+pub use trees::*;
 
 use crate::{Reader, Store};
 
@@ -62,6 +64,8 @@ macro_rules! conformance {
             the_bill_adds_up_exactly,
             the_bill_outlives_its_cluster,
             the_bill_is_put_together_by_anything,
+            what_jobs_bring_and_leave_reads_back,
+            nodes_taken_away_are_counted_apart,
         );
     };
     ($fresh:path: $($check:ident),+ $(,)?) => {

@@ -12,6 +12,7 @@ mod meta;
 mod open;
 mod reader;
 mod schema;
+mod trees;
 mod write;
 
 use std::path::{Path, PathBuf};

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use muster_core::ids::{JobId, OperationId, PrincipalId};
+use muster_core::ids::{JobId, OperationId, PrincipalId, WorkspaceId};
 use muster_core::model::{
-    AttemptRecord, Deployment, Job, JobSpec, NodePhase, Operation, Principal, Scope, SpecHash,
-    Tier, Workspace, WorkspaceKey,
+    AttemptRecord, Deployment, Job, JobSpec, NodePhase, Operation, Principal, SavedTree, Scope,
+    SpecHash, Tier, TreeId, Workspace, WorkspaceKey,
 };
 use rusqlite::{Connection, Row, Transaction};
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::doc;
 use super::fault::Doing;
 use super::schema;
-use super::{activity, deployments, ledger, members, open};
+use super::{activity, deployments, ledger, members, open, trees};
 use crate::{
     ActivityChain, ActivityEntry, ActivityQuery, ClusterView, Event, JobView, LedgerQuery,
     LedgerSum, NodeCounts, NodeView, Page, Reader, Revision, StoreError,
@@ -312,6 +312,16 @@ impl Reader for SqliteReader {
         let mut page = page(views, limit, |view| view.job.id.to_string());
         snapshot.add_attempts(&mut page.items)?;
         Ok(page)
+    }
+
+    fn saved_trees(&mut self, job: JobId) -> Result<Vec<SavedTree>, StoreError> {
+        let snapshot = self.snapshot()?;
+        trees::of_job(&snapshot.transaction, snapshot.path, job)
+    }
+
+    fn wanted_trees(&mut self) -> Result<Vec<(WorkspaceId, TreeId)>, StoreError> {
+        let snapshot = self.snapshot()?;
+        trees::wanted(&snapshot.transaction, snapshot.path)
     }
 
     fn spec(&mut self, hash: &SpecHash) -> Result<Option<JobSpec>, StoreError> {

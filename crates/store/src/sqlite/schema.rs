@@ -18,6 +18,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0003_estate.sql"),
     include_str!("migrations/0004_deployments.sql"),
     include_str!("migrations/0005_hosts.sql"),
+    include_str!("migrations/0006_job_trees.sql"),
 ];
 
 /// The format that this version writes.

@@ -15,7 +15,7 @@ use rusqlite::{Connection, Params};
 
 use super::doc::{encode, word};
 use super::fault::Doing;
-use super::{activity, deployments};
+use super::{activity, deployments, trees};
 use crate::StoreError;
 
 /// How long a client may come back and ask how an operation ended.
@@ -47,7 +47,10 @@ pub(super) fn rows(
             (principal.id.0, &principal.object_id, encode(principal)),
         ),
         Change::WorkspaceChanged(workspace) => writer.workspace(workspace),
-        Change::WorkspaceGone(id) => writer.run("DELETE FROM workspaces WHERE id = ?1", (id.0,)),
+        Change::WorkspaceGone(id) => {
+            trees::forget(&writer, *id)?;
+            writer.run("DELETE FROM workspaces WHERE id = ?1", (id.0,))
+        }
         Change::ClusterChanged { cluster, .. } => writer.cluster(cluster),
         Change::JobSubmitted { job, spec } => writer.new_job(job, spec),
         Change::JobChanged { job, .. } => writer.job(job),
@@ -57,6 +60,7 @@ pub(super) fn rows(
             (change.job.0, change.rank, encode(change)),
         ),
         Change::AttemptEnded(attempt) => writer.attempt(attempt),
+        Change::TreeSaved(saved) => trees::saved(&writer, saved),
         Change::NodeChanged { node, .. } => writer.node(node),
         Change::LedgerPosted(line) => writer.ledger(line),
         Change::AccountChanged(account) => writer.run(
@@ -178,7 +182,8 @@ impl Writer<'_> {
                 !job.phase().is_terminal(),
                 encode(job),
             ),
-        )
+        )?;
+        spec.code.map_or(Ok(()), |code| trees::brought(self, job, &code))
     }
 
     fn job(&self, job: &Job) -> Result<(), StoreError> {

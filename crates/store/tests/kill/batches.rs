@@ -68,6 +68,7 @@ fn job(number: u64, place: u64) -> (Job, JobSpec) {
         attempts: 0,
         losses: 0,
         on_eviction: muster_core::model::OnEviction::default(),
+        is_returned: false,
         state: JobState::Queued,
     };
     let spec = JobSpec::new("cpu", "x".repeat(bytes));

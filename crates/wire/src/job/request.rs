@@ -1,11 +1,14 @@
 //! A job as a client wants it.
 
+use std::collections::BTreeMap;
+
 use muster_core::model::{JobSpec, WorkspaceKey};
 use serde_json::json;
 
 use super::property;
 use super::wants::{
-    NodeShare, QueueSettings, on_eviction_text, parse_on_eviction, parse_priority, parse_share,
+    NodeShare, QueueSettings, on_eviction_text, parse_code, parse_on_eviction, parse_priority,
+    parse_share,
 };
 use crate::compute::without_nulls;
 use crate::error::ArmError;
@@ -44,6 +47,7 @@ pub fn parse_request(body: &[u8], workspace: &WorkspaceKey) -> Result<JobSpec, A
     let Some(command) = command.text()? else {
         return Err(command.missing("say what to run"));
     };
+    let properties = job.get("properties")?;
     Ok(JobSpec {
         command,
         compute: compute_name(&job.get("computeId")?, workspace)?,
@@ -60,7 +64,9 @@ pub fn parse_request(body: &[u8], workspace: &WorkspaceKey) -> Result<JobSpec, A
         timeout: job.get("limits")?.get("timeout")?.duration()?,
         priority: parse_priority(&job.get("queueSettings")?.get("priority")?)?,
         share: parse_share(&resources.get("properties")?)?,
-        on_eviction: parse_on_eviction(&job.get("properties")?.get(property::ON_EVICTION)?)?,
+        on_eviction: parse_on_eviction(&properties.get(property::ON_EVICTION)?)?,
+        code: parse_code(&properties.get(property::CODE)?)?,
+        checkpoint: properties.get(property::CHECKPOINT)?.text()?,
     })
 }
 
@@ -137,11 +143,11 @@ pub fn request_json(spec: &JobSpec, workspace: &WorkspaceKey) -> String {
         |timeout| json!({ "jobLimitsType": JOB_TYPE, "timeout": crate::duration::format(timeout) }),
     );
     let share = Some(NodeShare::of(spec.share)).filter(|share| !share.is_whole());
-    let on_eviction = on_eviction_text(spec.on_eviction);
+    let properties = job_properties(spec);
     let body = json!({
         "properties": {
             "jobType": JOB_TYPE,
-            "properties": on_eviction.map(|text| json!({ property::ON_EVICTION: text })),
+            "properties": Some(properties).filter(|properties| !properties.is_empty()),
             "command": spec.command,
             "computeId": format!("{}/computes/{}", workspace_id(workspace), spec.compute),
             "resources": { "instanceCount": spec.nodes, "properties": share },
@@ -155,6 +161,16 @@ pub fn request_json(spec: &JobSpec, workspace: &WorkspaceKey) -> String {
         },
     });
     without_nulls(body).to_string()
+}
+
+/// What a specification says in properties of ours.
+pub(super) fn job_properties(spec: &JobSpec) -> BTreeMap<String, String> {
+    let said = [
+        (property::ON_EVICTION, on_eviction_text(spec.on_eviction).map(str::to_owned)),
+        (property::CODE, spec.code.map(|code| code.to_string())),
+        (property::CHECKPOINT, spec.checkpoint.as_deref().map(str::to_owned)),
+    ];
+    said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
 /// The specification as one text that is the same for equal specifications: what is hashed, stored and

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use muster_core::ids::NodeId;
 use muster_core::model::{
-    AttemptRecord, CancelReason, Exit, Failure, Job, JobSpec, JobState, Scarce, WorkspaceKey,
+    AttemptRecord, CancelReason, Carrying, Exit, Failure, Job, JobSpec, JobState, Scarce,
+    WorkspaceKey,
 };
 use muster_core::time::Wall;
 use serde::{Deserialize, Serialize};
 
-use super::wants::on_eviction_text;
+use super::request::job_properties;
 use super::{NodeShare, QueueSettings, property};
 use crate::path::workspace_id;
 use crate::{SystemData, duration, timestamp};
@@ -252,13 +253,10 @@ impl JobFacts<'_> {
     }
 
     pub(super) fn properties(&self) -> BTreeMap<String, String> {
-        let mut properties =
-            BTreeMap::from([(property::ATTEMPTS.to_owned(), self.job.attempts.to_string())]);
+        let mut properties = job_properties(self.spec);
+        properties.insert(property::ATTEMPTS.to_owned(), self.job.attempts.to_string());
         if let Some(reason) = self.wait_reason {
             properties.insert(property::WAIT_REASON.to_owned(), reason.to_owned());
-        }
-        if let Some(text) = on_eviction_text(self.spec.on_eviction) {
-            properties.insert(property::ON_EVICTION.to_owned(), text.to_owned());
         }
         match &self.job.state {
             JobState::Failed { why, .. } => {
@@ -324,6 +322,12 @@ pub(super) fn failure_text(why: &Failure, nodes: u32) -> String {
                 ),
                 Exit::NotStarted { message } => {
                     format!("the command could not be started on {node}: {message}")
+                }
+                Exit::Data { doing: Carrying::Fetch, message } => {
+                    format!("its files could not be brought to {node}, so it never ran: {message}")
+                }
+                Exit::Data { doing: Carrying::Save, message } => {
+                    format!("the command ended well on {node}, but what it left is lost: {message}")
                 }
             }
         }

@@ -200,6 +200,7 @@ fn job(state: JobState) -> Job {
         priority: Default::default(),
         losses: 0,
         on_eviction: OnEviction::default(),
+        is_returned: false,
         submitted_at: Wall(1_000_000),
         attempts: 2,
         state,

@@ -1,6 +1,6 @@
 //! What a job wants beside its nodes: to go first or last, and a share of each node instead of all of it.
 
-use muster_core::model::{OnEviction, Priority, ShareRequest};
+use muster_core::model::{OnEviction, Priority, ShareRequest, TreeId};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ArmError;
@@ -84,6 +84,17 @@ pub(super) fn parse_on_eviction(field: &Field<'_>) -> Result<OnEviction, ArmErro
     found.map(|(_, wanted)| wanted).ok_or_else(|| {
         let shown = shorten(text);
         field.invalid(format!("{} is '{shown}'; give 'requeue' or 'fail'", field.path))
+    })
+}
+
+pub(super) fn parse_code(field: &Field<'_>) -> Result<Option<TreeId>, ArmError> {
+    let Some(text) = field.string()? else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| {
+        let shown = shorten(text);
+        field.invalid(format!(
+            "{} is '{shown}'; give the id of files that were sent before, 64 hex digits",
+            field.path
+        ))
     })
 }
 

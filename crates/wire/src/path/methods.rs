@@ -9,6 +9,7 @@ impl Route {
             Route::Compute { .. } => "GET, PUT, PATCH, DELETE",
             Route::Workspace(_) => "GET, PUT, PATCH, DELETE",
             Route::Job { .. } => "GET, PUT",
+            Route::Tree { .. } | Route::Blob { .. } => "PUT",
             // Asked with POST; the clients follow the links to further pages with GET.
             Route::ComputeNodes { .. } => "GET, POST",
             Route::WorkspaceAction { .. }
@@ -28,6 +29,7 @@ impl Route {
             | Route::Ledger(_)
             | Route::WhyJob { .. }
             | Route::WhyCompute { .. }
+            | Route::JobAttempts { .. }
             | Route::Usages { .. }
             | Route::VmSizes { .. }
             | Route::Quotas { .. } => "GET",

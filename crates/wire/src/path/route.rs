@@ -16,6 +16,7 @@ const PROVIDER: &str = "Microsoft.MachineLearningServices";
 const COST_PROVIDER: &str = "Muster.Cost";
 const WHY_PROVIDER: &str = "Muster.Why";
 const REHEARSAL_PROVIDER: &str = "Muster.Rehearsal";
+const JOBS_PROVIDER: &str = "Muster.Jobs";
 /// What some clients leave in front of a name.
 const NAME_PREFIX: &str = "azureml:";
 
@@ -94,6 +95,21 @@ pub enum Route {
         workspace: WorkspaceKey,
         compute: Box<str>,
         node: Box<str>,
+    },
+    /// Our own: a job's attempts, their logs, what they cost and left.
+    JobAttempts {
+        workspace: WorkspaceKey,
+        name: Box<str>,
+    },
+    /// Our own: a list of files that jobs may bring.
+    Tree {
+        workspace: WorkspaceKey,
+        id: Box<str>,
+    },
+    /// Our own: the bytes of one such file.
+    Blob {
+        workspace: WorkspaceKey,
+        digest: Box<str>,
     },
     /// What is reserved and used of a region's limits.
     Usages {
@@ -279,6 +295,18 @@ impl Route {
                     "{workspace}/providers/{REHEARSAL_PROVIDER}/computes/{compute}/nodes/{node}/evict"
                 )
             }
+            Route::JobAttempts { workspace, name } => {
+                let workspace = workspace_path(workspace);
+                format!("{workspace}/providers/{JOBS_PROVIDER}/jobs/{}/attempts", encode(name))
+            }
+            Route::Tree { workspace, id } => {
+                let workspace = workspace_path(workspace);
+                format!("{workspace}/providers/{JOBS_PROVIDER}/trees/{}", encode(id))
+            }
+            Route::Blob { workspace, digest } => {
+                let workspace = workspace_path(workspace);
+                format!("{workspace}/providers/{JOBS_PROVIDER}/blobs/{}", encode(digest))
+            }
             Route::Usages { subscription, location } => {
                 region_path(subscription, location, "usages")
             }
@@ -450,6 +478,15 @@ fn of_workspace(
         }
         ["providers", why, "computes", _] if why.eq_ignore_ascii_case(WHY_PROVIDER) => {
             Route::WhyCompute { workspace, name: name_of(&names[3])? }
+        }
+        ["providers", jobs, "jobs", _, "attempts"] if jobs.eq_ignore_ascii_case(JOBS_PROVIDER) => {
+            Route::JobAttempts { workspace, name: name_of(&names[3])? }
+        }
+        ["providers", jobs, "trees", _] if jobs.eq_ignore_ascii_case(JOBS_PROVIDER) => {
+            Route::Tree { workspace, id: name_of(&names[3])? }
+        }
+        ["providers", jobs, "blobs", _] if jobs.eq_ignore_ascii_case(JOBS_PROVIDER) => {
+            Route::Blob { workspace, digest: name_of(&names[3])? }
         }
         ["providers", rehearsal, "computes", _, "nodes", _, "evict"]
             if rehearsal.eq_ignore_ascii_case(REHEARSAL_PROVIDER) =>

@@ -82,6 +82,15 @@ fn every_route_is_found_and_names_keep_their_case() {
             Route::EvictNode { workspace: key(), compute: "Cpu".into(), node: "cpu-1".into() },
         ),
         (
+            at("/providers/Muster.Jobs/jobs/J1/attempts"),
+            Route::JobAttempts { workspace: key(), name: "J1".into() },
+        ),
+        (at("/providers/Muster.Jobs/trees/0a"), Route::Tree { workspace: key(), id: "0a".into() }),
+        (
+            at("/providers/Muster.Jobs/blobs/0a"),
+            Route::Blob { workspace: key(), digest: "0a".into() },
+        ),
+        (
             at("/providers/Muster.Why/computes/Cpu"),
             Route::WhyCompute { workspace: key(), name: "Cpu".into() },
         ),
@@ -211,6 +220,9 @@ proptest! {
             Route::RunDetails { workspace: workspace.clone(), run: name.clone() },
             Route::WhyJob { workspace: workspace.clone(), name: name.clone() },
             Route::WhyCompute { workspace: workspace.clone(), name: name.clone() },
+            Route::JobAttempts { workspace: workspace.clone(), name: name.clone() },
+            Route::Tree { workspace: workspace.clone(), id: name.clone() },
+            Route::Blob { workspace: workspace.clone(), digest: name.clone() },
             Route::EvictNode {
                 workspace: workspace.clone(),
                 compute: name.clone(),

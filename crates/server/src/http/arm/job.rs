@@ -5,19 +5,25 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use muster_core::model::{JobPhase, SpecHash, WorkspaceKey};
+use muster_core::ids::{Epoch, JobId};
+use muster_core::model::{JobPhase, SavedTree, SpecHash, WorkspaceKey};
 use muster_core::{Input, JobRequest, Reply};
 use muster_store::{JobView, Reader};
 use muster_wire::job::{self, JobFacts};
 use muster_wire::{ArmError, Page, Route};
 
-use super::{Call, Failed, paging, unexpected};
-use crate::http::log_files;
+use super::{Call, Failed, paging, tree, unexpected};
+use crate::app::App;
+use crate::clock;
 use crate::http::respond::document;
+use crate::http::{log_files, tree_files};
 use crate::secrets;
 
 pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
     let spec = Arc::new(job::parse_request(&call.body, &workspace)?);
+    if let Some(code) = spec.code {
+        tree::check_code(&call.app, &workspace, code).await?;
+    }
     let spec_hash = SpecHash(secrets::sha256(job::spec_text(&spec).as_bytes()));
     let request = JobRequest {
         workspace: workspace.clone(),
@@ -133,16 +139,39 @@ pub async fn details(
     Ok(document(StatusCode::OK, &job::details(&facts, &logs)))
 }
 
-/// The logs of the present attempt, or of the last one: one per member, under the names that clients stream.
+pub async fn attempts(
+    call: &Call,
+    workspace: WorkspaceKey,
+    name: Box<str>,
+) -> Result<Response, Failed> {
+    let view = find(call, &workspace, &name).await?;
+    let (app, job) = (&call.app, view.job.id);
+    let saved = app.readers.read(move |reader| reader.saved_trees(job)).await?;
+    let ended = view.attempts.iter().map(|ended| (ended.number, ended.epoch, ended.members.len()));
+    let live = view.job.attempt().map(|live| (live.number, live.epoch, live.members.len()));
+    let logs = ended
+        .chain(live)
+        .map(|(number, epoch, members)| (number, logs_of(app, job, epoch, members)))
+        .collect();
+    let facts = facts(&workspace, &view, None);
+    let url = |saved: &SavedTree| tree_files::url(app, saved.workspace, &saved.tree);
+    let shown = job::attempts(&facts, clock::now().wall, &logs, &saved, url);
+    Ok(document(StatusCode::OK, &shown))
+}
+
+/// The logs of the present attempt, or of the last one.
 fn log_urls(call: &Call, view: &JobView) -> BTreeMap<String, String> {
     let last = || view.attempts.last().map(|attempt| (attempt.epoch, attempt.members.len()));
     let attempt = view.job.attempt().map(|attempt| (attempt.epoch, attempt.members.len()));
     let Some((epoch, members)) = attempt.or_else(last) else { return BTreeMap::new() };
+    logs_of(&call.app, view.job.id, epoch, members)
+}
+
+/// One per member, under the names that clients stream.
+fn logs_of(app: &App, job: JobId, epoch: Epoch, members: usize) -> BTreeMap<String, String> {
     let name = |rank: usize| match members {
         1 => "user_logs/std_log.txt".to_owned(),
         _ => format!("user_logs/std_log_process_{rank}.txt"),
     };
-    (0..members)
-        .map(|rank| (name(rank), log_files::url(&call.app, view.job.id, epoch, rank)))
-        .collect()
+    (0..members).map(|rank| (name(rank), log_files::url(app, job, epoch, rank))).collect()
 }

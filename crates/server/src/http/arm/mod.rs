@@ -12,6 +12,7 @@ mod job;
 mod manager;
 mod paging;
 mod quota;
+mod tree;
 mod why;
 mod workspace;
 
@@ -91,8 +92,14 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
             body::discard(content).await;
             return Err(refused);
         }
+        if let (&Method::PUT, Route::Blob { .. }) = (&parts.method, &route) {
+            return tree::put_blob(&app, &route, content).await;
+        }
         let body = body::read(content, BODY_BYTES_MAX).await?;
-        check_content_type(&parts.headers, &body)?;
+        // A list of files is a text of its own kind.
+        if !matches!(route, Route::Tree { .. }) {
+            check_content_type(&parts.headers, &body)?;
+        }
         let call = Call { app, caller, query, body, deed };
         self::route(&call, &parts.method, route, parts.uri.path()).await
     };
@@ -187,6 +194,10 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         ("PUT", Route::Job { workspace, name }) => job::put(call, workspace, name).await,
         ("POST", Route::JobCancel { workspace, name }) => job::cancel(call, workspace, name).await,
         ("GET", Route::RunDetails { workspace, run }) => job::details(call, workspace, run).await,
+        ("GET", Route::JobAttempts { workspace, name }) => {
+            job::attempts(call, workspace, name).await
+        }
+        ("PUT", Route::Tree { workspace, id }) => tree::put(call, workspace, id).await,
         ("GET", Route::Ledger(key)) => workspace::ledger(call, key).await,
         ("GET", Route::WhyJob { workspace, name }) => why::job(call, workspace, name).await,
         ("GET", Route::WhyCompute { workspace, name }) => why::compute(call, workspace, name).await,

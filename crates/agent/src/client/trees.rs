@@ -1,0 +1,128 @@
+//! The calls about a job's files.
+
+use std::fs::File;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use muster_core::ids::Epoch;
+use muster_core::model::{BlobId, TreeId};
+use muster_trees::MANIFEST_BYTES_MAX;
+use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use reqwest::{Body, Response, StatusCode};
+use serde::Deserialize;
+use tokio::io::AsyncReadExt as _;
+
+use super::{CALL_TIMEOUT, CallError, Client, accepted, parse};
+
+/// A file may take this, and so long for each of its bytes: slower is a server that hangs.
+const FILE_TIMEOUT: Duration = Duration::from_secs(60);
+const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
+const PIECE_BYTES: usize = 256 << 10;
+/// Of what a server says about a refusal.
+const WORDS_MAX: usize = 400;
+
+#[derive(Deserialize)]
+struct Left {
+    saved: Option<TreeId>,
+}
+
+#[derive(Deserialize)]
+struct Missing {
+    missing: Vec<BlobId>,
+}
+
+impl Client {
+    /// What the same member left last.
+    pub(crate) async fn left(&self, epoch: Epoch) -> Result<Option<TreeId>, CallError> {
+        let url = format!("{}/trees/{epoch}", self.base);
+        let response = self.http.get(url).timeout(CALL_TIMEOUT).send().await?;
+        let left: Left = parse(told(response).await?).await?;
+        Ok(left.saved)
+    }
+
+    /// The text of a list of files.
+    pub(crate) async fn tree(&self, epoch: Epoch, tree: &TreeId) -> Result<Vec<u8>, CallError> {
+        let url = format!("{}/trees/{epoch}/{tree}", self.base);
+        let response = self.http.get(url).timeout(FILE_TIMEOUT).send().await?;
+        let mut response = told(response).await?;
+        let mut text = Vec::new();
+        while let Some(piece) = response.chunk().await? {
+            text.extend_from_slice(&piece);
+            if text.len() > MANIFEST_BYTES_MAX {
+                return Err(CallError::Status { status: StatusCode::PAYLOAD_TOO_LARGE });
+            }
+        }
+        Ok(text)
+    }
+
+    /// One file of that list, to be read piece by piece.
+    pub(crate) async fn file(
+        &self,
+        epoch: Epoch,
+        tree: &TreeId,
+        digest: &BlobId,
+        bytes: u64,
+    ) -> Result<Response, CallError> {
+        let url = format!("{}/trees/{epoch}/{tree}/{digest}", self.base);
+        told(self.http.get(url).timeout(patience(bytes)).send().await?).await
+    }
+
+    /// Says what is left from now on, and returns what the server misses of it. Nothing: then it is so.
+    pub(crate) async fn put_tree(
+        &self,
+        epoch: Epoch,
+        tree: &TreeId,
+        text: String,
+    ) -> Result<Vec<BlobId>, CallError> {
+        let url = format!("{}/trees/{epoch}/{tree}", self.base);
+        let request = self.http.put(url).timeout(FILE_TIMEOUT).header(CONTENT_TYPE, "text/plain");
+        let missing: Missing = parse(told(request.body(text).send().await?).await?).await?;
+        Ok(missing.missing)
+    }
+
+    /// Exactly so many bytes of a file.
+    pub(crate) async fn put_file(
+        &self,
+        epoch: Epoch,
+        digest: &BlobId,
+        file: File,
+        bytes: u64,
+    ) -> Result<(), CallError> {
+        let file = tokio::fs::File::from_std(file).take(bytes);
+        let pieces = stream::unfold(file, |mut file| async move {
+            let mut piece = Vec::with_capacity(PIECE_BYTES);
+            match file.read_buf(&mut piece).await {
+                Ok(0) => None,
+                Ok(_) => Some((Ok(Bytes::from(piece)), file)),
+                Err(error) => Some((Err(error), file)),
+            }
+        });
+        let request = self
+            .http
+            .put(format!("{}/blobs/{epoch}/{digest}", self.base))
+            .timeout(patience(bytes))
+            .header(CONTENT_TYPE, "application/octet-stream")
+            .header(CONTENT_LENGTH, bytes)
+            .body(Body::wrap_stream(pieces));
+        told(request.send().await?).await.map(|_| ())
+    }
+}
+
+fn patience(bytes: u64) -> Duration {
+    FILE_TIMEOUT + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN)
+}
+
+/// As [`accepted`], with the server's own words for what it will refuse again.
+async fn told(response: Response) -> Result<Response, CallError> {
+    match response.status() {
+        status @ (StatusCode::BAD_REQUEST
+        | StatusCode::PAYLOAD_TOO_LARGE
+        | StatusCode::INSUFFICIENT_STORAGE) => {
+            let words = response.text().await.unwrap_or_default();
+            let words = words.chars().filter(|c| !c.is_control()).take(WORDS_MAX).collect();
+            Err(CallError::Refused { status, words })
+        }
+        _ => accepted(response),
+    }
+}

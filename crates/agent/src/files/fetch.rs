@@ -1,0 +1,113 @@
+//! Before a job starts: its own files into its folder, then what its last attempt left over them.
+
+use std::sync::Arc;
+
+use muster_core::ErrorChain;
+use muster_core::agent::Order;
+use muster_core::ids::Epoch;
+use muster_core::model::{JobSpec, OUTPUTS_FOLDER, TreeId};
+use muster_trees::{File, Folder, PlacingError, Tree, tree_of};
+
+use super::{Keeper, Patience};
+use crate::attempt::Context;
+use crate::client::{CallError, Client};
+
+#[derive(Debug, thiserror::Error)]
+enum FetchError {
+    #[error("the server does not give {what}")]
+    Call { what: String, source: CallError },
+    #[error("the list of files {tree} is not what it should be")]
+    WrongTree { tree: TreeId },
+    #[error(transparent)]
+    Placing(#[from] PlacingError),
+    #[error("cannot use the job's folder")]
+    Folder(#[from] std::io::Error),
+}
+
+/// Fills the working folder, and returns who keeps what it leaves. Tries as long as the server cannot be reached.
+pub(crate) async fn bring(
+    context: &Context,
+    order: &Order,
+    spec: &JobSpec,
+) -> Result<Keeper, String> {
+    fill(context, order, spec).await.map_err(|error| ErrorChain(&error).to_string())
+}
+
+async fn fill(context: &Context, order: &Order, spec: &JobSpec) -> Result<Keeper, FetchError> {
+    let folder = Folder::open(&context.home.work(order.epoch))?;
+    let (client, epoch) = (&context.client, order.epoch);
+    if let Some(code) = &spec.code {
+        lay_out(client, epoch, code, &folder).await?;
+    }
+    let mut last = Tree::default();
+    // Nobody has left anything to the first.
+    if order.attempt > 1
+        && let Some(saved) = left(client, epoch).await?
+    {
+        last = lay_out(client, epoch, &saved, &folder).await?;
+    }
+    for path in [Some(OUTPUTS_FOLDER), spec.checkpoint.as_deref()].into_iter().flatten() {
+        folder.make_folder(path)?;
+    }
+    let log = context.home.job_log(epoch);
+    Ok(Keeper::new(client.clone(), epoch, Arc::new(folder), spec.checkpoint.clone(), log, last))
+}
+
+async fn lay_out(
+    client: &Client,
+    epoch: Epoch,
+    tree: &TreeId,
+    folder: &Folder,
+) -> Result<Tree, FetchError> {
+    let call = |source| FetchError::Call { what: format!("the list of files {tree}"), source };
+    let mut patience = Patience::default();
+    let text = loop {
+        match client.tree(epoch, tree).await {
+            Ok(text) => break text,
+            Err(error) => patience.forgive(error).await.map_err(call)?,
+        }
+    };
+    let parsed = Tree::parse(&text).ok().filter(|_| tree_of(&text) == *tree);
+    let files = parsed.ok_or(FetchError::WrongTree { tree: *tree })?;
+    for file in files.files() {
+        let call = |source| FetchError::Call { what: file.path.to_string(), source };
+        while let Err(error) = place(client, epoch, tree, file, folder).await {
+            match error {
+                FetchError::Call { source, .. } => patience.forgive(source).await.map_err(call)?,
+                other => return Err(other),
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// What the same member left last.
+async fn left(client: &Client, epoch: Epoch) -> Result<Option<TreeId>, FetchError> {
+    let call = |source| FetchError::Call { what: "what the last attempt left".into(), source };
+    let mut patience = Patience::default();
+    loop {
+        match client.left(epoch).await {
+            Ok(left) => return Ok(left),
+            // A server that does not know of this.
+            Err(CallError::NotFound) => return Ok(None),
+            Err(error) => patience.forgive(error).await.map_err(call)?,
+        }
+    }
+}
+
+async fn place(
+    client: &Client,
+    epoch: Epoch,
+    tree: &TreeId,
+    file: &File,
+    folder: &Folder,
+) -> Result<(), FetchError> {
+    let call = |source: CallError| FetchError::Call { what: file.path.to_string(), source };
+    let mut placing = folder.place(file)?;
+    let response = client.file(epoch, tree, &file.digest, file.bytes).await;
+    let mut response = response.map_err(call)?;
+    while let Some(piece) = response.chunk().await.map_err(|error| call(error.into()))? {
+        placing.write(&piece)?;
+    }
+    Ok(placing.finish()?)
+}

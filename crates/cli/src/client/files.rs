@@ -1,0 +1,67 @@
+//! Files to the server and from it, piece by piece.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use muster_wire::Route;
+use reqwest::header;
+use tokio::io::AsyncReadExt as _;
+
+use super::{ANSWER_WITHIN, Answer, Client, refusal};
+use crate::failure::Outcome;
+
+/// Of a file that is sent: slower is a server that hangs.
+const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
+const PIECE_BYTES: usize = 256 << 10;
+/// Of one file. The server's own addresses hold no longer.
+const DOWNLOAD_WITHIN: Duration = Duration::from_secs(3_600);
+
+impl Client {
+    /// A text that is no JSON.
+    pub async fn put_text(&self, route: &Route, text: String) -> Outcome<Answer> {
+        let url = self.url(route, &[]);
+        let request = self.http.put(url).header(header::CONTENT_TYPE, "text/plain");
+        let request = request.header(header::AUTHORIZATION, self.token.borrow().clone());
+        self.answered(request.body(text)).await
+    }
+
+    /// The next `bytes` of a file, piece by piece.
+    pub async fn put_file(&self, route: &Route, file: std::fs::File, bytes: u64) -> Outcome {
+        // A long upload may outlive its token.
+        self.renew_token().await?;
+        let file = tokio::fs::File::from_std(file).take(bytes);
+        let pieces = stream::unfold(file, |mut file| async move {
+            let mut piece = Vec::with_capacity(PIECE_BYTES);
+            match file.read_buf(&mut piece).await {
+                Ok(0) => None,
+                Ok(_) => Some((Ok(Bytes::from(piece)), file)),
+                Err(error) => Some((Err(error), file)),
+            }
+        });
+        let request = self
+            .http
+            .put(self.url(route, &[]))
+            .timeout(ANSWER_WITHIN + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN))
+            .header(header::AUTHORIZATION, self.token.borrow().clone())
+            .header(header::CONTENT_TYPE, "application/octet-stream")
+            .header(header::CONTENT_LENGTH, bytes)
+            .body(reqwest::Body::wrap_stream(pieces));
+        self.answered(request).await.map(|_| ())
+    }
+
+    /// What is at an address that is its own authorisation, piece by piece.
+    pub async fn download(&self, url: &str, mut each: impl FnMut(&[u8]) -> Outcome) -> Outcome {
+        let request = self.http.get(url).timeout(DOWNLOAD_WITHIN);
+        let mut response = request.send().await.map_err(|why| self.unreachable(why))?;
+        let status = response.status();
+        if !status.is_success() {
+            let body = response.bytes().await.map_err(|why| self.unreachable(why))?;
+            return Err(refusal(status, &body));
+        }
+        while let Some(piece) = response.chunk().await.map_err(|why| self.unreachable(why))? {
+            each(&piece)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,212 @@
+//! `--code`: the files that a job brings, sent before the job is.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use muster_core::ErrorChain;
+use muster_core::model::{BlobId, TreeId, WorkspaceKey};
+use muster_trees::{File, Folder, Memory, Skipped, Tree, snapshot, tree_of};
+use muster_wire::Route;
+use muster_wire::trees::Missing;
+
+use super::ignore::{self, Ignore};
+use crate::client::Client;
+use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::output;
+
+/// The server may have let go of something between two questions, but not for ever.
+const ROUNDS_MAX: usize = 4;
+
+/// A folder, ready to be sent.
+pub struct Code {
+    folder: Folder,
+    tree: Tree,
+    /// Where the bytes of each file are: for a link, at what it leads to.
+    sources: BTreeMap<BlobId, String>,
+}
+
+impl Code {
+    /// Looks through the folder. Nothing is sent yet.
+    pub fn read(path: &Path) -> Outcome<Code> {
+        let unreadable = |why: &dyn std::fmt::Display| {
+            Failure::refused(format!("--code {}: {}", path.display(), printable(&why.to_string())))
+        };
+        let folder = Folder::open(path).map_err(|why| unreadable(&why))?;
+        let ignore = read_ignore(path)?;
+        let keep = |path: &str, is_folder: bool| !ignore.leaves_out(path, is_folder);
+        let listing = folder.list_all(&keep).map_err(|why| unreadable(&why))?;
+        let mut sent: Vec<(String, String)> = listing
+            .files
+            .iter()
+            .map(|file| (file.path.to_string(), file.path.to_string()))
+            .collect();
+        for skipped in &listing.skipped {
+            sent.push((skipped.path.clone(), resolved(path, skipped)?));
+        }
+        if sent.is_empty() {
+            return Err(unreadable(&"there is nothing in it to send"));
+        }
+        let mut files = Vec::with_capacity(sent.len());
+        let mut sources = BTreeMap::new();
+        let mut memory = Memory::default();
+        for (name, source) in sent {
+            let taken = snapshot(&folder, &[&source], &mut memory)
+                .map_err(|why| unreadable(&ErrorChain(&why)))?;
+            let Some(file) = taken.tree.files().first() else {
+                return Err(unreadable(&format!("{name} went while it was read")));
+            };
+            sources.insert(file.digest, source);
+            files.push(File { path: name.into(), ..file.clone() });
+        }
+        let tree = Tree::new(files).map_err(|why| {
+            unreadable(&why).hint("leave out what the job does not need, in .amlignore")
+        })?;
+        Ok(Code { folder, tree, sources })
+    }
+
+    pub fn id(&self) -> TreeId {
+        tree_of(self.tree.to_text().as_bytes())
+    }
+
+    /// Sends what the server does not have.
+    pub async fn send(&self, client: &Client, workspace: &WorkspaceKey) -> Outcome {
+        let text = self.tree.to_text();
+        let id = self.id().to_string().into();
+        let list = Route::Tree { workspace: workspace.clone(), id };
+        for _ in 0..ROUNDS_MAX {
+            let answer = client.put_text(&list, text.clone()).await?;
+            let Missing { missing } = answer.document()?;
+            if missing.is_empty() {
+                return Ok(());
+            }
+            let count = self.tree.files().len();
+            output::say(&format!("sending {} of {count} files", missing.len()));
+            for digest in missing {
+                self.send_file(client, workspace, &digest).await?;
+            }
+        }
+        Err(Failure::error("the server loses files as they are sent; see its log").passing())
+    }
+
+    async fn send_file(
+        &self,
+        client: &Client,
+        workspace: &WorkspaceKey,
+        digest: &BlobId,
+    ) -> Outcome {
+        let source = self.sources.get(digest);
+        let source = source.ok_or_else(|| Failure::error("the server asks for other files"))?;
+        let (file, stamp) = self
+            .folder
+            .open_file(source)
+            .map_err(|why| Failure::error(format!("cannot read {}: {why}", quoted(source))))?;
+        let digest = digest.to_string().into();
+        let route = Route::Blob { workspace: workspace.clone(), digest };
+        client.put_file(&route, file, stamp.bytes).await
+    }
+}
+
+fn read_ignore(path: &Path) -> Outcome<Ignore> {
+    for name in ignore::FILES {
+        let file = path.join(name);
+        let text = match std::fs::read(&file) {
+            Ok(text) => text,
+            Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(why) => return Err(Failure::refused(format!("{}: {why}", file.display()))),
+        };
+        let parsed = Ignore::parse(&String::from_utf8_lossy(&text));
+        return parsed.map_err(|why| Failure::refused(format!("{}: {why}", file.display())));
+    }
+    Ok(Ignore::default())
+}
+
+/// What a link leads to, as a path below the folder: its bytes are sent in its place.
+fn resolved(top: &Path, skipped: &Skipped) -> Outcome<String> {
+    let refused = |why: &str| {
+        Failure::refused(format!("--code: {} {why}", quoted(&skipped.path)))
+            .hint("leave it out in .amlignore, or put a plain file there")
+    };
+    if skipped.why != Skipped::LINK {
+        return Err(refused(skipped.why));
+    }
+    let inside = || -> std::io::Result<(PathBuf, PathBuf)> {
+        Ok((top.canonicalize()?, top.join(&skipped.path).canonicalize()?))
+    };
+    let (top, target) = inside().map_err(|_| refused("is a link that leads nowhere"))?;
+    let below = target.strip_prefix(&top);
+    let below = below.map_err(|_| refused("is a link that leads out of the folder"))?;
+    match below.to_str() {
+        Some(path) if target.is_file() => Ok(path.to_owned()),
+        _ => Err(refused("is a link to what is no plain file")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn paths(code: &Code) -> Vec<&str> {
+        code.tree.files().iter().map(|file| &*file.path).collect()
+    }
+
+    fn why_not(path: &Path) -> String {
+        Code::read(path).err().expect("it is refused").to_string()
+    }
+
+    #[test]
+    fn what_is_ignored_is_left_out_and_amlignore_counts_before_gitignore() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, name).unwrap();
+        };
+        for name in ["train.py", "src/a.py", "src/a.pyc", "data/big", ".git/config"] {
+            write(name);
+        }
+        std::fs::write(dir.path().join(".gitignore"), "*.pyc\n").unwrap();
+        let code = Code::read(dir.path()).unwrap();
+        assert_eq!(paths(&code), [".gitignore", "data/big", "src/a.py", "train.py"]);
+        std::fs::write(dir.path().join(".amlignore"), "data/\n.*ignore\n").unwrap();
+        let code = Code::read(dir.path()).unwrap();
+        assert_eq!(paths(&code), ["src/a.py", "src/a.pyc", "train.py"]);
+    }
+
+    #[test]
+    fn links_inside_are_files_and_links_outside_are_refused() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(dir.path().join("real"), "content").unwrap();
+        symlink("real", dir.path().join("link")).unwrap();
+        let code = Code::read(dir.path()).unwrap();
+        assert_eq!(paths(&code), ["link", "real"]);
+        assert_eq!(code.tree.files()[0].digest, code.tree.files()[1].digest);
+        std::fs::write(other.path().join("secret"), "s").unwrap();
+        for (target, why) in [
+            (other.path().join("secret"), "leads out of the folder"),
+            (other.path().to_owned(), "leads out of the folder"),
+            (dir.path().join("nothing"), "leads nowhere"),
+            (dir.path().to_owned(), "no plain file"),
+        ] {
+            let link = dir.path().join("bad");
+            symlink(&target, &link).unwrap();
+            let refused = why_not(dir.path());
+            assert!(refused.contains(why) && refused.contains("bad"), "{refused}");
+            std::fs::remove_file(link).unwrap();
+        }
+        let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
+        assert!(why_not(dir.path()).contains("is a socket"));
+        std::fs::write(dir.path().join(".amlignore"), "socket\n").unwrap();
+        assert!(Code::read(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn a_folder_that_is_none_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(why_not(&dir.path().join("missing")).contains("No such file"));
+        assert!(why_not(dir.path()).contains("nothing in it"));
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        assert!(why_not(&dir.path().join("file")).contains("Not a directory"));
+    }
+}

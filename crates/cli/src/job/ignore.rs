@@ -1,0 +1,231 @@
+//! What of a folder is not sent: the patterns of `.amlignore`, or else of `.gitignore`, as git reads them.
+//!
+//! Only the file at the top of the folder counts. Git's own folder is never sent.
+
+/// The most specific to Azure ML first; only one of them counts.
+pub const FILES: [&str; 2] = [".amlignore", ".gitignore"];
+pub const BYTES_MAX: usize = 256 << 10;
+const GIT: &str = ".git";
+/// Each is tried on each path.
+const RULES_MAX: usize = 2_000;
+
+#[derive(Debug, Default)]
+pub struct Ignore {
+    rules: Vec<Rule>,
+}
+
+#[derive(Debug)]
+struct Rule {
+    /// Takes back what an earlier rule left out.
+    is_back: bool,
+    only_folders: bool,
+    /// By names; a single one is looked for at every depth.
+    names: Vec<Box<[u8]>>,
+    is_anchored: bool,
+}
+
+impl Ignore {
+    pub fn parse(text: &str) -> Result<Ignore, String> {
+        if text.len() > BYTES_MAX {
+            return Err(format!("it has {} bytes; at most {BYTES_MAX} are read", text.len()));
+        }
+        let rules: Vec<Rule> = text.lines().filter_map(Rule::parse).collect();
+        match rules.len() {
+            count if count > RULES_MAX => {
+                Err(format!("it has {count} patterns; at most {RULES_MAX} are allowed"))
+            }
+            _ => Ok(Ignore { rules }),
+        }
+    }
+
+    /// Whether this path is left out, if what is above it is not.
+    pub fn leaves_out(&self, path: &str, is_folder: bool) -> bool {
+        let names: Vec<&[u8]> = path.split('/').map(str::as_bytes).collect();
+        if names.last() == Some(&GIT.as_bytes()) {
+            return true;
+        }
+        // The last rule that says something about it counts.
+        let said = self.rules.iter().rev().find(|rule| rule.is_about(&names, is_folder));
+        said.is_some_and(|rule| !rule.is_back)
+    }
+}
+
+impl Rule {
+    fn parse(line: &str) -> Option<Rule> {
+        let line = without_trailing_spaces(line.trim_end_matches('\r'));
+        if line.starts_with('#') {
+            return None;
+        }
+        let (is_back, line) = match line.strip_prefix('!') {
+            Some(rest) => (true, rest),
+            None => (false, line),
+        };
+        let (only_folders, line) = match line.strip_suffix('/') {
+            Some(rest) => (true, rest),
+            None => (false, line),
+        };
+        let is_anchored = line.contains('/');
+        let names: Vec<Box<[u8]>> = line
+            .split('/')
+            .filter(|name| !name.is_empty())
+            .map(|name| name.as_bytes().into())
+            .collect();
+        (!names.is_empty()).then_some(Rule { is_back, only_folders, names, is_anchored })
+    }
+
+    fn is_about(&self, path: &[&[u8]], is_folder: bool) -> bool {
+        if self.only_folders && !is_folder {
+            return false;
+        }
+        let patterns: Vec<&[u8]> = self.names.iter().map(|name| &**name).collect();
+        match (self.is_anchored, path.last()) {
+            (true, _) => match_names(&patterns, path),
+            (false, Some(name)) => match_name(patterns[0], name),
+            (false, None) => false,
+        }
+    }
+}
+
+/// A space counts if a backslash is before it.
+fn without_trailing_spaces(line: &str) -> &str {
+    let trimmed = line.trim_end_matches(' ');
+    match trimmed.ends_with('\\') && trimmed.len() < line.len() {
+        true => &line[..=trimmed.len()],
+        false => trimmed,
+    }
+}
+
+/// `**` stands for any number of names. Remembers for each pattern how far it got, so that it never takes longer than
+/// patterns times names.
+fn match_names(patterns: &[&[u8]], names: &[&[u8]]) -> bool {
+    let mut reached = vec![false; names.len() + 1];
+    reached[0] = true;
+    for pattern in patterns {
+        let mut next = vec![false; names.len() + 1];
+        for place in 0..=names.len() {
+            if *pattern == b"**" {
+                next[place] = reached[place] || (place > 0 && next[place - 1]);
+            } else if place > 0 {
+                next[place] = reached[place - 1] && match_name(pattern, names[place - 1]);
+            }
+        }
+        reached = next;
+    }
+    // `a/**` is what is in `a`, not `a` itself.
+    let is_inside = patterns.last() != Some(&&b"**"[..]) || patterns.len() <= names.len();
+    reached[names.len()] && is_inside
+}
+
+/// One name: `*`, `?`, `[a-z]`, and a backslash before what stands for itself.
+fn match_name(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    // Where the last `*` was, and what it has taken so far: no other choice needs to be tried again.
+    let mut star = None;
+    while n < name.len() {
+        match one(&pattern[p..], name[n]) {
+            Some(length) => (p, n) = (p + length, n + 1),
+            None if pattern.get(p) == Some(&b'*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            None => {
+                let Some((at, taken)) = star else { return false };
+                star = Some((at, taken + 1));
+                (p, n) = (at + 1, taken + 1);
+            }
+        }
+    }
+    pattern[p..].iter().all(|byte| *byte == b'*')
+}
+
+/// How long the pattern's first part is, if it stands for this byte. `*` stands for none.
+fn one(pattern: &[u8], byte: u8) -> Option<usize> {
+    match pattern {
+        [b'?', ..] => Some(1),
+        [b'\\', escaped, ..] => (*escaped == byte).then_some(2),
+        [b'[', rest @ ..] => match class(rest, byte) {
+            Some((length, true)) => Some(length + 1),
+            Some((_, false)) => None,
+            // Never closed: a bracket like any other.
+            None => (byte == b'[').then_some(1),
+        },
+        [b'*', ..] | [] => None,
+        [plain, ..] => (*plain == byte).then_some(1),
+    }
+}
+
+/// What is between the brackets: how long it is with the closing one, and whether the byte is in it.
+fn class(rest: &[u8], byte: u8) -> Option<(usize, bool)> {
+    let is_not = matches!(rest.first(), Some(b'!' | b'^'));
+    let start = usize::from(is_not);
+    let (mut at, mut is_in) = (start, false);
+    loop {
+        match *rest.get(at)? {
+            b']' if at > start => return Some((at + 1, is_in != is_not)),
+            from => {
+                let to = match rest.get(at + 1..at + 3) {
+                    Some([b'-', to]) if *to != b']' => Some(*to),
+                    _ => None,
+                };
+                is_in |= (from..=to.unwrap_or(from)).contains(&byte);
+                at += if to.is_some() { 3 } else { 1 };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_mean_what_git_means_by_them() {
+        for (rules, left_out, kept) in [
+            ("*.pyc", &["a.pyc", "d/a.pyc"][..], &["a.py", "a.pyc.txt"][..]),
+            ("data", &["data", "x/data"], &["data2", "mydata"]),
+            ("/data", &["data"], &["x/data"]),
+            ("a/b", &["a/b"], &["x/a/b", "a/b2"]),
+            ("**/b", &["b", "a/b", "x/a/b"], &["b2"]),
+            ("a/**", &["a/b", "a/b/c"], &["a", "b/a"]),
+            ("a/**/b", &["a/b", "a/x/b", "a/x/y/b"], &["b", "a"]),
+            ("*\n!keep", &["x", "d/x"], &["keep", "d/keep"]),
+            ("!x\nx", &["x"], &["y"]),
+            ("a?c", &["abc"], &["ac", "abbc"]),
+            ("[a-c]x", &["ax", "cx"], &["dx", "-x"]),
+            ("[!a]x", &["bx"], &["ax"]),
+            ("[]x]", &["]", "x"], &["["]),
+            ("[ab", &["[ab"], &["a"]),
+            ("# no\n\n  \n\\#yes", &["#yes"], &["no", "# no"]),
+            ("a\\ ", &["a "], &["a"]),
+            ("*a*b*c", &["xaxbxc", "abc"], &["acb"]),
+            ("", &[".git", "x/.git"], &[".gitignore", "git"]),
+        ] {
+            let ignore = Ignore::parse(rules).unwrap();
+            for path in left_out {
+                assert!(ignore.leaves_out(path, false), "{rules:?} leaves out {path}");
+            }
+            for path in kept {
+                assert!(!ignore.leaves_out(path, false), "{rules:?} keeps {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_slash_at_the_end_means_folders() {
+        let ignore = Ignore::parse("build/\nout/x/\r\n").unwrap();
+        assert!(ignore.leaves_out("build", true) && ignore.leaves_out("a/build", true));
+        assert!(!ignore.leaves_out("build", false));
+        assert!(ignore.leaves_out("out/x", true) && !ignore.leaves_out("a/out/x", true));
+    }
+
+    #[test]
+    fn hostile_patterns_take_no_time() {
+        let stars = "*a".repeat(200);
+        let name = "a".repeat(250);
+        assert!(!Ignore::parse(&format!("{stars}b")).unwrap().leaves_out(&name, false));
+        let deep = ["a"; 60].join("/");
+        let rules = "**/a/".repeat(100) + "b";
+        assert!(!Ignore::parse(&rules).unwrap().leaves_out(&deep, false));
+        assert!(Ignore::parse(&"x\n".repeat(RULES_MAX + 1)).is_err());
+    }
+}

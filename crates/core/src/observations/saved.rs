@@ -1,0 +1,31 @@
+//! A node keeps what its member of an attempt leaves to the next one.
+
+use crate::change::Change;
+use crate::input::{Answer, Refused, Reply, SaveRequest};
+use crate::model::{Job, SavedTree};
+use crate::step::Turn;
+
+/// Only from the holder of the live epoch: whoever was given up must not overwrite what its successor leaves.
+pub(crate) fn on_tree(turn: &mut Turn<'_>, request: &SaveRequest) -> Answer {
+    let SaveRequest { node, epoch, tree, files, bytes } = request;
+    let node = turn.world.node_by_name(node);
+    let lease = node.and_then(|node| node.lease_of(*epoch));
+    let job = lease.and_then(|lease| turn.world.job(lease.job));
+    let (Some(lease), Some(job), Some(attempt)) = (lease, job, job.and_then(Job::attempt)) else {
+        let message = format!("attempt {epoch} is over, or is not on this node; nothing was kept");
+        return Err(Refused::conflict("epoch", message));
+    };
+    let saved = SavedTree {
+        job: job.id,
+        rank: lease.rank,
+        workspace: job.workspace,
+        epoch: *epoch,
+        attempt: attempt.number,
+        tree: *tree,
+        files: *files,
+        bytes: *bytes,
+        at: turn.now.wall,
+    };
+    turn.emit(Change::TreeSaved(saved));
+    Ok(Reply::Noted)
+}

@@ -1,0 +1,292 @@
+//! The bytes of the files that jobs bring and leave: each kept once, under its SHA-256, apart for every workspace, so
+//! that nobody learns by asking what others have.
+//!
+//! ```text
+//! blobs/WORKSPACE/ab/abcdef…     a file's bytes, or the text of a list of files
+//! blobs/incoming/NUMBER          on its way; gone after a restart
+//! ```
+//!
+//! A file gets its name when it is whole, is what the name says, and is on disk. A list gets its own only when all files
+//! on it are there: whoever finds a list finds everything.
+
+mod sweep;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use muster_core::ids::WorkspaceId;
+use muster_core::model::{BlobId, TreeId};
+use muster_trees::{BadTree, FILE_BYTES_MAX, Hasher, MANIFEST_BYTES_MAX, Tree, tree_of};
+use rustix::fs::statvfs;
+
+pub use self::sweep::run as run_sweeper;
+
+/// Room that stays for the store and the logs, without which the server could not go on.
+const RESERVE_BYTES: u64 = 512 << 20;
+
+#[derive(Debug, thiserror::Error)]
+pub enum BlobError {
+    #[error(
+        "the server's disk is full: {free} bytes are free, and {reserve} are kept; free some, or send less"
+    )]
+    Full { free: u64, reserve: u64 },
+    #[error("more than {limit} bytes, the most that is allowed; leave out what is not needed")]
+    TooLarge { limit: u64 },
+    #[error("its bytes are {found}, not {wanted}: it changed on its way, or while it was read")]
+    WrongDigest { wanted: String, found: String },
+    #[error(transparent)]
+    BadTree(#[from] BadTree),
+    #[error("the server cannot keep files")]
+    Io(#[source] io::Error),
+}
+
+pub struct Blobs {
+    root: PathBuf,
+    reserve_bytes: u64,
+    /// Of what is on its way.
+    next: AtomicU64,
+    /// Something was sent or asked for since the last sweep.
+    has_news: AtomicBool,
+    /// Held while something is looked up and counted as wanted, or found unwanted and removed.
+    gate: Mutex<()>,
+}
+
+/// What a list came to.
+#[derive(Debug)]
+pub struct Listed {
+    pub tree: Tree,
+    /// Nothing: then the list is kept.
+    pub missing: Vec<BlobId>,
+}
+
+impl Blobs {
+    pub fn new(root: PathBuf) -> io::Result<Blobs> {
+        Blobs::with_reserve(root, RESERVE_BYTES)
+    }
+
+    fn with_reserve(root: PathBuf, reserve_bytes: u64) -> io::Result<Blobs> {
+        let incoming = root.join("incoming");
+        // Whoever sent it starts again.
+        match fs::remove_dir_all(&incoming) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        fs::create_dir_all(&incoming)?;
+        let (next, has_news, gate) = (AtomicU64::new(0), AtomicBool::new(true), Mutex::new(()));
+        Ok(Blobs { root, reserve_bytes, next, has_news, gate })
+    }
+
+    fn path(&self, workspace: WorkspaceId, digest: &BlobId) -> PathBuf {
+        let name = digest.to_string();
+        self.root.join(workspace.to_string()).join(&name[..2]).join(name)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is there. It then stays for as long as whoever asks needs to say what for.
+    fn has(&self, workspace: WorkspaceId, digest: &BlobId) -> Result<bool, BlobError> {
+        let _gate = self.lock();
+        match File::options().append(true).open(self.path(workspace, digest)) {
+            Ok(file) => {
+                file.set_modified(SystemTime::now()).map_err(BlobError::Io)?;
+                Ok(true)
+            }
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(other) => Err(BlobError::Io(other)),
+        }
+    }
+
+    pub fn has_tree(&self, workspace: WorkspaceId, tree: &TreeId) -> Result<bool, BlobError> {
+        match self.tree(workspace, tree)? {
+            Some(text) => Ok(self.missing(workspace, &Tree::parse(&text)?)?.is_empty()),
+            None => Ok(false),
+        }
+    }
+
+    fn missing(&self, workspace: WorkspaceId, tree: &Tree) -> Result<Vec<BlobId>, BlobError> {
+        let digests: BTreeSet<BlobId> = tree.files().iter().map(|file| file.digest).collect();
+        let mut missing = Vec::new();
+        for digest in digests {
+            if !self.has(workspace, &digest)? {
+                missing.push(digest);
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Says what is missing of a list of files, of so many bytes at most, and keeps the list if that is nothing.
+    pub fn list(
+        &self,
+        workspace: WorkspaceId,
+        wanted: &TreeId,
+        text: &[u8],
+        bytes_max: u64,
+    ) -> Result<Listed, BlobError> {
+        let found = tree_of(text);
+        if found != *wanted {
+            let (wanted, found) = (wanted.to_string(), found.to_string());
+            return Err(BlobError::WrongDigest { wanted, found });
+        }
+        let tree = Tree::parse(text)?;
+        if tree.bytes() > bytes_max {
+            return Err(BlobError::TooLarge { limit: bytes_max });
+        }
+        self.has_news.store(true, Ordering::Relaxed);
+        let missing = self.missing(workspace, &tree)?;
+        // Said now, before anybody sends what there is no room for.
+        let is_missing = |file: &&muster_trees::File| missing.binary_search(&file.digest).is_ok();
+        let bytes: u64 = tree.files().iter().filter(is_missing).map(|file| file.bytes).sum();
+        self.check_room(bytes)?;
+        let as_blob = BlobId(wanted.0);
+        if missing.is_empty() && !self.has(workspace, &as_blob)? {
+            // The names of files are on disk before the list is.
+            self.sync_folders(workspace, tree.files().iter().map(|file| file.digest))?;
+            let mut incoming = self.begin(Some(text.len() as u64))?;
+            incoming.write(text)?;
+            incoming.keep(workspace, &as_blob)?;
+            self.sync_folders(workspace, [as_blob])?;
+        }
+        Ok(Listed { tree, missing })
+    }
+
+    /// Their folders, and those above, up to our own.
+    fn sync_folders(
+        &self,
+        workspace: WorkspaceId,
+        digests: impl IntoIterator<Item = BlobId>,
+    ) -> Result<(), BlobError> {
+        let mut folders = BTreeSet::from([self.root.clone()]);
+        for digest in digests {
+            let path = self.path(workspace, &digest);
+            let above = path.ancestors().skip(1).take_while(|folder| **folder != *self.root);
+            folders.extend(above.map(Path::to_owned));
+        }
+        for folder in &folders {
+            let synced = File::open(folder).and_then(|folder| folder.sync_all());
+            synced.map_err(BlobError::Io)?;
+        }
+        Ok(())
+    }
+
+    /// The text of a list of files.
+    pub fn tree(
+        &self,
+        workspace: WorkspaceId,
+        tree: &TreeId,
+    ) -> Result<Option<Vec<u8>>, BlobError> {
+        let Some(file) = self.open(workspace, &BlobId(tree.0))? else { return Ok(None) };
+        let mut text = Vec::new();
+        file.take(MANIFEST_BYTES_MAX as u64 + 1).read_to_end(&mut text).map_err(BlobError::Io)?;
+        Ok(Some(text))
+    }
+
+    /// A file of a list of files; not any other.
+    pub fn file_of(
+        &self,
+        workspace: WorkspaceId,
+        tree: &TreeId,
+        digest: &BlobId,
+    ) -> Result<Option<File>, BlobError> {
+        let Some(text) = self.tree(workspace, tree)? else { return Ok(None) };
+        let wanted = digest.to_string();
+        let mut lines = text.split(|byte| *byte == b'\n');
+        match lines.any(|line| line.starts_with(wanted.as_bytes())) {
+            true => self.open(workspace, digest),
+            false => Ok(None),
+        }
+    }
+
+    fn open(&self, workspace: WorkspaceId, digest: &BlobId) -> Result<Option<File>, BlobError> {
+        match File::open(self.path(workspace, digest)) {
+            Ok(file) => Ok(Some(file)),
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(other) => Err(BlobError::Io(other)),
+        }
+    }
+
+    /// Begins to take in a file, of this length if it is known.
+    pub fn begin(&self, bytes: Option<u64>) -> Result<Incoming<'_>, BlobError> {
+        let announced = bytes.unwrap_or(0);
+        if announced > FILE_BYTES_MAX {
+            return Err(BlobError::TooLarge { limit: FILE_BYTES_MAX });
+        }
+        self.check_room(announced)?;
+        self.has_news.store(true, Ordering::Relaxed);
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let path = self.root.join("incoming").join(number.to_string());
+        let file = File::create_new(&path).map_err(|why| self.failed(why))?;
+        Ok(Incoming { blobs: self, path, file, hasher: Hasher::default(), bytes: 0 })
+    }
+
+    fn check_room(&self, bytes: u64) -> Result<(), BlobError> {
+        let disk = statvfs(&self.root).map_err(|why| BlobError::Io(why.into()))?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        match free >= bytes.saturating_add(self.reserve_bytes) {
+            true => Ok(()),
+            false => Err(BlobError::Full { free, reserve: self.reserve_bytes }),
+        }
+    }
+
+    fn failed(&self, why: io::Error) -> BlobError {
+        match why.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                BlobError::Full { free: 0, reserve: self.reserve_bytes }
+            }
+            _ => BlobError::Io(why),
+        }
+    }
+}
+
+/// A file on its way in. Dropped before it is kept, it is gone.
+pub struct Incoming<'b> {
+    blobs: &'b Blobs,
+    path: PathBuf,
+    file: File,
+    hasher: Hasher,
+    bytes: u64,
+}
+
+impl Incoming<'_> {
+    pub fn write(&mut self, piece: &[u8]) -> Result<(), BlobError> {
+        self.bytes += piece.len() as u64;
+        if self.bytes > FILE_BYTES_MAX {
+            return Err(BlobError::TooLarge { limit: FILE_BYTES_MAX });
+        }
+        self.blobs.check_room(piece.len() as u64)?;
+        self.hasher.add(piece);
+        self.file.write_all(piece).map_err(|why| self.blobs.failed(why))
+    }
+
+    /// All of it is here.
+    pub fn keep(mut self, workspace: WorkspaceId, wanted: &BlobId) -> Result<(), BlobError> {
+        let found = std::mem::take(&mut self.hasher).finish();
+        if found != *wanted {
+            let (wanted, found) = (wanted.to_string(), found.to_string());
+            return Err(BlobError::WrongDigest { wanted, found });
+        }
+        self.file.sync_all().map_err(|why| self.blobs.failed(why))?;
+        let path = self.blobs.path(workspace, wanted);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(|why| self.blobs.failed(why))?;
+        }
+        let _gate = self.blobs.lock();
+        fs::rename(&self.path, path).map_err(|why| self.blobs.failed(why))
+    }
+}
+
+impl Drop for Incoming<'_> {
+    fn drop(&mut self) {
+        // After it was kept there is nothing of that name.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests;

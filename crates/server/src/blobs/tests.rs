@@ -1,0 +1,148 @@
+use std::time::Duration;
+
+use muster_trees::{TREE_BYTES_MAX, blob_of};
+
+use super::*;
+
+const HERE: WorkspaceId = WorkspaceId(1);
+const THERE: WorkspaceId = WorkspaceId(2);
+
+fn blobs() -> (tempfile::TempDir, Blobs) {
+    let dir = tempfile::tempdir().unwrap();
+    let blobs = Blobs::with_reserve(dir.path().join("blobs"), 0).unwrap();
+    (dir, blobs)
+}
+
+fn keep(blobs: &Blobs, content: &[u8]) {
+    let mut incoming = blobs.begin(None).unwrap();
+    incoming.write(content).unwrap();
+    incoming.keep(HERE, &blob_of(content)).unwrap();
+}
+
+fn list_of(contents: &[&[u8]]) -> (TreeId, String) {
+    let file = |content: &&[u8]| muster_trees::File {
+        path: format!("f{}", blob_of(content)).into(),
+        is_executable: false,
+        bytes: content.len() as u64,
+        digest: blob_of(content),
+    };
+    let text = Tree::new(contents.iter().map(file).collect()).unwrap().to_text();
+    (tree_of(text.as_bytes()), text)
+}
+
+fn files_below(dir: &Path) -> usize {
+    let entries = fs::read_dir(dir).unwrap().flatten();
+    entries.map(|entry| if entry.path().is_dir() { files_below(&entry.path()) } else { 1 }).sum()
+}
+
+#[test]
+fn a_list_is_kept_when_all_its_files_are_there() {
+    let (_dir, blobs) = blobs();
+    let (id, text) = list_of(&[b"one", b"two"]);
+    keep(&blobs, b"one");
+    let listed = blobs.list(HERE, &id, text.as_bytes(), TREE_BYTES_MAX).unwrap();
+    assert_eq!(listed.missing, [blob_of(b"two")]);
+    assert!(blobs.tree(HERE, &id).unwrap().is_none());
+    keep(&blobs, b"two");
+    assert_eq!(blobs.list(HERE, &id, text.as_bytes(), TREE_BYTES_MAX).unwrap().missing, []);
+    assert_eq!(blobs.tree(HERE, &id).unwrap().unwrap(), text.as_bytes());
+    assert!(blobs.has_tree(HERE, &id).unwrap());
+    // Another workspace has none of it, and cannot find out.
+    assert_eq!(blobs.list(THERE, &id, text.as_bytes(), TREE_BYTES_MAX).unwrap().missing.len(), 2);
+    assert!(blobs.file_of(THERE, &id, &blob_of(b"one")).unwrap().is_none());
+    assert!(blobs.file_of(HERE, &id, &blob_of(b"one")).unwrap().is_some());
+    keep(&blobs, b"not on the list");
+    assert!(blobs.file_of(HERE, &id, &blob_of(b"not on the list")).unwrap().is_none());
+}
+
+#[test]
+fn other_bytes_than_named_leave_nothing() {
+    let (dir, blobs) = blobs();
+    let mut incoming = blobs.begin(Some(3)).unwrap();
+    incoming.write(b"two").unwrap();
+    let refused = incoming.keep(HERE, &blob_of(b"one"));
+    assert!(matches!(refused, Err(BlobError::WrongDigest { .. })));
+    let (id, _) = list_of(&[b"one"]);
+    let (_, other) = list_of(&[b"two"]);
+    assert!(matches!(
+        blobs.list(HERE, &id, other.as_bytes(), TREE_BYTES_MAX),
+        Err(BlobError::WrongDigest { .. })
+    ));
+    let evil = "muster-tree 1\n".to_owned() + &format!("{} - 1 ../x\n", blob_of(b"x"));
+    let refused = blobs.list(HERE, &tree_of(evil.as_bytes()), evil.as_bytes(), TREE_BYTES_MAX);
+    assert!(matches!(refused, Err(BlobError::BadTree(_))), "{refused:?}");
+    drop(blobs.begin(None).unwrap());
+    assert_eq!(files_below(dir.path()), 0);
+    assert!(matches!(blobs.begin(Some(u64::MAX)), Err(BlobError::TooLarge { .. })));
+}
+
+#[test]
+fn room_is_kept_for_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let blobs = Blobs::with_reserve(dir.path().join("blobs"), u64::MAX).unwrap();
+    assert!(matches!(blobs.begin(Some(1)), Err(BlobError::Full { .. })));
+    let (id, text) = list_of(&[b"one"]);
+    let listed = |bytes_max| blobs.list(HERE, &id, text.as_bytes(), bytes_max);
+    assert!(matches!(listed(TREE_BYTES_MAX), Err(BlobError::Full { .. })), "before it is sent");
+    assert!(matches!(listed(2), Err(BlobError::TooLarge { limit: 2 })));
+    assert_eq!(files_below(dir.path()), 0);
+}
+
+const DISK: &str = "MUSTER_SMALL_DISK";
+
+/// A disk that is really full: a small one of memory, in a mount namespace of its own. Where there are no user
+/// namespaces this shows nothing.
+#[test]
+fn a_full_disk_is_said_and_leaves_nothing() {
+    use std::process::Command;
+    let namespaces = Command::new("unshare").args(["-rm", "true"]).status();
+    if !namespaces.is_ok_and(|status| status.success()) {
+        println!("no user namespaces here: nothing shown");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!("mount -t tmpfs -o size=1m none \"${DISK}\" && exec \"$@\"");
+    let output = Command::new("unshare")
+        .args(["-rm", "sh", "-c", &script, "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "blobs::tests::on_the_small_disk", "--nocapture"])
+        .env(DISK, folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("survived"), "{said}{output:?}");
+}
+
+/// The inner part. Run as an ordinary test it has nothing to do.
+#[test]
+fn on_the_small_disk() {
+    let Ok(disk) = std::env::var(DISK) else { return };
+    let disk = Path::new(&disk);
+    let blobs = Blobs::with_reserve(disk.to_owned(), 0).unwrap();
+    let piece = vec![7; 300_000];
+    keep(&blobs, &piece);
+    let mut incoming = blobs.begin(None).unwrap();
+    let full = (0..9).find_map(|_| incoming.write(&piece).err());
+    assert!(matches!(full, Some(BlobError::Full { .. })), "{full:?}");
+    drop(incoming);
+    assert_eq!(files_below(disk), 1, "what was there is there, and nothing else");
+    keep(&blobs, &vec![8; 300_000]);
+    println!("survived");
+}
+
+#[test]
+fn what_no_job_has_goes_after_its_time_and_the_rest_stays() {
+    let (_dir, blobs) = blobs();
+    for content in [&b"one"[..], b"two", b"three"] {
+        keep(&blobs, content);
+    }
+    let (id, text) = list_of(&[b"one", b"two"]);
+    assert_eq!(blobs.list(HERE, &id, text.as_bytes(), TREE_BYTES_MAX).unwrap().missing, []);
+    let past = SystemTime::now() - Duration::from_secs(5);
+    assert_eq!(blobs.sweep(&[], past).unwrap(), 0, "all of it is fresh");
+    let later = SystemTime::now() + Duration::from_secs(5);
+    assert_eq!(blobs.sweep(&[(HERE, id)], later).unwrap(), 1, "three");
+    assert!(blobs.has_tree(HERE, &id).unwrap());
+    assert_eq!(blobs.sweep(&[(THERE, id)], later).unwrap(), 3, "it is another one's");
+    assert!(!blobs.has_tree(HERE, &id).unwrap());
+}

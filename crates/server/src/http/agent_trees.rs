@@ -1,0 +1,184 @@
+//! The files of a node's attempts: what they bring and find again goes out, what they leave comes in. All of it with the
+//! attempt's epoch, and only while it is live.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Json, Response};
+use muster_core::ids::{Epoch, WorkspaceId};
+use muster_core::model::{BlobId, SavedTree, TreeId};
+use muster_core::{ErrorChain, Input, SaveRequest};
+use muster_trees::TREE_BYTES_MAX;
+use muster_wire::ArmError;
+use muster_wire::trees::Missing;
+use serde::Serialize;
+
+use super::{agent, body, trees};
+use crate::app::App;
+use crate::blobs::BlobError;
+
+/// Who asks, as a member of which live attempt.
+struct Asking {
+    node: String,
+    epoch: Epoch,
+    rank: usize,
+    job: muster_core::ids::JobId,
+    workspace: WorkspaceId,
+}
+
+#[derive(Serialize)]
+struct Left {
+    /// What the same member left last.
+    saved: Option<TreeId>,
+}
+
+fn asking(
+    app: &App,
+    headers: &HeaderMap,
+    epoch: &str,
+) -> Result<Asking, (StatusCode, &'static str)> {
+    let node = agent::node_of(app, headers).ok_or(agent::REFUSED)?;
+    let epoch: Epoch = epoch.parse().map_err(|_| (StatusCode::BAD_REQUEST, "no epoch"))?;
+    let attempt = app.live.attempt(epoch).ok_or((StatusCode::GONE, "this attempt is over"))?;
+    let rank = attempt.rank_of(&node).ok_or(agent::REFUSED)?;
+    Ok(Asking { node, epoch, rank, job: attempt.job, workspace: attempt.workspace })
+}
+
+/// In plain words: an agent puts them into the job's log.
+fn failed(error: &ArmError) -> Response {
+    let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (status, error.to_string()).into_response()
+}
+
+fn unreadable(error: &BlobError) -> Response {
+    failed(&trees::refusal(error))
+}
+
+pub async fn left(
+    State(app): State<Arc<App>>,
+    Path(epoch): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    let asking = match asking(&app, &headers, &epoch) {
+        Ok(asking) => asking,
+        Err(refused) => return refused.into_response(),
+    };
+    match app.readers.read(move |reader| reader.saved_trees(asking.job)).await {
+        Ok(all) => {
+            let own = |saved: &&SavedTree| saved.rank as usize == asking.rank;
+            Json(Left { saved: all.iter().find(own).map(|saved| saved.tree) }).into_response()
+        }
+        Err(error) => {
+            tracing::error!(error = %ErrorChain(&error), "what a job left could not be looked up");
+            StatusCode::SERVICE_UNAVAILABLE.into_response()
+        }
+    }
+}
+
+pub async fn tree(
+    State(app): State<Arc<App>>,
+    Path((epoch, tree)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Response {
+    let asking = match asking(&app, &headers, &epoch) {
+        Ok(asking) => asking,
+        Err(refused) => return refused.into_response(),
+    };
+    let Ok(tree) = tree.parse::<TreeId>() else { return StatusCode::NOT_FOUND.into_response() };
+    let blobs = app.blobs.clone();
+    let read = tokio::task::spawn_blocking(move || blobs.tree(asking.workspace, &tree));
+    match read.await {
+        Ok(Ok(Some(text))) => text.into_response(),
+        Ok(Ok(None)) => StatusCode::NOT_FOUND.into_response(),
+        Ok(Err(error)) => unreadable(&error),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+pub async fn file(
+    State(app): State<Arc<App>>,
+    Path((epoch, tree, digest)): Path<(String, String, String)>,
+    headers: HeaderMap,
+) -> Response {
+    let asking = match asking(&app, &headers, &epoch) {
+        Ok(asking) => asking,
+        Err(refused) => return refused.into_response(),
+    };
+    let (Ok(tree), Ok(digest)) = (tree.parse::<TreeId>(), digest.parse::<BlobId>()) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let blobs = app.blobs.clone();
+    let found =
+        tokio::task::spawn_blocking(move || blobs.file_of(asking.workspace, &tree, &digest));
+    match found.await {
+        Ok(Ok(Some(file))) => trees::send(file),
+        Ok(Ok(None)) => StatusCode::NOT_FOUND.into_response(),
+        Ok(Err(error)) => unreadable(&error),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+pub async fn put_file(
+    State(app): State<Arc<App>>,
+    Path((epoch, digest)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let asking = match asking(&app, &headers, &epoch) {
+        Ok(asking) => asking,
+        Err(refused) => {
+            body::discard(body).await;
+            return refused.into_response();
+        }
+    };
+    let Ok(digest) = digest.parse::<BlobId>() else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    match trees::receive(&app.blobs, asking.workspace, digest, body).await {
+        Ok(()) => StatusCode::OK.into_response(),
+        Err(error) => failed(&error),
+    }
+}
+
+/// Says what is missing of a list. If that is nothing, it is what the attempt leaves from now on.
+pub async fn put_tree(
+    State(app): State<Arc<App>>,
+    Path((epoch, tree)): Path<(String, String)>,
+    headers: HeaderMap,
+    text: Bytes,
+) -> Response {
+    let asking = match asking(&app, &headers, &epoch) {
+        Ok(asking) => asking,
+        Err(refused) => return refused.into_response(),
+    };
+    let Ok(tree) = tree.parse::<TreeId>() else { return StatusCode::BAD_REQUEST.into_response() };
+    let (blobs, workspace) = (app.blobs.clone(), asking.workspace);
+    let listed =
+        tokio::task::spawn_blocking(move || blobs.list(workspace, &tree, &text, TREE_BYTES_MAX))
+            .await;
+    let listed = match listed {
+        Ok(Ok(listed)) => listed,
+        Ok(Err(error)) => return unreadable(&error),
+        Err(_) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    };
+    if !listed.missing.is_empty() {
+        return Json(Missing { missing: listed.missing }).into_response();
+    }
+    // All of it is on disk: now it may be said.
+    let request = SaveRequest {
+        node: asking.node,
+        epoch: asking.epoch,
+        tree,
+        files: u32::try_from(listed.tree.files().len()).unwrap_or(u32::MAX),
+        bytes: listed.tree.bytes(),
+    };
+    match app.writer.say(Input::SaveTree(Box::new(request))).await {
+        Ok(Ok(_)) => Json(Missing { missing: Vec::new() }).into_response(),
+        Ok(Err(refused)) => (StatusCode::CONFLICT, refused.to_string()).into_response(),
+        Err(unavailable) => {
+            (StatusCode::SERVICE_UNAVAILABLE, unavailable.to_string()).into_response()
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Files that jobs bring: a list of them first, then what the server misses.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use muster_core::ids::WorkspaceId;
+use muster_core::model::{BlobId, TreeId, WorkspaceKey};
+use muster_wire::trees::Missing;
+use muster_wire::{ArmError, Route};
+
+use super::{Call, Failed, workspace};
+use crate::app::App;
+use crate::http::respond::document;
+use crate::http::{body, trees};
+
+/// More than any code base; data belongs elsewhere.
+const CODE_BYTES_MAX: u64 = 2 << 30;
+
+pub async fn put(call: &Call, key: WorkspaceKey, id: Box<str>) -> Result<Response, Failed> {
+    let id: TreeId = id.parse().map_err(|_| no_digest("id", &id))?;
+    let workspace = match workspace_id(&call.app, &key) {
+        Err(_) if call.may_make(&key) => {
+            call.create_workspace(&key, &call.app.location).await?;
+            workspace_id(&call.app, &key)?
+        }
+        found => found?,
+    };
+    let (blobs, text) = (call.app.blobs.clone(), call.body.clone());
+    let listed =
+        tokio::task::spawn_blocking(move || blobs.list(workspace, &id, &text, CODE_BYTES_MAX))
+            .await;
+    let listed = listed.map_err(|_| ArmError::internal("blob-list"))?;
+    let listed = listed.map_err(|failed| trees::refusal(&failed))?;
+    Ok(document(StatusCode::OK, &Missing { missing: listed.missing }))
+}
+
+/// Unlike every other body, this one is not read as a whole.
+pub async fn put_blob(app: &Arc<App>, route: &Route, content: Body) -> Result<Response, Failed> {
+    let Route::Blob { workspace, digest } = route else { unreachable!("asked for a blob") };
+    let ready = digest
+        .parse::<BlobId>()
+        .map_err(|_| Failed(no_digest("digest", digest)))
+        .and_then(|digest| Ok((digest, workspace_id(app, workspace)?)));
+    match ready {
+        Ok((digest, workspace)) => {
+            trees::receive(&app.blobs, workspace, digest, content).await?;
+            Ok(StatusCode::OK.into_response())
+        }
+        Err(refused) => {
+            body::discard(content).await;
+            Err(refused)
+        }
+    }
+}
+
+/// A job may only bring what is all there.
+pub async fn check_code(app: &App, key: &WorkspaceKey, code: TreeId) -> Result<(), Failed> {
+    let missing = || {
+        let message = format!(
+            "the files {code} that the job brings are not here; send them first, as `muster job create --code` \
+             does"
+        );
+        Failed(ArmError::invalid_property(muster_wire::job::property::CODE, message))
+    };
+    let workspace = workspace_id(app, key).map_err(|_| missing())?;
+    let blobs = app.blobs.clone();
+    let found = tokio::task::spawn_blocking(move || blobs.has_tree(workspace, &code)).await;
+    let found = found.map_err(|_| ArmError::internal("blob-look"))?;
+    match found.map_err(|failed| trees::refusal(&failed))? {
+        true => Ok(()),
+        false => Err(missing()),
+    }
+}
+
+fn workspace_id(app: &App, key: &WorkspaceKey) -> Result<WorkspaceId, Failed> {
+    match app.readers.look_up(|reader| reader.workspace(key))? {
+        Some(found) => Ok(found.id),
+        None => Err(workspace::no_such(key).into()),
+    }
+}
+
+fn no_digest(target: &str, text: &str) -> ArmError {
+    let shown: String = text.chars().take(80).collect();
+    ArmError::invalid_property(target, format!("'{shown}' is no SHA-256; give 64 hex digits"))
+}

@@ -1,0 +1,123 @@
+//! Files in and out, in pieces: what comes in is never in memory as a whole, nor is what goes out.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody as _};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use http_body_util::BodyExt as _;
+use muster_core::ErrorChain;
+use muster_core::ids::WorkspaceId;
+use muster_core::model::BlobId;
+use muster_wire::ArmError;
+use tokio::io::AsyncReadExt as _;
+
+use super::body;
+use crate::blobs::{BlobError, Blobs};
+
+/// Of what comes in before it is written.
+const PIECE_BYTES: usize = 1 << 20;
+/// Whoever sends nothing for so long is gone.
+const PIECE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Takes in a file. When it returns well, the file is on disk.
+pub async fn receive(
+    blobs: &Arc<Blobs>,
+    workspace: WorkspaceId,
+    wanted: BlobId,
+    body: Body,
+) -> Result<(), ArmError> {
+    let announced = body.size_hint().exact();
+    let (pieces, mut received) = tokio::sync::mpsc::channel::<Bytes>(2);
+    let blobs = blobs.clone();
+    // One thread for as long as it takes: a file on its way is not handed from one to the other.
+    let written = tokio::task::spawn_blocking(move || -> Result<(), BlobError> {
+        let mut incoming = blobs.begin(announced)?;
+        let mut is_whole = false;
+        while let Some(piece) = received.blocking_recv() {
+            is_whole = piece.is_empty();
+            incoming.write(&piece)?;
+        }
+        // An end that nobody announced is a client that went away.
+        match is_whole {
+            true => incoming.keep(workspace, &wanted),
+            false => Err(BlobError::Io(std::io::ErrorKind::UnexpectedEof.into())),
+        }
+    });
+    let sent = pass_on(body, pieces).await;
+    match written.await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(failed)) => Err(sent.err().unwrap_or_else(|| refusal(&failed))),
+        Err(_) => Err(ArmError::internal("blob-writer")),
+    }
+}
+
+/// Ends early if nobody takes more. An empty piece says that this was all.
+async fn pass_on(mut body: Body, pieces: tokio::sync::mpsc::Sender<Bytes>) -> Result<(), ArmError> {
+    let late = |_| {
+        ArmError::invalid_content(format!(
+            "nothing of the file came for {} s; send it again",
+            PIECE_PATIENCE.as_secs()
+        ))
+    };
+    let mut gathered = Vec::new();
+    loop {
+        let frame = tokio::time::timeout(PIECE_PATIENCE, body.frame()).await.map_err(late)?;
+        let is_end = frame.is_none();
+        if let Some(frame) = frame {
+            let frame = frame.map_err(|_| ArmError::invalid_content("the file ended too early"))?;
+            gathered.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+        }
+        let is_due = gathered.len() >= PIECE_BYTES || is_end;
+        if is_due && !gathered.is_empty() {
+            let piece = std::mem::take(&mut gathered).into();
+            if pieces.send(piece).await.is_err() {
+                // So that the client hears why.
+                body::discard(body).await;
+                return Ok(());
+            }
+        }
+        if is_end {
+            let _ = pieces.send(Bytes::new()).await;
+            return Ok(());
+        }
+    }
+}
+
+/// What is wrong with files, for people and programs.
+pub fn refusal(failed: &BlobError) -> ArmError {
+    let message = failed.to_string();
+    match failed {
+        BlobError::Full { .. } => ArmError::storage_full(message),
+        BlobError::TooLarge { .. } | BlobError::WrongDigest { .. } | BlobError::BadTree(_) => {
+            ArmError::invalid_content(message)
+        }
+        BlobError::Io(_) => {
+            tracing::error!(error = %ErrorChain(failed), "the files of jobs cannot be kept or read");
+            ArmError::unavailable("the server cannot keep or read files; see its log")
+        }
+    }
+}
+
+/// A file of which nobody knows what is in it: not to be shown, and not to be run.
+pub fn send(file: File) -> Response {
+    let length = file.metadata().map(|found| found.len()).unwrap_or(0);
+    let pieces = stream::unfold(tokio::fs::File::from_std(file), |mut file| async move {
+        let mut piece = Vec::with_capacity(PIECE_BYTES / 4);
+        match file.read_buf(&mut piece).await {
+            Ok(0) => None,
+            Ok(_) => Some((Ok(Bytes::from(piece)), file)),
+            Err(error) => Some((Err(error), file)),
+        }
+    });
+    let mut response = (StatusCode::OK, Body::from_stream(pieces)).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_LENGTH, length.into());
+    let bytes = HeaderValue::from_static("application/octet-stream");
+    headers.insert(header::CONTENT_TYPE, bytes);
+    headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
+    response
+}

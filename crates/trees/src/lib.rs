@@ -1,0 +1,21 @@
+//! Files that travel: a folder as a list of what is in it ([`Tree`]), and folders that are read and written
+//! without ever leaving them ([`Folder`]).
+//!
+//! A tree names each file by its path, whether it may be run, its size and the SHA-256 of its bytes. Its own id is the
+//! SHA-256 of its text, so equal folders are one tree, and whoever has the id can check everything else.
+//!
+//! It knows nothing of jobs, of HTTP, or of where bytes are kept.
+
+mod digest;
+mod folder;
+mod manifest;
+mod placing;
+mod snapshot;
+
+pub use digest::{Hasher, blob_of, tree_of};
+pub use folder::{Folder, Found, Listing, Skipped, Stamp};
+pub use manifest::{
+    BadTree, FILE_BYTES_MAX, FILES_MAX, File, MANIFEST_BYTES_MAX, TREE_BYTES_MAX, Tree,
+};
+pub use placing::{Placing, PlacingError};
+pub use snapshot::{Memory, Snapshot, SnapshotError, snapshot};

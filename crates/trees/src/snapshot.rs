@@ -1,0 +1,216 @@
+//! A folder as a tree, while somebody may be writing to it: either all of it as it was at one moment, or nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read as _};
+use std::time::{Duration, SystemTime};
+
+use muster_core::model::BlobId;
+
+use crate::digest::Hasher;
+use crate::folder::{Folder, Found, Listing, Skipped, Stamp};
+use crate::manifest::{BadTree, FILES_MAX, File, Tree};
+
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Two changes within a tick of the disk's clock look like one: what changed just now is read again next time.
+const SETTLED_AFTER: Duration = Duration::from_secs(1);
+
+/// What was read before: a file that has not changed since is not read again.
+#[derive(Debug)]
+pub struct Memory {
+    known: BTreeMap<Box<str>, (Stamp, BlobId)>,
+    settled_after: Duration,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory { known: BTreeMap::new(), settled_after: SETTLED_AFTER }
+    }
+}
+
+#[derive(Debug)]
+pub struct Snapshot {
+    pub tree: Tree,
+    /// What each file is known by; to be compared when it is read again.
+    pub listing: Listing,
+    pub skipped: Vec<Skipped>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// Try again when it is quieter.
+    #[error("{path} changed while it was read")]
+    Changed { path: String },
+    #[error(transparent)]
+    Bad(#[from] BadTree),
+    #[error("cannot read {path}")]
+    Io { path: String, source: io::Error },
+}
+
+/// What is below these paths of a folder.
+pub fn snapshot(
+    folder: &Folder,
+    below: &[&str],
+    memory: &mut Memory,
+) -> Result<Snapshot, SnapshotError> {
+    let list = || {
+        let path = below.join(", ");
+        folder.list(below).map_err(|source| SnapshotError::Io { path, source })
+    };
+    let listing = list()?;
+    if listing.files.len() > FILES_MAX {
+        return Err(BadTree::TooManyFiles { count: listing.files.len() }.into());
+    }
+    let paths: BTreeSet<&str> = listing.files.iter().map(|found| &*found.path).collect();
+    memory.known.retain(|path, _| paths.contains(&**path));
+    let files = listing.files.iter().map(|found| memory.file(folder, found));
+    let tree = Tree::new(files.collect::<Result<_, _>>()?)?;
+    // All files of one moment, or none.
+    let later = list()?;
+    if later.files != listing.files {
+        let is_other = |pair: &(&Found, &Found)| pair.0 != pair.1;
+        let other = listing.files.iter().zip(&later.files).find(is_other);
+        let path = other.map_or("a folder".to_owned(), |(found, _)| found.path.to_string());
+        return Err(SnapshotError::Changed { path });
+    }
+    let skipped = listing.skipped.clone();
+    Ok(Snapshot { tree, listing, skipped })
+}
+
+impl Memory {
+    fn file(&mut self, folder: &Folder, found: &Found) -> Result<File, SnapshotError> {
+        let digest = match self.known.get(&found.path) {
+            Some((stamp, digest)) if *stamp == found.stamp => *digest,
+            Some(_) | None => {
+                let began = SystemTime::now();
+                let digest = read(folder, found)?;
+                if found.stamp.changed_at() + self.settled_after <= began {
+                    self.known.insert(found.path.clone(), (found.stamp, digest));
+                }
+                digest
+            }
+        };
+        let (path, is_executable) = (found.path.clone(), found.is_executable);
+        Ok(File { path, is_executable, bytes: found.stamp.bytes, digest })
+    }
+}
+
+fn read(folder: &Folder, found: &Found) -> Result<BlobId, SnapshotError> {
+    let path = || found.path.to_string();
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => SnapshotError::Changed { path: path() },
+        _ => SnapshotError::Io { path: path(), source },
+    };
+    let (file, stamp) = folder.open_file(&found.path).map_err(failed)?;
+    let mut hasher = Hasher::default();
+    let mut piece = vec![0; PIECE_BYTES];
+    // One byte more than there should be: whoever appends without end is noticed.
+    let mut left = (&file).take(found.stamp.bytes + 1);
+    loop {
+        match left.read(&mut piece).map_err(failed)? {
+            0 => break,
+            read => hasher.add(&piece[..read]),
+        }
+    }
+    let later = Stamp::of_file(&file).map_err(failed)?;
+    if stamp != found.stamp || later != found.stamp || left.limit() != 1 {
+        return Err(SnapshotError::Changed { path: path() });
+    }
+    Ok(hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+    use crate::blob_of;
+
+    fn taken(folder: &Folder, below: &[&str], memory: &mut Memory) -> Snapshot {
+        snapshot(folder, below, memory).unwrap()
+    }
+
+    #[test]
+    fn only_what_is_named_is_taken_and_links_and_devices_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::create_dir_all(path("outputs/deep")).unwrap();
+        fs::write(path("outputs/deep/model"), "weights").unwrap();
+        fs::write(path("outputs/run"), "").unwrap();
+        fs::set_permissions(path("outputs/run"), PermissionsExt::from_mode(0o700)).unwrap();
+        fs::write(path("other"), "not asked for").unwrap();
+        symlink("/etc", path("outputs/etc")).unwrap();
+        symlink("deep/model", path("outputs/here")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, path("outputs/pipe"), 0o600.into()).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(path("outputs/socket")).unwrap();
+        fs::write(path("outputs/a\nb"), "").unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        let taken = taken(&folder, &["outputs", "outputs/deep", "missing"], &mut Memory::default());
+        let files: Vec<_> =
+            taken.tree.files().iter().map(|f| (&*f.path, f.is_executable)).collect();
+        assert_eq!(files, [("outputs/deep/model", false), ("outputs/run", true)]);
+        assert_eq!(taken.tree.files()[0].digest, blob_of(b"weights"));
+        let skipped: Vec<_> = taken.skipped.iter().map(|s| s.path.as_str()).collect();
+        for name in ["outputs/etc", "outputs/here", "outputs/pipe", "outputs/socket", "outputs/a?b"]
+        {
+            assert!(skipped.contains(&name), "{name}: {skipped:?}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_a_link_is_not_entered() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(other.path().join("secret"), "of somebody else").unwrap();
+        symlink(other.path(), dir.path().join("outputs")).unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        for below in ["outputs", "outputs/secret"] {
+            let taken = taken(&folder, &[below], &mut Memory::default());
+            assert!(taken.tree.is_empty(), "{below}");
+            assert_eq!(taken.skipped.len(), 1, "{below}");
+        }
+        assert!(folder.open_file("outputs/secret").is_err());
+        assert!(folder.open_file("../secret").is_err());
+    }
+
+    #[test]
+    fn what_has_not_changed_is_not_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a"), "one").unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        let mut memory = Memory { settled_after: Duration::ZERO, ..Memory::default() };
+        let first = taken(&folder, &["a"], &mut memory).tree;
+        // Proof that it is remembered: the memory says something else.
+        memory.known.get_mut("a").unwrap().1 = blob_of(b"remembered");
+        assert_eq!(
+            taken(&folder, &["a"], &mut memory).tree.files()[0].digest,
+            blob_of(b"remembered")
+        );
+        fs::write(dir.path().join("a"), "two").unwrap();
+        let second = taken(&folder, &["a"], &mut memory).tree;
+        assert_eq!(second.files()[0].digest, blob_of(b"two"));
+        assert_ne!(first, second);
+        fs::remove_file(dir.path().join("a")).unwrap();
+        assert!(taken(&folder, &["a"], &mut memory).tree.is_empty());
+        assert!(memory.known.is_empty());
+        fs::write(dir.path().join("a"), "just now").unwrap();
+        let mut memory = Memory { settled_after: Duration::from_secs(3_600), ..memory };
+        assert_eq!(
+            taken(&folder, &["a"], &mut memory).tree.files()[0].digest,
+            blob_of(b"just now")
+        );
+        assert!(memory.known.is_empty(), "it may have changed again unseen");
+    }
+
+    #[test]
+    fn a_file_that_grows_while_it_is_read_is_not_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a"), "one").unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        let mut found = folder.list(&["a"]).unwrap().files.remove(0);
+        fs::write(dir.path().join("a"), "one more").unwrap();
+        assert!(matches!(read(&folder, &found), Err(SnapshotError::Changed { .. })));
+        found.path = "gone".into();
+        assert!(matches!(read(&folder, &found), Err(SnapshotError::Changed { .. })));
+    }
+}

@@ -1,0 +1,134 @@
+//! The attempts of a job, one by one: when, how they ended, what they cost, their logs, and what the last ones left.
+
+use std::collections::BTreeMap;
+
+use muster_core::model::{Cost, Job, Member, Outcome, SavedTree};
+use muster_core::time::Wall;
+use serde::{Deserialize, Serialize};
+
+use super::{JobFacts, JobStatus};
+use crate::timestamp;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Attempts {
+    /// Oldest first.
+    pub value: Vec<AttemptEntry>,
+    /// Of all of them.
+    pub node_microseconds: u64,
+    pub micro_usd: u64,
+    /// What each member left last, by rank.
+    #[serde(default)]
+    pub saved: Vec<SavedEntry>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AttemptEntry {
+    /// From 1.
+    pub number: u32,
+    /// A word of the ledger for what it came to, or of the job's status while it is not over.
+    pub outcome: String,
+    pub granted_at: String,
+    #[serde(default)]
+    pub started_at: Option<String>,
+    #[serde(default)]
+    pub ended_at: Option<String>,
+    pub node_microseconds: u64,
+    /// They add up to what the job costs, to the millionth: the fraction that one is rounded by is the next one's.
+    pub micro_usd: u64,
+    /// Name → an address that needs no token.
+    #[serde(default)]
+    pub log_files: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SavedEntry {
+    pub rank: u32,
+    /// The attempt that left it.
+    pub attempt: u32,
+    pub saved_at: String,
+    pub tree: String,
+    pub files: u32,
+    pub bytes: u64,
+    /// Of the list of files, without a token. With `/` and a digest behind its path: of one file.
+    pub url: String,
+}
+
+/// One attempt, live or over.
+struct Tried<'a> {
+    number: u32,
+    outcome: &'a str,
+    granted_at: Wall,
+    started_at: Option<Wall>,
+    ended_at: Option<Wall>,
+    members: &'a [Member],
+}
+
+/// `logs` has the addresses of an attempt's logs, by its number; `url` that of a tree.
+pub fn attempts(
+    facts: &JobFacts<'_>,
+    now: Wall,
+    logs: &BTreeMap<u32, BTreeMap<String, String>>,
+    saved: &[SavedTree],
+    url: impl Fn(&SavedTree) -> String,
+) -> Attempts {
+    let mut total = Cost::default();
+    let mut value = Vec::new();
+    for tried in tried(facts) {
+        let before = total;
+        for member in tried.members {
+            total.merge(member.cost(now));
+        }
+        value.push(AttemptEntry {
+            number: tried.number,
+            outcome: tried.outcome.to_owned(),
+            granted_at: timestamp::format(tried.granted_at),
+            started_at: tried.started_at.map(timestamp::format),
+            ended_at: tried.ended_at.map(timestamp::format),
+            node_microseconds: total.node_us() - before.node_us(),
+            micro_usd: total.micro_usd() - before.micro_usd(),
+            log_files: logs.get(&tried.number).cloned().unwrap_or_default(),
+        });
+    }
+    let saved = saved.iter().map(|saved| SavedEntry {
+        rank: saved.rank,
+        attempt: saved.attempt,
+        saved_at: timestamp::format(saved.at),
+        tree: saved.tree.to_string(),
+        files: saved.files,
+        bytes: saved.bytes,
+        url: url(saved),
+    });
+    let (node_microseconds, micro_usd) = (total.node_us(), total.micro_usd());
+    Attempts { value, node_microseconds, micro_usd, saved: saved.collect() }
+}
+
+fn tried<'a>(facts: &'a JobFacts<'_>) -> Vec<Tried<'a>> {
+    let over = facts.attempts.iter().map(|record| Tried {
+        number: record.number,
+        outcome: outcome_text(record.outcome),
+        granted_at: record.granted_at,
+        started_at: record.started_at,
+        ended_at: Some(record.ended_at),
+        members: &record.members,
+    });
+    let live = Job::attempt(facts.job).map(|attempt| Tried {
+        number: attempt.number,
+        outcome: JobStatus::of(&facts.job.state).as_str(),
+        granted_at: attempt.granted_at,
+        started_at: attempt.started_at,
+        ended_at: None,
+        members: &attempt.members,
+    });
+    over.chain(live).collect()
+}
+
+/// A lost node's attempt is called after what became of the job there; here after what happened.
+fn outcome_text(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Retried => "lost",
+        other => other.as_str(),
+    }
+}
