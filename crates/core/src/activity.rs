@@ -53,6 +53,7 @@ fn record(world: &World, input: &Input) -> Option<Record> {
         | Input::Report { .. }
         | Input::EffectDone { .. }
         | Input::NodeEvicted { .. }
+        | Input::NodeEnded { .. }
         | Input::Tick => None,
     }
 }

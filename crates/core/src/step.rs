@@ -119,6 +119,7 @@ pub(crate) fn take_in(turn: &mut Turn<'_>, input: &Input) -> Answer {
         Input::Report { node, report } => observations::on_report(turn, node, report),
         Input::EffectDone { effect, result } => observations::on_effect_done(turn, *effect, result),
         Input::NodeEvicted { node } => observations::on_evicted(turn, node),
+        Input::NodeEnded { node } => observations::on_ended(turn, node),
         Input::EvictNode { workspace, cluster, node } => {
             requests::evict::evict(turn, workspace, cluster, node)
         }

@@ -6,6 +6,7 @@
 mod app;
 mod certificates;
 mod clock;
+mod ended;
 mod guesses;
 mod http;
 mod live;
@@ -194,6 +195,7 @@ pub async fn run(
     let (provider, isolation) =
         nodes::provider(config.isolation, &state_dir, facts, relays).map_err(ServeError::Walls)?;
     let outbox = tokio::spawn(outbox::run(wishes, provider.clone(), writer.clone()));
+    let ended = tokio::spawn(ended::run(provider.clone(), live.clone(), writer.clone()));
     let sweeper = tokio::spawn(sweeper::run(provider, live.clone(), writer.clone()));
 
     let app = Arc::new(App {
@@ -224,12 +226,12 @@ pub async fn run(
     on_ready(&Ready { url: base_url, state_dir: state_dir.root().to_owned(), isolation, notes });
 
     let mut check = Check::start(&database, is_check_left.load(Ordering::Relaxed))?;
-    let ended = &mut writer_thread.ended;
+    let writer_ended = &mut writer_thread.ended;
     let wait = async {
         let damage = tokio::select! {
             () = shutdown => None,
             // Without its writer a server can only refuse.
-            _ = ended => None,
+            _ = writer_ended => None,
             damage = check.damage() => Some(damage),
         };
         stop.send_replace(true);
@@ -239,6 +241,7 @@ pub async fn run(
         tokio::join!(wait, http::serve(doors, relay_doors, tls, app, stopping, config.drain));
     outbox.abort();
     keeper.abort();
+    ended.abort();
     sweeper.abort();
     check.end().await;
     writer.stop();

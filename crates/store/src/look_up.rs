@@ -31,6 +31,7 @@ pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreEr
         | Input::Report { .. }
         | Input::EffectDone { .. }
         | Input::NodeEvicted { .. }
+        | Input::NodeEnded { .. }
         | Input::EvictNode { .. }
         | Input::SetQuota { .. }
         | Input::ChangeAccess(_)
