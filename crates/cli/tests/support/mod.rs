@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod storm;
 pub mod walls;
 
 use std::io::{BufRead as _, BufReader};
