@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use muster_core::agent::Signal;
 use muster_core::model::Exit;
-use muster_sandbox::job::{self, Ending, Event, LaunchError, Line, Nursery};
+use muster_sandbox::job::{self, Ending, Event, LaunchError, Line, Nursery, Pulse};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -32,6 +32,7 @@ pub(crate) enum StartError {
 pub(crate) struct Walled {
     line: AsyncFd<Line>,
     ending: Option<Ending>,
+    nursery: Pulse,
 }
 
 impl Walled {
@@ -40,16 +41,13 @@ impl Walled {
         launch: job::Launch,
         log: &File,
     ) -> Result<Walled, StartError> {
-        let line = nursery.launch(launch, log)?;
-        // SAFETY: a line has one socket, open until it is dropped and always the same one.
-        let line = unsafe { AsyncFd::register_with_interest(line, Interest::READABLE) };
-        let line = line.map_err(io::Error::from)?;
-        match tokio::time::timeout(START_WITHIN, next(&line)).await {
-            Ok(Ok(Some(Event::Started))) => Ok(Walled { line, ending: None }),
-            Ok(Ok(Some(Event::NotStarted { message }))) => Err(StartError::Walls(message)),
-            Ok(Ok(Some(Event::Ended(_)) | None)) => Err(StartError::Orphaned),
-            Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(StartError::TooSlow),
+        let pulse = nursery.pulse()?;
+        match started(nursery, launch, log).await {
+            Ok(line) => Ok(Walled { line, ending: None, nursery: pulse }),
+            Err(error) => {
+                end_without(&pulse);
+                Err(error)
+            }
         }
     }
 
@@ -66,16 +64,49 @@ impl Walled {
     /// Waits until no process of the job is left. May be dropped and called again.
     pub(crate) async fn wait(&mut self) -> io::Result<Exit> {
         while let Some(event) = next(&self.line).await? {
-            if let Event::Ended(ending) = event {
-                self.ending = Some(ending);
+            match event {
+                Event::Ended(ending) => self.ending = Some(ending),
+                // Before its init could tell: by us, or by whoever else may.
+                Event::Killed => self.ending = Some(Ending::Signal(libc::SIGKILL)),
+                Event::Started | Event::NotStarted { .. } => {}
             }
+        }
+        if self.ending.is_none() {
+            end_without(&self.nursery);
         }
         Ok(match self.ending {
             Some(Ending::Code(code)) => Exit::Code(code),
             Some(Ending::Signal(signal)) => Exit::Signal(signal),
-            // Its init was killed before it could tell: by us, or by whoever else may.
+            // It could not be started wholly, and was ended for that.
             None => Exit::Signal(libc::SIGKILL),
         })
+    }
+}
+
+async fn started(
+    nursery: &Nursery,
+    launch: job::Launch,
+    log: &File,
+) -> Result<AsyncFd<Line>, StartError> {
+    let line = nursery.launch(launch, log)?;
+    // SAFETY: a line has one socket, open until it is dropped and always the same one.
+    let line = unsafe { AsyncFd::register_with_interest(line, Interest::READABLE) };
+    let line = line.map_err(io::Error::from)?;
+    match tokio::time::timeout(START_WITHIN, next(&line)).await {
+        Ok(Ok(Some(Event::Started))) => Ok(line),
+        Ok(Ok(Some(Event::NotStarted { message }))) => Err(StartError::Walls(message)),
+        Ok(Ok(Some(Event::Ended(_) | Event::Killed) | None)) => Err(StartError::Orphaned),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(StartError::TooSlow),
+    }
+}
+
+/// Without its nursery an agent can start nothing, and what it ran has ended through no fault of its own. So the agent
+/// ends, and with it the node: what it ran is tried again elsewhere, instead of being said to have failed.
+fn end_without(nursery: &Pulse) {
+    if nursery.is_gone() {
+        tracing::error!("the nursery, which starts all jobs, is gone; this node ends");
+        std::process::exit(1);
     }
 }
 

@@ -5,31 +5,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
-use support::walls::{cluster, processes, ran, wait_until, walled};
-
-fn cgroups_of(instance: &str) -> Vec<std::path::PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![Path::new("/sys/fs/cgroup").to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                let is_ours = entry.file_name().to_string_lossy().contains(instance);
-                let has_nodes = || {
-                    std::fs::read_dir(entry.path()).is_ok_and(|inner| {
-                        inner
-                            .flatten()
-                            .any(|e| e.file_name().to_string_lossy().starts_with("node-"))
-                    })
-                };
-                if is_ours && has_nodes() {
-                    found.push(entry.path());
-                }
-                folders.push(entry.path());
-            }
-        }
-    }
-    found
-}
+use support::walls::{cgroups_of, cluster, processes, ran, wait_until, walled};
 
 #[test]
 fn a_node_is_a_place_of_its_own_and_leaves_nothing() {

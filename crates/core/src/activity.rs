@@ -55,6 +55,7 @@ fn record(world: &World, input: &Input) -> Option<Record> {
         | Input::SaveTree(_)
         | Input::EffectDone { .. }
         | Input::NodeEvicted { .. }
+        | Input::NodeEnded { .. }
         | Input::Tick => None,
     }
 }

@@ -411,6 +411,7 @@ pub(crate) fn lose_node(turn: &mut Turn<'_>, node: NodeId, why: Trouble) {
         Trouble::LeaseExpired
         | Trouble::Rebooted
         | Trouble::BootTimedOut
+        | Trouble::Ended
         | Trouble::CreateFailed { .. } => Verdict::NodeLost { node: id },
     };
     let is_billed = node.meter.is_some() || !leases.is_empty();

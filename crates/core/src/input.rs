@@ -81,6 +81,10 @@ pub enum Input {
     NodeEvicted {
         node: String,
     },
+    /// The provider saw that everything of this node has ended, and nobody had asked for that.
+    NodeEnded {
+        node: String,
+    },
     /// Somebody wants to see what an eviction does: takes a low-priority node away, with notice.
     EvictNode {
         workspace: WorkspaceKey,

@@ -120,6 +120,7 @@ pub(crate) fn take_in(turn: &mut Turn<'_>, input: &Input) -> Answer {
         Input::SaveTree(request) => observations::on_tree(turn, request),
         Input::EffectDone { effect, result } => observations::on_effect_done(turn, *effect, result),
         Input::NodeEvicted { node } => observations::on_evicted(turn, node),
+        Input::NodeEnded { node } => observations::on_ended(turn, node),
         Input::EvictNode { workspace, cluster, node } => {
             requests::evict::evict(turn, workspace, cluster, node)
         }

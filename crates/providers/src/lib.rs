@@ -32,6 +32,10 @@ pub trait Provider: Send + Sync {
 
     /// The names of all nodes of which anything exists now.
     fn list(&self) -> Result<Vec<String>, ListError>;
+
+    /// The nodes that were made and of which surely nothing runs any more. Looks often and must be cheap; a provider
+    /// that cannot tell says none, and their leases tell later.
+    fn ended(&self) -> Result<Vec<String>, ListError>;
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, test_kill_process};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +72,18 @@ impl Identity {
         Stat::of(self.pid)
             .is_some_and(|stat| stat.is_alive() && stat.start_ticks == self.start_ticks)
             && boot_id().is_ok_and(|boot| boot == self.boot)
+    }
+
+    /// Whether it is over for certain. `/proc` can hide processes of other users: one that is only not seen may live.
+    pub fn has_surely_ended(&self) -> bool {
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return true };
+        if boot_id().is_ok_and(|boot| boot != self.boot) {
+            return true;
+        }
+        match Stat::of(self.pid) {
+            Some(stat) => !stat.is_alive() || stat.start_ticks != self.start_ticks,
+            None => test_kill_process(pid) == Err(rustix::io::Errno::SRCH),
+        }
     }
 
     /// A hold on exactly this process, if it still lives.
@@ -172,10 +184,12 @@ mod tests {
         assert!(own.is_alive());
         assert!(own.open().unwrap().is_some());
         let later = Identity { start_ticks: own.start_ticks + 1, ..own.clone() };
-        assert!(!later.is_alive());
+        assert!(!later.is_alive() && later.has_surely_ended() && !own.has_surely_ended());
         assert!(later.open().unwrap().is_none());
-        let other_boot = Identity { boot: "other".into(), ..own };
-        assert!(other_boot.open().unwrap().is_none());
+        let other_boot = Identity { boot: "other".into(), ..own.clone() };
+        assert!(other_boot.open().unwrap().is_none() && other_boot.has_surely_ended());
+        // The kernel gives out no pid as large as this.
+        assert!(Identity { pid: 1 << 30, ..own }.has_surely_ended());
     }
 
     #[test]

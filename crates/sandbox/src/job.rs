@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::nursery::Nursery;
+pub use self::nursery::{Nursery, Pulse};
 
 /// Where a job finds its working folder.
 pub const FOLDER: &str = "/job";
@@ -85,8 +85,10 @@ pub enum Event {
     NotStarted {
         message: String,
     },
-    /// How the shell ended. Missing if the whole job was killed.
+    /// How the shell ended.
     Ended(Ending),
+    /// Instead of `Ended`: the whole job was killed. If neither is told, the nursery is gone.
+    Killed,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,6 +7,7 @@ mod app;
 mod blobs;
 mod certificates;
 mod clock;
+mod ended;
 mod guesses;
 mod http;
 mod live;
@@ -218,6 +219,7 @@ pub async fn run(
         nodes::provider(config.isolation, &state_dir, facts, relays).map_err(ServeError::Walls)?;
     let provider: Arc<dyn Provider> = Arc::new(Joined::new(provider, live.roster()));
     let outbox = tokio::spawn(outbox::run(wishes, provider.clone(), writer.clone()));
+    let ended = tokio::spawn(ended::run(provider.clone(), live.clone(), writer.clone()));
     let sweeper = tokio::spawn(sweeper::run(provider, live.clone(), writer.clone()));
     let silence = tokio::spawn(silence::run(live.clone(), writer.clone()));
 
@@ -270,12 +272,12 @@ pub async fn run(
     on_ready(&Ready { url: base_url, state_dir: root, machine, isolation, notes });
 
     let mut check = Check::start(&database, is_check_left.load(Ordering::Relaxed))?;
-    let ended = &mut writer_thread.ended;
+    let writer_ended = &mut writer_thread.ended;
     let wait = async {
         let damage = tokio::select! {
             () = shutdown => None,
             // Without its writer a server can only refuse.
-            _ = ended => None,
+            _ = writer_ended => None,
             damage = check.damage() => Some(damage),
         };
         stop.send_replace(true);
@@ -285,6 +287,7 @@ pub async fn run(
         tokio::join!(wait, http::serve(doors, relay_doors, tls, app, stopping, config.drain));
     outbox.abort();
     keeper.abort();
+    ended.abort();
     sweeper.abort();
     silence.abort();
     blob_sweeper.abort();

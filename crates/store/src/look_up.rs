@@ -32,6 +32,7 @@ pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreEr
         | Input::SaveTree(_)
         | Input::EffectDone { .. }
         | Input::NodeEvicted { .. }
+        | Input::NodeEnded { .. }
         | Input::EvictNode { .. }
         | Input::SetQuota { .. }
         | Input::ChangeAccess(_)

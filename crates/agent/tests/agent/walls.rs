@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use muster_core::model::{Exit, JobSpec};
 use muster_core::time::Span;
 
-use crate::harness::{Harness, WALLS_VARIABLE, eventually, is_running, spec};
+use crate::harness::{Harness, WALLS_VARIABLE, endings, eventually, is_running, spec};
 
 /// An agent, killed at the end of its test.
 struct Agent(Child);
@@ -88,6 +88,44 @@ async fn a_cancelled_job_behind_walls_is_asked_and_then_gone() {
     agent.0.kill().unwrap();
     agent.0.wait().unwrap();
     eventually("it dies with its agent", || !is_anywhere(&marked("killed"))).await;
+}
+
+#[tokio::test]
+async fn an_agent_without_its_nursery_ends_and_blames_no_job() {
+    for is_busy in [true, false] {
+        let harness = Harness::new().await;
+        let Some(mut agent) = agent(&harness) else { return };
+        let epoch = harness.order(1, if is_busy { "echo up; sleep 1000" } else { "echo up" });
+        harness.until_log_has(epoch, "up").await;
+        if !is_busy {
+            assert_eq!(harness.ending(epoch).await, Exit::Code(0));
+        }
+        let nursery = child_of(agent.0.id());
+        rustix::process::kill_process(nursery, rustix::process::Signal::KILL).unwrap();
+        if !is_busy {
+            harness.order(2, "echo never");
+        }
+        let mut ended = None;
+        eventually("the agent ends", || {
+            ended = agent.0.try_wait().unwrap();
+            ended.is_some()
+        })
+        .await;
+        assert!(ended.is_some_and(|status| !status.success()), "{ended:?}");
+        let last = if is_busy { epoch } else { muster_core::ids::Epoch(2) };
+        assert_eq!(endings(&harness.server.look(), last), [], "it was not the job's fault");
+    }
+}
+
+fn child_of(pid: u32) -> rustix::process::Pid {
+    let parent = |pid: u32| -> Option<u32> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    };
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let child = pids.find(|child| parent(*child) == Some(pid)).unwrap();
+    rustix::process::Pid::from_raw(child.cast_signed()).unwrap()
 }
 
 /// Whether a process of this machine was called so, without its quotes.

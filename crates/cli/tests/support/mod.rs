@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub mod machines;
+pub mod storm;
 pub mod walls;
 
 use std::io::{BufRead as _, BufReader};

@@ -1,5 +1,6 @@
 //! Servers whose nodes are behind walls, and what runs on them.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::Site;
@@ -45,4 +46,29 @@ pub fn processes(words: &[&str]) -> Vec<u32> {
         words.iter().all(|word| line.contains(word))
     };
     pids.filter(has_all).collect()
+}
+
+/// The cgroups of the nodes of this server, wherever the machine keeps them.
+pub fn cgroups_of(instance: &str) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![Path::new("/sys/fs/cgroup").to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                let is_ours = entry.file_name().to_string_lossy().contains(instance);
+                let has_nodes = || {
+                    std::fs::read_dir(entry.path()).is_ok_and(|inner| {
+                        inner
+                            .flatten()
+                            .any(|e| e.file_name().to_string_lossy().starts_with("node-"))
+                    })
+                };
+                if is_ours && has_nodes() {
+                    found.push(entry.path());
+                }
+                folders.push(entry.path());
+            }
+        }
+    }
+    found
 }

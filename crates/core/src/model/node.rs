@@ -76,6 +76,8 @@ pub enum Trouble {
     /// The agent reported with another boot id: what it ran is gone.
     Rebooted,
     BootTimedOut,
+    /// All its processes ended, and nobody had asked for that.
+    Ended,
     CreateFailed {
         message: Box<str>,
     },

@@ -1,11 +1,13 @@
 //! What agents and providers saw.
 
 mod effect;
+mod ended;
 mod evict;
 mod report;
 mod saved;
 
 pub(crate) use effect::{on_deleted, on_effect_done};
+pub(crate) use ended::on_ended;
 pub(crate) use evict::on_evicted;
 pub use report::desired_for;
 pub(crate) use report::{bring_up_to_date, on_report};

@@ -63,4 +63,9 @@ impl Provider for Joined {
         listed.append(&mut self.roster.held());
         Ok(listed)
     }
+
+    /// Of other machines' nodes the leases tell.
+    fn ended(&self) -> Result<Vec<String>, ListError> {
+        self.own.ended()
+    }
 }

@@ -199,4 +199,20 @@ impl Provider for Walled {
         let seen = self.config.link.list().map_err(|source| ListError::Walls { source })?;
         Ok(seen.into_iter().map(|seen| seen.node).collect())
     }
+
+    /// The kernel ends a node's first process after everything else in the node, so its end is theirs.
+    fn ended(&self) -> Result<Vec<String>, ListError> {
+        let dir = &self.nodes_dir;
+        let failed = |source| ListError::Folder { dir: dir.clone(), source };
+        let mut ended = Vec::new();
+        for entry in std::fs::read_dir(dir).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            // Without a record it is not made yet, or nearly removed.
+            let init = Identity::read(&entry.path().join("init")).map_err(failed)?;
+            if init.is_some_and(|init| init.has_surely_ended()) {
+                ended.extend(entry.file_name().into_string());
+            }
+        }
+        Ok(ended)
+    }
 }

@@ -54,6 +54,11 @@ impl Nursery {
         }
     }
 
+    /// To tell later whether it still lives.
+    pub fn pulse(&self) -> io::Result<Pulse> {
+        Ok(Pulse { socket: self.socket.try_clone()? })
+    }
+
     /// Starts a job whose output goes to `log`. Whether that went well is told by the line.
     pub fn launch(&self, launch: Launch, log: &File) -> Result<Line, LaunchError> {
         let (has_range, outside) = (self.users.has_range(), self.users.next());
@@ -69,6 +74,21 @@ impl Nursery {
             pair(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).map_err(LaunchError::Nursery)?;
         protocol::send_launch(self.socket.as_fd(), &request, log.as_fd(), theirs.as_fd())?;
         Ok(Line { socket: ours })
+    }
+}
+
+/// Whether a nursery lives.
+#[derive(Debug)]
+pub struct Pulse {
+    socket: OwnedFd,
+}
+
+impl Pulse {
+    /// Waits a moment for its end: all its jobs end with it, and their lines may be closed just before.
+    pub fn is_gone(&self) -> bool {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
+        let moment = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
+        poll(&mut fds, Some(&moment)).is_ok() && fds[0].revents().contains(PollFlags::HUP)
     }
 }
 
@@ -168,7 +188,15 @@ fn attend(job: &mut Job) -> bool {
         None => {}
     }
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-    !matches!(waitid(WaitId::PidFd(job.init.as_fd()), options), Ok(None) | Err(Errno::INTR))
+    let ended = match waitid(WaitId::PidFd(job.init.as_fd()), options) {
+        Ok(None) | Err(Errno::INTR) => return false,
+        ended => ended,
+    };
+    let is_killed = ended.ok().flatten().is_some_and(|status| status.killed());
+    if let Some(line) = job.line.as_ref().filter(|_| is_killed) {
+        let _ = protocol::send(line.as_fd(), &Event::Killed);
+    }
+    true
 }
 
 fn receive(parcel: Parcel, filter: &Filter) -> Option<Job> {

@@ -91,7 +91,11 @@ fn a_termination_reaches_all_and_a_kill_ends_all() {
     rude.until_said("up");
     rude.line.signal(Signal::Terminate).unwrap();
     rude.line.signal(Signal::Kill).unwrap();
-    assert_eq!(rude.outcome().events, [Event::Started], "nobody was left to say how");
+    assert_eq!(
+        rude.outcome().events,
+        [Event::Started, Event::Killed],
+        "nobody was left to say how"
+    );
     assert_eq!(processes_with(&format!("sleep {seconds}")), Vec::<String>::new());
 }
 

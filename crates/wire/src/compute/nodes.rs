@@ -160,6 +160,9 @@ fn trouble(why: &Trouble) -> String {
         Trouble::BootTimedOut => {
             "it did not report in time after it was created; it is being deleted".to_owned()
         }
+        Trouble::Ended => {
+            "all its processes ended by themselves or were killed; it is being deleted".to_owned()
+        }
         Trouble::Evicted => {
             "the provider took this low-priority node back; it is being deleted".to_owned()
         }
