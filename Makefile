@@ -16,7 +16,7 @@ AZ := .venv-az/.made
 NODE := .venv-node/.made
 V1 := .venv-v1/.made
 
-.PHONY: help run test conformance bench fuzz check setup-rust setup-cc setup-cxx setup-nginx setup-python setup-nextest setup-deny setup-systemd
+.PHONY: help run test conformance bench fuzz check setup-rust setup-cc setup-cxx setup-nginx setup-python setup-nextest setup-deny setup-systemd setup-mpi
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -26,7 +26,7 @@ run: setup-rust ## build, start a server, run a first training job on it, stay u
 	cargo build --release -p muster-cli
 	@MUSTER_BIN=$(TARGET)/release/muster scripts/first-light
 
-test: check setup-nextest setup-systemd $(CLIENTS) $(AZ) $(NODE) $(V1) ## check, then every test, also with the real Azure clients
+test: check setup-nextest setup-systemd setup-mpi $(CLIENTS) $(AZ) $(NODE) $(V1) ## check, then every test, also with the real Azure clients
 	@scripts/stage tests cargo nextest run --workspace
 	@scripts/stage planted cargo nextest run -p muster-sim --features planted-bugs --test planted
 	@scripts/stage build cargo build -p muster-cli --bin muster
@@ -75,6 +75,10 @@ setup-deny: setup-rust
 setup-systemd:
 	@scripts/need 'systemd-analyze --version' systemd
 	@scripts/need 'slirp4netns --version' slirp4netns
+
+# For a job of several nodes that talk MPI.
+setup-mpi:
+	@scripts/need 'mpicc --version && mpirun --version' gcc openmpi-bin libopenmpi-dev
 
 # The peer of `make bench`, which goes on without it.
 setup-nginx:

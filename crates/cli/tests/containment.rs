@@ -67,7 +67,7 @@ fn what_will_not_end_is_ended_with_all_that_it_started() {
     cluster(&site, "cpu", &["--size", "Standard_DS1_v2"]);
     let deaf = "trap '' TERM INT HUP; setsid sh -c 'trap \"\" TERM; sleep 54321' & sleep 54321; sleep 54321";
     let deaf = ended(&site, "deaf", deaf, &["--timeout", "1"]);
-    assert!(deaf.contains("Failed"), "{deaf}");
+    assert!(deaf.contains("Failed") && deaf.contains("its timeout had passed"), "{deaf}");
     let forker = "setsid sh -c 'sleep 64321 & sleep 64321' >/dev/null 2>&1 & sleep 0.2; echo gone";
     assert!(ended(&site, "forker", forker, &[]).contains("Completed"));
     assert!(processes(&["sleep", "54321"]).is_empty(), "of the deaf one nothing lives");
@@ -77,7 +77,11 @@ fn what_will_not_end_is_ended_with_all_that_it_started() {
 #[test]
 fn a_flood_of_output_is_taken_whole() {
     let site = walled();
-    cluster(&site, "cpu", &["--size", "Standard_DS1_v2"]);
+    cluster(&site, "cpu", &["--min-instances", "2", "--size", "Standard_DS1_v2"]);
+    let neighbour = "while [ ! -e /job/end ]; do echo tick; sleep 0.2; done";
+    let create = ["job", "create", "--compute", "cpu", "--command", neighbour, "-n", "neighbour"];
+    assert_eq!(site.run(&create).code, 0);
+    wait_until("it runs", || site.text(&["job", "show", "-n", "neighbour"]).contains("Running"));
     let lines = ran(&site, "cpu", "lines", "yes | head -n 10000000");
     assert_eq!(lines.len(), 20_000_000);
     assert!(lines.bytes().all(|byte| byte == b'y' || byte == b'\n'));
@@ -86,4 +90,10 @@ fn a_flood_of_output_is_taken_whole() {
     let raw = site.run(&job);
     assert_eq!(raw.code, 0, "{}", raw.stderr);
     assert!(raw.stdout.len() == 30_000_000 && raw.stdout.iter().all(|byte| *byte == 0xff));
+
+    assert!(site.text(&["job", "show", "-n", "neighbour"]).contains("Running"));
+    assert_eq!(site.run(&["job", "cancel", "-n", "neighbour"]).code, 0);
+    let ticks = String::from_utf8(site.run(&["job", "stream", "-n", "neighbour"]).stdout);
+    let ticks = ticks.expect("text");
+    assert!(!ticks.is_empty() && ticks.lines().all(|line| line == "tick"), "{ticks}");
 }

@@ -1,0 +1,80 @@
+"""Tries to get at everything that is not this job's own, and says what it got."""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+
+state, pids = sys.argv[1], [int(pid) for pid in sys.argv[2:]]
+secret = b"only-the-" + b"victim-knows"
+libc = ctypes.CDLL(None, use_errno=True)
+got = []
+
+
+def tries(what, call):
+    """Whatever works is one thing too many."""
+    try:
+        result = call()
+    except OSError:
+        return
+    if result:
+        got.append([what, str(result)[:200]])
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read(1 << 20)
+
+
+def called(name, *arguments):
+    """Whether the system call was let through: 0, or a count."""
+    return getattr(libc, name)(*arguments) >= 0
+
+
+# Nothing below may harm the machine if a wall is missing.
+if os.getuid() == 0:
+    sys.exit("root needs no walls to pry at")
+
+# What is not there for it at all.
+for path in (state, "/run/muster/given", "/run/muster/given/secret", "/node/journal"):
+    tries(f"sees {path}", lambda path=path: os.path.exists(path))
+tries("looks into its node's folder", lambda: os.listdir("/node"))
+for folder in ("/run", "/var", "/root", "/home", "/srv", "/mnt", "/dev/shm", "/tmp"):
+    for place, _, files in os.walk(folder):
+        for file in files:
+            path = os.path.join(place, file)
+            if os.path.isfile(path) and not os.path.islink(path):
+                tries(f"finds the victim's words in {path}", lambda path=path: secret in read(path))
+                tries(f"may write to {path}", lambda path=path: os.access(path, os.W_OK) and open(path, "ab"))
+
+# Other processes, whatever shows them.
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    for file in ("environ", "cmdline"):
+        tries(f"reads {file} of {pid}", lambda pid=pid, file=file: secret in read(f"/proc/{pid}/{file}"))
+for pid in [1, *pids]:
+    for file in ("environ", "mem", "root/etc/hostname", "fd"):
+        path = f"/proc/{pid}/{file}"
+        tries(f"opens {path}", lambda path=path: os.listdir(path) if path.endswith("fd") else open(path, "rb"))
+    tries(f"traces {pid}", lambda pid=pid: called("ptrace", 16, pid, 0, 0))
+    buffer = ctypes.create_string_buffer(8)
+    part = (ctypes.c_void_p * 2)(ctypes.addressof(buffer), 8)
+    tries(f"reads memory of {pid}", lambda pid=pid, part=part: called("process_vm_readv", pid, part, 1, part, 1, 0))
+for pid in pids:
+    tries(f"signals {pid}", lambda pid=pid: os.kill(pid, 0) is None)
+
+# The walls themselves.
+tries("makes namespaces", lambda: called("unshare", 0x10000000))
+tries("mounts", lambda: called("mount", b"none", b"/tmp", b"tmpfs", 0, 0))
+tries("becomes root", lambda: called("setuid", 0))
+tries("renames its node", lambda: called("sethostname", b"mine", 4))
+for place, _, files in os.walk("/sys/fs/cgroup"):
+    for file in files:
+        path = os.path.join(place, file)
+        tries(f"may write to {path}", lambda path=path: os.access(path, os.W_OK))
+
+# Its first process takes no signal from inside. Last, all that it reaches but itself; not where the walls are not there.
+if not got:
+    tries("ends its own first process", lambda: os.kill(1, signal.SIGKILL))
+    tries("ends everybody", lambda: os.kill(-1, signal.SIGKILL))
+print("got:" + json.dumps(got), flush=True)
