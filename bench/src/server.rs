@@ -25,7 +25,7 @@ use crate::nodes::keep;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Server {
-    process: Option<Child>,
+    process: Option<Process>,
     /// Its own process, if the one we have started is its keeper.
     kept: Option<u32>,
     state_dir: PathBuf,
@@ -63,7 +63,7 @@ impl Server {
     ) -> Result<Server> {
         let started = Instant::now();
         let listen = format!("127.0.0.1:{port}");
-        let mut process = command
+        let process = command
             .args(["up", "--listen", &listen, "--isolation", isolation, "--state-dir"])
             .arg(&state_dir)
             // It is for our own measuring of memory; users' servers give theirs back.
@@ -72,7 +72,8 @@ impl Server {
             .stderr(Stdio::null())
             .kill_on_drop(true)
             .spawn()?;
-        let stdout = process.stdout.take().context("it was asked for")?;
+        let mut process = Process(process);
+        let stdout = process.0.stdout.take().context("it was asked for")?;
         let mut lines = BufReader::new(stdout).lines();
         let first = tokio::time::timeout(PATIENCE, lines.next_line()).await??;
         let ready_after = started.elapsed();
@@ -84,8 +85,15 @@ impl Server {
         let request = client.get(resource).header("X-IDENTITY-HEADER", key.trim());
         let reply = request.send().await?.bytes().await?;
         let TokenReply { access_token: token, .. } = from_json(&reply)?;
-        let process = Some(process);
-        Ok(Server { process, kept: None, state_dir, url, token, client, ready_after })
+        Ok(Server {
+            process: Some(process),
+            kept: None,
+            state_dir,
+            url,
+            token,
+            client,
+            ready_after,
+        })
     }
 
     /// Another client of the same server, on a connection of its own.
@@ -111,7 +119,7 @@ impl Server {
 
     /// Its own process, or its keeper's.
     pub fn pid(&self) -> Option<u32> {
-        self.process.as_ref().and_then(Child::id)
+        self.process.as_ref().and_then(|process| process.0.id())
     }
 
     /// From the start of the process to its word that it can be used.
@@ -237,9 +245,9 @@ impl Server {
     }
 
     /// What a crash does: its nodes stay, with the keeper.
-    pub fn kill(mut self) -> Result<Left> {
+    pub fn kill(mut self) -> Result<Process> {
         keep::signal(self.kept.context("it has no keeper")?, Signal::KILL);
-        Ok(Left(self.process.take().context("it runs")?))
+        self.process.take().context("it runs")
     }
 
     pub async fn end(mut self) -> Result<()> {
@@ -247,27 +255,19 @@ impl Server {
             keep::signal(pid, Signal::TERM);
         }
         if let Some(process) = &mut self.process {
-            tokio::time::timeout(PATIENCE, process.wait()).await.context("it does not end")??;
+            tokio::time::timeout(PATIENCE, process.0.wait()).await.context("it does not end")??;
         }
         Ok(())
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let (Some(_), Some(keeper)) = (self.kept, self.pid()) {
-            keep::end(keeper);
-        }
-    }
-}
+/// A server's process, or its keeper's. With it all ends that is below it.
+pub struct Process(Child);
 
-/// What a killed server has left, under its keeper. It ends with this.
-pub struct Left(Child);
-
-impl Drop for Left {
+impl Drop for Process {
     fn drop(&mut self) {
-        if let Some(keeper) = self.0.id() {
-            keep::end(keeper);
+        if let Some(pid) = self.0.id() {
+            keep::end(pid);
         }
     }
 }

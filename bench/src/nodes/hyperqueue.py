@@ -1,4 +1,4 @@
-"""HyperQueue's LocalCluster: a command on each line of standard input, an answer on standard output."""
+"""HyperQueue's LocalCluster: a command a line on standard input, answers on standard output."""
 
 import sys
 import time

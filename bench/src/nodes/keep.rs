@@ -22,7 +22,7 @@ pub fn run(mut words: impl Iterator<Item = String>) -> Result<()> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let program = words.next().context("keep what?")?;
     let mut command = Command::new(&program);
-    #[expect(clippy::zombie_processes, reason = "it is collected below, with all others")]
+    // It is collected below, with all others.
     command.args(words).spawn().with_context(|| format!("{program} does not start"))?;
     loop {
         match rustix::process::wait(WaitOptions::empty()) {
@@ -167,4 +167,28 @@ fn read(pid: u32) -> Option<Process> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = fields.get(11..15)?.iter().filter_map(|field| field.parse::<u64>().ok()).sum();
     Some(Process { parent: fields.get(1)?.parse().ok()?, ticks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_has_children_of_children_and_nothing_else() {
+        let parents = [(1, 0), (2, 9), (9, 1), (3, 2), (4, 0), (5, 4)];
+        let process = |(pid, parent)| (pid, Process { parent, ticks: 0 });
+        let processes = parents.into_iter().map(process).collect();
+        assert_eq!(below(9, &processes), BTreeSet::from([2, 3, 9]));
+        assert_eq!(below(7, &processes), BTreeSet::from([7]));
+    }
+
+    #[test]
+    fn time_of_a_child_stays_with_its_parent_when_it_is_gone() {
+        let before = read(std::process::id()).unwrap().ticks;
+        let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        assert!(Command::new("/bin/sh").args(["-c", spin]).status().unwrap().success());
+        let after = read(std::process::id()).unwrap();
+        assert!(after.ticks > before, "{} after {before}", after.ticks);
+        assert_eq!(after.parent, std::os::unix::process::parent_id());
+    }
 }

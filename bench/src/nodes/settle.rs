@@ -55,3 +55,20 @@ fn read(lines: &Path) -> BTreeMap<usize, usize> {
     }
     runs
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nodes::Crash;
+
+    #[test]
+    fn tasks_are_lost_or_run_again_by_their_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let lines = folder.path().join("lines");
+        assert!(read(&lines).is_empty());
+        fs::write(&lines, "3\n1\n3\n7\n3\n1\n").unwrap();
+        let (runs, now) = (read(&lines), Instant::now());
+        let crash = Crash::of(5, &Runs { runs, last_at: now }, now);
+        assert_eq!((crash.lost, crash.again), (2, 2));
+    }
+}
