@@ -22,8 +22,9 @@ static HEAP: brain::Counting = brain::Counting;
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    if std::env::args().nth(1).as_deref() == Some(nodes::keep::WORD) {
-        return nodes::keep::run(std::env::args().skip(2));
+    let only = std::env::args().nth(1);
+    if let Some(done) = only.as_deref().and_then(nodes::run_as) {
+        return done;
     }
     let muster = std::env::current_exe()?.with_file_name("muster");
     anyhow::ensure!(muster.exists(), "{} is missing: run `make bench`", muster.display());
@@ -31,7 +32,6 @@ async fn main() -> Result<()> {
     let mut report = Report::new();
     // `muster-bench brain` leaves the server out, `replay` all but the traces, `front` all but reads and starts, `nodes`
     // all but jobs on nodes.
-    let only = std::env::args().nth(1);
     if only.as_deref() == Some("front") {
         front::measure(&mut report, &muster, folder.path()).await?;
         println!("{report}");
@@ -65,9 +65,9 @@ async fn main() -> Result<()> {
         report.rate(&what, rate, "append 256 B + fdatasync", limit);
     }
     server.end().await?;
-    nodes::measure(&mut report, &muster, folder.path()).await?;
+    let nodes = nodes::measure(&mut report, &muster, folder.path()).await;
     println!("{report}");
-    Ok(())
+    nodes
 }
 
 /// Submits to a cluster that may not have nodes, so that nothing but the submit is measured.

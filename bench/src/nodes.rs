@@ -73,6 +73,16 @@ struct Ours {
     plain: Bulk,
 }
 
+/// What this program does for itself when its first argument says so.
+pub fn run_as(word: &str) -> Option<Result<()>> {
+    let words = std::env::args().skip(2);
+    match word {
+        keep::WORD => Some(keep::run(words)),
+        local::WORD => Some(local::run(words)),
+        _ => None,
+    }
+}
+
 pub async fn measure(report: &mut Report, muster: &Path, folder: &Path) -> Result<()> {
     let tasks = tasks()?;
     let crash_tasks = tasks.min(CRASH_TASKS_MAX);
