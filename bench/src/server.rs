@@ -49,7 +49,7 @@ impl Server {
     ) -> Result<Server> {
         let keeper = keep::words()?;
         let mut command = Command::new(&keeper[0]);
-        command.args(&keeper[1..]).arg(muster);
+        command.args(&keeper[1..]).arg(muster).process_group(0);
         let mut server = Server::spawn(command, state_dir, port, isolation).await?;
         server.kept = Some(keep::first_child(server.pid().context("it runs")?)?);
         Ok(server)

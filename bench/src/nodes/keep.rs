@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,7 @@ pub fn run(mut words: impl Iterator<Item = String>) -> Result<()> {
     let mut command = Command::new(&program);
     // It is collected below, with all others.
     command.args(words).spawn().with_context(|| format!("{program} does not start"))?;
+    std::thread::spawn(end_with_parent);
     loop {
         match rustix::process::wait(WaitOptions::empty()) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -31,6 +33,15 @@ pub fn run(mut words: impl Iterator<Item = String>) -> Result<()> {
             Err(why) => return Err(why.into()),
         }
     }
+}
+
+/// Whoever ends the bench in the middle ends all of it.
+fn end_with_parent() {
+    let parent = rustix::process::getppid();
+    while rustix::process::getppid() == parent {
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    end(std::process::id());
 }
 
 /// This program as the keeper of a command; its arguments are still to be added.
@@ -49,7 +60,8 @@ impl Kept {
     pub fn start(words: &[String], set_up: impl FnOnce(&mut Command)) -> Result<Kept> {
         let keeper = self::words()?;
         let mut command = Command::new(&keeper[0]);
-        command.args(&keeper[1..]).args(words);
+        // A Ctrl-C is for the bench, not for its keepers.
+        command.args(&keeper[1..]).args(words).process_group(0);
         set_up(&mut command);
         let mut kept = Kept { keeper: command.spawn()?, pid: 0 };
         kept.pid = first_child(kept.keeper.id())?;
