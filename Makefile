@@ -15,8 +15,9 @@ CLIENTS := .venv/.made
 AZ := .venv-az/.made
 NODE := .venv-node/.made
 V1 := .venv-v1/.made
+PEERS := .venv-bench/.made
 
-.PHONY: help run test conformance bench fuzz check setup-rust setup-cc setup-cxx setup-nginx setup-python setup-nextest setup-deny setup-systemd setup-mpi
+.PHONY: help run test conformance bench fuzz check setup-rust setup-cc setup-cxx setup-nginx setup-peers setup-python setup-nextest setup-deny setup-systemd setup-mpi
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -38,7 +39,7 @@ conformance: setup-nextest $(CLIENTS) $(AZ) ## run the tests behind docs/conform
 	cargo build -p muster-cli --bin muster
 	@MUSTER_BIN=$(TARGET)/debug/muster scripts/conformance
 
-bench: setup-rust setup-nginx ## measure, each figure beside the raw limit of this machine
+bench: setup-rust setup-nginx setup-peers ## measure, each figure beside the raw limit of this machine and its peers
 	cargo build --release -p muster-cli -p muster-bench
 	@MIMALLOC_PURGE_DELAY=-1 $(TARGET)/release/muster-bench
 
@@ -51,7 +52,7 @@ check: setup-rust setup-deny $(TOOLS) ## format, clippy, dependency policy, spel
 	@scripts/stage clippy cargo clippy --workspace --all-targets -- -D warnings
 	@scripts/stage deny cargo deny check bans licenses sources
 	@scripts/stage spelling .tools/venv/bin/typos
-	@scripts/stage ruff .tools/venv/bin/ruff check clients examples scripts scripts/conformance
+	@scripts/stage ruff .tools/venv/bin/ruff check bench clients examples scripts scripts/conformance
 
 setup-cc:
 	@scripts/need 'cc --version' gcc libc6-dev
@@ -71,10 +72,11 @@ setup-nextest: setup-rust
 setup-deny: setup-rust
 	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
 
-# For a test of the unit in packaging/.
+# For a test of the units in packaging/, for nodes' way out, and for machines that tests connect.
 setup-systemd:
 	@scripts/need 'systemd-analyze --version' systemd
 	@scripts/need 'slirp4netns --version' slirp4netns
+	@scripts/need 'ip -V' iproute2
 
 # For a job of several nodes that talk MPI.
 setup-mpi:
@@ -83,6 +85,14 @@ setup-mpi:
 # The peer of `make bench`, which goes on without it.
 setup-nginx:
 	@scripts/need 'nginx -v' nginx-light || echo "the bench goes on without nginx"
+
+# What runs jobs in other ways, for the same. HyperQueue comes from PyPI.
+setup-peers:
+	@scripts/need 'bwrap --version' bubblewrap || echo "the bench goes on without bubblewrap"
+	@scripts/need 'ip -V' iproute2 || echo "the bench goes on without HyperQueue and Slurm"
+	@scripts/need 'munged -V && slurmctld -V && slurmd -V && srun -V' munge slurmctld slurmd slurm-client || \
+		echo "the bench goes on without Slurm"
+	@$(MAKE) --no-print-directory $(PEERS) || echo "the bench goes on without HyperQueue"
 
 setup-python:
 	@scripts/need 'python3 -c "import ensurepip, venv"' python3 python3-venv
@@ -104,6 +114,11 @@ $(CLIENTS): clients/requirements.txt $(OLDER:%=clients/requirements-%.txt) | set
 
 # 0.7 GB: the slowest thing to install, in a minute and a half.
 $(AZ): clients/az/requirements.txt | setup-python
+	python3 -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(PEERS): bench/requirements.txt | setup-python
 	python3 -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@

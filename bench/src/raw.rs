@@ -3,14 +3,11 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
-
-use crate::report::Samples;
 
 const APPEND_TIME: Duration = Duration::from_secs(2);
 const RECORD: [u8; 256] = [b'x'; 256];
@@ -18,28 +15,6 @@ const RECORD: [u8; 256] = [b'x'; 256];
 pub fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// A command that leaves the time of its start in a file.
-pub fn stamp_command(path: &Path) -> String {
-    format!("date +%s%N > {}", path.display())
-}
-
-pub fn read_stamp(path: &Path) -> Result<u64> {
-    Ok(std::fs::read_to_string(path)?.trim().parse()?)
-}
-
-/// The same command started by us, with nothing in between.
-pub fn spawn_latency(folder: &Path, runs: usize) -> Result<Samples> {
-    let stamp = folder.join("raw-stamp");
-    let mut samples = Samples::default();
-    for _ in 0..runs {
-        let before = unix_ns();
-        let status = Command::new("/bin/sh").arg("-c").arg(stamp_command(&stamp)).status()?;
-        anyhow::ensure!(status.success(), "sh failed");
-        samples.add(Duration::from_nanos(read_stamp(&stamp)?.saturating_sub(before)));
-    }
-    Ok(samples)
 }
 
 /// Records appended and on disk per second, by writers that share nothing but the disk.

@@ -23,25 +23,40 @@ impl Samples {
     }
 }
 
+impl fmt::Display for Samples {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "p50 {:.1} ms, p99 {:.1} ms", self.percentile_ms(50), self.percentile_ms(99))
+    }
+}
+
 pub struct Report {
     lines: Vec<[String; 4]>,
 }
 
 impl Report {
     pub fn new() -> Report {
-        let head = ["what", "measured", "raw limit, same run", "ratio"];
+        let head = ["what", "measured", "beside it, same run", "ratio"];
         Report { lines: vec![head.map(str::to_owned)] }
     }
 
-    pub fn latency(&mut self, what: &str, samples: &Samples, limit: &str, raw: &Samples) {
-        let (p50, p99) = (samples.percentile_ms(50), samples.percentile_ms(99));
-        let (raw50, raw99) = (raw.percentile_ms(50), raw.percentile_ms(99));
+    pub fn latency(&mut self, what: &str, samples: &Samples, beside: &str, raw: &Samples) {
+        let ratio = samples.percentile_ms(50) / raw.percentile_ms(50);
         self.lines.push([
             what.to_owned(),
-            format!("p50 {p50:.1} ms, p99 {p99:.1} ms"),
-            format!("{limit}: p50 {raw50:.1} ms, p99 {raw99:.1} ms"),
-            format!("{:.1}× the limit", p50 / raw50),
+            samples.to_string(),
+            format!("{beside}: {raw}"),
+            format!("{ratio:.1}× as long"),
         ]);
+    }
+
+    pub fn beside(&mut self, what: &str, measured: String, theirs: String, ratio: String) {
+        self.lines.push([what.to_owned(), measured, theirs, ratio]);
+    }
+
+    /// A peer that could not be measured here.
+    pub fn left_out(&mut self, peer: &str, why: &str) {
+        let why = why.lines().next().unwrap_or_default().to_owned();
+        self.lines.push([peer.to_owned(), "left out".to_owned(), why, String::new()]);
     }
 
     /// A figure beside what it is meant to be.

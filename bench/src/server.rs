@@ -1,6 +1,6 @@
 //! A real server, and a client of its API that keeps one connection.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,19 +11,23 @@ use muster_core::model::{JobSpec, WorkspaceKey};
 use muster_core::time::Span;
 use muster_wire::cloud::TokenReply;
 use muster_wire::compute::NodeList;
-use muster_wire::job::JobResource;
-use muster_wire::{Route, compute, from_json, job};
+use muster_wire::job::{JobResource, RunDetails};
+use muster_wire::{Page, Route, compute, from_json, job};
 use reqwest::{Certificate, Client, Method};
+use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::front::Target;
+use crate::nodes::keep;
 
 /// For anything that should take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Server {
-    process: Option<Child>,
+    process: Option<Process>,
+    /// Its own process, if the one we have started is its keeper.
+    kept: Option<u32>,
     state_dir: PathBuf,
     url: String,
     token: String,
@@ -33,9 +37,34 @@ pub struct Server {
 
 impl Server {
     pub async fn start(muster: PathBuf, state_dir: PathBuf) -> Result<Server> {
+        Server::spawn(Command::new(muster), state_dir, 0, "auto").await
+    }
+
+    /// Under a keeper, so that its helper and its nodes are counted, and end even if it does not end them.
+    pub async fn start_kept(
+        muster: &Path,
+        state_dir: PathBuf,
+        port: u16,
+        isolation: &str,
+    ) -> Result<Server> {
+        let keeper = keep::words()?;
+        let mut command = Command::new(&keeper[0]);
+        command.args(&keeper[1..]).arg(muster).process_group(0);
+        let mut server = Server::spawn(command, state_dir, port, isolation).await?;
+        server.kept = Some(keep::first_child(server.pid().context("it runs")?)?);
+        Ok(server)
+    }
+
+    async fn spawn(
+        mut command: Command,
+        state_dir: PathBuf,
+        port: u16,
+        isolation: &str,
+    ) -> Result<Server> {
         let started = Instant::now();
-        let mut process = Command::new(muster)
-            .args(["up", "--listen", "127.0.0.1:0", "--state-dir"])
+        let listen = format!("127.0.0.1:{port}");
+        let process = command
+            .args(["up", "--listen", &listen, "--isolation", isolation, "--state-dir"])
             .arg(&state_dir)
             // It is for our own measuring of memory; users' servers give theirs back.
             .env_remove("MIMALLOC_PURGE_DELAY")
@@ -43,7 +72,8 @@ impl Server {
             .stderr(Stdio::null())
             .kill_on_drop(true)
             .spawn()?;
-        let stdout = process.stdout.take().context("it was asked for")?;
+        let mut process = Process(process);
+        let stdout = process.0.stdout.take().context("it was asked for")?;
         let mut lines = BufReader::new(stdout).lines();
         let first = tokio::time::timeout(PATIENCE, lines.next_line()).await??;
         let ready_after = started.elapsed();
@@ -55,13 +85,22 @@ impl Server {
         let request = client.get(resource).header("X-IDENTITY-HEADER", key.trim());
         let reply = request.send().await?.bytes().await?;
         let TokenReply { access_token: token, .. } = from_json(&reply)?;
-        Ok(Server { process: Some(process), state_dir, url, token, client, ready_after })
+        Ok(Server {
+            process: Some(process),
+            kept: None,
+            state_dir,
+            url,
+            token,
+            client,
+            ready_after,
+        })
     }
 
     /// Another client of the same server, on a connection of its own.
     pub fn connect(&self) -> Result<Server> {
         Ok(Server {
             process: None,
+            kept: None,
             state_dir: self.state_dir.clone(),
             url: self.url.clone(),
             token: self.token.clone(),
@@ -74,8 +113,13 @@ impl Server {
         &self.url
     }
 
+    pub fn port(&self) -> Result<u16> {
+        Ok(self.url.rsplit_once(':').context("a port")?.1.parse()?)
+    }
+
+    /// Its own process, or its keeper's.
     pub fn pid(&self) -> Option<u32> {
-        self.process.as_ref().and_then(Child::id)
+        self.process.as_ref().and_then(|process| process.0.id())
     }
 
     /// From the start of the process to its word that it can be used.
@@ -85,7 +129,7 @@ impl Server {
 
     /// The same server for a client of our own.
     pub fn target(&self, tls: Arc<rustls::ClientConfig>) -> Result<Target> {
-        let port = self.url.rsplit_once(':').context("a port")?.1.parse()?;
+        let port = self.port()?;
         let header = format!("Authorization: Bearer {}\r\n", self.token);
         Ok(Target { port, tls, header })
     }
@@ -118,23 +162,60 @@ impl Server {
     }
 
     pub async fn submit(&self, name: &str, cluster: &str, command: &str) -> Result<String> {
-        let spec = JobSpec::new(cluster, command);
-        let route = Route::Job { workspace: workspace(), name: name.into() };
-        self.call(Method::PUT, &route, Some(job::request_json(&spec, &workspace()))).await?;
+        self.submit_spec(name, &JobSpec::new(cluster, command)).await?;
         Ok(name.to_owned())
     }
 
+    pub async fn submit_spec(&self, name: &str, spec: &JobSpec) -> Result<()> {
+        let route = Route::Job { workspace: workspace(), name: name.into() };
+        self.call(Method::PUT, &route, Some(job::request_json(spec, &workspace()))).await?;
+        Ok(())
+    }
+
     pub async fn wait_until_over(&self, name: &str) -> Result<()> {
+        self.wait_for_end(name, PATIENCE, Duration::from_millis(2)).await
+    }
+
+    pub async fn wait_for_end(
+        &self,
+        name: &str,
+        patience: Duration,
+        pause: Duration,
+    ) -> Result<()> {
         let route = Route::Job { workspace: workspace(), name: name.into() };
         let started = Instant::now();
-        while started.elapsed() < PATIENCE {
+        while started.elapsed() < patience {
             let job: JobResource = from_json(&self.call(Method::GET, &route, None).await?)?;
             if job.properties.status.is_terminal() {
                 return Ok(());
             }
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            tokio::time::sleep(pause).await;
         }
-        bail!("{name} was not over after {} s", PATIENCE.as_secs())
+        bail!("{name} was not over after {} s", patience.as_secs())
+    }
+
+    /// All that the job has printed.
+    pub async fn log(&self, name: &str) -> Result<String> {
+        let route = Route::RunDetails { workspace: workspace(), run: name.into() };
+        let details: RunDetails = from_json(&self.call(Method::GET, &route, None).await?)?;
+        let url =
+            details.log_files.values().next().with_context(|| format!("{name} has no log"))?;
+        Ok(self.client.get(url).send().await?.error_for_status()?.text().await?)
+    }
+
+    /// The jobs whose names begin like this.
+    pub async fn jobs(&self, prefix: &str) -> Result<Vec<JobResource>> {
+        let mut found = Vec::new();
+        let first = Route::Jobs(workspace()).url(&self.url, &[("api-version", "2025-12-01")]);
+        let mut next = first;
+        while let Some(url) = next {
+            let request = self.client.get(url).bearer_auth(&self.token);
+            let reply = request.send().await?.error_for_status()?.bytes().await?;
+            let page: Page<JobResource> = from_json(&reply)?;
+            found.extend(page.value.into_iter().filter(|job| job.name.starts_with(prefix)));
+            next = page.next_link;
+        }
+        Ok(found)
     }
 
     pub async fn wait_for_nodes(&self, cluster: &str, count: usize) -> Result<()> {
@@ -151,29 +232,43 @@ impl Server {
         bail!("{cluster} did not come to {count} nodes in {} s", PATIENCE.as_secs())
     }
 
-    /// Lets the clusters' nodes go, then the server.
-    pub async fn stop(self) -> Result<()> {
-        for cluster in ["warm", "cold"] {
-            let route = Route::Compute { workspace: workspace(), name: cluster.into() };
-            self.wait_for_nodes(cluster, usize::from(cluster == "warm")).await?;
-            self.call(Method::DELETE, &route, None).await?;
-            let gone = Instant::now();
-            while self.call(Method::GET, &route, None).await.is_ok() && gone.elapsed() < PATIENCE {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+    /// Lets a cluster's nodes go, and waits for that.
+    pub async fn delete_cluster(&self, name: &str) -> Result<()> {
+        let route = Route::Compute { workspace: workspace(), name: name.into() };
+        self.call(Method::DELETE, &route, None).await?;
+        let started = Instant::now();
+        while self.call(Method::GET, &route, None).await.is_ok() {
+            anyhow::ensure!(started.elapsed() < PATIENCE, "{name} is still there");
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        self.end().await
+        Ok(())
+    }
+
+    /// What a crash does: its nodes stay, with the keeper.
+    pub fn kill(mut self) -> Result<Process> {
+        keep::signal(self.kept.context("it has no keeper")?, Signal::KILL);
+        self.process.take().context("it runs")
     }
 
     pub async fn end(mut self) -> Result<()> {
-        if let Some(process) = &mut self.process
-            && let Some(pid) = process.id()
-        {
-            let pid = rustix::process::Pid::from_raw(i32::try_from(pid)?).context("a pid")?;
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
-            process.wait().await?;
+        if let Some(pid) = self.kept.or(self.pid()) {
+            keep::signal(pid, Signal::TERM);
+        }
+        if let Some(process) = &mut self.process {
+            tokio::time::timeout(PATIENCE, process.0.wait()).await.context("it does not end")??;
         }
         Ok(())
+    }
+}
+
+/// A server's process, or its keeper's. With it all ends that is below it.
+pub struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(pid) = self.0.id() {
+            keep::end(pid);
+        }
     }
 }
 

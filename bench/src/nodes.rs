@@ -1,0 +1,131 @@
+//! Nodes: how soon a job runs, how many run in a second, what one costs, and what a crash of the server does to them,
+//! beside what there is without a server and beside two schedulers.
+
+mod hyperqueue;
+pub mod keep;
+mod local;
+mod network;
+mod ours;
+mod settle;
+mod slurm;
+mod table;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::report::{Report, Samples};
+use ours::Stack;
+use settle::Runs;
+
+const WARM_RUNS: usize = 100;
+const COLD_RUNS: usize = 50;
+/// The variable that says how many no-op tasks there are, and how many without it.
+const TASKS: (&str, usize) = ("MUSTER_BENCH_TASKS", 10_000);
+const CRASH_TASKS_MAX: usize = 1_000;
+/// So many at once, for all but Slurm: the cores of the size that clusters have by default.
+const SLOTS: usize = 4;
+/// The same command for everyone, in a shell.
+const NO_OP: &str = "true";
+const STAMP: &str = "date +%s%N";
+/// For all tasks of one measurement.
+const PATIENCE: Duration = Duration::from_secs(1_200);
+
+struct Bulk {
+    tasks: usize,
+    took: Duration,
+    /// Of servers, workers and the tasks themselves. Clients are only in it where they are no process of their own.
+    cpu: Duration,
+}
+
+struct Crash {
+    tasks: usize,
+    lost: usize,
+    again: usize,
+    /// From the server's new start to the end of the last task.
+    over_after: Duration,
+}
+
+impl Crash {
+    fn of(tasks: usize, seen: &Runs, started: Instant) -> Crash {
+        let again = seen.runs.values().filter(|runs| **runs > 1).count();
+        let over_after = seen.last_at.saturating_duration_since(started);
+        Crash { tasks, lost: tasks.saturating_sub(seen.runs.len()), again, over_after }
+    }
+}
+
+/// What is known of a way to run tasks.
+struct Figures {
+    name: &'static str,
+    /// From the call that starts a task to its first line.
+    warm: Samples,
+    bulk: Bulk,
+    crash: Option<Crash>,
+}
+
+/// Our own, with all that only we have.
+struct Ours {
+    cold: Samples,
+    warm: Samples,
+    walls: Bulk,
+    crash: Crash,
+    plain: Bulk,
+}
+
+/// What this program does for itself when its first argument says so.
+pub fn run_as(word: &str) -> Option<Result<()>> {
+    let words = std::env::args().skip(2);
+    match word {
+        keep::WORD => Some(keep::run(words)),
+        local::WORD => Some(local::run(words)),
+        _ => None,
+    }
+}
+
+pub async fn measure(report: &mut Report, muster: &Path, folder: &Path) -> Result<()> {
+    let tasks = tasks()?;
+    let crash_tasks = tasks.min(CRASH_TASKS_MAX);
+    eprintln!("{tasks} no-op tasks, by a loop, then by a loop with bubblewrap …");
+    let plain = local::plain(WARM_RUNS, tasks)?;
+    let wrapped = local::bubblewrap(WARM_RUNS, tasks);
+    eprintln!("the same with HyperQueue …");
+    let hyperqueue = hyperqueue::measure(folder, WARM_RUNS, tasks, crash_tasks);
+    eprintln!("the same with Slurm, at most 1,000 …");
+    let slurm = slurm::measure(folder, WARM_RUNS, tasks, crash_tasks);
+    let ours = our_own(muster, folder, tasks, crash_tasks).await?;
+
+    let mut peers = vec![plain];
+    for (name, peer) in [("bubblewrap", wrapped), ("HyperQueue", hyperqueue), ("Slurm", slurm)] {
+        match peer {
+            Ok(figures) => peers.push(figures),
+            Err(why) => report.left_out(name, &format!("{why:#}")),
+        }
+    }
+    table::fill(report, &ours, &peers);
+    Ok(())
+}
+
+async fn our_own(muster: &Path, folder: &Path, tasks: usize, crash_tasks: usize) -> Result<Ours> {
+    let stack = Stack::start(muster, folder, "walls").await?;
+    eprintln!("submit → first line on a warm node, {WARM_RUNS} times …");
+    let warm = stack.first_line("warm", 1, WARM_RUNS).await?;
+    eprintln!("submit → first line from zero nodes, {COLD_RUNS} times …");
+    let cold = stack.first_line("cold", 0, COLD_RUNS).await?;
+    eprintln!("{tasks} no-op jobs, a sandbox for each …");
+    let walls = stack.bulk(tasks).await?;
+    eprintln!("{crash_tasks} no-op jobs, the server killed at half …");
+    let crash = stack.crash(crash_tasks).await?;
+    eprintln!("{tasks} no-op jobs, no sandbox …");
+    let stack = Stack::start(muster, folder, "none").await?;
+    let plain = stack.bulk(tasks).await?;
+    stack.end().await?;
+    Ok(Ours { cold, warm, walls, crash, plain })
+}
+
+fn tasks() -> Result<usize> {
+    let (variable, usual) = TASKS;
+    let Ok(text) = std::env::var(variable) else { return Ok(usual) };
+    let wanted = text.parse().ok().filter(|count| (10..=100_000).contains(count));
+    wanted.with_context(|| format!("{variable} is '{text}'; give a number from 10 to 100000"))
+}

@@ -1,0 +1,62 @@
+"""HyperQueue's LocalCluster: a command a line on standard input, answers on standard output."""
+
+import sys
+import time
+from pathlib import Path
+
+from hyperqueue import Job, LocalCluster
+from hyperqueue.cluster import WorkerConfig
+
+STAMP = ["/bin/sh", "-c", "date +%s%N"]
+
+
+def wait_for_line(path):
+    while not (path.exists() and path.read_text().endswith("\n")):
+        time.sleep(0.001)
+    return int(path.read_text())
+
+
+def first_line(client, path):
+    job = Job()
+    job.program(STAMP, stdout=str(path), stderr=None)
+    before = time.time_ns()
+    client.submit(job)
+    return wait_for_line(path) - before
+
+
+def bulk(client, tasks, path):
+    job = Job(max_fails=None)
+    for _ in range(tasks):
+        job.program(["/bin/sh", "-c", "true"], stdout=None, stderr=None)
+    # Its own wait looks once a second; a last task of lower priority tells the end better.
+    job.program(STAMP, stdout=str(path), stderr=None, priority=-1)
+    before = time.time_ns()
+    client.submit(job)
+    return wait_for_line(path) - before
+
+
+def append(client, tasks, path):
+    job = Job(max_fails=None)
+    for task in range(tasks):
+        job.program(["/bin/sh", "-c", f"echo {task} >> {path}"], stdout=None, stderr=None)
+    client.submit(job)
+    return 0
+
+
+def main(folder, cores):
+    cluster = LocalCluster(str(folder / "server"), WorkerConfig(cores=cores))
+    client = cluster.client()
+    print("ready", flush=True)
+    for number, line in enumerate(sys.stdin):
+        word, *rest = line.split()
+        if word == "first-line":
+            took = first_line(client, folder / f"out-{time.time_ns()}-{number}")
+        elif word == "bulk":
+            took = bulk(client, int(rest[0]), folder / "bulk")
+        else:
+            took = append(client, int(rest[0]), rest[1])
+        print("took", took, flush=True)
+    cluster.stop()
+
+
+main(Path(sys.argv[1]), int(sys.argv[2]))

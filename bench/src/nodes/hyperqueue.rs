@@ -1,0 +1,96 @@
+//! HyperQueue, from its package for Python: server and worker are one process there, and it keeps no journal.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+
+use super::keep::{self, Kept};
+use super::network::Network;
+use super::{Bulk, Crash, Figures, PATIENCE, SLOTS, settle};
+use crate::report::Samples;
+
+const NAME: &str = "HyperQueue";
+const DRIVER: &str = include_str!("hyperqueue.py");
+/// Where `make bench` puts it.
+const PYTHON: &str = ".venv-bench/bin/python";
+
+pub fn measure(folder: &Path, runs: usize, tasks: usize, crash_tasks: usize) -> Result<Figures> {
+    let python = std::env::var("MUSTER_BENCH_PYTHON").unwrap_or_else(|_| PYTHON.to_owned());
+    ensure!(Path::new(&python).exists(), "there is no {python}; `make setup-peers` makes it");
+    let folder = folder.join("hyperqueue");
+    fs::create_dir_all(&folder)?;
+    fs::write(folder.join("driver.py"), DRIVER)?;
+    let network = Network::make()?;
+    let mut cluster = Cluster::start(&network, &python, &folder)?;
+    let mut warm = Samples::default();
+    cluster.ask("first-line")?;
+    for _ in 0..runs {
+        warm.add(cluster.ask("first-line")?);
+    }
+    let before = cluster.kept.cpu();
+    let took = cluster.ask(&format!("bulk {tasks}"))?;
+    let cpu = cluster.kept.cpu().saturating_sub(before);
+
+    let lines = folder.join("lines");
+    cluster.ask(&format!("append {crash_tasks} {}", lines.display()))?;
+    settle::wait_for_half(&lines, crash_tasks)?;
+    keep::signal(cluster.kept.pid, Signal::KILL);
+    drop(cluster);
+    let started = Instant::now();
+    let again = Cluster::start(&network, &python, &folder)?;
+    // What it had not run it does not know any more.
+    let runs = settle::count(&lines, crash_tasks, || false);
+    drop(again);
+    let crash = Some(Crash::of(crash_tasks, &runs, started));
+    Ok(Figures { name: NAME, warm, bulk: Bulk { tasks, took, cpu }, crash })
+}
+
+struct Cluster {
+    kept: Kept,
+    input: ChildStdin,
+    lines: Receiver<String>,
+}
+
+impl Cluster {
+    fn start(network: &Network, python: &str, folder: &Path) -> Result<Cluster> {
+        let python: PathBuf = std::path::absolute(python)?;
+        let driver = folder.join("driver.py");
+        let words = [python.as_path(), &driver, folder].map(|path| path.display().to_string());
+        let mut words = network.inside(words);
+        words.push(SLOTS.to_string());
+        let mut kept = Kept::start(&words, |command| {
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        })?;
+        let input = kept.keeper().stdin.take().context("it was asked for")?;
+        let output = kept.keeper().stdout.take().context("it was asked for")?;
+        let (send, lines) = channel();
+        // It ends with its pipe.
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if send.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let cluster = Cluster { kept, input, lines };
+        while cluster.line()? != "ready" {}
+        Ok(cluster)
+    }
+
+    fn line(&self) -> Result<String> {
+        self.lines.recv_timeout(PATIENCE).context("no answer")
+    }
+
+    fn ask(&mut self, command: &str) -> Result<Duration> {
+        writeln!(self.input, "{command}")?;
+        let answer = self.line()?;
+        let took = answer.strip_prefix("took ").with_context(|| answer.clone())?;
+        Ok(Duration::from_nanos(took.parse()?))
+    }
+}

@@ -1,0 +1,206 @@
+//! A stack of processes, ours or a peer's, that is kept together: what daemons leave behind goes to a keeper and not to
+//! the machine, so its time is counted and all of it is ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions};
+
+/// The first argument that makes this program a keeper.
+pub const WORD: &str = "keep";
+
+const START: Duration = Duration::from_secs(5);
+const POLITE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// `muster-bench keep COMMAND…`: runs it and collects what it and its descendants leave, until none is left.
+pub fn run(mut words: impl Iterator<Item = String>) -> Result<()> {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    let program = words.next().context("keep what?")?;
+    let mut command = Command::new(&program);
+    // It is collected below, with all others.
+    command.args(words).spawn().with_context(|| format!("{program} does not start"))?;
+    std::thread::spawn(end_with_parent);
+    loop {
+        match rustix::process::wait(WaitOptions::empty()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(Errno::CHILD) => return Ok(()),
+            Err(why) => return Err(why.into()),
+        }
+    }
+}
+
+/// Whoever ends the bench in the middle ends all of it.
+fn end_with_parent() {
+    let parent = rustix::process::getppid();
+    while rustix::process::getppid() == parent {
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    end(std::process::id());
+}
+
+/// This program as the keeper of a command; its arguments are still to be added.
+pub fn words() -> Result<Vec<String>> {
+    let own = std::env::current_exe()?.to_str().context("a path in UTF-8")?.to_owned();
+    Ok(vec![own, WORD.to_owned()])
+}
+
+/// A process under a keeper. With it all ends that it has started.
+pub struct Kept {
+    keeper: Child,
+    pub pid: u32,
+}
+
+impl Kept {
+    pub fn start(words: &[String], set_up: impl FnOnce(&mut Command)) -> Result<Kept> {
+        let keeper = self::words()?;
+        let mut command = Command::new(&keeper[0]);
+        // A Ctrl-C is for the bench, not for its keepers.
+        command.args(&keeper[1..]).args(words).process_group(0);
+        set_up(&mut command);
+        let mut kept = Kept { keeper: command.spawn()?, pid: 0 };
+        kept.pid = first_child(kept.keeper.id())?;
+        Ok(kept)
+    }
+
+    pub fn keeper(&mut self) -> &mut Child {
+        &mut self.keeper
+    }
+
+    pub fn cpu(&self) -> Duration {
+        cpu(self.keeper.id())
+    }
+
+    pub fn is_up(&mut self) -> bool {
+        matches!(self.keeper.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // Whoever has its number now may be somebody else's.
+        if read(self.pid).is_some_and(|process| process.parent == self.keeper.id()) {
+            signal(self.pid, Signal::TERM);
+        }
+        let started = Instant::now();
+        while started.elapsed() < POLITE && self.is_up() {
+            std::thread::sleep(PAUSE);
+        }
+        end(self.keeper.id());
+        let _ = self.keeper.kill();
+        let _ = self.keeper.wait();
+    }
+}
+
+/// The command's own process, which is the first that a keeper has.
+pub fn first_child(keeper: u32) -> Result<u32> {
+    let started = Instant::now();
+    while started.elapsed() < START {
+        // Until it is another program, it is a copy of the keeper.
+        let own = fs::read_link(format!("/proc/{keeper}/exe")).ok();
+        let child = processes().into_iter().find(|(_, process)| process.parent == keeper);
+        if let Some((pid, _)) = child
+            && fs::read_link(format!("/proc/{pid}/exe")).ok() != own
+        {
+            return Ok(pid);
+        }
+        std::thread::sleep(PAUSE);
+    }
+    bail!("it did not start within {} s", START.as_secs())
+}
+
+/// The time that a process, its descendants, and those of them that are gone have used.
+pub fn cpu(root: u32) -> Duration {
+    let processes = processes();
+    let ticks: u64 =
+        below(root, &processes).iter().map(|pid| processes.get(pid).map_or(0, |p| p.ticks)).sum();
+    Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// Kills all that is below a process, until nothing is.
+pub fn end(root: u32) {
+    let started = Instant::now();
+    while started.elapsed() < POLITE {
+        let mut pids = below(root, &processes());
+        pids.remove(&root);
+        if pids.is_empty() {
+            return;
+        }
+        for pid in pids {
+            signal(pid, Signal::KILL);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+pub fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // It may have ended by itself.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+struct Process {
+    parent: u32,
+    /// Of its own and of its children that it has waited for.
+    ticks: u64,
+}
+
+fn below(root: u32, processes: &BTreeMap<u32, Process>) -> BTreeSet<u32> {
+    let mut found = BTreeSet::from([root]);
+    loop {
+        let more: Vec<u32> = processes
+            .iter()
+            .filter(|(pid, process)| found.contains(&process.parent) && !found.contains(pid))
+            .map(|(pid, _)| *pid)
+            .collect();
+        if more.is_empty() {
+            return found;
+        }
+        found.extend(more);
+    }
+}
+
+fn processes() -> BTreeMap<u32, Process> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid| Some((pid, read(pid)?))).collect()
+}
+
+fn read(pid: u32) -> Option<Process> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may hold anything. The parent is the second after it; the 12th to the 15th are user's and
+    // system's time, its own and its children's.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = fields.get(11..15)?.iter().filter_map(|field| field.parse::<u64>().ok()).sum();
+    Some(Process { parent: fields.get(1)?.parse().ok()?, ticks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_has_children_of_children_and_nothing_else() {
+        let parents = [(1, 0), (2, 9), (9, 1), (3, 2), (4, 0), (5, 4)];
+        let process = |(pid, parent)| (pid, Process { parent, ticks: 0 });
+        let processes = parents.into_iter().map(process).collect();
+        assert_eq!(below(9, &processes), BTreeSet::from([2, 3, 9]));
+        assert_eq!(below(7, &processes), BTreeSet::from([7]));
+    }
+
+    #[test]
+    fn time_of_a_child_stays_with_its_parent_when_it_is_gone() {
+        let before = read(std::process::id()).unwrap().ticks;
+        let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        assert!(Command::new("/bin/sh").args(["-c", spin]).status().unwrap().success());
+        let after = read(std::process::id()).unwrap();
+        assert!(after.ticks > before, "{} after {before}", after.ticks);
+        assert_eq!(after.parent, std::os::unix::process::parent_id());
+    }
+}

@@ -1,0 +1,48 @@
+//! A network of its own for peers that listen on every address.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use super::keep::Kept;
+
+/// The name is one that leads to the loopback, and without a second address names are not looked up at all.
+const SET_UP: &str = "hostname localhost && ip link set lo up && ip address add 192.0.2.1/32 dev lo \
+                      && exec sleep 86400";
+const START: Duration = Duration::from_secs(10);
+
+pub struct Network {
+    holder: Kept,
+}
+
+impl Network {
+    pub fn make() -> Result<Network> {
+        ensure!(rustix::process::geteuid().is_root(), "a network of its own needs root");
+        let words = ["unshare", "--net", "--uts", "/bin/sh", "-c", SET_UP].map(str::to_owned);
+        let holder = Kept::start(&words, |command| {
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        })?;
+        let mut network = Network { holder };
+        let started = Instant::now();
+        while !network.is_ready() {
+            ensure!(network.holder.is_up(), "a network of its own is not to be had");
+            ensure!(started.elapsed() < START, "its network did not come up");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(network)
+    }
+
+    /// The shell that sets it up is then something else.
+    fn is_ready(&self) -> bool {
+        let name = std::fs::read_to_string(format!("/proc/{}/comm", self.holder.pid));
+        name.is_ok_and(|name| name.trim() == "sleep")
+    }
+
+    /// The command inside of it.
+    pub fn inside(&self, command: impl IntoIterator<Item = String>) -> Vec<String> {
+        let pid = self.holder.pid.to_string();
+        let enter = ["nsenter", "--target", &pid, "--net", "--uts", "--"].map(str::to_owned);
+        enter.into_iter().chain(command).collect()
+    }
+}

@@ -1,0 +1,132 @@
+//! Muster itself: a real server with its helper and nodes, used through its API.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use muster_core::model::{JobSpec, ShareRequest};
+use muster_wire::job::{JobStatus, property};
+
+use super::{Bulk, Crash, NO_OP, PATIENCE, STAMP, keep};
+use crate::nodes::local::parse_stamp;
+use crate::raw::unix_ns;
+use crate::report::Samples;
+use crate::server::Server;
+
+const CLIENTS: usize = 8;
+const PAUSE: Duration = Duration::from_millis(50);
+
+pub struct Stack {
+    muster: PathBuf,
+    state_dir: PathBuf,
+    isolation: &'static str,
+    server: Server,
+}
+
+impl Stack {
+    pub async fn start(muster: &Path, folder: &Path, isolation: &'static str) -> Result<Stack> {
+        let state_dir = folder.join(format!("state-{isolation}"));
+        let server = Server::start_kept(muster, state_dir.clone(), 0, isolation).await;
+        let server = server.with_context(|| format!("with isolation {isolation}"))?;
+        Ok(Stack { muster: muster.to_owned(), state_dir, isolation, server })
+    }
+
+    /// From sending a submit to the first line that the job prints.
+    pub async fn first_line(&self, cluster: &str, nodes: u32, runs: usize) -> Result<Samples> {
+        self.server.put_cluster(cluster, nodes, 1, 0).await?;
+        self.server.wait_for_nodes(cluster, nodes as usize).await?;
+        let mut samples = Samples::default();
+        // The first run pays for what later ones find warm (connections, page cache): it is not counted.
+        for run in 0..=runs {
+            let before = unix_ns();
+            let job = self.server.submit(&format!("{cluster}-{run}"), cluster, STAMP).await?;
+            self.server.wait_until_over(&job).await?;
+            let started = parse_stamp(&self.server.log(&job).await?).context(job)?;
+            if run > 0 {
+                samples.add(Duration::from_nanos(started.saturating_sub(before)));
+            }
+            self.server.wait_for_nodes(cluster, nodes as usize).await?;
+        }
+        self.server.delete_cluster(cluster).await?;
+        Ok(samples)
+    }
+
+    /// So many jobs, each submitted for itself, as many at once as their node has cores.
+    pub async fn bulk(&self, tasks: usize) -> Result<Bulk> {
+        self.server.put_cluster("bulk", 1, 1, 0).await?;
+        self.server.wait_for_nodes("bulk", 1).await?;
+        let pid = self.server.pid().context("it runs")?;
+        let (started, before) = (Instant::now(), keep::cpu(pid));
+        self.submit_all("bulk", tasks).await?;
+        self.wait_for_all("bulk", tasks).await?;
+        let (took, cpu) = (started.elapsed(), keep::cpu(pid).saturating_sub(before));
+        let jobs = self.server.jobs("bulk-").await?;
+        let done = jobs.iter().filter(|job| job.properties.status == JobStatus::Completed).count();
+        anyhow::ensure!(done == tasks, "{done} of {tasks} jobs were completed");
+        self.server.delete_cluster("bulk").await?;
+        Ok(Bulk { tasks, took, cpu })
+    }
+
+    /// Kills the server when half of the jobs are over, and starts it again.
+    pub async fn crash(self, tasks: usize) -> Result<Crash> {
+        // None starts before all are accepted, so that half is half.
+        self.server.put_cluster("crash", 0, 0, 0).await?;
+        self.submit_all("crash", tasks).await?;
+        self.server.put_cluster("crash", 1, 1, 0).await?;
+        self.server.wait_for_end(&format!("crash-{}", tasks / 2), PATIENCE, PAUSE).await?;
+        let port = self.server.port()?;
+        let left = self.server.kill()?;
+        let started = Instant::now();
+        // The nodes look for it where it was.
+        let Stack { muster, state_dir, isolation, .. } = self;
+        let server = Server::start_kept(&muster, state_dir.clone(), port, isolation).await?;
+        let again = Stack { muster, state_dir, isolation, server };
+        again.wait_for_all("crash", tasks).await?;
+        let over_after = started.elapsed();
+        let jobs = again.server.jobs("crash-").await?;
+        let done = jobs.iter().filter(|job| job.properties.status == JobStatus::Completed).count();
+        let attempts = jobs.iter().map(|job| job.properties.properties.get(property::ATTEMPTS));
+        let twice = attempts.filter(|count| count.is_none_or(|count| count != "1")).count();
+        again.server.delete_cluster("crash").await?;
+        again.end().await?;
+        drop(left);
+        Ok(Crash { tasks, lost: tasks - done, again: twice, over_after })
+    }
+
+    pub async fn end(self) -> Result<()> {
+        self.server.end().await
+    }
+
+    async fn submit_all(&self, cluster: &str, tasks: usize) -> Result<()> {
+        let share = ShareRequest { vcpus: Some(1), ..ShareRequest::default() };
+        let spec = JobSpec { share, ..JobSpec::new(cluster, NO_OP) };
+        let mut clients = Vec::new();
+        for client in 0..CLIENTS {
+            let (server, spec, cluster) =
+                (self.server.connect()?, spec.clone(), cluster.to_owned());
+            clients.push(tokio::spawn(async move {
+                for task in (client..tasks).step_by(CLIENTS) {
+                    server.submit_spec(&format!("{cluster}-{task}"), &spec).await?;
+                }
+                anyhow::Ok(())
+            }));
+        }
+        for client in clients {
+            client.await??;
+        }
+        Ok(())
+    }
+
+    /// Jobs start in their order, nearly: the last ones are looked at first, and then every one.
+    async fn wait_for_all(&self, cluster: &str, tasks: usize) -> Result<()> {
+        for task in tasks.saturating_sub(CLIENTS)..tasks {
+            self.server.wait_for_end(&format!("{cluster}-{task}"), PATIENCE, PAUSE).await?;
+        }
+        for job in self.server.jobs(&format!("{cluster}-")).await? {
+            if !job.properties.status.is_terminal() {
+                self.server.wait_for_end(&job.name, PATIENCE, PAUSE).await?;
+            }
+        }
+        Ok(())
+    }
+}
