@@ -206,8 +206,7 @@ impl Server {
     /// The jobs whose names begin like this.
     pub async fn jobs(&self, prefix: &str) -> Result<Vec<JobResource>> {
         let mut found = Vec::new();
-        let first = Route::Jobs(workspace()).url(&self.url, &[("api-version", "2025-12-01")]);
-        let mut next = first;
+        let mut next = Route::Jobs(workspace()).url(&self.url, &[("api-version", "2025-12-01")]);
         while let Some(url) = next {
             let request = self.client.get(url).bearer_auth(&self.token);
             let reply = request.send().await?.error_for_status()?.bytes().await?;
@@ -278,5 +277,6 @@ fn workspace() -> WorkspaceKey {
 
 fn client(state_dir: &std::path::Path) -> Result<Client> {
     let ca = Certificate::from_pem(&std::fs::read(state_dir.join("pki/ca.pem"))?)?;
-    Ok(Client::builder().tls_certs_only([ca]).http1_only().tcp_nodelay(true).build()?)
+    let client = Client::builder().tls_certs_only([ca]).http1_only().tcp_nodelay(true);
+    Ok(client.timeout(PATIENCE).build()?)
 }

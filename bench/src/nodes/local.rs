@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Bulk, Figures, NO_OP, SLOTS, STAMP, keep};
+use super::{Bulk, Figures, NO_OP, PATIENCE, SLOTS, STAMP, keep};
 use crate::raw::unix_ns;
 use crate::report::Samples;
 
@@ -71,6 +71,7 @@ pub fn run(mut words: impl Iterator<Item = String>) -> Result<()> {
     std::thread::scope(|scope| {
         let worker = || -> Result<()> {
             while next.fetch_add(1, Ordering::Relaxed) < tasks {
+                ensure!(started.elapsed() < PATIENCE, "it takes too long");
                 ensure!(shell(&prefix, NO_OP).status()?.success(), "a task failed");
             }
             Ok(())

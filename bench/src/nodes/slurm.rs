@@ -53,7 +53,7 @@ pub fn measure(folder: &Path, runs: usize, tasks: usize, crash_tasks: usize) -> 
     settle::wait_for_half(&lines, crash_tasks)?;
     keep::signal(slurm.controller.pid, Signal::KILL);
     let started = Instant::now();
-    slurm.controller = slurm.daemon(&slurm.controller_words())?;
+    slurm.controller = slurm.daemon(&controller_words(&slurm.folder))?;
     wait_for("its controller", || slurm.queue().is_ok())?;
     let has_more = || slurm.queue().is_ok_and(|queue| !queue.is_empty());
     let crash =
@@ -86,7 +86,7 @@ impl Slurm {
         wait_for("munged", || folder.join("munge.socket").exists())?;
         let controller = start(&network, &folder, &controller_words(&folder))?;
         let mut slurm = Slurm { node: None, controller, munge, network, folder };
-        slurm.node = Some(slurm.daemon(&slurm.node_words())?);
+        slurm.node = Some(slurm.daemon(&node_words(&slurm.folder))?);
         wait_for("its node", || {
             slurm
                 .run(&["sinfo", "--noheader", "--format=%t"])
@@ -97,15 +97,6 @@ impl Slurm {
 
     fn daemon(&self, words: &[String]) -> Result<Kept> {
         start(&self.network, &self.folder, words)
-    }
-
-    fn controller_words(&self) -> Vec<String> {
-        controller_words(&self.folder)
-    }
-
-    fn node_words(&self) -> Vec<String> {
-        let file = self.folder.join("slurm.conf").display().to_string();
-        ["slurmd", "-D", "-N", "localhost", "-f", &file].map(str::to_owned).into()
     }
 
     fn cpu(&self) -> Duration {
@@ -174,6 +165,11 @@ fn start(network: &Network, folder: &Path, words: &[String]) -> Result<Kept> {
 fn controller_words(folder: &Path) -> Vec<String> {
     let file = folder.join("slurm.conf").display().to_string();
     ["slurmctld", "-D", "-f", &file].map(str::to_owned).into()
+}
+
+fn node_words(folder: &Path) -> Vec<String> {
+    let file = folder.join("slurm.conf").display().to_string();
+    ["slurmd", "-D", "-N", "localhost", "-f", &file].map(str::to_owned).into()
 }
 
 fn munge_words(folder: &Path) -> Vec<String> {
