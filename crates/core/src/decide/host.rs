@@ -205,18 +205,21 @@ fn gang_berth(berths: &[Berth], nodes: u32, node: Capacity) -> Option<usize> {
     best.map(|(place, _)| place)
 }
 
+/// How many nodes the first waiting job needs, if these must be on one of several hosts.
+pub(super) fn first_gang(world: &World, cluster: &Cluster, pool: &Pool) -> Option<u32> {
+    if pool.hosts.len() < 2 && world.takers(cluster).len() < 2 {
+        return None;
+    }
+    let reach = world.reach(cluster);
+    let first = pool.queue.candidates().find(|kind| kind.shape.nodes <= reach);
+    first.map(|first| first.shape.nodes).filter(|nodes| *nodes > 1)
+}
+
 /// Idle nodes that stand in the way of the first waiting job: it needs all its nodes on one host, and these
 /// are elsewhere, while the maximum or the quota leaves no room for those that are missing. Without them there
 /// would be: otherwise none is named.
 pub(super) fn in_the_way(world: &World, cluster: &Cluster, pool: &Pool) -> Vec<NodeId> {
-    if pool.hosts.len() < 2 && world.takers(cluster).len() < 2 {
-        return Vec::new();
-    }
-    let reach = world.reach(cluster);
-    let first = pool.queue.candidates().find(|kind| kind.shape.nodes <= reach);
-    let Some(nodes) = first.map(|first| first.shape.nodes).filter(|nodes| *nodes > 1) else {
-        return Vec::new();
-    };
+    let Some(nodes) = first_gang(world, cluster, pool) else { return Vec::new() };
     let berths = berths(world, cluster, pool, &BTreeSet::new());
     let Some(best) = gang_berth(&berths, nodes, cluster.capacity) else { return Vec::new() };
     let missing = nodes.saturating_sub(berths[best].free);
@@ -241,11 +244,7 @@ pub(super) fn missing_on_one(world: &World, cluster: &Cluster, pool: &Pool) -> u
     if pool.hosts.len() < 2 || waits {
         return 0;
     }
-    let reach = world.reach(cluster);
-    let first = pool.queue.candidates().find(|kind| kind.shape.nodes <= reach);
-    let Some(nodes) = first.map(|first| first.shape.nodes).filter(|nodes| *nodes > 1) else {
-        return 0;
-    };
+    let Some(nodes) = first_gang(world, cluster, pool) else { return 0 };
     let berths = berths(world, cluster, pool, &BTreeSet::new());
     let best = gang_berth(&berths, nodes, cluster.capacity);
     best.map_or(0, |best| nodes.saturating_sub(berths[best].free))

@@ -143,6 +143,8 @@ fn shrink(turn: &mut Turn<'_>, id: ClusterId) {
         let Some(node) = busy.or(newest).or(oldest_idle) else { break };
         let_go(turn, node);
     }
+    let chooses = host::first_gang(turn.world, cluster(turn, id), pool(turn, id)).is_some();
+    turn.world.volatile.set_choosing(id, chooses);
     for node in host::in_the_way(turn.world, cluster(turn, id), pool(turn, id)) {
         let_go(turn, node);
     }

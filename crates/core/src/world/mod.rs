@@ -368,13 +368,17 @@ impl World {
                 self.index.remove_node(&old);
                 self.index.dismiss_node(&old);
             }
+            self.volatile.touch_choosing();
             // Whoever waits for room on its host may be in any region.
             self.volatile.wishes.reconsider_all(!self.is_boundless());
             return;
         }
         match self.nodes.insert(id, Arc::clone(&node)) {
             Some(old) => self.index.remove_node(&old),
-            None => self.index.admit_node(&node),
+            None => {
+                self.index.admit_node(&node);
+                self.volatile.touch_choosing();
+            }
         }
         let is_open = self.is_open(&node.host);
         self.index.insert_node(&node, is_open);

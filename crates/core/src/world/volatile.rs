@@ -19,6 +19,9 @@ pub(crate) struct Volatile {
     by_renewal: BTreeSet<(Elapsed, NodeId)>,
     /// Clusters that something happened to since they were last decided about.
     dirty: BTreeSet<ClusterId>,
+    /// Clusters whose first job needs its nodes on one of several hosts: what other clusters leave of these decides
+    /// on which, and so which of their own nodes are in the way.
+    choosing: BTreeSet<ClusterId>,
     wakes: BTreeSet<(Wall, ClusterId)>,
     wake_of: BTreeMap<ClusterId, Wall>,
     pub(crate) forecast: Forecast,
@@ -49,6 +52,7 @@ impl Volatile {
 
     pub(crate) fn forget_cluster(&mut self, cluster: ClusterId) {
         self.dirty.remove(&cluster);
+        self.choosing.remove(&cluster);
         self.wake_at(cluster, None);
         self.wishes.drop(cluster);
     }
@@ -68,6 +72,18 @@ impl Volatile {
 
     pub(crate) fn touch(&mut self, cluster: ClusterId) {
         self.dirty.insert(cluster);
+    }
+
+    pub(crate) fn set_choosing(&mut self, cluster: ClusterId, chooses: bool) {
+        match chooses {
+            true => self.choosing.insert(cluster),
+            false => self.choosing.remove(&cluster),
+        };
+    }
+
+    /// A node came to a host or left it.
+    pub(crate) fn touch_choosing(&mut self) {
+        self.dirty.extend(&self.choosing);
     }
 
     pub(crate) fn settled(&mut self, cluster: ClusterId, wake: Option<Wall>) {
