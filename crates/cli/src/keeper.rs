@@ -29,6 +29,8 @@ use crate::place::StateDirArg;
 
 /// Nodes that root makes for somebody else are not kept where that one could exchange them for something else.
 const NODES: &str = "/var/lib/muster-nodes";
+/// Followed by the keeper's process and an ending.
+const SOCKETS: &str = "/run/muster-helper-";
 /// More calls than one at a time are a mistake.
 const CALLS_WAITING: i32 = 4;
 
@@ -255,7 +257,8 @@ fn start(service: &Service, call: OwnedFd) -> io::Result<Child> {
 /// Starts this very command again as another user, and keeps what needs root. Returns what it ended with.
 pub fn split(account: &Account, state_dir: &Path, shown: Vec<PathBuf>) -> Outcome<ExitStatus> {
     check_state_dir(account, state_dir)?;
-    let socket = PathBuf::from(format!("/run/muster-helper-{}.sock", std::process::id()));
+    remove_stale_sockets();
+    let socket = PathBuf::from(format!("{SOCKETS}{}.sock", std::process::id()));
     let service = Service {
         state_dir: StateDir::new(state_dir),
         owner: account.uid,
@@ -293,6 +296,18 @@ pub fn split(account: &Account, state_dir: &Path, shown: Vec<PathBuf>) -> Outcom
         let ended = keep(door, service, Some(server)).await?;
         Ok(ended.unwrap_or_else(|| ExitStatus::from_raw(0)))
     })
+}
+
+/// A keeper that was killed left its own behind; nobody else's name begins like this.
+fn remove_stale_sockets() {
+    for entry in std::fs::read_dir("/run").into_iter().flatten().flatten() {
+        let path = entry.path();
+        let name = path.to_str().and_then(|path| path.strip_prefix(SOCKETS)?.strip_suffix(".sock"));
+        let keeper: Option<u32> = name.and_then(|pid| pid.parse().ok());
+        if keeper.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 /// What root made before cannot be used by anybody else.

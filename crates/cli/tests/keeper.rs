@@ -100,10 +100,11 @@ fn a_server_of_roots_runs_as_somebody_else() {
     assert!(after.contains(&before), "a node of before: {after:?}, {before}");
 
     // Whoever kills the keeper means the server.
-    let server = serving(&site);
+    let (server, left) = (serving(&site), format!("/run/muster-helper-{}.sock", site.server_pid()));
     site.kill();
     wait_until("the server leaves", || !Path::new(&format!("/proc/{server}")).exists());
     site.start_with(&flags);
+    assert!(!Path::new(&left).exists(), "what a killed keeper left is gone with the next start");
     assert_eq!(site.run(&["compute", "delete", "-n", "cpu", "--yes"]).code, 0);
     assert_eq!(std::fs::read_dir(&nodes).expect("it is there").count(), 0);
     std::fs::remove_dir_all(nodes.parent().expect("ours")).expect("nothing runs there");
