@@ -9,6 +9,7 @@
 mod digest;
 mod folder;
 mod manifest;
+mod pieces;
 mod placing;
 mod snapshot;
 
@@ -17,5 +18,6 @@ pub use folder::{Folder, Found, Listing, Skipped, Stamp};
 pub use manifest::{
     BadTree, FILE_BYTES_MAX, FILES_MAX, File, MANIFEST_BYTES_MAX, TREE_BYTES_MAX, Tree,
 };
+pub use pieces::pieces;
 pub use placing::{Placing, PlacingError};
 pub use snapshot::{Memory, Snapshot, SnapshotError, snapshot};

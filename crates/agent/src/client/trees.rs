@@ -3,22 +3,18 @@
 use std::fs::File;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::stream;
 use muster_core::ids::Epoch;
 use muster_core::model::{BlobId, TreeId};
 use muster_trees::MANIFEST_BYTES_MAX;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use reqwest::{Body, Response, StatusCode};
 use serde::Deserialize;
-use tokio::io::AsyncReadExt as _;
 
 use super::{CALL_TIMEOUT, CallError, Client, accepted, parse};
 
 /// A file may take this, and so long for each of its bytes: slower is a server that hangs.
 const FILE_TIMEOUT: Duration = Duration::from_secs(60);
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
-const PIECE_BYTES: usize = 256 << 10;
 /// Of what a server says about a refusal.
 const WORDS_MAX: usize = 400;
 
@@ -89,15 +85,7 @@ impl Client {
         file: File,
         bytes: u64,
     ) -> Result<(), CallError> {
-        let file = tokio::fs::File::from_std(file).take(bytes);
-        let pieces = stream::unfold(file, |mut file| async move {
-            let mut piece = Vec::with_capacity(PIECE_BYTES);
-            match file.read_buf(&mut piece).await {
-                Ok(0) => None,
-                Ok(_) => Some((Ok(Bytes::from(piece)), file)),
-                Err(error) => Some((Err(error), file)),
-            }
-        });
+        let pieces = muster_trees::pieces(file, bytes);
         let request = self
             .http
             .put(format!("{}/blobs/{epoch}/{digest}", self.base))

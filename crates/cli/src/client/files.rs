@@ -2,18 +2,14 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::stream;
 use muster_wire::Route;
 use reqwest::header;
-use tokio::io::AsyncReadExt as _;
 
 use super::{ANSWER_WITHIN, Answer, Client, refusal};
 use crate::failure::Outcome;
 
 /// Of a file that is sent: slower is a server that hangs.
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
-const PIECE_BYTES: usize = 256 << 10;
 /// Of one file. The server's own addresses hold no longer.
 const DOWNLOAD_WITHIN: Duration = Duration::from_secs(3_600);
 
@@ -30,15 +26,7 @@ impl Client {
     pub async fn put_file(&self, route: &Route, file: std::fs::File, bytes: u64) -> Outcome {
         // A long upload may outlive its token.
         self.renew_token().await?;
-        let file = tokio::fs::File::from_std(file).take(bytes);
-        let pieces = stream::unfold(file, |mut file| async move {
-            let mut piece = Vec::with_capacity(PIECE_BYTES);
-            match file.read_buf(&mut piece).await {
-                Ok(0) => None,
-                Ok(_) => Some((Ok(Bytes::from(piece)), file)),
-                Err(error) => Some((Err(error), file)),
-            }
-        });
+        let pieces = muster_trees::pieces(file, bytes);
         let request = self
             .http
             .put(self.url(route, &[]))

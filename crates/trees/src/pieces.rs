@@ -1,0 +1,25 @@
+//! A file on its way, a piece at a time: how much memory it takes does not depend on how large it is.
+
+use std::io;
+
+use bytes::Bytes;
+use futures_util::{Stream, stream};
+use tokio::io::AsyncReadExt as _;
+
+const PIECE_BYTES: usize = 256 << 10;
+
+/// The next `bytes` of a file, or fewer where it ends.
+pub fn pieces(
+    file: std::fs::File,
+    bytes: u64,
+) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+    let file = tokio::fs::File::from_std(file).take(bytes);
+    stream::unfold(file, |mut file| async move {
+        let mut piece = Vec::with_capacity(PIECE_BYTES);
+        match file.read_buf(&mut piece).await {
+            Ok(0) => None,
+            Ok(_) => Some((Ok(Bytes::from(piece)), file)),
+            Err(error) => Some((Err(error), file)),
+        }
+    })
+}
