@@ -11,23 +11,29 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Linters come as binary wheels; pinned, so that a new release does not turn a good tree red.
 LINTERS := ruff==0.17.4 typos==1.51.1
 TOOLS := .tools/venv/.made
+# What builds the Python environments of jobs. It comes as a wheel as well.
+UV_VERSION := 0.13.7
+UV := .tools/uv/.made
 CLIENTS := .venv/.made
 AZ := .venv-az/.made
 NODE := .venv-node/.made
 V1 := .venv-v1/.made
 PEERS := .venv-bench/.made
 
-.PHONY: help run test conformance bench fuzz check setup-rust setup-cc setup-cxx setup-nginx setup-peers setup-python setup-nextest setup-deny setup-systemd setup-mpi
+.PHONY: help run test conformance bench fuzz check setup-rust setup-cc setup-cxx setup-nginx setup-peers setup-python setup-nextest setup-deny setup-systemd setup-mpi setup-uv
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
-run: setup-rust ## build, start a server, run a first training job on it, stay up
+# Servers and tests find it by this.
+run test conformance: export MUSTER_UV := $(CURDIR)/.tools/uv/bin/uv
+
+run: setup-rust setup-uv ## build, start a server, run a first training job on it, stay up
 	@scripts/need 'python3 --version' python3
 	cargo build --release -p muster-cli
 	@MUSTER_BIN=$(TARGET)/release/muster scripts/first-light
 
-test: check setup-nextest setup-systemd setup-mpi $(CLIENTS) $(AZ) $(NODE) $(V1) ## check, then every test, also with the real Azure clients
+test: check setup-nextest setup-systemd setup-mpi setup-uv $(CLIENTS) $(AZ) $(NODE) $(V1) ## check, then every test, also with the real Azure clients
 	@scripts/stage tests cargo nextest run --workspace
 	@scripts/stage planted cargo nextest run -p muster-sim --features planted-bugs --test planted
 	@scripts/stage build cargo build -p muster-cli --bin muster
@@ -35,7 +41,7 @@ test: check setup-nextest setup-systemd setup-mpi $(CLIENTS) $(AZ) $(NODE) $(V1)
 	@scripts/stage scripts .venv/bin/python -m pytest --quiet scripts
 	@scripts/stage promises scripts/conformance --check
 
-conformance: setup-nextest $(CLIENTS) $(AZ) ## run the tests behind docs/conformance.md, show which promises hold
+conformance: setup-nextest setup-uv $(CLIENTS) $(AZ) ## run the tests behind docs/conformance.md, show which promises hold
 	cargo build -p muster-cli --bin muster
 	@MUSTER_BIN=$(TARGET)/debug/muster scripts/conformance
 
@@ -96,6 +102,13 @@ setup-peers:
 
 setup-python:
 	@scripts/need 'python3 -c "import ensurepip, venv"' python3 python3-venv
+
+setup-uv: $(UV)
+
+$(UV): Makefile | setup-python
+	python3 -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@touch $@
 
 $(TOOLS): Makefile | setup-python
 	python3 -m venv --clear $(@D)

@@ -20,7 +20,23 @@ SCENARIOS = (
     "test_compute_list_nodes",
     "test_compute_list_type",
     "test_workspace",
+    "test_environment",
+    "test_data",
+    "test_model",
+    "test_component",
 )
+# What is kept in versions, by the word in its path: how one is called here.
+ASSETS = {
+    "environments": "environment",
+    "data": "dataset",
+    "models": "model",
+    "components": "component",
+}
+# Where a workspace is, in the address of a file; and where it is kept that it was somewhere.
+FILES = re.compile(r"subscriptions/[^/]+/resourcegroups/[^/]+/workspaces/[^/]+", re.IGNORECASE)
+NOWHERE = "subscriptions/s/resourcegroups/g/workspaces/w"
+IMAGE = re.compile(r'"[a-z.]+/azureml/[^"]*"')
+ASSET = re.compile(rf"/workspaces/[^/]+/(?P<word>{'|'.join(ASSETS)})(?P<rest>/.*|)$")
 # Of an address: what it is called here. The order counts.
 KINDS = [
     ("operation", r"/computeOperationsStatus/"),
@@ -34,7 +50,7 @@ KINDS = [
     ("workspaces", r"/workspaces$"),
 ]
 # Their keys are names that somebody chose.
-MAPS = ("tags", "userAssignedIdentities", "parameters")
+MAPS = ("tags", "userAssignedIdentities", "parameters", "flavors")
 HEADERS = ("azure-asyncoperation", "location")
 
 
@@ -58,6 +74,8 @@ def to_keep(kind, body):
     if kind == "deployment":
         kept = {key: value for key, value in body["properties"].items() if key != "template"}
         return {**body, "properties": kept}
+    if body and kind.split("-")[0] in ASSETS.values():
+        return json.loads(IMAGE.sub('"image"', FILES.sub(NOWHERE, json.dumps(body))))
     return body
 
 
@@ -87,13 +105,35 @@ def diagnosis(recording):
     return next(entry for entry in recording if marker in str(entry["response"]))
 
 
+def asset(entry):
+    """Of an address of assets: what it is called here, and what follows the word.
+
+    Only the answer has the name.
+    """
+    match = ASSET.search(entry["uri"].split("?")[0])
+    if not match or entry["status"]["code"] >= 400:
+        return None, None
+    answer, rest = entry["response"], match["rest"]
+    ids = [item["id"] for item in answer["value"]] if "value" in answer else [answer["id"]]
+    word, one = match["word"], ASSETS[match["word"]]
+    if not rest:
+        return f"{one}s", ""
+    name = re.search(rf"/{word}/([^/]+)", ids[0])[1] if ids else rest.split("/")[1]
+    below = rest.split("/")[2:]
+    kind = {0: one, 1: f"{one}-versions", 2: f"{one}-version"}[len(below)]
+    return kind, "/".join([name, *below])
+
+
 def steps(scenario, recording):
     found = []
     for entry in recording:
         path = entry["uri"].split("?")[0]
         matches = ((kind, re.search(pattern, path)) for kind, pattern in KINDS)
         kind, match = next((pair for pair in matches if pair[1]), (None, None))
+        name = match and match.groupdict().get("name")
         if not match:
+            kind, name = asset(entry)
+        if not kind:
             continue
         # The answers of the two kinds of computes have little in common.
         if kind == "compute" and "compute_instance" in scenario:
@@ -105,7 +145,7 @@ def steps(scenario, recording):
         step = {
             "scenario": scenario,
             "request": request,
-            "name": match.groupdict().get("name"),
+            "name": name,
             "body": to_keep(kind, entry["body"]),
             **shape(kind, entry["status"]["code"], headers, entry["response"]),
         }

@@ -57,12 +57,36 @@ OF_WORKSPACE = [
     ("GET", "/jobs/none", None, READ),
     ("PUT", "/jobs/j1", JOB, RUN),
     ("POST", "/jobs/none/cancel", None, RUN),
+    ("GET", "/datastores", None, READ),
+    ("GET", "/datastores/none", None, READ),
+    ("PUT", "/datastores/9-bad", {}, RUN),
+    ("DELETE", "/datastores/none", None, RUN),
+    ("POST", "/datastores/none/listSecrets", None, RUN),
+    *(
+        (method, f"/{kind}{rest}", body, needed)
+        for kind in ("codes", "environments", "data", "models", "components")
+        for method, rest, body, needed in (
+            ("GET", "", None, READ),
+            ("GET", "/none", None, READ),
+            ("PUT", "/-bad", {}, RUN),
+            ("DELETE", "/none", None, RUN),
+            ("GET", "/none/versions", None, READ),
+            ("GET", "/none/versions/1", None, READ),
+            ("PUT", "/none/versions/1", {}, RUN),
+            ("DELETE", "/none/versions/1", None, RUN),
+        )
+    ),
+    ("POST", "/codes/none/versions/1/startPendingUpload", None, RUN),
+    ("POST", "/data/none/versions/1/startPendingUpload", None, RUN),
+    ("POST", "/models/none/versions/1/startPendingUpload", None, RUN),
     ("GET", "/providers/Muster.Cost/ledger", None, READ),
     ("GET", "/providers/Muster.Why/jobs/none", None, READ),
     ("GET", "/providers/Muster.Jobs/jobs/none/attempts", None, READ),
     ("PUT", "/providers/Muster.Jobs/trees/none", None, RUN),
     ("PUT", "/providers/Muster.Jobs/blobs/none", None, RUN),
     ("GET", "/providers/Muster.Why/computes/none", None, READ),
+    ("GET", "/providers/Muster.PostMortem/computes/none/nodes", None, READ),
+    ("GET", "/providers/Muster.PostMortem/computes/none/nodes/none", None, READ),
     ("POST", "/providers/Muster.Rehearsal/computes/none/nodes/none/evict", None, COMPUTES),
     ("GET", f"/{ROLES}", None, READ),
     ("PUT", f"/{ROLES}/r", {}, ACCESS),
@@ -134,6 +158,7 @@ ABOVE = [
     ("POST", f"{HOSTS}/another/drain", None, False),
     ("POST", f"{HOSTS}/another/giveUp", None, False),
     ("POST", "/providers/Muster.Hosts/token", {}, False),
+    ("POST", "/providers/Muster.Storage/sweep", {}, False),
 ]
 # For everybody with a token, or even without one.
 FOR_ALL = [
@@ -147,12 +172,20 @@ FOR_ALL = [
     ("GET", "/t/.well-known/openid-configuration"),
     ("GET", "/common/discovery/instance"),
 ]
+# Everything that run history answers reads.
+HISTORY = [
+    ("GET", "history/v1.0", "/runs/none/details", None),
+    ("GET", "history/v1.0", "/runs/none/children", None),
+    ("GET", "history/v1.0", "/runs/none/serviceinstances/0", None),
+    ("POST", "history/v1.0", "/rundata", {"runId": "none"}),
+    ("POST", "data/v1.0", "/dataversion/batchGetResolvedUris", {"values": []}),
+]
 # Need a key instead of a token (test_tokens.py), or stand with their workspace elsewhere.
 ELSEWHERE = [
     ("GET", "/msi/token"),
     ("POST", "/t/oauth2/token"),
     ("GET", "/metadata/identity/oauth2/token"),
-    ("GET", f"/history/v1.0{OWN}/runs/none/details"),
+    *[(method, f"/{service}{OWN}{rest}") for method, service, rest, _ in HISTORY],
 ]
 
 
@@ -230,8 +263,9 @@ def test_every_endpoint_for_every_role(role, new_user, owner):
     above = [(*row[:3], row[3] and bool(ALLOWED[role])) for row in ABOVE]
     above += [(method, path, None, True) for method, path in FOR_ALL]
     above += [
-        ("GET", f"/history/v1.0{workspace}/runs/none/details", None, READ in allowed)
+        (method, f"/{service}{workspace}{rest}", body, READ in allowed)
         for workspace, allowed in ((OWN, ALLOWED[role]), (OTHER, set()))
+        for method, service, rest, body in HISTORY
     ]
     for method, path, body, is_allowed in above:
         status = caller(method, path, body).status_code

@@ -123,8 +123,32 @@ BAD_JOBS = [
     (command(computeId="pool", codeId="/codes/x/versions/1"), "codeId"),
     (command(computeId="pool", environmentId="azureml:x@latest"), "environmentId"),
     (command(computeId="pool", inputs={"a": {"jobInputType": "literal"}}), "inputs"),
-    (command(computeId="pool", outputs={"a": {}}), "outputs"),
-    (command(computeId="pool", distribution={"distributionType": "Mpi"}), "distribution"),
+    (command(computeId="pool", inputs={"a/b": {"value": "x"}}), "a/b"),
+    (
+        command(computeId="pool", inputs={"a": {"jobInputType": "uri_nothing", "uri": "x"}}),
+        "inputs.a",
+    ),
+    (
+        command(computeId="pool", inputs={"a": {"jobInputType": "uri_file", "uri": "../x"}}),
+        "inputs.a",
+    ),
+    (
+        command(computeId="pool", inputs={"a": {"jobInputType": "uri_file", "uri": "s3://b/x"}}),
+        "s3",
+    ),
+    (command(computeId="pool", command="echo ${{inputs.a}}"), "inputs.a"),
+    (command(computeId="pool", command="echo ${{inputs.a"), "}}"),
+    (command(computeId="pool", outputs={"a": {"uri": "https://elsewhere/x"}}), "outputs.a"),
+    (command(computeId="pool", outputs={"a": {"assetName": "x"}}), "assetName"),
+    (command(computeId="pool", distribution={"distributionType": "Smoke"}), "Smoke"),
+    (
+        command(
+            computeId="pool",
+            distribution={"distributionType": "PyTorch", "processCountPerInstance": 0},
+        ),
+        "processCountPerInstance",
+    ),
+    (command(computeId="pool", resources={"shmSize": "much"}), "much"),
     (command(computeId="pool", experimentName="x" * 300), "300"),
 ]
 

@@ -99,6 +99,7 @@ def test_ours_is_renewed_without_a_restart(own):  # noqa: F811
         server.process.send_signal(signal.SIGHUP)
 
         def has_changed():
+            assert still_answers(old)
             return serial_now(server, "localhost", server.ca) != before
 
         wait_for("a new certificate", 9, has_changed)
@@ -121,6 +122,8 @@ def test_the_operators_is_taken_when_its_files_change(own, tmp_path):  # noqa: F
         second = authority.write()
 
         def is_second():
+            # One that says nothing for ten seconds is closed, whatever its certificate.
+            assert still_answers(old)
             return serial_now(server, HOST, bundle) == second
 
         wait_for("the new one, without a signal", 20, is_second)

@@ -1,7 +1,6 @@
-"""The decision chart of an elastic pool: every branch of it on real nodes, seen by azure-ai-ml.
+"""The decision chart of an elastic pool: every branch of it on real nodes, through azure-ai-ml.
 
-`muster` does what the client has no verb for: it submits jobs without an environment, and takes a
-node away.
+`muster` does what the client has no verb for: it says why a job waits, and takes a node away.
 """
 
 import itertools
@@ -17,6 +16,8 @@ LONG_S = 600
 # It ends when it is told to.
 HOLD = "exec sleep 600"
 SIZE = "Standard_DS1_v2"
+# The machine's own Python stands in for it.
+IMAGE = "docker.io/library/ubuntu:22.04"
 
 
 class Pool:
@@ -36,11 +37,14 @@ class Pool:
         wanted = AmlCompute(name=self.name, **self.settings)
         return self.client.compute.begin_create_or_update(wanted).result()
 
-    def submit(self, command, *flags):
-        job = f"{self.name}-{next(Pool.numbers)}-{time.time_ns()}"
-        place = ("--name", job, "--compute", self.name, *WORKSPACE_FLAGS)
-        self.muster("job", "create", "--command", command, *place, *flags, "-o", "none")
-        return job
+    def submit(self, text, **options):
+        from azure.ai.ml import command
+        from azure.ai.ml.entities import Environment
+
+        name = f"{self.name}-{next(Pool.numbers)}-{time.time_ns()}"
+        place = {"compute": self.name, "environment": Environment(image=IMAGE)}
+        job = command(name=name, command=text, **place, **options)
+        return self.client.jobs.create_or_update(job).name
 
     def status(self, job):
         return self.client.jobs.get(job).status
@@ -142,7 +146,7 @@ def test_a_full_pool_makes_jobs_wait_until_something_gives(pool):
 
 def test_a_job_of_two_nodes_brings_two(pool):
     chart = pool("chart-wide", max_instances=3, idle_time_before_scale_down=LONG_S)
-    job = chart.submit("true", "--instance-count", "2")
+    job = chart.submit("true", instance_count=2)
     chart.wait_for_job(job, "Completed")
     chart.wait_for_nodes("idle", "idle")
     too_wide = ("--instance-count", "4", "--compute", chart.name, *WORKSPACE_FLAGS)

@@ -62,8 +62,9 @@ def test_files_have_an_origin_of_their_own(session, server, finished_job):
         assert answer.headers["Content-Security-Policy"].startswith("sandbox")
         assert "Set-Cookie" not in answer.headers
     for answer in nothing:
-        assert answer.status_code == 404
-        assert answer.json()["error"]["code"]
+        # There it would be a container's name, and one that nobody has opened.
+        assert answer.status_code in (401, 404)
+        assert f"<Code>{answer.headers['x-ms-error-code']}</Code>" in answer.text
     # And no file where the API is.
     here = session.get(f"{server.url}{there.path}?{there.query}")
     assert here.status_code == 404, here.text

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::report::{Report, Samples};
-use ours::Stack;
+use ours::{Sandboxes, Stack};
 use settle::Runs;
 
 const WARM_RUNS: usize = 100;
@@ -69,6 +69,7 @@ struct Ours {
     cold: Samples,
     warm: Samples,
     walls: Bulk,
+    shared: Bulk,
     crash: Crash,
     plain: Bulk,
 }
@@ -107,7 +108,7 @@ pub async fn measure(report: &mut Report, muster: &Path, folder: &Path) -> Resul
 }
 
 async fn our_own(muster: &Path, folder: &Path, tasks: usize, crash_tasks: usize) -> Result<Ours> {
-    let stack = Stack::start(muster, folder, "walls").await?;
+    let stack = Stack::start(muster, folder, Sandboxes::Own).await?;
     eprintln!("submit → first line on a warm node, {WARM_RUNS} times …");
     let warm = stack.first_line("warm", 1, WARM_RUNS).await?;
     eprintln!("submit → first line from zero nodes, {COLD_RUNS} times …");
@@ -116,11 +117,15 @@ async fn our_own(muster: &Path, folder: &Path, tasks: usize, crash_tasks: usize)
     let walls = stack.bulk(tasks).await?;
     eprintln!("{crash_tasks} no-op jobs, the server killed at half …");
     let crash = stack.crash(crash_tasks).await?;
+    eprintln!("{tasks} no-op jobs in the sandbox of their node …");
+    let stack = Stack::start(muster, folder, Sandboxes::Shared).await?;
+    let shared = stack.bulk(tasks).await?;
+    stack.end().await?;
     eprintln!("{tasks} no-op jobs, no sandbox …");
-    let stack = Stack::start(muster, folder, "none").await?;
+    let stack = Stack::start(muster, folder, Sandboxes::None).await?;
     let plain = stack.bulk(tasks).await?;
     stack.end().await?;
-    Ok(Ours { cold, warm, walls, crash, plain })
+    Ok(Ours { cold, warm, walls, shared, crash, plain })
 }
 
 fn tasks() -> Result<usize> {

@@ -12,7 +12,7 @@ use muster_core::time::Span;
 use muster_wire::cloud::TokenReply;
 use muster_wire::compute::NodeList;
 use muster_wire::job::{JobResource, RunDetails};
-use muster_wire::{Page, Route, compute, from_json, job};
+use muster_wire::{HistoryRoute, Page, Route, compute, from_json, job};
 use reqwest::{Certificate, Client, Method};
 use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -37,35 +37,26 @@ pub struct Server {
 
 impl Server {
     pub async fn start(muster: PathBuf, state_dir: PathBuf) -> Result<Server> {
-        Server::spawn(Command::new(muster), state_dir, 0, "auto").await
+        Server::spawn(Command::new(muster), state_dir, &[]).await
     }
 
     /// Under a keeper, so that its helper and its nodes are counted, and end even if it does not end them.
-    pub async fn start_kept(
-        muster: &Path,
-        state_dir: PathBuf,
-        port: u16,
-        isolation: &str,
-    ) -> Result<Server> {
+    pub async fn start_kept(muster: &Path, state_dir: PathBuf, flags: &[&str]) -> Result<Server> {
         let keeper = keep::words()?;
         let mut command = Command::new(&keeper[0]);
         command.args(&keeper[1..]).arg(muster).process_group(0);
-        let mut server = Server::spawn(command, state_dir, port, isolation).await?;
+        let mut server = Server::spawn(command, state_dir, flags).await?;
         server.kept = Some(keep::first_child(server.pid().context("it runs")?)?);
         Ok(server)
     }
 
-    async fn spawn(
-        mut command: Command,
-        state_dir: PathBuf,
-        port: u16,
-        isolation: &str,
-    ) -> Result<Server> {
+    async fn spawn(mut command: Command, state_dir: PathBuf, flags: &[&str]) -> Result<Server> {
         let started = Instant::now();
-        let listen = format!("127.0.0.1:{port}");
         let process = command
-            .args(["up", "--listen", &listen, "--isolation", isolation, "--state-dir"])
+            // Where it was last, if it was anywhere.
+            .args(["up", "--listen", "127.0.0.1:0", "--state-dir"])
             .arg(&state_dir)
+            .args(flags)
             // It is for our own measuring of memory; users' servers give theirs back.
             .env_remove("MIMALLOC_PURGE_DELAY")
             .stdout(Stdio::piped())
@@ -196,7 +187,8 @@ impl Server {
 
     /// All that the job has printed.
     pub async fn log(&self, name: &str) -> Result<String> {
-        let route = Route::RunDetails { workspace: workspace(), run: name.into() };
+        let route = HistoryRoute::RunDetails { workspace: workspace(), run: name.into() };
+        let route = Route::History(route);
         let details: RunDetails = from_json(&self.call(Method::GET, &route, None).await?)?;
         let url =
             details.log_files.values().next().with_context(|| format!("{name} has no log"))?;
@@ -245,7 +237,8 @@ impl Server {
 
     /// What a crash does: its nodes stay, with the keeper.
     pub fn kill(mut self) -> Result<Process> {
-        keep::signal(self.kept.context("it has no keeper")?, Signal::KILL);
+        // The next one can have its folder only when it has let go of it.
+        keep::kill(self.kept.context("it has no keeper")?)?;
         self.process.take().context("it runs")
     }
 

@@ -8,6 +8,7 @@ use muster_wire::compute::{ComputeResource, NodeList};
 use muster_wire::error::ErrorBody;
 use muster_wire::job::JobResource;
 use muster_wire::lock::LockDocument;
+use muster_wire::post_mortem::PostMortem;
 use muster_wire::workspace::WorkspaceResource;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -22,6 +23,7 @@ pub fn documents(data: &[u8]) {
     round::<MeDocument>(data);
     round::<RoleAssignmentDocument>(data);
     round::<LockDocument>(data);
+    round::<PostMortem>(data);
     round::<ErrorBody>(data);
 }
 

@@ -1,5 +1,6 @@
 //! Bodies of requests. What is read is written by the code of our own clients, read again, and said to the core.
 
+use muster_core::model::{DataKind, JobEnvironment, Place, Source};
 use muster_core::{EstateRequest, Input};
 use muster_wire::{access, compute, job, lock, manager, quota, workspace};
 use serde_json::Value;
@@ -54,8 +55,30 @@ fn is_flat(body: &[u8]) -> bool {
     body.pointer("/properties/properties").is_none_or(Value::is_null)
 }
 
+/// Everything that is named is there.
+struct AllThere;
+
+impl job::Resolve for AllThere {
+    fn code(&self, id: &str) -> Result<Place, String> {
+        Ok(Place { container: "code".into(), path: id.into() })
+    }
+
+    fn environment(&self, id: &str) -> Result<JobEnvironment, String> {
+        Ok(JobEnvironment { id: id.into(), recipe: None, notes: Vec::new() })
+    }
+
+    fn source(&self, kind: DataKind, uri: &job::DataUri) -> Result<Source, String> {
+        let path = format!("{kind:?} {uri:?}").into();
+        Ok(Source::Blobs(Place { container: "data".into(), path }))
+    }
+
+    fn output(&self, datastore: Option<&str>, path: &str) -> Result<Place, String> {
+        Ok(Place { container: datastore.unwrap_or("own").into(), path: path.into() })
+    }
+}
+
 pub fn job(data: &[u8]) {
-    let spec = match job::parse_request(data, &key()) {
+    let spec = match job::parse_request(data, &key(), "job", &AllThere) {
         Ok(spec) => spec,
         Err(error) => return oracle::refusal(&error),
     };
@@ -63,7 +86,8 @@ pub fn job(data: &[u8]) {
     oracle::grown(data, &kept);
     assert_eq!(job::parse_spec_text(&kept).expect("our own text"), spec);
     let again = job::request_json(&spec, &key());
-    let read = job::parse_request(again.as_bytes(), &key()).expect("our own JSON");
+    let read =
+        job::parse_request(again.as_bytes(), &key(), "job", &AllThere).expect("our own JSON");
     assert_eq!(read, spec);
     Stage::running().say(submission("third", spec));
 }

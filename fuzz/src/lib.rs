@@ -6,9 +6,12 @@
 
 mod agents;
 mod answers;
+mod assets;
+mod blobs;
 mod bodies;
 mod commands;
 mod core;
+mod environments;
 mod files;
 mod hosts;
 mod mutate;
@@ -34,15 +37,27 @@ pub const TARGETS: &[Target] = &[
     target("agent_desired", agents::desired),
     target("agent_report", agents::report),
     target("answers", answers::documents),
+    target("asset", assets::asset),
+    target("asset_container", assets::container),
+    target("asset_place", assets::place),
+    target("asset_reference", assets::reference),
+    target("blob_address", blobs::blob_address),
+    target("blob_headers", blobs::blob_headers),
+    target("blob_range", blobs::blob_range),
+    target("blob_sas", blobs::blob_sas),
+    target("block_list", blobs::block_list),
     target("certificate", files::certificate),
     target("cgroup_layout", agents::cgroup_layout),
     target("compute_file", commands::compute_file),
     target("compute_patch", bodies::compute_patch),
     target("compute_put", bodies::compute_put),
     target("config", commands::config),
+    target("conda_file", environments::conda_file),
+    target("datastore", blobs::datastore),
     target("defaults", commands::defaults),
     target("deployment", templates::deployment),
     target("duration", texts::duration),
+    target("environment_table", environments::environment_table),
     target("flag_values", commands::flag_values),
     target("group", bodies::group),
     target("helper_request", agents::helper_request),
@@ -59,6 +74,7 @@ pub const TARGETS: &[Target] = &[
     target("prices", files::prices),
     target("query", commands::query),
     target("quota", bodies::quota),
+    target("requirements", environments::requirements),
     target("resources_query", texts::resources_query),
     target("role_assignment", bodies::role_assignment),
     target("role_filter", texts::role_filter),

@@ -145,6 +145,16 @@ pub fn signal(pid: u32, signal: Signal) {
     }
 }
 
+/// Kills it and waits until it is gone, with all that it held.
+pub fn kill(pid: u32) -> Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("no process")?;
+    let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
+    rustix::process::pidfd_send_signal(&process, Signal::KILL)?;
+    let mut ready = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut ready, None)?;
+    Ok(())
+}
+
 struct Process {
     parent: u32,
     /// Of its own and of its children that it has waited for.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use muster_core::model::{JobSpec, ShareRequest};
 use muster_wire::job::{JobStatus, property};
 
@@ -16,19 +16,40 @@ use crate::server::Server;
 const CLIENTS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// What keeps jobs apart.
+#[derive(Clone, Copy)]
+pub enum Sandboxes {
+    /// Each has one.
+    Own,
+    /// All on a node are in the node's.
+    Shared,
+    None,
+}
+
+impl Sandboxes {
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Sandboxes::Own => &["--isolation", "walls"],
+            Sandboxes::Shared => &["--isolation", "walls", "--job-sandbox", "shared"],
+            Sandboxes::None => &["--isolation", "none"],
+        }
+    }
+}
+
 pub struct Stack {
     muster: PathBuf,
     state_dir: PathBuf,
-    isolation: &'static str,
+    sandboxes: Sandboxes,
     server: Server,
 }
 
 impl Stack {
-    pub async fn start(muster: &Path, folder: &Path, isolation: &'static str) -> Result<Stack> {
-        let state_dir = folder.join(format!("state-{isolation}"));
-        let server = Server::start_kept(muster, state_dir.clone(), 0, isolation).await;
-        let server = server.with_context(|| format!("with isolation {isolation}"))?;
-        Ok(Stack { muster: muster.to_owned(), state_dir, isolation, server })
+    pub async fn start(muster: &Path, folder: &Path, sandboxes: Sandboxes) -> Result<Stack> {
+        let flags = sandboxes.flags();
+        let state_dir = folder.join(format!("state-{}", flags.len()) + flags[1]);
+        let server = Server::start_kept(muster, state_dir.clone(), flags).await;
+        let server = server.with_context(|| format!("with {}", flags.join(" ")))?;
+        Ok(Stack { muster: muster.to_owned(), state_dir, sandboxes, server })
     }
 
     /// From sending a submit to the first line that the job prints.
@@ -62,7 +83,7 @@ impl Stack {
         let (took, cpu) = (started.elapsed(), keep::cpu(pid).saturating_sub(before));
         let jobs = self.server.jobs("bulk-").await?;
         let done = jobs.iter().filter(|job| job.properties.status == JobStatus::Completed).count();
-        anyhow::ensure!(done == tasks, "{done} of {tasks} jobs were completed");
+        ensure!(done == tasks, "{done} of {tasks} jobs were completed");
         self.server.delete_cluster("bulk").await?;
         Ok(Bulk { tasks, took, cpu })
     }
@@ -77,10 +98,12 @@ impl Stack {
         let port = self.server.port()?;
         let left = self.server.kill()?;
         let started = Instant::now();
-        // The nodes look for it where it was.
-        let Stack { muster, state_dir, isolation, .. } = self;
-        let server = Server::start_kept(&muster, state_dir.clone(), port, isolation).await?;
-        let again = Stack { muster, state_dir, isolation, server };
+        // The nodes look for it where it was, and there it comes up again.
+        let Stack { muster, state_dir, sandboxes, .. } = self;
+        let flags = sandboxes.flags();
+        let server = Server::start_kept(&muster, state_dir.clone(), flags).await?;
+        ensure!(server.port()? == port, "port {port} was taken by another meanwhile");
+        let again = Stack { muster, state_dir, sandboxes, server };
         again.wait_for_all("crash", tasks).await?;
         let over_after = started.elapsed();
         let jobs = again.server.jobs("crash-").await?;

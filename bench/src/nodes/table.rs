@@ -18,7 +18,11 @@ pub fn fill(report: &mut Report, ours: &Ours, peers: &[Figures]) {
     for peer in peers {
         report.latency(what, &ours.warm, peer.name, &peer.warm);
     }
-    for (bulk, how) in [(&ours.walls, "a sandbox each"), (&ours.plain, "no sandbox")] {
+    for (bulk, how) in [
+        (&ours.walls, "a sandbox each"),
+        (&ours.shared, "one sandbox on their node"),
+        (&ours.plain, "no sandbox"),
+    ] {
         let what = format!("{} no-op jobs, {how}", bulk.tasks);
         for peer in peers {
             let theirs = format!("{}, {}: {}", peer.name, peer.bulk.tasks, figure(&peer.bulk));

@@ -17,18 +17,21 @@ use muster_sandbox::job::{self, Nursery};
 use tokio::sync::{mpsc, watch};
 
 use crate::backoff::Backoff;
-use crate::client::{CallError, Client};
+use crate::bound::{self, Places, bind_all};
+use crate::client::{CallError, Client, End};
 use crate::files::{KeepError, Keeper};
+use crate::gpus::{Gpus, Grant};
 use crate::home::{Home, make_private_dir, remove_tree};
 use crate::identity::Identity;
-use crate::limits::Watch;
+use crate::limits::{Memory, Watch};
 use crate::process::{Launch, Process};
 use crate::running::Running;
 use crate::walled::{StartError, Walled};
-use crate::{files, kin, log, members, notice};
+use crate::{environment, files, kin, log, members, notice, ranks};
 
 /// Where programs are found if whoever started the agent did not say.
-const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const DEFAULT_PATH: &str =
+    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const DEFAULT_LANG: &str = "C.UTF-8";
 /// Processes and threads of one job behind walls: enough for every worker that cores can feed, too few to choke a machine.
 const PROCESSES_MAX: u64 = 4096;
@@ -45,8 +48,18 @@ pub(crate) struct Context {
     pub(crate) hidden: Vec<PathBuf>,
     /// The most that a job may write to its folder.
     pub(crate) disk_bytes: Option<u64>,
+    /// The most of a job's output that is taken.
+    pub(crate) log_bytes: u64,
+    /// Instead of each having walls of its own.
+    pub(crate) jobs_share: bool,
+    pub(crate) memory: Option<Memory>,
+    /// What whoever reads the log of a job has to know of this node.
+    pub(crate) warning: Option<String>,
     /// How jobs behind walls reach the server.
     pub(crate) way: Option<Way>,
+    pub(crate) gpus: Gpus,
+    /// Where Python environments are that the server has built.
+    pub(crate) environments: Option<PathBuf>,
 }
 
 /// What a program has to know that calls the server from inside a node.
@@ -60,6 +73,10 @@ pub(crate) struct Way {
 impl Way {
     pub(crate) fn new(server: &str, ca_bundle: Option<PathBuf>) -> Way {
         Way { tokens: format!("{}/msi/token", server.trim_end_matches('/')), ca_bundle }
+    }
+
+    pub(crate) fn ca_bundle(&self) -> Option<&Path> {
+        self.ca_bundle.as_deref()
     }
 
     fn variables(&self) -> Vec<(&'static str, String)> {
@@ -107,13 +124,20 @@ pub(crate) enum Event {
 type Events = mpsc::UnboundedSender<Event>;
 type Orders = mpsc::UnboundedReceiver<Told>;
 
-pub(crate) async fn run(context: &Context, order: Order, mut told: Orders, events: Events) {
+/// Asks for its specification if it is not given.
+pub(crate) async fn run(
+    context: &Context,
+    order: Order,
+    spec: Option<JobSpec>,
+    mut told: Orders,
+    events: Events,
+) {
     let epoch = order.epoch;
     let prepared = tokio::select! {
         biased;
         // There is nothing to signal yet: not going on is enough.
         () = stopped(&mut told) => Err(not_started("stopped before it started")),
-        prepared = prepare(context, &order) => prepared,
+        prepared = prepare(context, &order, spec) => prepared,
     };
     let prepared = match prepared {
         Ok(prepared) if !order.go => {
@@ -128,13 +152,22 @@ pub(crate) async fn run(context: &Context, order: Order, mut told: Orders, event
         prepared => prepared,
     };
     let started = match prepared {
-        Ok((spec, keeper)) => match start(context, &order, &spec).await {
-            Ok(process) => Ok((process, spec.timeout, keeper)),
-            Err(error) => Err(not_started(format!("cannot start it: {}", ErrorChain(&error)))),
-        },
+        Ok((spec, mut keeper)) => {
+            let gpus = context.gpus.grant(spec.share);
+            // In its log before anything of its own.
+            let notes: Vec<String> =
+                context.warning.iter().cloned().chain(gpus.shortage()).collect();
+            if !notes.is_empty() && open_log(&context.home.job_log(epoch)).is_ok() {
+                notes.into_iter().for_each(|text| keeper.say(text));
+            }
+            match start(context, &order, &spec, &gpus).await {
+                Ok(process) => Ok((process, spec.timeout, keeper, gpus)),
+                Err(error) => Err(not_started(format!("cannot start it: {}", ErrorChain(&error)))),
+            }
+        }
         Err(exit) => Err(exit),
     };
-    let (process, timeout, mut keeper) = match started {
+    let (process, timeout, mut keeper, gpus) = match started {
         Ok(started) => started,
         Err(exit) => {
             tracing::warn!(%epoch, ?exit, "not started");
@@ -146,12 +179,16 @@ pub(crate) async fn run(context: &Context, order: Order, mut told: Orders, event
     let _ = events.send(Event::Started { epoch, timeout });
     let (ended, has_ended) = watch::channel(false);
     let path = context.home.job_log(epoch);
-    tokio::join!(log::send_all(&context.client, epoch, &path, has_ended), async {
-        let watch = Watch::new(context.home.work(epoch), context.disk_bytes);
+    let log_bytes = context.log_bytes;
+    tokio::join!(log::send_all(&context.client, epoch, &path, log_bytes, has_ended), async {
+        let work_dir = context.home.work(epoch);
+        let watch = Watch::new(work_dir, context.disk_bytes, context.memory.clone());
         let (exit, was_killed) = tokio::select! {
             ended = follow(process, &mut told, &watch) => ended,
             never = keeper.watch() => match never {},
         };
+        // Before anybody hears of its end: then they are given to the next.
+        drop(gpus);
         tracing::info!(%epoch, ?exit, "ended");
         let _ = events.send(Event::Ending { epoch });
         let exit = keep(&mut keeper, &mut told, exit, was_killed).await;
@@ -166,7 +203,8 @@ pub(crate) async fn run(context: &Context, order: Order, mut told: Orders, event
 /// Sends what the server does not have of the log of an attempt that an earlier agent ran.
 pub(crate) async fn finish_log(context: &Context, epoch: Epoch, events: Events) {
     let (_ended, has_ended) = watch::channel(true);
-    log::send_all(&context.client, epoch, &context.home.job_log(epoch), has_ended).await;
+    let path = context.home.job_log(epoch);
+    log::send_all(&context.client, epoch, &path, context.log_bytes, has_ended).await;
     let _ = events.send(Event::LogDone { epoch });
 }
 
@@ -207,8 +245,9 @@ async fn follow(mut process: Running, told: &mut Orders, watch: &Watch) -> (Exit
 /// Keeps what the job left before anybody hears of its end: its next attempt may begin right then. A job that ended well
 /// has not, if its results are lost.
 async fn keep(keeper: &mut Keeper, told: &mut Orders, exit: Exit, was_killed: bool) -> Exit {
+    let end = if exit.is_success() { End::Well } else { End::Badly };
     let kept = tokio::select! {
-        kept = keeper.finish(was_killed) => kept,
+        kept = keeper.finish(end, was_killed) => kept,
         () = files::killed(told) => Err(KeepError::NoTime),
     };
     let Err(error) = kept else { return exit };
@@ -225,10 +264,18 @@ fn not_started(message: impl Into<Box<str>>) -> Exit {
 }
 
 /// What to run, and its folder with everything that it brings.
-async fn prepare(context: &Context, order: &Order) -> Result<(JobSpec, Keeper), Exit> {
-    let spec = fetch_spec(&context.client, order).await.map_err(not_started)?;
+async fn prepare(
+    context: &Context,
+    order: &Order,
+    spec: Option<JobSpec>,
+) -> Result<(JobSpec, Keeper), Exit> {
+    let mut spec = match spec {
+        Some(spec) => spec,
+        None => fetch_spec(&context.client, order).await.map_err(not_started)?,
+    };
     make_folders(context, order)
         .map_err(|error| not_started(format!("cannot make its folder: {error}")))?;
+    environment::bring(context, order, &mut spec).await.map_err(not_started)?;
     match files::bring(context, order, &spec).await {
         Ok(keeper) => Ok((spec, keeper)),
         Err(message) => Err(Exit::Data { doing: Carrying::Fetch, message: message.into() }),
@@ -268,19 +315,26 @@ async fn fetch_spec(client: &Client, order: &Order) -> Result<JobSpec, String> {
     }
 }
 
-async fn start(context: &Context, order: &Order, spec: &JobSpec) -> Result<Running, StartError> {
+async fn start(
+    context: &Context,
+    order: &Order,
+    spec: &JobSpec,
+    gpus: &Grant<'_>,
+) -> Result<Running, StartError> {
     let work_dir = context.home.work(order.epoch);
     let log = open_log(&context.home.job_log(order.epoch))?;
     if let Some(nursery) = &context.nursery {
-        let launch = walled_launch(context, order, spec, work_dir)?;
+        let launch = walled_launch(context, order, spec, gpus, work_dir)?;
         return Ok(Running::Walled(Walled::start(nursery, launch, &log).await?));
     }
-    let process = Process::spawn(Launch {
-        command: &spec.command,
-        work_dir: &work_dir,
-        variables: variables(context, order, spec, &work_dir)?,
-        log,
-    })?;
+    let inputs = context.home.inputs(order.epoch);
+    let places = Places { inputs: &inputs, seen_inputs: &inputs, seen_work: &work_dir };
+    let bound = bind_all(spec, &places).map_err(io::Error::other)?;
+    let (command, more) = ranks::distributed(spec, order, bound.command);
+    let mut variables = variables(context, order, spec, bound.variables, &work_dir)?;
+    variables.extend(more);
+    let process =
+        Process::spawn(Launch { command: &command, work_dir: &work_dir, variables, log })?;
     // It may be over already: then there is nothing to record.
     if let Some(identity) = Identity::of(process.pid())? {
         identity.write(&context.home.job_pid(order.epoch))?;
@@ -292,16 +346,24 @@ fn walled_launch(
     context: &Context,
     order: &Order,
     spec: &JobSpec,
+    gpus: &Grant<'_>,
     work_dir: PathBuf,
 ) -> io::Result<job::Launch> {
-    let mut variables = variables(context, order, spec, Path::new(job::FOLDER))?;
+    let inputs = context.home.inputs(order.epoch);
+    let (seen_inputs, seen_work) = (Path::new(job::INPUTS), Path::new(job::FOLDER));
+    let places = Places { inputs: &inputs, seen_inputs, seen_work };
+    let bound = bind_all(spec, &places).map_err(io::Error::other)?;
+    let (command, more) = ranks::distributed(spec, order, bound.command);
+    let mut variables = variables(context, order, spec, bound.variables, seen_work)?;
+    variables.extend(more);
     // The folder is not there for it, and whoever looks for a node's processes finds them by their init.
     variables.remove(kin::DIR_VARIABLE);
     // Its user has a number and no name; many programs ask for one.
     for name in ["USER", "LOGNAME"] {
         variables.entry(name.into()).or_insert_with(|| "job".into());
     }
-    for (name, value) in context.way.iter().flat_map(Way::variables) {
+    let way = context.way.iter().flat_map(Way::variables);
+    for (name, value) in way.chain(gpus.variables()) {
         variables.entry(name.into()).or_insert_with(|| value.into());
     }
     let text = |(name, value): (String, OsString)| match value.into_string() {
@@ -309,19 +371,27 @@ fn walled_launch(
         Err(_) => Err(io::Error::other(format!("variable {name} is not UTF-8"))),
     };
     Ok(job::Launch {
-        command: spec.command.to_string(),
+        command,
         variables: variables.into_iter().map(text).collect::<io::Result<_>>()?,
         tmp_dir: work_dir.join("tmp"),
         work_dir,
         hidden: context.hidden.clone(),
         ca_bundle: context.way.as_ref().and_then(|way| way.ca_bundle.clone()),
-        limits: job::Limits { processes: Some(PROCESSES_MAX), ..job::Limits::default() },
+        inputs: inputs.is_dir().then_some(inputs),
+        gpus: gpus.numbers(),
+        shares_node: context.jobs_share,
+        limits: job::Limits {
+            processes: Some(PROCESSES_MAX),
+            shared_memory_bytes: spec.shared_memory_mb.map(|mb| mb.saturating_mul(1 << 20)),
+            // Its output is a file, too, and may be beyond its end for a moment before it is cut.
+            file_bytes: context.disk_bytes.map(|disk| disk.max(2 * context.log_bytes)),
+        },
     })
 }
 
 /// A plain file: output that nobody has sent yet survives the agent, and a job never waits for a
 /// reader.
-fn open_log(path: &Path) -> io::Result<File> {
+pub(crate) fn open_log(path: &Path) -> io::Result<File> {
     path.parent().map_or(Ok(()), make_private_dir)?;
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
@@ -332,6 +402,7 @@ fn variables(
     context: &Context,
     order: &Order,
     spec: &JobSpec,
+    own: BTreeMap<String, String>,
     work_dir: &Path,
 ) -> io::Result<BTreeMap<String, OsString>> {
     let inherited =
@@ -342,13 +413,15 @@ fn variables(
         ("HOME".into(), work_dir.into()),
         ("TMPDIR".into(), work_dir.join("tmp").into()),
     ]);
-    for (name, value) in &spec.environment_variables {
+    for (name, value) in own {
         if name.is_empty() || name.contains(['=', '\0']) {
             let message = format!("{name:?} cannot be the name of an environment variable");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        all.insert(name.clone(), value.into());
+        all.insert(name, value.into());
     }
+    let about = bound::about(spec, &order.job_name);
+    all.extend(about.into_iter().map(|(name, value)| (name.to_owned(), value.into())));
     all.extend(members::variables(order));
     let ours: [(&str, OsString); 9] = [
         ("MUSTER_JOB_NAME", (*order.job_name).into()),

@@ -1,7 +1,12 @@
 //! The agent's calls to the server: HTTPS that trusts our own CA and nothing else.
 
+mod environments;
 mod trees;
 
+pub(crate) use environments::Environment;
+pub(crate) use trees::End;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_core::agent::{Desired, Report};
@@ -54,8 +59,20 @@ struct SyncRequest<'a> {
 #[derive(Deserialize)]
 struct SyncAnswer {
     sequence: u64,
-    desired: Desired,
+    #[serde(flatten)]
+    wanted: Wanted,
 }
+
+/// What the server answers to a report.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Wanted {
+    pub(crate) desired: Desired,
+    /// Of some of the orders, by their hashes. The others are asked for.
+    #[serde(default)]
+    pub(crate) specs: Specs,
+}
+
+pub(crate) type Specs = BTreeMap<String, JobSpec>;
 
 #[derive(Deserialize)]
 struct LogAnswer {
@@ -86,7 +103,7 @@ impl Client {
         Ok(Client { http, base })
     }
 
-    pub(crate) async fn sync(self, sequence: u64, report: Report) -> Result<Desired, CallError> {
+    pub(crate) async fn sync(self, sequence: u64, report: Report) -> Result<Wanted, CallError> {
         let wait_ms = u64::try_from(SYNC_WAIT.as_millis()).expect("a few seconds");
         let request = SyncRequest { sequence, report: &report, wait_ms };
         let response = self
@@ -100,7 +117,7 @@ impl Client {
         if answer.sequence != sequence {
             return Err(CallError::OtherReport { asked: sequence, answered: answer.sequence });
         }
-        Ok(answer.desired)
+        Ok(answer.wanted)
     }
 
     pub(crate) async fn spec(&self, hash: &SpecHash) -> Result<JobSpec, CallError> {

@@ -1,31 +1,42 @@
 //! The conversation with the server: one report after the other, each answered by what is desired.
 //!
-//! At most one report is under way. News from this side replace it; trouble spaces reports out, and
-//! so does a server that answers at once without anything coming of it.
+//! One report waits for its answer. News from this side replace it: the server then answers the older one at once, to
+//! nobody, and its connection is free again. That a job is on its way can wait a moment, for what comes of it; that one
+//! has ended cannot, for the next waits for its place. Trouble spaces reports out, and so does a server that answers at once
+//! without anything coming of it.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
 use muster_core::ErrorChain;
-use muster_core::agent::{Desired, Report};
+use muster_core::agent::{AttemptPhase, Report};
 use muster_core::time::Elapsed;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::backoff::Backoff;
-use crate::client::{CallError, Client, SYNC_WAIT};
+use crate::client::{CallError, Client, SYNC_WAIT, Wanted};
 use crate::clock;
 
+/// For how long news that nobody waits for are held back.
+const HELD_BACK: Duration = Duration::from_millis(25);
 /// An answer that comes this much before its time was not a wait that ran out.
 const EARLY: Duration = Duration::from_secs(1);
 
-type Call = Pin<Box<dyn Future<Output = Result<Desired, CallError>> + Send>>;
+/// Of reports that were replaced. A server that leaves more than this unanswered is hung up on.
+const REPLACED_MAX: usize = 4;
+
+type Call = Pin<Box<dyn Future<Output = Result<Wanted, CallError>> + Send>>;
 
 pub(crate) struct Exchange {
     client: Client,
     /// Reports sent so far; their numbers start at 1.
     sequence: u64,
     in_flight: Option<InFlight>,
+    replaced: JoinSet<()>,
+    /// When the report in flight is replaced, if there are news that can wait.
+    replace_at: Option<Instant>,
     not_before: Instant,
     failures: Backoff,
     /// What went wrong last, until something goes well: said once, not at every try.
@@ -43,7 +54,7 @@ struct InFlight {
 }
 
 pub(crate) struct Answer {
-    pub(crate) desired: Desired,
+    pub(crate) wanted: Wanted,
     pub(crate) sequence: u64,
     pub(crate) sent_at: Elapsed,
 }
@@ -54,6 +65,8 @@ impl Exchange {
             client,
             sequence: 0,
             in_flight: None,
+            replaced: JoinSet::new(),
+            replace_at: None,
             not_before: Instant::now(),
             failures: Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
             trouble: None,
@@ -73,6 +86,7 @@ impl Exchange {
                 Some(in_flight) => in_flight,
                 None => {
                     self.sequence += 1;
+                    self.replace_at = None;
                     let call = self.client.clone().sync(self.sequence, report.clone());
                     self.in_flight.insert(InFlight {
                         report: report.clone(),
@@ -82,10 +96,17 @@ impl Exchange {
                     })
                 }
             };
-            let outcome = in_flight.call.as_mut().await;
+            let held_back = self.replace_at;
+            let outcome = tokio::select! {
+                outcome = in_flight.call.as_mut() => outcome,
+                () = sleep_until(held_back.unwrap_or(in_flight.began)), if held_back.is_some() => {
+                    self.replace();
+                    continue;
+                }
+            };
             let in_flight = self.in_flight.take().expect("it was awaited just now");
             match outcome {
-                Ok(desired) => return self.on_answer(in_flight, desired),
+                Ok(wanted) => return self.on_answer(in_flight, wanted),
                 Err(error) => self.on_failure(&error),
             }
         }
@@ -93,14 +114,30 @@ impl Exchange {
 
     /// What the server would hear now has changed, perhaps: if so, it hears it at once.
     pub(crate) fn refresh(&mut self, report: &Report) {
-        if self.in_flight.as_ref().is_some_and(|in_flight| in_flight.report != *report) {
-            self.in_flight = None;
+        if let Some(in_flight) = &self.in_flight
+            && in_flight.report != *report
+        {
+            match can_wait(&in_flight.report, report) {
+                true => {
+                    self.replace_at.get_or_insert_with(|| Instant::now() + HELD_BACK);
+                }
+                false => self.replace(),
+            }
         }
         if self.answered_early.as_ref().is_some_and(|answered| answered != report) {
             self.answered_early = None;
             self.pace.reset();
             self.not_before = Instant::now();
         }
+    }
+
+    fn replace(&mut self) {
+        let Some(replaced) = self.in_flight.take() else { return };
+        while self.replaced.try_join_next().is_some() {}
+        if self.replaced.len() >= REPLACED_MAX {
+            self.replaced.abort_all();
+        }
+        self.replaced.spawn(async { drop(replaced.call.await) });
     }
 
     /// After an answer has been acted on: if it came at once and changed nothing, asking again at
@@ -112,7 +149,7 @@ impl Exchange {
         }
     }
 
-    fn on_answer(&mut self, in_flight: InFlight, desired: Desired) -> Answer {
+    fn on_answer(&mut self, in_flight: InFlight, wanted: Wanted) -> Answer {
         if self.trouble.take().is_some() {
             tracing::info!("the server answers again");
         }
@@ -123,7 +160,7 @@ impl Exchange {
         if !is_early {
             self.pace.reset();
         }
-        Answer { desired, sequence: self.sequence, sent_at: in_flight.sent_at }
+        Answer { wanted, sequence: self.sequence, sent_at: in_flight.sent_at }
     }
 
     fn on_failure(&mut self, error: &CallError) {
@@ -143,5 +180,44 @@ impl Exchange {
         }
         self.answered_early = None;
         self.not_before = Instant::now() + self.failures.grow();
+    }
+}
+
+/// Whether all that is new is that jobs are on their way.
+fn can_wait(said: &Report, report: &Report) -> bool {
+    report.attempts.iter().all(|attempt| {
+        matches!(attempt.phase, AttemptPhase::Preparing | AttemptPhase::Running)
+            || said.attempts.contains(attempt)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muster_core::agent::AttemptReport;
+    use muster_core::ids::Epoch;
+    use muster_core::model::Exit;
+
+    fn report(phases: &[AttemptPhase]) -> Report {
+        let attempts = (1..)
+            .zip(phases)
+            .map(|(epoch, phase)| AttemptReport { epoch: Epoch(epoch), phase: phase.clone() });
+        let attempts = attempts.collect();
+        Report { boot_id: "boot".into(), address: "here".into(), floor: Epoch(9), attempts }
+    }
+
+    #[test]
+    fn what_somebody_waits_for_does_not_wait() {
+        use AttemptPhase::{Ended, Leaving, Preparing, Ready, Running};
+        let over = Ended(Exit::Code(0));
+        let said = report(&[Preparing, over.clone()]);
+        for phase in [Preparing, Running] {
+            assert!(can_wait(&said, &report(&[phase.clone(), over.clone()])), "{phase:?}");
+        }
+        assert!(can_wait(&said, &report(&[Preparing])), "forgotten");
+        for phase in [Ready, Leaving, over.clone(), Ended(Exit::Code(1))] {
+            assert!(!can_wait(&said, &report(&[phase.clone(), over.clone()])), "{phase:?}");
+        }
+        assert!(!can_wait(&said, &report(&[Preparing, Ended(Exit::Code(1))])));
     }
 }

@@ -1,11 +1,13 @@
 //! The files of a job: what it brings is there when it starts, what it leaves is kept for its next attempt.
 //!
-//! Kept are `outputs/` and the checkpoint folder that the job declares, each member its own. The folder belongs to the job,
-//! which may do anything in there while we look: see [`muster_trees::Folder`].
+//! Kept are `outputs/`, `logs/`, what it leaves by name, and the checkpoint folder that it declares, each member its own. The
+//! folder belongs to the job, which may do anything in there while we look: see [`muster_trees::Folder`].
 
+mod data;
 mod fetch;
 mod keep;
 
+pub(crate) use data::input_value;
 pub(crate) use fetch::bring;
 pub(crate) use keep::{KeepError, Keeper, killed};
 
@@ -23,7 +25,7 @@ use crate::client::CallError;
 pub(crate) const CHECKPOINT_VARIABLE: &str = "MUSTER_CHECKPOINT_DIR";
 
 /// Between two tries of a call.
-struct Patience(Backoff);
+pub(crate) struct Patience(Backoff);
 
 impl Default for Patience {
     fn default() -> Patience {
@@ -33,7 +35,7 @@ impl Default for Patience {
 
 impl Patience {
     /// Waits, if the same call may well work then; whoever does not want it any more drops this.
-    async fn forgive(&mut self, error: CallError) -> Result<(), CallError> {
+    pub(crate) async fn forgive(&mut self, error: CallError) -> Result<(), CallError> {
         match error {
             CallError::Unreachable(_) | CallError::NotWanted { .. } | CallError::Status { .. } => {
                 tracing::debug!(error = %ErrorChain(&error), "files cannot be moved just now");
@@ -50,7 +52,7 @@ impl Patience {
 }
 
 /// A line of ours among the job's own.
-fn note(log: &Path, text: &str) {
+pub(crate) fn note(log: &Path, text: &str) {
     let line = format!("muster: {text}\n");
     let written = OpenOptions::new().append(true).open(log).and_then(|mut log| {
         // In one piece, so that it stays one line.

@@ -9,6 +9,7 @@
 //! DIR/journal           what it must not forget
 //! DIR/jobs/EPOCH.pid    the first process of each running attempt
 //! DIR/work/EPOCH/       its working folder
+//! DIR/inputs/EPOCH/     what it reads: a folder for each input
 //! DIR/logs/EPOCH.log    its output
 //! ```
 
@@ -62,6 +63,10 @@ impl Home {
         self.dir.join("work").join(epoch.to_string())
     }
 
+    pub fn inputs(&self, epoch: Epoch) -> PathBuf {
+        self.dir.join("inputs").join(epoch.to_string())
+    }
+
     pub fn job_log(&self, epoch: Epoch) -> PathBuf {
         self.dir.join("logs").join(format!("{epoch}.log"))
     }
@@ -82,6 +87,12 @@ impl Home {
 /// Makes a folder, and those above it, that only we can look into.
 pub fn make_private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Makes a folder that everybody can look into who comes so far; those above it are ours alone.
+pub fn make_dir_for_all(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), make_private_dir)?;
+    DirBuilder::new().recursive(true).mode(0o755).create(path)
 }
 
 /// Removes a folder and everything in it, also where its user took away the right to write. What is

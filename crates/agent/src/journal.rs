@@ -1,5 +1,8 @@
-//! What the agent must not forget: one JSON record a line, on disk before anything that follows
-//! from it.
+//! What the agent must not forget: one JSON record a line, written before anything that follows from it.
+//!
+//! A journal outlives its agent, not its machine: what a node ran is gone with a power cut, and so is the node. Within
+//! one boot the page cache outlives every process, so nothing waits for the disk; the first line says which boot that
+//! is, and an agent does not go on from another one's, of which anything may be missing.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -8,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use muster_core::agent::Record;
 use muster_core::ids::Epoch;
+use serde::{Deserialize, Serialize};
 
 /// Beyond this the journal is written anew as soon as nothing in it is still owed. A node that
 /// lives for years runs any number of jobs.
@@ -16,7 +20,9 @@ const LENGTH_TO_COMPACT: u64 = 256 * 1024;
 #[derive(Debug)]
 pub(crate) struct Journal {
     path: PathBuf,
-    /// Opened by the first record: a node that never runs anything need not wait for the disk.
+    /// The kernel's id of this boot.
+    boot: Box<str>,
+    /// Opened by the first record.
     file: Option<File>,
     length: u64,
 }
@@ -27,20 +33,34 @@ pub enum JournalError {
     Io { path: PathBuf, source: io::Error },
     #[error("the journal {path} is damaged at line {line}")]
     Damaged { path: PathBuf, line: usize, source: serde_json::Error },
+    #[error("the journal {path} is not of this boot: the machine went down, and this node with it")]
+    OtherBoot { path: PathBuf },
+}
+
+#[derive(Serialize, Deserialize)]
+enum First {
+    Boot(Box<str>),
 }
 
 impl Journal {
     /// Opens what is there and reads it back. A last line without its end was being written when
-    /// the agent or the machine died: nothing followed from it yet, so it is cut off.
-    pub(crate) fn open(path: PathBuf) -> Result<(Journal, Vec<Record>), JournalError> {
+    /// the agent died: nothing followed from it yet, so it is cut off.
+    pub(crate) fn open(path: PathBuf, boot: &str) -> Result<(Journal, Vec<Record>), JournalError> {
         let text = match std::fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(source) => return Err(JournalError::Io { path, source }),
         };
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let mut lines = text[..whole].split_inclusive(|byte| *byte == b'\n').enumerate();
+        if let Some((_, first)) = lines.next() {
+            match serde_json::from_slice(first) {
+                Ok(First::Boot(written)) if *written == *boot => {}
+                _ => return Err(JournalError::OtherBoot { path }),
+            }
+        }
         let mut records = Vec::new();
-        for (index, line) in text[..whole].split_inclusive(|byte| *byte == b'\n').enumerate() {
+        for (index, line) in lines {
             let record = serde_json::from_slice(line).map_err(|source| JournalError::Damaged {
                 path: path.clone(),
                 line: index + 1,
@@ -48,14 +68,14 @@ impl Journal {
             })?;
             records.push(record);
         }
-        let journal = Journal { path, file: None, length: whole as u64 };
+        let journal = Journal { path, boot: boot.into(), file: None, length: whole as u64 };
         if whole < text.len() {
             journal.cut(whole as u64).map_err(|source| journal.failed(source))?;
         }
         Ok((journal, records))
     }
 
-    /// Returns when the record is on disk.
+    /// Returns when the record outlives us.
     pub(crate) fn append(&mut self, record: &Record) -> Result<(), JournalError> {
         self.try_append(record).map_err(|source| self.failed(source))
     }
@@ -70,38 +90,36 @@ impl Journal {
     }
 
     fn try_append(&mut self, record: &Record) -> io::Result<()> {
-        let line = line_of(record)?;
+        // One write, so that a crash tears at most this line.
+        let mut text = if self.length == 0 { self.first_line()? } else { Vec::new() };
+        text.extend(line_of(record)?);
         let file = match &mut self.file {
             Some(file) => file,
             None => self.file.insert(open_for_append(&self.path)?),
         };
-        // One write, so that a crash tears at most this line.
-        file.write_all(&line)?;
-        // A new file's name is committed with its content (ext4, xfs, btrfs); to sync its folder as
-        // well would cost the first job of every node another turn of the disk.
-        file.sync_data()?;
-        self.length += line.len() as u64;
+        file.write_all(&text)?;
+        self.length += text.len() as u64;
         Ok(())
     }
 
     fn try_compact(&mut self, floor: Epoch) -> io::Result<()> {
         let temporary = self.path.with_extension("new");
-        let line = line_of(&Record::Floor(floor))?;
-        let _ = std::fs::remove_file(&temporary);
-        let mut file = open_for_append(&temporary)?;
-        file.write_all(&line)?;
-        file.sync_data()?;
+        let mut text = self.first_line()?;
+        text.extend(line_of(&Record::Floor(floor))?);
+        std::fs::write(&temporary, &text)?;
         std::fs::rename(&temporary, &self.path)?;
-        sync_parent(&self.path)?;
         self.file = None;
-        self.length = line.len() as u64;
+        self.length = text.len() as u64;
         Ok(())
+    }
+
+    fn first_line(&self) -> io::Result<Vec<u8>> {
+        line_of(&First::Boot(self.boot.clone()))
     }
 
     fn cut(&self, length: u64) -> io::Result<()> {
         let file = OpenOptions::new().write(true).open(&self.path)?;
-        file.set_len(length)?;
-        file.sync_data()
+        file.set_len(length)
     }
 
     fn failed(&self, source: io::Error) -> JournalError {
@@ -109,7 +127,7 @@ impl Journal {
     }
 }
 
-fn line_of(record: &Record) -> io::Result<Vec<u8>> {
+fn line_of(record: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(record)?;
     line.push(b'\n');
     Ok(line)
@@ -117,11 +135,6 @@ fn line_of(record: &Record) -> io::Result<Vec<u8>> {
 
 fn open_for_append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
-}
-
-/// A new name for an old file is on disk only when its folder is.
-fn sync_parent(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_data())
 }
 
 #[cfg(test)]
@@ -139,10 +152,16 @@ mod tests {
         Record::Ended { epoch: Epoch(epoch), exit: Exit::Code(3) }
     }
 
+    const BOOT: &str = "first";
+
+    fn read(path: &Path) -> Vec<Record> {
+        Journal::open(path.to_path_buf(), BOOT).unwrap().1
+    }
+
     #[test]
     fn records_come_back_in_order_and_a_torn_one_does_not() {
         let (_dir, path) = path();
-        let (mut journal, records) = Journal::open(path.clone()).unwrap();
+        let (mut journal, records) = Journal::open(path.clone(), BOOT).unwrap();
         assert_eq!(records, []);
         assert!(!path.exists());
         let all = [Record::Took(Epoch(1)), ended(1), Record::Forgotten(Epoch(1))];
@@ -153,10 +172,10 @@ mod tests {
         // Torn at every byte: what is whole comes back, and the journal goes on after it.
         for length in 0..whole.len() {
             std::fs::write(&path, &whole[..length]).unwrap();
-            let (mut journal, records) = Journal::open(path.clone()).unwrap();
+            let (mut journal, records) = Journal::open(path.clone(), BOOT).unwrap();
             assert_eq!(records, all[..records.len()]);
             journal.append(&Record::Floor(Epoch(9))).unwrap();
-            let (_, again) = Journal::open(path.clone()).unwrap();
+            let again = read(&path);
             assert_eq!(again.len(), records.len() + 1);
             assert_eq!(again.last(), Some(&Record::Floor(Epoch(9))));
         }
@@ -165,21 +184,36 @@ mod tests {
     #[test]
     fn damage_before_the_end_is_refused() {
         let (_dir, path) = path();
-        std::fs::write(&path, "{\"Took\":1}\n{\"To\n{\"Forgotten\":1}\n").unwrap();
-        let error = Journal::open(path).unwrap_err();
-        assert!(matches!(error, JournalError::Damaged { line: 2, .. }), "{error}");
+        let text = "{\"Boot\":\"first\"}\n{\"Took\":1}\n{\"To\n{\"Forgotten\":1}\n";
+        std::fs::write(&path, text).unwrap();
+        let error = Journal::open(path, BOOT).unwrap_err();
+        assert!(matches!(error, JournalError::Damaged { line: 3, .. }), "{error}");
+    }
+
+    #[test]
+    fn another_boots_is_refused() {
+        let (_dir, path) = path();
+        Journal::open(path.clone(), BOOT).unwrap().0.append(&ended(1)).unwrap();
+        let error = Journal::open(path.clone(), "second").unwrap_err();
+        assert!(matches!(error, JournalError::OtherBoot { .. }), "{error}");
+        // What a power cut may leave.
+        for text in [&b"\0\0\0\0\n"[..], b"{\"Took\":1}\n"] {
+            std::fs::write(&path, text).unwrap();
+            let error = Journal::open(path.clone(), BOOT).unwrap_err();
+            assert!(matches!(error, JournalError::OtherBoot { .. }), "{error}");
+        }
     }
 
     #[test]
     fn a_long_journal_starts_anew() {
         let (_dir, path) = path();
-        std::fs::write(&path, "{\"Took\":1}\n").unwrap();
-        let (mut journal, _) = Journal::open(path.clone()).unwrap();
+        let (mut journal, _) = Journal::open(path.clone(), BOOT).unwrap();
+        journal.append(&Record::Took(Epoch(1))).unwrap();
         journal.compact(Epoch(1)).unwrap();
-        assert_eq!(Journal::open(path.clone()).unwrap().1, [Record::Took(Epoch(1))]);
+        assert_eq!(read(&path), [Record::Took(Epoch(1))]);
         journal.length = LENGTH_TO_COMPACT;
         journal.compact(Epoch(7)).unwrap();
         journal.append(&ended(8)).unwrap();
-        assert_eq!(Journal::open(path).unwrap().1, [Record::Floor(Epoch(7)), ended(8)]);
+        assert_eq!(read(&path), [Record::Floor(Epoch(7)), ended(8)]);
     }
 }

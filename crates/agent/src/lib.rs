@@ -8,6 +8,7 @@
 //!   answered;
 //! * `attempt` takes one order from its specification to its end, `process` runs it, or `walled` with
 //!   [`muster_sandbox::job`] behind walls; `log` sends its output, `files` brings its files and keeps what it leaves;
+//! * `environment` has it find its Python;
 //! * `relay` leads whoever calls the server from inside the node to its socket;
 //! * `journal` holds what a restart must not forget;
 //! * [`home`], [`identity`], [`kin`] and [`descriptors`] say what belongs to a node on its machine:
@@ -18,10 +19,13 @@
 
 mod attempt;
 mod backoff;
+mod bound;
 mod client;
 mod clock;
+mod environment;
 mod exchange;
 mod files;
+mod gpus;
 pub mod home;
 mod journal;
 pub mod kin;
@@ -31,6 +35,7 @@ mod members;
 mod node;
 mod notice;
 mod process;
+mod ranks;
 mod relay;
 mod running;
 mod walled;
@@ -46,10 +51,13 @@ use muster_sandbox::job::Nursery;
 
 use crate::attempt::{Context, Way};
 use crate::client::Client;
+pub use crate::gpus::Gpu;
+use crate::gpus::Gpus;
 use crate::home::Home;
 use crate::identity::Identity;
 use crate::journal::Journal;
 pub use crate::journal::JournalError;
+use crate::limits::Memory;
 use crate::node::Node;
 
 /// Of a node that shares this machine's own network.
@@ -70,14 +78,27 @@ pub struct AgentConfig {
     pub ca_bundle: Option<PathBuf>,
     /// Folders that jobs behind walls find empty, besides the node's own.
     pub hidden: Vec<PathBuf>,
+    /// Python environments that the server has built; `None`: there are none on this machine.
+    pub environments: Option<PathBuf>,
     /// The most that a job may write to its folder.
     pub disk_bytes: Option<u64>,
+    /// The most of a job's output that is taken; the server takes no more than
+    /// [`LOG_BYTES_MAX`](muster_core::agent::LOG_BYTES_MAX).
+    pub log_bytes: u64,
+    /// Whether jobs behind walls share the node's instead of having their own.
+    pub jobs_share: bool,
+    /// What the node does not enforce, in words.
+    pub not_enforced: Vec<String>,
     /// What the node proves itself with; in its folder if it is nowhere else.
     pub secret_file: Option<PathBuf>,
     /// The folder of the socket that leads to the server, where no network does.
     pub relay: Option<PathBuf>,
     /// Where other nodes find this one.
     pub address: Option<String>,
+    /// The GPUs that its size has.
+    pub gpu_slots: u32,
+    /// Those of them that are there.
+    pub gpus: Vec<Gpu>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -141,7 +162,7 @@ pub async fn run_with_habits(
         relay::start(&config.server, folder).await.map_err(AgentError::Relay)?;
     }
     let client = Client::new(&config, secret.trim())?;
-    let (journal, records) = Journal::open(home.journal())?;
+    let (journal, records) = Journal::open(home.journal(), &identity.boot)?;
     if !records.is_empty() {
         end_leftovers(&config.node, &home)?;
     }
@@ -149,9 +170,32 @@ pub async fn run_with_habits(
     let machine = Machine::new(&boot_id(&identity), address, habits, clock::now());
     let machine = machine.recover(&records);
     let hidden = hidden(&home, &config.hidden).map_err(failed)?;
-    let disk_bytes = config.disk_bytes;
+    let AgentConfig { disk_bytes, log_bytes, jobs_share, .. } = config;
     let way = config.relay.is_some().then(|| Way::new(&config.server, config.ca_bundle.clone()));
-    let context = Context { client, home, node: config.node, nursery, hidden, disk_bytes, way };
+    let there = config.gpus.len();
+    if (there as u64) < u64::from(config.gpu_slots) {
+        tracing::warn!(there, of = config.gpu_slots, "this node has not all GPUs of its size");
+    }
+    let gpus = Gpus::new(config.gpu_slots, config.gpus);
+    let missing = config.not_enforced.join(", ");
+    let warning = (!missing.is_empty()).then(|| format!("not enforced on this node: {missing}"));
+    let (node, memory) = (config.node, Memory::of_this_node());
+    let environments = config.environments;
+    let context = Context {
+        client,
+        home,
+        node,
+        nursery,
+        hidden,
+        disk_bytes,
+        log_bytes,
+        jobs_share,
+        memory,
+        warning,
+        way,
+        gpus,
+        environments,
+    };
     let mut node = Node::new(machine, journal, context);
     if records.iter().any(|record| matches!(record, Record::Took(_))) {
         node.resume_logs();

@@ -4,8 +4,8 @@
 //! than we think, and sending goes on from where it says.
 //!
 //! A log must not fill the disk. What the server has is cut out of the file, but for the last part, and so is what no
-//! server will ever take; the rest keeps its place. So a file is as large as what is not sent, and at most
-//! [`LOG_BYTES_MAX`].
+//! server will ever take; the rest keeps its place. So a file is as large as what is not sent, and at most as large as a
+//! log may be. The last of what a full log keeps is a line that says so.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use muster_core::ErrorChain;
-use muster_core::agent::LOG_BYTES_MAX;
 use muster_core::ids::Epoch;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use tokio::sync::watch;
@@ -41,12 +40,13 @@ pub(crate) async fn send_all(
     client: &Client,
     epoch: Epoch,
     path: &Path,
+    bytes_max: u64,
     ended: watch::Receiver<bool>,
 ) {
     let sent = match File::options().read(true).write(true).open(path) {
         Ok(file) => tokio::select! {
-            sent = Sending::new(client, epoch, &file, ended).run() => sent,
-            error = cut_excess(&file) => Err(error.into()),
+            sent = Sending::new(client, epoch, &file, Full::at(bytes_max), ended).run() => sent,
+            error = cut_excess(&file, bytes_max) => Err(error.into()),
         },
         Err(error) => Err(error.into()),
     };
@@ -75,10 +75,34 @@ enum Stopped {
     Lost { next: u64, kept_from: u64 },
 }
 
+/// When a log is full, and the line that it then ends with.
+struct Full {
+    bytes_max: u64,
+    line: Vec<u8>,
+}
+
+impl Full {
+    fn at(bytes_max: u64) -> Full {
+        let most = match bytes_max.is_multiple_of(1 << 30) {
+            true => format!("{} GiB", bytes_max >> 30),
+            false => format!("{bytes_max} bytes"),
+        };
+        // What the job wrote before it may not have ended its line.
+        let line = format!("\nmuster: output beyond {most} is dropped\n").into_bytes();
+        Full { bytes_max, line }
+    }
+
+    fn line_at(&self) -> u64 {
+        self.bytes_max.saturating_sub(self.line.len() as u64)
+    }
+}
+
 struct Sending<'a> {
     client: &'a Client,
     epoch: Epoch,
     file: &'a File,
+    full: Full,
+    is_full: bool,
     ended: watch::Receiver<bool>,
     /// Before this the file has nothing any more.
     kept_from: u64,
@@ -95,6 +119,7 @@ impl<'a> Sending<'a> {
         client: &'a Client,
         epoch: Epoch,
         file: &'a File,
+        full: Full,
         ended: watch::Receiver<bool>,
     ) -> Sending<'a> {
         let kept_from = first_byte(file);
@@ -102,6 +127,8 @@ impl<'a> Sending<'a> {
             client,
             epoch,
             file,
+            full,
+            is_full: false,
             ended,
             kept_from,
             offset: kept_from,
@@ -115,7 +142,7 @@ impl<'a> Sending<'a> {
         loop {
             // Asked before the length: what was written before the end is within it.
             let has_ended = *self.ended.borrow();
-            let length = self.file.metadata()?.len().min(LOG_BYTES_MAX);
+            let length = self.sendable(has_ended)?;
             if self.offset < length {
                 self.send_piece(length, has_ended).await?;
             } else if has_ended {
@@ -124,6 +151,21 @@ impl<'a> Sending<'a> {
                 self.rest(LOOK_EVERY).await;
             }
         }
+    }
+
+    /// Up to where the file may be sent. The place of the line that says that something is missing is kept back until it
+    /// is known whether anything is.
+    fn sendable(&mut self, has_ended: bool) -> io::Result<u64> {
+        let length = self.file.metadata()?.len();
+        if length <= self.full.bytes_max {
+            return Ok(if has_ended { length } else { length.min(self.full.line_at()) });
+        }
+        if !self.is_full {
+            // After a restart once more: the same bytes in the same place.
+            self.file.write_all_at(&self.full.line, self.full.line_at())?;
+            self.is_full = true;
+        }
+        Ok(self.full.bytes_max)
     }
 
     async fn send_piece(&mut self, length: u64, has_ended: bool) -> Result<(), Stopped> {
@@ -196,18 +238,18 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// Cuts off what a job writes beyond what anybody takes, for as long as it is not dropped.
-async fn cut_excess(file: &File) -> io::Error {
-    let mut from = LOG_BYTES_MAX;
+/// Cuts off what a job writes beyond what anybody takes, for as long as it is not dropped. One byte of it stays, so that
+/// the next agent knows that there was more. Jobs append: their next line comes after what is left.
+async fn cut_excess(file: &File, bytes_max: u64) -> io::Error {
     loop {
         sleep(LOOK_EVERY).await;
-        match file.metadata() {
-            Ok(metadata) if metadata.len() >= from + STEP_BYTES => {
-                cut(file, from, metadata.len());
-                from = metadata.len();
-            }
-            Ok(_) => {}
-            Err(error) => return error,
+        let cut = match file.metadata() {
+            Ok(found) if found.len() >= bytes_max + STEP_BYTES => file.set_len(bytes_max + 1),
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = cut {
+            return error;
         }
     }
 }

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::attempt::{self, Context, Event, Told};
+use crate::client::{Specs, Wanted};
 use crate::exchange::{Answer, Exchange};
 use crate::home::remove_tree;
 use crate::journal::Journal;
@@ -29,6 +30,8 @@ pub(crate) struct Node {
     journal: Journal,
     context: Arc<Context>,
     exchange: Exchange,
+    /// What came with the last answer.
+    specs: Specs,
     attempts: JoinSet<()>,
     /// How each attempt is told something.
     told: BTreeMap<Epoch, mpsc::UnboundedSender<Told>>,
@@ -58,6 +61,7 @@ impl Node {
             journal,
             exchange: Exchange::new(context.client.clone()),
             context: Arc::new(context),
+            specs: Specs::new(),
             attempts: JoinSet::new(),
             told: BTreeMap::new(),
             logs_due: BTreeSet::new(),
@@ -109,7 +113,9 @@ impl Node {
 
     fn take_in(&mut self, news: News) -> Result<(), AgentError> {
         match news {
-            News::Answer(Answer { desired, sequence, sent_at }) => {
+            News::Answer(Answer { wanted, sequence, sent_at }) => {
+                let Wanted { desired, specs } = wanted;
+                self.specs = specs;
                 let actions = self.machine.on_desired(&desired, sequence, sent_at, clock::now());
                 self.carry_out(actions)?;
                 self.exchange.settle(&self.report());
@@ -158,7 +164,7 @@ impl Node {
         self.carry_out(actions)
     }
 
-    /// In order: what is journalled is on disk before anything after it happens.
+    /// In order: what is journalled outlives us before anything after it happens.
     fn carry_out(&mut self, actions: Vec<Action>) -> Result<(), AgentError> {
         for action in actions {
             match action {
@@ -204,14 +210,18 @@ impl Node {
         let (told, from_us) = mpsc::unbounded_channel();
         self.told.insert(order.epoch, told);
         let (context, events) = (self.context.clone(), self.events_from_attempts.clone());
-        self.attempts.spawn(async move { attempt::run(&context, order, from_us, events).await });
+        let spec = self.specs.get(&order.spec.to_string()).cloned();
+        let run = async move { attempt::run(&context, order, spec, from_us, events).await };
+        self.attempts.spawn(run);
     }
 
     /// The server has the ending and the log: nobody needs what is left here.
     fn tidy_up(&self, epoch: Epoch) {
-        let (work, log) = (self.context.home.work(epoch), self.context.home.job_log(epoch));
+        let home = &self.context.home;
+        let (work, inputs, log) = (home.work(epoch), home.inputs(epoch), home.job_log(epoch));
         tokio::task::spawn_blocking(move || {
-            let removed = remove_tree(&work).and_then(|()| match std::fs::remove_file(&log) {
+            let removed = remove_tree(&work).and_then(|()| remove_tree(&inputs));
+            let removed = removed.and_then(|()| match std::fs::remove_file(&log) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 result => result,
             });

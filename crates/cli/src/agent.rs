@@ -3,7 +3,8 @@
 
 use std::path::PathBuf;
 
-use muster_agent::AgentConfig;
+use muster_agent::{AgentConfig, Gpu};
+use muster_core::agent::LOG_BYTES_MAX;
 use muster_core::model::HostName;
 use muster_providers::joined::JoinToken;
 use muster_sandbox::job::Nursery;
@@ -69,12 +70,27 @@ pub struct Args {
     /// Run each job in a sandbox of its own
     #[arg(long, hide = true)]
     walls: bool,
+    /// Run jobs in the node's sandbox, as different users
+    #[arg(long, requires = "walls", hide = true)]
+    jobs_share: bool,
     /// A folder that jobs in sandboxes find empty, besides the node's own
     #[arg(long, value_name = "DIR", requires = "walls", hide = true)]
     hide: Vec<PathBuf>,
+    /// Holds the Python environments that the server has built
+    #[arg(long, value_name = "DIR", hide = true)]
+    environments: Option<PathBuf>,
     /// The most that a job may write to its folder
     #[arg(long, value_name = "BYTES", hide = true)]
     disk: Option<u64>,
+    /// What this node does not enforce, for whoever reads the logs of its jobs
+    #[arg(long, value_name = "WHAT", hide = true)]
+    not_enforced: Vec<String>,
+    /// How many GPUs the node's size has
+    #[arg(long, value_name = "N", default_value_t = 0, hide = true)]
+    gpu_slots: u32,
+    /// A GPU that is there: the number of its device, and the driver's name for it
+    #[arg(long, value_name = "N[=UUID]", hide = true)]
+    gpu: Vec<Gpu>,
 }
 
 pub fn run(args: Args) -> Outcome {
@@ -133,7 +149,23 @@ fn place() -> Outcome<PathBuf> {
 
 fn node(args: Args) -> Outcome {
     let Args {
-        node, dir, server, ca, ca_bundle, secret, relay, address, walls, hide, disk, ..
+        node,
+        dir,
+        server,
+        ca,
+        ca_bundle,
+        secret,
+        relay,
+        address,
+        walls,
+        hide,
+        environments,
+        disk,
+        jobs_share,
+        not_enforced,
+        gpu_slots,
+        gpu,
+        ..
     } = args;
     let (Some(node), Some(dir), Some(server), Some(ca_file)) = (node, dir, server, ca) else {
         return Err(Failure::refused("a node's agent needs --node, --dir, --server and --ca"));
@@ -153,7 +185,13 @@ fn node(args: Args) -> Outcome {
         relay,
         address,
         hidden: hide,
+        environments,
         disk_bytes: disk,
+        log_bytes: LOG_BYTES_MAX,
+        jobs_share,
+        not_enforced,
+        gpu_slots,
+        gpus: gpu,
     };
     let agent = muster_agent::run(config, nursery);
     crate::block_on(async { agent.await.map_err(|why| Failure::of(&why)) })

@@ -3,6 +3,7 @@
 mod delete;
 mod evict;
 pub mod file;
+mod post_mortem;
 mod price;
 mod put;
 mod region;
@@ -33,6 +34,8 @@ pub enum Command {
     Show(ShowArgs),
     List(ListArgs),
     ListNodes(ListNodesArgs),
+    ListPostMortems(post_mortem::ListArgs),
+    ShowPostMortem(post_mortem::ShowArgs),
     ListSizes(region::SizesArgs),
     ListUsage(region::UsageArgs),
     Watch(watch::Args),
@@ -113,6 +116,8 @@ pub async fn run(command: Command) -> Outcome {
         Command::Show(args) => show(&args).await,
         Command::List(args) => list(&args).await,
         Command::ListNodes(args) => list_nodes(&args).await,
+        Command::ListPostMortems(args) => post_mortem::list(&args).await,
+        Command::ShowPostMortem(args) => post_mortem::show(&args).await,
         Command::ListSizes(args) => region::sizes(&args).await,
         Command::ListUsage(args) => region::usage(&args).await,
         Command::Watch(args) => watch::run(&args).await,

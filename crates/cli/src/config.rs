@@ -185,6 +185,10 @@ impl Config {
         self.text(key).into_iter().flat_map(|text| text.split(':')).map(PathBuf::from).collect()
     }
 
+    pub fn words(&self, key: &str) -> Vec<String> {
+        self.text(key).into_iter().flat_map(str::split_whitespace).map(str::to_owned).collect()
+    }
+
     pub fn address(&self, key: &str) -> Option<SocketAddr> {
         self.text(key).and_then(|text| text.parse().ok())
     }
@@ -338,6 +342,7 @@ mod tests {
             ("drain-seconds = -1", ":1:", "whole seconds"),
             ("drain-seconds = 1.5", ":1:", "whole seconds"),
             ("trusted-users = \"yes\"", ":1:", "true or false"),
+            ("package-indexes = \"pypi\"", ":1:", "begin with https://"),
             ("public-host = \"a b\"", ":1:", "a host name"),
             ("public-host = \"lab:7443\"", ":1:", "without a port"),
             ("[listen]\nport = 1", ":1:", "give an address and a port"),

@@ -3,6 +3,7 @@
 //! Every part looks first (`look`, which asks the machine and judges nothing) and then judges what it saw (`check`,
 //! which asks nothing): so each finding can be shown without a machine that is as bad.
 
+mod bad_nodes;
 mod clock;
 mod disk;
 mod finding;
@@ -67,7 +68,7 @@ pub fn run(args: &Args) -> Outcome {
 fn examine(state_dir: &Path) -> Vec<Finding> {
     // It forks, and so comes before whatever has threads.
     let walls = muster_sandbox::probe::walls(WALLS_WITHIN);
-    let asked = programs::ask(PROGRAMS_WITHIN);
+    let mut asked = programs::ask(PROGRAMS_WITHIN);
     let now = SystemTime::now();
     let disk = disk::look(state_dir, DISK_WITHIN);
     // A directory that does not answer would keep us too.
@@ -76,6 +77,8 @@ fn examine(state_dir: &Path) -> Vec<Finding> {
         Some(Ok(config)) => config.isolation(),
         _ => Isolation::Auto,
     };
+    let uv = config.as_ref().and_then(|config| config.as_ref().ok()?.path("uv"));
+    asked.ask_uv(uv.as_deref());
     let newest = disk.as_ref().ok().and_then(|disk| disk.newest.clone());
 
     let mut findings = kernel::check(&kernel::look(), isolation);
@@ -85,6 +88,9 @@ fn examine(state_dir: &Path) -> Vec<Finding> {
         matches!(&config, Some(Ok(config)) if config.switch("over-commit") == Some(false)),
     ));
     findings.extend(disk::check(&disk));
+    if disk.is_ok() {
+        findings.push(bad_nodes::check(&bad_nodes::look(state_dir, now)));
+    }
     findings.extend(clock::check(&clock::look(now, newest)));
     // One that is not ours tells nothing.
     if let Some(config) = config.filter(|_| disk.is_ok_and(|disk| disk.writable.is_ok())) {

@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use muster_wire::yaml::{BadYaml, from_yaml};
 use serde_json::{Map, Value};
 
 use crate::failure::{Failure, Outcome, brief, quoted};
@@ -19,8 +20,6 @@ use crate::nearest;
 
 /// A cluster with all its tags takes some kilobytes.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
-/// What aliases (`*name`) may stand for, in all: each may be as long as the file.
-const ALIASED_MAX: usize = 1_000;
 /// Editors read the schema's address; the server has no use for it.
 const SCHEMA_KEY: &str = "$schema";
 
@@ -77,11 +76,7 @@ pub fn read(path: &Path, fields: &'static [Field]) -> Outcome<Fields> {
 
 /// A document, and the names of what stood in it and is left out.
 pub fn parse(origin: Origin<'_>, fields: &'static [Field]) -> Outcome<(Fields, Vec<&'static str>)> {
-    let options = serde_saphyr::options! {
-        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: ALIASED_MAX },
-    };
-    let value: Value = serde_saphyr::from_str_with_options(origin.text, options)
-        .map_err(|why| broken(origin.name, &why))?;
+    let value: Value = from_yaml(origin.text).map_err(|why| broken(origin.name, &why))?;
     let Value::Object(mut document) = value else {
         let text = format!("{} holds no fields; write them as 'name: value'", quoted(origin.name));
         return Err(Failure::refused(text));
@@ -111,18 +106,10 @@ fn text_of(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-fn broken(name: &str, why: &serde_saphyr::Error) -> Failure {
-    let place = why.location().map(|at| format!(", line {}, column {}", at.line(), at.column()));
-    // The first line says what; the others draw the place, which is said already.
-    let text = why.without_snippet().to_string();
-    let text = text.lines().next().unwrap_or_default();
-    let text = text.split(" at line ").next().unwrap_or(text);
-    Failure::refused(format!(
-        "{}{} is no YAML: {}",
-        quoted(name),
-        place.unwrap_or_default(),
-        brief(text)
-    ))
+fn broken(name: &str, why: &BadYaml) -> Failure {
+    let place = why.place.map(|(line, column)| format!(", line {line}, column {column}"));
+    let (name, place, words) = (quoted(name), place.unwrap_or_default(), brief(&why.words));
+    Failure::refused(format!("{name}{place} is no YAML: {words}"))
 }
 
 /// Refuses what is not known, and values of the wrong kind. `path` is what leads to the document, with a dot.

@@ -39,11 +39,14 @@ pub struct Told {
     hint: Option<String>,
     /// The server could not be asked: asking again may work.
     is_passing: bool,
+    /// What the server answered with, if it did.
+    status: Option<u16>,
 }
 
 impl Failure {
     fn new(exit: u8, message: impl Into<String>) -> Failure {
-        let told = Told { exit, message: message.into(), hint: None, is_passing: false };
+        let told =
+            Told { exit, message: message.into(), hint: None, is_passing: false, status: None };
         Failure::Told(Box::new(told))
     }
 
@@ -72,14 +75,18 @@ impl Failure {
             write!(message, "; ({}) {}", printable(&part.code), printable(&part.message))
                 .expect("writing to a string cannot fail");
         }
-        match status {
+        let mut failure = match status {
             404 => Failure::not_found(message),
             // About who asks, or when: not about what was asked for.
             401 | 403 => Failure::error(message),
             408 | 429 => Failure::error(message).passing(),
             400..=499 => Failure::refused(message),
             _ => Failure::error(message).passing(),
+        };
+        if let Failure::Told(told) = &mut failure {
+            told.status = Some(status);
         }
+        failure
     }
 
     #[must_use]
@@ -104,6 +111,11 @@ impl Failure {
 
     pub fn is_not_found(&self) -> bool {
         matches!(self, Failure::Told(told) if told.exit == NOT_FOUND)
+    }
+
+    /// What it was about is not there, or not as it was any more.
+    pub fn is_too_late(&self) -> bool {
+        matches!(self, Failure::Told(told) if matches!(told.status, Some(404 | 409)))
     }
 
     pub fn is_refused(&self) -> bool {

@@ -38,6 +38,9 @@ pub struct Args {
     /// What of the machine nodes see beside the usual, read-only
     #[arg(long, value_name = "DIR")]
     show: Vec<PathBuf>,
+    /// Python environments that the server has built, which nodes see
+    #[arg(long, value_name = "DIR")]
+    environments: Option<PathBuf>,
     /// Use nothing of others than this user's, who has fewer rights than we have
     #[arg(long, value_name = "UID")]
     owner: Option<u32>,
@@ -55,6 +58,7 @@ pub fn run(args: Args) -> Outcome {
         ca_file: args.ca,
         ca_bundle: args.ca_bundle,
         shown: args.show,
+        environments: args.environments,
         owner: args.owner,
     };
     serve(&socket, config).map_err(|why| Failure::of(&why))

@@ -153,6 +153,7 @@ struct Host {
     gpus_used: u32,
     nodes: u32,
     over_commit: bool,
+    not_enforced: Vec<String>,
     joined_on: String,
 }
 
@@ -161,7 +162,8 @@ impl Host {
         let HostDocument {
             name, state, pool, cores, cores_used, memory_mb, memory_mb_used, ..
         } = host;
-        let HostDocument { gpus, gpus_used, nodes, over_commit, joined_on, .. } = host;
+        let HostDocument { gpus, gpus_used, nodes, over_commit, not_enforced, joined_on, .. } =
+            host;
         Host {
             name,
             state,
@@ -174,19 +176,20 @@ impl Host {
             gpus_used,
             nodes,
             over_commit,
+            not_enforced,
             joined_on,
         }
     }
 
     fn row(&self) -> Vec<String> {
         let pool = if self.pool == "/" { "all".to_owned() } else { self.pool.clone() };
-        let state = match self.over_commit {
-            true => format!("{}, over-commit", self.state),
-            false => self.state.clone(),
-        };
+        let over_commit = self.over_commit.then_some("over-commit");
+        let weak = (!self.not_enforced.is_empty()).then_some("not all enforced");
+        let state = [Some(self.state.as_str()), over_commit, weak];
+        let state: Vec<&str> = state.into_iter().flatten().collect();
         vec![
             self.name.clone(),
-            state,
+            state.join(", "),
             self.cores.to_string(),
             self.cores_used.to_string(),
             gigabytes(self.memory_mb),

@@ -20,6 +20,7 @@ mod config;
 mod configure;
 mod confirm;
 mod cost;
+mod datastore;
 mod defaults;
 mod doctor;
 mod document;
@@ -47,6 +48,7 @@ mod role;
 mod scope;
 mod serve;
 mod sim;
+mod storage;
 mod up;
 mod user;
 mod values;
@@ -95,6 +97,10 @@ enum Command {
     Compute(compute::Command),
     #[command(subcommand)]
     Job(job::Command),
+    #[command(subcommand)]
+    Datastore(datastore::Command),
+    #[command(subcommand)]
+    Storage(storage::Command),
     #[command(subcommand)]
     Group(group::Command),
     #[command(subcommand)]
@@ -145,6 +151,8 @@ fn run(command: Command) -> Outcome {
         Command::Workspace(command) => block_on(workspace::run(command)),
         Command::Compute(command) => block_on(compute::run(command)),
         Command::Job(command) => block_on(job::run(command)),
+        Command::Datastore(command) => block_on(datastore::run(command)),
+        Command::Storage(command) => block_on(storage::run(command)),
         Command::Group(command) => block_on(group::run(command)),
         Command::Resource(command) => block_on(resource::run(command)),
         Command::Lock(command) => block_on(lock::run(command)),

@@ -1,6 +1,6 @@
 //! A word for whoever misspelt a name.
 
-use muster_wire::{AccessRoute, EstateRoute, Manager, Route};
+use muster_wire::{AccessRoute, EstateRoute, HistoryRoute, Manager, Route};
 
 /// From 0 to 1. Below it a guess is more often wrong than right; "cpu" and "cpu-cluster" are at 0.83.
 const LIKENESS_MIN: f64 = 0.8;
@@ -10,12 +10,13 @@ pub fn listing(route: &Route) -> Option<(Route, &str)> {
     match route {
         Route::Compute { workspace, name }
         | Route::ComputeNodes { workspace, name }
+        | Route::PostMortems { workspace, compute: name }
         | Route::WhyCompute { workspace, name } => Some((Route::Computes(workspace.clone()), name)),
         Route::Job { workspace, name }
         | Route::JobCancel { workspace, name }
         | Route::WhyJob { workspace, name }
         | Route::JobAttempts { workspace, name }
-        | Route::RunDetails { workspace, run: name } => {
+        | Route::History(HistoryRoute::RunDetails { workspace, run: name }) => {
             Some((Route::Jobs(workspace.clone()), name))
         }
         Route::Workspace(key) => {

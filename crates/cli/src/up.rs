@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use muster_core::ErrorChain;
 use muster_core::time::Span;
-use muster_server::{Ready, ServeError, ServerConfig, Workspaces};
+use muster_server::{Environments, Ready, ServeError, ServerConfig, Workspaces};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{self, Config, Filed};
@@ -69,7 +69,7 @@ pub fn start(args: &Start, workspaces: Workspaces) -> Outcome {
             .await
             .map_err(|why| match &why {
                 // The user's own files, as they gave them.
-                ServeError::Prices(_) | ServeError::Certificate(_) => {
+                ServeError::Prices(_) | ServeError::Certificate(_) | ServeError::Table(_) => {
                     Failure::refused(printable(&ErrorChain(&why).to_string()))
                 }
                 _ => Failure::of(&why),
@@ -137,11 +137,22 @@ fn server_config(
         helper_socket: config.path("helper-socket"),
         shown: config.folders("node-folders"),
         job_disk_bytes: config.number("job-disk-gb").expect("it has a default") << 30,
+        environments: Environments {
+            uv: config.path("uv"),
+            table: config.path("environments-file"),
+            indexes: config.words("package-indexes"),
+            bytes_max: config.number("environments-gb").expect("it has a default") << 30,
+            build_within: Duration::from_secs(
+                60 * config.number("environment-minutes").expect("it has a default"),
+            ),
+        },
+        jobs_share: config.text("job-sandbox") == Some("shared"),
         // One person may crowd their own machine; a machine of many keeps to what it has.
         over_commit: config.switch("over-commit").unwrap_or(workspaces == Workspaces::OnFirstUse),
         eviction_grace: Span::seconds(
             config.number("eviction-grace-seconds").expect("it has a default"),
         ),
+        lease: Span::seconds(config.number("lease-seconds").expect("it has a default")),
         // One person may do what their own machine may; of many, not everyone.
         egress: config.switch("egress").unwrap_or(workspaces == Workspaces::OnFirstUse),
     })

@@ -91,9 +91,11 @@ fn text(document: &WhyDocument) -> String {
 }
 
 fn reason_text(number: usize, reason: &WhyReason) -> String {
+    let class = reason.class.as_ref().map(|class| format!(" ({})", printable(class)));
     format!(
-        "{number}. {}: {}\n   {} is {}, needed {}\n     {}\n",
+        "{number}. {}{}: {}\n   {} is {}, needed {}\n     {}\n",
         printable(&reason.code),
+        class.unwrap_or_default(),
         printable(&reason.message),
         printable(&reason.limit),
         reason.value,
@@ -110,6 +112,7 @@ mod tests {
     fn reasons_are_numbered_and_their_commands_stand_alone() {
         let reason = |code: &str, value, needed| WhyReason {
             code: code.to_owned(),
+            class: (code == "One").then(|| "provision".to_owned()),
             message: "too small; raise it".to_owned(),
             limit: "max_instances".to_owned(),
             value,
@@ -120,7 +123,7 @@ mod tests {
         let shown = text(&WhyDocument { value, message: None });
         assert_eq!(
             shown,
-            "1. One: too small; raise it\n   max_instances is 2, needed 3\n     \
+            "1. One (provision): too small; raise it\n   max_instances is 2, needed 3\n     \
              muster compute update --name cpu\n2. Two: too small; raise it\n   \
              max_instances is 0, needed 1\n     muster compute update --name cpu\n"
         );

@@ -277,12 +277,7 @@ fn a_node_that_dies_takes_only_what_was_not_kept() {
         let kill = std::process::Command::new("kill").args(["-9", &process.to_string()]).output();
         kill.expect("kill runs");
     }
-    // The server gives it up only when its lease is over.
-    let began = std::time::Instant::now();
-    while attempts(&site, "train").len() < 2 {
-        assert!(began.elapsed() < std::time::Duration::from_secs(240), "it is not tried again");
-        std::thread::sleep(std::time::Duration::from_millis(200));
-    }
+    wait_until("it is tried again", || attempts(&site, "train").len() >= 2);
     wait_for(&site, "train", 2);
     let from = said(&log(&site, "train", 2), "from");
     assert!(from >= kept && from > Some(0), "kept {kept:?}, began at {from:?}");

@@ -120,5 +120,9 @@ fn bash_itself_completes_words() {
     let mut bash = std::process::Command::new("bash");
     let completed = done(bash.arg(file).env("PATH", path).output().expect("bash runs"));
     let text = String::from_utf8(completed.stdout).expect("text");
-    assert_eq!(text, "list\nlist-nodes\nlist-sizes\nlist-usage\n--query\n", "{}", completed.stderr);
+    assert_eq!(
+        text, "list\nlist-nodes\nlist-post-mortems\nlist-sizes\nlist-usage\n--query\n",
+        "{}",
+        completed.stderr
+    );
 }

@@ -4,7 +4,7 @@
 mod support;
 
 use support::Site;
-use support::walls::{cluster, processes, ran, wait_until, walled};
+use support::walls::{cluster, processes, ran, wait_until, walled, works};
 
 /// Submits and waits for the end; gives the state, and what was said about it.
 fn ended(site: &Site, name: &str, command: &str, more: &[&str]) -> String {
@@ -18,6 +18,39 @@ fn ended(site: &Site, name: &str, command: &str, more: &[&str]) -> String {
         ["Completed", "Failed", "Canceled"].iter().any(|state| shown.contains(state))
     });
     shown
+}
+
+/// What a failed job says that failed.
+fn class(site: &Site, name: &str) -> String {
+    let shown = site.json(&["job", "show", "-n", name]);
+    shown["properties"]["muster.failureClass"].as_str().unwrap_or("none").to_owned()
+}
+
+/// A job beside those that do harm, which counts on until it is told to end.
+struct Neighbour<'a>(&'a Site);
+
+impl Neighbour<'_> {
+    fn start(site: &Site) -> Neighbour<'_> {
+        let counts = "n=0; while [ ! -e end ]; do n=$((n+1)); echo $n; sleep 0.1; done";
+        let create = ["job", "create", "--compute", "cpu", "--command", counts, "-n", "neighbour"];
+        assert_eq!(site.run(&create).code, 0);
+        site.wait_for_job("neighbour", |job| job["status"] == "Running");
+        Neighbour(site)
+    }
+
+    /// It ran all the time, in one attempt, and left out no number.
+    fn ends_unharmed(self) {
+        let Neighbour(site) = self;
+        site.wait_for_job("neighbour", |job| job["status"] == "Running");
+        let end = works(site).into_iter().map(|work| work.join("end"));
+        end.for_each(|end| std::fs::write(end, "").expect("its folder is there"));
+        site.wait_for_job("neighbour", |job| job["status"] == "Completed");
+        let attempts = site.json(&["job", "list-attempts", "-n", "neighbour"]);
+        assert_eq!(attempts.as_array().map(Vec::len), Some(1), "{attempts}");
+        let log = site.text(&["job", "stream", "-n", "neighbour"]);
+        let numbers: Vec<usize> = log.lines().map(|line| line.parse().expect("a number")).collect();
+        assert!(numbers.len() > 5 && numbers.iter().copied().eq(1..=numbers.len()), "{log}");
+    }
 }
 
 #[test]
@@ -36,11 +69,13 @@ fn bombs_are_held_and_neighbours_do_not_notice() {
         memory.contains("Failed") && memory.contains("has, 3.5 GiB, and was ended"),
         "{memory}"
     );
+    assert_eq!(class(&site, "memory"), "user code");
     let forks = "exec perl -e 'for my $n (1..20000) { my $p = fork; \
                  if (!defined $p) { print \"refused after $n\\n\"; exit 3 } \
                  if (!$p) { sleep 100; exit } }'";
     let forks = ended(&site, "forks", forks, &[]);
     assert!(forks.contains("Failed") && forks.contains("exit code 3"), "{forks}");
+    assert_eq!(class(&site, "forks"), "user code");
 
     wait_until("it ends", || !site.text(&["job", "show", "-n", "neighbour"]).contains("Running"));
     assert!(site.text(&["job", "show", "-n", "neighbour"]).contains("Completed"));
@@ -53,25 +88,46 @@ fn bombs_are_held_and_neighbours_do_not_notice() {
 fn a_full_folder_ends_its_job_and_no_other() {
     let mut site = Site::empty();
     site.start_with(&["--isolation", "walls", "--job-disk-gb", "1"]);
-    cluster(&site, "cpu", &["--size", "Standard_DS1_v2"]);
+    cluster(&site, "cpu", &["--min-instances", "2", "--size", "Standard_DS1_v2"]);
+    let neighbour = Neighbour::start(&site);
     let filler = "mkdir deep; while :; do head -c 200000000 /dev/zero >> deep/file; done";
     let filler = ended(&site, "filler", filler, &[]);
     assert!(filler.contains("Failed") && filler.contains("the 1.0 GiB that it may"), "{filler}");
-    let modest = ran(&site, "cpu", "modest", "head -c 100000000 /dev/zero > file; ls; echo fine");
+    assert_eq!(class(&site, "filler"), "user code");
+    // What has no name any more takes as much room.
+    let hidden = "exec 3> file; rm file; while :; do head -c 200000000 /dev/zero >&3; done";
+    let hidden = ended(&site, "hidden", hidden, &[]);
+    assert!(hidden.contains("Failed") && hidden.contains("the 1.0 GiB that it may"), "{hidden}");
+    assert_eq!(class(&site, "hidden"), "user code");
+    // And files without a byte in them are files all the same.
+    let empty = "exec perl -e 'for (1..1000000) { open my $f, \">\", $_ or die }'";
+    let empty = ended(&site, "empty", empty, &[]);
+    assert!(empty.contains("Failed") && empty.contains("the 65536 that it may"), "{empty}");
+    assert_eq!(class(&site, "empty"), "user code");
+    neighbour.ends_unharmed();
+    let modest =
+        "head -c 100000000 /dev/zero > file; ls; bash -c 'ulimit -f; ulimit -u'; echo fine";
+    let modest = ran(&site, "cpu", "modest", modest);
     assert!(modest.contains("fine") && !modest.contains("deep"), "{modest}");
+    // One file may be as large as twice a log, in KiB.
+    assert!(modest.contains("2097152\n4096\n"), "{modest}");
 }
 
 #[test]
 fn what_will_not_end_is_ended_with_all_that_it_started() {
     let site = walled();
-    cluster(&site, "cpu", &["--size", "Standard_DS1_v2"]);
+    cluster(&site, "cpu", &["--min-instances", "2", "--size", "Standard_DS1_v2"]);
+    let neighbour = Neighbour::start(&site);
     let deaf = "trap '' TERM INT HUP; setsid sh -c 'trap \"\" TERM; sleep 54321' & sleep 54321; sleep 54321";
     let deaf = ended(&site, "deaf", deaf, &["--timeout", "1"]);
     assert!(deaf.contains("Failed") && deaf.contains("its timeout had passed"), "{deaf}");
+    assert_eq!(class(&site, "deaf"), "user code");
     let forker = "setsid sh -c 'sleep 64321 & sleep 64321' >/dev/null 2>&1 & sleep 0.2; echo gone";
     assert!(ended(&site, "forker", forker, &[]).contains("Completed"));
+    assert_eq!(class(&site, "forker"), "none");
     assert!(processes(&["sleep", "54321"]).is_empty(), "of the deaf one nothing lives");
     assert!(processes(&["sleep", "64321"]).is_empty(), "nor of the one that left its children");
+    neighbour.ends_unharmed();
 }
 
 #[test]

@@ -20,6 +20,9 @@ fn findings(done: &Done) -> Vec<Value> {
         assert!(STATES.contains(&text("state")), "{finding}");
         assert!(!text("id").is_empty() && !text("found").is_empty(), "{finding}");
         assert!(!text("meaning").is_empty(), "{finding}");
+        // Who is told of something wrong is told what to do.
+        let is_wrong = ["warning", "failure"].contains(&text("state"));
+        assert!(!is_wrong || !text("fix").trim().is_empty(), "{finding}");
     }
     let has_failure = all.iter().any(|finding| finding["state"] == "failure");
     assert_eq!(done.code, i32::from(has_failure), "{}", done.stderr);

@@ -13,12 +13,12 @@ use support::Site;
 use support::machines::{Cut, Pair, to_all};
 use support::walls::{cluster, ran, wait_until};
 
-/// A lease of a minute, what the controller waits beyond it, and a new node.
-const LOST_WITHIN: Duration = Duration::from_secs(180);
+/// A lease, what the controller waits beyond it, and a new node, on a busy machine.
+const LOST_WITHIN: Duration = Duration::from_secs(120);
 
 /// Says every tenth of a second that it lives; the first attempt never ends by itself.
 const BEATS: &str = "echo attempt $MUSTER_ATTEMPT; n=0; \
-     while [ $MUSTER_ATTEMPT = 1 ] || [ $n -lt 20 ]; do date +%s%N >> beats; sleep 0.1; n=$((n+1)); done";
+     while [ $MUSTER_ATTEMPT = 1 ] || [ $n -lt 20 ]; do date +%s%N | tee -a beats; sleep 0.1; n=$((n+1)); done";
 
 /// Looks at the beats of every attempt on every machine, until it is asked what it saw.
 struct Watch {
@@ -74,6 +74,20 @@ fn look(sandboxes: &Path, seen: &mut BTreeMap<String, (u128, u128)>) {
 fn status(site: &Site, job: &str) -> String {
     let shown = site.json(&["job", "show", "-n", job]);
     shown["status"].as_str().expect("it has a status").to_owned()
+}
+
+/// What an attempt wrote, as the server has it.
+fn written(site: &Site, attempt: &str) -> String {
+    let done = site.run(&["job", "stream", "-n", "beats", "--attempt", attempt]);
+    String::from_utf8(done.stdout).expect("text")
+}
+
+/// All that the server has of all logs.
+fn kept(site: &Site) -> String {
+    let inside = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let jobs = inside(site.state().join("logs"));
+    let logs = jobs.flat_map(|job| inside(job.path()));
+    logs.filter_map(|log| std::fs::read_to_string(log.path()).ok()).collect()
 }
 
 fn waits(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -208,6 +222,11 @@ fn a_machine_whose_words_are_lost_stops_its_job_in_time() {
 }
 
 #[test]
+fn a_machine_that_hears_nothing_stops_its_job_in_time() {
+    survives(Cut::ToMachine);
+}
+
+#[test]
 fn a_machine_that_is_cut_off_stops_its_job_in_time() {
     survives(Cut::BothWays);
 }
@@ -216,12 +235,106 @@ fn a_machine_that_is_cut_off_stops_its_job_in_time() {
 fn a_machine_that_was_paused_cannot_end_a_job_that_went_on_elsewhere() {
     let pair = Pair::joined();
     let watch = beating(&pair);
+    wait_until("its first beats are with the server", || kept(&pair.site).lines().count() > 3);
     let paused = pair.machine.processes();
     to_all("-STOP", &paused);
     assert_one_after_the_other(&pair, watch);
-    let before = pair.site.text(&["job", "stream", "-n", "beats"]);
+    let before = ["1", "2"].map(|attempt| written(&pair.site, attempt));
+    assert!(before[0].starts_with("attempt 1\n1"), "{before:?}");
     to_all("-CONT", &paused);
+    // The job that was paused beats on until its agent has learned how late it is.
     wait_until("the lost node is removed", || pair.machine.nodes().is_empty());
-    assert_eq!(pair.site.text(&["job", "stream", "-n", "beats"]), before, "nothing was added");
+    let after = ["1", "2"].map(|attempt| written(&pair.site, attempt));
+    assert_eq!(after, before, "nothing was added");
     assert_eq!(status(&pair.site, "beats"), "Completed");
+}
+
+#[test]
+fn a_node_that_dies_on_a_living_machine_is_not_waited_for() {
+    // With its lease it would be lost later than anybody waits here.
+    let pair = Pair::joined_patiently();
+    let watch = beating(&pair);
+    let node = pair.machine.nodes().remove(0);
+    to_all("-KILL", &[pair.machine.init_of(&node).expect("it runs")]);
+    wait_until("it is tried again", || {
+        let attempts = pair.site.json(&["job", "list-attempts", "-n", "beats"]);
+        attempts.as_array().expect("a list").len() == 2 && status(&pair.site, "beats") == "Running"
+    });
+    wait_until("the dead node is removed", || !pair.machine.nodes().contains(&node));
+    assert_one_after_the_other(&pair, watch);
+}
+
+#[test]
+fn a_cordoned_machine_finishes_what_it_has_and_takes_nothing_new() {
+    let pair = Pair::joined();
+    let is_used_by = |cluster: &str| pair.machine.nodes().iter().any(|n| n.starts_with(cluster));
+    cluster(&pair.site, "cpu", &["--size", "Standard_DS1_v2"]);
+    let command = "while [ ! -e go ]; do sleep 0.1; done";
+    let job = ["job", "create", "--compute", "cpu", "--command", command, "-n", "long"];
+    assert_eq!(pair.site.run(&job).code, 0);
+    wait_until("it runs", || status(&pair.site, "long") == "Running");
+
+    assert_eq!(pair.site.run(&["host", "cordon", "box"]).code, 0);
+    cluster(&pair.site, "more", &["--size", "Standard_DS1_v2"]);
+    ran(&pair.site, "more", "elsewhere", "true");
+    assert!(!is_used_by("more-"), "a new node was made there");
+    assert_eq!(status(&pair.site, "long"), "Running", "it was not disturbed");
+    std::fs::write(pair.machine.work().join("go"), "").expect("its folder is there");
+    wait_until("it ends", || status(&pair.site, "long") == "Completed");
+    let attempts = pair.site.json(&["job", "list-attempts", "-n", "long"]);
+    assert_eq!(attempts.as_array().expect("a list").len(), 1);
+
+    assert_eq!(pair.site.run(&["host", "uncordon", "box"]).code, 0);
+    cluster(&pair.site, "again", &["--size", "Standard_DS1_v2"]);
+    ran(&pair.site, "again", "there", "true");
+    assert!(is_used_by("again-"), "it takes nodes again: {:?}", pair.machine.nodes());
+}
+
+/// Asks for a token as a job would, and then who it is.
+const WHO: &str = r#"python3 - <<'EOF'
+import json, os, urllib.error, urllib.request
+here = os.environ['MSI_ENDPOINT']
+asked = urllib.request.Request(here, b'resource=https://management.azure.com/', {'Metadata': 'true'})
+try:
+    token = json.load(urllib.request.urlopen(asked))['access_token']
+    me = here.removesuffix('/msi/token') + '/providers/Muster.Identity/me?api-version=2024-04-01'
+    asked = urllib.request.Request(me, headers={'Authorization': 'Bearer ' + token})
+    print('me:', urllib.request.urlopen(asked).read().decode())
+except urllib.error.HTTPError as refused:
+    print('refused:', refused.read().decode())
+EOF"#;
+
+#[test]
+fn a_cluster_is_itself_on_a_joined_machine_too() {
+    let pair = Pair::joined();
+    cluster(
+        &pair.site,
+        "somebody",
+        &["--size", "Standard_DS1_v2", "--identity-type", "SystemAssigned"],
+    );
+    cluster(&pair.site, "nobody", &["--size", "Standard_DS1_v2"]);
+    let shown = pair.site.json(&["compute", "show", "-n", "somebody"]);
+    let id = shown["identity"]["principal_id"].as_str().expect("it is somebody").to_owned();
+    let said = ran(&pair.site, "somebody", "who", WHO);
+    assert!(said.contains("me:") && said.contains(&id), "{said} {id}");
+    let said = ran(&pair.site, "nobody", "who-not", WHO);
+    assert!(said.contains("Identity not found"), "{said}");
+    assert_eq!(pair.machine.nodes().len(), 2, "both were there");
+
+    // The machine itself speaks for its own nodes and for no others.
+    let own = pair.machine.nodes().into_iter().find(|node| node.starts_with("somebody-"));
+    assert_eq!(pair.site.run(&["host", "cordon", "box"]).code, 0);
+    cluster(
+        &pair.site,
+        "local",
+        &["--size", "Standard_DS1_v2", "--identity-type", "SystemAssigned"],
+    );
+    let other = ran(&pair.site, "local", "here", "echo $MUSTER_NODE").trim().to_owned();
+    assert!(!pair.machine.nodes().contains(&other), "it is on the server's machine");
+    let key = std::fs::read_to_string(pair.machine.state().join("key")).expect("it has one");
+    let call = |node: &str, key: &str| pair.calls_for(node, key.trim());
+    assert_eq!(call(&own.expect("it is there"), &key), "101");
+    assert_eq!(call(&other, &key), "403", "another machine has it");
+    assert_eq!(call("made-up", &key), "403");
+    assert_eq!(call(&other, "mhk_wrong"), "401");
 }

@@ -1,13 +1,16 @@
 //! A hundred times kill −9 of whatever there is (the server, its helper, agents, jobs, nodes) while five hundred jobs come
 //! and go: none is lost, none runs twice at once, each ends as it should, and nothing is left on the machine.
 //!
-//! Who is hit is drawn from a seed, which is printed; `MUSTER_STORM_SEED` draws the same again. When it is hit is the
+//! It runs in namespaces of its own, with a first process of its own, so that whatever is left in them afterwards was left by
+//! it: a process, a mount, a network, a cable. Who is hit is drawn from a seed, which is printed; `MUSTER_STORM_SEED` draws the same again. When it is hit is the
 //! machine's own chance.
 
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Child;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -23,6 +26,8 @@ const SUBMITTERS: usize = 3;
 /// How many jobs are submitted ahead of the kills, so that there is always something to hit.
 const AHEAD: usize = 40;
 const PATIENCE: Duration = Duration::from_secs(240);
+/// Set for the run that is alone in its namespaces.
+const INSIDE: &str = "MUSTER_STORM_INSIDE";
 const SERVER: [&str; 5] = ["up", "--listen", "127.0.0.1:0", "--isolation", "walls"];
 
 struct Storm {
@@ -165,8 +170,25 @@ fn strike(storm: &Storm, chance: &mut Chance) -> Prey {
     }
 }
 
+/// The same test once more, alone.
+fn run_apart() {
+    let status = Command::new("unshare")
+        .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"])
+        // The shell collects those who lose their parents, as the first process of a machine does.
+        .args(["sh", "-c", "ip link set lo up; \"$0\" \"$@\"; exit $?"])
+        .arg(std::env::current_exe().expect("it has a file"))
+        .args(["--exact", "a_hundred_kills_lose_no_job_and_leave_nothing", "--nocapture"])
+        .env(INSIDE, "1")
+        .status();
+    assert!(status.expect("unshare is there").success(), "what it says is above");
+}
+
 #[test]
 fn a_hundred_kills_lose_no_job_and_leave_nothing() {
+    if std::env::var_os(INSIDE).is_none() {
+        return run_apart();
+    }
+    let before = Traces::look();
     let seed = std::env::var("MUSTER_STORM_SEED").ok();
     let seed =
         seed.map_or_else(|| u64::from(std::process::id()), |text| text.parse().expect("a number"));
@@ -224,9 +246,65 @@ fn a_hundred_kills_lose_no_job_and_leave_nothing() {
     assert!(seen.epochs.values().any(|epochs| epochs.len() > 1), "no job was seen to run again");
     assert!(struck.len() == Prey::ALL.len(), "not all kinds were hit: {struck:?}");
     check_ends(&storm, &jobs);
-    delete(&storm);
+    let instance = delete(&storm);
     check_books(&storm, &jobs);
     leave_nothing(&storm);
+    let settled = Instant::now();
+    while Traces::look() != before {
+        let now = Traces::look();
+        assert!(settled.elapsed() < Duration::from_secs(10), "left: {now:#?}, not {before:#?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(cgroups_of(&instance), Vec::<PathBuf>::new());
+    assert_eq!(sockets_in(&storm.site.state()), Vec::<PathBuf>::new());
+}
+
+/// What of this machine a node takes, as far as these namespaces have it.
+#[derive(Debug, PartialEq, Eq)]
+struct Traces {
+    /// By name, and how many there are.
+    processes: BTreeMap<String, usize>,
+    mounts: Vec<String>,
+    /// Those that anybody lives in.
+    networks: BTreeSet<PathBuf>,
+    interfaces: BTreeSet<String>,
+}
+
+impl Traces {
+    fn look() -> Traces {
+        let mut processes = BTreeMap::new();
+        let mut networks = BTreeSet::new();
+        for entry in std::fs::read_dir("/proc").expect("/proc is there").flatten() {
+            // A file that is gone is of a process that is.
+            let Ok(name) = std::fs::read_to_string(entry.path().join("comm")) else { continue };
+            if entry.file_name().to_string_lossy().parse::<u32>().is_ok() {
+                *processes.entry(name.trim_end().to_owned()).or_default() += 1;
+                networks.extend(std::fs::read_link(entry.path().join("ns/net")));
+            }
+        }
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("it is there");
+        let interfaces = std::fs::read_to_string("/proc/self/net/dev").expect("it is there");
+        let interfaces = interfaces.lines().filter_map(|line| line.split_once(':'));
+        Traces {
+            processes,
+            mounts: mounts.lines().map(str::to_owned).collect(),
+            networks,
+            interfaces: interfaces.map(|(name, _)| name.trim().to_owned()).collect(),
+        }
+    }
+}
+
+fn sockets_in(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("it is there").flatten() {
+        let kind = entry.file_type().expect("it is there");
+        if kind.is_dir() {
+            found.append(&mut sockets_in(&entry.path()));
+        } else if kind.is_socket() {
+            found.push(entry.path());
+        }
+    }
+    found
 }
 
 /// As the command says, unless it was hit itself or lost its node as often as a job may.
@@ -289,8 +367,8 @@ fn check_books(storm: &Storm, jobs: &BTreeMap<String, Value>) {
     assert_eq!(billed.parse(), Ok(spent), "{bill}");
 }
 
-/// The pool goes, and with it everything that its nodes had.
-fn delete(storm: &Storm) {
+/// The pool goes, and with it everything that its nodes had. Says which instance the server is.
+fn delete(storm: &Storm) -> String {
     let state = storm.site.state().display().to_string();
     let helper = processes(&["helper", &state]);
     let line = std::fs::read_to_string(format!("/proc/{}/cmdline", helper[0])).expect("it runs");
@@ -304,9 +382,8 @@ fn delete(storm: &Storm) {
             std::fs::read_dir(storm.site.state().join(folder)).expect("it is there").collect();
         assert!(left.is_empty(), "{folder}: {left:?}");
     }
-    assert_eq!(cgroups_of(&instance), Vec::<std::path::PathBuf>::new());
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("it is there");
-    assert!(!mounts.contains(&state), "{mounts}");
+    assert_eq!(cgroups_of(&instance), Vec::<PathBuf>::new());
+    instance
 }
 
 fn leave_nothing(storm: &Storm) {
@@ -316,7 +393,6 @@ fn leave_nothing(storm: &Storm) {
     // A debug build checks at its end that its memory is what its rows say.
     assert!(server.wait().expect("a child of ours").success());
     let started = Instant::now();
-    // Without a process that lives in it no namespace stays, and with it no cable and no mount.
     while let Some(pid) = ours(&storm.site.state(), &storm.mark).first() {
         let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
         assert!(started.elapsed() < Duration::from_secs(10), "{pid} still lives: {line:?}");

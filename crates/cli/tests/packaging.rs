@@ -6,7 +6,7 @@ use std::process::Command;
 
 use support::{Site, done};
 
-const UNITS: [&str; 2] = ["muster.service", "muster-helper.service"];
+const UNITS: [&str; 3] = ["muster.service", "muster-helper.service", "muster-agent.service"];
 
 fn unit(name: &str) -> String {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging");
@@ -79,9 +79,28 @@ fn the_helpers_unit_fits_the_servers() {
     assert!(server.contains(&format!("Environment=MUSTER_STATE_DIR={}\n", after("--state-dir"))));
     assert_eq!(value(&server, "User"), after("--user"));
     assert_eq!(value(&helper, "KillMode"), "process", "nodes outlive their helper");
-    let site = Site::empty();
-    let help = site.text(&[words[1], "--help"]);
+    check_flags(&words);
+}
+
+fn check_flags(words: &[&str]) {
+    let help = Site::empty().text(&[words[1], "--help"]);
     for flag in words.iter().filter(|word| word.starts_with("--")) {
         assert!(help.contains(flag), "{flag}");
     }
+}
+
+/// Its token comes in a variable that the program knows, and its nodes outlive it.
+#[test]
+fn the_unit_of_a_joined_machine_fits_the_program() {
+    let unit = unit("muster-agent.service");
+    let start = value(&unit, "ExecStart");
+    let words: Vec<&str> = start.split(' ').collect();
+    check_flags(&words);
+    assert_eq!(words[1..3], ["agent", "--join"]);
+    assert!(words.contains(&&*format!("%S/{}", value(&unit, "StateDirectory"))), "{start}");
+    assert!(unit.contains("#       MUSTER_JOIN_TOKEN="), "it says how to give the token");
+    let help = Site::empty().text(&["agent", "--help"]);
+    assert!(help.contains("[env: MUSTER_JOIN_TOKEN]"), "{help}");
+    assert_eq!(value(&unit, "KillMode"), "process");
+    assert_eq!(value(&unit, "StateDirectoryMode"), "0700", "its key is in there");
 }

@@ -48,15 +48,23 @@ fn nodes_behind_walls_do_what_every_provider_must() {
         node_secret: Box::new(|name| format!("secret-of-{name}")),
         relays: Box::new(Nobody(at("relays"))),
         machine: Machine::this(),
+        over_commit: false,
         has_way_out: false,
         job_disk_bytes: 1 << 30,
+        jobs_share: false,
     })
     .expect("the helper starts");
     let running = |name: &str| {
         let record = Identity::read(&at("sandboxes").join(name).join("init")).expect("readable");
         usize::from(record.is_some_and(|init| init.is_alive()))
     };
-    conformance::check(&walled, &running);
+    let kill = |name: &str| {
+        let record = Identity::read(&at("sandboxes").join(name).join("init")).expect("readable");
+        let pid = record.expect("it runs").pid.to_string();
+        let sent = std::process::Command::new("kill").args(["-9", &pid]).status();
+        assert!(sent.expect("kill runs").success());
+    };
+    conformance::check(&walled, &running, Some(&kill));
     let left = std::fs::read_dir(at("sandboxes")).expect("it is there").count();
     assert_eq!(left, 0, "of no node anything is left");
 }

@@ -49,6 +49,9 @@ fn record(world: &World, input: &Input) -> Option<Record> {
         Input::EvictNode { .. } => None,
         // Nor is a deployment in World; what it made has lines of its own.
         Input::Deploy(_) | Input::DeleteDeployment { .. } => None,
+        // Nor is a datastore, or an asset.
+        Input::PutDatastore { .. } | Input::DeleteDatastore { .. } => None,
+        Input::ChangeAsset(_) => None,
         Input::Asked { .. }
         | Input::NoteRefusal(_)
         | Input::Report { .. }

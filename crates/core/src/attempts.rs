@@ -9,15 +9,15 @@ use std::sync::Arc;
 use crate::agent::master_port;
 use crate::change::{Change, Effect, EffectKind, MemberChange};
 use crate::ids::{EffectId, Epoch, JobId, NodeId};
-use crate::meter;
 use crate::model::{
-    Attempt, AttemptRecord, CancelReason, Category, Cluster, ClusterEvent, Exit, Failure, Job,
-    JobEvent, JobState, Lease, Member, MemberPhase, Node, NodeEvent, NodePhase, NodeState,
+    Attempt, AttemptRecord, CancelReason, Category, Cluster, ClusterEvent, Exit, Failure, Fate,
+    Job, JobEvent, JobState, Lease, Member, MemberPhase, Node, NodeEvent, NodePhase, NodeState,
     OnEviction, Outcome, Part, Served, Trouble, Use, Verdict,
 };
 use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
 use crate::time::{Span, Wall};
+use crate::{fate, meter};
 
 /// Gives the job these nodes, or its share of each, all at once, under a new epoch.
 pub(crate) fn grant(turn: &mut Turn<'_>, job: JobId, nodes: &[NodeId]) {
@@ -415,10 +415,11 @@ pub(crate) fn lose_node(turn: &mut Turn<'_>, node: NodeId, why: Trouble) {
         | Trouble::CreateFailed { .. } => Verdict::NodeLost { node: id },
     };
     let is_billed = node.meter.is_some() || !leases.is_empty();
+    let fate = (why != Trouble::Evicted).then(|| Box::new(fate::of(turn, &node, why.clone())));
     node.state = NodeState::Unusable { why };
     meter::switch(turn, &mut node, is_billed.then_some(Category::Unusable));
     if !is_planted(Bug::LostNodeKept) {
-        order_delete(turn, &node);
+        order_delete(turn, &node, fate);
     }
     turn.emit(Change::NodeChanged { event, node: Arc::new(node) });
     for lease in leases {
@@ -437,11 +438,11 @@ pub(crate) fn back_off(turn: &mut Turn<'_>, node: NodeId, message: &str) {
 }
 
 /// Puts the delete call into the outbox.
-pub(crate) fn order_delete(turn: &mut Turn<'_>, node: &Node) {
+pub(crate) fn order_delete(turn: &mut Turn<'_>, node: &Node, fate: Option<Box<Fate>>) {
     let effect = Effect {
         id: EffectId(turn.world.draw()),
         queued_at: turn.now.wall,
-        kind: EffectKind::DeleteNode { node: node.id, name: Arc::clone(&node.name) },
+        kind: EffectKind::DeleteNode { node: node.id, name: Arc::clone(&node.name), fate },
     };
     turn.emit(Change::EffectQueued(effect));
 }

@@ -13,9 +13,10 @@ use crate::estate::EstateChange;
 use crate::hosts::HostChange;
 use crate::ids::{ClusterId, EffectId, Epoch, JobId, NodeId, WorkspaceId};
 use crate::model::{
-    Account, Activity, AttemptRecord, Capacity, Cluster, ClusterEvent, Deployment, HostName, Job,
-    JobEvent, JobSpec, LedgerLine, Member, Node, NodeEvent, Operation, Principal, Quota, SavedTree,
-    Scope, Tier, Verdict, Workspace,
+    Account, Activity, Asset, AssetContainer, AssetKind, AttemptRecord, Capacity, Cluster,
+    ClusterEvent, Datastore, Deployment, Fate, HostName, Job, JobEvent, JobSpec, LedgerLine,
+    Member, Node, NodeEvent, Operation, Principal, Quota, SavedTree, Scope, Tier, Verdict,
+    Workspace,
 };
 use crate::time::Wall;
 
@@ -64,6 +65,29 @@ pub enum Change {
         group: Scope,
         name: Box<str>,
     },
+    /// Only its row, as with deployments.
+    DatastoreChanged(Box<Datastore>),
+    /// The name in small letters.
+    DatastoreGone {
+        workspace: WorkspaceId,
+        name: Box<str>,
+    },
+    /// Only its row, as with deployments.
+    AssetChanged(Box<Asset>),
+    /// The name in small letters.
+    AssetGone {
+        workspace: WorkspaceId,
+        kind: AssetKind,
+        name: Box<str>,
+        version: Box<str>,
+    },
+    AssetContainerChanged(Box<AssetContainer>),
+    /// With all its versions. The name in small letters.
+    AssetContainerGone {
+        workspace: WorkspaceId,
+        kind: AssetKind,
+        name: Box<str>,
+    },
     ActivityNoted(Box<Activity>),
     OperationChanged(Operation),
     EffectQueued(Effect),
@@ -94,7 +118,13 @@ pub struct Effect {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EffectKind {
     CreateNode(NodeOrder),
-    DeleteNode { node: NodeId, name: Arc<str> },
+    DeleteNode {
+        node: NodeId,
+        name: Arc<str>,
+        /// Of one that did not leave in peace.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fate: Option<Box<Fate>>,
+    },
 }
 
 impl EffectKind {
@@ -154,6 +184,12 @@ impl Change {
             | Change::EstateChanged(_)
             | Change::HostsChanged(_)
             | Change::DeploymentGone { .. }
+            | Change::DatastoreChanged(_)
+            | Change::AssetChanged(_)
+            | Change::AssetGone { .. }
+            | Change::AssetContainerChanged(_)
+            | Change::AssetContainerGone { .. }
+            | Change::DatastoreGone { .. }
             | Change::ActivityNoted(_)
             | Change::WorkspaceGone(_)
             | Change::EffectSettled { .. } => 0,

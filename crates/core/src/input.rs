@@ -6,9 +6,10 @@ use std::sync::Arc;
 use crate::agent::{Desired, Report};
 use crate::ids::{EffectId, Epoch, OperationId};
 use crate::model::{
-    Activity, AdminAccount, Caller, Capacity, Cluster, ComputeKind, Deed, Deployment, Host,
-    HostName, HostState, Identity, Job, JobSpec, JoinTicket, KeyDigest, LeftOut, Lock, LockLevel,
-    OsType, Power, Quota, QuotaName, QuotaScope, QuotaVerdict, Record, RemoteLogin, ResourceGroup,
+    Activity, AdminAccount, Asset, AssetContainer, AssetKind, AssetSpec, Caller, Capacity, Cluster,
+    ComputeKind, ContainerSpec, Datastore, DatastoreSpec, Deed, Deployment, Host, HostName,
+    HostState, Identity, Job, JobSpec, JoinTicket, KeyDigest, LeftOut, Lock, LockLevel, OsType,
+    Power, Quota, QuotaName, QuotaScope, QuotaVerdict, Record, RemoteLogin, ResourceGroup,
     RoleAssignment, ScaleUp, Scope, SpecHash, Tier, TreeId, User, UserKind, Workspace,
     WorkspaceKey,
 };
@@ -109,6 +110,19 @@ pub enum Input {
         group: Scope,
         name: Box<str>,
     },
+    /// Makes a datastore, or puts another in its place.
+    PutDatastore {
+        workspace: WorkspaceKey,
+        name: Box<str>,
+        wanted: Box<DatastoreSpec>,
+        by: Caller,
+    },
+    DeleteDatastore {
+        workspace: WorkspaceKey,
+        name: Box<str>,
+    },
+    /// Makes, changes or deletes what is kept in versions.
+    ChangeAsset(Box<AssetRequest>),
     /// Nothing but the time has changed.
     Tick,
 }
@@ -119,6 +133,54 @@ impl Input {
         let wanted = WorkspacePatch { location: Some(location.into()), ..Default::default() };
         Input::PutWorkspace { key, wanted: Box::new(wanted), by }
     }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AssetRequest {
+    pub workspace: WorkspaceKey,
+    pub kind: AssetKind,
+    pub name: Box<str>,
+    pub wish: AssetWish,
+    pub by: Caller,
+    /// What the rows show; filled in where they can be looked at.
+    pub known: KnownAsset,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AssetWish {
+    /// Makes a version, or changes what is written on it. Without a word about the archive it stays where it is.
+    Put {
+        version: Box<str>,
+        wanted: AssetSpec,
+        is_archived: Option<bool>,
+    },
+    /// The same for a name.
+    PutContainer {
+        wanted: ContainerSpec,
+        is_archived: Option<bool>,
+    },
+    Delete {
+        version: Box<str>,
+    },
+    /// With all its versions.
+    DeleteContainer,
+}
+
+impl AssetWish {
+    /// The version that it is about.
+    pub fn version(&self) -> Option<&str> {
+        match self {
+            AssetWish::Put { version, .. } | AssetWish::Delete { version } => Some(version),
+            AssetWish::PutContainer { .. } | AssetWish::DeleteContainer => None,
+        }
+    }
+}
+
+/// What there is of an asset before it is changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KnownAsset {
+    pub asset: Option<Asset>,
+    pub container: Option<AssetContainer>,
 }
 
 /// A workspace as a client wants it. `None` keeps what is there.
@@ -371,6 +433,15 @@ pub enum Reply {
     Host(Arc<Host>),
     Ticket(JoinTicket),
     Deployment(Box<Deployment>),
+    Datastore(Box<Datastore>),
+    /// As it is now.
+    Asset {
+        asset: Box<Asset>,
+        is_new: bool,
+    },
+    AssetContainer {
+        is_new: bool,
+    },
     /// What carrying out a template would come to.
     Tried {
         deployment: Box<Deployment>,

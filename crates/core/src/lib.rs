@@ -9,7 +9,7 @@
 //! 6. [`agent`]: the node's side of the protocol, equally pure;
 //! 7. [`why`]: why a job waits, computed when asked;
 //! 8. [`access`]: who may do what; [`estate`]: what is locked; [`hosts`]: on which machines;
-//! 9. [`invariants`]: what must always hold.
+//! 9. [`invariants`]: what must always hold; [`binding`]: what stands for `${{inputs.x}}` in a command.
 //!
 //! The driver (server or simulator) owns the clock, the disk and the network: it calls `step`, commits the
 //! changes in one transaction, and only then lets answers and effects out.
@@ -18,15 +18,18 @@ pub mod access;
 mod activity;
 pub mod agent;
 mod attempts;
+pub mod binding;
 pub mod catalogue;
 mod change;
 mod decide;
 mod error_chain;
 pub mod estate;
+mod fate;
 pub mod hosts;
 pub mod ids;
 mod input;
 pub mod invariants;
+pub mod lease;
 pub mod limits;
 mod meter;
 pub mod model;
@@ -34,6 +37,7 @@ mod observations;
 pub mod planted;
 mod requests;
 mod step;
+pub mod storage;
 pub mod sweep;
 pub mod time;
 pub mod why;
@@ -43,9 +47,9 @@ pub use change::{Change, Effect, EffectKind, MemberChange, NodeOrder};
 pub use decide::{decide, decide_everything};
 pub use error_chain::ErrorChain;
 pub use input::{
-    AccessRequest, Answer, ClusterPatch, DeployRequest, DeployStep, DeployWhat, EstateRequest,
-    Foreseen, GroupPatch, HostRequest, Input, JobRequest, NewHost, NewLock, NewUser, RefusalKind,
-    Refused, Reply, SaveRequest, WorkspacePatch,
+    AccessRequest, Answer, AssetRequest, AssetWish, ClusterPatch, DeployRequest, DeployStep,
+    DeployWhat, EstateRequest, Foreseen, GroupPatch, HostRequest, Input, JobRequest, KnownAsset,
+    NewHost, NewLock, NewUser, RefusalKind, Refused, Reply, SaveRequest, WorkspacePatch,
 };
 pub use observations::desired_for;
 pub use requests::cluster::DEFAULT_VM_SIZE;

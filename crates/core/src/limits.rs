@@ -17,6 +17,14 @@ pub const COMMAND_BYTES_MAX: usize = 120_000;
 pub const ENVIRONMENT_VARIABLES_MAX: usize = 256;
 /// Together with the command it must stay well inside what `execve` takes.
 pub const ENVIRONMENT_BYTES_MAX: usize = 128_000;
+/// Of a job, and of its outputs: each becomes variables and a folder.
+pub const JOB_INPUTS_MAX: usize = 100;
+pub const INPUT_NAME_BYTES_MAX: usize = 64;
+pub const LITERAL_BYTES_MAX: usize = 16_384;
+/// Files of one input; each is made one by one on the node.
+pub const DATA_FILES_MAX: usize = 100_000;
+/// Of one node.
+pub const PROCESSES_PER_NODE_MAX: u32 = 256;
 pub const JOB_NAME_BYTES_MAX: usize = 255;
 /// Azure's longest job lifetime.
 pub const JOB_TIMEOUT_MAX: Span = Span::seconds(30 * 24 * 3600);
@@ -50,7 +58,17 @@ pub const LOCK_NAME_BYTES_MAX: usize = 260;
 pub const LOCK_NOTES_BYTES_MAX: usize = 512;
 /// As many as there can be workspaces.
 pub const RESOURCE_GROUPS_MAX: usize = 10_000;
-/// Azure's own bounds.
+/// Of the name and of the version of what is kept in versions.
+pub const ASSET_NAME_BYTES_MAX: usize = 255;
+/// What clients make on the way to every pipeline shares one name, so it must last for years.
+pub const ASSET_VERSIONS_MAX: u32 = 100_000;
+/// What one is made of; the largest are components with pipelines in them.
+pub const ASSET_BODY_BYTES_MAX: usize = 1024 * 1024;
+pub const ASSET_PROPERTIES_BYTES_MAX: usize = 64 * 1024;
+pub const DATASTORE_NAME_BYTES_MAX: usize = 255;
+/// In one workspace; what is made for each run belongs into a folder of one.
+pub const DATASTORES_MAX: usize = 200;
+
 pub const DEPLOYMENT_NAME_BYTES_MAX: usize = 64;
 pub const DEPLOYMENTS_PER_GROUP_MAX: usize = 800;
 /// A delete looks at each of them.

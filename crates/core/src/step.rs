@@ -9,7 +9,7 @@ use crate::model::{Activity, Caller, Job};
 use crate::planted::{Bug, is_planted};
 use crate::time::{Elapsed, Now, Span, Wall};
 use crate::world::World;
-use crate::{activity, observations, requests};
+use crate::{activity, lease, observations, requests};
 
 /// World together with the time and the changes made so far. Whatever is emitted is in World at once, so the
 /// next decision sees it.
@@ -130,6 +130,13 @@ pub(crate) fn take_in(turn: &mut Turn<'_>, input: &Input) -> Answer {
         Input::ChangeHosts(request) => requests::host::change(turn, request),
         Input::Deploy(request) => requests::deployment::deploy(turn, request),
         Input::DeleteDeployment { group, name } => requests::deployment::delete(turn, group, name),
+        Input::PutDatastore { workspace, name, wanted, by } => {
+            requests::datastore::put(turn, workspace, name, wanted, by)
+        }
+        Input::DeleteDatastore { workspace, name } => {
+            requests::datastore::delete(turn, workspace, name)
+        }
+        Input::ChangeAsset(request) => requests::asset::change(turn, request),
         Input::Tick => Ok(Reply::Noted),
     }
 }
@@ -147,5 +154,5 @@ pub(crate) fn patience(world: &World) -> Span {
     if is_planted(Bug::ControllerImpatient) {
         return Span(world.settings.lease.0 / 2);
     }
-    Span(world.settings.lease.0 + world.settings.lease_margin.0)
+    lease::patience(world.settings.lease)
 }

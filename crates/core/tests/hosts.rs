@@ -471,6 +471,27 @@ fn gpus_that_nobody_has_are_refused_unless_anything_goes() {
 }
 
 #[test]
+fn a_node_waits_for_gpus_that_others_have_and_why_says_so() {
+    let two = ClusterPatch {
+        vm_size: Some("Standard_NC12s_v3".into()),
+        nodes_max: Some(3),
+        ..ClusterPatch::default()
+    };
+    let mut stage = strict(0);
+    let capacity = Capacity { gpus: 4, ..nodes(1000) };
+    let seen = HostRequest::Seen { name: HostName::local(), capacity };
+    ask(&mut stage, seen).expect("it has some");
+    stage.put("gpu", two).expect("it fits");
+    for name in ["a", "b", "c"] {
+        stage.submit(name, "gpu", 1).expect("accepted");
+    }
+    assert_eq!(count(&stage, "local"), 2);
+    let reasons = why(&stage.world, stage.job("c").expect("live").id);
+    let words = reasons.iter().find(|reason| reason.code() == "HostsFull").expect("it is");
+    assert!(words.to_string().contains("2 GPUs), and host 'local' has left"), "{words}");
+}
+
+#[test]
 fn a_silent_host_gets_nothing_new_until_it_speaks() {
     let mut stage = Stage::with_cluster("pool", 0, 9, 600);
     stage.join_host("box", nodes(2));

@@ -2,8 +2,8 @@
 
 mod support;
 
-use muster_core::Input;
-use muster_core::model::{JobPhase, NodePhase};
+use muster_core::model::{Fate, JobPhase, NodePhase, Trouble};
+use muster_core::{EffectKind, Input};
 use support::Stage;
 
 fn only_node(stage: &Stage) -> String {
@@ -17,6 +17,15 @@ fn ended(stage: &mut Stage, node: &str) {
     stage.say(Input::NodeEnded { node: node.to_owned() }).expect("noted");
 }
 
+/// What the delete calls in the outbox carry along.
+fn fates(stage: &Stage) -> Vec<Option<Fate>> {
+    let fate = |kind: &EffectKind| match kind {
+        EffectKind::DeleteNode { fate, .. } => Some(fate.as_deref().cloned()),
+        EffectKind::CreateNode(_) => None,
+    };
+    stage.world.effects().filter_map(|effect| fate(&effect.kind)).collect()
+}
+
 #[test]
 fn the_job_of_a_dead_node_does_not_wait_for_its_lease() {
     let mut stage = Stage::with_cluster("pool", 0, 1, 120);
@@ -27,6 +36,12 @@ fn the_job_of_a_dead_node_does_not_wait_for_its_lease() {
     ended(&mut stage, &first);
     assert_eq!(stage.phase("job"), JobPhase::Queued);
     assert_eq!(stage.nodes(), [NodePhase::Unusable]);
+    let [Some(fate)] = &fates(&stage)[..] else { panic!("its fate is known") };
+    assert_eq!(
+        (&fate.why, fate.was, &*fate.cluster_name),
+        (&Trouble::Ended, NodePhase::Leased, "pool")
+    );
+    assert_eq!(fate.jobs.iter().map(|job| &*job.name).collect::<Vec<_>>(), ["job"]);
     ended(&mut stage, &first);
     stage.provide();
     stage.provide();
@@ -60,6 +75,7 @@ fn the_end_of_a_node_that_was_to_end_says_nothing() {
     stage.put_cluster("pool", 0, 1, 0).expect("changed");
     stage.pass_s(1);
     assert_eq!(stage.nodes(), [NodePhase::Leaving]);
+    assert_eq!(fates(&stage), [None], "it leaves in peace");
     let leaving = only_node(&stage);
     ended(&mut stage, &leaving);
     assert_eq!(stage.nodes(), [NodePhase::Leaving]);

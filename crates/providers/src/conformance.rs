@@ -23,13 +23,19 @@ pub fn order(name: &str) -> NodeOrder {
 }
 
 /// `running` counts the nodes of that name that really run, seen by other means than the provider's
-/// own.
-pub fn check(provider: &dyn Provider, running: &dyn Fn(&str) -> usize) {
+/// own; `kill` ends one of them as an accident would, and is `None` for a provider that cannot tell that a node has
+/// ended.
+pub fn check(
+    provider: &dyn Provider,
+    running: &dyn Fn(&str) -> usize,
+    kill: Option<&dyn Fn(&str)>,
+) {
     let subject = Subject { provider, running };
     subject.what_never_was_is_deleted();
     subject.the_same_order_twice_is_one_node();
     subject.orders_at_once_are_one_node();
     subject.deleting_one_leaves_the_others();
+    subject.what_ended_is_told(kill);
     subject.other_names_are_refused();
 }
 
@@ -115,6 +121,35 @@ impl Subject<'_> {
         assert_eq!((self.running)("conformance-33"), 1);
         self.delete("conformance-33");
         self.assert_gone("conformance-33");
+    }
+
+    fn has_ended(&self, name: &str) -> bool {
+        self.provider.ended().expect("it can look").iter().any(|ended| ended == name)
+    }
+
+    /// Only what was made and is over, and for as long as something of it is left.
+    fn what_ended_is_told(&self, kill: Option<&dyn Fn(&str)>) {
+        assert!(!self.has_ended("conformance-4"), "it never was");
+        self.create("conformance-4");
+        self.create("conformance-44");
+        self.wait_for_one("conformance-4");
+        self.wait_for_one("conformance-44");
+        assert!(!self.has_ended("conformance-4"), "it runs");
+        if let Some(kill) = kill {
+            kill("conformance-4");
+            let deadline = Instant::now() + PATIENCE;
+            while !self.has_ended("conformance-4") {
+                assert!(Instant::now() < deadline, "nobody tells that it has ended");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            assert_eq!((self.running)("conformance-4"), 0, "it was told too early");
+        }
+        assert!(!self.has_ended("conformance-44"), "the other still runs");
+        for name in ["conformance-4", "conformance-44"] {
+            self.delete(name);
+            self.assert_gone(name);
+            assert!(!self.has_ended(name), "nothing of it is left");
+        }
     }
 
     fn other_names_are_refused(&self) {

@@ -8,6 +8,7 @@
 pub mod conformance;
 pub mod joined;
 pub mod local;
+pub mod trust;
 mod turns;
 pub mod walled;
 
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 pub use local::{Local, LocalConfig};
 use muster_core::NodeOrder;
 use muster_sandbox::link::LinkError;
+pub use muster_sandbox::protocol::{End, Remains};
 pub use walled::{Walled, WalledConfig};
 
 /// All calls block, some for many seconds; calls about different nodes may run side by side.
@@ -36,6 +38,10 @@ pub trait Provider: Send + Sync {
     /// The nodes that were made and of which surely nothing runs any more. Looks often and must be cheap; a provider
     /// that cannot tell says none, and their leases tell later.
     fn ended(&self) -> Result<Vec<String>, ListError>;
+
+    /// What is left of a node that is about to be deleted, for whoever wants to know what became of it; nothing if it is
+    /// elsewhere, or nothing is left.
+    fn remains(&self, node_name: &str) -> Option<Remains>;
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +58,10 @@ pub enum CreateError {
     Relay { node: String, source: io::Error },
     #[error("there is no address or no range of users left for node {node} on this machine")]
     Full { node: String },
+    #[error(
+        "node {node} needs {wanted} GPUs and {free} of this machine are free; it is tried again"
+    )]
+    Gpus { node: String, wanted: u32, free: usize },
     #[error(transparent)]
     Host(#[from] joined::HostError),
 }

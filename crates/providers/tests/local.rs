@@ -28,6 +28,7 @@ impl Machine {
             agent_binary: Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/agents").join(script),
             server_url: "https://127.0.0.1:1".into(),
             ca_file: dir.path().join("ca.pem"),
+            environments: None,
             node_secret: Box::new(|name| format!("secret of {name}")),
         });
         Machine { dir, local: local.with_stop_grace(Duration::from_millis(300)) }
@@ -82,13 +83,13 @@ fn session_of(pid: u32) -> Option<u32> {
 #[test]
 fn it_conforms() {
     let machine = Machine::with_agent("lives.sh");
-    conformance::check(&machine.local, &|name| machine.agents(name));
+    conformance::check(&machine.local, &|name| machine.agents(name), None);
 }
 
 #[test]
 fn it_conforms_with_agents_that_do_not_leave() {
     let machine = Machine::with_agent("ignores-term.sh");
-    conformance::check(&machine.local, &|name| machine.agents(name));
+    conformance::check(&machine.local, &|name| machine.agents(name), None);
 }
 
 #[test]
@@ -162,6 +163,7 @@ fn an_agent_is_known_again_after_the_server_restarted() {
         agent_binary: "/nowhere/muster".into(),
         server_url: String::new(),
         ca_file: dir.join("ca.pem"),
+        environments: None,
         node_secret: Box::new(|_| String::new()),
     });
     assert_eq!(machine.local.list().unwrap(), ["pool-1"]);

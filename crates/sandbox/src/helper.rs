@@ -3,6 +3,7 @@
 
 pub(crate) mod hub;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use crate::cgroup::{Enforced, Groups};
 pub use crate::node::HelperConfig;
 use crate::node::{NodeError, Users, Workshop};
 use crate::porter::Porter;
-use crate::protocol::{Answer, LISTED_MAX, MESSAGE_MAX, Request, Server, Walls};
+use crate::protocol::{Answer, End, LISTED_MAX, MESSAGE_MAX, Request, Server, Walls};
 
 #[derive(Debug, thiserror::Error)]
 pub enum HelperError {
@@ -32,7 +33,7 @@ pub enum HelperError {
 
 /// What a helper knows: where things are, and once it was told whom for, everything to make nodes with.
 enum Post {
-    Waiting(HelperConfig),
+    Waiting(Box<HelperConfig>),
     Working(Box<Workshop>),
     /// It could not be set up; another helper may try again.
     Closed,
@@ -40,7 +41,9 @@ enum Post {
 
 /// Serves until the other end of the socket is closed. Call it on the only thread of its process.
 pub fn serve(socket: &OwnedFd, config: HelperConfig) -> Result<(), HelperError> {
-    let mut post = Post::Waiting(config);
+    let mut post = Post::Waiting(Box::new(config));
+    // Nodes that we made, by their first processes.
+    let mut made: BTreeMap<u32, String> = BTreeMap::new();
     loop {
         let mut message = vec![0; MESSAGE_MAX];
         let length = match recv(socket, &mut message, RecvFlags::empty()) {
@@ -49,10 +52,19 @@ pub fn serve(socket: &OwnedFd, config: HelperConfig) -> Result<(), HelperError> 
             Err(rustix::io::Errno::INTR) => continue,
             Err(error) => return Err(HelperError::Socket(error.into())),
         };
-        // Nodes that ended meanwhile.
-        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+        note_ends(&post, &mut made);
         let answer = match Request::parse(&message[..length]) {
-            Ok(request) => answer(&mut post, request),
+            Ok(request) => {
+                let new = match &request {
+                    Request::Make(plan) => Some(plan.node.clone()),
+                    _ => None,
+                };
+                let answer = answer(&mut post, request);
+                if let (Answer::Made { pid }, Some(node)) = (&answer, new) {
+                    made.insert(*pid, node);
+                }
+                answer
+            }
             Err(bad) => Answer::Failed { message: bad.to_string() },
         };
         let text = serde_json::to_vec(&answer).unwrap_or_default();
@@ -64,10 +76,27 @@ pub fn serve(socket: &OwnedFd, config: HelperConfig) -> Result<(), HelperError> 
     }
 }
 
+/// Nodes that ended meanwhile, and what else of ours did.
+fn note_ends(post: &Post, made: &mut BTreeMap<u32, String>) {
+    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+        let node = made.remove(&pid.as_raw_nonzero().get().unsigned_abs());
+        let end = match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => End::Code(code),
+            (None, Some(signal)) => End::Signal(signal),
+            (None, None) => continue,
+        };
+        if let (Post::Working(workshop), Some(node)) = (post, node)
+            && let Err(error) = workshop.note_end(&node, end)
+        {
+            tracing::warn!(node, ?end, %error, "cannot write down how a node ended");
+        }
+    }
+}
+
 fn answer(post: &mut Post, request: Request) -> Answer {
     let failed = |message: &str| Answer::Failed { message: message.to_owned() };
     match (std::mem::replace(post, Post::Closed), request) {
-        (Post::Waiting(config), Request::Begin(server)) => match begin(config, server) {
+        (Post::Waiting(config), Request::Begin(server)) => match begin(*config, server) {
             Ok(workshop) => {
                 *post = Post::Working(Box::new(workshop));
                 Answer::Done
@@ -117,9 +146,15 @@ fn work(workshop: &Workshop, request: &Request) -> Result<Answer, NodeError> {
         Request::Begin(_) => Ok(Answer::Failed {
             message: "this helper works for another server already; start another one".to_owned(),
         }),
-        Request::Make(plan) => workshop.make(plan).map(|pid| Answer::Made { pid }),
+        Request::Make(plan) => workshop.make(plan).map(|made| match made {
+            Ok(pid) => Answer::Made { pid },
+            Err(taken) => Answer::Taken(taken),
+        }),
         Request::Signal { node, signal } => workshop.signal(node, *signal).map(|()| Answer::Done),
         Request::Remove { node } => workshop.remove(node).map(|()| Answer::Done),
+        Request::Examine { node } => {
+            workshop.examine(node).map(|remains| Answer::Remains(Box::new(remains)))
+        }
         Request::Walls => Ok(Answer::Walls(walls(workshop))),
         Request::List { after } => workshop.list().map(|mut seen| {
             seen.retain(|seen| seen.node > *after);
@@ -131,6 +166,12 @@ fn work(workshop: &Workshop, request: &Request) -> Result<Answer, NodeError> {
 }
 
 fn walls(workshop: &Workshop) -> Walls {
+    let (missing, nodes) = (missing(workshop), workshop.config.nodes.clone());
+    Walls { missing, no_way_out: Porter::check().err(), nodes }
+}
+
+/// What nodes lack that are made here, each in words with the reason.
+pub(crate) fn missing(workshop: &Workshop) -> Vec<String> {
     let Enforced { cpu, memory, pids } = workshop.groups.enforced();
     let mut missing = Vec::new();
     if !workshop.users.are_ranges() {
@@ -139,6 +180,5 @@ fn walls(workshop: &Workshop) -> Walls {
     for (what, state) in [("cores", cpu), ("memory", memory), ("number of processes", pids)] {
         missing.extend(state.err().map(|why| format!("{what} ({why})")));
     }
-    let nodes = workshop.config.nodes.clone();
-    Walls { missing, no_way_out: Porter::check().err(), nodes }
+    missing
 }

@@ -14,6 +14,9 @@
 //! * the files are the node's, read-only; writable are its folder ([`FOLDER`]), `/tmp` and `/dev/shm` ([`mounts`]);
 //! * it has no capability, gains none, and is refused the system calls that only walls need ([`filter`]).
 //!
+//! Where asked for, jobs share the sandbox of their node instead ([`shared`]): then they have users, folders and `/tmp` of
+//! their own, and see each other's processes.
+//!
 //! A wall that cannot be made fails the launch and says why. There is no half: whoever wants to run without walls
 //! runs the command by himself.
 
@@ -23,6 +26,7 @@ mod mounts;
 mod nursery;
 mod privileges;
 mod protocol;
+mod shared;
 mod users;
 
 use std::collections::BTreeMap;
@@ -36,6 +40,8 @@ pub use self::nursery::{Nursery, Pulse};
 
 /// Where a job finds its working folder.
 pub const FOLDER: &str = "/job";
+/// Where a job finds what it reads.
+pub const INPUTS: &str = "/inputs";
 /// Where it finds whom to trust: the public CAs and the server's.
 pub const CA_BUNDLE: &str = "/run/muster/ca-bundle.pem";
 /// Who a job is, in its own eyes. Outside it is somebody else.
@@ -56,7 +62,16 @@ pub struct Launch {
     pub hidden: Vec<PathBuf>,
     /// Becomes [`CA_BUNDLE`].
     pub ca_bundle: Option<PathBuf>,
+    /// Becomes [`INPUTS`], read-only.
+    #[serde(default)]
+    pub inputs: Option<PathBuf>,
+    /// The numbers of the node's GPUs that it may use: `/dev/nvidiaN`.
+    #[serde(default)]
+    pub gpus: Vec<u16>,
     pub limits: Limits,
+    /// It has no sandbox of its own, but is one of several users in its node's: see [`shared`].
+    #[serde(default)]
+    pub shares_node: bool,
 }
 
 /// What one job may use at most. What is `None` is limited by the node alone.

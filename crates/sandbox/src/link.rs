@@ -14,7 +14,9 @@ use rustix::net::{
     send, socket_with, socketpair, sockopt,
 };
 
-use crate::protocol::{Answer, MESSAGE_MAX, NodePlan, Request, Seen, Server, Stop, Walls};
+use crate::protocol::{
+    Answer, MESSAGE_MAX, NodePlan, Remains, Request, Seen, Server, Stop, Taken, Walls,
+};
 
 /// A node takes milliseconds; a machine that swaps takes longer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
@@ -60,8 +62,13 @@ impl Link {
         Link { helper, server, running: Mutex::new(None) }
     }
 
-    pub fn make(&self, plan: NodePlan) -> Result<(), LinkError> {
-        self.ask(&Request::Make(Box::new(plan))).map(drop)
+    /// Makes the node, unless others have what it needs.
+    pub fn make(&self, plan: NodePlan) -> Result<Result<(), Taken>, LinkError> {
+        match self.ask(&Request::Make(Box::new(plan)))? {
+            Answer::Made { .. } => Ok(Ok(())),
+            Answer::Taken(taken) => Ok(Err(taken)),
+            _ => Err(LinkError::Nonsense),
+        }
     }
 
     pub fn signal(&self, node: &str, signal: Stop) -> Result<(), LinkError> {
@@ -70,6 +77,13 @@ impl Link {
 
     pub fn remove(&self, node: &str) -> Result<(), LinkError> {
         self.ask(&Request::Remove { node: node.to_owned() }).map(drop)
+    }
+
+    pub fn examine(&self, node: &str) -> Result<Remains, LinkError> {
+        match self.ask(&Request::Examine { node: node.to_owned() })? {
+            Answer::Remains(remains) => Ok(*remains),
+            _ => Err(LinkError::Nonsense),
+        }
     }
 
     pub fn walls(&self) -> Result<Walls, LinkError> {

@@ -1,6 +1,8 @@
 //! What the agents of nodes that are gone had to say.
 
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Read as _, Seek as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -11,6 +13,25 @@ const LOGS_MAX: usize = 200;
 pub fn keep(log: &Path, node: &str, logs: &Path) -> io::Result<()> {
     none_is_fine(std::fs::rename(log, logs.join(format!("{node}.log"))))?;
     drop_oldest(logs, LOGS_MAX)
+}
+
+/// The end of a log, at most so many bytes. A job can make its agent say nearly anything: what is no text is replaced, and
+/// what would do something to a terminal is left out.
+pub fn tail(log: &Path, most: usize) -> io::Result<String> {
+    let mut options = OpenOptions::new();
+    let mut file = options.read(true).custom_flags(libc::O_NOFOLLOW).open(log)?;
+    let skipped = file.metadata()?.len().saturating_sub(most as u64);
+    file.seek(io::SeekFrom::Start(skipped))?;
+    let mut bytes = Vec::new();
+    file.take(most as u64).read_to_end(&mut bytes)?;
+    let is_plain = |letter: &char| *letter == '\n' || !letter.is_control();
+    let text: String = String::from_utf8_lossy(&bytes).chars().filter(is_plain).collect();
+    // What was replaced takes more than it was.
+    let mut from = text.len().saturating_sub(most);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    Ok(text[from..].to_owned())
 }
 
 fn drop_oldest(logs: &Path, keep: usize) -> io::Result<()> {
@@ -39,6 +60,22 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn a_tail_is_plain_text_and_no_longer_than_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("agent.log");
+        assert!(tail(&log, 8).is_err());
+        for (written, shown) in [
+            (&b"short\n"[..], "short\n"),
+            (b"the last words", "st words"),
+            (b"\x1b[1mred\x07", "[1mred"),
+            (b"\xff\xff\xff", "\u{fffd}\u{fffd}"),
+        ] {
+            std::fs::write(&log, written).unwrap();
+            assert_eq!(tail(&log, 8).unwrap(), shown);
+        }
+    }
 
     #[test]
     fn the_newest_logs_are_kept() {

@@ -10,6 +10,9 @@ use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
 /// All of `/dev` that programs count on; no more of the machine's is shown.
 pub(crate) const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+/// What whoever has a GPU needs beside the GPU's own device, where the machine has it.
+pub(crate) const GPU_DEVICES: [&str; 4] =
+    ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"];
 pub(crate) const DEVICE_LINKS: [(&str, &str); 5] = [
     ("/proc/self/fd", "fd"),
     ("/proc/self/fd/0", "stdin"),

@@ -5,14 +5,18 @@
 //! NODES/NAME/place       its network, address and users
 //! NODES/NAME/given/      what it is given: its secret, the certificates, its names; read-only inside
 //! NODES/NAME/agent.log   what its agent says
+//! NODES/NAME/end         how its first process ended, if the helper saw it
 //! NODES/NAME/home/       its own: `/node` inside
 //! ```
 //!
 //! All but `home` belong to the helper, and of `home` it never opens anything by name: what lies there is the
 //! node's word against ours.
 
+mod claims;
 mod files;
+mod gpus;
 mod init;
+mod remains;
 mod root;
 pub(crate) mod trial;
 mod users;
@@ -34,8 +38,9 @@ use crate::logs;
 use crate::mounts::take_up;
 use crate::network::{Address, Hub};
 use crate::porter::{Porter, RESOLVER};
-use crate::protocol::{NodePlan, Place, Seen, Server, Stop, check_name};
+use crate::protocol::{NodePlan, Place, Seen, Server, Stop, Taken, check_name};
 use files::{check_owner, make_dir, read_of, write_whole};
+pub use root::ENVIRONMENTS;
 pub use users::Users;
 
 /// The server's socket in the folder of a node's relay. The folder is what is shared with the node: a server that starts
@@ -60,7 +65,10 @@ pub struct HelperConfig {
     pub ca_bundle: Option<PathBuf>,
     /// What of the machine a node sees, read-only, beside the usual folders.
     pub shown: Vec<PathBuf>,
-    /// Whose the certificates and the folders with the sockets must be, where their owner has fewer rights than
+    /// The Python environments that the server has built: nodes see the folder as [`ENVIRONMENTS`], with what is added to it
+    /// later.
+    pub environments: Option<PathBuf>,
+    /// Whose the certificates, the environments and the folders with the sockets must be, where their owner has fewer rights than
     /// we have: then nothing but its own is read for it.
     pub owner: Option<u32>,
 }
@@ -110,13 +118,18 @@ impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
 }
 
 impl Workshop {
-    /// Makes the node and returns its first process; one that lives is left as it is.
-    pub fn make(&self, plan: &NodePlan) -> Result<u32, NodeError> {
+    /// Makes the node and returns its first process; one that lives is left as it is. Nothing is made if another server's
+    /// nodes have what it needs.
+    pub fn make(&self, plan: &NodePlan) -> Result<Result<u32, Taken>, NodeError> {
         let folder = self.config.nodes.join(&plan.node);
         if let Some(init) = self.alive(&plan.node)? {
-            return Ok(init.pid);
+            return Ok(Ok(init.pid));
         }
-        self.prepare(&folder, plan, address_of(plan.place)?)
+        let claims = match self.claims(plan) {
+            Ok(claims) => claims,
+            Err(taken) => return Ok(Err(taken)),
+        };
+        self.prepare(&folder, plan, address_of(&plan.place)?)
             .doing("cannot prepare the node's folder")?;
         let group = self.groups.make(&self.config.instance, &plan.node, &plan.limits);
         let group = group.doing("cannot make the node's cgroup")?;
@@ -124,7 +137,8 @@ impl Workshop {
         group.delegate(uid_of(uid), gid_of(gid)).doing("cannot give the node its cgroup")?;
 
         let (leash, held) = pipe()?;
-        let walls = self.inside(&folder, plan, group.folders(), held)?;
+        let mut walls = self.inside(&folder, plan, group.folders(), held)?;
+        walls.claims = claims;
         let (go_in, go) = pipe()?;
         let (told, told_out) = pipe()?;
         let Some(child) = fork_behind_walls().doing("cannot make the node's namespaces")? else {
@@ -138,7 +152,7 @@ impl Workshop {
             let _ = rustix::process::kill_process(child, rustix::process::Signal::KILL);
             let _ = waitpid(Some(child), WaitOptions::empty());
         }
-        made
+        made.map(Ok)
     }
 
     /// Everything that is done to the new process from outside, then lets it go on.
@@ -156,7 +170,7 @@ impl Workshop {
         let namespace =
             File::open(format!("/proc/{pid}/ns/net")).doing("cannot find its network")?;
         self.hub
-            .connect(address_of(plan.place)?, namespace.as_fd())
+            .connect(address_of(&plan.place)?, namespace.as_fd())
             .doing("cannot connect the node's network")?;
         if plan.has_way_out {
             let out = self.porter.let_out(pid, leash.as_fd());
@@ -233,6 +247,12 @@ impl Workshop {
         let relay = taken(&self.config.relays.join(&plan.node))?;
         check_owner(&relay, self.config.owner)
             .doing("cannot use the folder of the node's socket")?;
+        // A server that has none yet makes it before it asks for the next node.
+        let environments = self.config.environments.as_deref().filter(|path| path.is_dir());
+        let environments = environments.map(&taken).transpose()?;
+        if let Some(folder) = &environments {
+            check_owner(folder, self.config.owner).doing("cannot show the environments")?;
+        }
         let log = OpenOptions::new()
             .create(true)
             .append(true)
@@ -240,8 +260,11 @@ impl Workshop {
             .custom_flags(libc::O_NOFOLLOW)
             .open(folder.join("agent.log"))
             .doing("cannot open the agent's log")?;
-        let address = address_of(plan.place)?.ip().to_string();
+        let address = address_of(&plan.place)?.ip().to_string();
         let disk = plan.job_disk_bytes.to_string();
+        let gpu_slots = plan.gpu_slots.to_string();
+        let gpus = gpus::told(plan);
+        let missing = crate::helper::missing(self);
         let mut arguments = vec![
             "muster",
             "agent",
@@ -262,9 +285,19 @@ impl Workshop {
             &address,
             "--disk",
             &disk,
+            "--gpu-slots",
+            &gpu_slots,
         ];
+        arguments.extend(gpus.iter().flat_map(|gpu| ["--gpu", gpu]));
+        arguments.extend(missing.iter().flat_map(|what| ["--not-enforced", what]));
+        if plan.jobs_share {
+            arguments.push("--jobs-share");
+        }
         if self.config.ca_bundle.is_some() {
             arguments.extend(["--ca-bundle", root::CA_BUNDLE]);
+        }
+        if environments.is_some() {
+            arguments.extend(["--environments", root::ENVIRONMENTS]);
         }
         let argument = |text| CString::new(text).expect("checked: no argument has a zero byte");
         Ok(init::Inside {
@@ -281,6 +314,8 @@ impl Workshop {
                     .iter()
                     .map(|name| taken(&folder.join("given").join(name)))
                     .collect::<Result<_, _>>()?,
+                gpus: gpus::take(&plan.place.gpus)?,
+                environments,
                 shown: self.config.shown.iter().map(shown).collect::<Result<_, _>>()?,
             },
             host_name: plan.node.clone(),
@@ -288,6 +323,7 @@ impl Workshop {
             // As long as this is open the hub is there, whoever of us ends first.
             hub: self.hub.namespace().try_clone_to_owned().doing("cannot hold the hub")?,
             leash,
+            claims: Vec::new(),
             log,
             arguments: arguments.into_iter().map(argument).collect(),
         })
@@ -310,7 +346,7 @@ impl Workshop {
         }
         self.remove_group(node).doing("cannot remove the node's cgroup")?;
         if let Some(place) = self.place(node) {
-            let gone = self.hub.disconnect(address_of(place)?);
+            let gone = self.hub.disconnect(address_of(&place)?);
             gone.doing("cannot take the node's cable away")?;
         }
         let folder = self.config.nodes.join(node);
@@ -381,7 +417,7 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), NodeError> {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).doing("cannot make a pipe")
 }
 
-fn address_of(place: Place) -> Result<Address, NodeError> {
+fn address_of(place: &Place) -> Result<Address, NodeError> {
     Address::of(place.network, place.host).doing("the node has no good address")
 }
 

@@ -1,26 +1,34 @@
 //! What the helper can be asked for. Names, sizes and slots, never paths or commands: whoever may speak to it can make
 //! nodes within the folders that it was started with, and nothing else.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::Limits;
+use crate::cgroup::{Limits, Usage};
 use crate::network::{HOSTS_MAX, NETWORKS_MAX};
 
-/// A message is one packet.
-pub const MESSAGE_MAX: usize = 64 * 1024;
+/// A message is one packet. A log of which every byte has to be escaped fits, and the kernel takes no more than
+/// about 200 KiB at once.
+pub const MESSAGE_MAX: usize = 160 * 1024;
 /// Long enough for any cluster's name and an id, short enough for a host's name and a file's with an ending.
 pub const NAME_MAX: usize = 63;
 /// Of the server's name, as in DNS.
 const HOST_MAX: usize = 253;
 const SECRET_MAX: usize = 1024;
-/// In one answer.
-pub const LISTED_MAX: usize = 256;
+/// Of an agent's log that a post-mortem keeps.
+pub const LOG_TAIL_MAX: usize = 64 * 1024;
+/// In one answer: so many fit into a message, however long their names and however many their GPUs.
+pub const LISTED_MAX: usize = 96;
 /// Of one machine at a time; each has a range of users.
 pub const NODES_MAX: u16 = 4096;
 /// Below these an agent cannot live.
 pub const MEMORY_MIN: u64 = 32 * 1024 * 1024;
+/// Of one node. No machine has more.
+pub const GPUS_MAX: usize = 64;
+/// `GPU-` and 36 more.
+const UUID_MAX: usize = 64;
 const MILLICORES_MIN: u32 = 10;
 const PIDS_MIN: u32 = 16;
 
@@ -37,6 +45,10 @@ pub enum Request {
     },
     /// Removes what is left of a node that does not live any more.
     Remove {
+        node: String,
+    },
+    /// What is left of a node, dead or alive, for whoever wants to know what became of it.
+    Examine {
         node: String,
     },
     /// What this helper keeps apart.
@@ -73,12 +85,21 @@ pub struct NodePlan {
     pub limits: Limits,
     /// The most that a job may write to its folder.
     pub job_disk_bytes: u64,
+    /// Whether its jobs share its sandbox instead of having one each.
+    #[serde(default)]
+    pub jobs_share: bool,
     /// Whether it may reach more than its cluster and the server.
     pub has_way_out: bool,
+    /// The GPUs that its size has. Of these `place` has those with a device.
+    #[serde(default)]
+    pub gpu_slots: u32,
+    /// What the driver calls the GPUs of `place`, one for each, or none if it did not tell.
+    #[serde(default)]
+    pub gpu_uuids: Vec<String>,
 }
 
 /// What no two living nodes of a machine share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
     /// Whose network it is. It means nothing here; whoever gives out the places wants to know it again.
@@ -88,6 +109,9 @@ pub struct Place {
     pub host: u16,
     /// Which range of users.
     pub users: u16,
+    /// The numbers of its GPUs: `/dev/nvidiaN`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<u16>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,12 +120,22 @@ pub enum Answer {
     Made {
         pid: u32,
     },
+    /// Nodes of other servers have it: not made.
+    Taken(Taken),
     Done,
     Walls(Walls),
     Nodes(Vec<Seen>),
+    Remains(Box<Remains>),
     Failed {
         message: String,
     },
+}
+
+/// What of a place others on the machine have.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    pub users: bool,
+    pub gpus: Vec<u16>,
 }
 
 /// What cannot be enforced on this machine, by this helper.
@@ -123,6 +157,26 @@ pub struct Seen {
     pub is_alive: bool,
 }
 
+/// What is left of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remains {
+    /// How its first process ended, if that was seen. It ends with its agent's exit code, or 128 and the signal that
+    /// ended the agent.
+    pub end: Option<End>,
+    /// What its group counted.
+    pub usage: Option<Usage>,
+    /// On the disk of its folder.
+    pub disk_free_bytes: Option<u64>,
+    /// The last that its agent said, at most [`LOG_TAIL_MAX`] bytes without control characters.
+    pub log: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    Code(i32),
+    Signal(i32),
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum BadRequest {
     #[error("the request is not one of ours")]
@@ -139,6 +193,11 @@ pub enum BadRequest {
         "{url:?} with the name {host:?} is no server: https://127.0.0.1:PORT, and a name for hosts"
     )]
     Server { url: String, host: String },
+    #[error(
+        "{count} GPUs and {uuids} names of them: at most {GPUS_MAX}, none twice, and each with a name or none, of at \
+         most {UUID_MAX} letters, digits and dashes"
+    )]
+    Gpus { count: usize, uuids: usize },
     #[error("{what} is {value}, which is not within {least} to {most}")]
     OutOfRange { what: &'static str, value: u64, least: u64, most: u64 },
 }
@@ -150,7 +209,9 @@ impl Request {
         match &request {
             Request::Begin(server) => server.check()?,
             Request::Make(plan) => plan.check()?,
-            Request::Signal { node, .. } | Request::Remove { node } => check_name(node)?,
+            Request::Signal { node, .. } | Request::Remove { node } | Request::Examine { node } => {
+                check_name(node)?
+            }
             Request::Walls => {}
             Request::List { after } if after.is_empty() => {}
             Request::List { after } => check_name(after)?,
@@ -180,12 +241,14 @@ impl NodePlan {
         {
             return Err(BadRequest::Secret { length });
         }
-        let Place { cluster: _, network, host, users } = self.place;
+        self.check_gpus()?;
+        let Place { cluster: _, network, host, users, gpus: _ } = self.place;
         let Limits { millicores, memory_bytes, pids } = self.limits;
         let upper = u64::from(u32::MAX);
         for (what, value, least, most) in [
             ("network", network.into(), 0, u64::from(NETWORKS_MAX) - 1),
             ("host", host.into(), 1, u64::from(HOSTS_MAX)),
+            ("gpu_slots", self.gpu_slots.into(), 0, GPUS_MAX as u64),
             ("users", users.into(), 0, u64::from(NODES_MAX) - 1),
             ("millicores", millicores.into(), u64::from(MILLICORES_MIN), upper),
             ("memory_bytes", memory_bytes, MEMORY_MIN, 1 << 50),
@@ -196,6 +259,21 @@ impl NodePlan {
             }
         }
         Ok(())
+    }
+
+    /// The numbers become names of devices, the names arguments.
+    fn check_gpus(&self) -> Result<(), BadRequest> {
+        let (gpus, uuids) = (&self.place.gpus, &self.gpu_uuids);
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        let is_name =
+            |uuid: &String| (1..=UUID_MAX).contains(&uuid.len()) && uuid.bytes().all(is_plain);
+        let different: BTreeSet<u16> = gpus.iter().copied().collect();
+        let is_good = gpus.len() <= GPUS_MAX
+            && different.len() == gpus.len()
+            && (uuids.is_empty() || uuids.len() == gpus.len())
+            && uuids.iter().all(is_name);
+        let bad = || BadRequest::Gpus { count: gpus.len(), uuids: uuids.len() };
+        is_good.then_some(()).ok_or_else(bad)
     }
 }
 
@@ -215,10 +293,13 @@ mod tests {
         NodePlan {
             node: "pool-1".into(),
             secret: "s3cret".into(),
-            place: Place { cluster: 7, network: 0, host: 1, users: 0 },
+            place: Place { cluster: 7, network: 0, host: 1, users: 0, gpus: vec![2, 0] },
             limits: Limits { millicores: 1000, memory_bytes: 1 << 30, pids: 1000 },
             job_disk_bytes: 1 << 30,
+            jobs_share: false,
             has_way_out: false,
+            gpu_slots: 2,
+            gpu_uuids: vec!["GPU-2".into(), "GPU-0".into()],
         }
     }
 
@@ -270,12 +351,13 @@ mod tests {
         let place = plan().place;
         let limits = plan().limits;
         for place in [
-            Place { network: NETWORKS_MAX, ..place },
-            Place { host: 0, ..place },
-            Place { host: HOSTS_MAX + 1, ..place },
+            Place { network: NETWORKS_MAX, ..place.clone() },
+            Place { host: 0, ..place.clone() },
+            Place { host: HOSTS_MAX + 1, ..place.clone() },
             Place { users: NODES_MAX, ..place },
         ] {
-            assert!(sent(NodePlan { place, ..plan() }).is_err(), "{place:?}");
+            let shown = format!("{place:?}");
+            assert!(sent(NodePlan { place, ..plan() }).is_err(), "{shown}");
         }
         for limits in [
             Limits { millicores: 0, ..limits },
@@ -288,5 +370,36 @@ mod tests {
         for secret in ["", "a b", "a\n", "ä", &"x".repeat(SECRET_MAX + 1)] {
             assert!(sent(NodePlan { secret: secret.into(), ..plan() }).is_err(), "{secret}");
         }
+    }
+
+    #[test]
+    fn gpus_are_different_and_their_names_are_plain() {
+        let with = |gpus: &[u16], uuids: &[&str]| {
+            let place = Place { gpus: gpus.to_vec(), ..plan().place };
+            let gpu_uuids = uuids.iter().map(|uuid| (*uuid).to_owned()).collect();
+            sent(NodePlan { place, gpu_uuids, ..plan() }).is_ok()
+        };
+        assert!(with(&[], &[]) && with(&[7], &[]) && with(&[7, 255], &["GPU-a", "GPU-b"]));
+        assert!(!with(&[1, 1], &[]), "twice");
+        assert!(!with(&[1, 2], &["GPU-a"]), "one has no name");
+        for bad in ["", "a b", "a,b", "../x", "ä", &"x".repeat(UUID_MAX + 1)] {
+            assert!(!with(&[1], &[bad]), "{bad:?}");
+        }
+        let many: Vec<u16> = (0..).take(GPUS_MAX + 1).collect();
+        assert!(!with(&many, &[]) && with(&many[1..], &[]));
+        assert!(sent(NodePlan { gpu_slots: 65, ..plan() }).is_err());
+    }
+
+    #[test]
+    fn a_full_answer_fits_into_a_message() {
+        let gpus: Vec<u16> = (0..GPUS_MAX).map(|_| u16::MAX).collect();
+        let most = u16::MAX;
+        let place = Place { cluster: u64::MAX, network: most, host: most, users: most, gpus };
+        let seen = Seen { node: "x".repeat(NAME_MAX), place: Some(place), is_alive: false };
+        let answer = Answer::Nodes(vec![seen; LISTED_MAX]);
+        assert!(serde_json::to_vec(&answer).unwrap().len() <= MESSAGE_MAX);
+        let log = "\"".repeat(LOG_TAIL_MAX);
+        let answer = Answer::Remains(Box::new(Remains { log, ..Remains::default() }));
+        assert!(serde_json::to_vec(&answer).unwrap().len() + 4096 <= MESSAGE_MAX);
     }
 }

@@ -1,18 +1,22 @@
 //! What every handler can reach.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use muster_core::catalogue::Catalogue;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::Workspaces;
 use crate::blobs::Blobs;
+use crate::environments::Service;
 use crate::guesses::Guesses;
-use crate::http::Offer;
+use crate::http::{Offer, Source, Tunnel};
 use crate::live::Live;
 use crate::logs::Logs;
+use crate::post_mortems::PostMortems;
 use crate::readers::Readers;
 use crate::refusals::Refusals;
+use crate::storage::Storage;
 use crate::tokens::{Audiences, Keyring};
 use crate::writer::Handle;
 
@@ -23,11 +27,15 @@ pub struct App {
     pub files_url: String,
     /// True once the server is asked to end: nobody waits for news any more.
     pub stopping: watch::Receiver<bool>,
+    /// The longest that a report of a node or a host waits for news.
+    pub held: Duration,
     pub location: Box<str>,
     pub workspaces: Workspaces,
     pub catalogue: Arc<Catalogue>,
     /// Whether this machine takes more nodes than it has room for.
     pub over_commit: bool,
+    /// What nodes on this machine do not enforce.
+    pub not_enforced: Vec<String>,
     pub keyring: Arc<Keyring>,
     pub audiences: Audiences,
     pub guesses: Guesses,
@@ -36,6 +44,11 @@ pub struct App {
     pub live: Arc<Live>,
     pub logs: Arc<Logs>,
     pub blobs: Arc<Blobs>,
+    pub post_mortems: Arc<PostMortems>,
+    pub environments: Arc<Service>,
+    pub storage: Storage,
     pub refusals: Refusals,
     pub offer: Offer,
+    /// Leads to where nodes on joined machines are served.
+    pub node_calls: mpsc::Sender<(Tunnel, Source)>,
 }

@@ -1,5 +1,5 @@
-//! The bytes of the files that jobs bring and leave: each kept once, under its SHA-256, apart for every workspace, so
-//! that nobody learns by asking what others have.
+//! The bytes of the files that jobs bring and leave, and of the blob storage: each kept once, under its SHA-256, apart for
+//! every workspace, so that nobody learns by asking what others have.
 //!
 //! ```text
 //! blobs/WORKSPACE/ab/abcdef…     a file's bytes, or the text of a list of files
@@ -7,24 +7,26 @@
 //! ```
 //!
 //! A file gets its name when it is whole, is what the name says, and is on disk. A list gets its own only when all files
-//! on it are there: whoever finds a list finds everything.
+//! on it are there: whoever finds a list finds everything. Which files a blob is made of is a row elsewhere
+//! (`storage.rs`); until that row is on disk, its files are [`Held`].
 
 mod sweep;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use md5::{Digest as _, Md5};
 use muster_core::ids::WorkspaceId;
 use muster_core::model::{BlobId, TreeId};
 use muster_trees::{BadTree, FILE_BYTES_MAX, Hasher, MANIFEST_BYTES_MAX, Tree, tree_of};
 use rustix::fs::statvfs;
 
-pub use self::sweep::run as run_sweeper;
+pub use self::sweep::Removed;
 
 /// Room that stays for the store and the logs, without which the server could not go on.
 const RESERVE_BYTES: u64 = 512 << 20;
@@ -39,6 +41,10 @@ pub enum BlobError {
     TooLarge { limit: u64 },
     #[error("its bytes are {found}, not {wanted}: it changed on its way, or while it was read")]
     WrongDigest { wanted: String, found: String },
+    #[error(
+        "its bytes do not have the MD5 digest that was sent along: it changed on its way; send it again"
+    )]
+    WrongMd5,
     #[error(transparent)]
     BadTree(#[from] BadTree),
     #[error("the server cannot keep files")]
@@ -52,8 +58,30 @@ pub struct Blobs {
     next: AtomicU64,
     /// Something was sent or asked for since the last sweep.
     has_news: AtomicBool,
-    /// Held while something is looked up and counted as wanted, or found unwanted and removed.
-    gate: Mutex<()>,
+    /// Locked while something is looked up and counted as wanted, or found unwanted and removed. In it are the files that
+    /// somebody is about to name, and how many are.
+    gate: Mutex<BTreeMap<(WorkspaceId, BlobId), u32>>,
+}
+
+/// A file that stays until this is dropped, named or not.
+pub struct Held {
+    blobs: Arc<Blobs>,
+    workspace: WorkspaceId,
+    pub digest: BlobId,
+    pub bytes: u64,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut held = self.blobs.lock();
+        let key = (self.workspace, self.digest);
+        if let Some(count) = held.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                held.remove(&key);
+            }
+        }
+    }
 }
 
 /// What a list came to.
@@ -77,7 +105,7 @@ impl Blobs {
             _ => {}
         }
         fs::create_dir_all(&incoming)?;
-        let (next, has_news, gate) = (AtomicU64::new(0), AtomicBool::new(true), Mutex::new(()));
+        let (next, has_news, gate) = (AtomicU64::new(0), AtomicBool::new(true), Mutex::default());
         Ok(Blobs { root, reserve_bytes, next, has_news, gate })
     }
 
@@ -86,7 +114,7 @@ impl Blobs {
         self.root.join(workspace.to_string()).join(&name[..2]).join(name)
     }
 
-    fn lock(&self) -> MutexGuard<'_, ()> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(WorkspaceId, BlobId), u32>> {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -99,6 +127,25 @@ impl Blobs {
                 Ok(true)
             }
             Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(other) => Err(BlobError::Io(other)),
+        }
+    }
+
+    /// Holds on to a file of this size that is there.
+    pub fn hold(
+        self: &Arc<Self>,
+        workspace: WorkspaceId,
+        digest: BlobId,
+        bytes: u64,
+    ) -> Result<Option<Held>, BlobError> {
+        let mut held = self.lock();
+        match fs::metadata(self.path(workspace, &digest)) {
+            Ok(found) if found.len() == bytes => {
+                *held.entry((workspace, digest)).or_default() += 1;
+                Ok(Some(Held { blobs: self.clone(), workspace, digest, bytes }))
+            }
+            Ok(_) => Ok(None),
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(other) => Err(BlobError::Io(other)),
         }
     }
@@ -157,7 +204,7 @@ impl Blobs {
     }
 
     /// Their folders, and those above, up to our own.
-    fn sync_folders(
+    pub fn sync_folders(
         &self,
         workspace: WorkspaceId,
         digests: impl IntoIterator<Item = BlobId>,
@@ -203,7 +250,7 @@ impl Blobs {
         }
     }
 
-    fn open(&self, workspace: WorkspaceId, digest: &BlobId) -> Result<Option<File>, BlobError> {
+    pub fn open(&self, workspace: WorkspaceId, digest: &BlobId) -> Result<Option<File>, BlobError> {
         match File::open(self.path(workspace, digest)) {
             Ok(file) => Ok(Some(file)),
             Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -213,16 +260,26 @@ impl Blobs {
 
     /// Begins to take in a file, of this length if it is known.
     pub fn begin(&self, bytes: Option<u64>) -> Result<Incoming<'_>, BlobError> {
+        self.begin_up_to(FILE_BYTES_MAX, bytes, None)
+    }
+
+    /// The same with another limit, and with the MD5 digest that it must have.
+    pub fn begin_up_to(
+        &self,
+        limit: u64,
+        bytes: Option<u64>,
+        md5: Option<[u8; 16]>,
+    ) -> Result<Incoming<'_>, BlobError> {
         let announced = bytes.unwrap_or(0);
-        if announced > FILE_BYTES_MAX {
-            return Err(BlobError::TooLarge { limit: FILE_BYTES_MAX });
+        if announced > limit {
+            return Err(BlobError::TooLarge { limit });
         }
         self.check_room(announced)?;
-        self.has_news.store(true, Ordering::Relaxed);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.root.join("incoming").join(number.to_string());
         let file = File::create_new(&path).map_err(|why| self.failed(why))?;
-        Ok(Incoming { blobs: self, path, file, hasher: Hasher::default(), bytes: 0 })
+        let (hasher, md5) = (Hasher::default(), md5.map(|wanted| (Md5::new(), wanted)));
+        Ok(Incoming { blobs: self, path, file, hasher, md5, bytes: 0, limit })
     }
 
     fn check_room(&self, bytes: u64) -> Result<(), BlobError> {
@@ -250,17 +307,22 @@ pub struct Incoming<'b> {
     path: PathBuf,
     file: File,
     hasher: Hasher,
+    md5: Option<(Md5, [u8; 16])>,
     bytes: u64,
+    limit: u64,
 }
 
 impl Incoming<'_> {
     pub fn write(&mut self, piece: &[u8]) -> Result<(), BlobError> {
         self.bytes += piece.len() as u64;
-        if self.bytes > FILE_BYTES_MAX {
-            return Err(BlobError::TooLarge { limit: FILE_BYTES_MAX });
+        if self.bytes > self.limit {
+            return Err(BlobError::TooLarge { limit: self.limit });
         }
         self.blobs.check_room(piece.len() as u64)?;
         self.hasher.add(piece);
+        if let Some((md5, _)) = &mut self.md5 {
+            md5.update(piece);
+        }
         self.file.write_all(piece).map_err(|why| self.blobs.failed(why))
     }
 
@@ -271,13 +333,37 @@ impl Incoming<'_> {
             let (wanted, found) = (wanted.to_string(), found.to_string());
             return Err(BlobError::WrongDigest { wanted, found });
         }
+        self.blobs.has_news.store(true, Ordering::Relaxed);
+        let path = self.settle(workspace, wanted)?;
+        let _gate = self.blobs.lock();
+        fs::rename(&self.path, path).map_err(|why| self.blobs.failed(why))
+    }
+
+    /// All of it is here, whatever it is. The name of the file is not on disk before its folder is.
+    pub fn keep_as_found(
+        mut self,
+        blobs: &Arc<Blobs>,
+        workspace: WorkspaceId,
+    ) -> Result<Held, BlobError> {
+        if self.md5.take().is_some_and(|(md5, wanted)| md5.finalize()[..] != wanted) {
+            return Err(BlobError::WrongMd5);
+        }
+        let digest = std::mem::take(&mut self.hasher).finish();
+        let path = self.settle(workspace, &digest)?;
+        let mut held = self.blobs.lock();
+        fs::rename(&self.path, path).map_err(|why| self.blobs.failed(why))?;
+        *held.entry((workspace, digest)).or_default() += 1;
+        Ok(Held { blobs: blobs.clone(), workspace, digest, bytes: self.bytes })
+    }
+
+    /// Its bytes are on disk, and there is a folder for it.
+    fn settle(&self, workspace: WorkspaceId, digest: &BlobId) -> Result<PathBuf, BlobError> {
         self.file.sync_all().map_err(|why| self.blobs.failed(why))?;
-        let path = self.blobs.path(workspace, wanted);
+        let path = self.blobs.path(workspace, digest);
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(|why| self.blobs.failed(why))?;
         }
-        let _gate = self.blobs.lock();
-        fs::rename(&self.path, path).map_err(|why| self.blobs.failed(why))
+        Ok(path)
     }
 }
 

@@ -4,10 +4,12 @@
 //! a node, how an agent runs a job, or why anything is decided.
 
 mod app;
+mod artifacts;
 mod blobs;
 mod certificates;
 mod clock;
 mod ended;
+pub mod environments;
 mod guesses;
 mod http;
 mod live;
@@ -16,12 +18,14 @@ mod metrics;
 mod nodes;
 mod outbox;
 pub mod pki;
+mod post_mortems;
 pub mod prices;
 mod readers;
 mod refusals;
 mod secrets;
 mod silence;
 pub mod state_dir;
+mod storage;
 mod sweeper;
 pub mod tokens;
 mod writer;
@@ -35,7 +39,7 @@ use std::time::{Duration, SystemTime};
 use muster_core::catalogue::Catalogue;
 use muster_core::model::HostName;
 use muster_core::time::Span;
-use muster_core::{HostRequest, Input, Settings};
+use muster_core::{HostRequest, Input, Settings, lease};
 use muster_providers::Provider;
 use muster_providers::joined::Joined;
 use muster_providers::joined::protocol::Terms;
@@ -48,14 +52,18 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::app::App;
 use crate::blobs::Blobs;
 use crate::certificates::{Keeper, Opened};
+pub use crate::environments::Environments;
+use crate::environments::Service;
 use crate::guesses::Guesses;
 pub use crate::http::limits::{DESCRIPTORS_MIN, DESCRIPTORS_WANTED};
 use crate::live::Live;
 use crate::logs::Logs;
 pub use crate::nodes::Isolation;
+use crate::post_mortems::PostMortems;
 use crate::readers::Readers;
 use crate::refusals::Refusals;
 use crate::state_dir::{Connection, StateDir, StateDirError};
+use crate::storage::Storage;
 use crate::tokens::{Audiences, Keyring};
 
 #[derive(Debug, Clone)]
@@ -90,10 +98,15 @@ pub struct ServerConfig {
     pub egress: bool,
     /// The most that a job on them may write to its folder.
     pub job_disk_bytes: u64,
+    pub environments: Environments,
+    /// Whether jobs share their node's sandbox instead of having one each.
+    pub jobs_share: bool,
     /// Whether this machine takes more nodes than it has cores and memory for.
     pub over_commit: bool,
     /// What a job has when its node is taken away.
     pub eviction_grace: Span,
+    /// How long a node may go on unheard; within what `muster_core::lease` says.
+    pub lease: Span,
 }
 
 /// How workspaces come into being.
@@ -135,6 +148,8 @@ pub enum ServeError {
     Tokens(#[from] tokens::TokenError),
     #[error(transparent)]
     Prices(#[from] prices::PriceFileError),
+    #[error(transparent)]
+    Table(#[from] environments::OpenError),
     #[error("the writer ended with a bug of ours; what was acknowledged is on disk: see the log")]
     Writer,
     #[error("cannot listen on {address}; is the port taken? choose another with --{setting}")]
@@ -180,7 +195,8 @@ pub async fn run(
     };
     let keeper = tokio::spawn(certificates::keep(keeper, hangup));
 
-    let live = Arc::new(Live::new(secrets::random_number()));
+    let silence_max = Duration::from_micros(lease::silence(config.lease).0);
+    let live = Arc::new(Live::new(secrets::random_number(), silence_max));
     let (effects, wishes) = mpsc::unbounded_channel();
     let database = state_dir.database();
     let open_path = database.clone();
@@ -194,13 +210,20 @@ pub async fn run(
     let settings = Settings {
         over_commit: config.over_commit,
         eviction_grace: config.eviction_grace,
+        lease: config.lease,
         ..Settings::default()
     };
     let (writer, mut writer_thread) =
         writer::start(open_store, settings, catalogue.clone(), live.clone(), effects)?;
 
+    // Before there are nodes, which see its folder.
+    let environments = Service::open(state_dir.environments(), config.environments.clone())?;
+    let environments = Arc::new(environments);
     let secrets = keyring.clone();
+    let machine = Machine::this();
     let facts = nodes::Facts {
+        machine: machine.clone(),
+        over_commit: config.over_commit,
         agent_binary: config.agent_binary.clone(),
         // Agents are on this machine: no name to resolve.
         server_url: format!("https://{}:{}", agent_host(address.ip()), address.port()),
@@ -209,21 +232,25 @@ pub async fn run(
         server_host: host.clone(),
         ca_file,
         ca_bundle,
+        environments: state_dir.environments_ready(),
         shown: config.shown.clone(),
         has_way_out: config.egress,
         job_disk_bytes: config.job_disk_bytes,
+        jobs_share: config.jobs_share,
         node_secret: Arc::new(move |name| secrets.node_secret(name)),
     };
     let (relays, relay_doors) = Sockets::new(state_dir.relays());
-    let (provider, isolation) =
-        nodes::provider(config.isolation, &state_dir, facts, relays).map_err(ServeError::Walls)?;
+    let apart = nodes::provider(config.isolation, &state_dir, facts, relays);
+    let nodes::Apart { provider, words: isolation, not_enforced } =
+        apart.map_err(ServeError::Walls)?;
     let provider: Arc<dyn Provider> = Arc::new(Joined::new(provider, live.roster()));
-    let outbox = tokio::spawn(outbox::run(wishes, provider.clone(), writer.clone()));
+    let post_mortems = Arc::new(PostMortems::new(state_dir.post_mortems()));
+    let outbox = outbox::run(wishes, provider.clone(), writer.clone(), post_mortems.clone());
+    let outbox = tokio::spawn(outbox);
     let ended = tokio::spawn(ended::run(provider.clone(), live.clone(), writer.clone()));
     let sweeper = tokio::spawn(sweeper::run(provider, live.clone(), writer.clone()));
-    let silence = tokio::spawn(silence::run(live.clone(), writer.clone()));
+    let silence = tokio::spawn(silence::run(live.clone(), writer.clone(), silence_max / 8));
 
-    let machine = Machine::this();
     let seen = HostRequest::Seen { name: HostName::local(), capacity: machine.capacity() };
     if let Ok(Err(refused)) = writer.say(Input::ChangeHosts(Box::new(seen))).await {
         tracing::error!(error = %refused, "this machine cannot be measured");
@@ -232,31 +259,44 @@ pub async fn run(
         url: base_url.clone(),
         has_way_out: config.egress,
         job_disk_bytes: config.job_disk_bytes,
+        jobs_share: config.jobs_share,
     };
     let offer = http::Offer { ca_pem, authority, terms };
     let unusable = |source| StateDirError::Unusable { path: state_dir.blobs(), source };
     let blobs = Arc::new(Blobs::new(state_dir.blobs()).map_err(unusable)?);
     let readers = Readers::new(database.clone());
-    let blob_sweeper = tokio::spawn(blobs::run_sweeper(blobs.clone(), readers.clone()));
+    let (storage, storage_thread) = Storage::open(state_dir.storage())?;
+    let sweeping = storage::run_sweeper(storage.clone(), blobs.clone(), readers.clone());
+    let blob_sweeper = tokio::spawn(sweeping);
 
+    let tidying = environments::run_tidier(environments.clone(), live.clone(), readers.clone());
+    let tidier = tokio::spawn(tidying);
+
+    let (node_calls, calls) = http::calls();
     let app = Arc::new(App {
         audiences: Audiences::for_base(&base_url),
         base_url: base_url.clone(),
         files_url: format!("https://{host}:{files_port}"),
         stopping: stopping.clone(),
+        held: Duration::from_micros(lease::held(config.lease).0),
         location: config.location.as_str().into(),
         workspaces: config.workspaces,
         catalogue,
         over_commit: config.over_commit,
+        not_enforced,
         keyring,
         guesses: Guesses::default(),
         writer: writer.clone(),
         readers,
         blobs,
+        post_mortems,
+        environments: environments.clone(),
+        storage: storage.clone(),
         live,
         logs: Arc::new(Logs::new(state_dir.logs())),
         refusals: Refusals::default(),
         offer,
+        node_calls,
     });
     let pid = std::process::id();
     let connection = Connection {
@@ -267,7 +307,7 @@ pub async fn run(
         has_own_certificate: has_own,
     };
     state_dir.write_connection(&connection)?;
-    let machine = machine_words(machine, config.over_commit);
+    let machine = machine_words(&machine, config.over_commit);
     let root = state_dir.root().to_owned();
     on_ready(&Ready { url: base_url, state_dir: root, machine, isolation, notes });
 
@@ -283,24 +323,29 @@ pub async fn run(
         stop.send_replace(true);
         damage
     };
-    let (damage, ()) =
-        tokio::join!(wait, http::serve(doors, relay_doors, tls, app, stopping, config.drain));
+    let serve = http::serve(doors, relay_doors, calls, tls, app, stopping, config.drain);
+    let (damage, ()) = tokio::join!(wait, serve);
     outbox.abort();
     keeper.abort();
     ended.abort();
     sweeper.abort();
     silence.abort();
     blob_sweeper.abort();
+    tidier.abort();
+    // Its threads end when what they run is killed.
+    let _ = tokio::task::spawn_blocking(move || environments.stop()).await;
     check.end().await;
+    storage.stop();
     writer.stop();
     // The writer finishes its batch; everything acknowledged is on disk already.
-    match tokio::task::spawn_blocking(move || writer_thread.join()).await {
-        Ok(Ok(result)) => Ok(damage.map_or(result, Err)?),
-        Ok(Err(writer::Panicked)) | Err(_) => Err(ServeError::Writer),
+    let joined = move || (storage_thread.join().is_ok(), writer_thread.join());
+    match tokio::task::spawn_blocking(joined).await {
+        Ok((true, Ok(result))) => Ok(damage.map_or(result, Err)?),
+        Ok((_, Err(writer::Panicked)) | (false, _)) | Err(_) => Err(ServeError::Writer),
     }
 }
 
-fn machine_words(machine: Machine, over_commit: bool) -> String {
+fn machine_words(machine: &Machine, over_commit: bool) -> String {
     let rule = match over_commit {
         true => "nodes may ask for more than that, and then share it (over-commit = true)",
         false => "nodes wait where there is no room (over-commit = false)",

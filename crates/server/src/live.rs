@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use muster_core::access::Directory;
 use muster_core::estate::Estate;
@@ -26,6 +27,8 @@ pub struct Live {
 struct Inner {
     /// Counts what happened to a node, for those who wait for news of it.
     news: BTreeMap<Arc<str>, watch::Sender<u64>>,
+    /// The last report of each node that we have been sent: its agent's boot, and its number.
+    reports: BTreeMap<Arc<str>, watch::Sender<(Box<str>, u64)>>,
     /// Every node that World knows. The intent to have one is here before the provider is asked.
     nodes: BTreeMap<Arc<str>, ClusterId>,
     attempts: BTreeMap<Epoch, LiveAttempt>,
@@ -52,10 +55,28 @@ impl LiveAttempt {
     }
 }
 
+/// Whether a report is still its node's newest.
+pub struct Newest {
+    own: (Box<str>, u64),
+    seen: watch::Receiver<(Box<str>, u64)>,
+}
+
+impl Newest {
+    pub fn is_superseded(&self) -> bool {
+        *self.seen.borrow() != self.own
+    }
+
+    pub async fn superseded(&mut self) {
+        let own = self.own.clone();
+        // Fails when the node is gone: then the answer says so.
+        let _ = self.seen.wait_for(|newest| *newest != own).await;
+    }
+}
+
 impl Live {
     /// `run` is a number that no other run of this server has.
-    pub fn new(run: u64) -> Live {
-        let roster = Arc::new(Roster::new(run));
+    pub fn new(run: u64, silence_max: Duration) -> Live {
+        let roster = Arc::new(Roster::new(run, silence_max));
         Live { inner: Mutex::default(), metrics: Metrics::default(), roster }
     }
 
@@ -101,6 +122,7 @@ impl Live {
                     if world.node(node.id).is_none() {
                         inner.nodes.remove(&node.name);
                         inner.news.remove(&node.name);
+                        inner.reports.remove(&node.name);
                     } else {
                         inner.nodes.insert(node.name.clone(), node.cluster);
                     }
@@ -130,6 +152,12 @@ impl Live {
                 | Change::ActivityNoted(_)
                 | Change::DeploymentChanged(_)
                 | Change::DeploymentGone { .. }
+                | Change::DatastoreChanged(_)
+                | Change::AssetChanged(_)
+                | Change::AssetGone { .. }
+                | Change::AssetContainerChanged(_)
+                | Change::AssetContainerGone { .. }
+                | Change::DatastoreGone { .. }
                 | Change::AccountChanged(_)
                 | Change::QuotaChanged(_)
                 | Change::ClusterChanged { .. }
@@ -159,6 +187,32 @@ impl Live {
         receiver
     }
 
+    /// A node waits for the answer to its newest report only, and sends the next on another connection: so the one
+    /// before is free for the one after. To hang up instead would cost both sides a handshake for every report.
+    pub fn newest_report(&self, node: &str, boot: &str, sequence: u64) -> Newest {
+        let mut inner = self.lock();
+        let own = (Box::from(boot), sequence);
+        let seen = match inner.reports.get(node) {
+            Some(newest) => {
+                newest.send_if_modified(|newest| {
+                    // Its number says nothing about another agent's.
+                    let is_newer = newest.0 != own.0 || newest.1 < own.1;
+                    if is_newer {
+                        newest.clone_from(&own);
+                    }
+                    is_newer
+                });
+                newest.subscribe()
+            }
+            None => {
+                let (sender, receiver) = watch::channel(own.clone());
+                inner.reports.insert(node.into(), sender);
+                receiver
+            }
+        };
+        Newest { own, seen }
+    }
+
     /// Users and roles, as of the last commit.
     pub fn directory(&self) -> Arc<Directory> {
         Arc::clone(&self.lock().directory)
@@ -185,8 +239,18 @@ impl Live {
 
     /// Who the node may act as: its cluster, if that has an identity.
     pub fn identity_of_node(&self, name: &str) -> Option<Arc<User>> {
+        let home = self.roster.home_of(name);
         let inner = self.lock();
+        // A connection that was let in can outlive the membership of its host.
+        let is_removed = |home| inner.hosts.host(home).is_none_or(|host| host.key.is_none());
+        if home.as_ref().is_some_and(is_removed) {
+            return None;
+        }
         inner.directory.identity_of(*inner.nodes.get(name)?).cloned()
+    }
+
+    pub fn jobs_with_attempts(&self) -> Vec<JobId> {
+        self.lock().epoch_of.keys().copied().collect()
     }
 
     pub fn attempt(&self, epoch: Epoch) -> Option<LiveAttempt> {
@@ -223,5 +287,26 @@ impl Inner {
             self.attempts.insert(attempt.epoch, live);
             self.epoch_of.insert(job.id, attempt.epoch);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_nodes_newest_report_waits_for_an_answer() {
+        let live = Live::new(1, Duration::from_secs(1));
+        let first = live.newest_report("n", "boot", 1);
+        assert!(!first.is_superseded());
+        let third = live.newest_report("n", "boot", 3);
+        // Overtaken on its way.
+        let second = live.newest_report("n", "boot", 2);
+        let other = live.newest_report("m", "boot", 1);
+        assert!(first.is_superseded() && second.is_superseded());
+        assert!(!third.is_superseded() && !other.is_superseded());
+        // Another agent counts from one again.
+        let restarted = live.newest_report("n", "later", 1);
+        assert!(third.is_superseded() && !restarted.is_superseded());
     }
 }

@@ -28,6 +28,9 @@ pub enum Isolation {
 /// What every provider of nodes on this machine is told.
 pub struct Facts {
     pub agent_binary: PathBuf,
+    pub machine: Machine,
+    /// Whether a node may have fewer GPUs than its size.
+    pub over_commit: bool,
     /// As plain processes of this machine see it.
     pub server_url: String,
     pub port: u16,
@@ -37,26 +40,43 @@ pub struct Facts {
     pub ca_file: PathBuf,
     /// The same with the public ones.
     pub ca_bundle: PathBuf,
+    /// What nodes see of the environments.
+    pub environments: PathBuf,
     /// What of the machine nodes see beside the usual.
     pub shown: Vec<PathBuf>,
     /// Whether nodes may reach more than their cluster and the server.
     pub has_way_out: bool,
     pub job_disk_bytes: u64,
+    /// Whether jobs share their node's sandbox instead of having one each.
+    pub jobs_share: bool,
     pub node_secret: Arc<dyn Fn(&str) -> String + Send + Sync>,
 }
 
-/// The provider, and in words how it keeps nodes apart.
+/// Who makes nodes, and how it keeps them apart.
+pub struct Apart {
+    pub provider: Arc<dyn Provider>,
+    /// In a sentence.
+    pub words: String,
+    /// What it does not, each in words with the reason.
+    pub not_enforced: Vec<String>,
+}
+
 pub fn provider(
     isolation: Isolation,
     state_dir: &StateDir,
     facts: Facts,
     relays: Sockets,
-) -> Result<(Arc<dyn Provider>, String), LinkError> {
+) -> Result<Apart, LinkError> {
     let reason = match isolation {
         Isolation::None => "as isolation = \"none\" asks for".to_owned(),
         Isolation::Auto | Isolation::Walls => match walled(state_dir, &facts, relays) {
             Ok((walled, walls)) => {
-                return Ok((Arc::new(walled), behind_walls(&walls, facts.has_way_out)));
+                let words = behind_walls(&walls, facts.has_way_out);
+                return Ok(Apart {
+                    provider: Arc::new(walled),
+                    words,
+                    not_enforced: walls.missing,
+                });
             }
             // Whoever set up a helper for us counts on it.
             Err(failed) if isolation == Isolation::Walls || facts.helper_socket.is_some() => {
@@ -71,13 +91,15 @@ pub fn provider(
         agent_binary: facts.agent_binary,
         server_url: facts.server_url,
         ca_file: facts.ca_file,
+        environments: Some(facts.environments),
         node_secret: Box::new(move |name| secret(name)),
     });
     let words = format!(
         "nodes are processes of this user on this machine, and jobs are not sandboxed: run only what you trust \
          ({reason})"
     );
-    Ok((Arc::new(local), words))
+    let not_enforced = vec![format!("walls around nodes and jobs ({reason})")];
+    Ok(Apart { provider: Arc::new(local), words, not_enforced })
 }
 
 fn behind_walls(walls: &Walls, may_go_out: bool) -> String {
@@ -112,6 +134,7 @@ fn walled(
             ca_file: facts.ca_file.clone(),
             ca_bundle: Some(facts.ca_bundle.clone()),
             shown: facts.shown.clone(),
+            environments: Some(facts.environments.clone()),
             owner: None,
         })),
     };
@@ -121,8 +144,10 @@ fn walled(
         link: Link::new(helper, Server { url, host: facts.server_host.clone() }),
         node_secret: Box::new(move |name| secret(name)),
         relays: Box::new(relays),
-        machine: Machine::this(),
+        machine: facts.machine.clone(),
+        over_commit: facts.over_commit,
         has_way_out: facts.has_way_out,
         job_disk_bytes: facts.job_disk_bytes,
+        jobs_share: facts.jobs_share,
     })
 }

@@ -10,6 +10,7 @@ use muster_providers::Provider;
 use tokio::sync::{Semaphore, mpsc};
 use tracing::{info, warn};
 
+use crate::post_mortems::PostMortems;
 use crate::writer::{Handle, Unavailable};
 
 /// Calls to the provider at a time.
@@ -22,6 +23,7 @@ pub async fn run(
     mut wishes: mpsc::UnboundedReceiver<Effect>,
     provider: Arc<dyn Provider>,
     writer: Handle,
+    post_mortems: Arc<PostMortems>,
 ) {
     let calls = Arc::new(Semaphore::new(CALLS_MAX));
     let (finished, mut finishes) = mpsc::unbounded_channel::<NodeId>();
@@ -53,8 +55,9 @@ pub async fn run(
                 busy.insert(node);
                 let (provider, writer) = (provider.clone(), writer.clone());
                 let (calls, finished) = (calls.clone(), finished.clone());
+                let hands = Hands { provider, post_mortems: post_mortems.clone() };
                 tokio::spawn(async move {
-                    carry_out(effect, provider, writer, calls).await;
+                    carry_out(effect, hands, writer, calls).await;
                     let _ = finished.send(node);
                 });
             }
@@ -66,17 +69,12 @@ pub async fn run(
 }
 
 /// Until the provider has done it and the writer has it on disk.
-async fn carry_out(
-    effect: Effect,
-    provider: Arc<dyn Provider>,
-    writer: Handle,
-    calls: Arc<Semaphore>,
-) {
+async fn carry_out(effect: Effect, hands: Hands, writer: Handle, calls: Arc<Semaphore>) {
     let mut pause = RETRY_PAUSE_FIRST;
     loop {
         let permit = calls.clone().acquire_owned().await.expect("never closed");
-        let (kind, provider) = (effect.kind.clone(), provider.clone());
-        let called = tokio::task::spawn_blocking(move || call(&kind, provider.as_ref())).await;
+        let (kind, hands) = (effect.kind.clone(), hands.clone());
+        let called = tokio::task::spawn_blocking(move || hands.call(&kind)).await;
         drop(permit);
         let result = called.unwrap_or_else(|_| Err("the provider panicked".to_owned()));
         if let Err(message) = &result {
@@ -96,15 +94,31 @@ async fn carry_out(
     }
 }
 
-fn call(kind: &EffectKind, provider: &dyn Provider) -> Result<(), String> {
-    match kind {
-        EffectKind::CreateNode(order) => {
-            info!(node = %order.name, size = %order.vm_size, "creating");
-            provider.create(order).map_err(|failed| ErrorChain(&failed).to_string())
-        }
-        EffectKind::DeleteNode { name, .. } => {
-            info!(node = %name, "deleting");
-            provider.delete(name).map_err(|failed| ErrorChain(&failed).to_string())
+/// What wishes are carried out with.
+#[derive(Clone)]
+struct Hands {
+    provider: Arc<dyn Provider>,
+    post_mortems: Arc<PostMortems>,
+}
+
+impl Hands {
+    fn call(&self, kind: &EffectKind) -> Result<(), String> {
+        match kind {
+            EffectKind::CreateNode(order) => {
+                info!(node = %order.name, size = %order.vm_size, "creating");
+                self.provider.create(order).map_err(|failed| ErrorChain(&failed).to_string())
+            }
+            EffectKind::DeleteNode { name, fate, .. } => {
+                info!(node = %name, "deleting");
+                if let Some(fate) = fate {
+                    let kept = self.post_mortems.keep(name, fate, || self.provider.remains(name));
+                    // It goes all the same: what it takes is worth more than what it could tell.
+                    if let Err(error) = kept {
+                        warn!(node = %name, error = %ErrorChain(&error), "no post-mortem is kept");
+                    }
+                }
+                self.provider.delete(name).map_err(|failed| ErrorChain(&failed).to_string())
+            }
         }
     }
 }

@@ -5,22 +5,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muster_core::{HostRequest, Input};
-use muster_providers::joined::SILENCE_MAX;
 
 use crate::live::Live;
 use crate::writer::Handle;
 
-const LOOK_EVERY: Duration = Duration::from_secs(5);
-
 /// Looks again and again, until dropped.
-pub async fn run(live: Arc<Live>, writer: Handle) {
+pub async fn run(live: Arc<Live>, writer: Handle, look_every: Duration) {
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(look_every).await;
         let now = Instant::now();
         let roster = live.roster();
         let hosts = live.hosts();
         let heard = hosts.hosts().filter(|host| !host.is_silent && !host.name.is_local());
-        let silent = heard.filter(|host| roster.silent_for(&host.name, now) >= SILENCE_MAX);
+        let silent = heard.filter(|host| roster.is_silent(&host.name, now));
         for host in silent {
             tracing::warn!(host = %host.name, "a host says nothing any more");
             let request = HostRequest::Silent { name: host.name.clone() };

@@ -68,6 +68,11 @@ impl StateDir {
         self.root.join("muster.db")
     }
 
+    /// The rows of the blob storage.
+    pub fn storage(&self) -> PathBuf {
+        self.root.join("storage.db")
+    }
+
     pub fn pki(&self) -> PathBuf {
         self.root.join("pki")
     }
@@ -104,8 +109,21 @@ impl StateDir {
         self.root.join("logs")
     }
 
+    pub fn post_mortems(&self) -> PathBuf {
+        self.root.join("post-mortems")
+    }
+
     pub fn blobs(&self) -> PathBuf {
         self.root.join("blobs")
+    }
+
+    pub fn environments(&self) -> PathBuf {
+        self.root.join("environments")
+    }
+
+    /// The part of it that nodes see.
+    pub fn environments_ready(&self) -> PathBuf {
+        self.environments().join("ready")
     }
 
     fn connection_file(&self) -> PathBuf {

@@ -8,6 +8,7 @@
 use std::fmt;
 use std::path::Path;
 
+use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::{constant_time, digest, hmac, rand};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use muster_core::access::Directory;
@@ -309,6 +310,38 @@ impl Keyring {
             return Err(LogUrlRejected::TooLong { left_s });
         }
         Ok(())
+    }
+
+    /// A secret that must be known again later, as it may stand in rows and in copies of them. `place` is where it
+    /// belongs: moved elsewhere it does not open.
+    pub fn seal(&self, place: &str, secret: &str) -> Result<String, TokenError> {
+        let mut bytes = secret.as_bytes().to_vec();
+        let nonce = self.sealing_key().seal_in_place_append_tag(Aad::from(place), &mut bytes);
+        let nonce = nonce.map_err(|_| TokenError::Random)?;
+        Ok(format!("{}{}", hex(nonce.as_ref()), hex(&bytes)))
+    }
+
+    /// `None` for what this server has not sealed for that place.
+    pub fn unseal(&self, place: &str, sealed: &str) -> Option<String> {
+        let mut bytes = crate::secrets::unhex(sealed)?;
+        let (nonce, content) = bytes.split_at_mut_checked(NONCE_LEN)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+        let opened = self.sealing_key().open_in_place(nonce, Aad::from(place), content).ok()?;
+        String::from_utf8(opened.to_vec()).ok()
+    }
+
+    fn sealing_key(&self) -> RandomizedNonceKey {
+        let key = hmac::sign(&self.secret, b"seal\0aes256gcm");
+        RandomizedNonceKey::new(&AES_256_GCM, key.as_ref()).expect("32 bytes are a key")
+    }
+
+    /// The signature of a signed address of the blob storage, over what [`muster_wire::blob::Sas`] says.
+    pub fn sign_blob_address(&self, text: &str) -> String {
+        self.mac(&["blob", text])
+    }
+
+    pub fn check_blob_address(&self, text: &str, signature: &str) -> bool {
+        same(self.sign_blob_address(text).as_bytes(), signature.as_bytes())
     }
 
     /// The first part is the purpose; no part but the last may hold a zero byte.

@@ -372,7 +372,7 @@ mod tests {
         });
         let catalogue = Arc::new(Catalogue::builtin());
         let (effects, _wishes) = mpsc::unbounded_channel();
-        let live = Arc::new(Live::new(1));
+        let live = Arc::new(Live::new(1, Duration::from_secs(40)));
         let (writer, thread) =
             start(open_store, Settings::default(), catalogue, live, effects).unwrap();
         let report = || Input::Report {

@@ -9,7 +9,7 @@ use muster_core::agent::{Desired, Record, Report};
 use muster_core::ids::{EffectId, Epoch};
 use muster_core::model::Exit;
 use muster_core::time::Elapsed;
-use muster_core::{Answer, Input, NodeOrder};
+use muster_core::{Answer, Input, NodeOrder, SaveRequest};
 
 use crate::clock::Moment;
 use crate::mischief::Mischief;
@@ -68,6 +68,8 @@ pub(crate) enum ProviderEvent {
     Repeated { order: Box<NodeOrder> },
     /// The provider takes the machine away.
     Evicted { node: Box<str>, made_at: Moment, is_noticed: bool },
+    /// It is seen that nothing of the node lives any more.
+    Ended { node: Box<str> },
     /// The sweeper's delete is carried out.
     Swept { node: Box<str>, made_at: Moment },
 }
@@ -87,6 +89,10 @@ pub(crate) enum AgentEvent {
         epoch: Epoch,
         plan: u32,
         due: Due,
+    },
+    /// A task that runs keeps what it would leave.
+    Keep {
+        epoch: Epoch,
     },
     /// A pause is over.
     Resume,
@@ -137,6 +143,11 @@ pub(crate) enum Arrival {
     Evicted {
         node: Box<str>,
     },
+    Ended {
+        node: Box<str>,
+    },
+    /// A node keeps what a task would leave.
+    Kept(Box<SaveRequest>),
     /// Somebody asks for an eviction.
     Rehearsed(Box<Input>),
     /// Of hosts, when a controller starts.

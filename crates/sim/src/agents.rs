@@ -138,6 +138,10 @@ impl Agent {
         self.clock.at(now)
     }
 
+    pub(super) fn node(&self) -> &str {
+        &self.node
+    }
+
     fn on(&mut self, event: AgentEvent, site: &mut Site<'_>) -> Held {
         let Some(event) = self.unless_paused(event, site)? else { return Ok(()) };
         let now = self.clock(site.now);
@@ -158,6 +162,10 @@ impl Agent {
             }
             AgentEvent::Answered(answered) => return self.on_answered(&answered, site),
             AgentEvent::Task { epoch, plan, due } => self.on_task(epoch, plan, due, site)?,
+            AgentEvent::Keep { epoch } => {
+                self.keep(epoch, site);
+                Vec::new()
+            }
             AgentEvent::Resume => return self.resume(site),
         };
         self.follow_up(actions, site)

@@ -68,7 +68,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Every job that a client was told of is on disk, and ended as the log says.
+    /// Every job that a client was told of is on disk, ended as the log says, and left what it kept last.
     pub(crate) fn check_acknowledged(&mut self) -> Held {
         let Some(live) = self.controller.live() else { return Ok(()) };
         for (id, ended) in self.oracle.acknowledged() {
@@ -79,6 +79,12 @@ impl Sim {
             promise(Some(phase).filter(|phase| phase.is_terminal()) == ended, || {
                 format!("{id} ended as {ended:?} and is {phase:?}")
             })?;
+            let left = self.oracle.left_by(id);
+            if !left.is_empty() {
+                let kept = live.reader.saved_trees(id)?;
+                let kept: BTreeMap<_, _> = kept.iter().map(|one| (one.rank, one.tree)).collect();
+                promise(*left == kept, || format!("{id} left {left:?}, and {kept:?} is kept"))?;
+            }
         }
         Ok(())
     }

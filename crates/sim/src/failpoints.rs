@@ -108,6 +108,12 @@ impl Failpoint {
             | Change::TreeSaved(_)
             | Change::DeploymentChanged(_)
             | Change::DeploymentGone { .. }
+            | Change::DatastoreChanged(_)
+            | Change::AssetChanged(_)
+            | Change::AssetGone { .. }
+            | Change::AssetContainerChanged(_)
+            | Change::AssetContainerGone { .. }
+            | Change::DatastoreGone { .. }
             | Change::ActivityNoted(_)
             | Change::ClusterChanged { .. }
             | Change::MemberChanged(_)

@@ -106,6 +106,8 @@ faults! {
     /// The call says it worked, and the machine goes on.
     DeleteWithoutEffect => "delete does nothing",
     MachineVanished => "machine vanished",
+    /// It died, and whoever made it sees that and says so.
+    NodeEnded => "node ended, and its provider says so",
     PreemptionStorm => "preemption storm",
     EvictionNoticed => "eviction with notice",
     /// Somebody takes a node away that runs something, and what runs is told.
@@ -115,6 +117,8 @@ faults! {
     // The workload.
     PoisonRan => "poison job killed its agent",
     JobHung => "job hung",
+    /// What an attempt wanted to leave came when it was over.
+    TreeRefused => "files of an old attempt refused",
     CancelRaced => "cancel raced with finish",
     /// An attempt was over by the books while a paused machine still ran it: its effects are refused.
     ZombieRan => "zombie ran past its attempt",

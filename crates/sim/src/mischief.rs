@@ -56,6 +56,7 @@ mischief! {
     Vanish: 30,
     Storm: 50,
     Rehearse: 20,
+    EndNode: 30,
 }
 
 pub(crate) struct Mischiefs {

@@ -4,9 +4,9 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use muster_core::model::{Job, WorkspaceKey};
+use muster_core::model::{AssetKind, Job, WorkspaceKey};
 use muster_core::time::Wall;
-use muster_core::{Change, Rows};
+use muster_core::{Change, KnownAsset, Rows};
 use muster_store::{Revision, SqliteReader, SqliteStore, Store, StoreError};
 
 use crate::failure::{Broken, Held};
@@ -102,6 +102,16 @@ impl Store for FaultyStore {
         name: &str,
     ) -> Result<Option<Job>, StoreError> {
         self.inner.find_job(workspace, name)
+    }
+
+    fn find_asset(
+        &mut self,
+        workspace: &WorkspaceKey,
+        kind: AssetKind,
+        name: &str,
+        version: Option<&str>,
+    ) -> Result<KnownAsset, StoreError> {
+        self.inner.find_asset(workspace, kind, name, version)
     }
 
     fn revision(&mut self) -> Result<Revision, StoreError> {

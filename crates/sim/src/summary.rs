@@ -25,6 +25,8 @@ pub struct Summary {
     pub jobs_retried: u64,
     /// Submitted, and then not known to a backup that was restored.
     pub jobs_forgotten: u64,
+    /// How often an attempt kept files for the next one.
+    pub trees_kept: u64,
     pub requests_refused: u64,
     /// Requests that were sent again because nobody answered.
     pub requests_repeated: u64,
@@ -67,6 +69,7 @@ pub(crate) fn of(sim: &mut Sim) -> Held<Summary> {
         jobs_canceled: counts.canceled,
         jobs_retried: counts.retried,
         jobs_forgotten: counts.forgotten,
+        trees_kept: counts.trees,
         requests_refused: sim.clients.refused,
         requests_repeated: sim.clients.retries,
         processes_started: sim.oracle.processes.started,
@@ -112,6 +115,7 @@ impl fmt::Display for Summary {
         row("  canceled", self.jobs_canceled.to_string())?;
         row("  retried", self.jobs_retried.to_string())?;
         row("  forgotten by a backup", self.jobs_forgotten.to_string())?;
+        row("files kept", self.trees_kept.to_string())?;
         row("requests refused", self.requests_refused.to_string())?;
         row("requests repeated", self.requests_repeated.to_string())?;
         row("processes started", self.processes_started.to_string())?;

@@ -2,17 +2,19 @@
 //! own way. Everything that a task will do is drawn from its own name, so it does not depend on anything
 //! that happens elsewhere.
 
+use muster_core::SaveRequest;
 use muster_core::agent::{Action, Order, Signal};
 use muster_core::ids::Epoch;
-use muster_core::model::{Exit, JobSpec};
+use muster_core::model::{Exit, JobSpec, TreeId};
 use muster_core::time::Span;
 
-use crate::agenda::{AgentEvent, Due, Event};
+use crate::agenda::{AgentEvent, Arrival, Due, Event};
 use crate::agents::{Agent, Fate, Site};
 use crate::chance::Chance;
-use crate::clock::Moment;
+use crate::clock::{Moment, minutes};
 use crate::failure::{Broken, Held};
 use crate::faults::Fault;
+use crate::network::{ARRIVAL_GRID, Direction};
 use crate::workload::{Command, End};
 
 const FETCH_AGAIN: Span = Span::seconds(5);
@@ -43,6 +45,8 @@ struct Nature {
     dies: Span,
     /// Someone asks for it to be canceled, so much before or after this long before its end.
     raced: Option<Span>,
+    /// It writes something down that often, which its node keeps.
+    keeps: Option<Span>,
 }
 
 impl Nature {
@@ -57,6 +61,7 @@ impl Nature {
             heeds: chance.permille(800).then_some(soon),
             dies: chance.span(Span::milliseconds(1), Span::milliseconds(500)),
             raced: chance.permille(20).then(|| chance.span(Span::ZERO, Span(2 * RACE.0))),
+            keeps: chance.permille(300).then(|| chance.span(Span::seconds(5), minutes(60))),
         }
     }
 }
@@ -184,10 +189,32 @@ impl Agent {
                     let job = task.order.job_name.clone();
                     site.agenda.plan(at.max(site.now), Event::Race { job });
                 }
+                self.plan_keep(epoch, site);
                 self.plan_task(epoch, after, due, site);
                 Ok(self.machine.on_started(epoch, timeout, now))
             }
         }
+    }
+
+    fn plan_keep(&self, epoch: Epoch, site: &mut Site<'_>) {
+        if let Some(every) = self.tasks.get(&epoch).and_then(|task| task.nature.keeps) {
+            let event = Event::Agent(self.id, AgentEvent::Keep { epoch });
+            site.agenda.plan(site.now + every, event);
+        }
+    }
+
+    /// What the task has written down goes to the controller, while it runs.
+    pub(super) fn keep(&mut self, epoch: Epoch, site: &mut Site<'_>) {
+        let Some(task) = self.tasks.get(&epoch).filter(|task| task.is_running) else { return };
+        let tree = TreeId::made_up(&format!("{epoch} {} {}", task.order.rank, site.now.0));
+        let node = self.node().to_owned();
+        let request = SaveRequest { node, epoch, tree, files: 1, bytes: 1 };
+        for at in site.network.carry(Direction::Report, self.id, true, site.now) {
+            let Some(at) = at else { continue };
+            let arrival = Arrival::Kept(Box::new(request.clone()));
+            site.agenda.plan(at.on_grid(ARRIVAL_GRID), Event::Arrival(arrival));
+        }
+        self.plan_keep(epoch, site);
     }
 
     pub(super) fn signal(&mut self, epoch: Epoch, signal: Signal, site: &mut Site<'_>) {

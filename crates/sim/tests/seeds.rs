@@ -43,6 +43,7 @@ fn five_hundred_seeds_of_thirty_days_keep_every_promise() {
         assert!(summary.jobs_submitted + summary.jobs_forgotten >= 1_000, "{summary}");
         assert!(summary.node_creates >= 200, "{summary}");
         assert!(summary.faults.total() >= 100 && kills >= 10, "{summary}");
+        assert!(summary.trees_kept > 0, "{summary}");
         assert!(summary.jobs_retried > 0 && summary.requests_refused > 0, "{summary}");
         assert_eq!(summary.jobs_submitted, ended, "{summary}");
         faults.add(&summary.faults);

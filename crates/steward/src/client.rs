@@ -4,23 +4,25 @@
 //! is called on this machine. That is why the name in the certificate that we ask for is always the same.
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use muster_providers::joined::protocol::{
-    ANSWER_BYTES_MAX, BadBody, HostReport, JoinRequest, SyncAnswer, SyncRequest, VERSION, Welcome,
-    told,
+    ANSWER_BYTES_MAX, BadBody, HostReport, JoinRequest, RELAY, SyncAnswer, SyncRequest, VERSION,
+    Welcome, told,
 };
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::header::{CONTENT_TYPE, HeaderValue};
-use reqwest::{RequestBuilder, Response, StatusCode};
+use reqwest::header::{CONNECTION, CONTENT_TYPE, HeaderValue, UPGRADE};
+use reqwest::{RequestBuilder, Response, StatusCode, Upgraded};
 use rustls::RootCertStore;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
 use crate::StewardError;
+use crate::relay::Way;
 
 /// In every certificate of ours.
 const NAME: &str = "localhost";
@@ -156,6 +158,39 @@ pub(crate) struct Card {
     pub key: String,
 }
 
+/// How the calls of this machine's nodes reach the server.
+#[derive(Clone)]
+pub(crate) struct Tunnels {
+    pub client: Client,
+    pub card: Card,
+}
+
+impl Tunnels {
+    async fn tunnel(&self, node: &str) -> Result<Upgraded, CallError> {
+        let Tunnels { client, card } = self;
+        let call = client.http.get(format!("{}/relay", client.base));
+        let call = call.header("x-muster-host", &card.name).bearer_auth(&card.key);
+        let call = call.header("x-muster-node", node);
+        let call = call.header(CONNECTION, "upgrade").header(UPGRADE, RELAY);
+        let mut response = call.send().await?;
+        match response.status() {
+            StatusCode::SWITCHING_PROTOCOLS => Ok(response.upgrade().await?),
+            status if status.is_client_error() => {
+                Err(refused(&mut response, ANSWER_BYTES_MAX).await)
+            }
+            status => Err(CallError::NotNow { status }),
+        }
+    }
+}
+
+impl Way for Tunnels {
+    type Stream = Upgraded;
+
+    async fn open(&self, node: &Arc<str>) -> io::Result<Upgraded> {
+        self.tunnel(node).await.map_err(io::Error::other)
+    }
+}
+
 /// The certificate of the server's authority, from whoever answers there: it has to be checked before it is trusted.
 pub(crate) async fn offered_ca(server: &Server) -> Result<String, CallError> {
     let http = builder(server).tls_danger_accept_invalid_certs(true).build()?;
@@ -189,13 +224,15 @@ async fn answered(call: RequestBuilder, limit: usize) -> Result<Vec<u8>, CallErr
         status @ (StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT) => {
             Err(CallError::NotNow { status })
         }
-        status if status.is_client_error() => {
-            let message = read(&mut response, limit).await.unwrap_or_default();
-            let message = told(String::from_utf8_lossy(&message).trim());
-            Err(CallError::Refused { status, message })
-        }
+        status if status.is_client_error() => Err(refused(&mut response, limit).await),
         status => Err(CallError::NotNow { status }),
     }
+}
+
+async fn refused(response: &mut Response, limit: usize) -> CallError {
+    let message = read(response, limit).await.unwrap_or_default();
+    let message = told(String::from_utf8_lossy(&message).trim());
+    CallError::Refused { status: response.status(), message }
 }
 
 async fn read(response: &mut Response, limit: usize) -> Result<Vec<u8>, CallError> {

@@ -5,11 +5,12 @@ use std::time::Duration;
 use muster_core::ErrorChain;
 use muster_core::model::Capacity;
 use muster_providers::joined::protocol::{JoinRequest, VERSION};
+use muster_providers::trust;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
 use crate::client::{CallError, Card, Client, offered_ca};
-use crate::place::{Membership, Place, digest_of, hex, sha256};
+use crate::place::{CA_BUNDLE, Membership, Place, digest_of, hex, sha256};
 use crate::{StewardConfig, StewardError};
 
 const RETRY_AFTER: Duration = Duration::from_secs(2);
@@ -36,6 +37,8 @@ pub(crate) async fn join(
         (None, None) => first_ca(config).await?,
     };
     place.write("ca.pem", ca_pem.as_bytes())?;
+    let bundle = trust::bundle(&place.path(CA_BUNDLE), &ca_pem);
+    place.write(CA_BUNDLE, bundle.content.as_bytes())?;
     let client = Client::new(&config.server, &ca_pem)?;
     let key = place.key()?;
     let membership = match known {

@@ -4,6 +4,7 @@
 //! DIR/lock          held by the one steward that runs here
 //! DIR/key           what this machine proves itself with
 //! DIR/ca.pem        whom it trusts
+//! DIR/ca-bundle.pem whom jobs on its nodes trust
 //! DIR/membership    as what it joined
 //! DIR/sandboxes/    its nodes, as its helper keeps them; with relays/ and node-logs/
 //! ```
@@ -23,6 +24,8 @@ use crate::StewardError;
 
 /// Lets a secret scanner know our keys.
 const KEY_PREFIX: &str = "mhk_";
+/// Whom jobs on its nodes trust.
+pub(crate) const CA_BUNDLE: &str = "ca-bundle.pem";
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
 pub(crate) struct Place {
@@ -89,7 +92,7 @@ impl Place {
 
     /// The server does not know this machine: the next token starts with a new key.
     pub fn leave(&self) -> Result<(), StewardError> {
-        for name in ["membership", "key", "ca.pem"] {
+        for name in ["membership", "key", "ca.pem", CA_BUNDLE] {
             match std::fs::remove_file(self.path(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(StewardError::File { path: self.path(name), source: error });
@@ -186,7 +189,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let place = Place::take(dir.path()).unwrap();
         assert_eq!(place.membership().unwrap(), None);
-        let terms = Terms { url: "https://lab:8443".into(), has_way_out: false, job_disk_bytes: 1 };
+        let terms = Terms {
+            url: "https://lab:8443".into(),
+            has_way_out: false,
+            job_disk_bytes: 1,
+            jobs_share: false,
+        };
         let name = HostName::new("box").unwrap();
         let membership = Membership { name, terms };
         place.join(&membership).unwrap();

@@ -12,15 +12,16 @@ pub(crate) enum Deed {
 /// `rests` says of which nodes nothing may be done now: something is being done, or went wrong a moment ago.
 pub(crate) fn deeds(
     wanted: &[WantedNode],
-    seen: &[Seen],
+    (seen, ended): (&[Seen], &[String]),
     rests: impl Fn(&str) -> bool,
 ) -> Vec<Deed> {
     let lives = |name: &str| seen.iter().any(|seen| seen.node == name && seen.is_alive);
     let is_wanted = |name: &str| wanted.iter().any(|node| node.name == name);
     let removals = seen.iter().filter(|seen| !is_wanted(&seen.node) && !rests(&seen.node));
     let removals = removals.map(|seen| Deed::Remove(seen.node.clone()));
-    // One that ended by itself, or with the machine, is made once more: that it is another is seen at its first word.
-    let missing = wanted.iter().filter(|node| !lives(&node.name) && !rests(&node.name));
+    // One that ended by itself, or with the machine, is not made again: the server hears of it, and wants another instead.
+    let is_there = |name: &String| lives(name) || ended.contains(name);
+    let missing = wanted.iter().filter(|node| !is_there(&node.name) && !rests(&node.name));
     // What goes makes room for what comes.
     removals.chain(missing.cloned().map(Deed::Make)).collect()
 }
@@ -47,18 +48,20 @@ mod tests {
 
     #[test]
     fn what_is_wanted_is_made_and_what_is_not_is_removed() {
-        let all = [wanted("new"), wanted("lives"), wanted("ended"), wanted("busy")];
-        let there =
-            [seen("lives", true), seen("ended", false), seen("old", true), seen("rest", false)];
-        let deeds = deeds(&all, &there, |name| name == "busy");
+        let all = ["new", "lives", "half", "ended", "busy"].map(wanted);
+        let there = [("lives", true), ("half", false), ("ended", false)];
+        let there = there.into_iter().chain([("old", true), ("rest", false)]);
+        let there: Vec<Seen> = there.map(|(name, is_alive)| seen(name, is_alive)).collect();
+        let ended = ["ended", "rest"].map(str::to_owned);
+        let deeds = deeds(&all, (&there, &ended), |name| name == "busy");
         let make = |name: &str| Deed::Make(wanted(name));
         let remove = |name: &str| Deed::Remove(name.into());
-        assert_eq!(deeds, [remove("old"), remove("rest"), make("new"), make("ended")]);
+        assert_eq!(deeds, [remove("old"), remove("rest"), make("new"), make("half")]);
     }
 
     #[test]
     fn there_is_nothing_to_do_where_all_is_as_wanted() {
-        assert_eq!(deeds(&[wanted("a")], &[seen("a", true)], |_| false), []);
-        assert_eq!(deeds(&[], &[seen("a", true)], |_| true), []);
+        assert_eq!(deeds(&[wanted("a")], (&[seen("a", true)], &[]), |_| false), []);
+        assert_eq!(deeds(&[], (&[seen("a", true)], &[]), |_| true), []);
     }
 }

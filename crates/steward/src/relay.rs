@@ -1,25 +1,29 @@
-//! The way from a node's socket to the server, on another machine. Bytes pass as they are: the node's agent and the server
-//! see each other's certificates and secrets, and we do not.
+//! The way from a node's socket to the server, on another machine. The server is told by whose socket a call came; the bytes
+//! pass as they are: the node's agent and the server see each other's certificates and secrets, and we do not.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use muster_providers::walled::Opened;
-use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
-
-use crate::client::Server;
 
 /// More callers of one node at a time wait.
 const CONNECTIONS_MAX: usize = 256;
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// What was sent and not acknowledged for this long will not arrive; without it, calls into a cut network pile up.
-const UNHEARD_MAX: Duration = Duration::from_secs(30);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A new connection to the server that is this node's.
+pub(crate) trait Way: Clone + Send + Sync + 'static {
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send;
+
+    fn open(&self, node: &Arc<str>) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
 
 /// Serves the sockets of all nodes, each until its node is gone.
-pub(crate) async fn run(mut opened: mpsc::UnboundedReceiver<Opened>, server: Server) {
-    while let Some(Opened { listener, closed, .. }) = opened.recv().await {
+pub(crate) async fn run(mut opened: mpsc::UnboundedReceiver<Opened>, way: impl Way) {
+    while let Some(Opened { listener, node, closed, .. }) = opened.recv().await {
         let listener = match UnixListener::from_std(listener) {
             Ok(listener) => listener,
             Err(error) => {
@@ -27,26 +31,26 @@ pub(crate) async fn run(mut opened: mpsc::UnboundedReceiver<Opened>, server: Ser
                 continue;
             }
         };
-        let server = server.clone();
+        let way = way.clone();
         tokio::spawn(async move {
             tokio::select! {
-                () = accept(listener, server) => {}
+                () = accept(listener, node, way) => {}
                 _ = closed => {}
             }
         });
     }
 }
 
-async fn accept(listener: UnixListener, server: Server) {
+async fn accept(listener: UnixListener, node: Arc<str>, way: impl Way) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((caller, _)) => {
-                let server = server.clone();
+                let (node, way) = (node.clone(), way.clone());
                 tokio::spawn(async move {
-                    if let Err(error) = pass_on(caller, &server).await {
-                        tracing::debug!(%error, "a node's call to the server broke off");
+                    if let Err(error) = pass_on(caller, &node, &way).await {
+                        tracing::debug!(%error, %node, "a node's call to the server broke off");
                     }
                     drop(place);
                 });
@@ -60,13 +64,8 @@ async fn accept(listener: UnixListener, server: Server) {
     }
 }
 
-async fn pass_on(mut caller: UnixStream, server: &Server) -> io::Result<()> {
-    let connected = TcpStream::connect((server.host(), server.port()));
-    let mut stream = tokio::time::timeout(CONNECT_TIMEOUT, connected).await??;
-    // Small messages both ways: waiting for more to send would only be slow.
-    stream.set_nodelay(true)?;
-    let unheard = u32::try_from(UNHEARD_MAX.as_millis()).expect("seconds");
-    rustix::net::sockopt::set_tcp_user_timeout(&stream, unheard)?;
+async fn pass_on(mut caller: UnixStream, node: &Arc<str>, way: &impl Way) -> io::Result<()> {
+    let mut stream = tokio::time::timeout(OPEN_TIMEOUT, way.open(node)).await??;
     tokio::io::copy_bidirectional(&mut caller, &mut stream).await?;
     Ok(())
 }
@@ -78,9 +77,22 @@ mod tests {
 
     use muster_providers::walled::{Relays as _, Sockets};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+
+    #[derive(Clone)]
+    struct Port(u16);
+
+    impl Way for Port {
+        type Stream = TcpStream;
+
+        async fn open(&self, node: &Arc<str>) -> io::Result<TcpStream> {
+            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.0)).await?;
+            stream.write_all(node.as_bytes()).await?;
+            Ok(stream)
+        }
+    }
 
     #[tokio::test]
     async fn a_node_reaches_the_server_until_it_is_gone() {
@@ -88,20 +100,20 @@ mod tests {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = server.local_addr().unwrap().port();
         let (sockets, opened) = Sockets::new(dir.path().to_owned());
-        tokio::spawn(run(opened, format!("https://127.0.0.1:{port}").parse().unwrap()));
+        tokio::spawn(run(opened, Port(port)));
         sockets.open("pool-1", Ipv4Addr::LOCALHOST).unwrap();
         let socket = dir.path().join("pool-1").join(muster_sandbox::node::RELAY_SOCKET);
 
         let mut caller = UnixStream::connect(&socket).await.unwrap();
         caller.write_all(b"hello").await.unwrap();
         let (mut call, _) = server.accept().await.unwrap();
-        let mut heard = [0; 5];
+        let mut heard = [0; 11];
         call.read_exact(&mut heard).await.unwrap();
         call.write_all(b"you").await.unwrap();
         call.shutdown().await.unwrap();
         let mut answer = String::new();
         caller.read_to_string(&mut answer).await.unwrap();
-        assert_eq!((&heard, answer.as_str()), (b"hello", "you"));
+        assert_eq!((&heard, answer.as_str()), (b"pool-1hello", "you"));
 
         sockets.close("pool-1");
         assert!(UnixStream::connect(&socket).await.is_err());

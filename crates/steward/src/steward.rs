@@ -7,28 +7,28 @@ use std::time::Duration;
 use muster_core::ids::NodeId;
 use muster_core::model::{Capacity, HostName, Tier};
 use muster_core::{ErrorChain, NodeOrder};
-use muster_providers::Provider as _;
 use muster_providers::joined::protocol::{
     HeldNode, HostReport, SyncAnswer, Terms, WantedNode, told,
 };
 use muster_providers::walled::{
     HelperConfig, Machine, Sockets, Walled, WalledConfig, helper_command,
 };
+use muster_providers::{ListError, Provider as _};
 use muster_sandbox::link::{Helper, Link, LinkError};
 use muster_sandbox::protocol::{self, Seen, Walls};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::client::Server;
+use crate::client::{Server, Tunnels};
 use crate::exchange::{Exchange, Stranger};
 use crate::join::{Member, join};
-use crate::place::{Membership, Place, random};
+use crate::place::{CA_BUNDLE, Membership, Place, random};
 use crate::plan::{Deed, deeds};
 use crate::{StewardConfig, StewardError, relay};
 
 /// Nodes that end by themselves are noticed by looking.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// From one try to the next, of what went wrong.
 const REST: Duration = Duration::from_secs(10);
 
@@ -50,7 +50,9 @@ pub async fn run(config: StewardConfig, say: impl Fn(&str)) -> Result<(), Stewar
     // New terms are for new nodes: the provider starts again with them, and finds the old nodes as they are.
     loop {
         let secrets = Secrets::default();
-        let (provider, walls) = provider(&place, &config, &membership.terms, &secrets).await?;
+        let way = Tunnels { client: client.clone(), card: card.clone() };
+        let (provider, walls) =
+            provider(&place, &config, &membership.terms, (&secrets, way)).await?;
         say(&words(&walls));
         let steward = Steward {
             provider: Arc::new(provider),
@@ -58,8 +60,10 @@ pub async fn run(config: StewardConfig, say: impl Fn(&str)) -> Result<(), Stewar
             place: &place,
             membership,
             capacity,
+            not_enforced: walls.missing,
             secrets,
             seen: Vec::new(),
+            ended: Vec::new(),
             answer: None,
             busy: BTreeSet::new(),
             troubles: BTreeMap::new(),
@@ -76,10 +80,10 @@ async fn provider(
     place: &Place,
     config: &StewardConfig,
     terms: &Terms,
-    secrets: &Secrets,
+    (secrets, way): (&Secrets, Tunnels),
 ) -> Result<(Walled, Walls), StewardError> {
     let (sockets, opened) = Sockets::new(place.path("relays"));
-    tokio::spawn(relay::run(opened, config.server.clone()));
+    tokio::spawn(relay::run(opened, way));
     let config = walled_config(place, config, terms, sockets, Arc::clone(secrets))?;
     let started = tokio::task::spawn_blocking(move || Walled::start(config)).await;
     started.unwrap_or_else(|_| Err(broken())).map_err(StewardError::Walls)
@@ -97,8 +101,11 @@ struct Steward<'a> {
     place: &'a Place,
     membership: Membership,
     capacity: Capacity,
+    not_enforced: Vec<String>,
     secrets: Secrets,
     seen: Vec<Seen>,
+    /// Those of which surely nothing runs any more.
+    ended: Vec<String>,
     answer: Option<SyncAnswer>,
     /// Nodes that are being made or removed.
     busy: BTreeSet<String>,
@@ -166,12 +173,14 @@ impl Steward<'_> {
     /// Says whether it could be seen what there is.
     async fn look(&mut self) -> bool {
         let provider = Arc::clone(&self.provider);
-        match tokio::task::spawn_blocking(move || provider.seen()).await {
-            Ok(Ok(seen)) => {
-                self.seen = seen;
+        let look = move || Ok((provider.seen()?, provider.ended()?));
+        match tokio::task::spawn_blocking(look).await {
+            Ok(Ok((seen, ended))) => {
+                (self.seen, self.ended) = (seen, ended);
                 return true;
             }
             Ok(Err(error)) => {
+                let error: ListError = error;
                 let error = ErrorChain(&error);
                 tracing::warn!(%error, "cannot look at the nodes of this machine");
             }
@@ -187,7 +196,7 @@ impl Steward<'_> {
             let rests = |trouble: &Trouble| now < trouble.rests_until;
             self.busy.contains(name) || self.troubles.get(name).is_some_and(rests)
         };
-        for deed in deeds(&answer.nodes, &self.seen, rests) {
+        for deed in deeds(&answer.nodes, (&self.seen, &self.ended), rests) {
             let provider = Arc::clone(&self.provider);
             let node = match &deed {
                 Deed::Make(wanted) => wanted.name.clone(),
@@ -234,11 +243,13 @@ impl Steward<'_> {
         let held = |name: &&str| HeldNode {
             name: (*name).to_owned(),
             is_alive: lives(name) && !self.busy.contains(*name),
+            has_ended: self.ended.iter().any(|ended| ended == name),
             trouble: self.troubles.get(*name).map(|trouble| told(&trouble.message)),
         };
         HostReport {
             following: self.answer.as_ref().map(|answer| answer.stamp),
             capacity: self.capacity,
+            not_enforced: self.not_enforced.clone(),
             nodes: names.iter().map(held).collect(),
         }
     }
@@ -306,9 +317,10 @@ fn walled_config(
         logs: place.path("node-logs"),
         binary: config.binary.clone(),
         ca_file: place.path("ca.pem"),
-        // No job here can have a token by the socket that it calls through.
-        ca_bundle: None,
+        ca_bundle: Some(place.path(CA_BUNDLE)),
         shown: config.shown.clone(),
+        // They are built on the server's machine.
+        environments: None,
         owner: None,
     };
     let url = format!("https://127.0.0.1:{}", itself.port());
@@ -321,8 +333,10 @@ fn walled_config(
         }),
         relays: Box::new(sockets),
         machine: Machine::this(),
+        over_commit: false,
         has_way_out: terms.has_way_out,
         job_disk_bytes: terms.job_disk_bytes,
+        jobs_share: terms.jobs_share,
     })
 }
 

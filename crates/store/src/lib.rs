@@ -9,14 +9,15 @@ mod error;
 mod look_up;
 mod read;
 mod sqlite;
+pub mod storage;
 
 pub use error::StoreError;
 pub use look_up::look_up;
-use muster_core::model::{Job, WorkspaceKey};
+use muster_core::model::{AssetKind, Job, WorkspaceKey};
 use muster_core::time::Wall;
-use muster_core::{Change, Rows};
+use muster_core::{Change, KnownAsset, Rows};
 pub use read::*;
-pub use sqlite::{Durability, SqliteReader, SqliteStore};
+pub use sqlite::{Durability, SqliteReader, SqliteStorage, SqliteStorageReader, SqliteStore};
 
 /// The number of a change in the event log. It only grows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +42,15 @@ pub trait Store: Send {
     /// What World cannot see: the job of this name, live or finished.
     fn find_job(&mut self, workspace: &WorkspaceKey, name: &str)
     -> Result<Option<Job>, StoreError>;
+
+    /// What World does not hold either: this name, and this version of it.
+    fn find_asset(
+        &mut self,
+        workspace: &WorkspaceKey,
+        kind: AssetKind,
+        name: &str,
+        version: Option<&str>,
+    ) -> Result<KnownAsset, StoreError>;
 
     /// The highest revision on disk.
     fn revision(&mut self) -> Result<Revision, StoreError>;

@@ -16,6 +16,10 @@ pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreEr
         Input::CancelJob { workspace, name, finished } => {
             *finished = store.find_job(workspace, name)?.map(Arc::new);
         }
+        Input::ChangeAsset(request) => {
+            let (workspace, version) = (&request.workspace, request.wish.version());
+            request.known = store.find_asset(workspace, request.kind, &request.name, version)?;
+        }
         Input::Asked { input, .. } => {
             let asked = std::mem::replace(&mut **input, Input::Tick);
             **input = look_up(store, asked)?;
@@ -40,6 +44,8 @@ pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreEr
         | Input::ChangeHosts(_)
         | Input::Deploy(_)
         | Input::DeleteDeployment { .. }
+        | Input::PutDatastore { .. }
+        | Input::DeleteDatastore { .. }
         | Input::Tick => {}
     }
     Ok(input)

@@ -2,8 +2,9 @@
 
 use muster_core::ids::{JobId, OperationId, PrincipalId, WorkspaceId};
 use muster_core::model::{
-    Activity, AttemptRecord, Category, Cluster, Deployment, Job, JobSpec, Node, Operation, Outcome,
-    Principal, SavedTree, Scope, SpecHash, TreeId, Workspace, WorkspaceKey,
+    Activity, Asset, AssetContainer, AssetKind, AttemptRecord, Category, Cluster, Datastore,
+    Deployment, Job, JobSpec, Node, Operation, Outcome, Principal, SavedTree, Scope, SpecHash,
+    TreeId, Workspace, WorkspaceKey,
 };
 use muster_core::time::Wall;
 
@@ -113,6 +114,39 @@ pub struct ActivityChain {
     pub broken_at: Option<u64>,
 }
 
+/// Of what is kept in versions, which a list shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Archived {
+    #[default]
+    No,
+    Yes,
+    Both,
+}
+
+/// By when they were made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AssetOrder {
+    #[default]
+    NewestFirst,
+    OldestFirst,
+}
+
+/// The versions of a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AssetQuery {
+    pub kind: AssetKind,
+    pub name: Box<str>,
+    pub archived: Archived,
+    pub order: AssetOrder,
+}
+
+/// A name, and the newest of its versions that is not in the archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerView {
+    pub container: AssetContainer,
+    pub latest: Option<Asset>,
+}
+
 /// One page of a listing. `next` asks for the following page, and is `None` on the last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
@@ -188,6 +222,53 @@ pub trait Reader: Send {
     fn deployment(&mut self, group: &Scope, name: &str) -> Result<Option<Deployment>, StoreError>;
     /// Newest first; a group has not many.
     fn deployments(&mut self, group: &Scope) -> Result<Vec<Deployment>, StoreError>;
+    /// By workspace and name, without case.
+    fn datastore(
+        &mut self,
+        workspace: WorkspaceId,
+        name: &str,
+    ) -> Result<Option<Datastore>, StoreError>;
+    /// By name; a workspace has not many. Those that every workspace has are not among them.
+    fn datastores(&mut self, workspace: WorkspaceId) -> Result<Vec<Datastore>, StoreError>;
+    /// By workspace, kind, name without case, and version as it is.
+    fn asset(
+        &mut self,
+        workspace: WorkspaceId,
+        kind: AssetKind,
+        name: &str,
+        version: &str,
+    ) -> Result<Option<Asset>, StoreError>;
+    /// `after` is a `Page::next`.
+    fn assets(
+        &mut self,
+        workspace: WorkspaceId,
+        query: &AssetQuery,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<Asset>, StoreError>;
+    /// Of any name: a client has just made its up. A hundred at most, without those in the archive.
+    fn assets_with_hash(
+        &mut self,
+        workspace: WorkspaceId,
+        kind: AssetKind,
+        hash: &str,
+    ) -> Result<Vec<Asset>, StoreError>;
+    /// Without case.
+    fn asset_container(
+        &mut self,
+        workspace: WorkspaceId,
+        kind: AssetKind,
+        name: &str,
+    ) -> Result<Option<ContainerView>, StoreError>;
+    /// By name, without those that nobody named. `after` is a `Page::next`.
+    fn asset_containers(
+        &mut self,
+        workspace: WorkspaceId,
+        kind: AssetKind,
+        archived: Archived,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<ContainerView>, StoreError>;
     fn verify_activity(&mut self) -> Result<ActivityChain, StoreError>;
     /// Entries after `after`, oldest first.
     fn events(&mut self, after: Revision, limit: usize) -> Result<Vec<Event>, StoreError>;

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2, statat,
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, fstatvfs, open, openat2,
+    statat,
 };
 
 use muster_core::model::check_path;
@@ -94,6 +95,12 @@ impl Folder {
         walk.below(".", "")?;
         walk.found.files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(walk.found)
+    }
+
+    /// What is free on the disk that it is on, for whoever asks.
+    pub fn free_bytes(&self) -> io::Result<u64> {
+        let disk = fstatvfs(&self.fd)?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
     /// A plain file of it, and what it is known by.

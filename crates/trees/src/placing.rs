@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use muster_core::model::{BadPath, BlobId, check_path};
 use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, renameat, unlinkat};
 
+use crate::blob_of;
 use crate::digest::Hasher;
 use crate::folder::Folder;
 use crate::manifest::File;
@@ -23,7 +24,12 @@ pub enum PlacingError {
 }
 
 pub struct Placing {
-    wanted: File,
+    path: Box<str>,
+    is_executable: bool,
+    bytes_wanted: u64,
+    /// Not known of what comes from elsewhere.
+    digest: Option<BlobId>,
+    part: String,
     parent: OwnedFd,
     file: fs::File,
     hasher: Hasher,
@@ -34,22 +40,43 @@ pub struct Placing {
 impl Folder {
     /// Begins to write a file, and makes the folders above it.
     pub fn place(&self, wanted: &File) -> Result<Placing, PlacingError> {
-        check_path(&wanted.path)
-            .map_err(|why| PlacingError::Path { path: wanted.path.to_string(), why })?;
-        let failed = |source| PlacingError::Io { path: wanted.path.to_string(), source };
-        let parent = match wanted.path.rsplit_once('/') {
+        let File { path, is_executable, bytes, digest } = wanted;
+        self.place_any(path, *is_executable, *bytes, Some(*digest))
+    }
+
+    /// The same for a file whose bytes may be any, if their digest is not given.
+    pub fn place_any(
+        &self,
+        path: &str,
+        is_executable: bool,
+        bytes_wanted: u64,
+        digest: Option<BlobId>,
+    ) -> Result<Placing, PlacingError> {
+        check_path(path).map_err(|why| PlacingError::Path { path: path.to_owned(), why })?;
+        let failed = |source| PlacingError::Io { path: path.to_owned(), source };
+        let parent = match path.rsplit_once('/') {
             Some((folder, _)) => self.make_folder(folder),
             None => self.open_beneath(".", OFlags::RDONLY | OFlags::DIRECTORY),
         };
         let parent = parent.map_err(failed)?;
-        let part = part_name(&wanted.digest);
+        let part = part_name(path);
         let _ = unlinkat(&parent, &part, AtFlags::empty());
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file =
             openat(&parent, &part, flags, Mode::from(0o600)).map_err(|why| failed(why.into()))?;
-        let (file, hasher, bytes) = (file.into(), Hasher::default(), 0);
-        Ok(Placing { wanted: wanted.clone(), parent, file, hasher, bytes, is_placed: false })
+        Ok(Placing {
+            path: path.into(),
+            is_executable,
+            bytes_wanted,
+            digest,
+            part,
+            parent,
+            file: file.into(),
+            hasher: Hasher::default(),
+            bytes: 0,
+            is_placed: false,
+        })
     }
 
     /// Makes a folder and those above it; what is there stays.
@@ -70,50 +97,57 @@ impl Folder {
 impl Placing {
     pub fn write(&mut self, piece: &[u8]) -> Result<(), PlacingError> {
         self.bytes += piece.len() as u64;
-        if self.bytes > self.wanted.bytes {
+        if self.bytes > self.bytes_wanted {
             return Err(self.wrong());
         }
-        self.hasher.add(piece);
+        if self.digest.is_some() {
+            self.hasher.add(piece);
+        }
         self.file.write_all(piece).map_err(|source| self.failed(source))
+    }
+
+    /// The same for what did not say how long it is.
+    pub fn finish_as_is(mut self) -> Result<(), PlacingError> {
+        self.bytes_wanted = self.bytes;
+        self.finish()
     }
 
     /// All of it is here: gives it its name, over whatever had it.
     pub fn finish(mut self) -> Result<(), PlacingError> {
-        let digest = std::mem::take(&mut self.hasher).finish();
-        if self.bytes != self.wanted.bytes || digest != self.wanted.digest {
+        let found = std::mem::take(&mut self.hasher).finish();
+        if self.bytes != self.bytes_wanted || self.digest.is_some_and(|wanted| wanted != found) {
             return Err(self.wrong());
         }
-        let mode = if self.wanted.is_executable { 0o755 } else { 0o644 };
+        let mode = if self.is_executable { 0o755 } else { 0o644 };
         let mode = fs::Permissions::from_mode(mode);
         self.file.set_permissions(mode).map_err(|source| self.failed(source))?;
-        let path = self.wanted.path.clone();
-        let name = path.rsplit('/').next().unwrap_or(&path);
-        renameat(&self.parent, part_name(&self.wanted.digest), &self.parent, name)
+        let name = self.path.rsplit('/').next().unwrap_or(&self.path);
+        renameat(&self.parent, &self.part, &self.parent, name)
             .map_err(|why| self.failed(why.into()))?;
         self.is_placed = true;
         Ok(())
     }
 
     fn wrong(&self) -> PlacingError {
-        PlacingError::WrongBytes { path: self.wanted.path.to_string() }
+        PlacingError::WrongBytes { path: self.path.to_string() }
     }
 
     fn failed(&self, source: io::Error) -> PlacingError {
-        PlacingError::Io { path: self.wanted.path.to_string(), source }
+        PlacingError::Io { path: self.path.to_string(), source }
     }
 }
 
 impl Drop for Placing {
     fn drop(&mut self) {
         if !self.is_placed {
-            let _ = unlinkat(&self.parent, part_name(&self.wanted.digest), AtFlags::empty());
+            let _ = unlinkat(&self.parent, &self.part, AtFlags::empty());
         }
     }
 }
 
 /// Short, whatever the file is called.
-fn part_name(digest: &BlobId) -> String {
-    let digest = digest.to_string();
+fn part_name(path: &str) -> String {
+    let digest = blob_of(path.as_bytes()).to_string();
     format!(".muster-part-{}", &digest[..16])
 }
 
@@ -122,7 +156,6 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::blob_of;
 
     fn wanted(path: &str, content: &[u8]) -> File {
         let (bytes, digest) = (content.len() as u64, blob_of(content));

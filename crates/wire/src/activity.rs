@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::path::{
     AccessRoute, ComputeAction, DeploymentRoute, EstateRoute, HostRoute, Manager, Route,
+    StorageRoute,
 };
 use crate::timestamp;
 
@@ -55,6 +56,18 @@ pub fn operation(method: &str, route: &Route) -> Option<String> {
         Route::Estate(EstateRoute::Lock { .. }) => {
             ("Microsoft.Authorization/locks".to_owned(), None)
         }
+        Route::Storage(route) => match route {
+            StorageRoute::Datastore { .. } => (ml("workspaces/datastores"), None),
+            StorageRoute::DatastoreSecrets { .. } => {
+                (ml("workspaces/datastores"), Some("listSecrets"))
+            }
+            StorageRoute::StorageSweep => ("Muster.Storage/sweep".to_owned(), Some("")),
+            StorageRoute::Datastores(_) => return None,
+        },
+        Route::Assets(route) => {
+            let (kind, deed) = route.operation()?;
+            (ml(&format!("workspaces/{kind}")), deed)
+        }
         Route::Deployments(DeploymentRoute::One { .. }) => {
             ("Microsoft.Resources/deployments".to_owned(), None)
         }
@@ -72,10 +85,12 @@ pub fn operation(method: &str, route: &Route) -> Option<String> {
         | Route::ComputeNodes { .. }
         | Route::Jobs(_)
         | Route::Operation { .. }
-        | Route::RunDetails { .. }
+        | Route::History(_)
         | Route::Ledger(_)
         | Route::WhyJob { .. }
         | Route::WhyCompute { .. }
+        | Route::PostMortems { .. }
+        | Route::PostMortem { .. }
         | Route::JobAttempts { .. }
         // Bytes and lists of them are nothing yet; the job that brings them has its line.
         | Route::Tree { .. }

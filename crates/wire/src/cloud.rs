@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub const CLOUD_NAME: &str = "Muster";
 /// Completes storage account names. The accounts that we hand out hold their whole address, so that this
 /// is never looked up; `.internal` is reserved for such names.
-const DOMAIN: &str = "muster.internal";
+pub const DOMAIN: &str = "muster.internal";
 /// From this year of the api-version on, the metadata document is one object instead of a list.
 const OBJECT_SINCE: u32 = 2022;
 

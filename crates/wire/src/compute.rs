@@ -13,6 +13,7 @@ mod seen;
 
 pub use eviction::Eviction;
 pub use instance::{ComputeDocument, InstanceProperties, document};
+pub(crate) use nodes::trouble;
 pub use nodes::{NodeFacts, NodeInfo, NodeList, NodeState, nodes};
 pub use request::{BODY_BYTES_MAX, parse_patch, parse_request, request_json};
 pub(crate) use request::{request_value, without_nulls};

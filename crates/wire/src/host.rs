@@ -32,6 +32,9 @@ pub struct HostDocument {
     pub nodes: u32,
     /// Whether it takes more nodes than it has cores and memory for.
     pub over_commit: bool,
+    /// What its nodes do not enforce, each in words with the reason.
+    #[serde(default)]
+    pub not_enforced: Vec<String>,
     pub joined_on: String,
 }
 
@@ -42,7 +45,12 @@ pub struct Load {
     pub nodes: u32,
 }
 
-pub fn document(host: &Host, load: Load, over_commit: bool) -> HostDocument {
+pub fn document(
+    host: &Host,
+    load: Load,
+    over_commit: bool,
+    not_enforced: Vec<String>,
+) -> HostDocument {
     let state = match host.state {
         HostState::Draining if load.nodes == 0 => "drained",
         HostState::Open if host.is_silent => "silent",
@@ -60,6 +68,7 @@ pub fn document(host: &Host, load: Load, over_commit: bool) -> HostDocument {
         gpus_used: load.used.gpus,
         nodes: load.nodes,
         over_commit: over_commit && host.name.is_local(),
+        not_enforced,
         joined_on: timestamp::format(host.joined_at),
     }
 }

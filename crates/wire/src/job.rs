@@ -4,13 +4,18 @@
 //! and GET, [`details`] is what clients poll while they stream a log.
 
 mod attempts;
+mod data;
 mod details;
 mod request;
 mod resource;
+mod run;
 mod sentence;
 mod wants;
 
 pub use attempts::{AttemptEntry, Attempts, SavedEntry, attempts};
+pub use data::{
+    DataUri, DistributionEntry, InputEntry, OutputEntry, Resolve, kind_text, older_kind_text,
+};
 pub use details::{RunDetails, RunError, details};
 pub use request::{
     BODY_BYTES_MAX, DEFAULT_EXPERIMENT, parse_request, parse_spec_text, request_json, spec_text,
@@ -19,17 +24,23 @@ pub use resource::{
     CommandJob, CreationContext, JobFacts, JobLimits, JobResource, JobResources, JobStatus,
     resource,
 };
+pub use run::{
+    Dialect, ResolvedUri, ResolvedUris, Run, RunData, RunList, RunOutput, ServiceInstances,
+    parse_asset_id, parse_run_id, parse_values, resolved, run,
+};
 pub use wants::{NodeShare, QueueSettings, parse_memory};
 
 /// Keys of ours among a job's properties. All values are text.
 pub mod property {
+    /// What all of them begin with.
+    pub const OURS: &str = "muster.";
     /// How many times it was tried.
     pub const ATTEMPTS: &str = "muster.attempts";
     /// Why it waits, while it does.
     pub const WAIT_REASON: &str = "muster.waitReason";
     /// Why it failed.
     pub const FAILURE: &str = "muster.failure";
-    /// What failed: `prepare`, `user code`, `node` or `data`.
+    /// What failed: `prepare`, `user code`, `node` or `data`. (`provision` fails no job.)
     pub const FAILURE_CLASS: &str = "muster.failureClass";
     /// What becomes of it when its low-priority node is taken away: `requeue`, as if left out, or `fail`.
     pub const ON_EVICTION: &str = "muster.onEviction";

@@ -192,6 +192,14 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// A text, a number or a truth, as text.
+    pub(crate) fn scalar(&self) -> Result<Option<String>, ArmError> {
+        match self.value {
+            Some(Value::Bool(truth)) => Ok(Some(truth.to_string())),
+            _ => self.number_or_text(),
+        }
+    }
+
     /// What is in an array.
     pub(crate) fn items(&self) -> Result<Option<Vec<Field<'a>>>, ArmError> {
         let items = match self.value {

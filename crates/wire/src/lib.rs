@@ -10,16 +10,22 @@
 //! * [`error`]: whatever went wrong, as an ARM error;
 //! * [`compute`], [`job`], [`workspace`], [`operation`], [`quota`], [`vm_size`], [`cost`], [`why`]: the
 //!   resources;
+//! * [`post_mortem`]: what became of nodes that are gone;
+//! * [`datastore`]: names of places where blobs are; [`asset`]: what is kept in versions, and refers to them; [`blob`]: the blob storage's dialect, XML and all;
 //! * [`manager`], [`resources`]: what resource manager says about itself, and lists of any resources;
 //! * [`deployment`]: templates, read into what is to be made;
 //! * [`access`]: users, keys and roles; [`lock`], [`activity`]: locks and who changed what;
-//! * [`cloud`], [`login`]: what a client reads before it asks for the first resource.
+//! * [`cloud`], [`login`]: what a client reads before it asks for the first resource;
+//! * [`yaml`]: files that users write.
 
 pub mod access;
 pub mod activity;
+pub mod asset;
+pub mod blob;
 pub mod cloud;
 pub mod compute;
 pub mod cost;
+pub mod datastore;
 pub mod deployment;
 pub mod diagnosis;
 pub mod duration;
@@ -33,6 +39,7 @@ pub mod manager;
 pub mod operation;
 mod page;
 pub mod path;
+pub mod post_mortem;
 pub mod quota;
 pub mod resources;
 mod system_data;
@@ -41,12 +48,13 @@ pub mod trees;
 pub mod vm_size;
 pub mod why;
 pub mod workspace;
+pub mod yaml;
 
 pub use error::ArmError;
 pub use json::{JsonText, Unreadable, from_json, to_json};
 pub use page::{Page, page_size};
 pub use path::{
-    AccessRoute, ComputeAction, DeploymentRoute, EstateRoute, HostAction, HostRoute, Login,
-    Manager, Query, Request, Route, WorkspaceAction,
+    AccessRoute, AssetRoute, ComputeAction, DeploymentRoute, EstateRoute, HistoryRoute, HostAction,
+    HostRoute, Login, Manager, Query, Request, Route, StorageRoute, WorkspaceAction,
 };
 pub use system_data::SystemData;

@@ -5,8 +5,10 @@
 //! the user gave them. Blob paths never come through here: there, every byte counts.
 
 mod access;
+mod assets;
 mod deployments;
 mod estate;
+mod history;
 mod hosts;
 mod login;
 mod manager;
@@ -14,10 +16,14 @@ mod methods;
 mod query;
 mod route;
 mod segments;
+mod storage;
 
 pub use access::{AccessRoute, scope_of};
+pub use assets::AssetRoute;
+pub(crate) use assets::{kind_of as asset_kind_of, word as asset_word};
 pub use deployments::{DeploymentRoute, Home};
 pub use estate::{EstateRoute, lockable_of};
+pub use history::HistoryRoute;
 pub use hosts::{HostAction, HostRoute};
 pub use login::{Authority, Login};
 pub use manager::Manager;
@@ -25,6 +31,8 @@ pub use query::{QUERY_BYTES_MAX, Query};
 pub use route::{ComputeAction, Route, WorkspaceAction};
 pub(crate) use route::{parse_id, quota_id, strip_prefix, workspace_id};
 pub use segments::PATH_BYTES_MAX;
+pub(crate) use segments::{encode as encode_text, unescape};
+pub use storage::StorageRoute;
 
 /// The one spelling of a region: `East US` is `eastus`.
 pub fn location_name(text: &str) -> Box<str> {

@@ -16,6 +16,10 @@ pub struct SystemData {
     pub created_by_type: Option<String>,
     #[serde(default)]
     pub last_modified_at: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_modified_by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_modified_by_type: Option<String>,
 }
 
 impl SystemData {
@@ -25,6 +29,17 @@ impl SystemData {
             created_by: created_by.map(str::to_owned),
             created_by_type: created_by.map(|_| "User".to_owned()),
             last_modified_at: Some(timestamp::format(modified_at)),
+            last_modified_by: None,
+            last_modified_by_type: None,
+        }
+    }
+
+    /// Where it is known who changed it last.
+    pub fn modified_by(self, name: &str) -> SystemData {
+        SystemData {
+            last_modified_by: Some(name.to_owned()),
+            last_modified_by_type: Some("User".to_owned()),
+            ..self
         }
     }
 }

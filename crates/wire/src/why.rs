@@ -19,6 +19,9 @@ pub struct WhyDocument {
 pub struct WhyReason {
     /// A word for programs.
     pub code: String,
+    /// What failed, if something did: `provision`, where nodes cannot be made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
     /// What it is, and what can be done.
     pub message: String,
     /// The limit that it is about.
@@ -40,6 +43,7 @@ impl WhyReason {
         let figures = reason.figures();
         WhyReason {
             code: reason.code().to_owned(),
+            class: reason.class().map(|class| class.as_str().to_owned()),
             message: message.unwrap_or(&text).to_owned(),
             limit: figures.limit.into(),
             value: figures.value,
@@ -63,6 +67,18 @@ mod tests {
     use muster_core::model::ClusterName;
 
     use super::*;
+
+    #[test]
+    fn nodes_that_cannot_be_made_are_a_failure_of_their_own_class() {
+        let (cluster, last) = (ClusterName::new("cpu").unwrap(), "no room".into());
+        let retry_at = muster_core::time::Wall(0);
+        let document =
+            compute_document(&[Reason::CreateFailing { cluster, failures: 1, retry_at, last }]);
+        assert_eq!(document.value[0].class.as_deref(), Some("provision"));
+        assert!(
+            crate::to_json(&document).contains(r#""code":"CreateFailing","class":"provision""#)
+        );
+    }
 
     #[test]
     fn a_reason_has_its_figures_and_its_command_apart() {

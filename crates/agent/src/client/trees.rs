@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::time::Duration;
 
+use muster_core::agent::DataList;
 use muster_core::ids::Epoch;
 use muster_core::model::{BlobId, TreeId};
 use muster_trees::MANIFEST_BYTES_MAX;
@@ -28,7 +29,34 @@ struct Missing {
     missing: Vec<BlobId>,
 }
 
+/// How an attempt ended whose last files these are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Well,
+    Badly,
+}
+
 impl Client {
+    /// What there is to read of the code, or of an input.
+    pub(crate) async fn data(&self, epoch: Epoch, what: &str) -> Result<DataList, CallError> {
+        let url = format!("{}/data/{epoch}/{what}", self.base);
+        let response = self.http.get(url).timeout(FILE_TIMEOUT).send().await?;
+        parse(found(response).await?).await
+    }
+
+    /// One file of it, to be read piece by piece.
+    pub(crate) async fn data_file(
+        &self,
+        epoch: Epoch,
+        what: &str,
+        path: &str,
+        bytes: u64,
+    ) -> Result<Response, CallError> {
+        let url = format!("{}/data/{epoch}/{what}/file", self.base);
+        let request = self.http.get(url).query(&[("path", path)]).timeout(patience(bytes));
+        found(request.send().await?).await
+    }
+
     /// What the same member left last.
     pub(crate) async fn left(&self, epoch: Epoch) -> Result<Option<TreeId>, CallError> {
         let url = format!("{}/trees/{epoch}", self.base);
@@ -70,8 +98,14 @@ impl Client {
         epoch: Epoch,
         tree: &TreeId,
         text: String,
+        end: Option<End>,
     ) -> Result<Vec<BlobId>, CallError> {
-        let url = format!("{}/trees/{epoch}/{tree}", self.base);
+        let end = match end {
+            None => "",
+            Some(End::Well) => "?end=well",
+            Some(End::Badly) => "?end=badly",
+        };
+        let url = format!("{}/trees/{epoch}/{tree}{end}", self.base);
         let request = self.http.put(url).timeout(FILE_TIMEOUT).header(CONTENT_TYPE, "text/plain");
         let missing: Missing = parse(told(request.body(text).send().await?).await?).await?;
         Ok(missing.missing)
@@ -104,13 +138,24 @@ fn patience(bytes: u64) -> Duration {
 /// As [`accepted`], with the server's own words for what it will refuse again.
 async fn told(response: Response) -> Result<Response, CallError> {
     match response.status() {
-        status @ (StatusCode::BAD_REQUEST
+        StatusCode::BAD_REQUEST
         | StatusCode::PAYLOAD_TOO_LARGE
-        | StatusCode::INSUFFICIENT_STORAGE) => {
-            let words = response.text().await.unwrap_or_default();
-            let words = words.chars().filter(|c| !c.is_control()).take(WORDS_MAX).collect();
-            Err(CallError::Refused { status, words })
-        }
+        | StatusCode::INSUFFICIENT_STORAGE => Err(refusal(response).await),
         _ => accepted(response),
     }
+}
+
+/// The same, also for what is not there.
+async fn found(response: Response) -> Result<Response, CallError> {
+    match response.status() {
+        StatusCode::NOT_FOUND => Err(refusal(response).await),
+        _ => told(response).await,
+    }
+}
+
+async fn refusal(response: Response) -> CallError {
+    let status = response.status();
+    let words = response.text().await.unwrap_or_default();
+    let words = words.chars().filter(|c| !c.is_control()).take(WORDS_MAX).collect();
+    CallError::Refused { status, words }
 }

@@ -5,21 +5,27 @@ use std::sync::Arc;
 use muster_core::ErrorChain;
 use muster_core::agent::Order;
 use muster_core::ids::Epoch;
-use muster_core::model::{JobSpec, OUTPUTS_FOLDER, TreeId};
+use muster_core::model::{JobSpec, LOGS_FOLDER, NAMED_OUTPUTS_FOLDER, OUTPUTS_FOLDER, TreeId};
 use muster_trees::{File, Folder, PlacingError, Tree, tree_of};
 
-use super::{Keeper, Patience};
+use super::{Keeper, Patience, data};
 use crate::attempt::Context;
 use crate::client::{CallError, Client};
 
 #[derive(Debug, thiserror::Error)]
-enum FetchError {
+pub(super) enum FetchError {
     #[error("the server does not give {what}")]
     Call { what: String, source: CallError },
     #[error("the list of files {tree} is not what it should be")]
     WrongTree { tree: TreeId },
     #[error(transparent)]
     Placing(#[from] PlacingError),
+    #[error("input {name} could not be fetched: {why}; the node may need a way out (egress)")]
+    Web { name: String, why: String },
+    #[error(
+        "{what} has {bytes} bytes, and the node's disk has {free} free; free some, or read less"
+    )]
+    NoRoom { what: String, bytes: u64, free: u64 },
     #[error("cannot use the job's folder")]
     Folder(#[from] std::io::Error),
 }
@@ -39,6 +45,10 @@ async fn fill(context: &Context, order: &Order, spec: &JobSpec) -> Result<Keeper
     if let Some(code) = &spec.code {
         lay_out(client, epoch, code, &folder).await?;
     }
+    if spec.code_asset.is_some() {
+        data::bring_code(client, epoch, &folder).await?;
+    }
+    data::bring_inputs(context, epoch, spec).await?;
     let mut last = Tree::default();
     // Nobody has left anything to the first.
     if order.attempt > 1
@@ -46,8 +56,10 @@ async fn fill(context: &Context, order: &Order, spec: &JobSpec) -> Result<Keeper
     {
         last = lay_out(client, epoch, &saved, &folder).await?;
     }
-    for path in [Some(OUTPUTS_FOLDER), spec.checkpoint.as_deref()].into_iter().flatten() {
-        folder.make_folder(path)?;
+    let named = spec.outputs.keys().map(|name| format!("{NAMED_OUTPUTS_FOLDER}/{name}"));
+    let folders = [OUTPUTS_FOLDER, LOGS_FOLDER].into_iter().chain(spec.checkpoint.as_deref());
+    for path in folders.map(str::to_owned).chain(named) {
+        folder.make_folder(&path)?;
     }
     let log = context.home.job_log(epoch);
     Ok(Keeper::new(client.clone(), epoch, Arc::new(folder), spec.checkpoint.clone(), log, last))

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use muster_core::ErrorChain;
 use muster_core::agent::Signal;
 use muster_core::ids::Epoch;
-use muster_core::model::{BlobId, OUTPUTS_FOLDER};
+use muster_core::model::{BlobId, LOGS_FOLDER, NAMED_OUTPUTS_FOLDER, OUTPUTS_FOLDER};
 use muster_trees::{
     BadTree, Folder, Found, Memory, Snapshot, SnapshotError, Tree, snapshot, tree_of,
 };
@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use super::{Patience, note};
 use crate::attempt::Told;
-use crate::client::{CallError, Client};
+use crate::client::{CallError, Client, End};
 
 /// How often a checkpoint folder is looked at, and that keeping it takes no more than a part of the time.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -99,7 +99,7 @@ impl Keeper {
                 continue;
             }
             let began = Instant::now();
-            match self.keep(std::slice::from_ref(&checkpoint)).await {
+            match self.keep(std::slice::from_ref(&checkpoint), None).await {
                 Ok(found) => kept = found,
                 Err(KeepError::Snapshot(SnapshotError::Changed { .. })) => {}
                 Err(error) => self.say(format!("cannot keep {checkpoint}: {}", ErrorChain(&error))),
@@ -116,21 +116,21 @@ impl Keeper {
     }
 
     /// Keeps everything that the job leaves. It has ended; if it had to be killed, there is not much time.
-    pub(crate) async fn finish(&mut self, was_killed: bool) -> Result<(), KeepError> {
+    pub(crate) async fn finish(&mut self, end: End, was_killed: bool) -> Result<(), KeepError> {
         if !was_killed {
-            return self.keep_all().await;
+            return self.keep_all(end).await;
         }
-        let kept = tokio::time::timeout(AFTER_KILL, self.keep_all()).await;
+        let kept = tokio::time::timeout(AFTER_KILL, self.keep_all(end)).await;
         kept.unwrap_or(Err(KeepError::NoTime))
     }
 
-    async fn keep_all(&mut self) -> Result<(), KeepError> {
-        let below: Vec<Box<str>> =
-            [Some(OUTPUTS_FOLDER.into()), self.checkpoint.clone()].into_iter().flatten().collect();
+    async fn keep_all(&mut self, end: End) -> Result<(), KeepError> {
+        let always = [OUTPUTS_FOLDER, LOGS_FOLDER, NAMED_OUTPUTS_FOLDER].map(Box::from);
+        let below: Vec<Box<str>> = always.into_iter().chain(self.checkpoint.clone()).collect();
         let began = Instant::now();
         let mut tries = 0;
         loop {
-            match self.keep(&below).await {
+            match self.keep(&below, Some(end)).await {
                 Ok(_) => return Ok(()),
                 Err(KeepError::Call(CallError::Superseded)) => {
                     tracing::debug!(epoch = %self.epoch, "the server wants nothing more of this");
@@ -153,7 +153,11 @@ impl Keeper {
     }
 
     /// Keeps what is below these paths, and of the rest what was kept before. Returns what it found.
-    async fn keep(&mut self, below: &[Box<str>]) -> Result<Vec<Found>, KeepError> {
+    async fn keep(
+        &mut self,
+        below: &[Box<str>],
+        end: Option<End>,
+    ) -> Result<Vec<Found>, KeepError> {
         let taken = self.take(below).await?;
         for skipped in &taken.skipped {
             self.say(format!("{} {}, and is not kept", skipped.path, skipped.why));
@@ -161,8 +165,9 @@ impl Keeper {
         let is_below = |path: &str| below.iter().any(|top| is_in(path, top));
         let others = self.last.files().iter().filter(|file| !is_below(&file.path));
         let tree = Tree::new(taken.tree.files().iter().chain(others).cloned().collect())?;
-        if tree != self.last {
-            self.send(&tree, &taken).await?;
+        // What it leaves at its end is shown to its owner: the server has to be told even of what it has.
+        if tree != self.last || (end.is_some() && !tree.is_empty()) {
+            self.send(&tree, &taken, end).await?;
             self.last = tree;
         }
         Ok(taken.listing.files)
@@ -179,13 +184,13 @@ impl Keeper {
         Ok(taken.await.map_err(|_| KeepError::Panicked)??)
     }
 
-    async fn send(&self, tree: &Tree, taken: &Snapshot) -> Result<(), KeepError> {
+    async fn send(&self, tree: &Tree, taken: &Snapshot, end: Option<End>) -> Result<(), KeepError> {
         let text = tree.to_text();
         let id = tree_of(text.as_bytes());
         let mut patience = Patience::default();
         let mut rounds = 0;
         while rounds < ROUNDS_MAX {
-            let missing = match self.client.put_tree(self.epoch, &id, text.clone()).await {
+            let missing = match self.client.put_tree(self.epoch, &id, text.clone(), end).await {
                 Ok(missing) => missing,
                 Err(error) => {
                     patience.forgive(error).await.map_err(KeepError::Call)?;

@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub fn habits() -> Habits {
     Habits {
+        // Under any lease.
+        lease: Span::ZERO,
         stop_grace: Span::milliseconds(300),
         lease_margin: Span::milliseconds(500),
         alone_max: Span::milliseconds(500),
@@ -61,10 +63,16 @@ impl Harness {
             ca_file: self.ca_file.clone(),
             ca_bundle: None,
             hidden: Vec::new(),
+            environments: None,
             disk_bytes: None,
+            log_bytes: muster_core::agent::LOG_BYTES_MAX,
+            jobs_share: false,
+            not_enforced: Vec::new(),
             secret_file: None,
             relay: None,
             address: None,
+            gpu_slots: 0,
+            gpus: Vec::new(),
         }
     }
 

@@ -26,6 +26,23 @@ async fn a_command_runs_and_its_log_arrives_complete_and_in_order() {
 }
 
 #[tokio::test]
+async fn jobs_do_not_cost_connections_and_specifications_come_with_their_orders() {
+    let harness = Harness::new().await;
+    harness.server.change(|book| book.gives_specs = true);
+    let agent = harness.agent();
+    for round in 1..=10 {
+        let epoch = harness.order(round, "true");
+        assert_eq!(harness.ending(epoch).await, Exit::Code(0));
+    }
+    let book = harness.server.look();
+    assert!(book.reports.len() > 20, "each has at least begun, run and ended");
+    // Reports that replace each other take turns on two, logs and the first calls have their own.
+    assert!(book.connections <= 6, "{}", book.connections);
+    assert_eq!(book.specs_asked_for, 0);
+    agent.abort();
+}
+
+#[tokio::test]
 async fn a_job_finds_what_it_was_given_and_nothing_of_the_agent() {
     let harness = Harness::new().await;
     let agent = harness.agent();

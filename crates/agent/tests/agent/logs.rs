@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use muster_core::model::Exit;
 
-use crate::harness::{Harness, eventually};
+use crate::harness::{Harness, eventually, habits};
 
 #[tokio::test]
 async fn a_hundred_megabytes_without_a_newline_arrive() {
@@ -41,6 +41,37 @@ async fn what_the_server_has_does_not_fill_the_disk() {
     std::fs::write(harness.home.work(epoch).join("go"), "").unwrap();
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     assert!(harness.server.look().logs[&epoch].ends_with(b"xxxend\n"));
+    agent.abort();
+}
+
+#[tokio::test]
+async fn a_full_log_says_that_it_is_and_takes_no_more_room() {
+    const MOST: u64 = 3_000_000;
+    const LINE: &[u8] = b"\nmuster: output beyond 3000000 bytes is dropped\n";
+    let harness = Harness::new().await;
+    let config = muster_agent::AgentConfig { log_bytes: MOST, ..harness.config() };
+    let agent = tokio::spawn(muster_agent::run_with_habits(config, None, habits()));
+    // As much as a log takes is taken whole.
+    let epoch = harness.order(1, &format!("head -c {MOST} /dev/zero | tr '\\0' x"));
+    assert_eq!(harness.ending(epoch).await, Exit::Code(0));
+    let log = harness.server.look().logs[&epoch].clone();
+    assert!(log.len() as u64 == MOST && log.iter().all(|byte| *byte == b'x'));
+
+    let command =
+        "head -c 9000000 /dev/zero | tr '\\0' x; until test -e go; do sleep 0.02; done; echo more";
+    let epoch = harness.order(2, command);
+    let is_full = |book: &crate::server::Book| {
+        book.logs.get(&epoch).filter(|log| log.len() as u64 == MOST).map(|_| ())
+    };
+    harness.until("a full log", is_full).await;
+    let path = harness.home.job_log(epoch);
+    eventually("its space is given back", || std::fs::metadata(&path).unwrap().len() == MOST + 1)
+        .await;
+    std::fs::write(harness.home.work(epoch).join("go"), "").unwrap();
+    assert_eq!(harness.ending(epoch).await, Exit::Code(0));
+    let log = harness.server.look().logs[&epoch].clone();
+    let rest = log.strip_suffix(LINE).expect("it ends with the line");
+    assert!(log.len() as u64 == MOST && rest.iter().all(|byte| *byte == b'x'));
     agent.abort();
 }
 

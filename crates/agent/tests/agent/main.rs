@@ -1,6 +1,7 @@
 //! The agent against a real HTTPS server that can be told to misbehave.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod environments;
 mod eviction;
 mod gang;
 mod harness;
@@ -28,10 +29,16 @@ fn agent_process() {
         ca_file: ca_file.into(),
         ca_bundle: None,
         hidden: Vec::new(),
+        environments: None,
         disk_bytes: None,
+        log_bytes: muster_core::agent::LOG_BYTES_MAX,
+        jobs_share: false,
+        not_enforced: Vec::new(),
         secret_file: None,
         relay: None,
         address: None,
+        gpu_slots: 0,
+        gpus: Vec::new(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let agent = muster_agent::run_with_habits(config, nursery, harness::habits());

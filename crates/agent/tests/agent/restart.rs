@@ -12,7 +12,8 @@ use crate::harness::{Harness, eventually, habits, is_alive, is_running};
 
 fn journal_of(harness: &Harness) -> Vec<Record> {
     let text = std::fs::read_to_string(harness.home.journal()).unwrap_or_default();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    // The first line says which boot it is of.
+    text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 async fn end_of(agent: &mut std::process::Child) -> std::process::ExitStatus {

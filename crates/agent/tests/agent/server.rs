@@ -51,7 +51,15 @@ pub struct Book {
     /// Once: forgets everything beyond this length of a log, when it has at least so much.
     pub forget_log_beyond: Option<usize>,
     pub specs_asked_for: u32,
+    /// Sends specifications along with orders.
+    pub gives_specs: bool,
+    /// The number of the last report; whoever waits for an answer to an earlier one is told so.
+    newest: u64,
+    pub connections: u32,
     pub log_offsets: Vec<u64>,
+    /// How environments stand: one after the other, the last for ever.
+    pub environments: Vec<serde_json::Value>,
+    pub environments_asked_for: usize,
 }
 
 pub struct Server {
@@ -99,7 +107,12 @@ impl Server {
             log_status: None,
             forget_log_beyond: None,
             specs_asked_for: 0,
+            gives_specs: false,
+            newest: 0,
+            connections: 0,
             log_offsets: Vec::new(),
+            environments: Vec::new(),
+            environments_asked_for: 0,
         };
         Server {
             book: Arc::new(Mutex::new(book)),
@@ -130,10 +143,12 @@ impl Server {
         let router = Router::new()
             .route("/agent/v1/sync", post(sync))
             .route("/agent/v1/specs/{hash}", get(spec))
+            .route("/agent/v1/environments/{epoch}", get(environment))
             .route("/agent/v1/logs/{epoch}", post(log))
             .layer(DefaultBodyLimit::max(256 * 1024))
             .with_state(shared);
-        self.running = Some(tokio::spawn(serve(listener, self.tls.clone(), router)));
+        let book = self.book.clone();
+        self.running = Some(tokio::spawn(serve(listener, self.tls.clone(), router, book)));
     }
 
     /// Gone, with all its connections.
@@ -152,10 +167,11 @@ fn own_loopback_address() -> Ipv4Addr {
     Ipv4Addr::new(127, high, low, SERVERS.fetch_add(1, Ordering::Relaxed))
 }
 
-async fn serve(listener: TcpListener, tls: TlsAcceptor, router: Router) {
+async fn serve(listener: TcpListener, tls: TlsAcceptor, router: Router, book: Arc<Mutex<Book>>) {
     let mut connections = JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await.unwrap();
+        book.lock().unwrap().connections += 1;
         let (tls, service) = (tls.clone(), TowerToHyperService::new(router.clone()));
         connections.spawn(async move {
             let Ok(stream) = tls.accept(stream).await else { return };
@@ -189,6 +205,7 @@ async fn sync(
     let (is_news, status) = {
         let mut book = shared.book.lock().unwrap();
         book.reports.push(request.report.clone());
+        book.newest = request.sequence;
         (book.is_restless || is_news(&book, &request.report), book.sync_status)
     };
     shared.changed.send_replace(());
@@ -198,7 +215,8 @@ async fn sync(
         let has_news = async {
             loop {
                 changed.changed().await.unwrap();
-                if is_news_now(&shared, &request.report) {
+                let is_replaced = shared.book.lock().unwrap().newest != request.sequence;
+                if is_replaced || is_news_now(&shared, &request.report) {
                     return;
                 }
             }
@@ -209,8 +227,13 @@ async fn sync(
     if let Some(status) = book.sync_status {
         return status.into_response();
     }
+    if book.newest != request.sequence {
+        return StatusCode::CONFLICT.into_response();
+    }
     let desired = desired(&book, &request.report);
-    Json(json!({ "sequence": request.sequence, "desired": desired })).into_response()
+    let specs = if book.gives_specs { book.specs.clone() } else { BTreeMap::new() };
+    let answer = json!({ "sequence": request.sequence, "desired": desired, "specs": specs });
+    Json(answer).into_response()
 }
 
 fn desired(book: &Book, report: &Report) -> Desired {
@@ -261,6 +284,16 @@ async fn spec(State(shared): State<Shared>, UrlPath(hash): UrlPath<String>) -> R
         (None, Some(spec)) => Json(spec).into_response(),
         (None, None) => StatusCode::NOT_FOUND.into_response(),
     }
+}
+
+async fn environment(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+    assert!(is_ours(&headers));
+    let mut book = shared.book.lock().unwrap();
+    let place = book.environments_asked_for.min(book.environments.len().saturating_sub(1));
+    book.environments_asked_for += 1;
+    let answer = book.environments.get(place).cloned();
+    shared.changed.send_replace(());
+    answer.map_or(StatusCode::NOT_FOUND.into_response(), |answer| Json(answer).into_response())
 }
 
 async fn log(

@@ -107,12 +107,22 @@ async fn rehearse(args: &Args, rate: f64, client: &Client, workspace: &Workspace
         });
         for node in up.filter(|node| draw(args.seed, round, &node.node_id) < rate / ROUNDS_PER_HOUR)
         {
-            let evicted = evict(client, &args.route(workspace, &node.node_id)).await?;
-            output::say(&format!("{} goes within {} s", evicted.node, evicted.seconds));
+            let evicted = evict(client, &args.route(workspace, &node.node_id)).await;
+            if let Some(evicted) = unless_gone(evicted)? {
+                output::say(&format!("{} goes within {} s", evicted.node, evicted.seconds));
+            }
         }
         tokio::time::sleep(ROUND).await;
     }
     Ok(())
+}
+
+/// A node that has left since it was listed cannot be taken away any more, and that ends no rehearsal.
+fn unless_gone(evicted: Outcome<Evicted>) -> Outcome<Option<Evicted>> {
+    match evicted {
+        Err(failure) if failure.is_too_late() => Ok(None),
+        evicted => evicted.map(Some),
+    }
 }
 
 /// From 0 to 1, always the same for the same node and round.
@@ -138,6 +148,8 @@ fn parse_rate(text: &str) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
+    use muster_wire::error::ErrorDetail;
+
     use super::*;
 
     #[test]
@@ -146,6 +158,20 @@ mod tests {
         for wrong in ["0.2", "0/h", "-1/h", "NaN/h", "inf/h", "361/h", "/h", "x/h"] {
             assert!(parse_rate(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn only_a_node_that_has_left_is_passed_over() {
+        let detail = ErrorDetail::new("Code", "words");
+        let answered = |status| unless_gone(Err(Failure::answered(status, &detail)));
+        for status in [404, 409] {
+            assert!(answered(status).is_ok_and(|evicted| evicted.is_none()), "{status}");
+        }
+        for status in [400, 401, 403, 500] {
+            assert!(answered(status).is_err(), "{status}");
+        }
+        let evicted = Evicted { node: "spot-1".into(), seconds: 30 };
+        assert!(unless_gone(Ok(evicted)).is_ok_and(|evicted| evicted.is_some()));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use muster_core::lease::{LEASE_MAX, LEASE_MIN};
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::quoted;
@@ -12,7 +13,8 @@ const DRAIN_S_MAX: u64 = 3_600;
 /// Clouds give minutes at most.
 const EVICTION_GRACE_S_MAX: u64 = 3_600;
 /// Of every node, or of every job on it.
-const OWN_FOLDERS: [&str; 7] = ["/tmp", "/proc", "/dev", "/sys", "/run", "/job", "/node"];
+const OWN_FOLDERS: [&str; 8] =
+    ["/tmp", "/proc", "/dev", "/sys", "/run", "/job", "/node", "/environments"];
 /// A mebi of them is an exbibyte.
 const JOB_DISK_GB_MAX: u64 = 1 << 20;
 /// Of the name of a user, on Linux.
@@ -46,10 +48,11 @@ pub enum Preset {
 pub enum Kind {
     Address,
     Port,
-    Seconds { max: u64 },
+    Seconds { least: u64, most: u64 },
     Count { least: u64, most: u64 },
     File,
     Folders,
+    Addresses,
     Host,
     Account,
     Switch,
@@ -131,6 +134,15 @@ pub const SETTINGS: &[Setting] = &[
         default: Preset::Fixed("auto"),
     },
     Setting {
+        key: "job-sandbox",
+        alias: None,
+        variable: "MUSTER_JOB_SANDBOX",
+        kind: Kind::Word(&["own", "shared"]),
+        what: "Whether each job behind walls has a sandbox of its own, or jobs on one node share the node's: that is \
+               quicker for many short ones, and they see each other's processes.",
+        default: Preset::Fixed("own"),
+    },
+    Setting {
         key: "user",
         alias: None,
         variable: "MUSTER_USER",
@@ -180,12 +192,62 @@ pub const SETTINGS: &[Setting] = &[
         default: Preset::Fixed("64"),
     },
     Setting {
+        key: "uv",
+        alias: None,
+        variable: "MUSTER_UV",
+        kind: Kind::File,
+        what: "The program uv, which builds the Python environments of jobs.",
+        default: Preset::Derived("the one on the path, else beside this program"),
+    },
+    Setting {
+        key: "package-indexes",
+        alias: None,
+        variable: "MUSTER_PACKAGE_INDEXES",
+        kind: Kind::Addresses,
+        what: "Indexes of Python packages that an environment may name beside the usual one: addresses, with spaces between \
+               them.",
+        default: Preset::Unset,
+    },
+    Setting {
+        key: "environments-file",
+        alias: None,
+        variable: "MUSTER_ENVIRONMENTS_FILE",
+        kind: Kind::File,
+        what: "Your own stand-ins for curated environments and images, before those that are shipped: a TOML file.",
+        default: Preset::Unset,
+    },
+    Setting {
+        key: "environments-gb",
+        alias: None,
+        variable: "MUSTER_ENVIRONMENTS_GB",
+        kind: Kind::Count { least: 1, most: JOB_DISK_GB_MAX },
+        what: "What all environments and their packages may take on disk, in GiB; those that were wanted longest ago go first.",
+        default: Preset::Fixed("20"),
+    },
+    Setting {
+        key: "environment-minutes",
+        alias: None,
+        variable: "MUSTER_ENVIRONMENT_MINUTES",
+        kind: Kind::Count { least: 1, most: 1_440 },
+        what: "How long the build of one environment may take.",
+        default: Preset::Fixed("30"),
+    },
+    Setting {
         key: "eviction-grace-seconds",
         alias: None,
         variable: "MUSTER_EVICTION_GRACE_SECONDS",
-        kind: Kind::Seconds { max: EVICTION_GRACE_S_MAX },
+        kind: Kind::Seconds { least: 0, most: EVICTION_GRACE_S_MAX },
         what: "How long a job has from when it is told that its node is taken away until it is killed.",
         default: Preset::Fixed("30"),
+    },
+    Setting {
+        key: "lease-seconds",
+        alias: None,
+        variable: "MUSTER_LEASE_SECONDS",
+        kind: Kind::Seconds { least: LEASE_MIN.as_seconds(), most: LEASE_MAX.as_seconds() },
+        what: "How long a node may go on unheard: its jobs stop before, and are given to others soon after. Shorter is \
+               sooner, and less patient with a slow network.",
+        default: Preset::Fixed("60"),
     },
     Setting {
         key: "prices",
@@ -199,7 +261,7 @@ pub const SETTINGS: &[Setting] = &[
         key: "drain-seconds",
         alias: None,
         variable: "MUSTER_DRAIN_SECONDS",
-        kind: Kind::Seconds { max: DRAIN_S_MAX },
+        kind: Kind::Seconds { least: 0, most: DRAIN_S_MAX },
         what: "How long a stop waits for requests under way.",
         default: Preset::Fixed("10"),
     },
@@ -234,6 +296,7 @@ impl Kind {
             Kind::Count { .. } => "COUNT",
             Kind::File => "FILE",
             Kind::Folders => "DIR:DIR",
+            Kind::Addresses => "URLS",
             Kind::Host | Kind::Account => "NAME",
             Kind::Switch => "BOOL",
             Kind::Word(_) => "WORD",
@@ -246,13 +309,16 @@ impl Kind {
         match self {
             Kind::Address => "an address and a port, such as \"127.0.0.1:7443\"".to_owned(),
             Kind::Port => "a port from 0 to 65535, where 0 is any".to_owned(),
-            Kind::Seconds { max } => format!("whole seconds from 0 to {max}"),
+            Kind::Seconds { least, most } => format!("whole seconds from {least} to {most}"),
             Kind::Count { least, most } => format!("a whole number from {least} to {most}"),
             Kind::File => "the path of a file, as text".to_owned(),
             Kind::Folders => format!(
                 "folders by their whole paths, with a colon between them, none of them in {}",
                 OWN_FOLDERS.join(", ")
             ),
+            Kind::Addresses => {
+                "addresses that begin with https:// or http://, with spaces between them".to_owned()
+            }
             Kind::Host => format!(
                 "a host name or an address without a port, of at most {HOST_CHARS_MAX} characters, as text"
             ),
@@ -286,10 +352,12 @@ impl Kind {
         match (self, value) {
             (Kind::Address, Value::Text(text)) => text.parse::<SocketAddr>().is_ok(),
             (Kind::Port, Value::Number(port)) => u16::try_from(*port).is_ok(),
-            (Kind::Seconds { max }, Value::Number(seconds)) => *seconds <= max,
-            (Kind::Count { least, most }, Value::Number(count)) => (least..=most).contains(count),
+            (Kind::Seconds { least, most } | Kind::Count { least, most }, Value::Number(count)) => {
+                (least..=most).contains(count)
+            }
             (Kind::File, Value::Text(text)) => !text.is_empty() && !text.contains('\0'),
             (Kind::Folders, Value::Text(text)) => text.split(':').all(is_folder_to_show),
+            (Kind::Addresses, Value::Text(text)) => text.split_whitespace().all(is_address),
             (Kind::Host, Value::Text(text)) => is_host(text),
             (Kind::Account, Value::Text(text)) => is_account(text),
             (Kind::Switch, Value::Switch(_)) => true,
@@ -310,6 +378,11 @@ fn is_folder_to_show(path: &str) -> bool {
         && !path.contains(['\0', '\n'])
         && !path.trim_end_matches('/').is_empty()
         && !OWN_FOLDERS.iter().any(is_within)
+}
+
+fn is_address(text: &str) -> bool {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic()))
 }
 
 fn is_account(text: &str) -> bool {

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use muster_providers::walled::gpus::{self, Gpu, Gpus};
+use muster_server::environments::find_uv;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -14,16 +16,14 @@ use super::finding::Finding;
 use crate::failure::brief;
 
 /// How each is asked for its version, or whether what it speaks to is there.
-const ASKED: [(&str, &[&str]); 9] = [
+const ASKED: [(&str, &[&str]); 7] = [
     ("podman", &["--version"]),
     ("docker", &["--version"]),
     (DOCKER_SERVER, &["version", "--format", "{{.Server.Version}}"]),
     ("git", &["--version"]),
-    ("uv", &["--version"]),
     ("python3", &["--version"]),
     ("slirp4netns", &["--version"]),
     ("ssh", &["-V"]),
-    ("nvidia-smi", &["--query-gpu=name,memory.total", "--format=csv,noheader"]),
 ];
 /// The same program as docker, asked for the other side.
 const DOCKER_SERVER: &str = "docker server";
@@ -45,7 +45,7 @@ pub struct Answers {
     pub programs: Vec<(&'static str, Said)>,
     /// What the kernel's part of NVIDIA's driver says of itself.
     pub nvidia_driver: Option<String>,
-    pub nvidia_devices: usize,
+    pub gpus: Gpus,
 }
 
 /// Programs that run meanwhile.
@@ -98,25 +98,22 @@ fn start(program: &Path, arguments: &[&str]) -> Option<Running> {
 }
 
 impl Asked {
+    /// Where it is may be a setting, and those are read later.
+    pub fn ask_uv(&mut self, setting: Option<&Path>) {
+        let program = find_uv(setting).ok();
+        self.running.push(("uv", program.and_then(|program| start(&program, &["--version"]))));
+    }
+
     pub fn answers(self) -> Answers {
         let deadline = self.deadline;
         let answer =
             |running: Option<Running>| running.map_or(Said::Absent, |it| it.answer(deadline));
         let running = self.running.into_iter();
-        let devices = std::fs::read_dir("/dev").into_iter().flatten().flatten();
-        let is_gpu = |name: &str| {
-            let number = name.strip_prefix("nvidia");
-            number.is_some_and(|number| {
-                !number.is_empty() && number.bytes().all(|it| it.is_ascii_digit())
-            })
-        };
         let driver = std::fs::read_to_string("/proc/driver/nvidia/version").ok();
         Answers {
             programs: running.map(|(name, running)| (name, answer(running))).collect(),
             nvidia_driver: driver.map(|text| first_line(text.as_bytes())),
-            nvidia_devices: devices
-                .filter(|it| it.file_name().to_str().is_some_and(is_gpu))
-                .count(),
+            gpus: gpus::find(),
         }
     }
 }
@@ -161,7 +158,11 @@ pub fn check(answers: &Answers) -> Vec<Finding> {
     let mut findings = vec![engine(answers), gpu(answers)];
     for (name, meaning, fix) in [
         ("git", "jobs note which revision their code is of", "apt install git"),
-        ("uv", "makes environments of Python packages in seconds", "pipx install uv"),
+        (
+            "uv",
+            "builds the Python environments of jobs",
+            "pip install uv, and name it as the setting uv",
+        ),
         ("python3", "jobs in Python need one that is installed here", "apt install python3"),
         ("ssh", "connects to nodes that offer it", "apt install openssh-client"),
     ] {
@@ -222,25 +223,36 @@ fn engine(answers: &Answers) -> Finding {
 fn gpu(answers: &Answers) -> Finding {
     const ID: &str = "gpu";
     const MEANING: &str = "sizes with GPUs need NVIDIA's driver and devices";
-    match (&answers.nvidia_driver, answers.nvidia_devices, answers.of("nvidia-smi")) {
-        (None, 0, _) => Finding::note(ID, "none", MEANING),
-        (Some(_), devices @ 1.., Said::Answer(name)) => {
-            Finding::ok(ID, format!("{devices}, the first is {name}"), MEANING)
+    let Gpus { found, silence } = &answers.gpus;
+    match (&answers.nvidia_driver, &found[..], silence) {
+        (None, [], _) => Finding::note(ID, "none", MEANING),
+        (Some(_), [first, ..], None) => {
+            let (count, first) = (found.len(), in_words(first));
+            Finding::ok(ID, format!("{count}, the first is {first}"), MEANING)
         }
-        (Some(driver), devices @ 1.., _) => Finding::note(
-            ID,
-            format!("{devices}, driver {driver}; nvidia-smi does not work"),
-            MEANING,
-        )
-        .fix("apt install nvidia-smi, of the driver's version"),
+        (Some(driver), [_, ..], Some(why)) => {
+            let why = brief(why);
+            let found =
+                format!("{}, driver {driver}; its library tells nothing: {why}", found.len());
+            Finding::note(ID, found, MEANING)
+                .fix("apt install libnvidia-ml1, of the driver's version")
+        }
         (None, devices, _) => {
-            Finding::note(ID, format!("{devices} devices, but no driver"), MEANING)
+            Finding::note(ID, format!("{} devices, but no driver", devices.len()), MEANING)
                 .fix("apt install nvidia-driver, and start the machine again")
         }
-        (Some(driver), 0, _) => {
+        (Some(driver), [], _) => {
             Finding::note(ID, format!("driver {driver}, but no device"), MEANING)
                 .fix("nvidia-modprobe -c 0 -u")
         }
+    }
+}
+
+fn in_words(gpu: &Gpu) -> String {
+    let name = brief(gpu.name.as_deref().unwrap_or("one without a name"));
+    match gpu.memory_bytes {
+        Some(bytes) => format!("{name}, {} MiB", bytes >> 20),
+        None => name,
     }
 }
 
@@ -250,7 +262,8 @@ mod tests {
     use super::*;
 
     fn with(programs: &[(&'static str, Said)]) -> Answers {
-        Answers { programs: programs.to_vec(), nvidia_driver: None, nvidia_devices: 0 }
+        let gpus = Gpus { found: Vec::new(), silence: None };
+        Answers { programs: programs.to_vec(), nvidia_driver: None, gpus }
     }
 
     fn answer(text: &str) -> Said {
@@ -291,15 +304,22 @@ mod tests {
     #[test]
     fn a_gpu_is_a_driver_and_a_device() {
         let driver = || Some("NVRM version: 550".to_owned());
-        for (nvidia_driver, nvidia_devices, smi, words) in [
-            (None, 0, Said::Absent, "none"),
-            (driver(), 2, answer("NVIDIA A100, 40960 MiB"), "2, the first is NVIDIA A100"),
-            (driver(), 1, Said::Absent, "nvidia-smi does not work"),
-            (None, 1, Said::Absent, "but no driver"),
-            (driver(), 0, Said::Absent, "but no device"),
+        let a100 = |number| Gpu {
+            number,
+            uuid: None,
+            name: Some("NVIDIA A100".to_owned()),
+            memory_bytes: Some(40 << 30),
+        };
+        let no_library = || Some("cannot open libnvidia-ml.so.1".to_owned());
+        for (nvidia_driver, found, silence, words) in [
+            (None, vec![], no_library(), "none"),
+            (driver(), vec![a100(0), a100(1)], None, "2, the first is NVIDIA A100, 40960 MiB"),
+            (driver(), vec![a100(0)], no_library(), "tells nothing: cannot open"),
+            (None, vec![a100(0)], no_library(), "1 devices, but no driver"),
+            (driver(), vec![], None, "but no device"),
         ] {
-            let programs = vec![("nvidia-smi", smi)];
-            let finding = gpu(&Answers { programs, nvidia_driver, nvidia_devices });
+            let gpus = Gpus { found, silence };
+            let finding = gpu(&Answers { programs: Vec::new(), nvidia_driver, gpus });
             assert!(finding.found.contains(words), "{finding:?}");
         }
     }

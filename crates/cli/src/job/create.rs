@@ -111,8 +111,6 @@ pub async fn run(args: Args) -> Outcome {
     let workspace = args.scope.workspace_to_change()?;
     let code = args.code.as_deref().map(Code::read).transpose()?;
     let spec = JobSpec {
-        command: args.command.into(),
-        compute: args.compute.into(),
         nodes: args.instance_count,
         display_name: args.display_name.map(String::into),
         experiment_name: args.experiment_name.into(),
@@ -125,6 +123,7 @@ pub async fn run(args: Args) -> Outcome {
         on_eviction: args.on_eviction,
         code: code.as_ref().map(Code::id),
         checkpoint: args.checkpoint.map(String::into),
+        ..JobSpec::new(&args.compute, args.command)
     };
     let name = args.name.unwrap_or_else(made_up_name);
     let client = args.scope.connect().await?;

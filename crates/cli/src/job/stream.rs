@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use muster_core::model::WorkspaceKey;
-use muster_wire::Route;
 use muster_wire::job::{JobStatus, RunDetails, property};
+use muster_wire::{HistoryRoute, Route};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::ended_badly;
@@ -22,7 +22,7 @@ pub async fn run(client: &Client, workspace: WorkspaceKey, name: &str) -> Outcom
     let mut interrupt = signal(SignalKind::interrupt())
         .map_err(|why| Failure::error(format!("cannot listen for signals: {why}")))?;
     let mut stream = Stream { client, name, log: Log::default(), told: String::new() };
-    let route = Route::RunDetails { workspace, run: name.into() };
+    let route = Route::History(HistoryRoute::RunDetails { workspace, run: name.into() });
     tokio::select! {
         outcome = stream.follow(&route) => outcome,
         _ = interrupt.recv() => {

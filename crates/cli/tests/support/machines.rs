@@ -8,17 +8,25 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::walls::wait_until;
 use super::{Done, Site, done, ends, signal};
 
+/// So that nobody waits for a minute, and a busy machine still renews in time.
+const LEASE_S: &str = "12";
+
 static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// A server on one end of a cable, and the machine on the other. The server goes first.
 pub struct Pair {
+    lease_s: &'static str,
     pub site: Site,
     pub machine: Machine,
 }
 
 impl Pair {
     pub fn start() -> Pair {
-        let mut pair = Pair { site: Site::empty(), machine: Machine::new() };
+        Pair::start_with(LEASE_S)
+    }
+
+    fn start_with(lease_s: &'static str) -> Pair {
+        let mut pair = Pair { lease_s, site: Site::empty(), machine: Machine::new() };
         pair.serve();
         pair
     }
@@ -26,12 +34,22 @@ impl Pair {
     /// Starts the server, at the port that it had.
     pub fn serve(&mut self) {
         let listen = format!("{}:0", self.machine.server_ip());
-        self.site.start_on(&listen, &["--trusted-users", "--isolation", "walls"]);
+        let walls = ["--trusted-users", "--isolation", "walls"];
+        self.site.start_on(&listen, &[&walls[..], &["--lease-seconds", self.lease_s]].concat());
     }
 
     /// With the machine as host `box`.
     pub fn joined() -> Pair {
-        let mut pair = Pair::start();
+        Pair::joined_with(LEASE_S)
+    }
+
+    /// With a lease that nobody waits for.
+    pub fn joined_patiently() -> Pair {
+        Pair::joined_with("60")
+    }
+
+    fn joined_with(lease_s: &'static str) -> Pair {
+        let mut pair = Pair::start_with(lease_s);
         let token = pair.token();
         pair.machine.join(&pair.site, &["--token", &token, "--name", "box"]);
         pair
@@ -39,6 +57,26 @@ impl Pair {
 
     pub fn token(&self) -> String {
         self.site.text(&["host", "token", "-o", "tsv", "--query", "token"]).trim().to_owned()
+    }
+}
+
+impl Pair {
+    /// What the server answers to whoever wants to speak for a node of host `box`.
+    pub fn calls_for(&self, node: &str, key: &str) -> String {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--insecure", "--http1.1", "--max-time", "5", "-o", "/dev/null"]);
+        for header in [
+            "x-muster-host: box".to_owned(),
+            format!("authorization: Bearer {key}"),
+            format!("x-muster-node: {node}"),
+            "connection: upgrade".to_owned(),
+            "upgrade: muster-relay".to_owned(),
+        ] {
+            curl.args(["-H", &header]);
+        }
+        // A connection that is let in stays open until somebody ends it.
+        curl.args(["-w", "%{http_code}"]).arg(format!("{}/host/v1/relay", self.site.url()));
+        String::from_utf8(curl.output().expect("curl is there").stdout).expect("a number")
     }
 }
 
@@ -65,6 +103,7 @@ pub struct Machine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     FromMachine,
+    ToMachine,
     BothWays,
 }
 
@@ -197,15 +236,26 @@ impl Machine {
         entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
 
+    /// The first process of a node.
+    pub fn init_of(&self, node: &str) -> Option<u32> {
+        let record = self.state().join("sandboxes").join(node).join("init");
+        let record = std::fs::read_to_string(record).unwrap_or_default();
+        let record: serde_json::Value = serde_json::from_str(&record).unwrap_or_default();
+        record["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok())
+    }
+
+    /// The folder in which the one job on this machine runs.
+    pub fn work(&self) -> PathBuf {
+        let nodes = self.nodes();
+        let folder = self.state().join("sandboxes").join(&nodes[0]).join("home/work");
+        let mut found = std::fs::read_dir(folder).expect("it runs").flatten();
+        found.next().expect("it runs").path()
+    }
+
     /// The steward, its nodes, and everything that they started.
     pub fn processes(&self) -> Vec<u32> {
         let mut found: Vec<u32> = self.steward.iter().map(Child::id).collect();
-        for node in self.nodes() {
-            let record = self.state().join("sandboxes").join(node).join("init");
-            let record = std::fs::read_to_string(record).unwrap_or_default();
-            let record: serde_json::Value = serde_json::from_str(&record).unwrap_or_default();
-            found.extend(record["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()));
-        }
+        found.extend(self.nodes().iter().filter_map(|node| self.init_of(node)));
         let parents = parents();
         let mut at = 0;
         while at < found.len() {
@@ -231,8 +281,10 @@ impl Machine {
         let nowhere = "02:00:00:00:00:07";
         let (server, here, there) = (self.server_ip(), self.here(), self.there());
         let to = ["lladdr", nowhere, "nud", "permanent"];
-        self.ip_there(&[&["neigh", "replace", &server, "dev", &there][..], &to].concat());
-        if cut == Cut::BothWays {
+        if cut != Cut::ToMachine {
+            self.ip_there(&[&["neigh", "replace", &server, "dev", &there][..], &to].concat());
+        }
+        if cut != Cut::FromMachine {
             ip(&[&["neigh", "replace", &self.ip(), "dev", &here][..], &to].concat());
         }
     }

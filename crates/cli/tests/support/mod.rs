@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Variables of whoever runs the tests that would lead commands elsewhere.
-const STRAY: [&str; 46] = [
+const STRAY: [&str; 47] = [
     "MUSTER_OVER_COMMIT",
     "MUSTER_URL",
     "MUSTER_API_KEY",
@@ -53,6 +53,7 @@ const STRAY: [&str; 46] = [
     "MUSTER_JOB_DISK_GB",
     "MUSTER_JOIN_TOKEN",
     "MUSTER_EVICTION_GRACE_SECONDS",
+    "MUSTER_LEASE_SECONDS",
     "XDG_STATE_HOME",
     "HTTPS_PROXY",
     "HTTP_PROXY",
@@ -106,6 +107,20 @@ impl Site {
     pub fn start_on(&mut self, listen: &str, flags: &[&str]) {
         let command = [&["up", "--listen", listen][..], flags].concat();
         self.server = Some(ready(&mut self.command(&command)));
+    }
+
+    /// With this command, which another program may lead to.
+    pub fn start_by(&mut self, mut command: Command) {
+        self.server = Some(ready(&mut command));
+    }
+
+    /// With `up` or `serve` and these flags; everything that it says goes into the file that is returned.
+    pub fn start_heard(&mut self, how: &str, flags: &[&str]) -> PathBuf {
+        let said = self.folder.path().join("said");
+        let file = std::fs::File::create(&said).expect("our own folder");
+        let mut command = self.command(&[&[how, "--listen", "127.0.0.1:0"][..], flags].concat());
+        self.server = Some(ready_saying(&mut command, file.into()));
+        said
     }
 
     /// Where the server listens.
@@ -216,8 +231,12 @@ impl Drop for Site {
 
 /// Starts a server and waits until it says that it is ready.
 pub fn ready(command: &mut Command) -> Child {
-    let mut child =
-        command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary starts");
+    ready_saying(command, Stdio::null())
+}
+
+/// And what it says besides goes there.
+pub fn ready_saying(command: &mut Command, to: Stdio) -> Child {
+    let mut child = command.stdout(Stdio::piped()).stderr(to).spawn().expect("the binary starts");
     let mut first = String::new();
     let stdout = child.stdout.take().expect("piped");
     BufReader::new(stdout).read_line(&mut first).expect("a line");

@@ -1,7 +1,7 @@
 //! The pure machine of a node: merges what is desired with what it holds, keeps the lease, journals.
 //!
 //! The runtime around it (the real agent, or the simulator) feeds it what happened and carries out the
-//! [`Action`]s in order. A `Journal` action must be on disk before anything after it is done.
+//! [`Action`]s in order. What a `Journal` action writes must outlive the agent before anything after it is done.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{AttemptPhase, AttemptReport, Desired, Order, Report};
 use crate::ids::Epoch;
+use crate::lease::{LEASE_MAX, share};
 use crate::model::Exit;
 use crate::planted::{Bug, is_planted};
 use crate::time::{Elapsed, Span};
@@ -16,6 +17,8 @@ use crate::time::{Elapsed, Span};
 /// How a node behaves on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Habits {
+    /// The lease that the rest is for; under a shorter one it shrinks with it.
+    pub lease: Span,
     /// From the polite signal to the one that cannot be ignored.
     pub stop_grace: Span,
     /// How long before the lease ends everything must have been told to stop. Longer than the grace, so
@@ -28,9 +31,22 @@ pub struct Habits {
 impl Default for Habits {
     fn default() -> Habits {
         Habits {
+            lease: LEASE_MAX,
             stop_grace: Span::seconds(10),
             lease_margin: Span::seconds(15),
             alone_max: Span::seconds(60),
+        }
+    }
+}
+
+impl Habits {
+    fn under(self, lease: Span) -> Habits {
+        let share = |span| share(span, self.lease, lease);
+        Habits {
+            lease,
+            stop_grace: share(self.stop_grace),
+            lease_margin: share(self.lease_margin),
+            alone_max: share(self.alone_max),
         }
     }
 }
@@ -109,6 +125,8 @@ pub struct Machine {
     boot_id: Box<str>,
     address: Box<str>,
     habits: Habits,
+    /// The same under the lease that the controller gives.
+    leased: Habits,
     floor: Epoch,
     held: BTreeMap<Epoch, Held>,
     lease_until: Elapsed,
@@ -124,6 +142,7 @@ impl Machine {
             boot_id: boot_id.into(),
             address: address.into(),
             habits,
+            leased: habits,
             floor: Epoch(0),
             held: BTreeMap::new(),
             lease_until: now,
@@ -187,6 +206,7 @@ impl Machine {
         self.answered = sequence;
         let from = if is_planted(Bug::LeaseFromAnswer) { now } else { sent_at };
         self.lease_until = from + desired.lease;
+        self.leased = self.habits.under(desired.lease);
         self.is_ending |= desired.end;
         let mut actions = Vec::new();
         self.forget(&desired.acknowledged, &mut actions);
@@ -198,7 +218,7 @@ impl Machine {
             .copied()
             .collect();
         for epoch in unwanted {
-            self.stop(epoch, StopReason::Unwanted, now, &mut actions);
+            self.stop(epoch, StopReason::Unwanted, self.patient(now), &mut actions);
         }
         let may_start = !self.is_ending && !self.is_lease_over(now);
         if may_start {
@@ -319,7 +339,7 @@ impl Machine {
         let mut actions = Vec::new();
         let epochs: Vec<Epoch> = self.held.keys().copied().collect();
         for epoch in epochs {
-            self.stop(epoch, StopReason::Unwanted, now, &mut actions);
+            self.stop(epoch, StopReason::Unwanted, self.patient(now), &mut actions);
         }
         self.end_if_done(now, &mut actions);
         actions
@@ -331,12 +351,12 @@ impl Machine {
         let epochs: Vec<Epoch> = self.held.keys().copied().collect();
         for epoch in epochs {
             if self.is_lease_over(now) {
-                self.stop(epoch, StopReason::Unwanted, now, &mut actions);
+                self.stop(epoch, StopReason::Unwanted, self.kill_by(), &mut actions);
             }
             if let Some(Held::Running { timeout_at: Some(at), .. }) = self.held.get(&epoch)
                 && *at <= now
             {
-                self.stop(epoch, StopReason::TimedOut, now, &mut actions);
+                self.stop(epoch, StopReason::TimedOut, self.patient(now), &mut actions);
             }
             self.kill_if_due(epoch, now, &mut actions);
         }
@@ -346,12 +366,11 @@ impl Machine {
 
     /// When `on_tick` has something to do even if nothing happens.
     pub fn next_tick(&self) -> Elapsed {
-        let alone = self.lease_until + self.habits.alone_max;
+        let alone = self.lease_until + self.leased.alone_max;
         let lease = self.stop_at();
         let held = self.held.values().filter_map(|held| match held {
             Held::Preparing { stop: Some(stop), .. } | Held::Running { stop: Some(stop), .. } => {
-                let in_time = lease + self.habits.stop_grace;
-                let next = if stop.kill_at > in_time { lease } else { stop.kill_at };
+                let next = if stop.kill_at > self.kill_by() { lease } else { stop.kill_at };
                 (!stop.killed).then_some(next)
             }
             Held::Running { stop: None, timeout_at } => {
@@ -364,15 +383,23 @@ impl Machine {
     }
 
     fn stop_at(&self) -> Elapsed {
-        Elapsed(self.lease_until.0.saturating_sub(self.habits.lease_margin.0))
+        Elapsed(self.lease_until.0.saturating_sub(self.leased.lease_margin.0))
+    }
+
+    /// When nothing of it may run any more: before the lease ends. Whoever wakes up later than that kills at once.
+    fn kill_by(&self) -> Elapsed {
+        self.stop_at() + self.leased.stop_grace
+    }
+
+    fn patient(&self, now: Elapsed) -> Elapsed {
+        now + self.habits.stop_grace
     }
 
     fn is_lease_over(&self, now: Elapsed) -> bool {
         self.stop_at() <= now
     }
 
-    fn stop(&mut self, epoch: Epoch, why: StopReason, now: Elapsed, actions: &mut Vec<Action>) {
-        let kill_at = now + self.habits.stop_grace;
+    fn stop(&mut self, epoch: Epoch, why: StopReason, kill_at: Elapsed, actions: &mut Vec<Action>) {
         match self.held.get_mut(&epoch) {
             Some(Held::Preparing { stop, .. } | Held::Running { stop, .. }) if stop.is_none() => {
                 *stop = Some(Stop { kill_at, why, killed: false });
@@ -401,7 +428,7 @@ impl Machine {
     /// Ends when told to, or when alone for too long, but never with something still running. What it owes
     /// (an ending that nobody acknowledged) does not hold it: the controller has given up on it by then.
     fn end_if_done(&mut self, now: Elapsed, actions: &mut Vec<Action>) {
-        let is_alone = self.lease_until + self.habits.alone_max <= now;
+        let is_alone = self.lease_until + self.leased.alone_max <= now;
         let runs = self.held.values().any(|held| match held {
             Held::Preparing { .. } | Held::Running { .. } => true,
             Held::Ended { .. } => false,

@@ -123,3 +123,18 @@ impl Desired {
             || must_stop
     }
 }
+
+/// What an attempt reads: its code, or an input by its name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataList {
+    /// One file, not a folder with one in it.
+    pub is_file: bool,
+    pub files: Vec<DataFile>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataFile {
+    /// Below the folder, with `/` between names.
+    pub path: Box<str>,
+    pub bytes: u64,
+}

@@ -241,7 +241,7 @@ fn let_go(turn: &mut Turn<'_>, node: NodeId) {
     let next = node.meter.map(|_| Category::Stop);
     node.state = NodeState::Leaving;
     meter::switch(turn, &mut node, next);
-    attempts::order_delete(turn, &node);
+    attempts::order_delete(turn, &node, None);
     turn.emit(Change::NodeChanged { event: NodeEvent::ScaledDown, node: Arc::new(node) });
 }
 

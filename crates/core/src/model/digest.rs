@@ -76,6 +76,11 @@ digest!(
 );
 
 digest!(
+    /// Of a recipe's text: what the environment made by it is known by.
+    RecipeId
+);
+
+digest!(
     /// Of an API key. Keys are random, so nobody gets from here to the key.
     KeyDigest
 );

@@ -15,8 +15,9 @@ pub enum Exit {
     /// It used more than it may, and was ended for that.
     OverLimit {
         of: Scarce,
-        /// What it may use.
-        bytes: u64,
+        /// What it may use: bytes, or as many files.
+        #[serde(rename = "bytes")]
+        most: u64,
     },
     /// It ended because its node is taken away, and not well: exit code 0 within the grace is a success.
     Evicted,
@@ -43,6 +44,7 @@ pub enum Carrying {
 pub enum Scarce {
     Memory,
     Disk,
+    Files,
 }
 
 impl Exit {
@@ -96,6 +98,8 @@ pub enum Failure {
 /// What failed, so that whoever looks knows where to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureClass {
+    /// No node could be made for it. That fails no job: it waits, and this is one of its reasons.
+    Provision,
     /// It never ran: its node could not prepare it.
     Prepare,
     /// The command itself.
@@ -109,6 +113,7 @@ pub enum FailureClass {
 impl FailureClass {
     pub fn as_str(self) -> &'static str {
         match self {
+            FailureClass::Provision => "provision",
             FailureClass::Prepare => "prepare",
             FailureClass::UserCode => "user code",
             FailureClass::Node => "node",

@@ -9,6 +9,10 @@ use crate::time::Wall;
 
 /// Where every job may leave its results, below its working folder. Azure's name for it.
 pub const OUTPUTS_FOLDER: &str = "outputs";
+/// The same for what programs log to files. Azure's name for it, too.
+pub const LOGS_FOLDER: &str = "logs";
+/// Where `${{outputs.x}}` lead, below its working folder: one folder each.
+pub const NAMED_OUTPUTS_FOLDER: &str = ".outputs";
 
 pub const PATH_BYTES_MAX: usize = 1_024;
 /// What Linux takes for one name.

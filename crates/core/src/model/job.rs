@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CancelReason, Capacity, Cost, Exit, Failure, Lifecycle, Meter, Part, Segment, SpecHash, TreeId,
-    Use, Verdict,
+    CancelReason, Capacity, CodeAsset, Cost, Distribution, Exit, Failure, JobEnvironment, JobInput,
+    JobOutput, Lifecycle, Meter, Part, Segment, SpecHash, TreeId, Use, Verdict, WorkspaceKey,
 };
 use crate::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::time::{Span, Wall};
@@ -40,6 +40,27 @@ pub struct JobSpec {
     /// The folder, below its working folder, that is kept while it runs and is there again in its next attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Box<str>>,
+    /// The same as `code`, as clients of Azure name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code_asset: Option<Box<CodeAsset>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub inputs: BTreeMap<String, JobInput>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub outputs: BTreeMap<String, JobOutput>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub distribution: Option<Distribution>,
+    /// The size of its `/dev/shm`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_memory_mb: Option<u64>,
+    /// What clients note about it, such as the state of its repository. Nothing follows from them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub properties: BTreeMap<String, String>,
+    /// Where it was submitted: its programs ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<Box<WorkspaceKey>>,
+    /// The Python that its command finds; in a box, as it is large and many have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<Box<JobEnvironment>>,
 }
 
 impl JobSpec {
@@ -60,6 +81,14 @@ impl JobSpec {
             on_eviction: OnEviction::default(),
             code: None,
             checkpoint: None,
+            code_asset: None,
+            inputs: BTreeMap::new(),
+            outputs: BTreeMap::new(),
+            distribution: None,
+            shared_memory_mb: None,
+            properties: BTreeMap::new(),
+            workspace: None,
+            environment: None,
         }
     }
 }

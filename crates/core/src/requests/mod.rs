@@ -1,21 +1,24 @@
 //! What users ask for: checked against the model, then changed, or refused with nothing changed.
 
 pub(crate) mod access;
+pub(crate) mod asset;
 pub(crate) mod cluster;
 mod cluster_rules;
+pub(crate) mod datastore;
 pub(crate) mod deployment;
 pub(crate) mod estate;
 pub(crate) mod evict;
 pub(crate) mod host;
 pub(crate) mod instance;
 pub(crate) mod job;
+mod job_data;
 pub(crate) mod quota;
 pub(crate) mod workspace;
 
 use std::collections::BTreeMap;
 
 use crate::change::Change;
-use crate::ids::{OperationId, PrincipalId};
+use crate::ids::{OperationId, PrincipalId, WorkspaceId};
 use crate::input::Refused;
 use crate::limits;
 use crate::model::{
@@ -47,6 +50,23 @@ fn find_workspace<'t>(turn: &'t Turn<'_>, key: &WorkspaceKey) -> Result<&'t Work
             ),
         )
     })
+}
+
+/// The workspace of something that is made or changed in it, if that may be.
+fn workspace_to_change(
+    turn: &Turn<'_>,
+    key: &WorkspaceKey,
+    (what, name, deed): (&str, &str, &str),
+) -> Result<WorkspaceId, Refused> {
+    let home = find_workspace(turn, key)?;
+    if home.deletion.is_some() {
+        let message = format!("workspace '{}' is being deleted; make another one", key.name);
+        return Err(Refused::conflict("workspace", message));
+    }
+    match turn.world.estate().against_change(&Scope::workspace(key)) {
+        Some(lock) => Err(estate::locked(what, name, deed, lock)),
+        None => Ok(home.id),
+    }
 }
 
 fn start_operation(turn: &mut Turn<'_>, id: OperationId, scope: Scope, kind: OperationKind) {

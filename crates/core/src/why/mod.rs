@@ -17,7 +17,7 @@ pub use instance::InstanceWait;
 pub use job::why;
 pub use remedy::Remedy;
 
-use crate::model::{ClusterName, Lock, QuotaName};
+use crate::model::{ClusterName, FailureClass, Lock, QuotaName};
 use crate::time::Wall;
 
 /// What keeps a job from starting, or a pool from being larger or smaller.
@@ -119,6 +119,11 @@ impl Reason {
             Reason::Empty { .. } => "Empty",
             Reason::Instance { what, .. } => what.code(),
         }
+    }
+
+    /// What failed, if something did.
+    pub fn class(&self) -> Option<FailureClass> {
+        matches!(self, Reason::CreateFailing { .. }).then_some(FailureClass::Provision)
     }
 
     pub fn figures(&self) -> Figures {

@@ -31,6 +31,7 @@ use crate::hosts::{HostChange, Hosts};
 use crate::ids::{
     ClusterId, EPOCH_SHIFT, EffectId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId,
 };
+use crate::lease;
 use crate::model::{
     Account, Cluster, ClusterPhase, Host, Job, JobPhase, JobState, JoinTicket, Lifecycle, Lock,
     Node, NodePhase, Principal, Quota, ResourceGroup, RoleAssignment, User, Workspace,
@@ -41,10 +42,8 @@ use crate::time::{Elapsed, Now, Span, Wall};
 /// The operator's choices that decisions depend on. Not state: they come with every start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// How long an agent may run on without an answer.
+    /// How long an agent may run on without an answer; from [`lease::LEASE_MIN`] to [`lease::LEASE_MAX`].
     pub lease: Span,
-    /// How much longer than the lease we wait before we call a node lost: clock drift and its own grace.
-    pub lease_margin: Span,
     /// From the create call to the first report.
     pub boot_timeout: Span,
     /// A job whose nodes were lost this often is not tried again. Evictions do not count.
@@ -64,8 +63,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            lease: Span::seconds(60),
-            lease_margin: Span::seconds(10),
+            lease: lease::LEASE_MAX,
             boot_timeout: Span::seconds(600),
             attempts_max: 5,
             fair_share_half_life: Span::seconds(24 * 3600),
@@ -122,7 +120,8 @@ pub struct World {
 
 impl World {
     /// World as the rows have it, for the controller that holds `controller_epoch`. Every live lease counts
-    /// as just renewed: we cannot know how long we were away.
+    /// as just renewed, for as long as any controller may have promised: we cannot know how long we were away, nor
+    /// what its settings were.
     pub fn rebuild(
         rows: Rows,
         controller_epoch: u64,
@@ -176,7 +175,7 @@ impl World {
                 let renewed = if is_old {
                     Elapsed(now.elapsed.0.saturating_sub(60_000_000))
                 } else {
-                    now.elapsed
+                    now.elapsed + world.still_promised()
                 };
                 world.volatile.renew(id, renewed);
             }
@@ -203,6 +202,13 @@ impl World {
             world.estate.apply(&EstateChange::Lock(Arc::new(lock)));
         }
         world
+    }
+
+    /// What an earlier controller may have promised beyond what this one does.
+    fn still_promised(&self) -> Span {
+        let (longest, own) =
+            (lease::patience(lease::LEASE_MAX), lease::patience(self.settings.lease));
+        Span(longest.0.saturating_sub(own.0))
     }
 
     /// Takes in one change. Panics on a change that the entity's lifecycle does not allow: that is our bug,
@@ -251,6 +257,12 @@ impl World {
             | Change::OperationChanged(_)
             | Change::DeploymentChanged(_)
             | Change::DeploymentGone { .. }
+            | Change::DatastoreChanged(_)
+            | Change::AssetChanged(_)
+            | Change::AssetGone { .. }
+            | Change::AssetContainerChanged(_)
+            | Change::AssetContainerGone { .. }
+            | Change::DatastoreGone { .. }
             | Change::ActivityNoted(_) => {}
         }
     }

@@ -29,14 +29,16 @@ pub(crate) struct Volatile {
 }
 
 impl Volatile {
+    /// What was promised for longer, by an earlier controller, stays promised.
     pub(crate) fn renew(&mut self, node: NodeId, at: Elapsed) {
-        match self.renewed.insert(node, at) {
-            Some(before) if before == at => return,
-            Some(before) => {
-                self.by_renewal.remove(&(before, node));
-            }
-            None => {}
+        let before = self.renewed_at(node);
+        if before.is_some_and(|before| before >= at) {
+            return;
         }
+        if let Some(before) = before {
+            self.by_renewal.remove(&(before, node));
+        }
+        self.renewed.insert(node, at);
         self.by_renewal.insert((at, node));
     }
 

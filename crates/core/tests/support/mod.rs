@@ -417,7 +417,13 @@ pub fn rows(changes: &[Change]) -> Rows {
             | Change::OperationChanged(_)
             | Change::ActivityNoted(_)
             | Change::DeploymentChanged(_)
-            | Change::DeploymentGone { .. } => {}
+            | Change::DeploymentGone { .. }
+            | Change::DatastoreChanged(_)
+            | Change::AssetChanged(_)
+            | Change::AssetGone { .. }
+            | Change::AssetContainerChanged(_)
+            | Change::AssetContainerGone { .. }
+            | Change::DatastoreGone { .. } => {}
         }
     }
     rows.workspaces = workspaces.into_values().collect();

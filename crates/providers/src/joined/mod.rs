@@ -10,8 +10,8 @@ use std::sync::Arc;
 use muster_core::NodeOrder;
 use muster_core::model::HostName;
 
-use crate::{CreateError, DeleteError, ListError, Provider, check_name};
-pub use roster::{Roster, SILENCE_MAX};
+use crate::{CreateError, DeleteError, ListError, Provider, Remains, check_name};
+pub use roster::Roster;
 pub use token::{BadToken, JoinToken};
 
 /// In front of the provider of the server's own machine.
@@ -64,8 +64,16 @@ impl Provider for Joined {
         Ok(listed)
     }
 
-    /// Of other machines' nodes the leases tell.
+    /// What is left on another machine stays there: its agent's log is in `node-logs` of that machine's folder.
+    fn remains(&self, node_name: &str) -> Option<Remains> {
+        let is_here = self.roster.home_of(node_name).is_none();
+        is_here.then(|| self.own.remains(node_name)).flatten()
+    }
+
+    /// Of a machine that is silent, or gone with its nodes, only the leases tell.
     fn ended(&self) -> Result<Vec<String>, ListError> {
-        self.own.ended()
+        let mut ended = self.own.ended()?;
+        ended.append(&mut self.roster.ended());
+        Ok(ended)
     }
 }

@@ -12,6 +12,8 @@ use crate::check_name;
 
 /// Fields that are not known are passed over; a message that means something else has another version.
 pub const VERSION: u32 = 1;
+/// What a host's connection becomes when it is to be one of its nodes'.
+pub const RELAY: &str = "muster-relay";
 /// Of what a host sends. A node takes about 100 bytes in it.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 /// Of what it is answered.
@@ -20,6 +22,8 @@ pub const ANSWER_BYTES_MAX: usize = 4 << 20;
 pub const NODES_MAX: usize = muster_sandbox::protocol::NODES_MAX as usize;
 /// Of what went wrong, in characters.
 pub const TROUBLE_MAX: usize = 1000;
+/// There are fewer things to enforce.
+const NOT_ENFORCED_MAX: usize = 16;
 const SECRET_BYTES_MAX: usize = 1024;
 
 /// The first word: a ticket's secret against a name and a key of one's own.
@@ -42,6 +46,9 @@ pub struct Terms {
     pub has_way_out: bool,
     /// The most that a job may write to its folder.
     pub job_disk_bytes: u64,
+    /// Whether jobs share their node's sandbox instead of having one each.
+    #[serde(default)]
+    pub jobs_share: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +81,9 @@ pub struct HostReport {
     /// The list that it goes by: it does nothing any more for the sake of an older one.
     pub following: Option<Stamp>,
     pub capacity: Capacity,
+    /// What its nodes do not enforce, each in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_enforced: Vec<String>,
     /// Those of which anything exists, or is being made or removed.
     pub nodes: Vec<HeldNode>,
 }
@@ -82,6 +92,9 @@ pub struct HostReport {
 pub struct HeldNode {
     pub name: String,
     pub is_alive: bool,
+    /// It was made, and of it surely nothing runs any more. It is not made again.
+    #[serde(default)]
+    pub has_ended: bool,
     /// Why it could not be made, or removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
@@ -139,6 +152,10 @@ impl SyncRequest {
         let mut request: SyncRequest = read(bytes)?;
         check_version(request.version)?;
         check_names(request.report.nodes.iter().map(|node| node.name.as_str()))?;
+        request.report.not_enforced.truncate(NOT_ENFORCED_MAX);
+        for what in &mut request.report.not_enforced {
+            *what = told(what);
+        }
         for trouble in request.report.nodes.iter_mut().filter_map(|node| node.trouble.as_mut()) {
             *trouble = told(trouble);
         }
@@ -217,6 +234,7 @@ mod tests {
         let held = |name: &&str| HeldNode {
             name: (*name).to_owned(),
             is_alive: true,
+            has_ended: false,
             trouble: Some("no\nroom".repeat(TROUBLE_MAX)),
         };
         SyncRequest {
@@ -227,6 +245,7 @@ mod tests {
             report: HostReport {
                 following: Some(Stamp { run: 1, count: 2 }),
                 capacity: Capacity { gpus: 0, vcpus: 2, memory_mb: 4096 },
+                not_enforced: vec!["a\nb".repeat(TROUBLE_MAX); 2 * NOT_ENFORCED_MAX],
                 nodes: names.iter().map(held).collect(),
             },
         }
@@ -239,6 +258,9 @@ mod tests {
     #[test]
     fn a_report_is_read_within_its_limits() {
         let read = sent(&request(&["pool-1", "pool-2"])).unwrap();
+        let missing = &read.report.not_enforced;
+        assert_eq!((missing.len(), missing[0].chars().count()), (NOT_ENFORCED_MAX, TROUBLE_MAX));
+        assert!(!missing[0].contains('\n'));
         let trouble = read.report.nodes[0].trouble.as_deref().unwrap();
         assert_eq!((trouble.len(), trouble.contains('\n')), (TROUBLE_MAX, false));
         assert!(matches!(sent(&request(&["../up"])), Err(BadBody::Name(_))));

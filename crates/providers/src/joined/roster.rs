@@ -14,8 +14,6 @@ use tokio::sync::watch;
 use super::HostError;
 use super::protocol::{HeldNode, Stamp, SyncRequest};
 
-/// A host reports every ten seconds or so. After this long it is not there.
-pub const SILENCE_MAX: Duration = Duration::from_secs(40);
 /// What a node may take from being wanted to being there, and from not being wanted to being gone. Both are longer
 /// than what a host's own provider takes for it.
 const MADE_WITHIN: Duration = Duration::from_secs(90);
@@ -24,6 +22,8 @@ const GONE_WITHIN: Duration = Duration::from_secs(60);
 pub struct Roster {
     /// Tells lists of this run of the server from those of an earlier one.
     run: u64,
+    /// A host reports several times in this. After this long it is not there.
+    silence_max: Duration,
     started: Instant,
     inner: Mutex<Inner>,
     heard: Condvar,
@@ -48,6 +48,7 @@ struct Heard {
     /// The run of the steward, and which of its reports.
     number: (u64, u64),
     following: Option<u64>,
+    not_enforced: Vec<String>,
     nodes: BTreeMap<String, HeldNode>,
     at: Instant,
 }
@@ -60,8 +61,9 @@ impl Default for Entry {
 
 impl Roster {
     /// `run` is a number that no earlier run of this server had.
-    pub fn new(run: u64) -> Roster {
-        Roster { run, started: Instant::now(), inner: Mutex::default(), heard: Condvar::new() }
+    pub fn new(run: u64, silence_max: Duration) -> Roster {
+        let (started, heard) = (Instant::now(), Condvar::new());
+        Roster { run, silence_max, started, inner: Mutex::default(), heard }
     }
 
     /// Starts from all nodes that there are.
@@ -141,15 +143,24 @@ impl Roster {
         entry.heard = Some(Heard {
             number,
             following: following.map(|stamp| stamp.count),
+            not_enforced: report.not_enforced.clone(),
             nodes: report.nodes.iter().map(|node| (node.name.clone(), node.clone())).collect(),
             at: now,
         });
         self.heard.notify_all();
     }
 
-    /// How long ago the host joined or said something; nobody is silent for longer than the server runs.
-    pub fn silent_for(&self, host: &HostName, now: Instant) -> Duration {
-        self.silence(&self.lock(), host, now)
+    /// Whether the host has neither joined nor said anything for too long; nobody is silent for longer than the server
+    /// runs.
+    pub fn is_silent(&self, host: &HostName, now: Instant) -> bool {
+        self.silence(&self.lock(), host, now) >= self.silence_max
+    }
+
+    /// What the nodes of this host do not enforce, as it says.
+    pub fn not_enforced(&self, host: &HostName) -> Vec<String> {
+        let inner = self.lock();
+        let heard = inner.hosts.get(host).and_then(|entry| entry.heard.as_ref());
+        heard.map(|heard| heard.not_enforced.clone()).unwrap_or_default()
     }
 
     /// The nodes of joined hosts that are there, for all we know: as their hosts say, or as long as those have not said.
@@ -162,13 +173,24 @@ impl Roster {
         inner.homes.iter().filter(is_held).map(|(name, _)| name.to_string()).collect()
     }
 
+    /// The nodes of joined hosts that have ended, as their hosts say. A name is never used again, so it stays true.
+    pub fn ended(&self) -> Vec<String> {
+        let inner = self.lock();
+        let has_ended = |(name, host): &(&Arc<str>, &HostName)| {
+            let heard = inner.hosts.get(host).and_then(|entry| entry.heard.as_ref());
+            let held = heard.and_then(|heard| heard.nodes.get(&***name));
+            held.is_some_and(|held| held.has_ended)
+        };
+        inner.homes.iter().filter(has_ended).map(|(name, _)| name.to_string()).collect()
+    }
+
     /// The joined host that has this node. Only our own records say so: what a host makes up is about nobody's node but its
     /// own.
     pub fn home_of(&self, node: &str) -> Option<HostName> {
         self.lock().homes.get(node).cloned()
     }
 
-    /// Waits until the host says that the node lives.
+    /// Waits until the host says that the node lives, or did.
     pub(super) fn wait_made(&self, host: &HostName, node: &str) -> Result<(), HostError> {
         self.wait(host, node, MADE_WITHIN, |entry| {
             // Nobody wants it any more, so nobody waits for it; its removal is on its way.
@@ -177,7 +199,7 @@ impl Roster {
             }
             let held = entry.heard.as_ref()?.nodes.get(node)?;
             match &held.trouble {
-                _ if held.is_alive => Some(Ok(())),
+                _ if held.is_alive || held.has_ended => Some(Ok(())),
                 Some(trouble) => Some(Err(HostError::Trouble {
                     host: host.clone(),
                     node: node.to_owned(),
@@ -214,13 +236,13 @@ impl Roster {
             let now = Instant::now();
             let (host, node) = (host.clone(), node.to_owned());
             let silence = self.silence(&inner, &host, now);
-            if silence >= SILENCE_MAX {
+            if silence >= self.silence_max {
                 return Err(HostError::Silent { host, node, seconds: silence.as_secs() });
             }
             let Some(left) = within.checked_sub(now - began) else {
                 return Err(HostError::Late { host, node, seconds: within.as_secs() });
             };
-            let patience = left.min(SILENCE_MAX - silence);
+            let patience = left.min(self.silence_max - silence);
             let waited = self.heard.wait_timeout(inner, patience);
             inner = waited.unwrap_or_else(PoisonError::into_inner).0;
         }

@@ -15,6 +15,8 @@ use std::time::Duration;
 use muster_agent::home::Home;
 use muster_agent::kin;
 use muster_core::NodeOrder;
+use muster_sandbox::logs;
+use muster_sandbox::protocol::{LOG_TAIL_MAX, Remains};
 
 use crate::turns::Turns;
 use crate::{BadName, CreateError, DeleteError, ListError, Provider, check_name};
@@ -30,6 +32,8 @@ pub struct LocalConfig {
     pub agent_binary: PathBuf,
     pub server_url: String,
     pub ca_file: PathBuf,
+    /// Python environments that the server has built.
+    pub environments: Option<PathBuf>,
     /// What the node of this name proves itself with.
     pub node_secret: Box<dyn Fn(&str) -> String + Send + Sync>,
 }
@@ -91,6 +95,14 @@ impl Provider for Local {
         // A node whose folder someone took away still runs.
         names.extend(kin::nodes_alive(dir).map_err(|source| ListError::Processes { source })?);
         Ok(names.into_iter().filter(|name| check_name(name).is_ok()).collect())
+    }
+
+    fn remains(&self, node_name: &str) -> Option<Remains> {
+        let home = self.home(node_name).ok()?;
+        let disk = rustix::fs::statvfs(&self.config.nodes_dir).ok();
+        let disk_free_bytes = disk.map(|disk| disk.f_bavail * disk.f_frsize);
+        let log = logs::tail(&home.agent_log(), LOG_TAIL_MAX).ok()?;
+        Some(Remains { disk_free_bytes, log, ..Remains::default() })
     }
 
     /// What a job started may outlive its agent here, so its end proves nothing.

@@ -78,6 +78,9 @@ fn command(config: &LocalConfig, name: &str, home: &Home, log: File) -> io::Resu
         .arg(home.dir())
         .args(["--server", &config.server_url, "--ca"])
         .arg(&config.ca_file)
+        .args(
+            config.environments.iter().flat_map(|dir| ["--environments".as_ref(), dir.as_os_str()]),
+        )
         .current_dir(home.dir())
         .env_clear()
         .envs(inherited)

@@ -1,29 +1,34 @@
 //! Nodes on this machine behind walls: each has its own address, users, processes and limits, and runs the same agent as
 //! anywhere. The walls are made by a helper; this is who tells it which.
 
+pub mod gpus;
 mod machine;
 mod places;
 mod relays;
 
 use std::ffi::OsString;
+use std::hash::{Hash as _, Hasher as _};
 use std::io;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_core::NodeOrder;
+use muster_core::model::Capacity;
 use muster_sandbox::cgroup::Limits;
 pub use muster_sandbox::helper::HelperConfig;
 use muster_sandbox::identity::Identity;
 use muster_sandbox::link::{Link, LinkError};
 use muster_sandbox::network::Address;
-use muster_sandbox::protocol::{MEMORY_MIN, NodePlan, Place, Seen, Stop, Walls};
+use muster_sandbox::protocol::{
+    MEMORY_MIN, NODES_MAX, NodePlan, Place, Remains, Seen, Stop, Taken, Walls,
+};
 
 use crate::turns::Turns;
 use crate::{CreateError, DeleteError, ListError, Provider, check_name};
 pub use machine::Machine;
-use places::Places;
+use places::{Elsewhere, NoPlace, Places, Wish};
 pub use relays::{Opened, Sockets};
 
 /// From asking a node to leave to killing it. Longer than its agent gives its jobs.
@@ -41,6 +46,10 @@ pub struct WalledConfig {
     pub machine: Machine,
     /// Whether nodes may reach more than their cluster and the server.
     pub has_way_out: bool,
+    /// Whether a node may have fewer GPUs than its size, where others have them.
+    pub over_commit: bool,
+    /// Whether jobs share their node's sandbox instead of having one each.
+    pub jobs_share: bool,
     /// The most that a job may write to its folder, where the disk has that much.
     pub job_disk_bytes: u64,
 }
@@ -60,6 +69,9 @@ pub fn helper_command(helper: &HelperConfig) -> Vec<OsString> {
     }
     if let Some(bundle) = &helper.ca_bundle {
         command.extend(["--ca-bundle".into(), bundle.clone().into()]);
+    }
+    if let Some(environments) = &helper.environments {
+        command.extend(["--environments".into(), environments.clone().into()]);
     }
     if let Some(owner) = helper.owner {
         command.extend(["--owner".into(), owner.to_string().into()]);
@@ -91,14 +103,14 @@ impl Walled {
     pub fn start(mut config: WalledConfig) -> Result<(Walled, Walls), LinkError> {
         let walls = config.link.walls()?;
         config.has_way_out &= walls.no_way_out.is_none();
-        let mut places = Places::default();
+        let mut places = Places::starting_at(first_users(&walls.nodes));
         for Seen { node, place, is_alive } in config.link.list()? {
             let Some(place) = place else { continue };
-            places.keep(&node, place);
-            let opened = address_of(place).and_then(|address| config.relays.open(&node, address));
+            let opened = address_of(&place).and_then(|address| config.relays.open(&node, address));
             if is_alive && let Err(error) = opened {
                 tracing::error!(node, %error, "cannot listen for a node; it will end itself");
             }
+            places.keep(&node, place);
         }
         let (turns, places) = (Turns::default(), Mutex::new(places));
         let nodes_dir = walls.nodes.clone();
@@ -106,23 +118,45 @@ impl Walled {
     }
 
     /// All nodes of which anything exists now, and whether they live.
-    pub fn seen(&self) -> Result<Vec<Seen>, LinkError> {
-        self.config.link.list()
+    pub fn seen(&self) -> Result<Vec<Seen>, ListError> {
+        self.config.link.list().map_err(|source| ListError::Walls { source })
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn limits(&self, order: &NodeOrder) -> Limits {
-        let machine = self.config.machine;
-        let cores = order.capacity.vcpus.clamp(1, machine.cores.max(1));
-        let memory = order.capacity.memory_mb * 1024 * 1024;
-        Limits {
-            millicores: cores * 1000,
-            memory_bytes: memory.min(machine.memory_bytes).max(MEMORY_MIN),
-            pids: PIDS_PER_CORE * (cores + 1),
+    /// Where a node of this order is. One that was promised GPUs gets them or waits, unless this machine promises more
+    /// than it has.
+    fn place(&self, order: &NodeOrder, elsewhere: &Elsewhere) -> Result<Place, CreateError> {
+        let all = self.config.machine.gpus.iter().map(|gpu| gpu.number);
+        let machine: Vec<u16> = all.filter(|gpu| !elsewhere.gpus.contains(gpu)).collect();
+        let gpus = order.capacity.gpus;
+        let wish = Wish { cluster: order.cluster, gpus, may_lack: self.config.over_commit };
+        let node = || order.name.to_string();
+        let place =
+            self.places().take(&order.name, wish, &machine, &elsewhere.users).map_err(|none| {
+                match none {
+                    NoPlace::Full => CreateError::Full { node: node() },
+                    NoPlace::Gpus { free } => {
+                        CreateError::Gpus { node: node(), wanted: gpus, free }
+                    }
+                }
+            })?;
+        let there = place.gpus.len();
+        if there as u64 != u64::from(gpus) {
+            tracing::warn!(node = node(), there, of = gpus, "a node has not all GPUs of its size");
         }
+        Ok(place)
+    }
+
+    /// Those of these GPUs, if all are known.
+    fn uuids(&self, numbers: &[u16]) -> Vec<String> {
+        let uuid = |number: &u16| {
+            let gpu = self.config.machine.gpus.iter().find(|gpu| gpu.number == *number)?;
+            gpu.uuid.clone()
+        };
+        numbers.iter().map(uuid).collect::<Option<Vec<String>>>().unwrap_or_default()
     }
 
     /// A part of what is free now: the server needs room as well.
@@ -141,26 +175,48 @@ impl Walled {
         }
     }
 
-    fn make(&self, name: &str, place: Place, limits: Limits) -> Result<(), CreateError> {
+    fn make(&self, order: &NodeOrder, place: Place) -> Result<Result<(), Taken>, CreateError> {
+        let name: &str = &order.name;
         let failed = |source| CreateError::Relay { node: name.to_owned(), source };
-        let address = address_of(place).map_err(failed)?;
+        let address = address_of(&place).map_err(failed)?;
         self.config.relays.open(name, address).map_err(failed)?;
         let secret = (self.config.node_secret)(name);
         let has_way_out = self.config.has_way_out;
         let plan = NodePlan {
             node: name.to_owned(),
             secret,
-            place,
-            limits,
+            limits: limits(order.capacity, &self.config.machine),
+            jobs_share: self.config.jobs_share,
             job_disk_bytes: self.job_disk(),
             has_way_out,
+            gpu_slots: order.capacity.gpus,
+            gpu_uuids: self.uuids(&place.gpus),
+            place,
         };
         let failed = |source| CreateError::Walls { node: name.to_owned(), source };
         self.config.link.make(plan).map_err(failed)
     }
 }
 
-fn address_of(place: Place) -> io::Result<Ipv4Addr> {
+/// What a node of this size may use, and never more than the machine has.
+fn limits(size: Capacity, machine: &Machine) -> Limits {
+    let cores = size.vcpus.clamp(1, machine.cores.max(1));
+    let memory = size.memory_mb.saturating_mul(1024 * 1024);
+    Limits {
+        millicores: cores.saturating_mul(1000),
+        memory_bytes: memory.min(machine.memory_bytes).max(MEMORY_MIN),
+        pids: PIDS_PER_CORE.saturating_mul(cores.saturating_add(1)),
+    }
+}
+
+/// Servers on one machine begin in different places, and so seldom try what another one's nodes have.
+fn first_users(nodes_dir: &Path) -> u16 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    nodes_dir.hash(&mut hasher);
+    u16::try_from(hasher.finish() % u64::from(NODES_MAX)).expect("less than a u16")
+}
+
+fn address_of(place: &Place) -> io::Result<Ipv4Addr> {
     Ok(Address::of(place.network, place.host)?.ip())
 }
 
@@ -172,9 +228,14 @@ impl Provider for Walled {
     fn create(&self, order: &NodeOrder) -> Result<(), CreateError> {
         check_name(&order.name)?;
         let _turn = self.turns.take(&order.name);
-        let place = self.places().take(&order.name, order.cluster);
-        let place = place.ok_or_else(|| CreateError::Full { node: order.name.to_string() })?;
-        self.make(&order.name, place, self.limits(order))
+        let mut elsewhere = Elsewhere::default();
+        loop {
+            let place = self.place(order, &elsewhere)?;
+            let Err(taken) = self.make(order, place.clone())? else { return Ok(()) };
+            // Nodes of another server have it. There is less to choose from each time, so this ends.
+            elsewhere.add(&place, taken);
+            self.places().free(&order.name);
+        }
     }
 
     fn delete(&self, node_name: &str) -> Result<(), DeleteError> {
@@ -196,8 +257,12 @@ impl Provider for Walled {
     }
 
     fn list(&self) -> Result<Vec<String>, ListError> {
-        let seen = self.config.link.list().map_err(|source| ListError::Walls { source })?;
-        Ok(seen.into_iter().map(|seen| seen.node).collect())
+        Ok(self.seen()?.into_iter().map(|seen| seen.node).collect())
+    }
+
+    fn remains(&self, node_name: &str) -> Option<Remains> {
+        let examined = self.config.link.examine(node_name);
+        examined.inspect_err(|error| tracing::warn!(node_name, %error, "no post-mortem")).ok()
     }
 
     /// The kernel ends a node's first process after everything else in the node, so its end is theirs.
@@ -214,5 +279,23 @@ impl Provider for Walled {
             }
         }
         Ok(ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_that_is_larger_than_the_machine_gets_the_machine() {
+        let machine = Machine { cores: 4, memory_bytes: 8 << 30, gpus: Vec::new() };
+        let size = |vcpus, memory_mb| Capacity { gpus: 0, vcpus, memory_mb };
+        let (fits, whole) = (limits(size(2, 3584), &machine), limits(size(4, 8192), &machine));
+        assert_eq!(fits, Limits { millicores: 2000, memory_bytes: 3584 << 20, pids: 3 * 2048 });
+        assert_eq!(whole, Limits { millicores: 4000, memory_bytes: 8 << 30, pids: 5 * 2048 });
+        for larger in [size(5, 8193), size(128, 2 << 20), size(u32::MAX, u64::MAX)] {
+            assert_eq!(limits(larger, &machine), whole, "{larger:?}");
+        }
+        assert_eq!(limits(size(0, 0), &machine).memory_bytes, MEMORY_MIN);
     }
 }

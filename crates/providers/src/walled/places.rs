@@ -1,26 +1,92 @@
-//! Which node has which address and which users. No two at a time have the same.
+//! Which node has which address, which users and which GPUs. No two at a time have the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::ids::ClusterId;
 use muster_sandbox::network::{HOSTS_MAX, NETWORKS_MAX};
-use muster_sandbox::protocol::{NODES_MAX, Place};
+use muster_sandbox::protocol::{NODES_MAX, Place, Taken};
 
 #[derive(Debug, Default)]
 pub(super) struct Places {
     taken: BTreeMap<String, Place>,
+    /// The range of users that is looked at first.
+    first_users: u16,
+}
+
+/// What nodes of other servers on this machine have, as far as it was found out.
+#[derive(Debug, Default)]
+pub(super) struct Elsewhere {
+    pub users: BTreeSet<u16>,
+    pub gpus: BTreeSet<u16>,
+}
+
+impl Elsewhere {
+    pub fn add(&mut self, place: &Place, taken: Taken) {
+        self.users.extend(taken.users.then_some(place.users));
+        self.gpus.extend(taken.gpus);
+    }
+}
+
+/// What a new node needs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wish {
+    pub cluster: ClusterId,
+    pub gpus: u32,
+    /// Whether it is content with the GPUs that are free.
+    pub may_lack: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoPlace {
+    Full,
+    Gpus { free: usize },
 }
 
 impl Places {
+    pub fn starting_at(first_users: u16) -> Places {
+        Places { first_users, ..Places::default() }
+    }
+
     pub fn keep(&mut self, node: &str, place: Place) {
         self.taken.insert(node.to_owned(), place);
     }
 
-    /// The place of this node, a free one if it is new; `None` if there is none left.
-    pub fn take(&mut self, node: &str, cluster: ClusterId) -> Option<Place> {
+    /// The place of this node, a free one if it is new. `machine` has these GPUs, and others have these users.
+    pub fn take(
+        &mut self,
+        node: &str,
+        wish: Wish,
+        machine: &[u16],
+        elsewhere: &BTreeSet<u16>,
+    ) -> Result<Place, NoPlace> {
         if let Some(place) = self.taken.get(node) {
-            return Some(*place);
+            return Ok(place.clone());
         }
+        let gpus = self.free_gpus(wish, machine)?;
+        let place = self.somewhere(wish.cluster, gpus, elsewhere).ok_or(NoPlace::Full)?;
+        self.keep(node, place.clone());
+        Ok(place)
+    }
+
+    fn free_gpus(&self, wish: Wish, machine: &[u16]) -> Result<Vec<u16>, NoPlace> {
+        let taken: BTreeSet<u16> =
+            self.taken.values().flat_map(|place| &place.gpus).copied().collect();
+        let mut free: Vec<u16> =
+            machine.iter().filter(|gpu| !taken.contains(gpu)).copied().collect();
+        let wanted = usize::try_from(wish.gpus).unwrap_or(usize::MAX);
+        if free.len() < wanted && !wish.may_lack {
+            return Err(NoPlace::Gpus { free: free.len() });
+        }
+        free.truncate(wanted);
+        Ok(free)
+    }
+
+    fn somewhere(
+        &self,
+        cluster: ClusterId,
+        gpus: Vec<u16>,
+        elsewhere: &BTreeSet<u16>,
+    ) -> Option<Place> {
         let of_cluster = |place: &&Place| place.cluster == cluster.0;
         let network = match self.taken.values().find(of_cluster) {
             Some(neighbour) => neighbour.network,
@@ -28,10 +94,10 @@ impl Places {
         };
         let neighbours = self.taken.values().filter(|place| place.network == network);
         let host = free(1..HOSTS_MAX + 1, neighbours.map(|place| place.host))?;
-        let users = free(0..NODES_MAX, self.taken.values().map(|place| place.users))?;
-        let place = Place { cluster: cluster.0, network, host, users };
-        self.keep(node, place);
-        Some(place)
+        let all = (self.first_users..NODES_MAX).chain(0..self.first_users);
+        let users = self.taken.values().map(|place| place.users).chain(elsewhere.iter().copied());
+        let users = free(all, users)?;
+        Some(Place { cluster: cluster.0, network, host, users, gpus })
     }
 
     pub fn free(&mut self, node: &str) {
@@ -39,8 +105,8 @@ impl Places {
     }
 }
 
-fn free(mut all: std::ops::Range<u16>, taken: impl Iterator<Item = u16>) -> Option<u16> {
-    let taken: std::collections::BTreeSet<u16> = taken.collect();
+fn free(mut all: impl Iterator<Item = u16>, taken: impl Iterator<Item = u16>) -> Option<u16> {
+    let taken: BTreeSet<u16> = taken.collect();
     all.find(|number| !taken.contains(number))
 }
 
@@ -48,21 +114,30 @@ fn free(mut all: std::ops::Range<u16>, taken: impl Iterator<Item = u16>) -> Opti
 mod tests {
     use super::*;
 
+    fn wish(cluster: u64, gpus: u32) -> Wish {
+        Wish { cluster: ClusterId(cluster), gpus, may_lack: false }
+    }
+
     #[test]
     fn nodes_of_a_cluster_share_a_network_and_nothing_else() {
         let mut places = Places::default();
-        let a1 = places.take("a-1", ClusterId(10)).unwrap();
-        let a2 = places.take("a-2", ClusterId(10)).unwrap();
-        let b1 = places.take("b-1", ClusterId(11)).unwrap();
-        assert_eq!(places.take("a-1", ClusterId(10)), Some(a1), "asked twice");
+        let mut take =
+            |node, cluster| places.take(node, wish(cluster, 0), &[], &BTreeSet::new()).unwrap();
+        let (a1, a2, b1) = (take("a-1", 10), take("a-2", 10), take("b-1", 11));
+        assert_eq!(take("a-1", 10), a1, "asked twice");
         assert_eq!((a1.network, a2.network), (a1.network, a1.network));
         assert_ne!(a1.network, b1.network);
         assert_ne!(a1.host, a2.host);
-        let users: std::collections::BTreeSet<u16> = [a1, a2, b1].map(|place| place.users).into();
+        let users: std::collections::BTreeSet<u16> =
+            [&a1, &a2, &b1].map(|place| place.users).into();
         assert_eq!(users.len(), 3);
         places.free("a-1");
         places.free("a-2");
-        assert_eq!(places.take("c-1", ClusterId(12)).unwrap().network, a1.network, "used again");
+        assert_eq!(
+            places.take("c-1", wish(12, 0), &[], &BTreeSet::new()).unwrap().network,
+            a1.network,
+            "used again"
+        );
     }
 
     #[test]
@@ -70,9 +145,45 @@ mod tests {
         let mut places = Places::default();
         for number in 0..NETWORKS_MAX {
             let node = format!("n-{number}");
-            assert!(places.take(&node, ClusterId(number.into())).is_some());
+            assert!(places.take(&node, wish(number.into(), 0), &[], &BTreeSet::new()).is_ok());
         }
-        assert_eq!(places.take("one-more", ClusterId(9999)), None);
-        assert!(places.take("neighbour", ClusterId(1)).is_some());
+        assert_eq!(
+            places.take("one-more", wish(9999, 0), &[], &BTreeSet::new()),
+            Err(NoPlace::Full)
+        );
+        assert!(places.take("neighbour", wish(1, 0), &[], &BTreeSet::new()).is_ok());
+    }
+
+    #[test]
+    fn what_others_have_is_left_to_them() {
+        let mut places = Places::starting_at(NODES_MAX - 1);
+        let mut elsewhere = Elsewhere::default();
+        let first = places.take("a", wish(1, 0), &[], &elsewhere.users).unwrap();
+        assert_eq!(first.users, NODES_MAX - 1);
+        elsewhere.add(&first, Taken { users: true, gpus: vec![3] });
+        places.free("a");
+        assert_eq!(places.take("a", wish(1, 0), &[], &elsewhere.users).unwrap().users, 0);
+        assert_eq!(places.take("b", wish(1, 0), &[], &elsewhere.users).unwrap().users, 1);
+        assert!(elsewhere.gpus.contains(&3));
+    }
+
+    #[test]
+    fn a_gpu_is_with_one_node_until_that_is_gone() {
+        let mut places = Places::default();
+        let machine = [0, 1, 2, 5];
+        let first = places.take("a", wish(1, 2), &machine, &BTreeSet::new()).unwrap();
+        let second = places.take("b", wish(1, 1), &machine, &BTreeSet::new()).unwrap();
+        assert_eq!((first.gpus.as_slice(), second.gpus.as_slice()), (&[0, 1][..], &[2][..]));
+        assert_eq!(
+            places.take("c", wish(1, 2), &machine, &BTreeSet::new()),
+            Err(NoPlace::Gpus { free: 1 })
+        );
+        let content = Wish { may_lack: true, ..wish(1, 2) };
+        assert_eq!(places.take("c", content, &machine, &BTreeSet::new()).unwrap().gpus, [5]);
+        assert!(places.take("d", content, &machine, &BTreeSet::new()).unwrap().gpus.is_empty());
+        places.free("a");
+        let again = places.take("d", wish(1, 0), &machine, &BTreeSet::new()).unwrap();
+        assert!(again.gpus.is_empty(), "as it was made");
+        assert_eq!(places.take("e", wish(1, 2), &machine, &BTreeSet::new()).unwrap().gpus, [0, 1]);
     }
 }

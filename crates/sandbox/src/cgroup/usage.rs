@@ -17,6 +17,12 @@ pub struct Usage {
     /// Periods in which it had used its share of the cores up.
     pub cpu_throttled: Option<u64>,
     pub memory_peak_bytes: Option<u64>,
+    /// Now; of a node that ended what it left in caches.
+    pub memory_bytes: Option<u64>,
+    /// How often it was slowed down because it used much.
+    pub memory_high: Option<u64>,
+    /// How often it was at its limit.
+    pub memory_max: Option<u64>,
     /// None also where there is no limit.
     pub memory_limit_bytes: Option<u64>,
     /// Processes that were killed because the memory was used up.
@@ -45,16 +51,15 @@ pub(super) fn read_usage(folders: &[Folder]) -> io::Result<Usage> {
             match folder.version {
                 Version::One => {
                     usage.memory_peak_bytes = number(text("memory.max_usage_in_bytes")?);
-                    usage.memory_limit_bytes = number(text("memory.limit_in_bytes")?);
-                    // Counted in the victim's group only.
-                    usage.oom_kills =
-                        Some(sum_below(&folder.path, c"memory.oom_control", "oom_kill")?);
+                    usage.memory_bytes = number(text("memory.usage_in_bytes")?);
+                    usage.memory_max = number(text("memory.failcnt")?);
                 }
                 Version::Two => {
                     usage.memory_peak_bytes = number(text("memory.peak")?);
-                    usage.memory_limit_bytes = number(text("memory.max")?);
-                    usage.oom_kills =
-                        text("memory.events")?.and_then(|text| value(&text, "oom_kill"));
+                    usage.memory_bytes = number(text("memory.current")?);
+                    let events = text("memory.events")?.unwrap_or_default();
+                    usage.memory_high = value(&events, "high");
+                    usage.memory_max = value(&events, "max");
                 }
             }
         }
@@ -67,7 +72,36 @@ pub(super) fn read_usage(folders: &[Folder]) -> io::Result<Usage> {
             };
         }
     }
+    if let Some(Shortage { limit_bytes, kills }) = read_shortage(folders)? {
+        (usage.memory_limit_bytes, usage.oom_kills) = (limit_bytes, kills);
+    }
     Ok(usage)
+}
+
+/// What a group has of memory, and how often that was not enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shortage {
+    pub limit_bytes: Option<u64>,
+    pub kills: Option<u64>,
+}
+
+/// A part of its usage that is asked for with every job, so nothing else is read. `None` where nothing counts memory.
+pub(super) fn read_shortage(folders: &[Folder]) -> io::Result<Option<Shortage>> {
+    let Some(folder) = folders.iter().find(|folder| folder.has(Controller::Memory)) else {
+        return Ok(None);
+    };
+    let text = |name: &str| read_if_there(&folder.path.join(name));
+    Ok(Some(match folder.version {
+        Version::One => Shortage {
+            limit_bytes: number(text("memory.limit_in_bytes")?),
+            // Counted in the victim's group only.
+            kills: Some(sum_below(&folder.path, c"memory.oom_control", "oom_kill")?),
+        },
+        Version::Two => Shortage {
+            limit_bytes: number(text("memory.max")?),
+            kills: text("memory.events")?.and_then(|text| value(&text, "oom_kill")),
+        },
+    }))
 }
 
 fn sum_below(path: &Path, file: &CStr, key: &str) -> io::Result<u64> {

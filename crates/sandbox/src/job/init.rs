@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, WaitOptions, set_parent_process_death_signal,
 use super::filter::Filter;
 use super::mounts::Sources;
 use super::protocol::{self, Request};
-use super::{Ending, Event, privileges, told};
+use super::{Ending, Event, USER, privileges, told};
 use crate::descriptors;
 
 /// Fits into a packet, whatever the characters are.
@@ -72,8 +72,9 @@ fn live(request: &Request, inherited: &Inherited<'_>) -> Result<Ending, Failed> 
     }
     privileges::first_to_go_without_memory()?;
     let sources = Sources::take(&request.launch)?;
-    privileges::become_user(request.has_range)?;
+    privileges::become_user((USER, USER), request.has_range)?;
     sources.settle(&request.launch)?;
+    privileges::bar_capabilities()?;
     privileges::drop_capabilities()?;
     filter.apply()?;
     // Whoever changes his user loses this, so it comes last. The lifeline tells if it came too late.
@@ -168,13 +169,13 @@ fn start_shell(request: &Request, log: BorrowedFd<'_>) -> Result<Pid, String> {
 }
 
 /// What `execve` is called with.
-struct Program {
+pub(super) struct Program {
     arguments: [CString; 3],
     variables: Vec<CString>,
 }
 
 impl Program {
-    fn new(request: &Request) -> Result<Program, String> {
+    pub(super) fn new(request: &Request) -> Result<Program, String> {
         let text = |what: &str, text: String| {
             CString::new(text).map_err(|_| format!("{what} has a zero byte in it"))
         };
@@ -192,7 +193,7 @@ impl Program {
     }
 }
 
-fn become_shell(
+pub(super) fn become_shell(
     request: &Request,
     program: &Program,
     log: BorrowedFd<'_>,

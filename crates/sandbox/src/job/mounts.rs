@@ -16,14 +16,14 @@ use rustix::mount::{
     fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount, unmount,
 };
 
-use super::{CA_BUNDLE, FOLDER, Launch, shown, told};
-use crate::mounts::{self, DEVICE_LINKS, DEVICES};
+use super::{CA_BUNDLE, FOLDER, INPUTS, Launch, shown, told};
+use crate::mounts::{self, DEVICE_LINKS, DEVICES, GPU_DEVICES};
 
 const NEW_KERNEL: &str = "Linux 5.12 or newer is needed";
 /// Enough for names and links, of which there are few.
 const SMALL: &str = "mode=755,size=1m";
 /// Top folders that are made anew or have nothing for a job.
-const NOT_TAKEN: [&str; 7] = ["proc", "dev", "tmp", "run", "job", "boot", "lost+found"];
+const NOT_TAKEN: [&str; 8] = ["proc", "dev", "tmp", "run", "job", "inputs", "boot", "lost+found"];
 /// In `/proc`, but not of processes. The kernel asks only for the machine's user 0 here, not for capabilities, and where
 /// there is one user only he may be a job.
 const MACHINE_WIDE: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
@@ -35,9 +35,10 @@ pub(super) struct Sources {
     work: OwnedFd,
     tmp: OwnedFd,
     system: Vec<(OsString, Entry)>,
-    devices: Vec<(&'static str, OwnedFd)>,
+    devices: Vec<(String, OwnedFd)>,
     resolver: Option<OwnedFd>,
     ca_bundle: Option<OwnedFd>,
+    inputs: Option<OwnedFd>,
 }
 
 enum Entry {
@@ -50,8 +51,9 @@ impl Sources {
         // Nothing that happens to the node's mounts later reaches us, and the other way round.
         set_attributes(Path::new("/"), 0, true, libc::MS_PRIVATE)?;
         let mut devices = Vec::new();
-        for name in DEVICES {
-            devices.push((name, tree(&Path::new("/dev").join(name), false)?));
+        for name in devices_of(launch) {
+            let device = tree(&Path::new("/dev").join(&name), false)?;
+            devices.push((name, device));
         }
         // Where the new root stands at first. The way there may be closed for the job's user.
         told(std::env::set_current_dir(&launch.work_dir), || "chdir".into(), "")?;
@@ -65,6 +67,7 @@ impl Sources {
                 .then(|| tree(Path::new(RESOLVER), true))
                 .transpose()?,
             ca_bundle: launch.ca_bundle.as_deref().map(|path| tree(path, false)).transpose()?,
+            inputs: launch.inputs.as_deref().map(|path| tree(path, false)).transpose()?,
         })
     }
 
@@ -95,6 +98,9 @@ impl Sources {
         for path in &launch.hidden {
             hide(relative(path))?;
         }
+        if let Some(inputs) = self.inputs {
+            place(&inputs, relative(Path::new(INPUTS)), true)?;
+        }
         let sealed = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
         set_attributes(Path::new("."), sealed, true, 0)?;
         place(&self.work, relative(Path::new(FOLDER)), false)?;
@@ -111,6 +117,20 @@ impl Sources {
         told(unmount(".", UnmountFlags::DETACH), || "umount of the node's root".into(), "")?;
         told(std::env::set_current_dir(FOLDER), || format!("chdir {FOLDER}"), "")
     }
+}
+
+/// For a job that sees its node as it is, but for its folder and `/tmp`. For the first process of a new mount namespace.
+pub(super) fn settle_in_node(launch: &Launch) -> Result<(), String> {
+    set_attributes(Path::new("/"), 0, true, libc::MS_PRIVATE)?;
+    let (work, tmp) = (tree(&launch.work_dir, false)?, tree(&launch.tmp_dir, false)?);
+    if let Some(path) = &launch.inputs {
+        let inputs = tree(path, false)?;
+        place(&inputs, Path::new(INPUTS), false)?;
+        set_attributes(Path::new(INPUTS), libc::MOUNT_ATTR_RDONLY, false, 0)?;
+    }
+    place(&work, Path::new(FOLDER), false)?;
+    place(&tmp, Path::new("/tmp"), false)?;
+    told(std::env::set_current_dir(FOLDER), || format!("chdir {FOLDER}"), "")
 }
 
 fn empty_root() -> rustix::io::Result<OwnedFd> {
@@ -140,7 +160,17 @@ fn system() -> Result<Vec<(OsString, Entry)>, String> {
     Ok(system)
 }
 
-fn make_dev(devices: &[(&str, OwnedFd)], shared_memory: Option<u64>) -> Result<(), String> {
+fn devices_of(launch: &Launch) -> Vec<String> {
+    let mut names: Vec<String> = DEVICES.map(str::to_owned).into();
+    if !launch.gpus.is_empty() {
+        names.extend(launch.gpus.iter().map(|number| format!("nvidia{number}")));
+        let shared = GPU_DEVICES.iter().filter(|name| Path::new("/dev").join(name).exists());
+        names.extend(shared.map(|name| (*name).to_owned()));
+    }
+    names
+}
+
+fn make_dev(devices: &[(String, OwnedFd)], shared_memory: Option<u64>) -> Result<(), String> {
     let dev = Path::new("dev");
     new("tmpfs", dev, MountFlags::NOSUID, SMALL, "")?;
     for (name, tree) in devices {

@@ -17,6 +17,7 @@ use rustix::process::{
 use super::filter::Filter;
 use super::init::{self, Inherited};
 use super::protocol::{self, Parcel, Request};
+use super::shared::{self, Shared};
 use super::users::{Users, hand_over};
 use super::{Event, Launch, LaunchError, Line, Signal, USER, told};
 use crate::descriptors;
@@ -88,7 +89,9 @@ impl Pulse {
     pub fn is_gone(&self) -> bool {
         let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
         let moment = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
-        poll(&mut fds, Some(&moment)).is_ok() && fds[0].revents().contains(PollFlags::HUP)
+        // It is the agent's child: the word of its death interrupts this very question.
+        let asked = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&moment)));
+        asked.is_ok() && fds[0].revents().contains(PollFlags::HUP)
     }
 }
 
@@ -98,17 +101,42 @@ fn pair(flags: SocketFlags) -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// A job, as its nursery knows it.
 struct Job {
+    /// Or its shell, if it shares its node.
     init: OwnedFd,
     /// `None` once the agent let go: then it only has to die.
     line: Option<OwnedFd>,
-    /// Held, never written to again: the init ends when it is closed.
-    _lifeline: OwnedFd,
+    kind: Kind,
+}
+
+enum Kind {
+    Walled {
+        /// Held, never written to again: the init ends when it is closed.
+        _lifeline: OwnedFd,
+    },
+    Shared(Shared),
 }
 
 impl Job {
     fn signal(&self, signal: KernelSignal) {
-        // Fails only if it has just ended.
-        let _ = pidfd_send_signal(&self.init, signal);
+        match &self.kind {
+            // Fails only if it has just ended.
+            Kind::Walled { .. } => drop(pidfd_send_signal(&self.init, signal)),
+            Kind::Shared(shared) => shared.signal(signal),
+        }
+    }
+
+    fn tell(&self, event: &Event) {
+        if let Some(line) = &self.line {
+            let _ = protocol::send(line.as_fd(), event);
+        }
+    }
+
+    /// What else it may have news on, beside its end and its line.
+    fn other(&self) -> Option<&File> {
+        match &self.kind {
+            Kind::Walled { .. } => None,
+            Kind::Shared(shared) => shared.failure(),
+        }
     }
 
     /// Whatever the job started is gone when this returns.
@@ -161,6 +189,10 @@ fn look(socket: &OwnedFd, jobs: &[Job]) -> Result<(bool, Vec<usize>), String> {
         fds.push(PollFd::new(&job.init, PollFlags::IN));
         // A closed line would be ready for ever.
         fds.push(PollFd::new(job.line.as_ref().unwrap_or(&job.init), PollFlags::IN));
+        fds.push(match job.other() {
+            Some(other) => PollFd::new(other, PollFlags::IN),
+            None => PollFd::new(&job.init, PollFlags::IN),
+        });
     }
     match poll(&mut fds, None) {
         Ok(_) => {}
@@ -168,8 +200,8 @@ fn look(socket: &OwnedFd, jobs: &[Job]) -> Result<(bool, Vec<usize>), String> {
         error => return told(error.map(|_| (false, Vec::new())), || "poll".into(), ""),
     }
     let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-    let pairs = fds[1..].chunks(2).enumerate();
-    let busy = pairs.filter(|(_, pair)| pair.iter().any(is_ready)).map(|(index, _)| index);
+    let each = fds[1..].chunks(3).enumerate();
+    let busy = each.filter(|(_, fds)| fds.iter().any(is_ready)).map(|(index, _)| index);
     Ok((is_ready(&fds[0]), busy.collect()))
 }
 
@@ -187,22 +219,49 @@ fn attend(job: &mut Job) -> bool {
         }
         None => {}
     }
+    tell_start(job);
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     let ended = match waitid(WaitId::PidFd(job.init.as_fd()), options) {
         Ok(None) | Err(Errno::INTR) => return false,
         ended => ended,
     };
-    let is_killed = ended.ok().flatten().is_some_and(|status| status.killed());
-    if let Some(line) = job.line.as_ref().filter(|_| is_killed) {
-        let _ = protocol::send(line.as_fd(), &Event::Killed);
+    let status = ended.ok().flatten();
+    match &mut job.kind {
+        Kind::Walled { .. } if status.is_some_and(|status| status.killed()) => {
+            job.tell(&Event::Killed);
+        }
+        Kind::Walled { .. } => {}
+        Kind::Shared(shared) => {
+            let (start, end) = (shared.start(), shared.end(status));
+            let is_started = !matches!(start, Some(Event::NotStarted { .. }));
+            start.iter().chain(Some(&end).filter(|_| is_started)).for_each(|event| job.tell(event));
+        }
     }
     true
 }
 
+/// Tells whether its shell runs, as soon as that is known.
+fn tell_start(job: &mut Job) {
+    let Kind::Shared(shared) = &mut job.kind else { return };
+    let is_known = shared.failure().is_some_and(|failure| {
+        let mut fds = [PollFd::new(failure, PollFlags::IN)];
+        let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
+    });
+    if is_known && let Some(start) = shared.start() {
+        job.tell(&start);
+    }
+}
+
 fn receive(parcel: Parcel, filter: &Filter) -> Option<Job> {
-    let started = parcel.request().and_then(|request| fork(&request, &parcel, filter));
+    let started = parcel.request().and_then(|request| match request.launch.shares_node {
+        true => shared::fork(&request, &parcel, filter)
+            .map(|(shell, shared)| (shell, Kind::Shared(shared))),
+        false => fork(&request, &parcel, filter)
+            .map(|(init, lifeline)| (init, Kind::Walled { _lifeline: lifeline })),
+    });
     match started {
-        Ok((init, lifeline)) => Some(Job { init, line: Some(parcel.line), _lifeline: lifeline }),
+        Ok((init, kind)) => Some(Job { init, line: Some(parcel.line), kind }),
         Err(message) => {
             let _ = protocol::send(parcel.line.as_fd(), &Event::NotStarted { message });
             None
@@ -220,7 +279,7 @@ fn fork(request: &Request, parcel: &Parcel, filter: &Filter) -> Result<(OwnedFd,
         lifeline: lifeline.as_fd(),
         filter,
     };
-    let Some((pid, init)) = told(clone_into_namespaces(), || "clone".into(), NO_NAMESPACES)? else {
+    let Some((pid, init)) = told(clone_with(NAMESPACES), || "clone".into(), NO_NAMESPACES)? else {
         init::run(request, &inherited)
     };
     let told_who = map_users(pid, request)
@@ -235,15 +294,15 @@ fn fork(request: &Request, parcel: &Parcel, filter: &Filter) -> Result<(OwnedFd,
     }
 }
 
-/// Like `fork`: `None` in the child.
-fn clone_into_namespaces() -> io::Result<Option<(Pid, OwnedFd)>> {
-    let flags = libc::CLONE_NEWUSER
-        | libc::CLONE_NEWPID
-        | libc::CLONE_NEWNS
-        | libc::CLONE_NEWIPC
-        | libc::CLONE_NEWUTS
-        | libc::CLONE_PIDFD
-        | libc::SIGCHLD;
+const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS;
+
+/// Like `fork`, into these new namespaces: `None` in the child.
+pub(super) fn clone_with(namespaces: libc::c_int) -> io::Result<Option<(Pid, OwnedFd)>> {
+    let flags = namespaces | libc::CLONE_PIDFD | libc::SIGCHLD;
     let mut pidfd: RawFd = -1;
     // SAFETY: without a stack of its own and without shared memory the child is a copy of us, as by `fork`; we have
     // one thread. The kernel writes one descriptor, new and ours alone, to where the third argument points.
@@ -279,5 +338,34 @@ fn block_signals() {
         let mut all = std::mem::zeroed();
         libc::sigfillset(&mut all);
         libc::sigprocmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::thread::JoinHandleExt as _;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_signal_does_not_make_a_dead_nursery_look_alive() {
+        extern "C" fn nothing(_: libc::c_int) {}
+        // SAFETY: the handler does nothing, and nobody else in this process uses this signal.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = nothing as *const () as usize;
+            assert_eq!(libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()), 0);
+        }
+        let (ours, theirs) = pair(SocketFlags::CLOEXEC).expect("two sockets");
+        let asking = std::thread::spawn(move || Pulse { socket: ours }.is_gone());
+        // It may not be asking yet when the first ones come.
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(5));
+            // SAFETY: the thread is not joined yet.
+            assert_eq!(unsafe { libc::pthread_kill(asking.as_pthread_t(), libc::SIGUSR2) }, 0);
+        }
+        drop(theirs);
+        assert!(asking.join().expect("it answers"));
     }
 }

@@ -8,7 +8,7 @@ use rustix::thread::{
     set_capabilities_secure_bits, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-use super::{Limits, USER, told};
+use super::{Limits, told};
 
 /// When memory runs out, a job goes before its agent. Its children inherit it.
 const OOM_SCORE: &str = "500";
@@ -18,19 +18,19 @@ pub(super) fn first_to_go_without_memory() -> Result<(), String> {
     told(written, || "write to /proc/self/oom_score_adj".into(), "")
 }
 
-/// Becomes the job's user, and keeps the capabilities over its own walls for now.
-pub(super) fn become_user(has_range: bool) -> Result<(), String> {
+/// Becomes this user, and keeps the capabilities over its own walls for now.
+pub(super) fn become_user((user, group): (u32, u32), has_range: bool) -> Result<(), String> {
     // Where there is one user only, the kernel does not let groups be left.
     if has_range {
         told(set_thread_groups(&[]), || "setgroups".into(), "")?;
     }
-    let (user, group) = (Uid::from_raw(USER), Gid::from_raw(USER));
+    let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
     told(set_thread_res_gid(group, group, group), || "setresgid".into(), "")?;
     told(set_thread_res_uid(user, user, user), || "setresuid".into(), "")
 }
 
-/// Gives up every capability, also those that a program could bring back.
-pub(super) fn drop_capabilities() -> Result<(), String> {
+/// No capability can be brought back from here on, not even by becoming root or by another program.
+pub(super) fn bar_capabilities() -> Result<(), String> {
     // From here on user 0 would be no more than any other, and none of this can be turned back.
     let bits = CapabilitiesSecureBits::NO_ROOT
         | CapabilitiesSecureBits::NO_ROOT_LOCKED
@@ -51,6 +51,11 @@ pub(super) fn drop_capabilities() -> Result<(), String> {
             return told(Err(error), || "prctl(PR_CAPBSET_DROP)".into(), "");
         }
     }
+    Ok(())
+}
+
+/// Gives up every capability.
+pub(super) fn drop_capabilities() -> Result<(), String> {
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),

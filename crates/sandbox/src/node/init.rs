@@ -20,6 +20,8 @@ pub(super) struct Inside {
     pub hub: OwnedFd,
     /// What gives the node its way out ends when nobody holds this any more.
     pub leash: OwnedFd,
+    /// What is this node's as long as these are held.
+    pub claims: Vec<OwnedFd>,
     pub log: File,
     pub arguments: Vec<CString>,
 }
@@ -54,6 +56,7 @@ fn leave_behind(go: &OwnedFd, told: &OwnedFd, inside: &Inside) -> Result<(), Nod
     kept.extend([go.as_raw_fd(), told.as_raw_fd()]);
     let held = [inside.hub.as_raw_fd(), inside.leash.as_raw_fd(), inside.log.as_raw_fd()];
     kept.extend(held);
+    kept.extend(inside.claims.iter().map(AsRawFd::as_raw_fd));
     descriptors::close_all_but(&mut kept).doing("cannot close what is not ours")
 }
 
@@ -61,7 +64,7 @@ fn begin(
     go: &OwnedFd,
     told: &OwnedFd,
     inside: Inside,
-) -> Result<Option<(Pid, [OwnedFd; 2])>, NodeError> {
+) -> Result<Option<(Pid, Vec<OwnedFd>)>, NodeError> {
     let mut byte = [0];
     // Until then we have no user, no group and no network.
     if rustix::io::read(go, &mut byte).doing("cannot wait for our users")? == 0 {
@@ -75,7 +78,9 @@ fn begin(
     // SAFETY: no memory is passed.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"muster-node".as_ptr()) };
     let agent = start_agent(told, &inside.log, &inside.arguments)?;
-    Ok(Some((agent, [inside.hub, inside.leash])))
+    let mut held = inside.claims;
+    held.extend([inside.hub, inside.leash]);
+    Ok(Some((agent, held)))
 }
 
 pub(super) fn become_root(has_ranges: bool) -> Result<(), NodeError> {
@@ -183,7 +188,8 @@ fn stay(agent: Pid) -> i32 {
         }
         while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
             if pid == agent {
-                return status.exit_status().unwrap_or(1);
+                let killed = || status.terminating_signal().map_or(1, |signal| 128 + signal);
+                return status.exit_status().unwrap_or_else(killed);
             }
         }
     }

@@ -12,7 +12,7 @@ use rustix::mount::{
 };
 
 use super::{Doing, NodeError};
-use crate::mounts::{DEVICE_LINKS, DEVICES, make_read_only, put};
+use crate::mounts::{DEVICE_LINKS, DEVICES, make_read_only, put, set_attributes};
 
 /// Paths inside.
 pub(super) const HOME: &str = "/node";
@@ -21,6 +21,8 @@ pub(super) const CA: &str = "/run/muster/given/ca.pem";
 pub(super) const CA_BUNDLE: &str = "/run/muster/given/ca-bundle.pem";
 pub(super) const SECRET: &str = "/run/muster/given/secret";
 pub(super) const RELAY: &str = "/run/muster/relay";
+/// Where nodes, and jobs on them, find Python environments.
+pub const ENVIRONMENTS: &str = "/environments";
 const GIVEN: &str = "/run/muster/given";
 /// Where cgroups are on any machine.
 const CGROUPS: &str = "/sys/fs/cgroup";
@@ -43,6 +45,10 @@ pub(super) struct Root {
     pub cgroups: Vec<(PathBuf, OwnedFd)>,
     /// By [`REPLACED`].
     pub replaced: Vec<OwnedFd>,
+    /// Devices of its GPUs, by their names in `/dev`.
+    pub gpus: Vec<(String, OwnedFd)>,
+    /// What becomes [`ENVIRONMENTS`].
+    pub environments: Option<OwnedFd>,
     /// More of the machine, each where it is there.
     pub shown: Vec<(PathBuf, OwnedFd)>,
 }
@@ -55,7 +61,7 @@ impl Root {
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         mount("tmpfs", SITE, "tmpfs", flags, c"mode=755,size=4m").doing("cannot mount a root")?;
         self.system()?;
-        devices()?;
+        devices(&self.gpus)?;
         self.own()?;
         let flags = flags | MountFlags::NOEXEC;
         mount("proc", &at("/proc")?, "proc", flags, None).doing(
@@ -70,6 +76,12 @@ impl Root {
             .doing("cannot mount /tmp")?;
         at("/var")?;
         symlink("/tmp", Path::new(SITE).join("var/tmp")).doing("cannot make /var/tmp")?;
+        if let Some(folder) = &self.environments {
+            let place = at(ENVIRONMENTS)?;
+            put(folder, &place).doing("cannot mount the environments")?;
+            let sealed = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+            set_attributes(&place, sealed, false, 0).doing("cannot protect the environments")?;
+        }
         for (path, folder) in &self.shown {
             let place = at(path)?;
             put(folder, &place).doing(format!("cannot mount {}", path.display()))?;
@@ -82,7 +94,14 @@ impl Root {
     pub fn descriptors(&self) -> Vec<RawFd> {
         let all = [&self.home, &self.given, &self.relay, &self.binary];
         let cgroups = self.cgroups.iter().chain(&self.shown).map(|(_, mount)| mount);
-        all.into_iter().chain(cgroups).chain(&self.replaced).map(AsRawFd::as_raw_fd).collect()
+        let gpus = self.gpus.iter().map(|(_, device)| device);
+        all.into_iter()
+            .chain(cgroups)
+            .chain(gpus)
+            .chain(&self.environments)
+            .chain(&self.replaced)
+            .map(AsRawFd::as_raw_fd)
+            .collect()
     }
 
     fn system(&self) -> Result<(), NodeError> {
@@ -136,6 +155,7 @@ impl Root {
     fn own(&self) -> Result<(), NodeError> {
         at("/run")?;
         at("/job")?;
+        at("/inputs")?;
         let folder = |source: &OwnedFd, path: &str| {
             let place = at(path)?;
             put(source, &place).doing(format!("cannot mount {path}"))?;
@@ -146,6 +166,14 @@ impl Root {
         folder(&self.relay, RELAY)?;
         let given = folder(&self.given, GIVEN)?;
         make_read_only(&given, false).doing("cannot protect what is given")?;
+        // Where jobs find it that see the node as it is.
+        let bundle = below(Path::new(CA_BUNDLE));
+        if bundle.exists() {
+            let place = below(Path::new(crate::job::CA_BUNDLE));
+            touch(&place).doing("cannot make a place for the CA bundle")?;
+            mount_bind(&bundle, &place).doing("cannot mount the CA bundle")?;
+            make_read_only(&place, false).doing("cannot protect the CA bundle")?;
+        }
         let binary = below(Path::new(BINARY));
         touch(&binary).doing("cannot make a place for the program")?;
         put(&self.binary, &binary).doing("cannot mount the program")?;
@@ -153,12 +181,17 @@ impl Root {
     }
 }
 
-fn devices() -> Result<(), NodeError> {
+fn devices(gpus: &[(String, OwnedFd)]) -> Result<(), NodeError> {
     let dev = at("/dev")?;
     for name in DEVICES {
         let (source, place) = (Path::new("/dev").join(name), dev.join(name));
         touch(&place).doing(format!("cannot make a place for /dev/{name}"))?;
         mount_bind(&source, &place).doing(format!("cannot mount /dev/{name}"))?;
+    }
+    for (name, device) in gpus {
+        let place = dev.join(name);
+        touch(&place).doing(format!("cannot make a place for /dev/{name}"))?;
+        put(device, &place).doing(format!("cannot mount /dev/{name}"))?;
     }
     let (pts, shm) = (at("/dev/pts")?, at("/dev/shm")?);
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;

@@ -66,6 +66,8 @@ fn stand_ins() -> Result<root::Root, NodeError> {
         binary: taken(&binary)?,
         cgroups: Vec::new(),
         replaced: Vec::new(),
+        gpus: Vec::new(),
+        environments: Some(folder()?),
         shown: Vec::new(),
     })
 }

@@ -56,10 +56,13 @@ impl Node {
             command: command.into(),
             variables: variables.map(|(name, value)| (name.into(), value.into())).into(),
             tmp_dir: work_dir.join("tmp"),
+            inputs: None,
             work_dir,
             hidden: vec![self.dir.path().to_path_buf()],
             ca_bundle: None,
+            gpus: Vec::new(),
             limits: Limits::default(),
+            shares_node: false,
         }
     }
 
@@ -104,6 +107,16 @@ impl Job {
             }
         }
         Outcome { events, log: self.log() }
+    }
+
+    /// Its shell may say something before the line tells that it runs.
+    pub fn until_started(&self) {
+        let mut first = None;
+        eventually("it starts", || {
+            first = self.line.next().ok().flatten();
+            first.is_some()
+        });
+        assert_eq!(first, Some(Event::Started), "{}", self.log());
     }
 
     pub fn log(&self) -> String {

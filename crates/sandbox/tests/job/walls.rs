@@ -110,6 +110,18 @@ fn a_job_writes_only_into_its_own_folders() {
 }
 
 #[test]
+fn a_job_has_as_many_processes_as_it_may() {
+    let Some(node) = node() else { return };
+    let mut launch =
+        node.launch("a", "ulimit -Su; ulimit -Hu; ulimit -u 99999 2>/dev/null || echo kept");
+    // For bash this is the number of processes; dash has another letter for it.
+    launch.command = format!("exec bash -c '{}'", launch.command);
+    launch.limits.processes = Some(321);
+    let outcome = node.start_as("a", launch).outcome();
+    assert_eq!(outcome.log, "321\n321\nkept\n", "{:?}", outcome.events);
+}
+
+#[test]
 fn a_job_cannot_touch_its_init_nor_what_is_outside() {
     let Some(node) = node() else { return };
     let outside = std::process::id();

@@ -1,67 +1,41 @@
-//! Removes the bytes that no job brought or left any more.
+//! Removes the bytes that nobody names any more.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use muster_core::ErrorChain;
 use muster_core::ids::WorkspaceId;
 use muster_core::model::{BlobId, TreeId};
 use muster_trees::Tree;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::{BlobError, Blobs};
-use crate::readers::Readers;
 
-const PAUSE: Duration = Duration::from_secs(120);
-/// What was sent or asked for so recently may be about to be named by a job.
-const GRACE: Duration = Duration::from_secs(600);
-
-/// Sweeps at start and then every two minutes if anything was sent, until dropped.
-pub async fn run(blobs: Arc<Blobs>, readers: Readers) {
-    loop {
-        if blobs.has_news.swap(false, Ordering::Relaxed) {
-            once(&blobs, &readers).await;
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
+/// What a sweep came to, or would.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Removed {
+    pub files: u64,
+    pub bytes: u64,
 }
 
-async fn once(blobs: &Arc<Blobs>, readers: &Readers) {
-    let wanted = match readers.read(|reader| reader.wanted_trees()).await {
-        Ok(wanted) => wanted,
-        Err(failed) => {
-            return warn!(error = %ErrorChain(&failed), "cannot tell which files are wanted");
-        }
-    };
-    let blobs = blobs.clone();
-    let swept = tokio::task::spawn_blocking(move || {
-        let before = SystemTime::now().checked_sub(GRACE);
-        before.map_or(Ok(0), |before| blobs.sweep(&wanted, before))
-    });
-    match swept.await {
-        Ok(Ok(0)) => {}
-        Ok(Ok(removed)) => info!(removed, "files that no job has any more are gone"),
-        Ok(Err(failed)) => {
-            warn!(error = %ErrorChain(&failed), "cannot look through the files of jobs");
-        }
-        Err(_) => warn!("looking through the files of jobs panicked"),
-    }
-}
+/// Who names files beside lists of files. An error stops the sweep.
+pub type IsNamed<'a> = dyn FnMut(WorkspaceId, &BlobId) -> Result<bool, BlobError> + 'a;
 
 impl Blobs {
-    /// Removes what is on none of these lists and was not asked for since. A list that cannot be read stops it: what is
-    /// on it is not known.
-    pub(super) fn sweep(
+    /// Whether lists of files were sent or asked for since this was last asked.
+    pub fn take_news(&self) -> bool {
+        self.has_news.swap(false, Ordering::Relaxed)
+    }
+
+    /// Everything on these lists, and the lists. One that cannot be read is an error: what is on it is not known.
+    pub fn files_of_trees(
         &self,
         wanted: &[(WorkspaceId, TreeId)],
-        before: SystemTime,
-    ) -> Result<usize, BlobError> {
-        let mut kept: BTreeSet<(String, String)> = BTreeSet::new();
+    ) -> Result<BTreeSet<(WorkspaceId, BlobId)>, BlobError> {
+        let mut kept = BTreeSet::new();
         for (workspace, tree) in wanted {
             let Some(text) = self.tree(*workspace, tree)? else {
                 warn!(%workspace, %tree, "a job's list of files is lost");
@@ -69,19 +43,31 @@ impl Blobs {
             };
             let files = Tree::parse(&text)?;
             let digests = files.files().iter().map(|file| file.digest).chain([BlobId(tree.0)]);
-            kept.extend(digests.map(|digest| (workspace.to_string(), digest.to_string())));
+            kept.extend(digests.map(|digest| (*workspace, digest)));
         }
-        let mut removed = 0;
+        Ok(kept)
+    }
+
+    /// Looks at every file, and removes those that are on none of these lists, that nobody else names, and that were not
+    /// asked for since. A rehearsal only counts them.
+    pub fn sweep(
+        &self,
+        wanted: &[(WorkspaceId, TreeId)],
+        is_named: &mut IsNamed<'_>,
+        before: SystemTime,
+        is_rehearsal: bool,
+    ) -> Result<Removed, BlobError> {
+        let kept = self.files_of_trees(wanted)?;
+        let mut removed = Removed::default();
         for workspace in entries(&self.root).map_err(BlobError::Io)? {
-            if workspace == "incoming" {
-                continue;
-            }
+            // What is on its way has no workspace; what is not ours is left alone.
+            let Ok(id) = workspace.parse::<WorkspaceId>() else { continue };
             for shard in entries(&self.root.join(&workspace)).map_err(BlobError::Io)? {
                 let folder = self.root.join(&workspace).join(&shard);
                 for name in entries(&folder).map_err(BlobError::Io)? {
-                    let key = (workspace.clone(), name);
-                    if !kept.contains(&key) {
-                        removed += usize::from(self.remove_old(&folder.join(&key.1), before));
+                    let Ok(digest) = name.parse::<BlobId>() else { continue };
+                    if !kept.contains(&(id, digest)) && !is_named(id, &digest)? {
+                        removed.add(self.remove_old(id, &digest, before, is_rehearsal));
                     }
                 }
             }
@@ -89,13 +75,34 @@ impl Blobs {
         Ok(removed)
     }
 
-    fn remove_old(&self, path: &Path, before: SystemTime) -> bool {
-        let _gate = self.lock();
-        let modified = fs::metadata(path).and_then(|found| found.modified());
-        let is_gone = modified.is_ok_and(|at| at < before) && fs::remove_file(path).is_ok();
+    /// How many bytes went; `None` if it is too young, or somebody is about to name it.
+    pub fn remove_old(
+        &self,
+        workspace: WorkspaceId,
+        digest: &BlobId,
+        before: SystemTime,
+        is_rehearsal: bool,
+    ) -> Option<u64> {
+        let path = self.path(workspace, digest);
+        let held = self.lock();
+        let is_held = held.contains_key(&(workspace, *digest));
+        let found = match fs::metadata(&path) {
+            Ok(found) => found,
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Some(0),
+            Err(_) => return None,
+        };
+        let is_old = found.modified().is_ok_and(|at| at < before);
+        let is_gone = is_old && !is_held && (is_rehearsal || fs::remove_file(&path).is_ok());
         // What is too young will be old.
         self.has_news.fetch_or(!is_gone, Ordering::Relaxed);
-        is_gone
+        is_gone.then_some(found.len())
+    }
+}
+
+impl Removed {
+    pub fn add(&mut self, bytes: Option<u64>) {
+        self.files += u64::from(bytes.is_some());
+        self.bytes += bytes.unwrap_or(0);
     }
 }
 

@@ -138,11 +138,61 @@ fn what_no_job_has_goes_after_its_time_and_the_rest_stays() {
     }
     let (id, text) = list_of(&[b"one", b"two"]);
     assert_eq!(blobs.list(HERE, &id, text.as_bytes(), TREE_BYTES_MAX).unwrap().missing, []);
+    let sweep = |wanted: &[(WorkspaceId, TreeId)], before| {
+        blobs.sweep(wanted, &mut |_, _| Ok(false), before, false).unwrap().files
+    };
     let past = SystemTime::now() - Duration::from_secs(5);
-    assert_eq!(blobs.sweep(&[], past).unwrap(), 0, "all of it is fresh");
+    assert_eq!(sweep(&[], past), 0, "all of it is fresh");
     let later = SystemTime::now() + Duration::from_secs(5);
-    assert_eq!(blobs.sweep(&[(HERE, id)], later).unwrap(), 1, "three");
+    assert_eq!(sweep(&[(HERE, id)], later), 1, "three");
     assert!(blobs.has_tree(HERE, &id).unwrap());
-    assert_eq!(blobs.sweep(&[(THERE, id)], later).unwrap(), 3, "it is another one's");
+    assert_eq!(sweep(&[(THERE, id)], later), 3, "it is another one's");
     assert!(!blobs.has_tree(HERE, &id).unwrap());
+}
+
+#[test]
+fn what_a_blob_is_made_of_stays_and_what_is_held_too() {
+    let (_dir, blobs) = blobs();
+    let blobs = Arc::new(blobs);
+    let take = |content: &[u8]| {
+        let mut incoming = blobs.begin(None).unwrap();
+        incoming.write(content).unwrap();
+        incoming.keep_as_found(&blobs, HERE).unwrap()
+    };
+    let (named, held) = (take(b"named"), take(b"held"));
+    let named_digest = named.digest;
+    drop((named, take(b"nobody's")));
+    let later = SystemTime::now() + Duration::from_secs(5);
+    let mut is_named = |_: WorkspaceId, digest: &BlobId| Ok(*digest == named_digest);
+    let would = blobs.sweep(&[], &mut is_named, later, true).unwrap();
+    assert_eq!(would, Removed { files: 1, bytes: 8 });
+    assert_eq!(blobs.sweep(&[], &mut is_named, later, false).unwrap(), would);
+    assert!(blobs.open(HERE, &named_digest).unwrap().is_some());
+    assert!(blobs.hold(HERE, held.digest, 4).unwrap().is_some());
+    drop(held);
+    assert_eq!(blobs.sweep(&[], &mut is_named, later, false).unwrap().files, 1);
+    assert!(blobs.hold(HERE, blob_of(b"held"), 4).unwrap().is_none());
+    let unreadable = &mut |_: WorkspaceId, _: &BlobId| Err(BlobError::WrongMd5);
+    assert!(
+        blobs.sweep(&[], unreadable, later, false).is_err(),
+        "not knowing is no reason to remove"
+    );
+    assert!(blobs.open(HERE, &named_digest).unwrap().is_some());
+}
+
+#[test]
+fn a_digest_that_was_sent_along_is_checked() {
+    use md5::{Digest as _, Md5};
+    let (dir, blobs) = blobs();
+    let blobs = Arc::new(blobs);
+    let take = |md5: [u8; 16]| {
+        let mut incoming = blobs.begin_up_to(3, Some(3), Some(md5)).unwrap();
+        incoming.write(b"abc").unwrap();
+        incoming.keep_as_found(&blobs, HERE)
+    };
+    assert!(matches!(take([0; 16]), Err(BlobError::WrongMd5)));
+    assert_eq!(files_below(dir.path()), 0);
+    assert_eq!(take(Md5::digest(b"abc").into()).unwrap().bytes, 3);
+    let mut long = blobs.begin_up_to(3, None, None).unwrap();
+    assert!(matches!(long.write(b"abcd"), Err(BlobError::TooLarge { limit: 3 })));
 }

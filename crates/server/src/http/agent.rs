@@ -2,6 +2,7 @@
 //!
 //! A node proves its name with a secret derived from it, and speaks only for its own leases.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use muster_core::agent::{Desired, Report};
 use muster_core::ids::Epoch;
-use muster_core::model::SpecHash;
+use muster_core::model::{JobSpec, SpecHash};
 use muster_core::{ErrorChain, Input, Reply};
 use serde::{Deserialize, Serialize};
 use tracing::error;
@@ -20,11 +21,13 @@ use super::listener;
 use crate::app::App;
 use crate::tokens;
 
-/// The longest that a report may wait for news. Well under the lease.
-const WAIT_MAX: Duration = Duration::from_secs(20);
 /// To whoever does not prove to be the node that it says, or speaks for another's attempt.
 pub const REFUSED: (StatusCode, &str) =
     (StatusCode::UNAUTHORIZED, "this is not the secret of that node");
+/// To a report after which the same node has sent another: nobody waits for its answer any more.
+const SUPERSEDED: (StatusCode, &str) = (StatusCode::CONFLICT, "this node has sent a newer report");
+/// So many new orders get their specifications along with the answer; more are asked for one by one.
+const SPECS_MAX: usize = 16;
 /// Of one piece of a log.
 pub const LOG_CHUNK_BYTES_MAX: usize = 256 << 10;
 
@@ -39,6 +42,8 @@ pub struct SyncRequest {
 struct SyncAnswer {
     sequence: u64,
     desired: Desired,
+    /// Of what the node has not begun yet, so that it need not ask.
+    specs: BTreeMap<String, JobSpec>,
 }
 
 /// Takes in a report, and answers as soon as there is something that the node does not know.
@@ -49,10 +54,14 @@ pub async fn sync(
 ) -> Response {
     let Some(node) = node_of(&app, &headers) else { return refused() };
     let mut news = app.live.news_of(&node);
+    let mut newest = app.live.newest_report(&node, &request.report.boot_id, request.sequence);
     let mut stopping = app.stopping.clone();
     let deadline =
-        tokio::time::Instant::now() + Duration::from_millis(request.wait_ms).min(WAIT_MAX);
+        tokio::time::Instant::now() + Duration::from_millis(request.wait_ms).min(app.held);
     loop {
+        if newest.is_superseded() {
+            return SUPERSEDED.into_response();
+        }
         news.mark_unchanged();
         let input = Input::Report { node: node.clone(), report: request.report.clone() };
         let desired = match app.writer.say(input).await {
@@ -67,14 +76,34 @@ pub async fn sync(
         };
         let is_late = tokio::time::Instant::now() >= deadline || *stopping.borrow();
         if desired.is_news_to(&request.report) || is_late {
-            return Json(SyncAnswer { sequence: request.sequence, desired }).into_response();
+            let specs = specs_for(&app, &desired, &request.report).await;
+            return Json(SyncAnswer { sequence: request.sequence, desired, specs }).into_response();
         }
         // Whatever comes first: the report is taken in once more, which renews the lease.
         tokio::select! {
             _ = tokio::time::timeout_at(deadline, news.changed()) => {}
+            () = newest.superseded() => {}
             () = listener::stopped(&mut stopping) => {}
         }
     }
+}
+
+/// What cannot be read now is asked for later.
+async fn specs_for(app: &App, desired: &Desired, report: &Report) -> BTreeMap<String, JobSpec> {
+    let is_held = |epoch| report.attempts.iter().any(|held| held.epoch == epoch);
+    let new = desired.orders.iter().filter(|order| !is_held(order.epoch)).take(SPECS_MAX);
+    let hashes: Vec<SpecHash> = new.map(|order| order.spec).collect();
+    if hashes.is_empty() {
+        return BTreeMap::new();
+    }
+    let read = app.readers.read(move |reader| {
+        let mut specs = BTreeMap::new();
+        for hash in hashes {
+            specs.extend(reader.spec(&hash)?.map(|spec| (hash.to_string(), spec)));
+        }
+        Ok(specs)
+    });
+    read.await.unwrap_or_default()
 }
 
 pub async fn spec(

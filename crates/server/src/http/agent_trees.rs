@@ -4,28 +4,30 @@
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
-use muster_core::ids::{Epoch, WorkspaceId};
+use muster_core::ids::{Epoch, JobId, WorkspaceId};
 use muster_core::model::{BlobId, SavedTree, TreeId};
 use muster_core::{ErrorChain, Input, SaveRequest};
-use muster_trees::TREE_BYTES_MAX;
+use muster_trees::{TREE_BYTES_MAX, Tree};
 use muster_wire::ArmError;
 use muster_wire::trees::Missing;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{agent, body, trees};
 use crate::app::App;
+use crate::artifacts::{self, ArtifactError};
 use crate::blobs::BlobError;
+use crate::storage::Unavailable;
 
 /// Who asks, as a member of which live attempt.
-struct Asking {
+pub struct Asking {
     node: String,
     epoch: Epoch,
     rank: usize,
-    job: muster_core::ids::JobId,
-    workspace: WorkspaceId,
+    pub job: JobId,
+    pub workspace: WorkspaceId,
 }
 
 #[derive(Serialize)]
@@ -34,7 +36,7 @@ struct Left {
     saved: Option<TreeId>,
 }
 
-fn asking(
+pub fn asking(
     app: &App,
     headers: &HeaderMap,
     epoch: &str,
@@ -142,10 +144,25 @@ pub async fn put_file(
     }
 }
 
+/// How the attempt ended, if this is all that it leaves.
+#[derive(Deserialize)]
+pub struct Ended {
+    #[serde(default)]
+    end: Option<End>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum End {
+    Well,
+    Badly,
+}
+
 /// Says what is missing of a list. If that is nothing, it is what the attempt leaves from now on.
 pub async fn put_tree(
     State(app): State<Arc<App>>,
     Path((epoch, tree)): Path<(String, String)>,
+    Query(Ended { end }): Query<Ended>,
     headers: HeaderMap,
     text: Bytes,
 ) -> Response {
@@ -175,10 +192,44 @@ pub async fn put_tree(
         bytes: listed.tree.bytes(),
     };
     match app.writer.say(Input::SaveTree(Box::new(request))).await {
-        Ok(Ok(_)) => Json(Missing { missing: Vec::new() }).into_response(),
+        Ok(Ok(_)) => match publish(&app, asking.job, &listed.tree, end).await {
+            Ok(()) => Json(Missing { missing: Vec::new() }).into_response(),
+            Err(error) => {
+                tracing::error!(error = %ErrorChain(&error), "what a job left could not be named");
+                (unnamed(&error), ErrorChain(&error).to_string()).into_response()
+            }
+        },
         Ok(Err(refused)) => (StatusCode::CONFLICT, refused.to_string()).into_response(),
         Err(unavailable) => {
             (StatusCode::SERVICE_UNAVAILABLE, unavailable.to_string()).into_response()
         }
+    }
+}
+
+/// Whether it is worth another try.
+fn unnamed(error: &ArtifactError) -> StatusCode {
+    match error {
+        ArtifactError::Refused(_) => StatusCode::BAD_REQUEST,
+        ArtifactError::Storage(Unavailable::Full) => StatusCode::INSUFFICIENT_STORAGE,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+/// Shows it to clients. Only the holder of the live epoch comes this far.
+async fn publish(
+    app: &App,
+    job: JobId,
+    tree: &Tree,
+    end: Option<End>,
+) -> Result<(), ArtifactError> {
+    let read = app.readers.read(move |reader| {
+        let Some(job) = reader.job_by_id(job)? else { return Ok(None) };
+        Ok(reader.spec(&job.spec)?.map(|spec| (job, spec)))
+    });
+    match (read.await?, end) {
+        (Some((job, spec)), Some(end)) => {
+            artifacts::publish(app, &job, &spec, tree, end == End::Well).await
+        }
+        (None, _) | (_, None) => Ok(()),
     }
 }

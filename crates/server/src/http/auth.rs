@@ -2,7 +2,10 @@
 
 use axum::http::{HeaderMap, header};
 use muster_core::model::{Action, Caller, Scope};
-use muster_wire::{AccessRoute, ArmError, EstateRoute, Manager, Route, WorkspaceAction};
+use muster_wire::blob::StorageError;
+use muster_wire::{
+    AccessRoute, ArmError, EstateRoute, Manager, Route, StorageRoute, WorkspaceAction,
+};
 
 use crate::app::App;
 use crate::clock;
@@ -10,12 +13,7 @@ use crate::tokens::{self, Audiences};
 
 /// The caller of a route, or the 401 that says why not.
 pub fn caller(app: &App, headers: &HeaderMap, route: &Route) -> Result<Caller, ArmError> {
-    // Of two, a proxy in front may have looked at the other one.
-    let mut values = headers.get_all(header::AUTHORIZATION).iter();
-    let authorization = match (values.next(), values.next()) {
-        (Some(value), None) => value.to_str().ok(),
-        _ => None,
-    };
+    let authorization = single(headers);
     let accepted = audiences(&app.audiences, route);
     let directory = app.live.directory();
     let principal = tokens::bearer(authorization)
@@ -24,12 +22,37 @@ pub fn caller(app: &App, headers: &HeaderMap, route: &Route) -> Result<Caller, A
     Ok(Caller { object_id: principal.id.into(), name: principal.name.into() })
 }
 
+/// Who asks for blobs with a token: one for storage, and no other.
+pub fn storage_caller(app: &App, headers: &HeaderMap) -> Result<Caller, StorageError> {
+    let authorization = single(headers);
+    if !headers.contains_key(header::AUTHORIZATION) {
+        return Err(StorageError::no_authentication());
+    }
+    let directory = app.live.directory();
+    let accepted = [&app.audiences.storage[..]];
+    let principal = tokens::bearer(authorization)
+        .and_then(|token| app.keyring.verify(token, &accepted, clock::unix_seconds(), &directory))
+        .map_err(|rejected| {
+            StorageError::new(401, "InvalidAuthenticationInfo", rejected.to_string())
+        })?;
+    Ok(Caller { object_id: principal.id.into(), name: principal.name.into() })
+}
+
+/// Of two, a proxy in front may have looked at the other one.
+fn single(headers: &HeaderMap) -> Option<&str> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => value.to_str().ok(),
+        _ => None,
+    }
+}
+
 /// Whose tokens each endpoint takes: those for resource manager, and the data plane of a workspace also those
 /// for Azure ML. Azure's clients use both there, azure-ai-ml 1.35 and azureml-core the former. No endpoint
-/// takes a token for storage. An endpoint that is not named here takes the fewest.
+/// takes a token for storage but the blob storage itself. An endpoint that is not named here takes the fewest.
 fn audiences<'a>(known: &'a Audiences, route: &Route) -> Vec<&'a [String]> {
     match route {
-        Route::RunDetails { .. } => vec![&known.arm, &known.ml],
+        Route::History(_) => vec![&known.arm, &known.ml],
         _ => vec![&known.arm],
     }
 }
@@ -98,13 +121,20 @@ pub fn need(method: &str, route: &Route) -> Need {
         Route::Compute { workspace, .. }
         | Route::ComputeNodes { workspace, .. }
         | Route::Job { workspace, .. }
-        | Route::RunDetails { workspace, .. }
         | Route::WhyJob { workspace, .. }
+        | Route::PostMortems { workspace, .. }
+        | Route::PostMortem { workspace, .. }
         | Route::JobAttempts { workspace, .. }
         | Route::WhyCompute { workspace, .. } => read(workspace),
+        // All of it reads, whatever its method.
+        Route::History(route) => read(route.workspace()),
         Route::Access(route) => access_need(reads, route),
         // A machine that joins runs everybody's jobs: as much as a key that opens everything.
         Route::Hosts(_) => Need::To(Action::ManageAccess, Scope::Everything),
+        Route::Storage(route) => storage_need(reads, route),
+        // Whoever runs jobs makes what they are made of.
+        Route::Assets(route) if reads => read(route.workspace()),
+        Route::Assets(route) => on(Action::RunJobs, route.workspace()),
         Route::Estate(route) => estate_need(reads, route),
         // What a template makes is looked at when it is read; who may see which is looked at later too.
         Route::Deployments(route) => Need::SomethingIn(route.home().scope()),
@@ -133,6 +163,19 @@ fn manager_need(reads: bool, route: &Manager) -> Need {
         | Manager::ResourcesOfGroup { subscription, name } => {
             Need::SomethingIn(Scope::group(subscription, name))
         }
+    }
+}
+
+/// Whoever runs jobs brings data along and takes results away.
+fn storage_need(reads: bool, route: &StorageRoute) -> Need {
+    let on = |action, workspace| Need::To(action, Scope::workspace(workspace));
+    match route {
+        StorageRoute::Datastores(key) => on(Action::Read, key),
+        StorageRoute::Datastore { workspace, .. } if reads => on(Action::Read, workspace),
+        StorageRoute::Datastore { workspace, .. }
+        | StorageRoute::DatastoreSecrets { workspace, .. } => on(Action::RunJobs, workspace),
+        // It looks at everybody's files.
+        StorageRoute::StorageSweep => Need::To(Action::ManageAccess, Scope::Everything),
     }
 }
 

@@ -19,19 +19,30 @@ const DISCARDED_MAX: usize = 16 << 20;
 /// Of a refused request: enough for anything but an upload, and not long for whoever has not said who they are.
 const REFUSED_BYTES_MAX: usize = 1 << 20;
 const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
+const UPLOAD_BYTES_MAX: usize = 64 << 20;
+const UPLOAD_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Reads and throws away the body of a request that is refused whatever is in it. Otherwise the connection would
 /// be closed behind the answer, with the client's next request perhaps on its way already.
-pub async fn discard(mut body: Body) {
+pub async fn discard(body: Body) {
+    discard_up_to(body, REFUSED_BYTES_MAX, REFUSED_PATIENCE).await;
+}
+
+/// The same for an upload, of which more is on its way already: a few blocks of any client.
+pub async fn discard_upload(body: Body) {
+    discard_up_to(body, UPLOAD_BYTES_MAX, UPLOAD_PATIENCE).await;
+}
+
+async fn discard_up_to(mut body: Body, bytes_max: usize, patience: Duration) {
     let all = async {
-        let mut left = REFUSED_BYTES_MAX;
+        let mut left = bytes_max;
         while let Some(Ok(frame)) = body.frame().await {
             let got = frame.data_ref().map_or(0, Bytes::len);
             let Some(rest) = left.checked_sub(got) else { break };
             left = rest;
         }
     };
-    let _ = tokio::time::timeout(REFUSED_PATIENCE, all).await;
+    let _ = tokio::time::timeout(patience, all).await;
 }
 
 pub async fn read(body: Body, limit: usize) -> Result<Bytes, ArmError> {

@@ -1,4 +1,5 @@
-//! The second listener, and so another origin: what users and their jobs have written.
+//! The second listener, and so another origin: what users and their jobs have written. Every address that is no log's and
+//! no tree's is one of the blob storage's.
 //!
 //! A browser that shows such a file must not give it what the API's origin may do. Nothing of the API is here, no
 //! cookie is set or read, and every answer is told to be run by nobody.
@@ -7,23 +8,20 @@ use std::sync::Arc;
 
 use axum::Router;
 
-use axum::http::{HeaderValue, Uri, header};
+use axum::http::{HeaderValue, header};
 use axum::middleware;
 use axum::response::Response;
 use axum::routing::get;
-use muster_wire::ArmError;
 
-use super::respond::Failed;
-use super::{log_files, request_log, tree_files};
+use super::{blob, log_files, request_log, tree_files};
 use crate::app::App;
 
 pub fn router(app: Arc<App>) -> Router {
-    let nothing = |uri: Uri| async move { Failed(ArmError::no_route(uri.path())) };
     Router::new()
         .route("/logs/{job}/{file}", get(log_files::get))
         .route("/trees/{workspace}/{tree}", get(tree_files::tree))
         .route("/trees/{workspace}/{tree}/{digest}", get(tree_files::file))
-        .fallback(nothing)
+        .fallback(blob::handle)
         .layer(middleware::map_response(harmless))
         .layer(middleware::from_fn_with_state(app.clone(), request_log::record))
         .with_state(app)
@@ -34,9 +32,11 @@ async fn harmless(mut response: Response) -> Response {
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'"),
         (header::REFERRER_POLICY, "no-referrer"),
-        (header::CACHE_CONTROL, "no-store"),
     ] {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
+    // Unless whoever put a blob there said otherwise.
+    let no_store = HeaderValue::from_static("no-store");
+    response.headers_mut().entry(header::CACHE_CONTROL).or_insert(no_store);
     response
 }

@@ -26,9 +26,6 @@ use crate::guesses::TooMany;
 use crate::tokens;
 use crate::writer::Unavailable;
 
-/// The longest that a report may wait for news. Well under what makes a host count as silent.
-const WAIT_MAX: Duration = Duration::from_secs(20);
-
 const NO_TICKET: &str = "this ticket is not known: it was used already, has expired, or is mistyped; `muster host token` gives \
      another";
 
@@ -113,7 +110,7 @@ pub async fn sync(
     let mut news = roster.news_of(&host.name);
     let mut stopping = app.stopping.clone();
     let deadline =
-        tokio::time::Instant::now() + Duration::from_millis(request.wait_ms).min(WAIT_MAX);
+        tokio::time::Instant::now() + Duration::from_millis(request.wait_ms).min(app.held);
     // What a controller that was replaced would want gone is another's: an answer proves that we are the one.
     let seen = HostRequest::Seen { name: host.name.clone(), capacity: request.report.capacity };
     match app.writer.say(Input::ChangeHosts(Box::new(seen))).await {
@@ -155,7 +152,7 @@ fn answer(app: &App, sequence: u64, stamp: Stamp, orders: Vec<NodeOrder>) -> Syn
 }
 
 /// The host that this request speaks for, if it proves it.
-fn host_of(app: &App, headers: &HeaderMap) -> Option<Arc<Host>> {
+pub fn host_of(app: &App, headers: &HeaderMap) -> Option<Arc<Host>> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let name = HostName::new(text("x-muster-host")?).ok()?;
     let key = tokens::bearer(text(header::AUTHORIZATION.as_str())).ok()?;
@@ -165,7 +162,7 @@ fn host_of(app: &App, headers: &HeaderMap) -> Option<Arc<Host>> {
     host.key.is_some_and(|key| tokens::is_same(&key, &presented)).then(|| Arc::clone(host))
 }
 
-async fn stranger(app: &App, source: Source) -> Response {
+pub async fn stranger(app: &App, source: Source) -> Response {
     slowed(app, source, "this is not the key of that host, or there is no such host".into()).await
 }
 

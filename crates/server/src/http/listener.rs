@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::Ipv4Addr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +11,10 @@ use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
@@ -56,6 +56,21 @@ impl Door for Relay {
     }
 }
 
+/// What was a host's connection, and is now a node's.
+pub type Tunnel = TokioIo<hyper::upgrade::Upgraded>;
+
+/// The calls of nodes on joined machines.
+pub struct Calls(pub Mutex<mpsc::Receiver<(Tunnel, Source)>>);
+
+impl Door for Calls {
+    type Stream = Tunnel;
+
+    async fn accept(&self) -> io::Result<(Tunnel, Source)> {
+        let call = self.0.lock().await.recv().await;
+        call.ok_or_else(|| io::Error::other("nobody lets calls of nodes in any more"))
+    }
+}
+
 /// Serves until `stop` is true, then lets requests under way finish, for as long as `drain`. Connections without
 /// one are closed at once. There are at most so many `places` for connections.
 pub async fn serve<D: Door>(
@@ -68,7 +83,6 @@ pub async fn serve<D: Door>(
 ) {
     let acceptor = tls.map(TlsAcceptor::from);
     let connections = Arc::new(Semaphore::new(places));
-    let graceful = GracefulShutdown::new();
     loop {
         let accepted = async {
             let permit = place(&connections).await;
@@ -87,18 +101,18 @@ pub async fn serve<D: Door>(
                 continue;
             }
         };
-        let (acceptor, router, watcher) = (acceptor.clone(), router.clone(), graceful.watcher());
+        let (acceptor, router) = (acceptor.clone(), router.clone());
         let mut stop = stop.clone();
         tokio::spawn(async move {
             match acceptor {
-                None => converse(TokioIo::new(stream), router, source, watcher).await,
+                None => converse(TokioIo::new(stream), router, source, stop).await,
                 Some(acceptor) => {
                     let stream = tokio::select! {
                         stream = handshake(stream, &acceptor) => stream,
                         () = stopped(&mut stop) => None,
                     };
                     if let Some(stream) = stream {
-                        converse(TokioIo::new(stream), router, source, watcher).await;
+                        converse(TokioIo::new(stream), router, source, stop).await;
                     }
                 }
             }
@@ -106,7 +120,9 @@ pub async fn serve<D: Door>(
         });
     }
     drop(door);
-    let _ = tokio::time::timeout(drain, graceful.shutdown()).await;
+    // All places are free again when all connections have ended.
+    let all = u32::try_from(places).unwrap_or(u32::MAX);
+    let _ = tokio::time::timeout(drain, connections.acquire_many(all)).await;
 }
 
 /// Resolves once the server is asked to end, or has.
@@ -140,10 +156,10 @@ async fn place(connections: &Arc<Semaphore>) -> OwnedSemaphorePermit {
 }
 
 async fn converse(
-    stream: impl Read + Write + Unpin + 'static,
+    stream: impl Read + Write + Unpin + Send + 'static,
     router: Router,
     source: Source,
-    watcher: Watcher,
+    mut stop: watch::Receiver<bool>,
 ) {
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request| {
@@ -156,8 +172,17 @@ async fn converse(
         .max_headers(limits::HEADERS_MAX)
         .max_buf_size(limits::HEAD_BYTES_MAX)
         .max_header_size(limits::HEAD_BYTES_MAX)
-        .serve_connection(stream, service);
-    if let Err(failed) = watcher.watch(connection).await {
+        .serve_connection(stream, service)
+        .with_upgrades();
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stopped(&mut stop) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(failed) = ended {
         debug!(error = %failed, "the connection ended early");
     }
 }

@@ -1,13 +1,17 @@
 //! HTTP: who is asking, what for, and the answer in Azure's words.
 
 mod agent;
+mod agent_data;
+mod agent_environments;
 mod agent_trees;
 mod arm;
 mod auth;
+mod blob;
 mod body;
 mod files;
 mod health;
 mod host;
+mod host_relay;
 pub mod limits;
 mod listener;
 mod log_files;
@@ -33,6 +37,9 @@ use tokio::sync::{mpsc, watch};
 
 use crate::app::App;
 pub use host::Offer;
+pub use host_relay::calls;
+pub use listener::{Calls, Tunnel};
+pub use login::Source;
 
 /// Of a report: a node holds a handful of attempts.
 const REPORT_BYTES_MAX: usize = 256 << 10;
@@ -52,6 +59,7 @@ pub struct Doors {
 pub async fn serve(
     doors: Doors,
     relays: mpsc::UnboundedReceiver<Opened>,
+    node_calls: Calls,
     tls: Arc<rustls::ServerConfig>,
     app: Arc<App>,
     stop: watch::Receiver<bool>,
@@ -59,6 +67,10 @@ pub async fn serve(
 ) {
     let with_tls = |listener, router, places| {
         listener::serve(listener, Some(tls.clone()), router, places, stop.clone(), drain)
+    };
+    let called = |calls, places| {
+        let (tls, router) = (Some(tls.clone()), router(app.clone()));
+        listener::serve(calls, tls, router, places, stop.clone(), drain)
     };
     // Each has its own share of the descriptors: a flood at one door leaves the others open.
     let places = limits::connections();
@@ -71,7 +83,8 @@ pub async fn serve(
     let relayed = relay(relays, tls.clone(), router(app.clone()), stop.clone(), drain);
     tokio::join!(
         relayed,
-        with_tls(doors.api, router(app.clone()), places / 4 * 3),
+        with_tls(doors.api, router(app.clone()), places / 2),
+        called(node_calls, places / 4),
         with_tls(doors.files, files::router(app.clone()), places / 16 * 3),
         metrics,
     );
@@ -128,11 +141,15 @@ fn router(app: Arc<App>) -> Router {
         .merge(agent_logs)
         .merge(hosts)
         .route("/host/v1/ca", get(host::ca))
+        .route("/host/v1/relay", get(host_relay::relay))
         .merge(agent_trees)
         .route("/agent/v1/trees/{epoch}", get(agent_trees::left))
         .route("/agent/v1/trees/{epoch}/{tree}", get(agent_trees::tree))
         .route("/agent/v1/trees/{epoch}/{tree}/{digest}", get(agent_trees::file))
         .route("/agent/v1/blobs/{epoch}/{digest}", put(agent_trees::put_file))
+        .route("/agent/v1/data/{epoch}/{what}", get(agent_data::list))
+        .route("/agent/v1/data/{epoch}/{what}/file", get(agent_data::file))
+        .route("/agent/v1/environments/{epoch}", get(agent_environments::environment))
         .route("/agent/v1/specs/{hash}", get(agent::spec))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))

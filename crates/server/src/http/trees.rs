@@ -16,12 +16,35 @@ use muster_wire::ArmError;
 use tokio::io::AsyncReadExt as _;
 
 use super::body;
-use crate::blobs::{BlobError, Blobs};
+use crate::blobs::{BlobError, Blobs, Incoming};
 
 /// Of what comes in before it is written.
 const PIECE_BYTES: usize = 1 << 20;
 /// Whoever sends nothing for so long is gone.
 const PIECE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why a file did not come in.
+#[derive(Debug, thiserror::Error)]
+pub enum Lost {
+    #[error("nothing of the file came for {} s; send it again", PIECE_PATIENCE.as_secs())]
+    Late,
+    #[error("the file ended too early")]
+    Short,
+    #[error(transparent)]
+    Refused(#[from] BlobError),
+    #[error("a bug of the server's; see its log")]
+    Panicked,
+}
+
+impl From<Lost> for ArmError {
+    fn from(lost: Lost) -> ArmError {
+        match lost {
+            Lost::Late | Lost::Short => ArmError::invalid_content(lost.to_string()),
+            Lost::Refused(failed) => refusal(&failed),
+            Lost::Panicked => ArmError::internal("blob-writer"),
+        }
+    }
+}
 
 /// Takes in a file. When it returns well, the file is on disk.
 pub async fn receive(
@@ -31,44 +54,58 @@ pub async fn receive(
     body: Body,
 ) -> Result<(), ArmError> {
     let announced = body.size_hint().exact();
-    let (pieces, mut received) = tokio::sync::mpsc::channel::<Bytes>(2);
+    let keep = move |blobs: &Arc<Blobs>, pieces: &mut Pieces| {
+        let incoming = pieces.write_to(blobs.begin(announced)?)?;
+        incoming.keep(workspace, &wanted)
+    };
+    Ok(take_in(blobs, body, keep).await?)
+}
+
+/// Hands the pieces of a body to `keep`, on one thread for as long as it takes: a file on its way is not handed from one
+/// to the other.
+pub async fn take_in<T: Send + 'static>(
+    blobs: &Arc<Blobs>,
+    body: Body,
+    keep: impl FnOnce(&Arc<Blobs>, &mut Pieces) -> Result<T, BlobError> + Send + 'static,
+) -> Result<T, Lost> {
+    let (pieces, received) = tokio::sync::mpsc::channel::<Bytes>(2);
     let blobs = blobs.clone();
-    // One thread for as long as it takes: a file on its way is not handed from one to the other.
-    let written = tokio::task::spawn_blocking(move || -> Result<(), BlobError> {
-        let mut incoming = blobs.begin(announced)?;
+    let written = tokio::task::spawn_blocking(move || keep(&blobs, &mut Pieces(received)));
+    let sent = pass_on(body, pieces).await;
+    match written.await {
+        Ok(Ok(kept)) => Ok(kept),
+        Ok(Err(failed)) => Err(sent.err().unwrap_or(Lost::Refused(failed))),
+        Err(_) => Err(Lost::Panicked),
+    }
+}
+
+/// A body on its way.
+pub struct Pieces(tokio::sync::mpsc::Receiver<Bytes>);
+
+impl Pieces {
+    pub fn write_to<'b>(&mut self, mut incoming: Incoming<'b>) -> Result<Incoming<'b>, BlobError> {
         let mut is_whole = false;
-        while let Some(piece) = received.blocking_recv() {
+        while let Some(piece) = self.0.blocking_recv() {
             is_whole = piece.is_empty();
             incoming.write(&piece)?;
         }
         // An end that nobody announced is a client that went away.
         match is_whole {
-            true => incoming.keep(workspace, &wanted),
+            true => Ok(incoming),
             false => Err(BlobError::Io(std::io::ErrorKind::UnexpectedEof.into())),
         }
-    });
-    let sent = pass_on(body, pieces).await;
-    match written.await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(failed)) => Err(sent.err().unwrap_or_else(|| refusal(&failed))),
-        Err(_) => Err(ArmError::internal("blob-writer")),
     }
 }
 
 /// Ends early if nobody takes more. An empty piece says that this was all.
-async fn pass_on(mut body: Body, pieces: tokio::sync::mpsc::Sender<Bytes>) -> Result<(), ArmError> {
-    let late = |_| {
-        ArmError::invalid_content(format!(
-            "nothing of the file came for {} s; send it again",
-            PIECE_PATIENCE.as_secs()
-        ))
-    };
+async fn pass_on(mut body: Body, pieces: tokio::sync::mpsc::Sender<Bytes>) -> Result<(), Lost> {
     let mut gathered = Vec::new();
     loop {
-        let frame = tokio::time::timeout(PIECE_PATIENCE, body.frame()).await.map_err(late)?;
+        let frame = tokio::time::timeout(PIECE_PATIENCE, body.frame()).await;
+        let frame = frame.map_err(|_| Lost::Late)?;
         let is_end = frame.is_none();
         if let Some(frame) = frame {
-            let frame = frame.map_err(|_| ArmError::invalid_content("the file ended too early"))?;
+            let frame = frame.map_err(|_| Lost::Short)?;
             gathered.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
         }
         let is_due = gathered.len() >= PIECE_BYTES || is_end;
@@ -76,7 +113,7 @@ async fn pass_on(mut body: Body, pieces: tokio::sync::mpsc::Sender<Bytes>) -> Re
             let piece = std::mem::take(&mut gathered).into();
             if pieces.send(piece).await.is_err() {
                 // So that the client hears why.
-                body::discard(body).await;
+                body::discard_upload(body).await;
                 return Ok(());
             }
         }
@@ -92,9 +129,10 @@ pub fn refusal(failed: &BlobError) -> ArmError {
     let message = failed.to_string();
     match failed {
         BlobError::Full { .. } => ArmError::storage_full(message),
-        BlobError::TooLarge { .. } | BlobError::WrongDigest { .. } | BlobError::BadTree(_) => {
-            ArmError::invalid_content(message)
-        }
+        BlobError::TooLarge { .. }
+        | BlobError::WrongDigest { .. }
+        | BlobError::WrongMd5
+        | BlobError::BadTree(_) => ArmError::invalid_content(message),
         BlobError::Io(_) => {
             tracing::error!(error = %ErrorChain(failed), "the files of jobs cannot be kept or read");
             ArmError::unavailable("the server cannot keep or read files; see its log")

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use muster_providers::trust::certificate_blocks;
 use rustls::client::verify_server_name;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, DnsName, PrivateKeyDer, ServerName};
@@ -13,7 +14,7 @@ use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{FileError, bundle, files, provider};
+use super::{FileError, files, provider};
 
 /// Where it is, and the host that it must be for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,7 +146,7 @@ fn read(path: &Path, setting: &'static str) -> Result<Vec<u8>, OwnError> {
 }
 
 fn issuers(text: &[u8]) -> String {
-    let mut blocks = bundle::certificate_blocks(&String::from_utf8_lossy(text));
+    let mut blocks = certificate_blocks(&String::from_utf8_lossy(text));
     if blocks.len() > 1 {
         blocks.remove(0);
     }

@@ -6,7 +6,7 @@ use muster_core::Settings;
 use muster_core::agent::Order;
 use muster_core::ids::{Epoch, JobId, NodeId, WorkspaceId};
 use muster_core::model::{
-    AttemptRecord, Failure, Job, JobEvent, JobPhase, JobState, Outcome, SpecHash,
+    AttemptRecord, Failure, Job, JobEvent, JobPhase, JobState, Outcome, SavedTree, SpecHash, TreeId,
 };
 
 use crate::failure::{Broken, Held, promise};
@@ -19,6 +19,8 @@ pub(crate) struct Counts {
     pub(crate) canceled: u64,
     /// Went back to the queue after a node was lost.
     pub(crate) retried: u64,
+    /// What attempts kept for the next one.
+    pub(crate) trees: u64,
     /// Were submitted, and a restored backup did not know them.
     pub(crate) forgotten: u64,
 }
@@ -36,6 +38,8 @@ struct Track {
     lost: u32,
     is_canceling: bool,
     ended: Option<JobPhase>,
+    /// What is kept for the next attempt, by rank.
+    left: BTreeMap<u32, TreeId>,
 }
 
 #[derive(Clone, Default)]
@@ -63,6 +67,7 @@ impl Jobs {
             lost: 0,
             is_canceling: false,
             ended: None,
+            left: BTreeMap::new(),
         };
         let before = self.tracks.insert(job.id, track);
         promise(before.is_none(), || format!("{} was given out twice", job.id))
@@ -119,6 +124,25 @@ impl Jobs {
         promise(live == Some(record.epoch), || {
             format!("{} ended, but the live one of {} is {live:?}", record.epoch, record.job)
         })
+    }
+
+    /// Only the live attempt leaves anything: nothing of an older one comes in its place.
+    pub(super) fn on_saved(&mut self, saved: &SavedTree) -> Held {
+        let Some(track) = self.tracks.get_mut(&saved.job) else {
+            return Err(Broken(format!("{saved:?} is of no job")));
+        };
+        let is_live = track.live == Some(saved.epoch)
+            && track.attempts == saved.attempt
+            && saved.rank < track.nodes;
+        promise(is_live, || format!("{saved:?}; the live attempt is {:?}", track.live))?;
+        self.counts.trees += 1;
+        track.left.insert(saved.rank, saved.tree);
+        Ok(())
+    }
+
+    pub(super) fn left_by(&self, job: JobId) -> &BTreeMap<u32, TreeId> {
+        static NOTHING: BTreeMap<u32, TreeId> = BTreeMap::new();
+        self.tracks.get(&job).map_or(&NOTHING, |track| &track.left)
     }
 
     /// The epoch of the last attempt, for a job that has ended.

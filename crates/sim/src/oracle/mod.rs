@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use jobs::Jobs;
 use muster_core::agent::Order;
 use muster_core::ids::{JobId, NodeId, WorkspaceId};
-use muster_core::model::{CancelReason, Job, JobEvent, JobPhase, JobState, NodeEvent, SpecHash};
+use muster_core::model::{
+    CancelReason, Job, JobEvent, JobPhase, JobState, NodeEvent, SpecHash, TreeId,
+};
 use muster_core::time::Wall;
 use muster_core::{Answer, Change, Reply};
 use muster_store::Revision;
@@ -79,6 +81,12 @@ impl Oracle {
             | Change::HostsChanged(_)
             | Change::DeploymentChanged(_)
             | Change::DeploymentGone { .. }
+            | Change::DatastoreChanged(_)
+            | Change::AssetChanged(_)
+            | Change::AssetGone { .. }
+            | Change::AssetContainerChanged(_)
+            | Change::AssetContainerGone { .. }
+            | Change::DatastoreGone { .. }
             | Change::ActivityNoted(_)
             | Change::PrincipalSeen(_)
             | Change::ClusterChanged { .. }
@@ -130,6 +138,7 @@ impl Oracle {
                 self.nodes.on_attempt_ended(record)?;
                 self.processes.on_attempt_ended(record)
             }
+            Change::TreeSaved(saved) => self.jobs.on_saved(saved),
             Change::ClusterChanged { cluster, .. } => self.nodes.on_cluster(cluster),
             Change::NodeChanged { event, node } => self.nodes.on_node(*event, node, wall),
             Change::LedgerPosted(line) => self.nodes.on_ledger(line, wall),
@@ -137,9 +146,14 @@ impl Oracle {
             | Change::WorkspaceGone(_)
             | Change::EstateChanged(_)
             | Change::HostsChanged(_)
-            | Change::TreeSaved(_)
             | Change::DeploymentChanged(_)
             | Change::DeploymentGone { .. }
+            | Change::DatastoreChanged(_)
+            | Change::AssetChanged(_)
+            | Change::AssetGone { .. }
+            | Change::AssetContainerChanged(_)
+            | Change::AssetContainerGone { .. }
+            | Change::DatastoreGone { .. }
             | Change::ActivityNoted(_)
             | Change::OperationChanged(_)
             | Change::MemberChanged(_)
@@ -233,6 +247,11 @@ impl Oracle {
 
     pub(crate) fn acknowledged(&self) -> impl Iterator<Item = (JobId, Option<JobPhase>)> {
         self.jobs.acknowledged()
+    }
+
+    /// What a job leaves to its next attempt, by rank.
+    pub(crate) fn left_by(&self, job: JobId) -> &BTreeMap<u32, TreeId> {
+        self.jobs.left_by(job)
     }
 
     pub(crate) fn counts(&self) -> jobs::Counts {

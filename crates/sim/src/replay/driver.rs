@@ -207,6 +207,12 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
             | Change::HostsChanged(_)
             | Change::DeploymentChanged(_)
             | Change::DeploymentGone { .. }
+            | Change::DatastoreChanged(_)
+            | Change::AssetChanged(_)
+            | Change::AssetGone { .. }
+            | Change::AssetContainerChanged(_)
+            | Change::AssetContainerGone { .. }
+            | Change::DatastoreGone { .. }
             | Change::ActivityNoted(_)
             | Change::ClusterChanged { .. }
             | Change::JobSubmitted { .. }

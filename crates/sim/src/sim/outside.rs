@@ -1,13 +1,18 @@
 //! What happens around the controller: at the provider, and with agents as a whole.
 
 use muster_core::EffectKind;
+use muster_core::time::Span;
 
 use super::{SWEEP, SWEEP_OF_NOTHING, Sim};
 use crate::agenda::{Arrival, Event, ProviderEvent};
 use crate::agents::{BEAT, on_booted};
+use crate::controller::Live;
 use crate::failure::{Held, promise};
 use crate::faults::Fault;
 use crate::provider::Vm;
+
+/// Slower than the server, so that a long outage is not mostly this.
+const LOOK_AGAIN: Span = Span::seconds(5);
 
 impl Sim {
     pub(super) fn on_provider(&mut self, event: ProviderEvent) -> Held {
@@ -40,12 +45,29 @@ impl Sim {
                 }
                 Ok(())
             }
+            ProviderEvent::Ended { node } => {
+                self.tell_ended(node);
+                Ok(())
+            }
             ProviderEvent::Swept { node, made_at } => {
                 let removed = self.provider.remove_made_at(&node, made_at, self.now);
                 self.power_off(removed);
                 Ok(())
             }
         }
+    }
+
+    /// As the server does: again and again while the node is known, as the first time can be too early.
+    fn tell_ended(&mut self, node: Box<str>) {
+        let is_known = |live: &mut Live| live.world.node_by_name(&node).is_some();
+        let is_forgotten = self.controller.live().is_some_and(|live| !is_known(live));
+        // What has that name again is another machine.
+        if is_forgotten || self.provider.vm(&node).is_some() {
+            return;
+        }
+        self.on_arrival(Arrival::Ended { node: node.clone() });
+        let event = ProviderEvent::Ended { node };
+        self.agenda.plan(self.now + LOOK_AGAIN, Event::Provider(event));
     }
 
     fn on_call_finished(&mut self, node: &str) {

@@ -22,8 +22,13 @@ const CLIENT_LATENCY: Span = Span::milliseconds(50);
 
 /// Who waits for the answer to an input.
 enum Origin {
-    Client { wish: WishId, was_known: bool },
+    Client {
+        wish: WishId,
+        was_known: bool,
+    },
     Agent(Sender),
+    /// Whoever wants something kept.
+    Keeper,
     Nobody,
 }
 
@@ -110,6 +115,8 @@ impl Sim {
                 (Origin::Nobody, Input::EffectDone { effect, result })
             }
             Arrival::Evicted { node } => (Origin::Nobody, Input::NodeEvicted { node: node.into() }),
+            Arrival::Ended { node } => (Origin::Nobody, Input::NodeEnded { node: node.into() }),
+            Arrival::Kept(request) => (Origin::Keeper, Input::SaveTree(request)),
             Arrival::Measured(input) | Arrival::Rehearsed(input) => (Origin::Nobody, *input),
             Arrival::Tick => (Origin::Nobody, Input::Tick),
         }
@@ -176,6 +183,12 @@ impl Sim {
                 | Change::HostsChanged(_)
                 | Change::DeploymentChanged(_)
                 | Change::DeploymentGone { .. }
+                | Change::DatastoreChanged(_)
+                | Change::AssetChanged(_)
+                | Change::AssetGone { .. }
+                | Change::AssetContainerChanged(_)
+                | Change::AssetContainerGone { .. }
+                | Change::DatastoreGone { .. }
                 | Change::ActivityNoted(_)
                 | Change::ClusterChanged { .. }
                 | Change::JobSubmitted { .. }
@@ -234,7 +247,11 @@ impl Sim {
                     let Input::Report { report, .. } = input else { continue };
                     self.answer_agent(sender, report, is_new, answer)?;
                 }
-                Origin::Nobody => {}
+                // Without faults only by a hair: the job's end was heard first.
+                Origin::Keeper if answer.is_err() && self.scenario.faults => {
+                    self.faults.note(Fault::TreeRefused);
+                }
+                Origin::Keeper | Origin::Nobody => {}
             }
         }
         Ok(())

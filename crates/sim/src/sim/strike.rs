@@ -130,7 +130,8 @@ impl Sim {
                 self.provider.be_unwell(until);
                 true
             }
-            Mischief::Vanish => self.vanish(kind),
+            Mischief::Vanish => self.vanish(kind, Fault::MachineVanished).is_some(),
+            Mischief::EndNode => self.end_node(kind),
             Mischief::Storm => self.storm(kind),
             Mischief::Rehearse => self.rehearse(kind),
         };
@@ -305,13 +306,21 @@ impl Sim {
         agent.is_some_and(|agent| self.fleet.doom(agent, doom))
     }
 
-    fn vanish(&mut self, kind: Mischief) -> bool {
-        let names: Vec<Box<str>> = self.provider.vms().map(|(name, _)| name.into()).collect();
+    /// Whose machine it was.
+    fn vanish(&mut self, kind: Mischief, fault: Fault) -> Option<Box<str>> {
+        let mut names: Vec<Box<str>> = self.provider.vms().map(|(name, _)| name.into()).collect();
         let places: Vec<usize> = (0..names.len()).collect();
-        let Some(place) = self.pick(kind, &places) else { return false };
-        let removed = self.provider.remove(&names[place], self.now);
+        let name = names.swap_remove(self.pick(kind, &places)?);
+        let removed = self.provider.remove(&name, self.now);
         self.power_off(removed);
-        self.faults.note(Fault::MachineVanished);
+        self.faults.note(fault);
+        Some(name)
+    }
+
+    fn end_node(&mut self, kind: Mischief) -> bool {
+        let Some(node) = self.vanish(kind, Fault::NodeEnded) else { return false };
+        let seen = self.now + self.span(kind, Span(1), Span::seconds(2));
+        self.agenda.plan(seen, Event::Provider(ProviderEvent::Ended { node }));
         true
     }
 

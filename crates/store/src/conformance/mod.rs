@@ -2,6 +2,7 @@
 //!
 //! A backend's test file says `muster_store::conformance!(a_fresh_database)` and gets one test per check.
 
+mod assets;
 mod claims;
 mod commits;
 mod estate;
@@ -9,9 +10,11 @@ mod hosts;
 mod ledger;
 mod listings;
 mod stage;
+mod storage;
 mod stories;
 mod trees;
 
+pub use assets::*;
 pub use claims::*;
 pub use commits::*;
 pub use estate::*;
@@ -19,6 +22,7 @@ pub use hosts::*;
 pub use ledger::*;
 pub use listings::*;
 pub use stage::{Chance, Stage};
+pub use storage::*;
 pub use stories::*;
 pub use trees::*;
 
@@ -65,6 +69,12 @@ macro_rules! conformance {
             the_bill_outlives_its_cluster,
             the_bill_is_put_together_by_anything,
             what_jobs_bring_and_leave_reads_back,
+            datastores_read_back_and_go_with_their_workspace,
+            assets_read_back_and_are_never_changed,
+            assets_are_listed_by_when_they_were_made,
+            asset_names_have_a_latest_and_a_next_version,
+            assets_go_one_by_one_by_name_and_with_their_workspace,
+            code_is_found_by_its_hash,
             nodes_taken_away_are_counted_apart,
         );
     };
@@ -75,5 +85,24 @@ macro_rules! conformance {
                 $crate::conformance::$check(&$fresh());
             }
         )+
+    };
+}
+
+/// The same for the blob storage's rows.
+#[macro_export]
+macro_rules! storage_conformance {
+    ($fresh:path) => {
+        $crate::conformance!($fresh:
+            blobs_read_back_and_are_replaced,
+            conditions_are_decided_where_the_change_is,
+            blocks_wait_and_are_put_together,
+            a_list_of_other_blocks_is_refused,
+            lists_are_walks_along_the_names,
+            a_part_needs_only_its_files,
+            what_is_unwanted_is_known_and_forgotten,
+            a_container_is_its_workspaces_own,
+            tags_are_never_used_again,
+            a_folder_is_published_whole_or_not_at_all,
+        );
     };
 }

@@ -1,7 +1,9 @@
 //! The store in one SQLite file, in WAL mode: one writer, any number of readers.
 
 mod activity;
+mod assets;
 mod checkpoint;
+mod datastores;
 mod deployments;
 mod doc;
 mod fault;
@@ -12,6 +14,7 @@ mod meta;
 mod open;
 mod reader;
 mod schema;
+mod storage;
 mod trees;
 mod write;
 
@@ -20,11 +23,12 @@ use std::path::{Path, PathBuf};
 use checkpoint::Checkpoints;
 use fault::Doing;
 use meta::Meta;
-use muster_core::model::{Job, WorkspaceKey};
+use muster_core::model::{AssetKind, Job, WorkspaceKey};
 use muster_core::time::Wall;
-use muster_core::{Change, Rows};
+use muster_core::{Change, KnownAsset, Rows};
 pub use reader::SqliteReader;
 use rusqlite::{Connection, TransactionBehavior};
+pub use storage::{SqliteStorage, SqliteStorageReader};
 
 use crate::{Revision, Store, StoreError};
 
@@ -77,7 +81,7 @@ impl SqliteStore {
         durability: Durability,
         look: open::Look,
     ) -> Result<SqliteStore, StoreError> {
-        let mut connection = open::writer(path, durability, look)?;
+        let mut connection = open::writer(path, &schema::MAIN, durability, look)?;
         let checkpoints = Checkpoints::watch(&mut connection).doing("opening the store", path)?;
         Ok(SqliteStore { connection, path: path.to_owned(), claimed: None, checkpoints })
     }
@@ -149,6 +153,16 @@ impl Store for SqliteStore {
         name: &str,
     ) -> Result<Option<Job>, StoreError> {
         load::job(&self.connection, &self.path, workspace, name)
+    }
+
+    fn find_asset(
+        &mut self,
+        workspace: &WorkspaceKey,
+        kind: AssetKind,
+        name: &str,
+        version: Option<&str>,
+    ) -> Result<KnownAsset, StoreError> {
+        assets::known(&self.connection, &self.path, workspace, (kind, name, version))
     }
 
     fn revision(&mut self) -> Result<Revision, StoreError> {

@@ -16,7 +16,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::Durability;
 use super::fault::Doing;
-use super::schema::{self, Format, KNOWN, STEPS};
+use super::schema::{self, Format, Schema};
 use crate::StoreError;
 
 /// A commit of another process takes milliseconds: whoever holds the lock for longer is stuck.
@@ -46,12 +46,13 @@ const SMALL_BYTES_MAX: u64 = 32 << 20;
 
 pub(super) fn writer(
     path: &Path,
+    schema: &Schema<'_>,
     durability: Durability,
     look_at: Look,
 ) -> Result<Connection, StoreError> {
     let found = look(path)?;
     if found == Found::Content {
-        refuse_strangers(path)?;
+        refuse_strangers(path, schema)?;
     }
     let must_look = match look_at {
         Look::Header => false,
@@ -74,7 +75,7 @@ pub(super) fn writer(
     // Should it be refused below, closing it must not tidy up either.
     let hands_off = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
     connection.set_db_config(hands_off, true).doing("opening the store", path)?;
-    let is_empty = schema::inspect(&mut connection, path)? == Format::Empty;
+    let is_empty = schema::inspect(&mut connection, path, schema)? == Format::Empty;
     if look_at != Look::Header && !is_empty {
         refuse_torn_end(&connection, path)?;
     }
@@ -83,7 +84,7 @@ pub(super) fn writer(
     }
     connection.set_db_config(hands_off, false).doing("opening the store", path)?;
     configure_writer(&connection, path, durability)?;
-    schema::migrate(&mut connection, path, STEPS)?;
+    schema::migrate(&mut connection, path, schema)?;
     if durability == Durability::Disk && found != Found::Content {
         // SQLite syncs the file and its log; that there is a file at all is the folder's to remember.
         sync_folder(path)?;
@@ -91,23 +92,24 @@ pub(super) fn writer(
     Ok(connection)
 }
 
-pub(super) fn reader(path: &Path) -> Result<Connection, StoreError> {
+pub(super) fn reader(path: &Path, schema: &Schema<'_>) -> Result<Connection, StoreError> {
+    let known = schema.known();
     match look(path)? {
         Found::Content => {}
         Found::Nothing => return Err(cannot_open(path, ErrorKind::NotFound.into())),
         Found::Empty => {
-            return Err(StoreError::TooOld { path: path.to_owned(), found: 0, known: KNOWN });
+            return Err(StoreError::TooOld { path: path.to_owned(), found: 0, known });
         }
     }
-    refuse_strangers(path)?;
+    refuse_strangers(path, schema)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = connect(path, flags)?;
-    let found = match schema::inspect(&mut connection, path)? {
+    let found = match schema::inspect(&mut connection, path, schema)? {
         Format::Empty => 0,
         Format::Version(version) => version,
     };
-    if found < KNOWN {
-        return Err(StoreError::TooOld { path: path.to_owned(), found, known: KNOWN });
+    if found < known {
+        return Err(StoreError::TooOld { path: path.to_owned(), found, known });
     }
     pragma(&connection, "cache_size", -READER_CACHE_KIB, path)?;
     Ok(connection)
@@ -207,14 +209,14 @@ fn look(path: &Path) -> Result<Found, StoreError> {
 ///
 /// The log may know better, so what looks empty or cut off here is not judged yet: a crash in the midst of
 /// moving the log into the file leaves exactly that, and opening it properly repairs it.
-fn refuse_strangers(path: &Path) -> Result<(), StoreError> {
+fn refuse_strangers(path: &Path, schema: &Schema<'_>) -> Result<(), StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_URI;
     let mut connection =
         Connection::open_with_flags(immutable_uri(path), flags).doing("opening the store", path)?;
     match connection.pragma_query_value(None, "application_id", |_| Ok(())) {
-        Ok(()) => schema::inspect(&mut connection, path).map(|_| ()),
+        Ok(()) => schema::inspect(&mut connection, path, schema).map(|_| ()),
         Err(why) if why.sqlite_error_code() == Some(ErrorCode::NotADatabase) => {
             let what = "it has no database header";
             Err(StoreError::NotOurs { path: path.to_owned(), what })

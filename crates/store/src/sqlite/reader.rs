@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use muster_core::ids::{JobId, OperationId, PrincipalId, WorkspaceId};
 use muster_core::model::{
-    AttemptRecord, Deployment, Job, JobSpec, NodePhase, Operation, Principal, SavedTree, Scope,
-    SpecHash, Tier, TreeId, Workspace, WorkspaceKey,
+    Asset, AssetKind, AttemptRecord, Datastore, Deployment, Job, JobSpec, NodePhase, Operation,
+    Principal, SavedTree, Scope, SpecHash, Tier, TreeId, Workspace, WorkspaceKey,
 };
 use rusqlite::{Connection, Row, Transaction};
 use serde::Deserialize;
@@ -13,10 +13,11 @@ use serde::Deserialize;
 use super::doc;
 use super::fault::Doing;
 use super::schema;
-use super::{activity, deployments, ledger, members, open, trees};
+use super::{activity, assets, datastores, deployments, ledger, members, open, trees};
 use crate::{
-    ActivityChain, ActivityEntry, ActivityQuery, ClusterView, Event, JobView, LedgerQuery,
-    LedgerSum, NodeCounts, NodeView, Page, Reader, Revision, StoreError,
+    ActivityChain, ActivityEntry, ActivityQuery, Archived, AssetQuery, ClusterView, ContainerView,
+    Event, JobView, LedgerQuery, LedgerSum, NodeCounts, NodeView, Page, Reader, Revision,
+    StoreError,
 };
 
 /// However much is asked for, one answer has at most so many items: readers hold back the log's reuse.
@@ -34,7 +35,7 @@ impl SqliteReader {
     /// Opens a store that a writer has created.
     pub fn open(path: impl AsRef<Path>) -> Result<SqliteReader, StoreError> {
         let path = path.as_ref();
-        Ok(SqliteReader { connection: open::reader(path)?, path: path.to_owned() })
+        Ok(SqliteReader { connection: open::reader(path, &schema::MAIN)?, path: path.to_owned() })
     }
 
     /// Ends whatever this reader is reading, from another thread.
@@ -372,6 +373,75 @@ impl Reader for SqliteReader {
 
     fn deployments(&mut self, group: &Scope) -> Result<Vec<Deployment>, StoreError> {
         deployments::all(&self.connection, &self.path, group)
+    }
+
+    fn datastore(
+        &mut self,
+        workspace: WorkspaceId,
+        name: &str,
+    ) -> Result<Option<Datastore>, StoreError> {
+        datastores::one(&self.connection, &self.path, workspace, name)
+    }
+
+    fn datastores(&mut self, workspace: WorkspaceId) -> Result<Vec<Datastore>, StoreError> {
+        datastores::all(&self.connection, &self.path, workspace)
+    }
+
+    fn asset(
+        &mut self,
+        workspace: WorkspaceId,
+        kind: AssetKind,
+        name: &str,
+        version: &str,
+    ) -> Result<Option<Asset>, StoreError> {
+        assets::one(&self.connection, &self.path, (workspace, kind, name), version)
+    }
+
+    fn assets(
+        &mut self,
+        workspace: WorkspaceId,
+        query: &AssetQuery,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<Asset>, StoreError> {
+        let limit = limit.clamp(1, PAGE_MAX);
+        let found =
+            assets::of_name(&self.connection, &self.path, (workspace, query), after, limit + 1)?;
+        let page = page(found, limit, |(id, _)| id.to_string());
+        let items = page.items.into_iter().map(|(_, asset)| asset).collect();
+        Ok(Page { items, next: page.next })
+    }
+
+    fn assets_with_hash(
+        &mut self,
+        workspace: WorkspaceId,
+        kind: AssetKind,
+        hash: &str,
+    ) -> Result<Vec<Asset>, StoreError> {
+        assets::of_hash(&self.connection, &self.path, (workspace, kind), hash)
+    }
+
+    fn asset_container(
+        &mut self,
+        workspace: WorkspaceId,
+        kind: AssetKind,
+        name: &str,
+    ) -> Result<Option<ContainerView>, StoreError> {
+        assets::container(&self.connection, &self.path, (workspace, kind, name))
+    }
+
+    fn asset_containers(
+        &mut self,
+        workspace: WorkspaceId,
+        kind: AssetKind,
+        archived: Archived,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<ContainerView>, StoreError> {
+        let limit = limit.clamp(1, PAGE_MAX);
+        let (of, after) = ((workspace, kind, archived), after.unwrap_or_default());
+        let found = assets::containers(&self.connection, &self.path, of, after, limit + 1)?;
+        Ok(page(found, limit, |view| view.container.name.to_ascii_lowercase()))
     }
 
     fn verify_activity(&mut self) -> Result<ActivityChain, StoreError> {

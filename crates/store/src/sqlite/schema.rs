@@ -11,7 +11,24 @@ use crate::StoreError;
 /// mark, as their records were other ones.
 pub(super) const APPLICATION_ID: u32 = 0x4d55_5352;
 
-/// Applied in order, each in a transaction of its own. A released step never changes: add one.
+/// One kind of file: its mark, and the steps that make it. They are applied in order, each in a transaction of its own.
+/// A released step never changes: add one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Schema<'s> {
+    pub mark: u32,
+    pub steps: &'s [&'s str],
+}
+
+impl Schema<'_> {
+    /// The format that this version writes.
+    pub(super) const fn known(&self) -> u32 {
+        self.steps.len() as u32
+    }
+}
+
+/// What the controller keeps.
+pub(super) const MAIN: Schema<'static> = Schema { mark: APPLICATION_ID, steps: STEPS };
+
 pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0001_first.sql"),
     include_str!("migrations/0002_access.sql"),
@@ -19,10 +36,13 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0004_deployments.sql"),
     include_str!("migrations/0005_hosts.sql"),
     include_str!("migrations/0006_job_trees.sql"),
+    include_str!("migrations/0007_datastores.sql"),
+    include_str!("migrations/0008_assets.sql"),
 ];
 
-/// The format that this version writes.
-pub(super) const KNOWN: u32 = STEPS.len() as u32;
+/// Where blobs are: "MUSB" in ASCII.
+pub(super) const STORAGE: Schema<'static> =
+    Schema { mark: 0x4d55_5342, steps: &[include_str!("migrations/storage_0001_first.sql")] };
 
 /// What the header of a file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,14 +53,19 @@ pub(super) enum Format {
 }
 
 /// Reads the header, and refuses what is not ours or is newer than we are. Changes nothing.
-pub(super) fn inspect(connection: &mut Connection, path: &Path) -> Result<Format, StoreError> {
+pub(super) fn inspect(
+    connection: &mut Connection,
+    path: &Path,
+    schema: &Schema<'_>,
+) -> Result<Format, StoreError> {
     // In one transaction: another process may be making its tables just now.
     let connection = &*connection.transaction().doing("reading the store's header", path)?;
     let application: u32 = header(connection, "application_id", path)?;
     let version: u32 = header(connection, "user_version", path)?;
-    if application == APPLICATION_ID {
-        return if version > KNOWN {
-            Err(StoreError::TooNew { path: path.to_owned(), found: version, known: KNOWN })
+    if application == schema.mark {
+        let known = schema.known();
+        return if version > known {
+            Err(StoreError::TooNew { path: path.to_owned(), found: version, known })
         } else {
             Ok(Format::Version(version))
         };
@@ -67,13 +92,13 @@ pub(super) fn check(connection: &Connection, path: &Path) -> Result<(), StoreErr
     }
 }
 
-/// Does the steps that the file has not seen yet: with [`STEPS`], brings it to the format that we know.
+/// Does the steps that the file has not seen yet: brings it to the format that we know.
 pub(super) fn migrate(
     connection: &mut Connection,
     path: &Path,
-    steps: &[&str],
+    schema: &Schema<'_>,
 ) -> Result<(), StoreError> {
-    for (step, sql) in (0u32..).zip(steps) {
+    for (step, sql) in (0u32..).zip(schema.steps) {
         let doing = "bringing the store up to date";
         let transaction = connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
@@ -82,7 +107,7 @@ pub(super) fn migrate(
         let done: u32 = header(&transaction, "user_version", path)?;
         if done <= step {
             transaction.execute_batch(sql).doing(doing, path)?;
-            transaction.pragma_update(None, "application_id", APPLICATION_ID).doing(doing, path)?;
+            transaction.pragma_update(None, "application_id", schema.mark).doing(doing, path)?;
             transaction.pragma_update(None, "user_version", step + 1).doing(doing, path)?;
             transaction.commit().doing(doing, path)?;
         }

@@ -15,7 +15,7 @@ use rusqlite::{Connection, Params};
 
 use super::doc::{encode, word};
 use super::fault::Doing;
-use super::{activity, deployments, trees};
+use super::{activity, assets, datastores, deployments, trees};
 use crate::StoreError;
 
 /// How long a client may come back and ask how an operation ended.
@@ -49,6 +49,8 @@ pub(super) fn rows(
         Change::WorkspaceChanged(workspace) => writer.workspace(workspace),
         Change::WorkspaceGone(id) => {
             trees::forget(&writer, *id)?;
+            datastores::forget(&writer, *id)?;
+            assets::forget(&writer, *id)?;
             writer.run("DELETE FROM workspaces WHERE id = ?1", (id.0,))
         }
         Change::ClusterChanged { cluster, .. } => writer.cluster(cluster),
@@ -78,6 +80,16 @@ pub(super) fn rows(
         Change::HostsChanged(change) => writer.hosts(change),
         Change::DeploymentChanged(deployment) => deployments::put(&writer, deployment),
         Change::DeploymentGone { group, name } => deployments::remove(&writer, group, Some(name)),
+        Change::DatastoreChanged(datastore) => datastores::put(&writer, datastore),
+        Change::DatastoreGone { workspace, name } => datastores::remove(&writer, *workspace, name),
+        Change::AssetChanged(asset) => assets::put(&writer, asset),
+        Change::AssetGone { workspace, kind, name, version } => {
+            assets::remove(&writer, (*workspace, *kind, name), version)
+        }
+        Change::AssetContainerChanged(container) => assets::put_container(&writer, container),
+        Change::AssetContainerGone { workspace, kind, name } => {
+            assets::remove_container(&writer, (*workspace, *kind, name))
+        }
         Change::ActivityNoted(activity) => activity::append(connection, path, activity),
         Change::OperationChanged(operation) => writer.operation(operation),
         Change::EffectQueued(effect) => writer.run(

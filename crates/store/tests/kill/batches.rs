@@ -18,7 +18,7 @@ pub fn batch(number: u64) -> impl Iterator<Item = Change> {
     let effect = Effect {
         id: EffectId(id),
         queued_at: Wall(number),
-        kind: EffectKind::DeleteNode { node: NodeId(1), name: "n".into() },
+        kind: EffectKind::DeleteNode { node: NodeId(1), name: "n".into(), fate: None },
     };
     let started = [Change::PrincipalSeen(principal), Change::EffectQueued(effect)];
     let submitted = (0..jobs).map(move |place| {

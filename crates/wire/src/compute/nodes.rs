@@ -128,12 +128,18 @@ fn info(facts: &NodeFacts<'_>) -> Option<NodeInfo> {
             (NodeState::Preempted, Some(reason.to_owned()))
         }
         CoreState::Unusable { why: why @ Trouble::Evicted } => {
-            (NodeState::Preempted, Some(trouble(why)))
+            (NodeState::Preempted, Some(format!("{}; it is being deleted", trouble(why))))
         }
         CoreState::Requested | CoreState::Booting => (NodeState::Preparing, None),
         CoreState::Idle { .. } => (NodeState::Idle, None),
         CoreState::Leased { .. } => (NodeState::Running, None),
-        CoreState::Unusable { why } => (NodeState::Unusable, Some(trouble(why))),
+        CoreState::Unusable { why } => {
+            let reason = format!(
+                "{}; it is being deleted, and muster compute show-post-mortem says what was left of it",
+                trouble(why)
+            );
+            (NodeState::Unusable, Some(reason))
+        }
         CoreState::Leaving => (NodeState::Leaving, None),
         CoreState::Gone => return None,
     };
@@ -149,23 +155,14 @@ fn info(facts: &NodeFacts<'_>) -> Option<NodeInfo> {
     })
 }
 
-fn trouble(why: &Trouble) -> String {
+/// What happened, in words.
+pub(crate) fn trouble(why: &Trouble) -> String {
     match why {
-        Trouble::LeaseExpired => {
-            "it was not heard from for longer than its lease; it is being deleted".to_owned()
-        }
-        Trouble::Rebooted => {
-            "it restarted, and what it ran is gone; it is being deleted".to_owned()
-        }
-        Trouble::BootTimedOut => {
-            "it did not report in time after it was created; it is being deleted".to_owned()
-        }
-        Trouble::Ended => {
-            "all its processes ended by themselves or were killed; it is being deleted".to_owned()
-        }
-        Trouble::Evicted => {
-            "the provider took this low-priority node back; it is being deleted".to_owned()
-        }
+        Trouble::LeaseExpired => "it was not heard from for longer than its lease".to_owned(),
+        Trouble::Rebooted => "it restarted, and what it ran is gone".to_owned(),
+        Trouble::BootTimedOut => "it did not report in time after it was created".to_owned(),
+        Trouble::Ended => "all its processes ended by themselves or were killed".to_owned(),
+        Trouble::Evicted => "the provider took this low-priority node back".to_owned(),
         Trouble::CreateFailed { message } => format!("it could not be created: {message}"),
     }
 }

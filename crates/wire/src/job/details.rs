@@ -71,7 +71,10 @@ fn error(job: &Job) -> Option<RunError> {
     let JobState::Failed { at, why } = &job.state else { return None };
     let code = match why.class() {
         FailureClass::UserCode => "UserError",
-        FailureClass::Prepare | FailureClass::Node | FailureClass::Data => "SystemError",
+        FailureClass::Provision
+        | FailureClass::Prepare
+        | FailureClass::Node
+        | FailureClass::Data => "SystemError",
     };
     Some(RunError {
         error: ErrorDetail::new(code, failure_text(why, job.nodes)),

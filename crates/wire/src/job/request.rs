@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::model::{JobSpec, WorkspaceKey};
+use muster_core::model::{CodeAsset, JobSpec, WorkspaceKey};
 use serde_json::json;
 
-use super::property;
+use super::data::{parse_distribution, parse_environment, parse_inputs, parse_outputs};
+use super::resource::named;
 use super::wants::{
     NodeShare, QueueSettings, on_eviction_text, parse_code, parse_on_eviction, parse_priority,
-    parse_share,
+    parse_share, parse_shared_memory, shared_memory_text,
 };
+use super::{DistributionEntry, InputEntry, OutputEntry, Resolve, property};
 use crate::compute::without_nulls;
 use crate::error::ArmError;
 use crate::json::{Field, Unreadable, parse_object, shorten};
@@ -23,11 +25,15 @@ pub const DEFAULT_EXPERIMENT: &str = "Default";
 const JOB_TYPE: &str = "Command";
 /// They say what to run, or on what. A job that has one would do something else without it, so it is
 /// refused until we can do what it says.
-const LATER: [&str; 7] =
-    ["codeId", "componentId", "inputs", "outputs", "environmentId", "distribution", "services"];
+const LATER: [&str; 2] = ["componentId", "services"];
 
-/// Reads the body of a PUT to `workspace`.
-pub fn parse_request(body: &[u8], workspace: &WorkspaceKey) -> Result<JobSpec, ArmError> {
+/// Reads the body of a PUT of a job of this name to `workspace`.
+pub fn parse_request(
+    body: &[u8],
+    workspace: &WorkspaceKey,
+    name: &str,
+    resolve: &dyn Resolve,
+) -> Result<JobSpec, ArmError> {
     let value = parse_object(body, BODY_BYTES_MAX)?;
     let job = Field::root(&value).get("properties")?;
     if !job.is_present() {
@@ -48,6 +54,15 @@ pub fn parse_request(body: &[u8], workspace: &WorkspaceKey) -> Result<JobSpec, A
         return Err(command.missing("say what to run"));
     };
     let properties = job.get("properties")?;
+    let code = job.get("codeId")?;
+    let code_asset = match code.text()?.filter(|id| !id.is_empty()) {
+        None => None,
+        Some(id) => {
+            let said = |why| code.invalid(format!("{} is '{}': {why}", code.path, shorten(&id)));
+            let at = resolve.code(&id).map_err(said)?;
+            Some(Box::new(CodeAsset { id, at }))
+        }
+    };
     Ok(JobSpec {
         command,
         compute: compute_name(&job.get("computeId")?, workspace)?,
@@ -67,7 +82,22 @@ pub fn parse_request(body: &[u8], workspace: &WorkspaceKey) -> Result<JobSpec, A
         on_eviction: parse_on_eviction(&properties.get(property::ON_EVICTION)?)?,
         code: parse_code(&properties.get(property::CODE)?)?,
         checkpoint: properties.get(property::CHECKPOINT)?.text()?,
+        code_asset,
+        inputs: parse_inputs(&job.get("inputs")?, workspace, resolve)?,
+        outputs: parse_outputs(&job.get("outputs")?, workspace, name, resolve)?,
+        distribution: parse_distribution(&job.get("distribution")?)?,
+        shared_memory_mb: parse_shared_memory(&resources.get("shmSize")?)?,
+        properties: notes_of(&properties)?,
+        workspace: Some(Box::new(workspace.clone())),
+        environment: parse_environment(&job.get("environmentId")?, resolve)?,
     })
+}
+
+/// What clients note about a job. What is ours among it has been read.
+fn notes_of(properties: &Field<'_>) -> Result<BTreeMap<String, String>, ArmError> {
+    let mut notes = properties.string_map()?.unwrap_or_default();
+    notes.retain(|key, _| !key.starts_with(property::OURS));
+    Ok(notes)
 }
 
 fn check_type(field: &Field<'_>) -> Result<(), ArmError> {
@@ -89,7 +119,7 @@ fn refuse_if_filled(field: &Field<'_>) -> Result<(), ArmError> {
     if field.is_filled() { Err(unsupported(field)) } else { Ok(()) }
 }
 
-fn unsupported(field: &Field<'_>) -> ArmError {
+pub(super) fn unsupported(field: &Field<'_>) -> ArmError {
     let path = &field.path;
     ArmError::not_supported(
         path,
@@ -150,7 +180,16 @@ pub fn request_json(spec: &JobSpec, workspace: &WorkspaceKey) -> String {
             "properties": Some(properties).filter(|properties| !properties.is_empty()),
             "command": spec.command,
             "computeId": format!("{}/computes/{}", workspace_id(workspace), spec.compute),
-            "resources": { "instanceCount": spec.nodes, "properties": share },
+            "environmentId": spec.environment.as_ref().map(|environment| &environment.id),
+            "codeId": spec.code_asset.as_ref().map(|code| &code.id),
+            "inputs": named(&spec.inputs, InputEntry::of),
+            "outputs": named(&spec.outputs, OutputEntry::of),
+            "distribution": spec.distribution.map(DistributionEntry::of),
+            "resources": {
+                "instanceCount": spec.nodes,
+                "properties": share,
+                "shmSize": spec.shared_memory_mb.map(shared_memory_text),
+            },
             "queueSettings": QueueSettings::of(spec.priority),
             "displayName": spec.display_name,
             "experimentName": spec.experiment_name,
@@ -163,14 +202,15 @@ pub fn request_json(spec: &JobSpec, workspace: &WorkspaceKey) -> String {
     without_nulls(body).to_string()
 }
 
-/// What a specification says in properties of ours.
+/// What clients noted, and what a specification says in properties of ours.
 pub(super) fn job_properties(spec: &JobSpec) -> BTreeMap<String, String> {
     let said = [
         (property::ON_EVICTION, on_eviction_text(spec.on_eviction).map(str::to_owned)),
         (property::CODE, spec.code.map(|code| code.to_string())),
         (property::CHECKPOINT, spec.checkpoint.as_deref().map(str::to_owned)),
     ];
-    said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+    let ours = said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    spec.properties.clone().into_iter().chain(ours).collect()
 }
 
 /// The specification as one text that is the same for equal specifications: what is hashed, stored and

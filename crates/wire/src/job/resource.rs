@@ -11,7 +11,8 @@ use muster_core::time::Wall;
 use serde::{Deserialize, Serialize};
 
 use super::request::job_properties;
-use super::{NodeShare, QueueSettings, property};
+use super::wants::shared_memory_text;
+use super::{DistributionEntry, InputEntry, NodeShare, OutputEntry, QueueSettings, property};
 use crate::path::workspace_id;
 use crate::{SystemData, duration, timestamp};
 
@@ -57,6 +58,12 @@ pub struct CommandJob {
     pub command: Option<String>,
     #[serde(default)]
     pub compute_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub distribution: Option<DistributionEntry>,
     #[serde(default)]
     pub resources: Option<JobResources>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,9 +79,9 @@ pub struct CommandJob {
     #[serde(default)]
     pub services: BTreeMap<String, NotYet>,
     #[serde(default)]
-    pub inputs: BTreeMap<String, NotYet>,
+    pub inputs: BTreeMap<String, InputEntry>,
     #[serde(default)]
-    pub outputs: BTreeMap<String, NotYet>,
+    pub outputs: BTreeMap<String, OutputEntry>,
     #[serde(default)]
     pub is_archived: bool,
     #[serde(default)]
@@ -167,6 +174,8 @@ pub struct JobResources {
     pub instance_count: Option<u32>,
     #[serde(default)]
     pub properties: NodeShare,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shm_size: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -205,9 +214,13 @@ pub fn resource(facts: &JobFacts<'_>) -> JobResource {
             description: spec.description.as_deref().map(str::to_owned),
             command: Some(spec.command.to_string()),
             compute_id: Some(format!("{workspace}/computes/{}", spec.compute)),
+            environment_id: spec.environment.as_ref().map(|named| named.id.to_string()),
+            code_id: spec.code_asset.as_ref().map(|code| code.id.to_string()),
+            distribution: spec.distribution.map(DistributionEntry::of),
             resources: Some(JobResources {
                 instance_count: Some(spec.nodes),
                 properties: NodeShare::of(spec.share),
+                shm_size: spec.shared_memory_mb.map(shared_memory_text),
             }),
             queue_settings: QueueSettings::of(spec.priority),
             limits: spec.timeout.map(|timeout| JobLimits {
@@ -218,8 +231,8 @@ pub fn resource(facts: &JobFacts<'_>) -> JobResource {
             tags: spec.tags.clone(),
             properties: facts.properties(),
             services: BTreeMap::new(),
-            inputs: BTreeMap::new(),
-            outputs: BTreeMap::new(),
+            inputs: named(&spec.inputs, InputEntry::of),
+            outputs: named(&spec.outputs, OutputEntry::of),
             is_archived: false,
             creation_context: Some(CreationContext {
                 created_at: Some(timestamp::format(job.submitted_at)),
@@ -229,6 +242,13 @@ pub fn resource(facts: &JobFacts<'_>) -> JobResource {
         },
         system_data: Some(SystemData::new(job.submitted_at, facts.submitted_by, changed_at)),
     }
+}
+
+pub(super) fn named<T, E>(
+    map: &BTreeMap<String, T>,
+    entry: impl Fn(&T) -> E,
+) -> BTreeMap<String, E> {
+    map.iter().map(|(name, value)| (name.clone(), entry(value))).collect()
 }
 
 impl JobFacts<'_> {
@@ -310,15 +330,19 @@ pub(super) fn failure_text(why: &Failure, nodes: u32) -> String {
                     "the command was stopped on {node} because its timeout had passed; \
                      raise limits.timeout"
                 ),
-                Exit::OverLimit { of: Scarce::Memory, bytes } => format!(
+                Exit::OverLimit { of: Scarce::Memory, most } => format!(
                     "the command used more memory than {node} has, {}, and was ended; \
                      use less, or a cluster of a larger size",
-                    gigabytes(*bytes)
+                    gigabytes(*most)
                 ),
-                Exit::OverLimit { of: Scarce::Disk, bytes } => format!(
+                Exit::OverLimit { of: Scarce::Disk, most } => format!(
                     "the command wrote more to its folder on {node} than the {} that it may, and was ended; \
                      write less, or have the operator raise job-disk-gb",
-                    gigabytes(*bytes)
+                    gigabytes(*most)
+                ),
+                Exit::OverLimit { of: Scarce::Files, most } => format!(
+                    "the command made more files in its folder on {node} than the {most} that it may, and was ended; \
+                     pack them into fewer, or have the operator raise job-disk-gb"
                 ),
                 Exit::NotStarted { message } => {
                     format!("the command could not be started on {node}: {message}")
@@ -338,7 +362,7 @@ pub(super) fn failure_text(why: &Failure, nodes: u32) -> String {
         ),
         Failure::NodesLost { attempts } => format!(
             "its nodes were lost in {attempts} attempts, so it is not tried again; \
-             it may need more memory than a node has"
+             it may need more memory than a node has; muster compute list-post-mortems says what became of them"
         ),
     }
 }

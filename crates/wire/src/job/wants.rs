@@ -10,6 +10,8 @@ use crate::json::{Field, shorten};
 const PRIORITIES: [(u8, Priority); 3] =
     [(1, Priority::Low), (2, Priority::Medium), (3, Priority::High)];
 const MB_PER_GB: u64 = 1_024;
+/// More than any machine has.
+const SHARED_MEMORY_MB_MAX: u64 = 64 << 20;
 
 /// `queueSettings`. Left out for the usual priority.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,6 +121,22 @@ pub(super) fn parse_share(field: &Field<'_>) -> Result<ShareRequest, ArmError> {
         })?),
     };
     Ok(ShareRequest { vcpus: count("cpus")?, memory_mb, gpus: count("gpus")? })
+}
+
+/// As Docker writes it: `2g`, `512m`.
+pub(super) fn parse_shared_memory(field: &Field<'_>) -> Result<Option<u64>, ArmError> {
+    let Some(text) = field.number_or_text()?.filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let parsed = parse_memory(&text).filter(|mb| (1..=SHARED_MEMORY_MB_MAX).contains(mb));
+    parsed.map(Some).ok_or_else(|| {
+        let shown = shorten(&text);
+        field.invalid(format!("{} is '{shown}'; write it like 2g or 512m", field.path))
+    })
+}
+
+pub(super) fn shared_memory_text(mb: u64) -> String {
+    format!("{mb}m")
 }
 
 /// `4GB`, `512MB`, `4g`, or megabytes without a unit. A GB is 1024 MB.

@@ -25,18 +25,22 @@ impl Route {
             | Route::Computes(_)
             | Route::Jobs(_)
             | Route::Operation { .. }
-            | Route::RunDetails { .. }
             | Route::Ledger(_)
             | Route::WhyJob { .. }
             | Route::WhyCompute { .. }
+            | Route::PostMortems { .. }
+            | Route::PostMortem { .. }
             | Route::JobAttempts { .. }
             | Route::Usages { .. }
             | Route::VmSizes { .. }
             | Route::Quotas { .. } => "GET",
             Route::Manager(route) => route.methods(),
             Route::Access(route) => route.methods(),
+            Route::History(route) => route.methods(),
             Route::Hosts(route) => route.methods(),
             Route::Estate(route) => route.methods(),
+            Route::Storage(route) => route.methods(),
+            Route::Assets(route) => route.methods(),
             Route::Deployments(route) => route.methods(),
             Route::Login(login) => login.methods(),
             Route::Unknown => "",
@@ -79,19 +83,43 @@ mod tests {
             let route = Request::parse(&path, None).unwrap().route;
             assert_eq!(route.methods(), cells[2], "{row}");
             let shown = format!("{route:?}");
-            let inner = ["Manager(", "Access(", "Hosts(", "Estate(", "Deployments(", "Login("];
+            let inner = [
+                "Manager(",
+                "Access(",
+                "History(",
+                "Hosts(",
+                "Estate(",
+                "Deployments(",
+                "Storage(",
+                "Assets(",
+                "Login(",
+            ];
             let shown = inner.iter().find_map(|name| shown.strip_prefix(name)).unwrap_or(&shown);
             listed.insert(first_word(shown).to_owned());
         }
         let mut known = variants(include_str!("route.rs"), "Route");
-        for family in ["Unknown", "Manager", "Access", "Hosts", "Estate", "Deployments", "Login"] {
+        for family in [
+            "Unknown",
+            "Manager",
+            "Access",
+            "History",
+            "Hosts",
+            "Estate",
+            "Deployments",
+            "Storage",
+            "Assets",
+            "Login",
+        ] {
             assert!(known.remove(family), "{family}");
         }
         known.extend(variants(include_str!("access.rs"), "AccessRoute"));
         known.extend(variants(include_str!("deployments.rs"), "DeploymentRoute"));
         known.extend(variants(include_str!("estate.rs"), "EstateRoute"));
+        known.extend(variants(include_str!("history.rs"), "HistoryRoute"));
         known.extend(variants(include_str!("hosts.rs"), "HostRoute"));
         known.extend(variants(include_str!("manager.rs"), "Manager"));
+        known.extend(variants(include_str!("storage.rs"), "StorageRoute"));
+        known.extend(variants(include_str!("assets.rs"), "AssetRoute"));
         known.extend(variants(include_str!("login.rs"), "Login"));
         let missing: Vec<_> = known.iter().filter(|name| !listed.contains(**name)).collect();
         assert!(missing.is_empty(), "add to docs/reference/arm.md: {missing:?}");

@@ -4,19 +4,23 @@ use muster_core::model::WorkspaceKey;
 
 use super::PathError;
 use super::access::AccessRoute;
+use super::assets::AssetRoute;
 use super::deployments::DeploymentRoute;
 use super::estate::EstateRoute;
+use super::history::HistoryRoute;
 use super::hosts::HostRoute;
 use super::location_name;
 use super::login::Login;
 use super::manager::Manager;
 use super::segments::encode;
+use super::storage::StorageRoute;
 
 const PROVIDER: &str = "Microsoft.MachineLearningServices";
 const COST_PROVIDER: &str = "Muster.Cost";
 const WHY_PROVIDER: &str = "Muster.Why";
 const REHEARSAL_PROVIDER: &str = "Muster.Rehearsal";
 const JOBS_PROVIDER: &str = "Muster.Jobs";
+const POST_MORTEM_PROVIDER: &str = "Muster.PostMortem";
 /// What some clients leave in front of a name.
 const NAME_PREFIX: &str = "azureml:";
 
@@ -73,11 +77,8 @@ pub enum Route {
         location: Box<str>,
         id: Box<str>,
     },
-    /// Run history's view of a job: status and log addresses.
-    RunDetails {
-        workspace: WorkspaceKey,
-        run: Box<str>,
-    },
+    /// Run history's view of jobs.
+    History(HistoryRoute),
     /// Our own: what the workspace's nodes did and cost.
     Ledger(WorkspaceKey),
     /// Our own: why a job waits.
@@ -92,6 +93,17 @@ pub enum Route {
     },
     /// Our own: takes a low-priority node away, to see what comes of it.
     EvictNode {
+        workspace: WorkspaceKey,
+        compute: Box<str>,
+        node: Box<str>,
+    },
+    /// Our own: what became of a compute's bad nodes.
+    PostMortems {
+        workspace: WorkspaceKey,
+        compute: Box<str>,
+    },
+    /// Our own: one of these.
+    PostMortem {
         workspace: WorkspaceKey,
         compute: Box<str>,
         node: Box<str>,
@@ -135,6 +147,10 @@ pub enum Route {
     Hosts(HostRoute),
     /// Locks, and the activity log.
     Estate(EstateRoute),
+    /// Datastores, and the blob storage's upkeep.
+    Storage(StorageRoute),
+    /// What is kept in versions: code, environments, data, models, components.
+    Assets(AssetRoute),
     /// Templates that are carried out.
     Deployments(DeploymentRoute),
     /// Subscriptions, groups, providers, and lists of anything.
@@ -198,6 +214,12 @@ impl Route {
         if let Some(hosts) = HostRoute::of(segments, &words) {
             return Ok(Route::Hosts(hosts));
         }
+        if let Some(storage) = StorageRoute::of(&words) {
+            return Ok(Route::Storage(storage));
+        }
+        if let Some(history) = HistoryRoute::of(segments, &words)? {
+            return Ok(Route::History(history));
+        }
         if let Some(estate) = EstateRoute::of(segments, &words) {
             return Ok(Route::Estate(estate));
         }
@@ -208,7 +230,6 @@ impl Route {
             ["metadata", "endpoints"] => Route::Metadata,
             ["msi", "token"] => Route::Token,
             ["discovery", ..] => Route::Discovery,
-            ["history", "v1.0", rest @ ..] => of_history(&segments[2..], rest)?,
             ["subscriptions", _, "providers", ml, rest @ ..]
                 if is_provider(ml) && !rest.is_empty() =>
             {
@@ -274,9 +295,7 @@ impl Route {
                 encode(location),
                 encode(id)
             ),
-            Route::RunDetails { workspace, run } => {
-                format!("/history/v1.0{}/runs/{}/details", workspace_path(workspace), encode(run))
-            }
+            Route::History(route) => route.path(),
             Route::Ledger(key) => {
                 format!("{}/providers/{COST_PROVIDER}/ledger", workspace_path(key))
             }
@@ -293,6 +312,17 @@ impl Route {
                 let (compute, node) = (encode(compute), encode(node));
                 format!(
                     "{workspace}/providers/{REHEARSAL_PROVIDER}/computes/{compute}/nodes/{node}/evict"
+                )
+            }
+            Route::PostMortems { workspace, compute } => {
+                let (workspace, compute) = (workspace_path(workspace), encode(compute));
+                format!("{workspace}/providers/{POST_MORTEM_PROVIDER}/computes/{compute}/nodes")
+            }
+            Route::PostMortem { workspace, compute, node } => {
+                let (workspace, compute) = (workspace_path(workspace), encode(compute));
+                let node = encode(node);
+                format!(
+                    "{workspace}/providers/{POST_MORTEM_PROVIDER}/computes/{compute}/nodes/{node}"
                 )
             }
             Route::JobAttempts { workspace, name } => {
@@ -322,6 +352,8 @@ impl Route {
             Route::Access(access) => access.path(),
             Route::Hosts(route) => route.path(),
             Route::Estate(estate) => estate.path(),
+            Route::Storage(route) => route.path(),
+            Route::Assets(route) => route.path(),
             Route::Deployments(route) => route.path(),
             Route::Manager(route) => route.path(),
             Route::Login(login) => login.path(),
@@ -391,7 +423,7 @@ fn is_provider(word: &str) -> bool {
     word.eq_ignore_ascii_case(PROVIDER)
 }
 
-fn workspace_path(key: &WorkspaceKey) -> String {
+pub(super) fn workspace_path(key: &WorkspaceKey) -> String {
     workspace_id(&WorkspaceKey::new(
         &encode(&key.subscription),
         &encode(&key.resource_group),
@@ -399,7 +431,7 @@ fn workspace_path(key: &WorkspaceKey) -> String {
     ))
 }
 
-fn name_of(segment: &str) -> Result<Box<str>, PathError> {
+pub(super) fn name_of(segment: &str) -> Result<Box<str>, PathError> {
     match strip_prefix(segment) {
         "" => Err(PathError::EmptyName { text: segment.to_owned() }),
         name => Ok(name.into()),
@@ -408,7 +440,10 @@ fn name_of(segment: &str) -> Result<Box<str>, PathError> {
 
 type AfterWorkspace<'a> = (WorkspaceKey, &'a [String], &'a [&'a str]);
 
-fn split_workspace<'a>(segments: &'a [String], words: &'a [&str]) -> Option<AfterWorkspace<'a>> {
+pub(super) fn split_workspace<'a>(
+    segments: &'a [String],
+    words: &'a [&str],
+) -> Option<AfterWorkspace<'a>> {
     match words {
         ["subscriptions", _, "resourcegroups", _, "providers", ml, "workspaces", _, rest @ ..]
             if is_provider(ml) =>
@@ -454,6 +489,12 @@ fn of_workspace(
     if workspace.name.is_empty() {
         return Err(PathError::EmptyName { text: NAME_PREFIX.to_owned() });
     }
+    if let Some(storage) = StorageRoute::of_workspace(&workspace, names, rest)? {
+        return Ok(Route::Storage(storage));
+    }
+    if let Some(assets) = AssetRoute::of_workspace(&workspace, names, rest)? {
+        return Ok(Route::Assets(assets));
+    }
     Ok(match rest {
         [] => Route::Workspace(workspace),
         ["diagnose"] => Route::WorkspaceAction { workspace, action: WorkspaceAction::Diagnose },
@@ -494,19 +535,16 @@ fn of_workspace(
             let (compute, node) = (name_of(&names[3])?, name_of(&names[5])?);
             Route::EvictNode { workspace, compute, node }
         }
-        _ => Route::Unknown,
-    })
-}
-
-fn of_history(segments: &[String], words: &[&str]) -> Result<Route, PathError> {
-    let Some((workspace, names, rest)) = split_workspace(segments, words) else {
-        return Ok(Route::Unknown);
-    };
-    Ok(match rest {
-        ["runs", _, "details"] => Route::RunDetails { workspace, run: name_of(&names[1])? },
-        // A run's name is unique in its workspace; the experiment adds nothing.
-        ["experiments", _, "runs", _, "details"] => {
-            Route::RunDetails { workspace, run: name_of(&names[3])? }
+        ["providers", ours, "computes", _, "nodes"]
+            if ours.eq_ignore_ascii_case(POST_MORTEM_PROVIDER) =>
+        {
+            Route::PostMortems { workspace, compute: name_of(&names[3])? }
+        }
+        ["providers", ours, "computes", _, "nodes", _]
+            if ours.eq_ignore_ascii_case(POST_MORTEM_PROVIDER) =>
+        {
+            let (compute, node) = (name_of(&names[3])?, name_of(&names[5])?);
+            Route::PostMortem { workspace, compute, node }
         }
         _ => Route::Unknown,
     })

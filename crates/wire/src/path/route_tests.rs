@@ -1,3 +1,4 @@
+use muster_core::model::AssetKind;
 use proptest::prelude::*;
 
 use super::*;
@@ -70,9 +71,60 @@ fn every_route_is_found_and_names_keep_their_case() {
         ),
         (
             format!("/history/v1.0{WS}/runs/Cpu-Cluster/details"),
-            Route::RunDetails { workspace, run: name },
+            Route::History(HistoryRoute::RunDetails { workspace, run: name }),
         ),
         (at("/providers/Muster.Cost/ledger"), Route::Ledger(key())),
+        (at("/datastores"), Route::Storage(StorageRoute::Datastores(key()))),
+        (
+            at("/datastores/Mine"),
+            Route::Storage(StorageRoute::Datastore { workspace: key(), name: "Mine".into() }),
+        ),
+        (
+            at("/datastores/Mine/listSecrets"),
+            Route::Storage(StorageRoute::DatastoreSecrets {
+                workspace: key(),
+                name: "Mine".into(),
+            }),
+        ),
+        (
+            at("/codes"),
+            Route::Assets(AssetRoute::AssetContainers { workspace: key(), kind: AssetKind::Code }),
+        ),
+        (
+            at("/environments/E"),
+            Route::Assets(AssetRoute::AssetContainer {
+                workspace: key(),
+                kind: AssetKind::Environment,
+                name: "E".into(),
+            }),
+        ),
+        (
+            at("/models/M/versions"),
+            Route::Assets(AssetRoute::AssetVersions {
+                workspace: key(),
+                kind: AssetKind::Model,
+                name: "M".into(),
+            }),
+        ),
+        (
+            at("/components/C/versions/18.04%3A1"),
+            Route::Assets(AssetRoute::AssetVersion {
+                workspace: key(),
+                kind: AssetKind::Component,
+                name: "C".into(),
+                version: "18.04:1".into(),
+            }),
+        ),
+        (
+            at("/data/D/versions/1/startPendingUpload"),
+            Route::Assets(AssetRoute::AssetUpload {
+                workspace: key(),
+                kind: AssetKind::Data,
+                name: "D".into(),
+                version: "1".into(),
+            }),
+        ),
+        ("/providers/Muster.Storage/sweep".into(), Route::Storage(StorageRoute::StorageSweep)),
         (
             at("/providers/Muster.Why/jobs/J1"),
             Route::WhyJob { workspace: key(), name: "J1".into() },
@@ -80,6 +132,14 @@ fn every_route_is_found_and_names_keep_their_case() {
         (
             at("/providers/Muster.Rehearsal/computes/Cpu/nodes/cpu-1/evict"),
             Route::EvictNode { workspace: key(), compute: "Cpu".into(), node: "cpu-1".into() },
+        ),
+        (
+            at("/providers/Muster.PostMortem/computes/Cpu/nodes"),
+            Route::PostMortems { workspace: key(), compute: "Cpu".into() },
+        ),
+        (
+            at("/providers/Muster.PostMortem/computes/Cpu/nodes/cpu-1"),
+            Route::PostMortem { workspace: key(), compute: "Cpu".into(), node: "cpu-1".into() },
         ),
         (
             at("/providers/Muster.Jobs/jobs/J1/attempts"),
@@ -157,7 +217,7 @@ fn what_is_not_served_is_unknown() {
         "/history/v1.0",
         "/history/v1.0/runs/x/details",
         "/subscriptions/S/providers/Microsoft.Compute/workspaces",
-        &format!("{WS}/datastores"),
+        &format!("{WS}/datastores/d/x"),
         &format!("{WS}/computes/cpu/resize"),
         &format!("{WS}/jobs/j/cancel/x"),
         &format!("/x{WS}"),
@@ -217,12 +277,32 @@ proptest! {
         for route in [
             Route::Compute { workspace: workspace.clone(), name: name.clone() },
             Route::JobCancel { workspace: workspace.clone(), name: name.clone() },
-            Route::RunDetails { workspace: workspace.clone(), run: name.clone() },
+            Route::History(HistoryRoute::RunDetails {
+                workspace: workspace.clone(),
+                run: name.clone(),
+            }),
+            Route::History(HistoryRoute::RunChildren {
+                workspace: workspace.clone(),
+                run: name.clone(),
+            }),
+            Route::History(HistoryRoute::RunServices {
+                workspace: workspace.clone(),
+                run: name.clone(),
+                node: name.clone(),
+            }),
+            Route::History(HistoryRoute::RunData(workspace.clone())),
+            Route::History(HistoryRoute::ResolvedData(workspace.clone())),
             Route::WhyJob { workspace: workspace.clone(), name: name.clone() },
             Route::WhyCompute { workspace: workspace.clone(), name: name.clone() },
             Route::JobAttempts { workspace: workspace.clone(), name: name.clone() },
             Route::Tree { workspace: workspace.clone(), id: name.clone() },
             Route::Blob { workspace: workspace.clone(), digest: name.clone() },
+            Route::PostMortems { workspace: workspace.clone(), compute: name.clone() },
+            Route::PostMortem {
+                workspace: workspace.clone(),
+                compute: name.clone(),
+                node: name.clone(),
+            },
             Route::EvictNode {
                 workspace: workspace.clone(),
                 compute: name.clone(),

@@ -29,8 +29,8 @@ fn decode_segment(raw: &str) -> Result<String, PathError> {
     Ok(segment)
 }
 
-/// Percent-decodes once. What comes out is UTF-8 without control characters.
-pub(super) fn decode(raw: &str) -> Result<String, PathError> {
+/// The bytes behind percent escapes, decoded once; `None` if one is not followed by two hex digits.
+pub(crate) fn unescape(raw: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(raw.len());
     let mut rest = raw.bytes();
     while let Some(byte) = rest.next() {
@@ -39,13 +39,15 @@ pub(super) fn decode(raw: &str) -> Result<String, PathError> {
             continue;
         }
         let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
-        match (digit(), digit()) {
-            (Some(high), Some(low)) => {
-                bytes.push(u8::try_from(high * 16 + low).expect("two digits make a byte"));
-            }
-            _ => return Err(PathError::BadEscape { text: shorten(raw) }),
-        }
+        let value = digit()? * 16 + digit()?;
+        bytes.push(u8::try_from(value).expect("two digits make a byte"));
     }
+    Some(bytes)
+}
+
+/// Percent-decodes once. What comes out is UTF-8 without control characters.
+pub(super) fn decode(raw: &str) -> Result<String, PathError> {
+    let bytes = unescape(raw).ok_or_else(|| PathError::BadEscape { text: shorten(raw) })?;
     let text = String::from_utf8(bytes).map_err(|_| PathError::NotUtf8 { text: shorten(raw) })?;
     if text.chars().any(char::is_control) {
         return Err(PathError::Control { text: shorten(&text) });
@@ -54,7 +56,7 @@ pub(super) fn decode(raw: &str) -> Result<String, PathError> {
 }
 
 /// Percent-encodes everything but RFC 3986's unreserved characters.
-pub(super) fn encode(text: &str) -> String {
+pub(crate) fn encode(text: &str) -> String {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -32,17 +32,20 @@ fn report(following: Option<Stamp>, sequence: u64, nodes: &[(&str, bool)]) -> Sy
     let held = |(name, is_alive): &(&str, bool)| HeldNode {
         name: (*name).to_owned(),
         is_alive: *is_alive,
+        has_ended: false,
         trouble: None,
     };
     let capacity = Capacity { gpus: 0, vcpus: 4, memory_mb: 8192 };
     let nodes = nodes.iter().map(held).collect();
-    let report = HostReport { following, capacity, nodes };
+    let report = HostReport { following, capacity, not_enforced: Vec::new(), nodes };
     SyncRequest { version: VERSION, generation: 1, sequence, wait_ms: 0, report }
 }
 
+const SILENCE_MAX: Duration = Duration::from_secs(40);
+
 /// A roster of one host and its wanted node `pool-1`.
 fn roster() -> Roster {
-    let roster = Roster::new(5);
+    let roster = Roster::new(5, SILENCE_MAX);
     roster.reset([node("pool-1", NodeState::Requested)].iter());
     roster
 }
@@ -90,6 +93,33 @@ fn a_node_is_made_when_its_host_says_that_it_lives() {
 }
 
 #[test]
+fn what_a_host_does_not_enforce_is_what_it_said_last() {
+    let roster = roster();
+    assert_eq!(roster.not_enforced(&box_()), [""; 0], "it has said nothing");
+    let mut weak = report(None, 1, &[]);
+    weak.report.not_enforced = vec!["memory (no cgroups)".into()];
+    roster.hear(&box_(), &weak, Instant::now());
+    assert_eq!(roster.not_enforced(&box_()), ["memory (no cgroups)"]);
+    roster.hear(&box_(), &report(None, 2, &[]), Instant::now());
+    assert_eq!(roster.not_enforced(&box_()), [""; 0]);
+}
+
+#[test]
+fn a_node_that_was_made_and_has_ended_is_told_of_by_its_own_host_only() {
+    let roster = roster();
+    let mut ended = report(None, 1, &[("pool-1", false), ("pool-9", false)]);
+    ended.report.nodes.iter_mut().for_each(|node| node.has_ended = true);
+    let other = HostName::new("other").expect("a name");
+    roster.hear(&other, &ended, Instant::now());
+    assert_eq!(roster.ended(), [""; 0], "it is not on that host");
+    roster.hear(&box_(), &ended, Instant::now());
+    assert_eq!(roster.ended(), ["pool-1"], "and of the other nobody knows");
+    assert!(roster.wait_made(&box_(), "pool-1").is_ok(), "it was made");
+    roster.update(&node("pool-1", NodeState::Gone));
+    assert_eq!(roster.ended(), [""; 0]);
+}
+
+#[test]
 fn a_node_is_gone_only_when_its_host_knows_that_it_should_be() {
     let roster = roster();
     let (old, _) = roster.wanted(&box_());
@@ -118,7 +148,7 @@ fn nothing_is_known_of_a_silent_host() {
     assert!(matches!(refused, HostError::Silent { .. }), "{refused}");
     assert_eq!(roster.held(), ["pool-1"], "it counts as there");
     assert_eq!(roster.home_of("pool-0"), None, "a host says what it likes");
-    assert!(roster.silent_for(&box_(), Instant::now()) >= SILENCE_MAX);
+    assert!(roster.is_silent(&box_(), Instant::now()));
     roster.meet(&box_(), Instant::now());
-    assert!(roster.silent_for(&box_(), Instant::now()) < SILENCE_MAX, "it joined again");
+    assert!(!roster.is_silent(&box_(), Instant::now()), "it joined again");
 }

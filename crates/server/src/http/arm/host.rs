@@ -31,7 +31,11 @@ async fn say(call: &Call, request: HostRequest) -> Result<Reply, Failed> {
 }
 
 fn shown(call: &Call, found: &Host) -> HostDocument {
-    host::document(found, call.app.live.load_of(&found.name), call.app.over_commit)
+    let not_enforced = match found.name.is_local() {
+        true => call.app.not_enforced.clone(),
+        false => call.app.live.roster().not_enforced(&found.name),
+    };
+    host::document(found, call.app.live.load_of(&found.name), call.app.over_commit, not_enforced)
 }
 
 fn list(call: &Call) -> Result<Response, Failed> {

@@ -12,15 +12,20 @@ use muster_store::{JobView, Reader};
 use muster_wire::job::{self, JobFacts};
 use muster_wire::{ArmError, Page, Route};
 
+use super::datastore::home;
+use super::job_data::Names;
 use super::{Call, Failed, paging, tree, unexpected};
 use crate::app::App;
+use crate::artifacts;
 use crate::clock;
 use crate::http::respond::document;
 use crate::http::{log_files, tree_files};
 use crate::secrets;
 
 pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
-    let spec = Arc::new(job::parse_request(&call.body, &workspace)?);
+    let home = home(call, &workspace).await?;
+    let names = Names { app: &call.app, home: &home };
+    let spec = Arc::new(job::parse_request(&call.body, &home.key, &name, &names)?);
     if let Some(code) = spec.code {
         tree::check_code(&call.app, &workspace, code).await?;
     }
@@ -127,7 +132,7 @@ pub async fn cancel(
     }
 }
 
-pub async fn details(
+pub(super) async fn details(
     call: &Call,
     workspace: WorkspaceKey,
     run: Box<str>,
@@ -169,9 +174,6 @@ fn log_urls(call: &Call, view: &JobView) -> BTreeMap<String, String> {
 
 /// One per member, under the names that clients stream.
 fn logs_of(app: &App, job: JobId, epoch: Epoch, members: usize) -> BTreeMap<String, String> {
-    let name = |rank: usize| match members {
-        1 => "user_logs/std_log.txt".to_owned(),
-        _ => format!("user_logs/std_log_process_{rank}.txt"),
-    };
-    (0..members).map(|rank| (name(rank), log_files::url(app, job, epoch, rank))).collect()
+    let url = |rank| (artifacts::log_name(rank, members), log_files::url(app, job, epoch, rank));
+    (0..members).map(url).collect()
 }

@@ -3,14 +3,19 @@
 //! A new endpoint is a `wire::Route`, an arm of [`route`], and a function in one of the files beside this.
 
 mod access;
+mod asset;
 mod cloud;
 mod cluster;
+mod datastore;
 mod deployment;
 mod estate;
+mod history;
 mod host;
 mod job;
+mod job_data;
 mod manager;
 mod paging;
+mod post_mortem;
 mod quota;
 mod tree;
 mod why;
@@ -26,6 +31,7 @@ use axum::response::{IntoResponse, Response};
 use muster_core::model::{Action, Activity, ActivityOutcome, Caller, Deed, Scope, WorkspaceKey};
 use muster_core::time::Wall;
 use muster_core::{Answer, Input, RefusalKind, Reply};
+use muster_wire::job::Dialect;
 use muster_wire::{ArmError, Query, Request, Route, activity};
 
 use super::auth::Need;
@@ -45,6 +51,8 @@ struct Call {
     caller: Caller,
     query: Query,
     body: Bytes,
+    /// In which of its spellings the client reads types.
+    dialect: Dialect,
     /// How the activity log calls it; `None` for what changes nothing.
     deed: Option<Deed>,
 }
@@ -100,7 +108,9 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
         if !matches!(route, Route::Tree { .. }) {
             check_content_type(&parts.headers, &body)?;
         }
-        let call = Call { app, caller, query, body, deed };
+        let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
+        let dialect = Dialect::of(agent.unwrap_or_default());
+        let call = Call { app, caller, query, body, dialect, deed };
         self::route(&call, &parts.method, route, parts.uri.path()).await
     };
     match (permitted.await, noted) {
@@ -188,12 +198,18 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         ("POST", Route::EvictNode { workspace, compute, node }) => {
             cluster::evict(call, workspace, compute, node).await
         }
+        ("GET", Route::PostMortems { workspace, compute }) => {
+            post_mortem::list(call, workspace, compute).await
+        }
+        ("GET", Route::PostMortem { workspace, compute, node }) => {
+            post_mortem::get(call, workspace, compute, node).await
+        }
         ("GET", Route::Operation { id, .. }) => cluster::operation(call, &id).await,
         ("GET", Route::Jobs(key)) => job::list(call, key).await,
         ("GET", Route::Job { workspace, name }) => job::get(call, workspace, name).await,
         ("PUT", Route::Job { workspace, name }) => job::put(call, workspace, name).await,
         ("POST", Route::JobCancel { workspace, name }) => job::cancel(call, workspace, name).await,
-        ("GET", Route::RunDetails { workspace, run }) => job::details(call, workspace, run).await,
+        (method, Route::History(route)) => history::handle(call, method, route).await,
         ("GET", Route::JobAttempts { workspace, name }) => {
             job::attempts(call, workspace, name).await
         }
@@ -213,6 +229,8 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         }
         (method, Route::Estate(route)) => estate::handle(call, method, route).await,
         (method, Route::Deployments(route)) => deployment::handle(call, method, route).await,
+        (method, Route::Storage(route)) => datastore::handle(call, method, route).await,
+        (method, Route::Assets(route)) => asset::handle(call, method, route).await,
         (method, Route::Hosts(route)) => host::handle(call, method, route).await,
         (method, Route::Access(route)) => access::handle(call, method, route).await,
         (method, Route::Manager(route)) => manager::route(call, method, route).await,

@@ -17,7 +17,8 @@ pub const SMALL: usize = 1_000;
 pub const LARGE: usize = 100;
 
 /// What the next page has to be asked with again.
-const KEPT: [&str; 5] = ["api-version", "$filter", "$expand", "$top", "compute-type"];
+const KEPT: [&str; 7] =
+    ["api-version", "$filter", "$expand", "$top", "$orderBy", "compute-type", "listViewType"];
 
 impl Call {
     /// What `$top` asks for, up to a page.

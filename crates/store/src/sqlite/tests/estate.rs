@@ -6,7 +6,7 @@ use muster_core::time::Wall;
 use rusqlite::Connection;
 
 use super::Scratch;
-use crate::sqlite::schema::{self, STEPS};
+use crate::sqlite::schema::{self, MAIN, STEPS, Schema};
 use crate::{Reader, Store};
 
 fn noted(number: u64) -> Change {
@@ -53,7 +53,8 @@ fn a_file_from_before_there_were_groups_gets_them() {
     let scratch = Scratch::new();
     let path = scratch.path();
     let mut connection = Connection::open(&path).expect("it opens");
-    schema::migrate(&mut connection, &path, &STEPS[..2]).expect("an older file");
+    schema::migrate(&mut connection, &path, &Schema { steps: &STEPS[..2], ..MAIN })
+        .expect("an older file");
     let workspace = r#"{"id":7,"key":{"subscription":"S","resource_group":"Rg","name":"W"},
         "location":"eastus","created_at":5,"created_by":1}"#;
     let operation = r#"{"id":9,"workspace":7,"kind":"PutCluster","status":"InProgress",

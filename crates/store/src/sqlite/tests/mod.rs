@@ -1,5 +1,6 @@
 //! What only the file can get wrong. What every store must do is in `conformance`.
 
+mod assets;
 mod estate;
 mod full;
 mod opening;

@@ -8,8 +8,10 @@ use muster_core::time::Wall;
 use rusqlite::Connection;
 
 use super::{Scratch, companion, fill, seen};
-use crate::sqlite::schema::{self, APPLICATION_ID, KNOWN, STEPS};
+use crate::sqlite::schema::{self, APPLICATION_ID, MAIN, STEPS, Schema};
 use crate::{Durability, Reader, Revision, SqliteReader, SqliteStore, Store};
+
+const KNOWN: u32 = MAIN.known();
 
 #[test]
 fn a_new_file_is_ours_and_private() {
@@ -123,7 +125,7 @@ fn a_step_that_fails_leaves_the_file_as_it_was() {
     let mut connection = Connection::open(&path).expect("it opens");
     let good = "CREATE TABLE second (a); INSERT INTO second VALUES (1)";
     let steps = [STEPS, &[good, "CREATE TABLE x (a); bad"]].concat();
-    assert!(schema::migrate(&mut connection, &path, &steps).is_err());
+    assert!(schema::migrate(&mut connection, &path, &Schema { steps: &steps, ..MAIN }).is_err());
     let version = |connection: &Connection| -> u32 {
         connection.pragma_query_value(None, "user_version", |row| row.get(0)).expect("it reads")
     };
@@ -135,8 +137,9 @@ fn a_step_that_fails_leaves_the_file_as_it_was() {
     assert_eq!((tables(&connection, "second"), tables(&connection, "x")), (1, 0));
     // Put right, it goes on from there and does nothing twice.
     let steps = [STEPS, &[good, "CREATE TABLE x (a)"]].concat();
-    schema::migrate(&mut connection, &path, &steps).expect("done");
-    schema::migrate(&mut connection, &path, &steps).expect("nothing to do");
+    schema::migrate(&mut connection, &path, &Schema { steps: &steps, ..MAIN }).expect("done");
+    schema::migrate(&mut connection, &path, &Schema { steps: &steps, ..MAIN })
+        .expect("nothing to do");
     let rows: u32 = connection
         .query_row("SELECT count(*) FROM second", [], |row| row.get(0))
         .expect("it reads");

@@ -7,8 +7,10 @@ use rusqlite::Connection;
 
 use super::{Scratch, companion, fill};
 use crate::conformance::Chance;
-use crate::sqlite::schema::{APPLICATION_ID, KNOWN};
+use crate::sqlite::schema::{APPLICATION_ID, MAIN};
 use crate::{Durability, SqliteReader, SqliteStore, Store, StoreError};
+
+const KNOWN: u32 = MAIN.known();
 
 /// All data in the folder. The shared memory and an empty log are none: SQLite makes them for itself.
 fn contents(scratch: &Scratch) -> BTreeMap<String, Vec<u8>> {

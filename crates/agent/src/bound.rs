@@ -1,0 +1,71 @@
+//! What a job runs, with its inputs and outputs in the place of their names.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use muster_core::binding::{BindError, Name, bind};
+use muster_core::model::{JobSpec, NAMED_OUTPUTS_FOLDER};
+
+use crate::files;
+
+/// Where things are: on the node, and as the job sees them.
+pub(crate) struct Places<'a> {
+    /// The folder of inputs on the node.
+    pub(crate) inputs: &'a Path,
+    pub(crate) seen_inputs: &'a Path,
+    pub(crate) seen_work: &'a Path,
+}
+
+pub(crate) struct Bound {
+    pub(crate) command: String,
+    /// The job's own, and one for each input and output.
+    pub(crate) variables: BTreeMap<String, String>,
+}
+
+pub(crate) fn bind_all(spec: &JobSpec, places: &Places<'_>) -> Result<Bound, BindError> {
+    let inputs: BTreeMap<&str, String> = spec
+        .inputs
+        .iter()
+        .map(|(name, input)| {
+            let value = files::input_value(name, input, places.inputs, places.seen_inputs);
+            (name.as_str(), value)
+        })
+        .collect();
+    let outputs: BTreeMap<&str, String> = spec
+        .outputs
+        .iter()
+        .map(|(name, output)| {
+            let mut path: PathBuf = places.seen_work.join(NAMED_OUTPUTS_FOLDER).join(name);
+            if output.kind.is_file() {
+                path.push(output.to.path.rsplit('/').next().unwrap_or(name));
+            }
+            (name.as_str(), path.to_string_lossy().into_owned())
+        })
+        .collect();
+    let value = |name: Name<'_>| match name {
+        Name::Input(name) => inputs.get(name).map(String::as_str),
+        Name::Output(name) => outputs.get(name).map(String::as_str),
+    };
+    let mut variables = BTreeMap::new();
+    for (prefix, values) in [("AZURE_ML_INPUT_", &inputs), ("AZURE_ML_OUTPUT_", &outputs)] {
+        let named = values.iter().map(|(name, value)| (format!("{prefix}{name}"), value.clone()));
+        variables.extend(named);
+    }
+    for (name, text) in &spec.environment_variables {
+        variables.insert(name.clone(), bind(text, &value)?);
+    }
+    Ok(Bound { command: bind(&spec.command, &value)?, variables })
+}
+
+/// What Azure's programs ask about where they run.
+pub(crate) fn about(spec: &JobSpec, job: &str) -> Vec<(&'static str, String)> {
+    let Some(home) = &spec.workspace else { return Vec::new() };
+    vec![
+        ("AZUREML_ROOT_RUN_ID", job.to_owned()),
+        ("AZUREML_ARM_SUBSCRIPTION", home.subscription.to_string()),
+        ("AZUREML_ARM_RESOURCEGROUP", home.resource_group.to_string()),
+        ("AZUREML_ARM_WORKSPACE_NAME", home.name.to_string()),
+        ("AZUREML_ARM_PROJECT_NAME", spec.experiment_name.to_string()),
+        ("AZUREML_EXPERIMENT_ID", spec.experiment_name.to_string()),
+    ]
+}

@@ -1,0 +1,37 @@
+//! The call about a job's Python environment.
+
+use std::time::Duration;
+
+use muster_core::ids::Epoch;
+use serde::Deserialize;
+
+use super::{CALL_TIMEOUT, CallError, Client, accepted, parse};
+
+/// How long the server may hold the question.
+const HELD_MAX: Duration = Duration::from_secs(20);
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub(crate) enum Environment {
+    /// In the folder of environments, by this name.
+    Ready {
+        folder: String,
+        #[serde(default)]
+        notes: Vec<String>,
+    },
+    Building,
+    Failed {
+        message: String,
+        #[serde(default)]
+        said: Vec<String>,
+    },
+}
+
+impl Client {
+    /// How the environment of this attempt stands; the server waits a while for it to be ready.
+    pub(crate) async fn environment(&self, epoch: Epoch) -> Result<Environment, CallError> {
+        let url = format!("{}/environments/{epoch}", self.base);
+        let response = self.http.get(url).timeout(HELD_MAX + CALL_TIMEOUT).send().await?;
+        parse(accepted(response)?).await
+    }
+}

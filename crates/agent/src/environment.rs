@@ -1,0 +1,194 @@
+//! The Python environment of a job: waits until the server has built it, and puts it before what the machine has.
+
+use std::path::Path;
+use std::time::Duration;
+
+use muster_core::ErrorChain;
+use muster_core::agent::Order;
+use muster_core::model::{JobEnvironment, JobSpec};
+use tokio::sync::watch;
+
+use crate::attempt::{Context, DEFAULT_PATH, open_log};
+use crate::client::{CallError, Environment};
+use crate::files::{Patience, note};
+use crate::log;
+
+/// Of the folder of environments, which has nothing but `python` in it.
+const PLAIN: &str = "plain/bin";
+/// Between two questions.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Of what the server says: enough for uv's own words.
+const LINES_MAX: usize = 40;
+const LINE_CHARS_MAX: usize = 2_000;
+
+#[derive(Debug, thiserror::Error)]
+enum BringError {
+    #[error(
+        "they are built on the server's machine and are not there on machines that joined; use a compute whose nodes are on \
+         the server's own machine, or an image that the machine's own Python stands in for"
+    )]
+    NotHere,
+    #[error("the server does not give it")]
+    Call(#[source] CallError),
+    #[error("{0}")]
+    Failed(String),
+    #[error("{0:?} is not the name of an environment")]
+    BadName(String),
+    #[error("{0} is not to be seen on this node")]
+    Unseen(String),
+    #[error("cannot write to the job's log")]
+    Log(#[from] std::io::Error),
+}
+
+/// Has the job find its Python. Tries as long as the server cannot be reached; whoever does not want the job any more
+/// drops this.
+pub(crate) async fn bring(
+    context: &Context,
+    order: &Order,
+    spec: &mut JobSpec,
+) -> Result<(), String> {
+    let Some(environment) = spec.environment.take() else { return Ok(()) };
+    let brought = match environment.recipe {
+        Some(_) => build(context, order, &environment, spec).await,
+        None => plain(context, order, &environment, spec),
+    };
+    brought.map_err(|error| {
+        let (id, error) = (line(&environment.id), ErrorChain(&error).to_string());
+        format!("its environment {id} cannot be had: {error}")
+    })
+}
+
+/// The machine's own Python, by both its names.
+fn plain(
+    context: &Context,
+    order: &Order,
+    environment: &JobEnvironment,
+    spec: &mut JobSpec,
+) -> Result<(), BringError> {
+    say(context, order, environment.notes.iter().map(|text| &**text))?;
+    let folder = context.environments.as_ref().map(|folder| folder.join(PLAIN));
+    if let Some(folder) = folder.as_deref().and_then(Path::to_str) {
+        // Behind all others: a machine that has a `python` of its own means that.
+        let path = path_of(spec);
+        spec.environment_variables.insert("PATH".to_owned(), format!("{path}:{folder}"));
+    }
+    Ok(())
+}
+
+async fn build(
+    context: &Context,
+    order: &Order,
+    environment: &JobEnvironment,
+    spec: &mut JobSpec,
+) -> Result<(), BringError> {
+    say(context, order, environment.notes.iter().map(|text| &**text))?;
+    let folder = context.environments.as_deref().ok_or(BringError::NotHere)?;
+    let (name, notes) = match ask(context, order).await? {
+        Environment::Ready { folder, notes } => (folder, notes),
+        // The job's owner sees its log while it waits, and when it comes to nothing.
+        other => {
+            let (over, is_over) = watch::channel(false);
+            let path = context.home.job_log(order.epoch);
+            let waited = async {
+                let ready = wait(context, order, environment, other).await;
+                let _ = over.send(true);
+                ready
+            };
+            let sent =
+                log::send_all(&context.client, order.epoch, &path, context.log_bytes, is_over);
+            tokio::join!(waited, sent).0?
+        }
+    };
+    say(context, order, notes.iter().map(String::as_str))?;
+    // It becomes a path: only what our own names are made of.
+    if name.len() != 64 || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(BringError::BadName(line(&name)));
+    }
+    let place = folder.join(&name);
+    let unseen = || BringError::Unseen(place.display().to_string());
+    if !place.join("bin/python").exists() {
+        return Err(unseen());
+    }
+    enter(spec, place.to_str().ok_or_else(unseen)?);
+    Ok(())
+}
+
+/// What programs go by that look for an environment.
+fn enter(spec: &mut JobSpec, place: &str) {
+    let path = path_of(spec);
+    let variables = &mut spec.environment_variables;
+    variables.insert("PATH".to_owned(), format!("{place}/bin:{path}"));
+    for name in ["VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"] {
+        variables.entry(name.to_owned()).or_insert_with(|| place.to_owned());
+    }
+}
+
+/// As the user has it, else as the agent has.
+fn path_of(spec: &JobSpec) -> String {
+    let own = spec.environment_variables.get("PATH").cloned();
+    let inherited = || std::env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.to_owned());
+    own.unwrap_or_else(inherited)
+}
+
+/// Where it is when it is ready, and what is to be said of it.
+async fn wait(
+    context: &Context,
+    order: &Order,
+    environment: &JobEnvironment,
+    mut seen: Environment,
+) -> Result<(String, Vec<String>), BringError> {
+    let mut is_told = false;
+    loop {
+        match seen {
+            Environment::Ready { folder, notes } => return Ok((folder, notes)),
+            Environment::Building if is_told => {}
+            Environment::Building => {
+                let text = format!("building environment {}", line(&environment.id));
+                say(context, order, [text.as_str()])?;
+                is_told = true;
+            }
+            Environment::Failed { message, said } => {
+                let from = said.len().saturating_sub(LINES_MAX);
+                let said: Vec<String> =
+                    said[from..].iter().map(|one| format!("uv: {one}")).collect();
+                say(context, order, said.iter().map(String::as_str))?;
+                let text = format!("environment {} cannot be built: {message}", environment.id);
+                say(context, order, [text.as_str()])?;
+                return Err(BringError::Failed(message));
+            }
+        }
+        // The server holds the question while it builds; where it does not, it has others to build first.
+        tokio::time::sleep(PAUSE).await;
+        seen = ask(context, order).await?;
+    }
+}
+
+async fn ask(context: &Context, order: &Order) -> Result<Environment, BringError> {
+    let mut patience = Patience::default();
+    loop {
+        match context.client.environment(order.epoch).await {
+            Ok(seen) => return Ok(seen),
+            Err(error) => patience.forgive(error).await.map_err(BringError::Call)?,
+        }
+    }
+}
+
+/// Into the job's log, before anything of its own.
+fn say<'a>(
+    context: &Context,
+    order: &Order,
+    lines: impl IntoIterator<Item = &'a str>,
+) -> Result<(), BringError> {
+    let path = context.home.job_log(order.epoch);
+    open_log(&path)?;
+    for text in lines {
+        note(&path, &line(text));
+    }
+    Ok(())
+}
+
+/// One line, not too long.
+fn line(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().take(LINE_CHARS_MAX).map(plain).collect()
+}

@@ -1,0 +1,189 @@
+//! The GPUs of this node, and which attempt has which. No two have the same.
+//!
+//! A node has as many slots as its size has GPUs. On a machine with fewer, the last slots have no device: a job that is
+//! given such a slot has a number that stands for nothing.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use muster_core::model::ShareRequest;
+
+/// A GPU with a device in this node: `NUMBER`, or `NUMBER=UUID` if the driver told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gpu {
+    /// Of `/dev/nvidiaN`.
+    pub number: u16,
+    pub uuid: Option<String>,
+}
+
+impl FromStr for Gpu {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Gpu, Self::Err> {
+        let (number, uuid) = match text.split_once('=') {
+            Some((number, uuid)) => (number, Some(uuid.to_owned())),
+            None => (text, None),
+        };
+        Ok(Gpu { number: number.parse()?, uuid })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Gpus {
+    slots: Vec<Option<Gpu>>,
+    taken: Mutex<BTreeSet<usize>>,
+}
+
+impl Gpus {
+    pub(crate) fn new(slots: u32, devices: Vec<Gpu>) -> Gpus {
+        let slots = usize::try_from(slots).unwrap_or(usize::MAX).max(devices.len());
+        let mut slots: Vec<Option<Gpu>> = vec![None; slots];
+        for (slot, gpu) in slots.iter_mut().zip(devices) {
+            *slot = Some(gpu);
+        }
+        Gpus { slots, taken: Mutex::default() }
+    }
+
+    /// What is free of what it asks for. Whoever grants jobs their nodes grants no GPU twice, so it is all of it.
+    pub(crate) fn grant(&self, share: ShareRequest) -> Grant<'_> {
+        let wanted = match share.is_whole() {
+            true => self.slots.len(),
+            false => share.gpus.map_or(0, |gpus| usize::try_from(gpus).unwrap_or(usize::MAX)),
+        };
+        let mut taken = self.taken();
+        let free = (0..self.slots.len()).filter(|slot| !taken.contains(slot));
+        let slots: Vec<usize> = free.take(wanted).collect();
+        taken.extend(&slots);
+        Grant { gpus: self, slots }
+    }
+
+    fn taken(&self) -> MutexGuard<'_, BTreeSet<usize>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The GPUs of one attempt, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Grant<'a> {
+    gpus: &'a Gpus,
+    slots: Vec<usize>,
+}
+
+impl Grant<'_> {
+    fn devices(&self) -> impl Iterator<Item = &Gpu> {
+        self.slots.iter().filter_map(|slot| self.gpus.slots[*slot].as_ref())
+    }
+
+    /// Of their devices.
+    pub(crate) fn numbers(&self) -> Vec<u16> {
+        self.devices().map(|gpu| gpu.number).collect()
+    }
+
+    /// What programs look for. On a node of a size without GPUs they find nothing, as on any machine without.
+    pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
+        if self.gpus.slots.is_empty() {
+            return Vec::new();
+        }
+        let uuids: Option<Vec<String>> = self.devices().map(|gpu| gpu.uuid.clone()).collect();
+        let names = match (uuids, self.devices().count()) {
+            // Without devices: the slots, so that no two jobs of a node have the same.
+            (_, 0) => self.slots.iter().map(usize::to_string).collect(),
+            (Some(uuids), _) => uuids,
+            // As the driver counts what it finds in there.
+            (None, count) => (0..count).map(|index| index.to_string()).collect(),
+        };
+        let list = names.join(",");
+        // What reads the second takes an empty one for "all".
+        let toolkit = if list.is_empty() { "void".to_owned() } else { list.clone() };
+        vec![("CUDA_VISIBLE_DEVICES", list), ("NVIDIA_VISIBLE_DEVICES", toolkit)]
+    }
+
+    /// What its owner should know, if not all that it was granted is there.
+    pub(crate) fn shortage(&self) -> Option<String> {
+        let (granted, there) = (self.slots.len(), self.devices().count());
+        (there < granted).then(|| {
+            format!(
+                "{there} of the {granted} GPUs that this job was given are there: its node's machine had no more \
+                 (over-commit)"
+            )
+        })
+    }
+}
+
+impl Drop for Grant<'_> {
+    fn drop(&mut self) {
+        let mut taken = self.gpus.taken();
+        for slot in &self.slots {
+            taken.remove(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asks(gpus: u32) -> ShareRequest {
+        ShareRequest { vcpus: Some(1), memory_mb: None, gpus: Some(gpus) }
+    }
+
+    fn cuda(grant: &Grant<'_>) -> Option<String> {
+        let all = grant.variables();
+        all.into_iter().find(|(name, _)| *name == "CUDA_VISIBLE_DEVICES").map(|(_, value)| value)
+    }
+
+    fn gpus(texts: &[&str]) -> Vec<Gpu> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn jobs_of_a_node_have_different_gpus_and_give_them_back() {
+        let node = Gpus::new(4, gpus(&["2=GPU-c", "3=GPU-d", "0=GPU-a", "1=GPU-b"]));
+        let first = node.grant(asks(1));
+        let second = node.grant(asks(2));
+        assert_eq!((first.numbers(), second.numbers()), (vec![2], vec![3, 0]));
+        assert_eq!(cuda(&second).as_deref(), Some("GPU-d,GPU-a"));
+        drop(first);
+        assert_eq!(node.grant(asks(9)).numbers(), [2, 1], "what is free, and no more");
+        drop(second);
+        let whole = node.grant(ShareRequest::default());
+        assert_eq!(whole.numbers(), [2, 3, 0, 1]);
+        assert_eq!(whole.shortage(), None);
+        let none = node.grant(ShareRequest { vcpus: Some(1), ..ShareRequest::default() });
+        assert_eq!((none.numbers(), cuda(&none).as_deref()), (vec![], Some("")));
+        assert!(none.variables().contains(&("NVIDIA_VISIBLE_DEVICES", "void".to_owned())));
+    }
+
+    #[test]
+    fn without_names_they_are_counted_as_the_job_sees_them() {
+        let node = Gpus::new(2, gpus(&["4", "5=GPU-f"]));
+        let (first, second) = (node.grant(asks(1)), node.grant(asks(1)));
+        assert_eq!(cuda(&first).as_deref(), Some("0"));
+        assert_eq!(cuda(&second).as_deref(), Some("GPU-f"));
+        drop((first, second));
+        assert_eq!(cuda(&node.grant(asks(2))).as_deref(), Some("0,1"));
+    }
+
+    #[test]
+    fn slots_without_devices_are_numbers() {
+        let node = Gpus::new(3, Vec::new());
+        let (first, second) = (node.grant(asks(1)), node.grant(asks(2)));
+        assert_eq!((cuda(&first).as_deref(), cuda(&second).as_deref()), (Some("0"), Some("1,2")));
+        assert!(second.numbers().is_empty());
+        assert!(second.shortage().unwrap().starts_with("0 of the 2 GPUs"));
+        let part = Gpus::new(2, gpus(&["0=GPU-a"]));
+        let both = part.grant(ShareRequest::default());
+        assert_eq!(cuda(&both).as_deref(), Some("GPU-a"));
+        assert!(both.shortage().unwrap().starts_with("1 of the 2 GPUs"));
+        let plain = Gpus::new(0, Vec::new());
+        assert!(plain.grant(ShareRequest::default()).variables().is_empty());
+    }
+
+    #[test]
+    fn bad_texts_are_no_gpus() {
+        for bad in ["", "=GPU-a", "nvidia0", "-1", "65536"] {
+            assert!(bad.parse::<Gpu>().is_err(), "{bad:?}");
+        }
+    }
+}

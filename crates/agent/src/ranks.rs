@@ -1,0 +1,214 @@
+//! Jobs of several processes on each node: what starts them, and how each knows which one it is.
+
+use std::ffi::OsString;
+
+use muster_core::agent::{Order, master_port};
+use muster_core::model::{Distribution, JobSpec};
+
+/// Carries the user's command to the shells that run it.
+const COMMAND_VARIABLE: &str = "MUSTER_COMMAND";
+/// Where processes of one node meet.
+const HERE: &str = "127.0.0.1";
+
+/// One shell for each process, which says how it ended into a pipe: bash's own `wait -n` loses those that end at the same
+/// time. The first that fails ends the others, after a moment, and its code is the job's; a request to end goes to all of
+/// them by itself, and the shells wait for what it comes to.
+const EACH: &str = r#"
+command=$MUSTER_COMMAND; unset MUSTER_COMMAND
+trap : TERM
+pipe=$TMPDIR/.muster-ends-$$
+mkfifo "$pipe" && exec 3<>"$pipe" && rm "$pipe" || exit 125
+end() {
+    trap '' TERM
+    ((left)) && { kill -TERM 0; sleep 2; }
+    exit "$1"
+}
+for ((i = 0; i < MUSTER_PROCESSES; i++)); do
+    ( trap : TERM
+      export LOCAL_RANK=$i RANK=$((NODE_RANK * MUSTER_PROCESSES + i))
+      /bin/sh -c "$command" 3>&-
+      echo "$i $?" >&3 ) &
+    pids[i]=$!
+done
+left=$MUSTER_PROCESSES
+while ((left)); do
+    read -r -t 1 -u 3 i code
+    heard=$?
+    if ((heard == 0)); then
+        unset "pids[i]"
+        left=$((left - 1))
+        ((code)) && end "$code"
+    elif ((heard < 128)); then
+        exit 125
+    fi
+    # One that was killed says nothing. What another said may not have been read yet, so it is looked at twice.
+    for i in "${!pids[@]}"; do
+        kill -0 "${pids[i]}" 2>/dev/null && continue
+        [[ ${gone[i]-} ]] && end 137
+        ((heard)) && gone[i]=1
+    done
+done
+"#;
+
+/// Azure's own launcher for these.
+const MPIRUN: &str = r#"
+command -v mpirun >/dev/null || {
+    echo "muster: the job is distributed by MPI, and there is no mpirun on this node; install Open MPI there" >&2
+    exit 127
+}
+command=$MUSTER_COMMAND; unset MUSTER_COMMAND
+exec mpirun --allow-run-as-root --oversubscribe -np "$MUSTER_PROCESSES" /bin/sh -c "$command"
+"#;
+
+/// What to run instead of the user's command, and the variables that go with it. Later ones win over those of members.
+pub(crate) fn distributed(
+    spec: &JobSpec,
+    order: &Order,
+    command: String,
+) -> (String, Vec<(String, OsString)>) {
+    let Some(distribution) = spec.distribution else { return (command, Vec::new()) };
+    let mut variables = Vec::new();
+    let mut set = |name: &str, value: String| variables.push((name.to_owned(), value.into()));
+    let port = master_port(order.epoch);
+    match distribution {
+        Distribution::PyTorch { processes } => {
+            if order.addresses.is_empty() {
+                set("MASTER_ADDR", HERE.to_owned());
+                set("MASTER_PORT", port.to_string());
+            }
+            set("WORLD_SIZE", (order.nodes * processes).to_string());
+            set("LOCAL_WORLD_SIZE", processes.to_string());
+            set("RANK", (order.rank * processes).to_string());
+            set("LOCAL_RANK", "0".to_owned());
+            if processes == 1 {
+                return (command, variables);
+            }
+            set("MUSTER_PROCESSES", processes.to_string());
+            set(COMMAND_VARIABLE, command);
+            (in_bash(EACH), variables)
+        }
+        Distribution::Mpi { processes: 1 } => (command, variables),
+        Distribution::Mpi { processes } => {
+            set("MUSTER_PROCESSES", processes.to_string());
+            set(COMMAND_VARIABLE, command);
+            (in_bash(MPIRUN), variables)
+        }
+        Distribution::TensorFlow { workers, .. } => {
+            set("TF_CONFIG", tf_config(order, workers, port));
+            (command, variables)
+        }
+    }
+}
+
+/// `/bin/sh` cannot wait for whichever ends first.
+fn in_bash(script: &str) -> String {
+    format!("exec /bin/bash -c '{}'", script.replace('\'', r"'\''"))
+}
+
+/// Workers have the first nodes, parameter servers the others.
+fn tf_config(order: &Order, workers: u32, port: u16) -> String {
+    let here = [HERE.into()];
+    let addresses: &[Box<str>] = if order.addresses.is_empty() { &here } else { &order.addresses };
+    let all: Vec<String> =
+        addresses.iter().map(|address| format!("\"{address}:{port}\"")).collect();
+    let (first, rest) = all.split_at(all.len().min(workers as usize));
+    let (kind, index) = match order.rank.checked_sub(workers) {
+        None => ("worker", order.rank),
+        Some(index) => ("ps", index),
+    };
+    let mut cluster = format!("\"worker\": [{}]", first.join(", "));
+    if !rest.is_empty() {
+        cluster.push_str(&format!(", \"ps\": [{}]", rest.join(", ")));
+    }
+    format!(
+        "{{\"cluster\": {{{cluster}}}, \"task\": {{\"type\": \"{kind}\", \"index\": {index}}}}}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt as _;
+    use std::process::Command;
+
+    use muster_core::ids::Epoch;
+    use muster_core::model::SpecHash;
+
+    use super::*;
+
+    fn order(rank: u32, addresses: &[&str]) -> Order {
+        Order {
+            epoch: Epoch(10_007),
+            job_name: "gang".into(),
+            attempt: 1,
+            spec: SpecHash::made_up("hash"),
+            rank,
+            nodes: addresses.len().max(1) as u32,
+            go: true,
+            addresses: addresses.iter().map(|address| (*address).into()).collect(),
+            evict: None,
+        }
+    }
+
+    /// Code and output of a distributed command, as a node would start it.
+    fn run(distribution: Distribution, command: &str) -> (Option<i32>, String) {
+        let spec = JobSpec { distribution: Some(distribution), ..JobSpec::new("cpu", command) };
+        let (command, variables) = distributed(&spec, &order(0, &[]), command.to_owned());
+        let done = Command::new("/bin/sh")
+            .args(["-c", &command])
+            .env("NODE_RANK", "0")
+            .env("TMPDIR", std::env::temp_dir())
+            .envs(variables)
+            // As a job has: it signals its own.
+            .process_group(0)
+            .output()
+            .expect("a shell");
+        let mut lines: Vec<String> =
+            String::from_utf8_lossy(&done.stdout).lines().map(str::to_owned).collect();
+        lines.sort();
+        (done.status.code(), lines.join(" "))
+    }
+
+    #[test]
+    fn each_process_knows_which_one_it_is() {
+        let three = Distribution::PyTorch { processes: 3 };
+        let say = r#"echo "$RANK/$WORLD_SIZE/$LOCAL_RANK '${MUSTER_COMMAND-unset}' $MASTER_ADDR""#;
+        let one = |rank| format!("{rank}/3/{rank} 'unset' 127.0.0.1");
+        assert_eq!(run(three, say), (Some(0), [one(0), one(1), one(2)].join(" ")));
+    }
+
+    #[test]
+    fn all_are_waited_for_however_close_they_end() {
+        let many = Distribution::PyTorch { processes: 8 };
+        for _ in 0..20 {
+            assert_eq!(run(many, "true"), (Some(0), String::new()));
+        }
+        assert_eq!(run(many, "exit 3").0, Some(3));
+    }
+
+    #[test]
+    fn who_is_asked_to_end_ends_in_his_own_way() {
+        let two = Distribution::PyTorch { processes: 2 };
+        let deaf = "trap 'echo bye; exit 0' TERM; [ $RANK = 1 ] && { sleep 0.3; kill -TERM 0; }; \
+                    for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1; done; exit 9";
+        assert_eq!(run(two, deaf), (Some(0), "bye bye".to_owned()));
+    }
+
+    #[test]
+    fn the_first_failure_ends_the_others() {
+        let two = Distribution::PyTorch { processes: 2 };
+        let began = std::time::Instant::now();
+        let (code, _) = run(two, "if [ $RANK = 1 ]; then exit 7; else exec sleep 60; fi");
+        assert_eq!(code, Some(7));
+        assert!(began.elapsed().as_secs() < 30);
+    }
+
+    #[test]
+    fn tensorflow_is_told_who_serves() {
+        assert_eq!(
+            tf_config(&order(1, &["a", "b", "c"]), 2, 9),
+            r#"{"cluster": {"worker": ["a:9", "b:9"], "ps": ["c:9"]}, "task": {"type": "worker", "index": 1}}"#
+        );
+        let ps = tf_config(&order(2, &["a", "b", "c"]), 2, 9);
+        assert!(ps.contains(r#"{"type": "ps", "index": 0}"#), "{ps}");
+    }
+}

@@ -1,0 +1,50 @@
+//! `muster storage`: the upkeep of the blob storage.
+
+use clap::Subcommand;
+use muster_wire::datastore::{SweepRequest, Swept};
+use muster_wire::{Route, StorageRoute, to_json};
+
+use crate::client::Client;
+use crate::failure::Outcome;
+use crate::output::{self, Print};
+use crate::place::StateDirArg;
+use crate::values;
+
+/// Look after the blob storage
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Gc(GcArgs),
+}
+
+/// Remove the bytes that no blob, no waiting block and no job names any more
+///
+/// The server does so by itself, for what was deleted or replaced every two minutes; this looks at every file.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Destructive: removes files that nothing leads to. What is in a blob or was left by a job stays."
+)]
+pub struct GcArgs {
+    /// Only count what would go
+    #[arg(long)]
+    dry_run: bool,
+    /// Leave alone what was sent or asked for within this time [default: 600]
+    #[arg(long, value_name = "SECONDS", value_parser = values::count)]
+    grace_seconds: Option<u32>,
+    #[command(flatten)]
+    place: StateDirArg,
+    #[command(flatten)]
+    print: Print,
+}
+
+pub async fn run(command: Command) -> Outcome {
+    let Command::Gc(args) = command;
+    let client = Client::connect(args.place.find()?).await?;
+    let grace_seconds = args.grace_seconds;
+    let body = to_json(&SweepRequest { dry_run: args.dry_run, grace_seconds });
+    let route = Route::Storage(StorageRoute::StorageSweep);
+    let swept: Swept = client.post_body(&route, body).await?.document()?;
+    args.print.show(&swept, || {
+        let row = vec![swept.files.to_string(), swept.bytes.to_string()];
+        output::table(&["Files", "Bytes"], vec![row], "")
+    })
+}

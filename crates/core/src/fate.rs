@@ -1,0 +1,27 @@
+//! What is written down of a node when it is given up, for whoever wants to know later why.
+
+use std::sync::Arc;
+
+use crate::model::{Fate, HeldJob, Lease, Node, Trouble};
+use crate::step::Turn;
+
+/// Of a node that is still what it was.
+pub(crate) fn of(turn: &Turn<'_>, node: &Node, why: Trouble) -> Fate {
+    let world = &turn.world;
+    let held = |lease: &Lease| {
+        let name = world.job(lease.job)?.name.clone();
+        Some(HeldJob { name, epoch: lease.epoch, rank: lease.rank })
+    };
+    let cluster = world.cluster(node.cluster).expect("a node's cluster outlives it");
+    Fate {
+        cluster: node.cluster,
+        cluster_name: cluster.name.as_str().into(),
+        host: node.host.clone(),
+        vm_size: Arc::clone(&node.vm_size),
+        why,
+        was: node.phase(),
+        requested_at: node.requested_at,
+        given_up_at: turn.now.wall,
+        jobs: node.leases().iter().take(Fate::JOBS_MAX).filter_map(held).collect(),
+    }
+}

@@ -1,0 +1,87 @@
+//! Python environments that jobs run in: what is to be in one, and what a job says about its own.
+//!
+//! Here are only the words. Who reads them from files, builds them and keeps them is `muster-environments`.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+/// What is in an environment. The same recipe is the same environment, which is known by the digest of its text.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recipe {
+    /// `3.10`, or bounds as in `>=3.8,<3.12`. A wish: where there is none such, another one stands in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python: Option<Box<str>>,
+    /// Canonical, sorted, none twice: one line each, as in a requirements file.
+    pub requirements: Vec<Box<str>>,
+    /// Instead of the usual index of packages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<Box<str>>,
+    /// Beside it, sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extra_indexes: Vec<Box<str>>,
+}
+
+impl Recipe {
+    /// Sorted, so that two recipes with the same in them are the same.
+    pub fn new(python: Option<Box<str>>, mut requirements: Vec<Box<str>>) -> Recipe {
+        requirements.sort_unstable();
+        requirements.dedup();
+        Recipe { python, requirements, index: None, extra_indexes: Vec::new() }
+    }
+
+    /// What its digest is of. A change of this form would build every environment anew, and find none of the old.
+    pub fn text(&self) -> String {
+        let mut text = String::from("muster recipe 1\n");
+        let one = |text: &mut String, what: &str, value: &str| {
+            writeln!(text, "{what} {value}").expect("a text takes any text");
+        };
+        self.python.iter().for_each(|wish| one(&mut text, "python", wish));
+        self.index.iter().for_each(|url| one(&mut text, "index", url));
+        self.extra_indexes.iter().for_each(|url| one(&mut text, "extra-index", url));
+        self.requirements.iter().for_each(|line| one(&mut text, "requirement", line));
+        text
+    }
+}
+
+/// The environment of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobEnvironment {
+    /// As the user named it.
+    pub id: Box<str>,
+    /// `None`: the Python of the machine that the job runs on, with what is installed there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recipe: Option<Recipe>,
+    /// What the user should know about how it came about, for the job's log.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<Box<str>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_and_repetition_make_no_difference_and_everything_else_does() {
+        let recipe =
+            |lines: &[&str]| Recipe::new(None, lines.iter().map(|line| Box::from(*line)).collect());
+        assert_eq!(recipe(&["b", "a", "b"]).text(), recipe(&["a", "b"]).text());
+        let base = recipe(&["a"]);
+        let others = [
+            recipe(&["a", "b"]),
+            Recipe { python: Some("3.10".into()), ..base.clone() },
+            Recipe { index: Some("https://x/".into()), ..base.clone() },
+            Recipe { extra_indexes: vec!["https://x/".into()], ..base.clone() },
+        ];
+        let mut texts: Vec<String> = others.iter().map(Recipe::text).collect();
+        texts.push(base.text());
+        texts.sort();
+        texts.dedup();
+        assert_eq!(texts.len(), 5);
+        assert_eq!(
+            others[1].text(),
+            "muster recipe 1\npython 3.10\nrequirement a\n",
+            "environments that are kept are found again"
+        );
+    }
+}

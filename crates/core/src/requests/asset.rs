@@ -1,0 +1,289 @@
+//! Assets: made once, never changed in what they are made of. Whether their files are there is not core's to know.
+
+use super::{check_tags, check_text, find_workspace, shorten, workspace_to_change};
+use crate::change::Change;
+use crate::ids::WorkspaceId;
+use crate::input::{Answer, AssetRequest, AssetWish, KnownAsset, Refused, Reply};
+use crate::limits;
+use crate::model::{
+    Asset, AssetContainer, AssetKind, AssetSpec, ContainerSpec, Scope, check_path_name,
+};
+use crate::step::Turn;
+
+pub(crate) fn change(turn: &mut Turn<'_>, request: &AssetRequest) -> Answer {
+    let AssetRequest { workspace: key, kind, name, .. } = request;
+    check_path_name(name, limits::ASSET_NAME_BYTES_MAX)
+        .map_err(|why| Refused::invalid("name", format!("{}: {why}", kind.as_str())))?;
+    match &request.wish {
+        AssetWish::Put { version, wanted, is_archived } => {
+            check_version(*kind, version)?;
+            check_spec(*kind, name, wanted)?;
+            let workspace = workspace_to_change(turn, key, (kind.as_str(), name, "changed"))?;
+            let KnownAsset { asset, container } = known(turn, workspace, request);
+            match asset {
+                Some(asset) => rewrite(turn, request, (asset, container), wanted, *is_archived),
+                None => {
+                    let container = container.unwrap_or_else(|| empty(turn, workspace, request));
+                    make(turn, (request, container), version, wanted, *is_archived)
+                }
+            }
+        }
+        AssetWish::PutContainer { wanted, is_archived } => {
+            check_written(
+                &wanted.tags,
+                wanted.description.as_deref(),
+                wanted.properties.as_deref(),
+            )?;
+            let workspace = workspace_to_change(turn, key, (kind.as_str(), name, "changed"))?;
+            put_container(turn, workspace, request, wanted, *is_archived)
+        }
+        AssetWish::Delete { version } => {
+            let workspace = workspace_to_delete_in(turn, request)?;
+            let known = known(turn, workspace, request);
+            Ok(delete(turn, known, version))
+        }
+        AssetWish::DeleteContainer => {
+            let workspace = workspace_to_delete_in(turn, request)?;
+            if known(turn, workspace, request).container.is_none() {
+                return Ok(Reply::NothingToDelete);
+            }
+            let (kind, name) = (*kind, name.to_ascii_lowercase().into());
+            turn.emit(Change::AssetContainerGone { workspace, kind, name });
+            Ok(Reply::Noted)
+        }
+    }
+}
+
+/// What the rows showed, and what this very step has changed since they were asked.
+fn known(turn: &Turn<'_>, workspace: WorkspaceId, request: &AssetRequest) -> KnownAsset {
+    let mut known = request.known.clone();
+    // Of a workspace of that name that is gone by now.
+    known.asset = known.asset.filter(|asset| asset.workspace == workspace);
+    known.container = known.container.filter(|container| container.workspace == workspace);
+    let is_it = |of: WorkspaceId, kind: AssetKind, name: &str| {
+        of == workspace && kind == request.kind && name.eq_ignore_ascii_case(&request.name)
+    };
+    for change in &turn.changes {
+        match change {
+            Change::AssetChanged(asset)
+                if is_it(asset.workspace, asset.kind, &asset.name)
+                    && Some(&*asset.version) == request.wish.version() =>
+            {
+                known.asset = Some((**asset).clone());
+            }
+            Change::AssetGone { workspace, kind, name, version }
+                if is_it(*workspace, *kind, name) && Some(&**version) == request.wish.version() =>
+            {
+                known.asset = None;
+            }
+            Change::AssetContainerChanged(container)
+                if is_it(container.workspace, container.kind, &container.name) =>
+            {
+                known.container = Some((**container).clone());
+            }
+            Change::AssetContainerGone { workspace, kind, name }
+                if is_it(*workspace, *kind, name) =>
+            {
+                known = KnownAsset::default();
+            }
+            _ => {}
+        }
+    }
+    known
+}
+
+fn make(
+    turn: &mut Turn<'_>,
+    (request, mut container): (&AssetRequest, AssetContainer),
+    version: &str,
+    wanted: &AssetSpec,
+    is_archived: Option<bool>,
+) -> Answer {
+    let (now, is_first) = (turn.now.wall, container.versions == 0);
+    if container.versions >= limits::ASSET_VERSIONS_MAX {
+        let message = format!(
+            "{} '{}' has {} versions, the most that a name may have; delete some, or choose another name",
+            request.kind.as_str(),
+            request.name,
+            limits::ASSET_VERSIONS_MAX
+        );
+        return Err(Refused::conflict("version", message));
+    }
+    container.versions += 1;
+    container.is_anonymous = wanted.is_anonymous && (is_first || container.is_anonymous);
+    container.highest = container.highest.max(number(version).unwrap_or(0));
+    let asset = Box::new(Asset {
+        workspace: container.workspace,
+        kind: request.kind,
+        // As it was first written.
+        name: container.name.clone(),
+        version: version.into(),
+        about: wanted.clone(),
+        is_archived: is_archived.unwrap_or(false),
+        created_at: now,
+        created_by: request.by.clone(),
+        changed_at: now,
+        changed_by: request.by.clone(),
+    });
+    turn.emit(Change::AssetContainerChanged(Box::new(container)));
+    turn.emit(Change::AssetChanged(asset.clone()));
+    Ok(Reply::Asset { asset, is_new: true })
+}
+
+/// Puts what is written on a version in the place of what was. The same again changes nothing.
+fn rewrite(
+    turn: &mut Turn<'_>,
+    request: &AssetRequest,
+    (asset, container): (Asset, Option<AssetContainer>),
+    wanted: &AssetSpec,
+    is_archived: Option<bool>,
+) -> Answer {
+    if asset.about.body != wanted.body || asset.about.hash != wanted.hash {
+        let message = format!(
+            "{} '{}' has a version '{}' with other content already, and versions are never changed; \
+             choose another version",
+            asset.kind.as_str(),
+            asset.name,
+            asset.version
+        );
+        return Err(Refused::conflict("version", message));
+    }
+    let changed = Asset {
+        about: AssetSpec {
+            // Somebody may give it a name, but nobody takes it away again.
+            is_anonymous: asset.about.is_anonymous && wanted.is_anonymous,
+            ..wanted.clone()
+        },
+        is_archived: is_archived.unwrap_or(asset.is_archived),
+        ..asset.clone()
+    };
+    if changed == asset {
+        return Ok(Reply::Asset { asset: Box::new(asset), is_new: false });
+    }
+    if let Some(container) =
+        container.filter(|container| container.is_anonymous && !changed.about.is_anonymous)
+    {
+        let container = AssetContainer { is_anonymous: false, ..container };
+        turn.emit(Change::AssetContainerChanged(Box::new(container)));
+    }
+    let asset =
+        Box::new(Asset { changed_at: turn.now.wall, changed_by: request.by.clone(), ..changed });
+    turn.emit(Change::AssetChanged(asset.clone()));
+    Ok(Reply::Asset { asset, is_new: false })
+}
+
+fn put_container(
+    turn: &mut Turn<'_>,
+    workspace: WorkspaceId,
+    request: &AssetRequest,
+    wanted: &ContainerSpec,
+    is_archived: Option<bool>,
+) -> Answer {
+    let known = known(turn, workspace, request).container;
+    let is_new = known.is_none();
+    let before = known.clone().unwrap_or_else(|| empty(turn, workspace, request));
+    let after = AssetContainer {
+        about: wanted.clone(),
+        is_archived: is_archived.unwrap_or(before.is_archived),
+        ..before.clone()
+    };
+    if is_new || after != before {
+        let (changed_at, changed_by) = (turn.now.wall, request.by.clone());
+        let container = Box::new(AssetContainer { changed_at, changed_by, ..after });
+        turn.emit(Change::AssetContainerChanged(container));
+    }
+    Ok(Reply::AssetContainer { is_new })
+}
+
+/// A name goes with its last version.
+fn delete(turn: &mut Turn<'_>, known: KnownAsset, version: &str) -> Reply {
+    let (Some(asset), Some(container)) = (known.asset, known.container) else {
+        return Reply::NothingToDelete;
+    };
+    let (workspace, kind) = (asset.workspace, asset.kind);
+    let name: Box<str> = asset.name.to_ascii_lowercase().into();
+    if container.versions <= 1 {
+        turn.emit(Change::AssetContainerGone { workspace, kind, name });
+        return Reply::Noted;
+    }
+    let container = AssetContainer { versions: container.versions - 1, ..container };
+    turn.emit(Change::AssetGone { workspace, kind, name, version: version.into() });
+    turn.emit(Change::AssetContainerChanged(Box::new(container)));
+    Reply::Noted
+}
+
+fn workspace_to_delete_in(turn: &Turn<'_>, request: &AssetRequest) -> Result<WorkspaceId, Refused> {
+    let id = find_workspace(turn, &request.workspace)?.id;
+    match turn.world.estate().against_delete(&Scope::workspace(&request.workspace)) {
+        Some(lock) => {
+            Err(super::estate::locked(request.kind.as_str(), &request.name, "deleted", lock))
+        }
+        None => Ok(id),
+    }
+}
+
+fn empty(turn: &Turn<'_>, workspace: WorkspaceId, request: &AssetRequest) -> AssetContainer {
+    AssetContainer {
+        workspace,
+        kind: request.kind,
+        name: request.name.clone(),
+        about: ContainerSpec::default(),
+        is_archived: false,
+        is_anonymous: false,
+        versions: 0,
+        highest: 0,
+        created_at: turn.now.wall,
+        created_by: request.by.clone(),
+        changed_at: turn.now.wall,
+        changed_by: request.by.clone(),
+    }
+}
+
+/// A version that is a number, and far from where the next one would not be.
+fn number(version: &str) -> Option<u64> {
+    let is_number = version.len() <= 18 && version.bytes().all(|byte| byte.is_ascii_digit());
+    version.parse().ok().filter(|_| is_number)
+}
+
+fn check_version(kind: AssetKind, version: &str) -> Result<(), Refused> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
+    let is_good = version.len() <= limits::ASSET_NAME_BYTES_MAX
+        && version.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && version.chars().all(is_plain);
+    if is_good {
+        return Ok(());
+    }
+    let message = format!(
+        "{} version {:?}: a version is 1 to {} letters, digits, '-', '_', '.' and ':', a letter or digit first",
+        kind.as_str(),
+        shorten(version),
+        limits::ASSET_NAME_BYTES_MAX
+    );
+    Err(Refused::invalid("version", message))
+}
+
+fn check_spec(kind: AssetKind, name: &str, wanted: &AssetSpec) -> Result<(), Refused> {
+    check_written(&wanted.tags, wanted.description.as_deref(), wanted.properties.as_deref())?;
+    let face = wanted.face.as_deref().map_or(0, str::len);
+    let bytes = wanted.body.len() + face;
+    if bytes > limits::ASSET_BODY_BYTES_MAX {
+        let message = format!(
+            "{} '{}' has {bytes} bytes; at most {} are allowed, so put what is large into a file of its own",
+            kind.as_str(),
+            shorten(name),
+            limits::ASSET_BODY_BYTES_MAX
+        );
+        return Err(Refused::invalid("properties", message));
+    }
+    Ok(())
+}
+
+fn check_written(
+    tags: &std::collections::BTreeMap<String, String>,
+    description: Option<&str>,
+    properties: Option<&str>,
+) -> Result<(), Refused> {
+    check_tags(tags)?;
+    check_text("properties.description", description, limits::DESCRIPTION_BYTES_MAX)?;
+    check_text("properties.properties", properties, limits::ASSET_PROPERTIES_BYTES_MAX)
+}

@@ -1,0 +1,70 @@
+//! Datastores. Whether their containers are there is not core's to know.
+
+use super::{check_tags, check_text, find_workspace, shorten, workspace_to_change};
+use crate::change::Change;
+use crate::input::{Answer, Refused, Reply};
+use crate::limits;
+use crate::model::{
+    ARTIFACT_DATASTORE, Caller, DEFAULT_DATASTORE, Datastore, DatastoreSpec, Scope, WorkspaceKey,
+};
+use crate::step::Turn;
+
+pub(crate) fn put(
+    turn: &mut Turn<'_>,
+    key: &WorkspaceKey,
+    name: &str,
+    wanted: &DatastoreSpec,
+    by: &Caller,
+) -> Answer {
+    check_name(name)?;
+    check_tags(&wanted.tags)?;
+    check_tags(&wanted.properties)?;
+    let description = wanted.description.as_deref();
+    check_text("properties.description", description, limits::DESCRIPTION_BYTES_MAX)?;
+    let workspace = workspace_to_change(turn, key, ("datastore", name, "changed"))?;
+    let datastore = Box::new(Datastore {
+        workspace,
+        name: name.into(),
+        about: wanted.clone(),
+        created_at: turn.now.wall,
+        created_by: by.clone(),
+        changed_at: turn.now.wall,
+    });
+    turn.emit(Change::DatastoreChanged(datastore.clone()));
+    Ok(Reply::Datastore(datastore))
+}
+
+/// What is in its container stays until the workspace goes.
+pub(crate) fn delete(turn: &mut Turn<'_>, key: &WorkspaceKey, name: &str) -> Answer {
+    check_name(name)?;
+    let workspace = find_workspace(turn, key)?.id;
+    if let Some(lock) = turn.world.estate().against_delete(&Scope::workspace(key)) {
+        return Err(super::estate::locked("datastore", name, "deleted", lock));
+    }
+    let name = name.to_ascii_lowercase().into();
+    turn.emit(Change::DatastoreGone { workspace, name });
+    Ok(Reply::Noted)
+}
+
+fn check_name(name: &str) -> Result<(), Refused> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if name.is_empty()
+        || name.len() > limits::DATASTORE_NAME_BYTES_MAX
+        || !name.bytes().all(is_plain)
+    {
+        let message = format!(
+            "datastore {:?}: a name is 1 to {} letters, digits and '_'",
+            shorten(name),
+            limits::DATASTORE_NAME_BYTES_MAX
+        );
+        return Err(Refused::invalid("name", message));
+    }
+    let own = [DEFAULT_DATASTORE, ARTIFACT_DATASTORE];
+    if own.iter().any(|own| own.eq_ignore_ascii_case(name)) {
+        let message = format!(
+            "datastore '{name}' comes with the workspace, and stays as it is; choose another name"
+        );
+        return Err(Refused::conflict("name", message));
+    }
+    Ok(())
+}

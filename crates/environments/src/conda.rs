@@ -1,0 +1,234 @@
+//! A conda specification, as far as it can be had without conda: the Python that it asks for, what stands under `pip:`,
+//! and those of its packages that PyPI has as well.
+//!
+//! Whatever was changed or left out on the way is a note, for the log of each job that uses it. What cannot be had is
+//! refused by name.
+
+mod names;
+mod spec;
+mod yaml;
+
+pub use names::{BadNames, Names, NamesFile};
+
+use muster_core::model::Recipe;
+use muster_wire::yaml::BadYaml;
+
+use self::spec::{BadSpec, Spec};
+use self::yaml::Node;
+use crate::brief;
+use crate::pip::{self, PipError, Requirement};
+use crate::python::{BadWish, Wish};
+
+pub const TEXT_BYTES_MAX: usize = 256 << 10;
+/// Of conda's own, beside those under `pip:`.
+pub const DEPENDENCIES_MAX: usize = 500;
+
+/// They go with every job that has the environment.
+const NOTES_MAX: usize = 100;
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Read {
+    pub recipe: Recipe,
+    pub notes: Vec<Box<str>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CondaError {
+    #[error(
+        "the conda file has {bytes} bytes, at most {TEXT_BYTES_MAX} are taken; name fewer packages"
+    )]
+    TooLong { bytes: usize },
+    #[error("the conda file{place} is no YAML: {words}", place = at(*place))]
+    Yaml { place: Option<(u64, u64)>, words: String },
+    #[error(
+        "the conda file holds no fields; it begins with 'dependencies:' and a list of packages"
+    )]
+    NoFields,
+    #[error("{field} of the conda file is not {wanted}")]
+    Kind { field: &'static str, wanted: &'static str },
+    #[error(
+        "the conda file has {count} dependencies, at most {DEPENDENCIES_MAX} are taken; name fewer"
+    )]
+    TooMany { count: usize },
+    #[error("the dependency {text} cannot be read: {why}")]
+    Dependency { text: String, why: BadSpec },
+    #[error("the conda package {name} cannot be had here: {why}")]
+    Refused { name: String, why: Box<str> },
+    #[error(
+        "the conda package {name} is not known to be the same on PyPI; if it is, name it under 'pip:' instead{also}, or have \
+         the operator add it to the server's environments-file",
+        also = guess.as_ref().map(|name| format!(" (did you mean {}?)", brief(name))).unwrap_or_default()
+    )]
+    Unknown { name: String, guess: Option<String> },
+    #[error("the Python that is asked for, {text}, cannot be had: {why}")]
+    Python { text: String, why: BadWish },
+    #[error("under pip")]
+    Pip(#[source] PipError),
+}
+
+fn at(place: Option<(u64, u64)>) -> String {
+    place.map(|(line, column)| format!(", line {line}, column {column},")).unwrap_or_default()
+}
+
+/// Reads a conda file. `indexes`: the addresses that its `pip:` may name.
+pub fn parse(text: &str, names: &Names, indexes: &[String]) -> Result<Read, CondaError> {
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(CondaError::TooLong { bytes: text.len() });
+    }
+    let root: Node = muster_wire::yaml::from_yaml(text)
+        .map_err(|BadYaml { place, words }| CondaError::Yaml { place, words: brief(&words) })?;
+    let Node::Map(fields) = root else { return Err(CondaError::NoFields) };
+    let mut reading = Reading {
+        names,
+        python: None,
+        requirements: Vec::new(),
+        notes: Vec::new(),
+        notes_left_out: 0,
+    };
+    let mut pip_lines: Vec<String> = Vec::new();
+    for (name, value) in fields {
+        match (name.as_str(), value) {
+            ("dependencies", Node::Null) => {}
+            ("dependencies", Node::List(all)) => reading.dependencies(all, &mut pip_lines)?,
+            ("dependencies", _) => {
+                return Err(CondaError::Kind { field: "dependencies", wanted: "a list" });
+            }
+            ("name" | "prefix", _) | ("channels" | "variables", Node::Null) => {}
+            ("channels", Node::List(all)) if all.is_empty() => {}
+            ("channels", _) => {
+                reading.note(
+                    "conda's channels are not used; packages come from the index of packages"
+                        .into(),
+                );
+            }
+            ("variables", _) => {
+                reading.note("the conda file's variables are left out; give them as environment_variables of the job".into());
+            }
+            (other, _) => {
+                reading.note(format!("the conda file's field {} is left out", brief(other)));
+            }
+        }
+    }
+    let piped = pip::parse_lines(pip_lines.iter().map(String::as_str), indexes);
+    let piped = piped.map_err(CondaError::Pip)?;
+    let Reading { python, mut requirements, mut notes, notes_left_out, .. } = reading;
+    if notes_left_out > 0 {
+        notes.push(format!("and {notes_left_out} more of conda's packages likewise").into());
+    }
+    requirements.extend(piped.requirements);
+    let mut recipe = Recipe::new(python, requirements);
+    (recipe.index, recipe.extra_indexes) = (piped.index, piped.extra_indexes);
+    Ok(Read { recipe, notes })
+}
+
+struct Reading<'a> {
+    names: &'a Names,
+    python: Option<Box<str>>,
+    requirements: Vec<Box<str>>,
+    notes: Vec<Box<str>>,
+    notes_left_out: usize,
+}
+
+impl Reading<'_> {
+    fn note(&mut self, text: String) {
+        // What a user wrote may be in it, and it becomes a line of a log.
+        let text = text.replace(char::is_control, " ");
+        if self.notes.iter().any(|known| **known == *text) {
+            return;
+        }
+        match self.notes.len() < NOTES_MAX {
+            true => self.notes.push(text.into()),
+            false => self.notes_left_out += 1,
+        }
+    }
+
+    fn dependencies(
+        &mut self,
+        all: Vec<Node>,
+        pip_lines: &mut Vec<String>,
+    ) -> Result<(), CondaError> {
+        if all.len() > DEPENDENCIES_MAX {
+            return Err(CondaError::TooMany { count: all.len() });
+        }
+        for one in all {
+            match one {
+                Node::Text(text) => self.dependency(&text)?,
+                Node::Map(sections) => {
+                    for (name, lines) in sections {
+                        if name != "pip" {
+                            let why = "only pip has a list of its own; write NAME=VERSION".into();
+                            return Err(CondaError::Refused { name: brief(&name), why });
+                        }
+                        pip_lines.extend(texts(lines)?);
+                    }
+                }
+                Node::Null => {}
+                Node::Scalar(_) | Node::List(_) => {
+                    return Err(CondaError::Kind {
+                        field: "a dependency",
+                        wanted: "a text such as numpy=1.26; put it in quotes",
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn dependency(&mut self, text: &str) -> Result<(), CondaError> {
+        let bad = |why| CondaError::Dependency { text: brief(text), why };
+        let spec = Spec::parse(text).map_err(bad)?;
+        if spec.name == "python" {
+            let wish = spec.python_wish();
+            let Some(wish) = wish else { return Ok(()) };
+            let wrong = |why| CondaError::Python { text: brief(&wish), why };
+            self.python = Some(Wish::parse(&wish).map_err(wrong)?.text().into());
+            return Ok(());
+        }
+        let name = match self.names.of(&spec.name) {
+            names::Known::As(name) => name,
+            names::Known::Dropped(why) => {
+                // Everybody names it, and nobody misses anything.
+                if spec.name != "pip" {
+                    let text = format!("the conda package {} is left out: {why}", spec.name);
+                    self.note(text);
+                }
+                return Ok(());
+            }
+            names::Known::Refused(why) => {
+                let (name, why) = (brief(&spec.name), why.into());
+                return Err(CondaError::Refused { name, why });
+            }
+            names::Known::No { guess } => {
+                let (name, guess) = (brief(&spec.name), guess.map(str::to_owned));
+                return Err(CondaError::Unknown { name, guess });
+            }
+        };
+        let requirement = Requirement::new(name, spec.specifiers().map_err(bad)?);
+        let line = requirement.to_string();
+        self.note(format!("the conda package {} is installed from PyPI as {line}", spec.shown()));
+        self.requirements.push(line.into());
+        Ok(())
+    }
+}
+
+/// What stands under `pip:`.
+fn texts(lines: Node) -> Result<Vec<String>, CondaError> {
+    let wrong =
+        || CondaError::Kind { field: "pip", wanted: "a list of texts such as numpy==1.26.4" };
+    match lines {
+        Node::Null => Ok(Vec::new()),
+        Node::List(lines) => lines
+            .into_iter()
+            .map(|line| match line {
+                Node::Text(text) => Ok(text),
+                Node::Null => Ok(String::new()),
+                Node::Scalar(_) | Node::List(_) | Node::Map(_) => Err(wrong()),
+            })
+            .collect(),
+        Node::Text(_) | Node::Scalar(_) | Node::Map(_) => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

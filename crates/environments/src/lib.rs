@@ -1,0 +1,36 @@
+//! Python environments for jobs: what users write about them becomes a recipe, and a recipe becomes a folder that
+//! jobs share.
+//!
+//! * [`conda`] and [`pip`] read what users write; [`table`] knows what stands in for images and for Azure's curated
+//!   environments. These three are pure: text in, [`muster_core::model::Recipe`] and notes out;
+//! * [`store`] builds with `uv` and keeps what is built, each recipe once.
+//!
+//! Only wheels are installed, so nobody's code runs during a build. It knows nothing of jobs, nodes and HTTP.
+
+pub mod conda;
+mod marker;
+pub mod pip;
+pub mod python;
+pub mod store;
+pub mod table;
+mod version;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use muster_core::model::{Recipe, RecipeId};
+
+/// What an environment is known by.
+pub fn id_of(recipe: &Recipe) -> RecipeId {
+    let digest = digest(&SHA256, recipe.text().as_bytes());
+    RecipeId(digest.as_ref().try_into().expect("SHA-256 has 32 bytes"))
+}
+
+/// Something that a user wrote, for a message: in quotes, not too long, and without what a terminal would obey.
+fn brief(text: &str) -> String {
+    const CHARS_MAX: usize = 80;
+    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let mut shown: String = text.chars().take(CHARS_MAX).map(plain).collect();
+    if text.chars().nth(CHARS_MAX).is_some() {
+        shown.push('…');
+    }
+    format!("'{shown}'")
+}

@@ -1,0 +1,225 @@
+//! Which Python is wished for, and which of those on this machine comes next to it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::version::{Specifier, specifiers};
+
+/// Where nodes behind walls see programs as well, the more particular first.
+const FOLDERS: [&str; 2] = ["/usr/local/bin", "/usr/bin"];
+/// Older ones are not looked for.
+const MINORS: std::ops::Range<u32> = 6..40;
+
+/// Of Python 3; the last number of a version says little.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    pub major: u32,
+    pub minor: u32,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// What a user asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wish(Vec<Specifier>);
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadWish {
+    #[error("it is no version of Python; write 3.11, or bounds as in >=3.9,<3.13")]
+    Unreadable,
+    #[error("Python {0} is not supported; write it for Python 3 and name one of its versions")]
+    NotThree(u32),
+}
+
+impl Wish {
+    /// `3.10`, `3.10.4`, `3`, `==3.10.*`, `>=3.8,<3.12`.
+    pub fn parse(text: &str) -> Result<Wish, BadWish> {
+        let text = text.trim();
+        let all = match text.starts_with(|c: char| c.is_ascii_digit()) {
+            true => specifiers(&format!("=={text}")),
+            false => specifiers(text),
+        };
+        let all = all.ok_or(BadWish::Unreadable)?;
+        for one in &all {
+            let (major, _) = numbers(&one.version).ok_or(BadWish::Unreadable)?;
+            let is_exact = matches!(one.operator, "==" | "~=" | "===");
+            if is_exact && major != 3 {
+                return Err(BadWish::NotThree(major));
+            }
+        }
+        Ok(Wish(all))
+    }
+
+    /// In one spelling: `3.10` where it is one version, else its bounds.
+    pub fn text(&self) -> String {
+        if let [Specifier { operator: "==", version }] = &self.0[..]
+            && let Some((major, minor)) = numbers(version)
+        {
+            return minor.map_or(major.to_string(), |minor| format!("{major}.{minor}"));
+        }
+        crate::version::joined(&self.0)
+    }
+
+    pub fn admits(&self, have: Version) -> bool {
+        self.0.iter().all(|one| {
+            let Some((major, minor)) = numbers(&one.version) else { return false };
+            let wanted = Version { major, minor: minor.unwrap_or(0) };
+            let same = have.major == major && minor.is_none_or(|minor| have.minor == minor);
+            match one.operator {
+                "==" | "===" => same,
+                "~=" => have.major == major && have >= wanted,
+                // Of one release or of the major version alone: no minor version is meant by it.
+                "!=" => !same || one.version.matches('.').count() > 1,
+                ">=" => have >= wanted,
+                ">" => have > wanted || (one.version.matches('.').count() > 1 && have == wanted),
+                "<=" => have <= wanted,
+                // Below 3.11.4 is 3.11 still, as far as we look.
+                _ => have < wanted || (one.version.matches('.').count() > 1 && have == wanted),
+            }
+        })
+    }
+}
+
+/// The first two numbers.
+fn numbers(version: &str) -> Option<(u32, Option<u32>)> {
+    let mut parts = version.trim_end_matches(".*").split('.');
+    let digits = |part: &str| {
+        let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        part[..end].parse::<u32>().ok()
+    };
+    let major = digits(parts.next()?)?;
+    match parts.next() {
+        Some(minor) => Some((major, Some(digits(minor)?))),
+        None => Some((major, None)),
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interpreter {
+    pub version: Version,
+    pub path: PathBuf,
+}
+
+/// What there is on this machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Interpreters {
+    /// What `python3` is.
+    pub usual: Option<Interpreter>,
+    /// All with a version in their names, the newest first.
+    pub others: Vec<Interpreter>,
+}
+
+impl Interpreters {
+    pub fn of_this_machine() -> Interpreters {
+        let there = |name: &str| {
+            let paths = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
+            paths.into_iter().find(|path| is_seen_by_nodes(path))
+        };
+        let others: Vec<Interpreter> = MINORS
+            .rev()
+            .filter_map(|minor| {
+                let path = there(&format!("python3.{minor}"))?;
+                Some(Interpreter { version: Version { major: 3, minor }, path })
+            })
+            .collect();
+        let usual = there("python3").and_then(|path| {
+            // Whatever it links to says in its name which it is.
+            let target = path.canonicalize().ok()?;
+            let name = target.file_name()?.to_str()?.strip_prefix("python")?.to_owned();
+            let (major, minor) = numbers(&name)?;
+            Some(Interpreter { version: Version { major, minor: minor? }, path })
+        });
+        Interpreters { usual: usual.or_else(|| others.first().cloned()), others }
+    }
+
+    /// The one for this wish, and a word for the user if it is not what he asked for. `None`: there is none at all.
+    pub fn choose(&self, wish: Option<&Wish>) -> Option<(&Interpreter, Option<String>)> {
+        let usual = self.usual.as_ref()?;
+        let Some(wish) = wish.filter(|wish| !wish.admits(usual.version)) else {
+            return Some((usual, None));
+        };
+        if let Some(other) = self.others.iter().find(|one| wish.admits(one.version)) {
+            return Some((other, None));
+        }
+        let (wanted, have) = (wish.text(), usual.version);
+        Some((usual, Some(format!("python {wanted} is not on this machine; {have} is used"))))
+    }
+}
+
+/// A program whose file is below what nodes see, wherever links lead.
+fn is_seen_by_nodes(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    let Ok(target) = path.canonicalize() else { return false };
+    let is_program = target
+        .metadata()
+        .is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0);
+    is_program && ["/usr", "/bin", "/opt"].iter().any(|top| target.starts_with(top))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(minor: u32) -> Version {
+        Version { major: 3, minor }
+    }
+
+    #[test]
+    fn wishes_are_versions_or_bounds() {
+        for (text, spelt, admitted) in [
+            ("3.10", "3.10", vec![10]),
+            ("3.10.4", "3.10", vec![10]),
+            ("==3.10.*", "3.10", vec![10]),
+            ("3", "3", vec![8, 9, 10, 11, 12]),
+            (">=3.9,<3.11", "<3.11,>=3.9", vec![9, 10]),
+            (">3.9", ">3.9", vec![10, 11, 12]),
+            ("~=3.10", "~=3.10", vec![10, 11, 12]),
+            ("!=3.10", "!=3.10", vec![8, 9, 11, 12]),
+            ("!=3.10.2", "!=3.10.2", vec![8, 9, 10, 11, 12]),
+            ("<3.10.2", "<3.10.2", vec![8, 9, 10]),
+        ] {
+            let wish = Wish::parse(text).unwrap();
+            assert_eq!(wish.text(), spelt, "{text}");
+            let found: Vec<u32> = (8..13).filter(|minor| wish.admits(at(*minor))).collect();
+            assert_eq!(found, admitted, "{text}");
+            assert_eq!(Wish::parse(&wish.text()).unwrap().text(), spelt, "it reads back");
+        }
+        assert_eq!(Wish::parse("2.7"), Err(BadWish::NotThree(2)));
+        for bad in ["", "three", "3.x", ">=", "3 .1"] {
+            assert_eq!(Wish::parse(bad), Err(BadWish::Unreadable), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_that_is_there_is_used_and_said() {
+        let one = |minor: u32| Interpreter {
+            version: at(minor),
+            path: format!("/usr/bin/python3.{minor}").into(),
+        };
+        let machine = Interpreters { usual: Some(one(11)), others: vec![one(12), one(11), one(9)] };
+        for (wish, minor, note) in [
+            (None, 11, None),
+            (Some("3.9"), 9, None),
+            (Some(">=3.10"), 11, None),
+            (Some(">=3.12"), 12, None),
+            (Some("3.8"), 11, Some("python 3.8 is not on this machine; 3.11 is used")),
+        ] {
+            let wish = wish.map(|wish| Wish::parse(wish).unwrap());
+            let (chosen, said) = machine.choose(wish.as_ref()).unwrap();
+            assert_eq!((chosen.version.minor, said.as_deref()), (minor, note), "{wish:?}");
+        }
+        assert_eq!(Interpreters::default().choose(None), None);
+    }
+
+    #[test]
+    fn this_machine_has_one() {
+        let found = Interpreters::of_this_machine();
+        let usual = found.usual.expect("python3 is there where tests run");
+        assert_eq!(usual.version.major, 3);
+        assert!(found.others.iter().any(|one| one.version == usual.version));
+    }
+}

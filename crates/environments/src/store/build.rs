@@ -1,0 +1,177 @@
+//! One build: an empty environment, the packages, their bytecode, and then it is shown.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use muster_core::model::{Recipe, RecipeId};
+
+use super::Config;
+use super::disk::{self, Disk};
+use super::uv::{self, Listener, NoUv, RunError};
+use crate::pip::{self, PipError};
+use crate::python::{Interpreters, Wish};
+
+/// How many lines of uv's a message repeats, from its first complaint on.
+const LINES_MAX: usize = 12;
+const MESSAGE_CHARS_MAX: usize = 1_500;
+/// In uv's words for a package that would have to be built.
+const NO_WHEEL: [&str; 3] =
+    ["building from source is disabled", "no wheels", "has no usable wheels"];
+
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    #[error(transparent)]
+    NoUv(#[from] NoUv),
+    #[error(
+        "there is no python3 in /usr/bin or /usr/local/bin of the server's machine; install one (apt install python3)"
+    )]
+    NoPython,
+    #[error("its recipe is none any more")]
+    Recipe(#[source] PipError),
+    #[error("cannot write to the folder of environments; is the disk full?")]
+    Disk(#[from] io::Error),
+    #[error("{doing} failed")]
+    Run { doing: &'static str, source: RunError },
+    #[error("uv cannot {doing}: {words}")]
+    Uv { doing: &'static str, words: String },
+    #[error(
+        "uv cannot {doing}: {words}\nonly wheels are installed, and one of these packages has none for Python {python} on this \
+         machine; choose a version of it that has one, or another package"
+    )]
+    NoWheel { doing: &'static str, words: String, python: String },
+}
+
+pub fn run(
+    config: &Config,
+    disk: &Disk,
+    id: &RecipeId,
+    recipe: &Recipe,
+    say: &(dyn Fn(&str) + Sync),
+    is_stopping: &dyn Fn() -> bool,
+) -> Result<(), BuildError> {
+    let uv = uv::find(config.uv.as_deref())?;
+    check(recipe, &config.indexes)?;
+    let wish = recipe.python.as_deref().and_then(|wish| Wish::parse(wish).ok());
+    let machine = Interpreters::of_this_machine();
+    let (python, note) = machine.choose(wish.as_ref()).ok_or(BuildError::NoPython)?;
+    let log = Mutex::new(disk.new_log(id)?);
+    let heard = Mutex::new(Vec::new());
+    // Where the server keeps its state is nobody else's business.
+    let own = disk.building.parent().unwrap_or(&disk.building).display().to_string();
+    let hear = |line: &str| {
+        let line = line.replace(&own, "environments");
+        say(&line);
+        heard.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(line);
+    };
+    let listener = Listener { log: &log, say: &hear };
+    note.iter().for_each(|note| listener.line(note));
+    let folder = disk.building.join(id.to_string());
+    let _cleared = Cleared(&folder);
+    disk::remove(&folder)?;
+    let until = Instant::now() + config.build_within;
+    let within = config.build_within;
+    let step = |doing: &'static str, command| {
+        heard.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
+        let ended = uv::run(command, &listener, until, within, is_stopping)
+            .map_err(|source| BuildError::Run { doing, source })?;
+        if ended.success() {
+            return Ok(());
+        }
+        let heard = heard.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (words, is_wheel) = complaint(&heard);
+        Err(match is_wheel {
+            true => BuildError::NoWheel { doing, words, python: python.version.to_string() },
+            false => BuildError::Uv { doing, words },
+        })
+    };
+
+    let mut command = uv::command(&uv);
+    command.args(["venv", "--relocatable", "--no-project", "--no-python-downloads", "--python"]);
+    command.arg(&python.path).arg(&folder).env("UV_CACHE_DIR", &disk.cache);
+    step("make an empty environment", command)?;
+
+    let list = disk.building.join(format!("{id}.txt"));
+    let _cleared_list = Cleared(&list);
+    fs::write(&list, requirements(recipe))?;
+    let mut command = uv::command(&uv);
+    command.args(["pip", "install", "--no-python-downloads", "--only-binary", ":all:"]);
+    command.args(["--link-mode", "hardlink", "--no-progress", "--python"]);
+    command.arg(folder.join("bin/python")).arg("--requirements").arg(&list);
+    command.env("UV_CACHE_DIR", &disk.cache);
+    if let Some(index) = &recipe.index {
+        command.args(["--default-index", index]);
+    }
+    for index in &recipe.extra_indexes {
+        // As pip does it: the operator trusts them all alike.
+        command.args(["--index", index, "--index-strategy", "unsafe-best-match"]);
+    }
+    step("install its packages", command)?;
+
+    // Jobs cannot write there, and would each compile anew what they import. By the machine's interpreter and without
+    // `site`: the environment's own would run what packages ask it to run at its start.
+    let mut command = uv::command(&python.path);
+    command.args(["-I", "-S", "-m", "compileall", "-q", "-q", "-j", "2"]).arg(folder.join("lib"));
+    let compiled = uv::run(command, &listener, until, within, is_stopping);
+    // Some packages have files that are no Python of today; what could be compiled is.
+    compiled.map_err(|source| BuildError::Run { doing: "compile its packages", source })?;
+
+    let notes: Vec<String> = note.into_iter().collect();
+    disk.publish(id, &folder, &recipe.text(), &notes)?;
+    listener.line("ready");
+    Ok(())
+}
+
+/// Recipes come from the server's own store, but from a time when other indexes may have been allowed.
+fn check(recipe: &Recipe, indexes: &[String]) -> Result<(), BuildError> {
+    let named = recipe.index.iter().map(|url| format!("--index-url {url}"));
+    let named =
+        named.chain(recipe.extra_indexes.iter().map(|url| format!("--extra-index-url {url}")));
+    let lines: Vec<String> =
+        named.chain(recipe.requirements.iter().map(|line| line.to_string())).collect();
+    let read = pip::parse_lines(lines.iter().map(String::as_str), indexes);
+    read.map(|_| ()).map_err(BuildError::Recipe)
+}
+
+/// With pip, which everybody expects to be there.
+fn requirements(recipe: &Recipe) -> String {
+    let mut text: String = recipe.requirements.iter().map(|line| format!("{line}\n")).collect();
+    let is_pip = |line: &str| {
+        line.strip_prefix("pip")
+            .is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '-'))
+    };
+    // Where every package has a hash, uv takes none without.
+    let has_hashes = recipe.requirements.iter().any(|line| line.contains(" --hash="));
+    if !has_hashes && !recipe.requirements.iter().any(|line| is_pip(line)) {
+        text.push_str("pip\n");
+    }
+    text
+}
+
+/// What uv complains about, and whether it is about wheels.
+fn complaint(lines: &[String]) -> (String, bool) {
+    let starts = |line: &String| {
+        let line = line.trim_start();
+        line.starts_with("error") || line.starts_with('×') || line.starts_with("Caused")
+    };
+    let first = lines.iter().position(starts).unwrap_or(lines.len().saturating_sub(LINES_MAX));
+    let told: Vec<&str> = lines[first..].iter().take(LINES_MAX).map(|line| line.trim()).collect();
+    let words: String = told.join(" ").chars().take(MESSAGE_CHARS_MAX).collect();
+    let small = words.to_lowercase();
+    let is_wheel = NO_WHEEL.iter().any(|one| small.contains(one));
+    (words, is_wheel)
+}
+
+/// What is not shown goes.
+struct Cleared<'a>(&'a Path);
+
+impl Drop for Cleared<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = disk::remove(self.0) {
+            // The next start tries again.
+            tracing::warn!(%error, "cannot remove what is left of a build");
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! What stands in for what is not run here: Azure's curated environments, and images.
+//!
+//! A shipped table, with an operator's own file on top. Every image has a stand-in, a curated name that nobody knows has
+//! none: it would promise packages that are not there.
+
+use std::collections::BTreeMap;
+
+use muster_core::model::{JobEnvironment, Recipe};
+use serde::Deserialize;
+
+use crate::brief;
+use crate::conda::{self, BadNames, CondaError, Names, NamesFile};
+use crate::pip::{self, PipError};
+use crate::python::{BadWish, Wish};
+
+const SHIPPED: &str = include_str!("curated.toml");
+/// A large table has some hundred rows.
+pub const TEXT_BYTES_MAX: usize = 1 << 20;
+pub const ROWS_MAX: usize = 5_000;
+const NAME_BYTES_MAX: usize = 1_024;
+/// From 0 to 1: below it a guess is more often wrong than right.
+const LIKENESS_MIN: f64 = 0.75;
+const GUESSES_MAX: usize = 3;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    recipes: BTreeMap<String, Ingredients>,
+    #[serde(default)]
+    environments: Vec<Row>,
+    #[serde(default)]
+    images: Vec<Row>,
+    #[serde(default)]
+    conda: NamesFile,
+}
+
+/// Packages by pip's lines, or a whole conda file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ingredients {
+    python: Option<String>,
+    pip: Option<Vec<String>>,
+    conda: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    name: String,
+    /// None: the machine's own Python.
+    recipe: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadTable {
+    #[error("it has {bytes} bytes, at most {TEXT_BYTES_MAX} are taken")]
+    TooLong { bytes: usize },
+    #[error("it has more than {ROWS_MAX} rows")]
+    TooMany,
+    #[error("it cannot be read: {0}")]
+    Toml(String),
+    #[error("{row} names the recipe {recipe}, which is nowhere")]
+    NoRecipe { row: String, recipe: String },
+    #[error("the recipe {name} has neither pip nor conda; give it one of them")]
+    Empty { name: String },
+    #[error("the recipe {name} has pip and conda; name its packages in one of them")]
+    Both { name: String },
+    #[error("the recipe {name} cannot be used")]
+    Pip { name: String, source: PipError },
+    #[error("the recipe {name} cannot be used")]
+    Conda { name: String, source: CondaError },
+    #[error("the recipe {name} cannot be used")]
+    Python { name: String, source: BadWish },
+    #[error("its conda names cannot be used")]
+    Names(#[from] BadNames),
+}
+
+/// A name of a curated environment that nobody knows.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "there is no curated environment {name} here{guess}; name another, give a conda file or pip's requirements instead, or have \
+     the operator add it to the server's environments-file",
+    guess = if nearest.is_empty() { String::new() } else { format!(" (the nearest are {})", nearest.join(", ")) }
+)]
+pub struct Unknown {
+    pub name: String,
+    pub nearest: Vec<String>,
+}
+
+/// Recipes, and who they stand in for.
+#[derive(Debug, Clone)]
+pub struct Table {
+    environments: Vec<StandIn>,
+    images: Vec<StandIn>,
+    names: Names,
+}
+
+#[derive(Debug, Clone)]
+struct StandIn {
+    pattern: String,
+    /// By its name.
+    recipe: Option<(String, Recipe)>,
+    notes: Vec<Box<str>>,
+}
+
+impl Default for Table {
+    fn default() -> Table {
+        let empty = Table { environments: vec![], images: vec![], names: Names::default() };
+        empty.with(SHIPPED, &[]).expect("a test reads it")
+    }
+}
+
+impl Table {
+    /// The same with an operator's file on top. `indexes`: what its recipes may name.
+    pub fn with(&self, text: &str, indexes: &[String]) -> Result<Table, BadTable> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(BadTable::TooLong { bytes: text.len() });
+        }
+        let file: File = toml::from_str(text).map_err(|why| BadTable::Toml(words(text, &why)))?;
+        if file.recipes.len() + file.environments.len() + file.images.len() > ROWS_MAX {
+            return Err(BadTable::TooMany);
+        }
+        let names = self.names.clone().with(file.conda)?;
+        let mut recipes = BTreeMap::new();
+        for (name, ingredients) in file.recipes {
+            let read = ingredients.read(&name, &names, indexes)?;
+            recipes.insert(name, read);
+        }
+        // A row of the file may use a shipped recipe; the first that has it by this name.
+        for row in self.environments.iter().chain(&self.images) {
+            if let Some((name, recipe)) = &row.recipe {
+                let known = || (recipe.clone(), row.notes.clone());
+                recipes.entry(name.clone()).or_insert_with(known);
+            }
+        }
+        let rows = |rows: Vec<Row>, kept: &[StandIn]| {
+            let new = rows.into_iter().map(|row| row.stand_in(&recipes));
+            new.chain(kept.iter().cloned().map(Ok)).collect::<Result<Vec<_>, _>>()
+        };
+        Ok(Table {
+            environments: rows(file.environments, &self.environments)?,
+            images: rows(file.images, &self.images)?,
+            names,
+        })
+    }
+
+    pub fn conda_names(&self) -> &Names {
+        &self.names
+    }
+
+    /// The environment of a job that names an image and nothing else.
+    pub fn image(&self, id: &str, image: &str) -> JobEnvironment {
+        let row = self.images.iter().find(|row| fits(&row.pattern, image));
+        stand_in(id, &format!("image {}", brief(image)), row)
+    }
+
+    /// The environment of a job that names a curated one, as [`curated_name`] finds it.
+    pub fn curated(&self, id: &str, name: &str) -> Result<JobEnvironment, Unknown> {
+        match self.environments.iter().find(|row| fits(&row.pattern, name)) {
+            Some(row) => {
+                Ok(stand_in(id, &format!("curated environment {}", brief(name)), Some(row)))
+            }
+            None => Err(Unknown { name: brief(name), nearest: self.nearest(name) }),
+        }
+    }
+
+    /// Whether it is known by this name.
+    pub fn has_curated(&self, name: &str) -> bool {
+        self.environments.iter().any(|row| fits(&row.pattern, name))
+    }
+
+    fn nearest(&self, name: &str) -> Vec<String> {
+        let name: String = name.chars().take(NAME_BYTES_MAX).collect::<String>().to_lowercase();
+        let likeness = |row: &StandIn| {
+            strsim::jaro_winkler(&name, row.pattern.to_lowercase().trim_end_matches('*'))
+        };
+        let scored = self.environments.iter().map(|row| (likeness(row), &row.pattern));
+        let mut near: Vec<_> = scored.filter(|(likeness, _)| *likeness >= LIKENESS_MIN).collect();
+        near.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        near.into_iter().take(GUESSES_MAX).map(|(_, pattern)| brief(pattern)).collect()
+    }
+}
+
+/// One line that says what stands in for what.
+fn stand_in(id: &str, what: &str, row: Option<&StandIn>) -> JobEnvironment {
+    let (recipe, with) = match row.and_then(|row| row.recipe.as_ref()) {
+        Some((name, recipe)) => {
+            let packages: Vec<&str> =
+                recipe.requirements.iter().map(|line| package(line)).collect();
+            let mut packages = packages;
+            packages.dedup();
+            let (name, packages) = (brief(name), packages.join(", "));
+            let with = format!("an environment made here ({name}: {packages})");
+            (Some(recipe.clone()), with)
+        }
+        None => (None, "this machine's own python3 with what is installed there".to_owned()),
+    };
+    let mut notes = vec![format!("the {what} is not run here; {with} stands in for it").into()];
+    notes.extend(row.into_iter().flat_map(|row| row.notes.iter().cloned()));
+    JobEnvironment { id: id.into(), recipe, notes }
+}
+
+/// A canonical requirement begins with its name.
+fn package(line: &str) -> &str {
+    let end = line.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(line.len());
+    &line[..end]
+}
+
+impl Ingredients {
+    fn read(
+        self,
+        name: &str,
+        names: &Names,
+        indexes: &[String],
+    ) -> Result<(Recipe, Vec<Box<str>>), BadTable> {
+        let owned = || brief(name);
+        let (mut recipe, notes) = match (self.pip, self.conda) {
+            (Some(lines), None) => {
+                let read = pip::parse_lines(lines.iter().map(String::as_str), indexes);
+                (read.map_err(|source| BadTable::Pip { name: owned(), source })?, Vec::new())
+            }
+            (None, Some(text)) => {
+                let read = conda::parse(&text, names, indexes);
+                let read = read.map_err(|source| BadTable::Conda { name: owned(), source })?;
+                (read.recipe, read.notes)
+            }
+            (None, None) => return Err(BadTable::Empty { name: owned() }),
+            (Some(_), Some(_)) => return Err(BadTable::Both { name: owned() }),
+        };
+        if let Some(python) = self.python {
+            let wish = Wish::parse(&python);
+            let wish = wish.map_err(|source| BadTable::Python { name: owned(), source })?;
+            recipe.python = Some(wish.text().into());
+        }
+        Ok((recipe, notes))
+    }
+}
+
+impl Row {
+    fn stand_in(
+        self,
+        recipes: &BTreeMap<String, (Recipe, Vec<Box<str>>)>,
+    ) -> Result<StandIn, BadTable> {
+        let Some(name) = self.recipe else {
+            return Ok(StandIn { pattern: self.name, recipe: None, notes: Vec::new() });
+        };
+        let Some((recipe, notes)) = recipes.get(&name) else {
+            return Err(BadTable::NoRecipe { row: brief(&self.name), recipe: brief(&name) });
+        };
+        let (recipe, notes) = (Some((name, recipe.clone())), notes.clone());
+        Ok(StandIn { pattern: self.name, recipe, notes })
+    }
+}
+
+/// The first line of what is wrong, with its place.
+fn words(text: &str, why: &toml::de::Error) -> String {
+    let line = why
+        .span()
+        .and_then(|span| text.get(..span.start))
+        .map(|before| format!("line {}: ", before.matches('\n').count() + 1));
+    let what = why.message().lines().next().unwrap_or_default();
+    format!("{}{}", line.unwrap_or_default(), brief(what))
+}
+
+/// The name in what a job calls a curated environment: `azureml:NAME@latest`, `azureml:NAME:3`,
+/// `azureml://registries/azureml/environments/NAME/versions/3`, or just `NAME`.
+pub fn curated_name(id: &str) -> &str {
+    let (scheme, rest) = id.split_once("://").unwrap_or(("", id));
+    if scheme.eq_ignore_ascii_case("azureml") {
+        let mut parts = rest.split('/').filter(|part| !part.is_empty());
+        let found = parts.find(|part| part.eq_ignore_ascii_case("environments"));
+        if let Some(name) = found.and_then(|_| parts.next()) {
+            return name;
+        }
+    }
+    let prefix = id.get(..8).filter(|prefix| prefix.eq_ignore_ascii_case("azureml:"));
+    let name = prefix.map_or(id, |prefix| &id[prefix.len()..]);
+    let name = name.split_once('@').map_or(name, |(name, _)| name);
+    name.split_once(':').map_or(name, |(name, _)| name)
+}
+
+/// Whether a text is as a pattern with `*` has it. In time that grows with both lengths multiplied at most, however
+/// many stars there are.
+fn fits(pattern: &str, text: &str) -> bool {
+    let small =
+        |text: &str| text.bytes().take(NAME_BYTES_MAX).map(|b| b.to_ascii_lowercase()).collect();
+    let (pattern, text): (Vec<u8>, Vec<u8>) = (small(pattern), small(text));
+    let (mut p, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        if pattern.get(p) == Some(&b'*') {
+            star = Some((p, t));
+            p += 1;
+        } else if pattern.get(p) == Some(&text[t]) {
+            (p, t) = (p + 1, t + 1);
+        } else if let Some((at, taken)) = star {
+            // The star takes one letter more.
+            star = Some((at, taken + 1));
+            (p, t) = (at + 1, taken + 1);
+        } else {
+            return false;
+        }
+    }
+    pattern[p..].iter().all(|byte| *byte == b'*')
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,350 @@
+//! Environments built by the real uv: from an index on loopback, and once from PyPI itself.
+#![allow(clippy::unwrap_used)]
+
+mod index;
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use index::{File, Index};
+use muster_core::model::Recipe;
+use muster_environments::id_of;
+use muster_environments::store::{Config, Habits, State, Store};
+
+const LONG: Duration = Duration::from_secs(120);
+const DEMO: [File<'static>; 2] = [
+    ("demo.py", "VALUE = 'from the wheel'\ndef main():\n    print(VALUE)\n"),
+    ("DIST-INFO/entry_points.txt", "[console_scripts]\ndemo-tool = demo:main\n"),
+];
+
+struct Bench {
+    index: Index,
+    dir: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let bench = Bench { index: Index::start(), dir: tempfile::tempdir().unwrap() };
+        bench.index.add("demo", &DEMO);
+        bench
+    }
+
+    fn config(&self) -> Config {
+        Config {
+            dir: self.dir.path().join("environments"),
+            uv: Some(uv()),
+            indexes: vec![self.index.url()],
+            build_within: LONG,
+            bytes_max: u64::MAX,
+            habits: Habits::default(),
+        }
+    }
+
+    fn open(&self) -> Store {
+        Store::open(self.config()).unwrap()
+    }
+
+    fn recipe(&self, lines: &[&str]) -> Recipe {
+        let lines = lines.iter().map(|line| Box::from(*line)).collect();
+        Recipe { index: Some(self.index.url().into()), ..Recipe::new(None, lines) }
+    }
+
+    fn place(&self, recipe: &Recipe) -> PathBuf {
+        self.dir.path().join("environments/ready").join(id_of(recipe).to_string())
+    }
+
+    fn names(&self, folder: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.dir.path().join("environments").join(folder)).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+/// As `make setup-uv` has it, or as whoever runs the tests says.
+fn uv() -> PathBuf {
+    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/uv/bin/uv");
+    let named = std::env::var_os("MUSTER_UV").map(PathBuf::from);
+    let made = made.exists().then_some(made);
+    let found = named.or(made).map(Ok);
+    found.unwrap_or_else(|| muster_environments::store::find_uv(None)).expect("make setup-uv")
+}
+
+fn says(program: &Path, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+fn is_ready(state: &State) -> bool {
+    matches!(state, State::Ready { .. })
+}
+
+fn failure(state: State) -> String {
+    match state {
+        State::Failed { message, .. } => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_environment_is_built_once_and_found_again() {
+    let bench = Bench::new();
+    let store = bench.open();
+    let recipe = bench.recipe(&["demo==1.0"]);
+    let state = store.get(&recipe, LONG).await;
+    let wanted = State::Ready { folder: id_of(&recipe).to_string(), notes: Vec::new() };
+    assert_eq!(state, wanted);
+    let place = bench.place(&recipe);
+    // Made elsewhere and moved here, it still finds its own.
+    assert_eq!(
+        says(&place.join("bin/python"), &["-c", "import demo; print(demo.VALUE)"]),
+        "from the wheel"
+    );
+    assert_eq!(says(&place.join("bin/demo-tool"), &[]), "from the wheel");
+    let prefix = says(&place.join("bin/python"), &["-c", "import sys; print(sys.prefix)"]);
+    assert_eq!(Path::new(&prefix), place.canonicalize().unwrap());
+    let packages = says(&place.join("bin/python"), &["-c", "import demo; print(demo.__file__)"]);
+    let module = Path::new(&packages).metadata().unwrap();
+    assert!(module.nlink() >= 2, "it is a link to the cache's");
+    assert_eq!(module.mode() & 0o7777, 0o444);
+    let compiled = Path::new(&packages).parent().unwrap().join("__pycache__");
+    assert_eq!(compiled.metadata().unwrap().mode() & 0o777, 0o555);
+    let compiled: Vec<_> = std::fs::read_dir(compiled).unwrap().map(|one| one.unwrap()).collect();
+    assert!(compiled.iter().any(|one| one.file_name().to_string_lossy().starts_with("demo.")));
+    assert!(bench.names("building").is_empty(), "{:?}", bench.names("building"));
+    let log = std::fs::read_to_string(
+        bench.dir.path().join("environments/logs").join(format!("{}.log", id_of(&recipe))),
+    );
+    assert!(log.unwrap().contains("demo==1.0"));
+
+    let asked = bench.index.all_asked();
+    assert_eq!(store.get(&recipe, LONG).await, wanted);
+    assert_eq!(bench.open().get(&recipe, LONG).await, wanted);
+    assert_eq!(bench.index.all_asked(), asked, "nothing is fetched again");
+}
+
+#[tokio::test]
+async fn many_who_ask_at_once_share_one_build() {
+    let bench = Bench::new();
+    let store = bench.open();
+    let recipe = bench.recipe(&["demo"]);
+    bench.index.hold(true);
+    let started = Instant::now();
+    while !matches!(
+        store.get(&recipe, Duration::from_millis(50)).await,
+        State::Building { said } if said.len() > 1
+    ) {
+        assert!(started.elapsed() < LONG);
+    }
+    let asking: Vec<_> = (0..20)
+        .map(|_| {
+            let (store, recipe) = (store.clone(), recipe.clone());
+            tokio::spawn(async move { store.get(&recipe, LONG).await })
+        })
+        .collect();
+    assert!(!bench.place(&recipe).exists(), "nothing is shown before it is whole");
+    bench.index.hold(false);
+    for one in asking {
+        assert!(is_ready(&one.await.unwrap()));
+    }
+    assert_eq!(bench.index.asked("demo"), 1);
+}
+
+#[tokio::test]
+async fn a_stop_in_the_middle_leaves_nothing_to_be_seen() {
+    let bench = Bench::new();
+    let store = bench.open();
+    let recipe = bench.recipe(&["demo"]);
+    bench.index.hold(true);
+    let asking = {
+        let (store, recipe) = (store.clone(), recipe.clone());
+        tokio::spawn(async move { store.get(&recipe, LONG).await })
+    };
+    let started = Instant::now();
+    while bench.index.asked("demo") == 0 {
+        assert!(started.elapsed() < LONG);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let stopping = store.clone();
+    tokio::task::spawn_blocking(move || stopping.stop()).await.unwrap();
+    // Whoever waited hears neither of success nor of failure, and asks the next server.
+    assert!(matches!(asking.await.unwrap(), State::Building { .. }));
+    assert_eq!(bench.names("ready"), ["plain"]);
+    assert!(bench.names("building").is_empty());
+    assert!(matches!(store.get(&recipe, LONG).await, State::Building { .. }), "it builds no more");
+    // As it would be had the machine been switched off instead.
+    let half = bench.dir.path().join("environments/building").join(id_of(&recipe).to_string());
+    std::fs::create_dir_all(half.join("bin")).unwrap();
+    std::fs::write(half.join("bin/python"), "half").unwrap();
+    bench.index.hold(false);
+    let store = bench.open();
+    assert!(bench.names("building").is_empty());
+    assert!(is_ready(&store.get(&recipe, LONG).await));
+}
+
+#[tokio::test]
+async fn a_failure_is_remembered_for_a_while() {
+    let bench = Bench::new();
+    let habits = Habits { failed_for: Duration::from_secs(3), ..Habits::default() };
+    let store = Store::open(Config { habits, ..bench.config() }).unwrap();
+    let recipe = bench.recipe(&["demo", "elusive"]);
+    let said = failure(store.get(&recipe, LONG).await);
+    assert!(
+        said.starts_with("uv cannot install its packages: ") && said.contains("elusive"),
+        "{said}"
+    );
+    let State::Failed { said: lines, .. } = store.get(&recipe, LONG).await else { panic!() };
+    let state_dir = bench.dir.path().to_str().unwrap();
+    assert!(lines.len() > 2 && !lines.iter().any(|line| line.contains(state_dir)), "{lines:?}");
+    let asked = bench.index.asked("elusive");
+    for _ in 0..100 {
+        assert_eq!(failure(store.get(&recipe, LONG).await), said);
+    }
+    assert_eq!(bench.index.asked("elusive"), asked);
+    assert_eq!(bench.names("ready"), ["plain"]);
+    bench.index.add("elusive", &[("found.py", "")]);
+    let started = Instant::now();
+    loop {
+        let state = store.get(&recipe, LONG).await;
+        if is_ready(&state) {
+            break;
+        }
+        assert!(started.elapsed() < LONG, "{state:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(started.elapsed() > Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn a_package_without_a_wheel_is_not_built() {
+    let bench = Bench::new();
+    bench.index.put("sourceful", "sourceful-1.0.tar.gz", b"never read".to_vec());
+    let said = failure(bench.open().get(&bench.recipe(&["sourceful"]), LONG).await);
+    assert!(said.contains("sourceful") && said.contains("only wheels are installed"), "{said}");
+}
+
+#[tokio::test]
+async fn nothing_of_a_package_is_run_during_a_build() {
+    let bench = Bench::new();
+    let mark = bench.dir.path().join("mark");
+    // Python runs such a line whenever it starts in an environment that has it.
+    let line = format!("import pathlib; pathlib.Path({:?}).touch()\n", mark.to_str().unwrap());
+    bench.index.add("eager", &[("eager.pth", &line), ("eager.py", "")]);
+    let recipe = bench.recipe(&["eager"]);
+    assert!(is_ready(&bench.open().get(&recipe, LONG).await));
+    assert!(!mark.exists());
+    says(&bench.place(&recipe).join("bin/python"), &["-c", "pass"]);
+    assert!(mark.exists(), "it would have shown");
+}
+
+#[tokio::test]
+async fn a_build_has_its_time() {
+    let bench = Bench::new();
+    bench.index.hold(true);
+    let config = Config { build_within: Duration::from_secs(2), ..bench.config() };
+    let said = failure(Store::open(config).unwrap().get(&bench.recipe(&["demo"]), LONG).await);
+    assert!(said.contains("install its packages failed: it took longer than 1 minutes"), "{said}");
+    assert!(bench.names("building").is_empty());
+}
+
+#[tokio::test]
+async fn what_is_too_much_goes_the_oldest_first() {
+    let bench = Bench::new();
+    let habits = Habits { young_for: Duration::ZERO, ..Habits::default() };
+    let open =
+        |bytes_max, habits| Store::open(Config { bytes_max, habits, ..bench.config() }).unwrap();
+    let store = open(1, habits);
+    let recipes = [&["demo"][..], &["demo==1.0"], &["demo>=1.0"]].map(|lines| bench.recipe(lines));
+    for recipe in &recipes {
+        assert!(is_ready(&store.get(recipe, LONG).await));
+    }
+    let is_there = || recipes.each_ref().map(|recipe| bench.place(recipe).exists());
+    let [_, in_use, _] = recipes.each_ref().map(id_of);
+    // Nothing is old enough.
+    open(1, Habits::default()).tidy(&BTreeSet::new()).unwrap();
+    assert_eq!(is_there(), [true; 3]);
+    // There is room for all but a little.
+    let bytes = {
+        let sizes = open(u64::MAX, habits);
+        sizes.tidy(&BTreeSet::new()).unwrap();
+        assert_eq!(is_there(), [true; 3]);
+        let du = Command::new("du").args(["-s", "-B1"]).arg(store.ready_dir()).output().unwrap();
+        String::from_utf8(du.stdout)
+            .unwrap()
+            .split_whitespace()
+            .next()
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
+    open(bytes - 16_384, habits).tidy(&BTreeSet::new()).unwrap();
+    assert_eq!(is_there(), [false, true, true], "the one that was wanted longest ago");
+    store.tidy(&BTreeSet::from([in_use])).unwrap();
+    assert_eq!(is_there(), [false, true, false], "what is in use stays");
+    assert!(bench.names("cache").is_empty(), "and the cache went, too");
+    let python = bench.place(&recipes[1]).join("bin/python");
+    assert_eq!(says(&python, &["-c", "import demo; print(demo.VALUE)"]), "from the wheel");
+    assert!(is_ready(&store.get(&recipes[0], LONG).await), "it is built again");
+}
+
+#[tokio::test]
+async fn one_whose_interpreter_is_gone_is_built_again() {
+    let bench = Bench::new();
+    let store = bench.open();
+    let recipe = bench.recipe(&["demo"]);
+    assert!(is_ready(&store.get(&recipe, LONG).await));
+    let bin = bench.place(&recipe).join("bin");
+    let status = Command::new("chmod").args(["u+w"]).arg(&bin).status().unwrap();
+    assert!(status.success());
+    std::fs::remove_file(bin.join("python")).unwrap();
+    symlink("/usr/bin/python3.0", bin.join("python")).unwrap();
+    assert!(is_ready(&store.get(&recipe, LONG).await));
+    assert_eq!(says(&bin.join("python"), &["-c", "print(1)"]), "1");
+}
+
+#[tokio::test]
+async fn another_python_than_the_wish_is_said() {
+    let bench = Bench::new();
+    let recipe = Recipe { python: Some("3.6".into()), ..bench.recipe(&["demo"]) };
+    let State::Ready { notes, .. } = bench.open().get(&recipe, LONG).await else { panic!() };
+    assert!(notes[0].starts_with("python 3.6 is not on this machine; 3."), "{notes:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_begin_says_why() {
+    let bench = Bench::new();
+    let config = Config { uv: Some("/nowhere/uv".into()), ..bench.config() };
+    let said = failure(Store::open(config).unwrap().get(&bench.recipe(&["demo"]), LONG).await);
+    assert!(said.contains("/nowhere/uv") && said.contains("pip install uv"), "{said}");
+    // An index that was allowed once is not any more.
+    let config = Config { indexes: Vec::new(), ..bench.config() };
+    let said = failure(Store::open(config).unwrap().get(&bench.recipe(&["demo"]), LONG).await);
+    assert!(said.contains("this index is not allowed"), "{said}");
+    assert_eq!(bench.index.all_asked(), 0);
+}
+
+#[tokio::test]
+async fn a_package_of_pypi_is_installed() {
+    let bench = Bench::new();
+    let recipe = Recipe::new(None, vec!["six==1.17.0".into()]);
+    let state = bench.open().get(&recipe, LONG).await;
+    assert!(is_ready(&state), "{state:?}");
+    let python = bench.place(&recipe).join("bin/python");
+    assert_eq!(says(&python, &["-c", "import six; print(six.__version__)"]), "1.17.0");
+    assert!(says(&bench.place(&recipe).join("bin/pip"), &["list"]).contains("six"));
+}
+
+#[test]
+fn python_is_found_where_only_python3_is() {
+    let bench = Bench::new();
+    let store = bench.open();
+    let python = store.ready_dir().join("plain/bin/python");
+    assert_eq!(says(&python, &["-c", "print(1)"]), "1");
+    let _again = bench.open();
+    assert_eq!(says(&python, &["-c", "print(2)"]), "2");
+}

@@ -1,0 +1,171 @@
+//! Nodes on a joined machine do what every provider must. The machine is a thread that does as it is told and says what it
+//! has; what is wanted is committed by whoever would.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use muster_core::NodeOrder;
+use muster_core::model::{Capacity, HostName, Node, NodeState};
+use muster_core::time::Wall;
+use muster_providers::conformance::check;
+use muster_providers::joined::protocol::{HeldNode, HostReport, SyncRequest, VERSION};
+use muster_providers::joined::{Joined, Roster};
+use muster_providers::{CreateError, DeleteError, ListError, Provider, Remains};
+
+/// The server's own machine, which has no nodes.
+struct Bare;
+
+impl Provider for Bare {
+    fn name(&self) -> &'static str {
+        "bare"
+    }
+
+    fn create(&self, order: &NodeOrder) -> Result<(), CreateError> {
+        panic!("{} is not to be made here", order.name);
+    }
+
+    fn delete(&self, _: &str) -> Result<(), DeleteError> {
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<String>, ListError> {
+        Ok(Vec::new())
+    }
+
+    fn ended(&self) -> Result<Vec<String>, ListError> {
+        Ok(Vec::new())
+    }
+
+    fn remains(&self, _: &str) -> Option<Remains> {
+        None
+    }
+}
+
+/// Commits a node before it is made and before it is deleted, as the writer does.
+struct Committing {
+    joined: Joined,
+    roster: Arc<Roster>,
+}
+
+fn the_box() -> HostName {
+    HostName::new("box").unwrap()
+}
+
+impl Committing {
+    fn commit(&self, order: &NodeOrder, state: NodeState) {
+        self.roster.update(&Node {
+            id: order.node,
+            name: order.name.clone(),
+            cluster: order.cluster,
+            host: the_box(),
+            vm_size: order.vm_size.clone(),
+            capacity: order.capacity,
+            tier: order.tier,
+            price_micro_usd_per_hour: 0,
+            requested_at: Wall(0),
+            state,
+            boot_id: "".into(),
+            address: "".into(),
+            evict_at: None,
+            meter: None,
+        });
+    }
+}
+
+impl Provider for Committing {
+    fn name(&self) -> &'static str {
+        self.joined.name()
+    }
+
+    fn create(&self, order: &NodeOrder) -> Result<(), CreateError> {
+        let order = NodeOrder { host: the_box(), ..order.clone() };
+        // What is no name gets no further than the provider.
+        if !order.name.is_empty()
+            && order.name.bytes().all(|b| b.is_ascii_lowercase() || b"-0123456789".contains(&b))
+        {
+            self.commit(&order, NodeState::Requested);
+        }
+        self.joined.create(&order)
+    }
+
+    fn delete(&self, node_name: &str) -> Result<(), DeleteError> {
+        let order = muster_providers::conformance::order(node_name);
+        let is_known = self.roster.home_of(node_name).is_some();
+        if is_known {
+            self.commit(&order, NodeState::Leaving);
+        }
+        self.joined.delete(node_name)?;
+        if is_known {
+            self.commit(&order, NodeState::Gone);
+        }
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<String>, ListError> {
+        self.joined.list()
+    }
+
+    fn ended(&self) -> Result<Vec<String>, ListError> {
+        self.joined.ended()
+    }
+
+    fn remains(&self, node_name: &str) -> Option<Remains> {
+        self.joined.remains(node_name)
+    }
+}
+
+/// What the machine has, and whether it lives.
+type Nodes = Mutex<BTreeMap<String, bool>>;
+
+/// Makes what is wanted and not there, removes the rest, and says what it has.
+fn machine(roster: &Roster, nodes: &Nodes, is_over: &AtomicBool) {
+    for sequence in 1.. {
+        if is_over.load(Ordering::Relaxed) {
+            return;
+        }
+        let (stamp, wanted) = roster.wanted(&the_box());
+        let mut nodes = nodes.lock().unwrap();
+        nodes.retain(|name, _| wanted.iter().any(|order| *order.name == **name));
+        for order in &wanted {
+            nodes.entry(order.name.to_string()).or_insert(true);
+        }
+        let held = |(name, is_alive): (&String, &bool)| HeldNode {
+            name: name.clone(),
+            is_alive: *is_alive,
+            has_ended: !is_alive,
+            trouble: None,
+        };
+        let report = HostReport {
+            following: Some(stamp),
+            capacity: Capacity { gpus: 0, vcpus: 4, memory_mb: 8192 },
+            not_enforced: Vec::new(),
+            nodes: nodes.iter().map(held).collect(),
+        };
+        drop(nodes);
+        let request = SyncRequest { version: VERSION, generation: 1, sequence, wait_ms: 0, report };
+        roster.hear(&the_box(), &request, Instant::now());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn nodes_of_a_joined_machine_do_what_every_provider_must() {
+    let roster = Arc::new(Roster::new(1, Duration::from_secs(40)));
+    let provider = Committing {
+        joined: Joined::new(Arc::new(Bare), Arc::clone(&roster)),
+        roster: Arc::clone(&roster),
+    };
+    let (nodes, is_over) = (Nodes::default(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| machine(&roster, &nodes, &is_over));
+        let running = |name: &str| usize::from(nodes.lock().unwrap().get(name) == Some(&true));
+        let kill = |name: &str| {
+            nodes.lock().unwrap().insert(name.to_owned(), false);
+        };
+        check(&provider, &running, Some(&kill));
+        is_over.store(true, Ordering::Relaxed);
+    });
+}

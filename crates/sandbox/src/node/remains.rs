@@ -1,0 +1,31 @@
+//! What is left of a node, before it is removed.
+
+use std::io;
+
+use super::files::write_whole;
+use super::{NodeError, Workshop};
+use crate::logs;
+use crate::protocol::{End, LOG_TAIL_MAX, Remains};
+
+const END: &str = "end";
+
+impl Workshop {
+    /// Notes how the first process of a node ended: only whoever started it is told, and only once.
+    pub fn note_end(&self, node: &str, end: End) -> io::Result<()> {
+        write_whole(&self.config.nodes.join(node).join(END), &serde_json::to_vec(&end)?)
+    }
+
+    /// What cannot be found out is left out: nobody waits for a witness.
+    pub fn examine(&self, node: &str) -> Result<Remains, NodeError> {
+        let folder = self.config.nodes.join(node);
+        let end = std::fs::read(folder.join(END)).ok();
+        let group = self.groups.open(&self.config.instance, node).ok();
+        let disk = rustix::fs::statvfs(&self.config.nodes).ok();
+        Ok(Remains {
+            end: end.and_then(|text| serde_json::from_slice(&text).ok()),
+            usage: group.and_then(|group| group.usage().ok()),
+            disk_free_bytes: disk.map(|disk| disk.f_bavail * disk.f_frsize),
+            log: logs::tail(&folder.join("agent.log"), LOG_TAIL_MAX).unwrap_or_default(),
+        })
+    }
+}

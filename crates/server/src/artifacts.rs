@@ -1,0 +1,198 @@
+//! What jobs leave, where clients of Azure look for it: blobs of the workspace's datastores.
+//!
+//! ```text
+//! workspaceartifactstore  ExperimentRun/dcid.JOB/outputs/…      and logs/…, of the last attempt, however it ended
+//!                         ExperimentRun/dcid.JOB/user_logs/…    its log, once it has ended
+//! workspaceblobstore      azureml/JOB/NAME/…                    a named output, if it completed; or where it names
+//! ```
+//!
+//! The bytes are there already (`blobs.rs`): only names are made here, all of a moment in one transaction.
+
+use std::collections::BTreeMap;
+
+use muster_core::ids::WorkspaceId;
+use muster_core::model::{
+    Job, JobOutput, JobSpec, LOGS_FOLDER, NAMED_OUTPUTS_FOLDER, OUTPUTS_FOLDER, WorkspaceKey,
+};
+use muster_store::storage::{
+    About, At, Container, ContainerId, Done, Folder, Guard, Match, Order, Refusal, Segment,
+};
+use muster_store::{JobView, StoreError};
+use muster_trees::Tree;
+use muster_wire::datastore::own_container;
+
+use crate::app::App;
+use crate::blobs::{BlobError, Held};
+use crate::storage::Unavailable;
+
+/// Below a job's working folder; kept and shown whatever becomes of it.
+pub const KEPT_FOLDERS: [&str; 2] = [OUTPUTS_FOLDER, LOGS_FOLDER];
+const RUNS: &str = "ExperimentRun/dcid.";
+
+#[derive(Debug, thiserror::Error)]
+pub enum ArtifactError {
+    #[error(transparent)]
+    Storage(#[from] Unavailable),
+    #[error("the blob storage refused it")]
+    Refused(#[from] Refusal),
+    #[error("the blob storage answered another question")]
+    Unexpected,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Blobs(#[from] BlobError),
+    #[error("the log cannot be read")]
+    Log(#[source] std::io::Error),
+    #[error("copying a log failed")]
+    Panicked,
+}
+
+/// Below it, in the workspace's artifact store, is everything of one job.
+pub fn folder_of(job: &str) -> String {
+    format!("{RUNS}{job}")
+}
+
+/// Which log of which member a client knows by this name.
+pub fn log_name(rank: usize, members: usize) -> String {
+    match members {
+        1 => "user_logs/std_log.txt".to_owned(),
+        _ => format!("user_logs/std_log_process_{rank}.txt"),
+    }
+}
+
+/// Names what a member of a job left. A job of several has them all in the same folders.
+pub async fn publish(
+    app: &App,
+    job: &Job,
+    spec: &JobSpec,
+    tree: &Tree,
+    is_completed: bool,
+) -> Result<(), ArtifactError> {
+    // Of a server before this one.
+    let Some(owner) = spec.workspace.as_deref() else { return Ok(()) };
+    let is_all = job.nodes == 1;
+    let below = |top: &str| {
+        let top = format!("{top}/");
+        let files = tree.files().iter();
+        let files = files.filter_map(|file| Some((file.path.strip_prefix(&top)?, file)));
+        let segment = |(rest, file): (&str, &muster_trees::File)| {
+            (rest.into(), Segment { digest: file.digest, bytes: file.bytes })
+        };
+        files.map(segment).collect::<Vec<(Box<str>, Segment)>>()
+    };
+    let mut containers =
+        Containers { app, workspace: job.workspace, owner, known: BTreeMap::new() };
+    let own = containers.id(&own_container(job.workspace, false)).await?;
+    let mut folders = Vec::new();
+    for top in KEPT_FOLDERS {
+        let name = format!("{}/{top}", folder_of(&job.name)).into();
+        folders.push(Folder { container: own, name, files: below(top), is_all });
+    }
+    for (name, output) in spec.outputs.iter().filter(|_| is_completed) {
+        let container = containers.id(&output.to.container).await?;
+        let files = below(&format!("{NAMED_OUTPUTS_FOLDER}/{name}"));
+        let is_all = is_all && !output.kind.is_file();
+        folders.push(Folder { container, name: folder_of_output(output).into(), files, is_all });
+    }
+    say(app, Order::Publish { workspace: job.workspace, folders }).await.map(drop)
+}
+
+/// What its files are below. One that is a file lies beside others.
+fn folder_of_output(output: &JobOutput) -> &str {
+    match output.kind.is_file() {
+        true => output.to.path.rsplit_once('/').map_or("", |(folder, _)| folder),
+        false => &output.to.path,
+    }
+}
+
+struct Containers<'a> {
+    app: &'a App,
+    workspace: WorkspaceId,
+    owner: &'a WorkspaceKey,
+    known: BTreeMap<String, ContainerId>,
+}
+
+impl Containers<'_> {
+    /// Makes it if it is not there.
+    async fn id(&mut self, name: &str) -> Result<ContainerId, ArtifactError> {
+        if let Some(id) = self.known.get(name) {
+            return Ok(*id);
+        }
+        let found = self.app.storage.look_up(|reader| reader.container(name))?;
+        let id = match found.filter(|found| found.workspace == self.workspace) {
+            Some(found) => found.id,
+            None => {
+                let (workspace, owner) = (self.workspace, self.owner.clone());
+                let order = Order::MakeContainer { name: name.into(), workspace, owner };
+                match say(self.app, order).await? {
+                    Done::Container(made) => made.id,
+                    Done::Blob { .. } | Done::Nothing => return Err(ArtifactError::Unexpected),
+                }
+            }
+        };
+        self.known.insert(name.to_owned(), id);
+        Ok(id)
+    }
+}
+
+async fn say(app: &App, order: Order) -> Result<Done, ArtifactError> {
+    Ok(app.storage.say(order).await??)
+}
+
+/// The log of a job that has ended, as blobs. Whoever asks for what is in the job's folder asks for this first.
+pub async fn show_logs(app: &App, container: &Container, asked: &str) -> Result<(), ArtifactError> {
+    let Some(rest) = asked.strip_prefix(RUNS) else { return Ok(()) };
+    if *container.name != own_container(container.workspace, false) {
+        return Ok(());
+    }
+    let (owner, name) = (container.owner.clone(), rest.split('/').next().unwrap_or("").to_owned());
+    let view = app.readers.read(move |reader| reader.job(&owner, &name)).await?;
+    let Some(view) = view.filter(|view| view.job.phase().is_terminal()) else { return Ok(()) };
+    let Some(last) = view.attempts.last() else { return Ok(()) };
+    for rank in 0..last.members.len() {
+        let name = format!("{}/{}", folder_of(&view.job.name), log_name(rank, last.members.len()));
+        let found = app.storage.look_up(|reader| reader.blob(container.id, &name))?;
+        if found.is_none() {
+            show_log(app, container, &view, rank, name).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn show_log(
+    app: &App,
+    container: &Container,
+    view: &JobView,
+    rank: usize,
+    name: String,
+) -> Result<(), ArtifactError> {
+    let Some(last) = view.attempts.last() else { return Ok(()) };
+    let (blobs, logs) = (app.blobs.clone(), app.logs.clone());
+    let (workspace, job, epoch) = (container.workspace, view.job.id, last.epoch);
+    let copied = tokio::task::spawn_blocking(move || -> Result<Held, ArtifactError> {
+        let mut incoming = blobs.begin(None)?;
+        let mut at = 0;
+        loop {
+            let piece = logs.read(job, epoch, rank, at).map_err(ArtifactError::Log)?;
+            if piece.bytes.is_empty() {
+                break;
+            }
+            incoming.write(&piece.bytes)?;
+            at += piece.bytes.len() as u64;
+        }
+        let held = incoming.keep_as_found(&blobs, workspace)?;
+        blobs.sync_folders(workspace, [held.digest])?;
+        Ok(held)
+    });
+    let held = copied.await.map_err(|_| ArtifactError::Panicked)??;
+    let mut about = About::default();
+    about.headers.content_type = Some("text/plain; charset=utf-8".into());
+    let at = At { container: container.id, workspace, name: name.into() };
+    let segment = Segment { digest: held.digest, bytes: held.bytes };
+    let guard = Guard { if_none_match: Some(Match::Any), ..Guard::default() };
+    match say(app, Order::Put { at, segment, about, guard }).await {
+        // Somebody else asked at the same time.
+        Ok(_) | Err(ArtifactError::Refused(Refusal::Exists)) => Ok(()),
+        Err(failed) => Err(failed),
+    }
+}

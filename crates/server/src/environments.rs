@@ -1,0 +1,226 @@
+//! The Python environments of jobs: which one a request means, and where it is built.
+//!
+//! They are built here, by the server's own user, and nodes on this machine see the folder with all that are ready. Nodes
+//! need no way out for it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_core::ErrorChain;
+use muster_core::ids::JobId;
+use muster_core::model::{JobEnvironment, Recipe, RecipeId};
+use muster_environments::conda;
+use muster_environments::id_of;
+pub use muster_environments::store::find_uv;
+use muster_environments::store::{Config, Habits, State, Store, StoreError};
+use muster_environments::table::{self, BadTable, Table, curated_name};
+use muster_store::StoreError as RowsError;
+use muster_wire::ArmError;
+
+use crate::live::Live;
+use crate::pki::files::{self, FileError};
+use crate::readers::Readers;
+
+/// What an operator may say about them.
+#[derive(Debug, Clone)]
+pub struct Environments {
+    /// Where uv is; else it is looked for.
+    pub uv: Option<PathBuf>,
+    /// Stand-ins of his own.
+    pub table: Option<PathBuf>,
+    /// Indexes that recipes may name.
+    pub indexes: Vec<String>,
+    pub bytes_max: u64,
+    pub build_within: Duration,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("cannot read the environments-file")]
+    File(#[from] FileError),
+    #[error("the environments-file {path} does not exist; check the setting")]
+    Missing { path: PathBuf },
+    #[error("the environments-file {path} is not UTF-8 text")]
+    NotText { path: PathBuf },
+    #[error("the environments-file {path} cannot be used")]
+    Table { path: PathBuf, source: Box<BadTable> },
+}
+
+/// Where a job's environment stands in its request.
+const TARGET: &str = "properties.environmentId";
+
+pub struct Service {
+    store: Store,
+    table: Table,
+    indexes: Vec<String>,
+}
+
+impl Service {
+    pub fn open(dir: PathBuf, settings: Environments) -> Result<Service, OpenError> {
+        let Environments { uv, table, indexes, bytes_max, build_within } = settings;
+        let table = match table {
+            Some(path) => own_table(&path, &indexes)?,
+            None => Table::default(),
+        };
+        let habits = Habits::default();
+        let config = Config { dir, uv, indexes: indexes.clone(), build_within, bytes_max, habits };
+        Ok(Service { store: Store::open(config)?, table, indexes })
+    }
+
+    /// The environment of a conda file, which may come with an image as its base. `id` is what the user calls it.
+    pub fn resolve_conda(
+        &self,
+        id: &str,
+        text: &str,
+        image: Option<&str>,
+    ) -> Result<JobEnvironment, ArmError> {
+        let read = conda::parse(text, self.table.conda_names(), &self.indexes);
+        let read = read.map_err(|error| refused(&ErrorChain(&error).to_string()))?;
+        let conda::Read { recipe, mut notes } = read;
+        if let Some(image) = image.filter(|image| !image.is_empty()) {
+            let image: String = image.chars().filter(|c| !c.is_control()).take(200).collect();
+            let note = format!(
+                "the image '{image}' is not run here; its conda file's packages are installed without it"
+            );
+            notes.insert(0, note.into());
+        }
+        Ok(JobEnvironment { id: id.into(), recipe: Some(recipe), notes })
+    }
+
+    /// The environment of an image alone: every image has a stand-in.
+    pub fn resolve_image(&self, id: &str, image: &str) -> Result<JobEnvironment, ArmError> {
+        Ok(self.table.image(id, image))
+    }
+
+    /// The environment of a curated one, by whatever a job calls it: `azureml:NAME@latest`, a registry's address, `NAME`.
+    pub fn resolve_curated(&self, id: &str) -> Result<JobEnvironment, ArmError> {
+        let found = self.table.curated(id, curated_name(id));
+        found.map_err(|unknown| refused(&unknown.to_string()))
+    }
+
+    /// Whether a curated environment is known by this name, for whoever looks for one of the workspace's own first.
+    pub fn is_curated(&self, id: &str) -> bool {
+        self.table.has_curated(curated_name(id))
+    }
+
+    /// How it stands, when that changes or the time is over. Begins to build it if nobody has.
+    pub async fn get(&self, recipe: &Recipe, within: Duration) -> State {
+        self.store.get(recipe, within).await
+    }
+
+    /// Ends every build.
+    pub fn stop(&self) {
+        self.store.stop();
+    }
+}
+
+fn refused(words: &str) -> ArmError {
+    ArmError::invalid_property(TARGET, words)
+}
+
+fn own_table(path: &Path, indexes: &[String]) -> Result<Table, OpenError> {
+    let owned = || path.to_owned();
+    let content = files::read(path, table::TEXT_BYTES_MAX as u64)?;
+    let content = content.ok_or_else(|| OpenError::Missing { path: owned() })?;
+    let text = String::from_utf8(content).map_err(|_| OpenError::NotText { path: owned() })?;
+    let read = Table::default().with(&text, indexes);
+    read.map_err(|bad| OpenError::Table { path: owned(), source: Box::new(bad) })
+}
+
+/// Keeps them within their bounds: after each build, what is too much goes. What a live attempt uses stays.
+pub async fn run_tidier(service: Arc<Service>, live: Arc<Live>, readers: Readers) {
+    loop {
+        service.store.built().await;
+        let jobs = live.jobs_with_attempts();
+        let in_use = readers.read(move |reader| in_use(reader, &jobs)).await;
+        let in_use = match in_use {
+            Ok(in_use) => in_use,
+            Err(error) => {
+                // Better too many than one too few.
+                tracing::warn!(error = %ErrorChain(&error), "cannot tell which environments are in use");
+                continue;
+            }
+        };
+        let store = service.store.clone();
+        let tidied = tokio::task::spawn_blocking(move || store.tidy(&in_use)).await;
+        if let Ok(Err(error)) = tidied {
+            tracing::warn!(%error, "environments that are too many cannot be removed");
+        }
+    }
+}
+
+fn in_use(
+    reader: &mut dyn muster_store::Reader,
+    jobs: &[JobId],
+) -> Result<BTreeSet<RecipeId>, RowsError> {
+    let mut in_use = BTreeSet::new();
+    for job in jobs {
+        in_use.extend(recipe_of(reader, *job)?.map(|recipe| id_of(&recipe)));
+    }
+    Ok(in_use)
+}
+
+/// What a job's environment is made of, if it has one that is made.
+pub fn recipe_of(
+    reader: &mut dyn muster_store::Reader,
+    job: JobId,
+) -> Result<Option<Recipe>, RowsError> {
+    let Some(job) = reader.job_by_id(job)? else { return Ok(None) };
+    let spec = reader.spec(&job.spec)?;
+    Ok(spec.and_then(|spec| spec.environment).and_then(|environment| environment.recipe))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(table: Option<PathBuf>, dir: &Path) -> Result<Service, OpenError> {
+        let settings = Environments {
+            uv: None,
+            table,
+            indexes: Vec::new(),
+            bytes_max: 1,
+            build_within: Duration::from_secs(1),
+        };
+        Service::open(dir.join("environments"), settings)
+    }
+
+    #[test]
+    fn requests_become_environments_or_refusals() {
+        let dir = tempfile::tempdir().unwrap();
+        let service = service(None, dir.path()).unwrap();
+        let conda = "dependencies:\n- python=3.10\n- numpy\n- pip:\n  - six\n";
+        let found = service.resolve_conda("azureml:mine:1", conda, Some("ubuntu:22.04")).unwrap();
+        let recipe = found.recipe.unwrap();
+        assert_eq!(recipe.requirements, ["numpy".into(), "six".into()]);
+        assert_eq!(&*found.id, "azureml:mine:1");
+        assert!(found.notes[0].starts_with("the image 'ubuntu:22.04' is not run here"));
+        let error = service.resolve_conda("x", "dependencies: [r-base]", None).unwrap_err();
+        assert_eq!((error.status, error.target()), (400, Some(TARGET)));
+        assert!(error.to_string().contains("'r-base'"), "{error}");
+        assert_eq!(service.resolve_image("x", "python:3.11").unwrap().recipe, None);
+        let curated = "azureml://registries/azureml/environments/sklearn-1.5/labels/latest";
+        assert!(service.is_curated(curated) && !service.is_curated("azureml:mine:1"));
+        assert!(service.resolve_curated(curated).unwrap().recipe.is_some());
+        let error = service.resolve_curated("azureml:AzureML-sklern-1.5:1").unwrap_err();
+        assert!(error.to_string().contains("the nearest are"), "{error}");
+    }
+
+    #[test]
+    fn an_operators_file_is_read_or_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("own.toml");
+        assert!(matches!(service(Some(path.clone()), dir.path()), Err(OpenError::Missing { .. })));
+        std::fs::write(&path, "[[images]]\nname = 'x'\nrecipe = 'nowhere'").unwrap();
+        let error = service(Some(path.clone()), dir.path()).err().unwrap();
+        let said = ErrorChain(&error).to_string();
+        assert!(said.contains("own.toml") && said.contains("'nowhere'"), "{said}");
+        std::fs::write(&path, "[[images]]\nname = 'x'\nrecipe = 'minimal'").unwrap();
+        let service = service(Some(path), dir.path()).unwrap();
+        assert!(service.resolve_image("id", "x").unwrap().recipe.is_some());
+    }
+}

@@ -1,0 +1,265 @@
+//! What is kept in versions: one handler for all kinds. Those with files have a container of blobs for each version:
+//! clients name what they put there as they like.
+
+mod resolve;
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use muster_core::model::{Asset, AssetKind, Workspace, WorkspaceKey};
+use muster_core::{AssetRequest, AssetWish, Input, KnownAsset, Reply};
+use muster_store::{Archived, AssetOrder, AssetQuery, ContainerView};
+use muster_wire::asset::{self, AssetResource, Body, Reference, View, Which};
+use muster_wire::blob::Right;
+use muster_wire::{ArmError, AssetRoute, Page, Route, cloud};
+pub use resolve::resolve;
+
+use super::datastore::{ensure, home, own_account, signed};
+use super::job_data::place_of;
+use super::{Call, Failed, paging, unexpected};
+use crate::http::respond::document;
+use crate::secrets;
+
+/// For whoever puts files there: not to delete what was there.
+const RIGHTS: [Right; 4] = [Right::Read, Right::Create, Right::Write, Right::List];
+const LIFETIME: Duration = Duration::from_secs(3_600);
+
+/// A name of a kind in a workspace.
+struct Named {
+    workspace: WorkspaceKey,
+    kind: AssetKind,
+    name: Box<str>,
+}
+
+pub async fn handle(call: &Call, method: &str, route: AssetRoute) -> Result<Response, Failed> {
+    match (method, route) {
+        ("GET", AssetRoute::AssetContainers { workspace, kind }) => {
+            containers(call, workspace, kind).await
+        }
+        ("GET", AssetRoute::AssetContainer { workspace, kind, name }) => {
+            let home = home(call, &workspace).await?;
+            let found = find_container(call, &home, kind, &name)?;
+            Ok(container_document(StatusCode::OK, &home, &found))
+        }
+        ("PUT", AssetRoute::AssetContainer { workspace, kind, name }) => {
+            put_container(call, Named { workspace, kind, name }).await
+        }
+        ("DELETE", AssetRoute::AssetContainer { workspace, kind, name }) => {
+            delete(call, Named { workspace, kind, name }, AssetWish::DeleteContainer).await
+        }
+        ("GET", AssetRoute::AssetVersions { workspace, kind, name }) => {
+            versions(call, Named { workspace, kind, name }).await
+        }
+        ("GET", AssetRoute::AssetVersion { workspace, kind, name, version }) => {
+            let home = home(call, &workspace).await?;
+            let which = Which::of_version(kind, &version);
+            let found = resolve(&call.app, &home, &Reference::Workspace { kind, name, which })?;
+            Ok(document(StatusCode::OK, &asset::resource(&home.key, &found)?))
+        }
+        ("PUT", AssetRoute::AssetVersion { workspace, kind, name, version }) => {
+            put(call, Named { workspace, kind, name }, version).await
+        }
+        ("DELETE", AssetRoute::AssetVersion { workspace, kind, name, version }) => {
+            delete(call, Named { workspace, kind, name }, AssetWish::Delete { version }).await
+        }
+        ("POST", AssetRoute::AssetUpload { workspace, kind, name, version }) => {
+            upload(call, Named { workspace, kind, name }, &version).await
+        }
+        (method, route) => Err(ArmError::method_not_allowed(method, route.methods()).into()),
+    }
+}
+
+fn archived(view: View) -> Archived {
+    match view {
+        View::Active => Archived::No,
+        View::Archived => Archived::Yes,
+        View::All => Archived::Both,
+    }
+}
+
+async fn containers(
+    call: &Call,
+    workspace: WorkspaceKey,
+    kind: AssetKind,
+) -> Result<Response, Failed> {
+    let archived = archived(View::parse(&call.query)?);
+    let size = call.page_size(paging::LARGE)?;
+    let home = home(call, &workspace).await?;
+    let (id, after) = (home.id, call.query.skip().map(str::to_owned));
+    let page = call
+        .app
+        .readers
+        .read(move |reader| reader.asset_containers(id, kind, archived, after.as_deref(), size));
+    let page = page.await?;
+    let show = |view: &ContainerView| {
+        asset::container_resource(&home.key, &view.container, view.latest.as_ref())
+    };
+    let value = page.items.iter().map(show).collect();
+    let route = Route::Assets(AssetRoute::AssetContainers { workspace, kind });
+    let next = page.next.and_then(|token| call.next_link(&route, &token));
+    Ok(document(StatusCode::OK, &Page::new(value, next)))
+}
+
+fn find_container(
+    call: &Call,
+    home: &Workspace,
+    kind: AssetKind,
+    name: &str,
+) -> Result<ContainerView, Failed> {
+    let found = call.app.readers.look_up(|reader| reader.asset_container(home.id, kind, name))?;
+    found.ok_or_else(|| {
+        let message = format!(
+            "{} '{name}' does not exist in this workspace; check the name, or list what there is",
+            kind.as_str()
+        );
+        ArmError::not_found(kind.as_str(), message).into()
+    })
+}
+
+fn container_document(status: StatusCode, home: &Workspace, found: &ContainerView) -> Response {
+    let shown = asset::container_resource(&home.key, &found.container, found.latest.as_ref());
+    document(status, &shown)
+}
+
+/// `$top` is the size of a page, as with every list; some clients look at the first page only.
+async fn versions(call: &Call, named: Named) -> Result<Response, Failed> {
+    let query = AssetQuery {
+        kind: named.kind,
+        name: named.name.clone(),
+        archived: archived(View::parse(&call.query)?),
+        order: match asset::is_oldest_first(&call.query)? {
+            true => AssetOrder::OldestFirst,
+            false => AssetOrder::NewestFirst,
+        },
+    };
+    let size = call.page_size(paging::LARGE)?;
+    let home = home(call, &named.workspace).await?;
+    let id = home.id;
+    let hash = call.query.get("hash").filter(|hash| !hash.is_empty()).map(str::to_owned);
+    if let (AssetKind::Code, Some(hash)) = (named.kind, hash) {
+        let find = move |reader: &mut dyn muster_store::Reader| {
+            reader.assets_with_hash(id, AssetKind::Code, &hash)
+        };
+        let found = call.app.readers.read(move |reader| find(reader)).await?;
+        return Ok(document(StatusCode::OK, &Page::whole(resources(&home, &found)?)));
+    }
+    let after = call.query.skip().map(str::to_owned);
+    let page =
+        call.app.readers.read(move |reader| reader.assets(id, &query, after.as_deref(), size));
+    let page = page.await?;
+    let Named { workspace, kind, name } = named;
+    let route = Route::Assets(AssetRoute::AssetVersions { workspace, kind, name });
+    let next = page.next.and_then(|token| call.next_link(&route, &token));
+    Ok(document(StatusCode::OK, &Page::new(resources(&home, &page.items)?, next)))
+}
+
+fn resources(home: &Workspace, found: &[Asset]) -> Result<Vec<AssetResource>, Failed> {
+    Ok(found.iter().map(|found| asset::resource(&home.key, found)).collect::<Result<_, _>>()?)
+}
+
+fn request(call: &Call, named: Named, wish: AssetWish) -> Input {
+    let Named { workspace, kind, name } = named;
+    let (by, known) = (call.caller.clone(), KnownAsset::default());
+    Input::ChangeAsset(Box::new(AssetRequest { workspace, kind, name, wish, by, known }))
+}
+
+async fn put(call: &Call, named: Named, version: Box<str>) -> Result<Response, Failed> {
+    let wanted = asset::parse_request(named.kind, &named.workspace, &call.body)?;
+    refuse_curated(&named)?;
+    if asset::is_default_version(named.kind, &version) {
+        let message =
+            format!("version '{version}' stands for the latest one; choose another version");
+        return Err(ArmError::invalid_property("version", message).into());
+    }
+    let home = home(call, &named.workspace).await?;
+    check_files(call, &home, named.kind, &wanted)?;
+    let asset::Wanted { spec, is_archived } = wanted;
+    let wish = AssetWish::Put { version, wanted: spec, is_archived };
+    match call.tell(request(call, named, wish)).await? {
+        Reply::Asset { asset, is_new } => {
+            let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+            Ok(document(status, &asset::resource(&home.key, &asset)?))
+        }
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Nobody takes the place of what comes with the service.
+fn refuse_curated(named: &Named) -> Result<(), Failed> {
+    if !asset::is_curated(named.kind, &named.name) {
+        return Ok(());
+    }
+    let message = format!(
+        "environment '{}': names that begin with 'AzureML-' are kept for environments that come with the service; \
+         choose another name",
+        named.name
+    );
+    Err(ArmError::invalid_property("name", message).into())
+}
+
+/// Code is where this workspace's blobs are, and nowhere else. The rest may be anywhere, but not where another workspace's are.
+fn check_files(
+    call: &Call,
+    home: &Workspace,
+    kind: AssetKind,
+    wanted: &asset::Wanted,
+) -> Result<(), Failed> {
+    let body =
+        Body::parse_text(kind, &wanted.spec.body).map_err(|_| ArmError::internal("asset-body"))?;
+    let (target, uri) = match &body {
+        Body::Code(body) => ("properties.codeUri", &body.code_uri),
+        Body::Data(body) => ("properties.dataUri", &body.data_uri),
+        Body::Model(body) => ("properties.modelUri", &body.model_uri),
+        Body::Environment(body) => match &body.build {
+            Some(build) => ("properties.build.contextUri", &build.context_uri),
+            None => return Ok(()),
+        },
+        Body::Component(_) => return Ok(()),
+    };
+    let elsewhere = || {
+        let message = "its files must be in a container of this workspace; ask for one with startPendingUpload";
+        Failed(ArmError::invalid_property(target, message))
+    };
+    let is_here = uri.starts_with(&*call.app.files_url);
+    let is_well = match is_here || kind == AssetKind::Code {
+        true => place_of(&call.app, home, uri).is_some(),
+        false => true,
+    };
+    if is_well { Ok(()) } else { Err(elsewhere()) }
+}
+
+async fn put_container(call: &Call, named: Named) -> Result<Response, Failed> {
+    let (wanted, is_archived) = asset::parse_container(&call.body)?;
+    refuse_curated(&named)?;
+    let home = home(call, &named.workspace).await?;
+    let (kind, name) = (named.kind, named.name.clone());
+    let wish = AssetWish::PutContainer { wanted, is_archived };
+    let status = match call.tell(request(call, named, wish)).await? {
+        Reply::AssetContainer { is_new: true } => StatusCode::CREATED,
+        Reply::AssetContainer { is_new: false } => StatusCode::OK,
+        other => return Err(unexpected(&other)),
+    };
+    Ok(container_document(status, &home, &find_container(call, &home, kind, &name)?))
+}
+
+async fn delete(call: &Call, named: Named, wish: AssetWish) -> Result<Response, Failed> {
+    home(call, &named.workspace).await?;
+    match call.tell(request(call, named, wish)).await? {
+        Reply::Noted => Ok(StatusCode::OK.into_response()),
+        Reply::NothingToDelete => Ok(StatusCode::NO_CONTENT.into_response()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+async fn upload(call: &Call, named: Named, version: &str) -> Result<Response, Failed> {
+    let home = home(call, &named.workspace).await?;
+    // The same each time that it is asked for: what was sent already need not be sent again.
+    let place = format!("{}\0{}\0{version}", home.id, named.name.to_ascii_lowercase());
+    let id = secrets::hex(&secrets::sha256(place.as_bytes())[..16]);
+    let container = format!("{}-{id}", named.kind.as_str());
+    ensure(call, &home, &container).await?;
+    let url = format!("https://{}.blob.{}/{container}", own_account(call), cloud::DOMAIN);
+    let sas = signed(call, &container, &RIGHTS, LIFETIME);
+    Ok(document(StatusCode::OK, &asset::pending(&id, &url, &sas)))
+}

@@ -1,0 +1,238 @@
+//! Datastores, and what opens them.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use muster_core::limits::DATASTORES_MAX;
+use muster_core::model::{AccountCredentials, Datastore, Workspace, WorkspaceKey};
+use muster_core::time::Wall;
+use muster_core::{ErrorChain, Input, Refused, Reply};
+use muster_store::storage::Order;
+use muster_wire::blob::{Right, Sas, SasScope};
+use muster_wire::datastore::{self, Own, Secrets, Swept};
+use muster_wire::{ArmError, Page, StorageRoute, cloud};
+
+use super::{Call, Failed, unexpected, workspace};
+use crate::clock;
+use crate::http::respond::document;
+use crate::storage;
+
+const EVERYTHING: [Right; 5] =
+    [Right::Read, Right::Create, Right::Write, Right::Delete, Right::List];
+
+pub async fn handle(call: &Call, method: &str, route: StorageRoute) -> Result<Response, Failed> {
+    match (method, route) {
+        ("GET", StorageRoute::Datastores(key)) => list(call, key).await,
+        ("GET", StorageRoute::Datastore { workspace, name }) => get(call, workspace, &name).await,
+        ("PUT", StorageRoute::Datastore { workspace, name }) => put(call, workspace, name).await,
+        ("DELETE", StorageRoute::Datastore { workspace, name }) => {
+            delete(call, workspace, name).await
+        }
+        ("POST", StorageRoute::DatastoreSecrets { workspace, name }) => {
+            secrets(call, workspace, &name).await
+        }
+        ("POST", StorageRoute::StorageSweep) => sweep(call).await,
+        (method, route) => Err(ArmError::method_not_allowed(method, route.methods()).into()),
+    }
+}
+
+/// Where our own containers are.
+pub fn own_account(call: &Call) -> String {
+    let url = &call.app.files_url;
+    format!("{}/muster", url.split_once("://").map_or(&**url, |(_, host)| host))
+}
+
+fn own(account: &str) -> Own<'_> {
+    Own { account, suffix: cloud::DOMAIN }
+}
+
+/// The workspace, which must be there or be made by this use.
+pub async fn home(call: &Call, key: &WorkspaceKey) -> Result<Workspace, Failed> {
+    let find = || call.app.readers.look_up(|reader| reader.workspace(key));
+    let found = match find()? {
+        None if call.may_make(key) => {
+            call.create_workspace(key, &call.app.location).await?;
+            find()?
+        }
+        found => found,
+    };
+    found.ok_or_else(|| workspace::no_such(key).into())
+}
+
+fn find(call: &Call, home: &Workspace, name: &str) -> Result<Option<Datastore>, Failed> {
+    Ok(call.app.readers.look_up(|reader| reader.datastore(home.id, name))?)
+}
+
+fn no_such(name: &str) -> Failed {
+    let message = format!(
+        "datastore '{name}' does not exist in this workspace; check the name, or list what there is"
+    );
+    ArmError::not_found("datastore", message).into()
+}
+
+/// Makes a container of the workspace, or sees that it is there.
+pub async fn ensure(call: &Call, home: &Workspace, container: &str) -> Result<(), Failed> {
+    let found = call.app.storage.look_up(|reader| reader.container(container))?;
+    if found.is_some_and(|found| found.workspace == home.id) {
+        return Ok(());
+    }
+    let (name, owner) = (container.into(), home.key.clone());
+    let order = Order::MakeContainer { name, workspace: home.id, owner };
+    let said = call.app.storage.say(order).await;
+    match said.map_err(|why| ArmError::unavailable(why.to_string()))? {
+        Ok(_) => Ok(()),
+        // By whom is nobody's business.
+        Err(_) => {
+            let message = format!("the container name '{container}' is taken; choose another one");
+            Err(Refused::conflict("properties.containerName", message).into())
+        }
+    }
+}
+
+async fn list(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
+    let home = home(call, &key).await?;
+    let account = own_account(call);
+    let own = own(&account);
+    let mut value = vec![datastore::own_resource(&home, true, own)];
+    let only_default =
+        call.query.get("isDefault").is_some_and(|it| it.eq_ignore_ascii_case("true"));
+    if !only_default {
+        let id = home.id;
+        let others = call.app.readers.read(move |reader| reader.datastores(id)).await?;
+        value.push(datastore::own_resource(&home, false, own));
+        value.extend(others.iter().map(|found| datastore::resource(&home.key, found, own)));
+    }
+    Ok(document(StatusCode::OK, &Page::whole(value)))
+}
+
+async fn get(call: &Call, key: WorkspaceKey, name: &str) -> Result<Response, Failed> {
+    let home = home(call, &key).await?;
+    let account = own_account(call);
+    let found = match datastore::is_own(name) {
+        Some(is_default) => {
+            ensure(call, &home, &datastore::own_container(home.id, is_default)).await?;
+            datastore::own_resource(&home, is_default, own(&account))
+        }
+        None => {
+            let found = find(call, &home, name)?.ok_or_else(|| no_such(name))?;
+            datastore::resource(&home.key, &found, own(&account))
+        }
+    };
+    Ok(document(StatusCode::OK, &found))
+}
+
+async fn put(call: &Call, key: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
+    let account = own_account(call);
+    let mut wanted = datastore::parse_request(&call.body, own(&account))?;
+    let home = home(call, &key).await?;
+    let is_new = find(call, &home, &name)?.is_none();
+    let id = home.id;
+    if is_new
+        && call.app.readers.read(move |reader| reader.datastores(id)).await?.len() >= DATASTORES_MAX
+    {
+        let message = format!(
+            "the workspace has {DATASTORES_MAX} datastores, the most there may be; delete some"
+        );
+        return Err(Refused::conflict("datastore", message).into());
+    }
+    match &mut wanted.spec.account {
+        None => ensure(call, &home, &wanted.spec.container).await?,
+        Some(account) => {
+            let seal = |secret: Box<str>| call.app.keyring.seal(&place(&home, &name), &secret);
+            let sealed = wanted.secret.map(seal).transpose();
+            account.secret = sealed.map_err(|_| ArmError::internal("seal"))?.map(Into::into);
+        }
+    }
+    let (wanted, by) = (Box::new(wanted.spec), call.caller.clone());
+    match call
+        .tell(Input::PutDatastore { workspace: key.clone(), name: name.clone(), wanted, by })
+        .await?
+    {
+        Reply::Datastore(_) => {}
+        other => return Err(unexpected(&other)),
+    }
+    let mut response = get(call, key, &name).await?;
+    if is_new {
+        *response.status_mut() = StatusCode::CREATED;
+    }
+    Ok(response)
+}
+
+/// Where a secret belongs.
+fn place(home: &Workspace, name: &str) -> String {
+    format!("datastore {} {}", home.id, name.to_ascii_lowercase())
+}
+
+async fn delete(call: &Call, key: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
+    let home = home(call, &key).await?;
+    let is_there = datastore::is_own(&name).is_some() || find(call, &home, &name)?.is_some();
+    if !is_there {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    call.tell(Input::DeleteDatastore { workspace: key, name }).await?;
+    Ok(StatusCode::OK.into_response())
+}
+
+async fn secrets(call: &Call, key: WorkspaceKey, name: &str) -> Result<Response, Failed> {
+    let hours = datastore::parse_secrets_request(&call.body)?;
+    let home = home(call, &key).await?;
+    let own = datastore::is_own(name);
+    let found = match own {
+        Some(_) => None,
+        None => Some(find(call, &home, name)?.ok_or_else(|| no_such(name))?.about),
+    };
+    let container = match (&found, own) {
+        (Some(spec), _) => spec.container.to_string(),
+        (None, is_default) => datastore::own_container(home.id, is_default.unwrap_or(true)),
+    };
+    let secrets = match found.and_then(|spec| spec.account) {
+        None => {
+            ensure(call, &home, &container).await?;
+            let lifetime = Duration::from_secs(hours * 3_600);
+            Secrets::Sas { sas_token: signed(call, &container, &EVERYTHING, lifetime) }
+        }
+        Some(account) => {
+            let opened = account.secret.as_deref();
+            let opened =
+                opened.and_then(|sealed| call.app.keyring.unseal(&place(&home, name), sealed));
+            match (account.opened_by, opened) {
+                (AccountCredentials::AccountKey, Some(key)) => Secrets::AccountKey { key },
+                (AccountCredentials::Sas, Some(sas_token)) => Secrets::Sas { sas_token },
+                (AccountCredentials::None, _) => {
+                    let message =
+                        "the datastore has no secret: it is opened by the identity of whoever asks";
+                    return Err(Refused::conflict("datastore", message).into());
+                }
+                (_, None) => {
+                    let message = "the secret was sealed with another key of the server; put the datastore again";
+                    return Err(Refused::conflict("datastore", message).into());
+                }
+            }
+        }
+    };
+    Ok(document(StatusCode::OK, &secrets))
+}
+
+/// The query that opens a container for a while.
+pub fn signed(call: &Call, container: &str, rights: &[Right], lifetime: Duration) -> String {
+    let expires = Wall(clock::unix_us() + lifetime.as_micros() as u64);
+    let mut sas = Sas::new(SasScope::Container, rights, expires);
+    let text = sas.signed_text(container, None, "").expect("a container is always in reach");
+    sas.signature = call.app.keyring.sign_blob_address(&text);
+    sas.to_query()
+}
+
+async fn sweep(call: &Call) -> Result<Response, Failed> {
+    let wanted = datastore::parse_sweep(&call.body)?;
+    let grace =
+        wanted.grace_seconds.map_or(storage::GRACE, |seconds| Duration::from_secs(seconds.into()));
+    let app = &call.app;
+    let swept = storage::gc(&app.storage, &app.blobs, &app.readers, grace, wanted.dry_run).await;
+    let swept = swept.map_err(|failed| {
+        tracing::error!(error = %ErrorChain(&failed), "cannot look for unwanted files");
+        ArmError::unavailable("the files could not be looked through; see the server's log")
+    })?;
+    let swept = Swept { files: swept.files, bytes: swept.bytes, dry_run: wanted.dry_run };
+    Ok(document(StatusCode::OK, &swept))
+}

@@ -1,0 +1,180 @@
+//! What a job names, found: its code, its inputs, where its outputs go.
+
+use muster_core::model::{
+    AssetKind, DataKind, JobEnvironment, Place, Source, Workspace, WorkspaceKey,
+};
+use muster_wire::ArmError;
+use muster_wire::asset::{self, Body, Reference};
+use muster_wire::blob::Address;
+use muster_wire::datastore::{is_own, own_container};
+use muster_wire::job::{DataUri, Resolve};
+
+use super::asset::resolve;
+use crate::app::App;
+use crate::artifacts;
+
+/// Looks things up by their keys, each at once.
+pub struct Names<'a> {
+    pub app: &'a App,
+    pub home: &'a Workspace,
+}
+
+/// Where a web address leads in the storage of this server, if it does and the workspace may use it.
+pub fn place_of(app: &App, home: &Workspace, uri: &str) -> Option<Place> {
+    let path = uri.strip_prefix(&*app.files_url)?;
+    // What opens it says nothing about where it is.
+    let path = path.split(['?', '#']).next().unwrap_or(path);
+    let Address { container, blob } = Address::parse(path).ok()?;
+    let found = app.storage.look_up(|reader| reader.container(&container)).ok()??;
+    let path = blob.unwrap_or_default();
+    let path = path.trim_end_matches('/').into();
+    (found.workspace == home.id).then_some(Place { container, path })
+}
+
+fn below(path: &str, rest: &str) -> Box<str> {
+    match (path.is_empty(), rest.is_empty()) {
+        (true, _) => rest.into(),
+        (_, true) => path.into(),
+        (false, false) => format!("{path}/{rest}").into(),
+    }
+}
+
+const TRY_AGAIN: &str = "it could not be looked up; try again";
+
+impl Names<'_> {
+    fn key(&self) -> &WorkspaceKey {
+        &self.home.key
+    }
+
+    fn container_of(&self, datastore: &str) -> Result<Box<str>, String> {
+        if let Some(is_default) = is_own(datastore) {
+            return Ok(own_container(self.home.id, is_default).into());
+        }
+        let found = self.app.readers.look_up(|reader| reader.datastore(self.home.id, datastore));
+        let found = found.map_err(|_| TRY_AGAIN.to_owned())?.ok_or_else(|| {
+            "there is no such datastore in this workspace; `muster datastore list` shows what there is"
+                .to_owned()
+        })?;
+        match found.about.account {
+            None => Ok(found.about.container),
+            Some(_) => Err(
+                "the datastore is an account elsewhere, which jobs cannot use here; copy the data to a datastore \
+                 of this server"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    fn output_of(&self, job: &str, output: &str, path: &str) -> Result<Place, String> {
+        let found = self.app.readers.look_up(|reader| reader.job(self.key(), job));
+        let found = found.map_err(|_| TRY_AGAIN.to_owned())?;
+        let view = found.ok_or("there is no such job in this workspace; check its name")?;
+        if let Some(named) = view.spec.outputs.get(output) {
+            let Place { container, path: at } = &named.to;
+            return Ok(Place { container: container.clone(), path: below(at, path) });
+        }
+        if ["artifacts", "default"].contains(&output) {
+            let container = own_container(self.home.id, false).into();
+            let folder = artifacts::folder_of(&view.job.name);
+            return Ok(Place { container, path: below(&folder, path) });
+        }
+        let names: Vec<&str> = view.spec.outputs.keys().map(String::as_str).collect();
+        Err(format!(
+            "that job has no output of this name; it has {}",
+            match names.is_empty() {
+                true => "artifacts".to_owned(),
+                false => format!("{} and artifacts", names.join(", ")),
+            }
+        ))
+    }
+}
+
+impl Names<'_> {
+    fn asset(&self, reference: &Reference) -> Result<Body, String> {
+        let found = resolve(self.app, self.home, reference).map_err(|why| why.0.to_string())?;
+        Body::parse_text(found.kind, &found.about.body).map_err(|_| TRY_AGAIN.to_owned())
+    }
+
+    fn source_at(&self, place: &asset::Place) -> Result<Source, String> {
+        Ok(match place {
+            asset::Place::Datastore { datastore, path } => {
+                let container = self.container_of(datastore)?;
+                let path = path.trim_end_matches('/').into();
+                Source::Blobs(Place { container, path })
+            }
+            asset::Place::JobOutput { job, output, path } => {
+                Source::Blobs(self.output_of(job, output, path.trim_end_matches('/'))?)
+            }
+            asset::Place::Url(url) if url.starts_with(&*self.app.files_url) => {
+                let place = place_of(self.app, self.home, url);
+                Source::Blobs(place.ok_or("it is in no container of this workspace")?)
+            }
+            asset::Place::Url(_) => Source::Url,
+        })
+    }
+}
+
+impl Resolve for Names<'_> {
+    fn code(&self, id: &str) -> Result<Place, String> {
+        let reference = Reference::parse(AssetKind::Code, id, self.key());
+        let Body::Code(code) = self.asset(&reference.map_err(|why| why.to_string())?)? else {
+            return Err("it is no code".to_owned());
+        };
+        place_of(self.app, self.home, &code.code_uri).ok_or_else(|| {
+            "its files are not in the storage of this server; upload it again".into()
+        })
+    }
+
+    /// One of the workspace; or one that comes with the service or a registry, for which something stands in.
+    fn environment(&self, id: &str) -> Result<JobEnvironment, String> {
+        let words = |why: ArmError| why.to_string();
+        let environments = &self.app.environments;
+        let reference = match Reference::parse(AssetKind::Environment, id, self.key()) {
+            Ok(reference @ Reference::Workspace { .. }) => reference,
+            Ok(Reference::Registry { .. } | Reference::Curated { .. }) => {
+                return environments.resolve_curated(id).map_err(words);
+            }
+            Err(why) => return Err(why.to_string()),
+        };
+        let Body::Environment(body) = self.asset(&reference)? else {
+            return Err("it is no environment".to_owned());
+        };
+        match (&body.conda_file, &body.image) {
+            (Some(conda), image) => {
+                environments.resolve_conda(id, conda, image.as_deref()).map_err(words)
+            }
+            (None, Some(image)) => environments.resolve_image(id, image).map_err(words),
+            (None, None) => Err(
+                "it is built by a Dockerfile, and images are not built here; give it a conda file"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    fn source(&self, _: DataKind, uri: &DataUri) -> Result<Source, String> {
+        let reference = match uri {
+            DataUri::Place(place) => return self.source_at(place),
+            DataUri::Asset(reference) => reference,
+        };
+        let uri = match self.asset(reference)? {
+            Body::Data(body) => body.data_uri,
+            Body::Model(body) => body.model_uri,
+            Body::Code(_) | Body::Environment(_) | Body::Component(_) => {
+                return Err("it is neither data nor a model".to_owned());
+            }
+        };
+        let place = asset::Place::parse(&uri, self.key());
+        self.source_at(&place.map_err(|why| why.to_string())?)
+    }
+
+    fn output(&self, datastore: Option<&str>, path: &str) -> Result<Place, String> {
+        let container = match datastore {
+            None => own_container(self.home.id, true).into(),
+            Some(name) => self.container_of(name)?,
+        };
+        match path.is_empty() {
+            true => Err("name a folder of the datastore".to_owned()),
+            false => Ok(Place { container, path: path.into() }),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Who may do it: whoever holds a signed address that says so, or has a token for storage and a role.
+
+use axum::http::HeaderMap;
+use muster_core::model::{Action, Caller, Scope};
+use muster_core::time::Wall;
+use muster_store::storage::Container;
+use muster_wire::blob::{Address, BlobQuery, Right, Sas, StorageError};
+
+use super::{Wanted, unreadable};
+use crate::app::App;
+use crate::clock;
+use crate::http::auth;
+
+pub struct Holder {
+    /// For the log.
+    pub name: Box<str>,
+    /// May make blobs, but not change any.
+    pub may_only_create: bool,
+}
+
+pub fn check(
+    app: &App,
+    headers: &HeaderMap,
+    address: &Address,
+    query: &BlobQuery,
+    wanted: &Wanted,
+) -> Result<(Container, Holder), StorageError> {
+    match Sas::of(query)? {
+        Some(sas) => {
+            // Before anything is looked up, so that nobody learns what there is.
+            let holder = signed(app, &sas, address, query, wanted)?;
+            let container = find(app, address)?.ok_or_else(StorageError::no_container)?;
+            Ok((container, holder))
+        }
+        None => {
+            let caller = auth::storage_caller(app, headers)?;
+            let container = find(app, address)?;
+            by_role(app, &caller, container, wanted.right())
+        }
+    }
+}
+
+fn find(app: &App, address: &Address) -> Result<Option<Container>, StorageError> {
+    let found = app.storage.look_up(|reader| reader.container(&address.container));
+    found.map_err(|failed| unreadable(&failed))
+}
+
+fn signed(
+    app: &App,
+    sas: &Sas,
+    address: &Address,
+    query: &BlobQuery,
+    wanted: &Wanted,
+) -> Result<Holder, StorageError> {
+    let name = address.blob.as_deref().filter(|_| *wanted != Wanted::List);
+    let prefix = query.get("prefix").unwrap_or_default();
+    let text = sas.signed_text(&address.container, name, prefix);
+    let is_ours = text.is_some_and(|text| app.keyring.check_blob_address(&text, &sas.signature));
+    if !is_ours {
+        let message = "the signature is not one for this address; take the address as it was given out, for what it \
+                       was given out";
+        return Err(StorageError::authentication_failed(message));
+    }
+    sas.is_in_time(Wall(clock::unix_us()))?;
+    let right = wanted.right();
+    let may_only_create = !sas.allows(right) && wanted.may_create() && sas.allows(Right::Create);
+    if !sas.allows(right) && !may_only_create {
+        let message = format!("the signed address does not give the right to {}", right.as_str());
+        return Err(StorageError::not_permitted(message));
+    }
+    Ok(Holder { name: "signed address".into(), may_only_create })
+}
+
+/// The refusal is the same whether the container exists or not.
+fn by_role(
+    app: &App,
+    caller: &Caller,
+    container: Option<Container>,
+    right: Right,
+) -> Result<(Container, Holder), StorageError> {
+    let action = match right {
+        Right::Read | Right::List => Action::Read,
+        Right::Write | Right::Create | Right::Delete => Action::RunJobs,
+    };
+    let may =
+        |container: &Container| auth::may(app, caller, action, &Scope::workspace(&container.owner));
+    match container.filter(may) {
+        Some(container) => {
+            Ok((container, Holder { name: caller.name.clone(), may_only_create: false }))
+        }
+        None if app.keyring.is_owner(&caller.object_id) => Err(StorageError::no_container()),
+        None => Err(StorageError::not_permitted(format!(
+            "'{}' has no role that gives the right to {} here, or there is no such container",
+            caller.name,
+            right.as_str()
+        ))),
+    }
+}

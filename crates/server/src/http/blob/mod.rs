@@ -1,0 +1,305 @@
+//! The blob storage's door: one entrance that reads the address, knows what its holder may do, and finds the handler.
+//!
+//! Addresses here are never normalised, and never logged.
+
+mod access;
+mod get;
+mod put;
+
+pub use get::whole;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use muster_core::ErrorChain;
+use muster_store::StoreError;
+use muster_store::storage::{At, Container, Refusal};
+use muster_wire::blob::{
+    Address, Asked, BlobQuery, Right, StorageError, VERSION, format_tag, http_date,
+};
+
+use self::access::Holder;
+use super::body;
+use super::request_log::Noted;
+use super::trees::Lost;
+use crate::app::App;
+use crate::artifacts;
+use crate::blobs::BlobError;
+use crate::storage::Unavailable;
+
+const MS_VERSION: HeaderName = HeaderName::from_static("x-ms-version");
+const CLIENT_ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");
+const ERROR_CODE: HeaderName = HeaderName::from_static("x-ms-error-code");
+const XML: HeaderValue = HeaderValue::from_static("application/xml");
+/// Whatever a client says twice it said to be understood; longer is no version and no id.
+const ECHO_BYTES_MAX: usize = 128;
+
+/// A request as the handlers see it.
+struct Call<'r> {
+    app: Arc<App>,
+    container: Container,
+    query: BlobQuery,
+    asked: Asked<'r>,
+    holder: Holder,
+}
+
+impl Call<'_> {
+    fn at(&self, name: &str) -> At {
+        let Container { id, workspace, .. } = self.container;
+        At { container: id, workspace, name: name.into() }
+    }
+}
+
+pub async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
+    let (parts, content) = request.into_parts();
+    let is_head = parts.method == Method::HEAD;
+    let mut content = Some(content);
+    let answered = answer(app, &parts, &mut content).await;
+    let mut response = match answered {
+        Ok(response) => response,
+        Err(failed) => {
+            if let Some(content) = content {
+                body::discard_upload(content).await;
+            }
+            refusal(&failed, is_head)
+        }
+    };
+    let echo = |name: &HeaderName| {
+        parts.headers.get(name).filter(|value| value.len() <= ECHO_BYTES_MAX).cloned()
+    };
+    let version = echo(&MS_VERSION).unwrap_or(HeaderValue::from_static(VERSION));
+    response.headers_mut().insert(MS_VERSION, version);
+    if let Some(id) = echo(&CLIENT_ID) {
+        response.headers_mut().insert(CLIENT_ID, id);
+    }
+    response
+}
+
+async fn answer(
+    app: Arc<App>,
+    parts: &Parts,
+    content: &mut Option<Body>,
+) -> Result<Response, StorageError> {
+    let address = Address::parse(parts.uri.path())?;
+    let query = BlobQuery::parse(parts.uri.query().unwrap_or(""))?;
+    // Without this one that is no text would count as one that is not there.
+    let counts =
+        |name: &str| ["x-ms-", "content-", "if-", "range"].iter().any(|it| name.starts_with(it));
+    let is_bad = |(name, value): &(&HeaderName, &HeaderValue)| {
+        counts(name.as_str()) && value.to_str().is_err()
+    };
+    if let Some((name, _)) = parts.headers.iter().find(is_bad) {
+        return Err(StorageError::invalid_header(
+            name.as_str(),
+            "it is not plain ASCII; encode it",
+        ));
+    }
+    let pairs = parts
+        .headers
+        .iter()
+        .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+    let asked = Asked::new(pairs);
+    asked.refuse_unsupported()?;
+    let wanted = Wanted::of(&parts.method, &address, &query)?;
+    let log = parts.extensions.get::<Noted>().cloned().unwrap_or_default();
+    log.route(format!("/{{container}}{}", wanted.template()));
+    let (container, holder) = access::check(&app, &parts.headers, &address, &query, &wanted)?;
+    log.caller(&holder.name);
+    let call = Call { app, container, query, asked, holder };
+    let name = address.blob.as_deref().unwrap_or_default();
+    let mut take = || content.take().unwrap_or_default();
+    match wanted {
+        Wanted::List => {
+            show_logs(&call, call.query.get("prefix").unwrap_or_default()).await?;
+            get::list(&call).await
+        }
+        Wanted::Container => Ok(get::container(&call)),
+        Wanted::Get | Wanted::Head => {
+            show_logs(&call, name).await?;
+            get::blob(&call, name, wanted == Wanted::Head).await
+        }
+        Wanted::BlockList => get::blocks(&call, name).await,
+        Wanted::Put => put::blob(&call, name, take()).await,
+        Wanted::PutBlock => put::block(&call, name, take()).await,
+        Wanted::PutBlockList => put::block_list(&call, name, take()).await,
+        Wanted::PutMetadata => put::metadata(&call, name).await,
+        Wanted::PutProperties => put::properties(&call, name).await,
+        Wanted::Delete => put::delete(&call, name).await,
+    }
+}
+
+/// Logs of jobs are blobs once somebody looks for them.
+async fn show_logs(call: &Call<'_>, asked: &str) -> Result<(), StorageError> {
+    let shown = artifacts::show_logs(&call.app, &call.container, asked).await;
+    shown.map_err(|failed| {
+        tracing::error!(error = %ErrorChain(&failed), "a job's log could not be shown as a blob");
+        StorageError::internal()
+    })
+}
+
+/// Everything that is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    List,
+    /// What there is to say about a container.
+    Container,
+    Get,
+    Head,
+    BlockList,
+    Put,
+    PutBlock,
+    PutBlockList,
+    PutMetadata,
+    PutProperties,
+    Delete,
+}
+
+impl Wanted {
+    fn of(method: &Method, address: &Address, query: &BlobQuery) -> Result<Wanted, StorageError> {
+        for key in ["snapshot", "versionid"] {
+            if query.filled(key).is_some() {
+                return Err(StorageError::invalid_query(
+                    key,
+                    "there is only the present blob here",
+                ));
+            }
+        }
+        let comp = query.filled("comp");
+        let is_container = query.get("restype") == Some("container") || address.blob.is_none();
+        match (method.as_str(), is_container, comp) {
+            ("GET", true, Some("list")) => Ok(Wanted::List),
+            ("GET" | "HEAD", true, None | Some("metadata")) => Ok(Wanted::Container),
+            ("GET", false, None) => Ok(Wanted::Get),
+            ("HEAD", false, None | Some("metadata")) | ("GET", false, Some("metadata")) => {
+                Ok(Wanted::Head)
+            }
+            ("GET", false, Some("blocklist")) => Ok(Wanted::BlockList),
+            ("PUT", false, None) => Ok(Wanted::Put),
+            ("PUT", false, Some("block")) => Ok(Wanted::PutBlock),
+            ("PUT", false, Some("blocklist")) => Ok(Wanted::PutBlockList),
+            ("PUT", false, Some("metadata")) => Ok(Wanted::PutMetadata),
+            ("PUT", false, Some("properties")) => Ok(Wanted::PutProperties),
+            ("DELETE", false, None) => Ok(Wanted::Delete),
+            ("PUT" | "DELETE", true, None) => Err(StorageError::not_permitted(
+                "containers come and go with their datastores: muster datastore create",
+            )),
+            ("GET" | "HEAD" | "PUT" | "DELETE" | "POST", _, Some(_)) => {
+                Err(StorageError::invalid_query("comp", "this operation is not offered here"))
+            }
+            _ => Err(StorageError::bad_verb("blobs take GET, HEAD, PUT and DELETE")),
+        }
+    }
+
+    fn right(self) -> Right {
+        match self {
+            Wanted::List => Right::List,
+            Wanted::Container | Wanted::Get | Wanted::Head | Wanted::BlockList => Right::Read,
+            Wanted::Put | Wanted::PutBlock | Wanted::PutBlockList => Right::Write,
+            Wanted::PutMetadata | Wanted::PutProperties => Right::Write,
+            Wanted::Delete => Right::Delete,
+        }
+    }
+
+    /// Whether whoever may only make new blobs may do this.
+    fn may_create(self) -> bool {
+        matches!(self, Wanted::Put | Wanted::PutBlock | Wanted::PutBlockList)
+    }
+
+    /// As it is logged and counted.
+    fn template(self) -> &'static str {
+        match self {
+            Wanted::List => "?comp=list",
+            Wanted::Container => "",
+            Wanted::Get | Wanted::Head | Wanted::Put | Wanted::Delete => "/{blob}",
+            Wanted::BlockList | Wanted::PutBlockList => "/{blob}?comp=blocklist",
+            Wanted::PutBlock => "/{blob}?comp=block",
+            Wanted::PutMetadata => "/{blob}?comp=metadata",
+            Wanted::PutProperties => "/{blob}?comp=properties",
+        }
+    }
+}
+
+fn refusal(failed: &StorageError, is_head: bool) -> Response {
+    let status = StatusCode::from_u16(failed.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let has_body = !is_head && status != StatusCode::NOT_MODIFIED;
+    let mut response = match has_body {
+        true => (status, failed.to_xml()).into_response(),
+        false => status.into_response(),
+    };
+    let headers = response.headers_mut();
+    if has_body {
+        headers.insert(header::CONTENT_TYPE, XML);
+    }
+    headers.insert(ERROR_CODE, HeaderValue::from_static(failed.code));
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}
+
+fn refused(refusal: Refusal) -> StorageError {
+    let message = refusal.to_string();
+    match refusal {
+        Refusal::NoContainer => StorageError::no_container(),
+        Refusal::ContainerTaken => StorageError::not_permitted(message),
+        Refusal::NoBlob => StorageError::no_blob(),
+        Refusal::Exists => StorageError::new(409, "BlobAlreadyExists", message),
+        Refusal::MayOnlyCreate => StorageError::not_permitted(message),
+        Refusal::Condition => StorageError::condition(),
+        Refusal::NoBlock { .. } => StorageError::new(400, "InvalidBlockList", message),
+        Refusal::TooManyStaged => StorageError::new(409, "BlockCountExceedsLimit", message),
+    }
+}
+
+fn unavailable(why: Unavailable) -> StorageError {
+    match why {
+        Unavailable::Full => StorageError::full(why.to_string()),
+        _ => StorageError::unavailable(why.to_string()),
+    }
+}
+
+fn unreadable(failed: &StoreError) -> StorageError {
+    tracing::error!(error = %ErrorChain(failed), "the blob storage could not be read");
+    StorageError::unavailable("the server cannot read its store; see its log")
+}
+
+fn lost(lost: Lost) -> StorageError {
+    match &lost {
+        Lost::Refused(BlobError::TooLarge { limit }) => StorageError::too_large(*limit),
+        Lost::Refused(full @ BlobError::Full { .. }) => StorageError::full(full.to_string()),
+        Lost::Refused(BlobError::WrongMd5) => {
+            StorageError::new(400, "Md5Mismatch", lost.to_string())
+        }
+        Lost::Refused(other) => kept_badly(other),
+        Lost::Late | Lost::Short => StorageError::new(400, "IncompleteBody", lost.to_string()),
+        Lost::Panicked => StorageError::internal(),
+    }
+}
+
+fn kept_badly(failed: &BlobError) -> StorageError {
+    match failed {
+        BlobError::Full { .. } => StorageError::full(failed.to_string()),
+        other => {
+            tracing::error!(error = %ErrorChain(other), "a blob's bytes cannot be kept or read");
+            StorageError::unavailable("the server cannot keep or read files; see its log")
+        }
+    }
+}
+
+fn stamp(
+    response: &mut Response,
+    tag: muster_core::storage::Tag,
+    changed: muster_core::time::Wall,
+) {
+    for (name, value) in
+        [(header::ETAG, format_tag(tag)), (header::LAST_MODIFIED, http_date(changed))]
+    {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Blobs on their way in. Bytes first, on disk; then the row that names them, on disk; then the answer.
+
+use axum::body::{Body, HttpBody as _};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use muster_store::storage::{AboutChange, Done, Guard, Order, Segment};
+use muster_wire::blob::{
+    BLOCK_BYTES_MAX, BLOCK_LIST_BYTES_MAX, PUT_BYTES_MAX, StorageError, is_block_id,
+    parse_block_list,
+};
+
+use super::{Call, kept_badly, lost, refused, stamp, unavailable, unreadable};
+use crate::blobs::Held;
+use crate::http::{body, trees};
+
+pub async fn blob(call: &Call<'_>, name: &str, content: Body) -> Result<Response, StorageError> {
+    let kind = call.asked.get("x-ms-blob-type").unwrap_or("BlockBlob");
+    if !kind.eq_ignore_ascii_case("BlockBlob") {
+        let message = "only block blobs are kept here: BlockBlob";
+        return Err(StorageError::invalid_header("x-ms-blob-type", message));
+    }
+    let mut about = call.asked.about()?;
+    // A whole blob in one request: the body's own headers are about it, too.
+    let headers = &mut about.headers;
+    let own = |name: &str| call.asked.get(name).filter(|value| !value.is_empty()).map(Into::into);
+    headers.content_type = headers.content_type.take().or_else(|| own("content-type"));
+    headers.encoding = headers.encoding.take().or_else(|| own("content-encoding"));
+    headers.language = headers.language.take().or_else(|| own("content-language"));
+    headers.md5 = headers.md5.take().or_else(|| own("content-md5"));
+    let guard = guard(call)?;
+    let held = take_in(call, content, PUT_BYTES_MAX, Sync::WithFolder).await?;
+    let segment = Segment { digest: held.digest, bytes: held.bytes };
+    changed(call, Order::Put { at: call.at(name), segment, about, guard }, StatusCode::CREATED)
+        .await
+}
+
+/// Its bytes are on disk when this is answered. The name of their file is, when the blocks are put together.
+pub async fn block(call: &Call<'_>, name: &str, content: Body) -> Result<Response, StorageError> {
+    let block = call.query.get("blockid").unwrap_or_default();
+    if !is_block_id(block) {
+        let message = "give base64 of 1 to 64 bytes, percent-encoded";
+        return Err(StorageError::invalid_query("blockid", message));
+    }
+    let held = take_in(call, content, BLOCK_BYTES_MAX, Sync::Alone).await?;
+    let segment = Segment { digest: held.digest, bytes: held.bytes };
+    let order = Order::Stage { at: call.at(name), block: block.into(), segment };
+    say(call, order).await?;
+    Ok(StatusCode::CREATED.into_response())
+}
+
+/// Puts blocks together. Nothing is copied: the blob is a list of their files.
+pub async fn block_list(
+    call: &Call<'_>,
+    name: &str,
+    content: Body,
+) -> Result<Response, StorageError> {
+    let (about, guard) = (call.asked.about()?, guard(call)?);
+    let text = body::read(content, BLOCK_LIST_BYTES_MAX).await;
+    let text = text.map_err(|failed| StorageError::new(400, "InvalidInput", failed.to_string()))?;
+    let blocks = parse_block_list(&text)?;
+    let (own, wanted, at) = (call.container.id, blocks.clone(), call.at(name));
+    let found = at.name.clone();
+    let found = call.app.storage.read(move |reader| reader.find_blocks(own, &found, &wanted)).await;
+    let found = found.map_err(|failed| unreadable(&failed))?;
+    let mut parts = Vec::with_capacity(blocks.len());
+    for (block, segment) in blocks.into_iter().zip(found) {
+        match segment {
+            Some(segment) => parts.push((block, segment)),
+            None => return Err(no_block(&block.id)),
+        }
+    }
+    let held = hold(call, &parts).await?;
+    let order = Order::Commit { at, blocks: parts, about, guard };
+    let answer = changed(call, order, StatusCode::CREATED).await;
+    drop(held);
+    answer
+}
+
+fn no_block(id: &str) -> StorageError {
+    let message = format!("block {id:?} is not there; send it again");
+    StorageError::new(400, "InvalidBlockList", message)
+}
+
+/// Makes sure that the files of these blocks are there, stay, and are on disk with their names.
+async fn hold(
+    call: &Call<'_>,
+    parts: &[(muster_core::storage::BlockRef, Segment)],
+) -> Result<Vec<Held>, StorageError> {
+    let (blobs, workspace) = (call.app.blobs.clone(), call.container.workspace);
+    let parts = parts.to_vec();
+    let held = tokio::task::spawn_blocking(move || {
+        let mut held = Vec::with_capacity(parts.len());
+        for (block, segment) in &parts {
+            let found = blobs.hold(workspace, segment.digest, segment.bytes);
+            match found.map_err(|failed| kept_badly(&failed))? {
+                Some(found) => held.push(found),
+                None => return Err(no_block(&block.id)),
+            }
+        }
+        let digests = parts.iter().map(|(_, segment)| segment.digest);
+        blobs.sync_folders(workspace, digests).map_err(|failed| kept_badly(&failed))?;
+        Ok(held)
+    });
+    held.await.map_err(|_| StorageError::internal())?
+}
+
+pub async fn metadata(call: &Call<'_>, name: &str) -> Result<Response, StorageError> {
+    let change = AboutChange::Metadata(call.asked.metadata()?);
+    let order = Order::Change { at: call.at(name), change, guard: guard(call)? };
+    changed(call, order, StatusCode::OK).await
+}
+
+pub async fn properties(call: &Call<'_>, name: &str) -> Result<Response, StorageError> {
+    let change = AboutChange::Headers(call.asked.content_headers()?);
+    let order = Order::Change { at: call.at(name), change, guard: guard(call)? };
+    changed(call, order, StatusCode::OK).await
+}
+
+pub async fn delete(call: &Call<'_>, name: &str) -> Result<Response, StorageError> {
+    say(call, Order::Delete { at: call.at(name), guard: guard(call)? }).await?;
+    Ok(StatusCode::ACCEPTED.into_response())
+}
+
+fn guard(call: &Call<'_>) -> Result<Guard, StorageError> {
+    Ok(Guard { may_only_create: call.holder.may_only_create, ..call.asked.guard()? })
+}
+
+async fn say(call: &Call<'_>, order: Order) -> Result<Done, StorageError> {
+    call.app.storage.say(order).await.map_err(unavailable)?.map_err(refused)
+}
+
+async fn changed(
+    call: &Call<'_>,
+    order: Order,
+    status: StatusCode,
+) -> Result<Response, StorageError> {
+    let Done::Blob { tag, changed } = say(call, order).await? else {
+        return Err(StorageError::internal());
+    };
+    let mut response = status.into_response();
+    stamp(&mut response, tag, changed);
+    Ok(response)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sync {
+    /// The bytes.
+    Alone,
+    /// And the name of their file.
+    WithFolder,
+}
+
+async fn take_in(
+    call: &Call<'_>,
+    content: Body,
+    limit: u64,
+    sync: Sync,
+) -> Result<Held, StorageError> {
+    let (md5, announced) = (call.asked.content_md5()?, content.size_hint().exact());
+    // Nobody waits for the end of what is announced to be too much.
+    if announced.is_some_and(|announced| announced > limit) {
+        body::discard_upload(content).await;
+        return Err(StorageError::too_large(limit));
+    }
+    let workspace = call.container.workspace;
+    let kept = trees::take_in(&call.app.blobs, content, move |blobs, pieces| {
+        let incoming = pieces.write_to(blobs.begin_up_to(limit, announced, md5)?)?;
+        let held = incoming.keep_as_found(blobs, workspace)?;
+        if sync == Sync::WithFolder {
+            blobs.sync_folders(workspace, [held.digest])?;
+        }
+        Ok(held)
+    });
+    kept.await.map_err(lost)
+}

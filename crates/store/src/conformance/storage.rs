@@ -1,0 +1,423 @@
+//! What rows of the blob storage must do, wherever they are kept.
+
+use muster_core::ids::WorkspaceId;
+use muster_core::model::{AccountCredentials, BlobId, DatastoreSpec, ForeignAccount, WorkspaceKey};
+use muster_core::time::Wall;
+use muster_core::{Change, Input};
+
+use super::stage::{home, someone};
+use super::{Database, Stage};
+use crate::storage::{
+    About, AboutChange, At, BlockFrom, BlockRef, Container, ContainerId, Done, Folder, Guard,
+    ListQuery, Listed, Match, Order, Outcome, Refusal, Segment, Span, Storage, StorageReader, Tag,
+};
+
+const HERE: WorkspaceId = WorkspaceId(1);
+const THERE: WorkspaceId = WorkspaceId(2);
+
+/// One database, empty at first.
+pub trait StorageDatabase: Sync {
+    fn storage(&self) -> Box<dyn Storage>;
+    fn reader(&self) -> Box<dyn StorageReader>;
+}
+
+struct Scene {
+    storage: Box<dyn Storage>,
+    reader: Box<dyn StorageReader>,
+    container: ContainerId,
+    now: Wall,
+}
+
+impl Scene {
+    fn new(database: &dyn StorageDatabase) -> Scene {
+        let mut storage = database.storage();
+        let container = make(&mut *storage, "here-1", HERE).expect("it is new").id;
+        let reader = database.reader();
+        Scene { storage, reader, container, now: Wall(1_000_000) }
+    }
+
+    fn say(&mut self, order: Order) -> Outcome {
+        self.now.0 += 1_000_000;
+        let mut outcomes = self.storage.apply(&[order], self.now).expect("it is written");
+        assert_eq!(outcomes.len(), 1);
+        outcomes.remove(0)
+    }
+
+    fn at(&self, name: &str) -> At {
+        At { container: self.container, workspace: HERE, name: name.into() }
+    }
+
+    fn put(&mut self, name: &str, content: &str, guard: Guard) -> Result<Tag, Refusal> {
+        let (at, segment) = (self.at(name), file(content));
+        match self.say(Order::Put { at, segment, about: about(content), guard })? {
+            Done::Blob { tag, .. } => Ok(tag),
+            other => panic!("{other:?} is no blob"),
+        }
+    }
+
+    fn stage(&mut self, name: &str, block: &str, content: &str) {
+        let at = self.at(name);
+        let staged = self.say(Order::Stage { at, block: block.into(), segment: file(content) });
+        assert_eq!(staged, Ok(Done::Nothing));
+    }
+
+    fn commit(&mut self, name: &str, blocks: &[(&str, BlockFrom, &str)]) -> Outcome {
+        let part = |(id, from, content): &(&str, BlockFrom, &str)| {
+            (BlockRef { id: (*id).into(), from: *from }, file(content))
+        };
+        let (at, blocks) = (self.at(name), blocks.iter().map(part).collect());
+        self.say(Order::Commit { at, blocks, about: about("list"), guard: Guard::default() })
+    }
+
+    fn files(&mut self, name: &str, span: Span) -> (u64, Vec<Segment>) {
+        let found = self.reader.content(self.container, name, span).expect("it reads");
+        let found = found.expect("it is there");
+        (found.starts, found.segments)
+    }
+
+    fn names(&mut self, query: &ListQuery) -> (Vec<String>, Option<Vec<u8>>) {
+        let found = self.reader.list(self.container, query).expect("it reads");
+        let name = |item: &Listed| match item {
+            Listed::Blob(blob) => blob.name.to_string(),
+            Listed::Prefix(prefix) => format!("[{prefix}]"),
+        };
+        (found.items.iter().map(name).collect(), found.next)
+    }
+}
+
+fn make(
+    storage: &mut dyn Storage,
+    name: &str,
+    workspace: WorkspaceId,
+) -> Result<Container, Refusal> {
+    let owner = WorkspaceKey::new("s", "g", &workspace.to_string());
+    let order = Order::MakeContainer { name: name.into(), workspace, owner };
+    match storage.apply(&[order], Wall(1)).expect("it is written").remove(0)? {
+        Done::Container(container) => Ok(container),
+        other => panic!("{other:?} is no container"),
+    }
+}
+
+fn digest(content: &str) -> BlobId {
+    BlobId::made_up(content)
+}
+
+fn file(content: &str) -> Segment {
+    Segment { digest: digest(content), bytes: content.len() as u64 }
+}
+
+fn about(word: &str) -> About {
+    let metadata = [(Box::from("word"), Box::from(word))].into();
+    About { metadata, ..About::default() }
+}
+
+pub fn blobs_read_back_and_are_replaced(database: &dyn StorageDatabase) {
+    let mut scene = Scene::new(database);
+    let first = scene.put("a/../b", "one", Guard::default()).expect("new");
+    let found = scene.reader.blob(scene.container, "a/../b").expect("reads").expect("there");
+    assert_eq!((found.tag, found.bytes, &found.about), (first, 3, &about("one")));
+    assert_eq!(scene.reader.blob(scene.container, "b").expect("reads"), None, "names are bytes");
+    let second = scene.put("a/../b", "second", Guard::default()).expect("replaced");
+    let change = AboutChange::Metadata([("k".into(), "v".into())].into());
+    let at = scene.at("a/../b");
+    let changed = scene.say(Order::Change { at, change, guard: Guard::default() });
+    let Ok(Done::Blob { tag: third, .. }) = changed else { panic!("{changed:?}") };
+    assert!(first < second && second < third);
+    let again = scene.reader.blob(scene.container, "a/../b").expect("reads").expect("there");
+    assert_eq!((again.made, again.bytes, again.about.metadata.len()), (found.made, 6, 1));
+    assert_eq!(scene.files("a/../b", Span::ALL), (0, vec![file("second")]));
+    let at = scene.at("a/../b");
+    assert_eq!(
+        scene.say(Order::Delete { at: at.clone(), guard: Guard::default() }),
+        Ok(Done::Nothing)
+    );
+    assert_eq!(scene.say(Order::Delete { at, guard: Guard::default() }), Err(Refusal::NoBlob));
+}
+
+pub fn conditions_are_decided_where_the_change_is(database: &dyn StorageDatabase) {
+    let mut scene = Scene::new(database);
+    let absent = Guard { if_none_match: Some(Match::Any), ..Guard::default() };
+    let present = |tag| Guard { if_match: Some(tag), ..Guard::default() };
+    assert_eq!(scene.put("x", "1", present(Match::Any)), Err(Refusal::Condition));
+    let tag = scene.put("x", "1", absent.clone()).expect("there is none");
+    assert_eq!(scene.put("x", "2", absent), Err(Refusal::Exists));
+    assert_eq!(scene.put("x", "2", present(Match::Foreign)), Err(Refusal::Condition));
+    let later = scene.put("x", "2", present(Match::Tag(tag))).expect("it is that one");
+    assert_eq!(scene.put("x", "3", present(Match::Tag(tag))), Err(Refusal::Condition));
+    let only_new = Guard { may_only_create: true, ..Guard::default() };
+    assert_eq!(scene.put("x", "3", only_new.clone()), Err(Refusal::MayOnlyCreate));
+    scene.put("y", "3", only_new).expect("it is new");
+    let since = |seconds| Guard { if_unmodified_since_s: Some(seconds), ..Guard::default() };
+    assert_eq!(scene.put("x", "4", since(1)), Err(Refusal::Condition));
+    scene.put("x", "4", since(10_000)).expect("nobody changed it since");
+    let stale = present(Match::Tag(later));
+    let at = scene.at("x");
+    assert_eq!(scene.say(Order::Delete { at, guard: stale }), Err(Refusal::Condition));
+    // Two in one transaction: the second sees what the first did.
+    let put = |content: &str| Order::Put {
+        at: scene.at("z"),
+        segment: file(content),
+        about: About::default(),
+        guard: Guard { if_none_match: Some(Match::Any), ..Guard::default() },
+    };
+    let both = [put("a"), put("b")];
+    let outcomes = scene.storage.apply(&both, Wall(9_000_000)).expect("written");
+    assert!(outcomes[0].is_ok() && outcomes[1] == Err(Refusal::Exists), "{outcomes:?}");
+    assert_eq!(scene.files("z", Span::ALL).1, [file("a")]);
+}
+
+pub fn blocks_wait_and_are_put_together(database: &dyn StorageDatabase) {
+    use BlockFrom::{Committed, Latest, Uncommitted};
+    let mut scene = Scene::new(database);
+    for (block, content) in [("YQ==", "aa"), ("Yg==", "bbb"), ("Yw==", "c")] {
+        scene.stage("x", block, content);
+    }
+    assert_eq!(scene.reader.blob(scene.container, "x").expect("reads"), None, "not there yet");
+    let blocks = scene.reader.blocks(scene.container, "x").expect("reads");
+    assert_eq!((blocks.committed.len(), blocks.uncommitted.len()), (0, 3));
+    scene.commit("x", &[("Yg==", Latest, "bbb"), ("YQ==", Uncommitted, "aa")]).expect("they wait");
+    assert_eq!(scene.files("x", Span::ALL), (0, vec![file("bbb"), file("aa")]));
+    let blocks = scene.reader.blocks(scene.container, "x").expect("reads");
+    assert_eq!(blocks.committed, [("Yg==".into(), 3), ("YQ==".into(), 2)]);
+    assert_eq!(blocks.uncommitted, [], "what is not on the list is forgotten");
+    // Of two of one name the one that waits is the latest.
+    scene.stage("x", "YQ==", "new");
+    let both = [("YQ==", Committed, "aa"), ("YQ==", Latest, "new"), ("Yg==", Latest, "bbb")];
+    scene.commit("x", &both).expect("all are there");
+    assert_eq!(scene.files("x", Span::ALL).1, [file("aa"), file("new"), file("bbb")]);
+    scene.stage("x", "YQ==", "dropped");
+    scene.put("x", "whole", Guard::default()).expect("replaced");
+    let blocks = scene.reader.blocks(scene.container, "x").expect("reads");
+    assert_eq!((blocks.committed, blocks.uncommitted), (vec![], vec![]));
+}
+
+pub fn a_list_of_other_blocks_is_refused(database: &dyn StorageDatabase) {
+    let mut scene = Scene::new(database);
+    scene.stage("x", "YQ==", "aa");
+    let missing =
+        scene.commit("x", &[("YQ==", BlockFrom::Latest, "aa"), ("Yg==", BlockFrom::Latest, "b")]);
+    assert_eq!(missing, Err(Refusal::NoBlock { id: "Yg==".into() }));
+    scene.stage("x", "YQ==", "other");
+    let stale = scene.commit("x", &[("YQ==", BlockFrom::Latest, "aa")]);
+    assert_eq!(stale, Err(Refusal::NoBlock { id: "YQ==".into() }), "it is another file by now");
+    let not_yet = scene.commit("x", &[("YQ==", BlockFrom::Committed, "other")]);
+    assert_eq!(not_yet, Err(Refusal::NoBlock { id: "YQ==".into() }));
+    assert_eq!(scene.reader.blob(scene.container, "x").expect("reads"), None, "nothing half-made");
+    let wanted =
+        [BlockFrom::Latest, BlockFrom::Committed].map(|from| BlockRef { id: "YQ==".into(), from });
+    let found = scene.reader.find_blocks(scene.container, "x", &wanted).expect("reads");
+    assert_eq!(found, [Some(file("other")), None]);
+}
+
+pub fn lists_are_walks_along_the_names(database: &dyn StorageDatabase) {
+    let mut scene = Scene::new(database);
+    let mut names: Vec<String> =
+        ["a", "b.txt", "b/1", "b/2", "b/c/1", "b0", "ü/1", "ü/2", "🦀"].map(String::from).into();
+    // More in one folder than is fetched at once.
+    names.extend((0..300).map(|number| format!("many/{number:03}")));
+    for name in &names {
+        scene.put(name, "x", Guard::default()).expect("new");
+    }
+    names.sort();
+    let query = |prefix: &str, delimiter: Option<&str>, limit| ListQuery {
+        prefix: prefix.into(),
+        delimiter: delimiter.map(Into::into),
+        after: None,
+        limit,
+    };
+    let folded: Vec<String> =
+        ["a", "b.txt", "[b/]", "b0", "[many/]", "[ü/]", "🦀"].map(String::from).into();
+    for (base, expected) in [
+        (query("", None, 1), names.clone()),
+        (query("", Some("/"), 1), folded),
+        (query("b/", Some("/"), 1), ["b/1", "b/2", "[b/c/]"].map(String::from).into()),
+        (query("b", None, 1), names.iter().filter(|name| name.starts_with('b')).cloned().collect()),
+        (query("nothing", Some("/"), 1), vec![]),
+    ] {
+        for limit in [1, 2, 3, 128, 1_000] {
+            let mut query = ListQuery { limit, ..base.clone() };
+            let mut all = Vec::new();
+            loop {
+                let (page, next) = scene.names(&query);
+                assert!(page.len() == limit || next.is_none());
+                all.extend(page);
+                match next {
+                    Some(next) => query.after = Some(next),
+                    None => break,
+                }
+            }
+            assert_eq!(all, expected, "{base:?} by {limit}");
+        }
+    }
+}
+
+pub fn a_part_needs_only_its_files(database: &dyn StorageDatabase) {
+    let mut scene = Scene::new(database);
+    let contents = ["aaaa", "bb", "cccccc"];
+    let ids = ["YQ==", "Yg==", "Yw=="];
+    for (id, content) in ids.iter().zip(contents) {
+        scene.stage("x", id, content);
+    }
+    let list: Vec<_> =
+        ids.iter().zip(contents).map(|(id, content)| (*id, BlockFrom::Latest, content)).collect();
+    scene.commit("x", &list).expect("they wait");
+    for (from, to, starts, files) in [
+        (0, Some(3), 0, 0..1),
+        (3, Some(4), 0, 0..2),
+        (4, Some(5), 4, 1..2),
+        (5, None, 4, 1..3),
+        (6, Some(6), 6, 2..3),
+        (0, None, 0, 0..3),
+    ] {
+        let expected: Vec<_> = contents[files].iter().map(|content| file(content)).collect();
+        assert_eq!(scene.files("x", Span { from, to }), (starts, expected), "{from}-{to:?}");
+    }
+}
+
+pub fn what_is_unwanted_is_known_and_forgotten(database: &dyn StorageDatabase) {
+    let mut scene = Scene::new(database);
+    let named = |scene: &mut Scene, content: &str| {
+        scene.reader.is_named(HERE, &digest(content)).expect("reads")
+    };
+    let unwanted = |scene: &mut Scene| {
+        let found = scene.reader.unwanted(Wall(u64::MAX), 100).expect("reads");
+        let words = ["one", "two", "kept", "refused", "block", "shared"];
+        let known = |word: &&str| found.contains(&(HERE, digest(word)));
+        words.into_iter().filter(known).collect::<Vec<_>>()
+    };
+    scene.put("x", "one", Guard::default()).expect("new");
+    scene.put("y", "shared", Guard::default()).expect("new");
+    scene.put("z", "shared", Guard::default()).expect("new");
+    assert!(unwanted(&mut scene).is_empty() && named(&mut scene, "one"));
+    scene.put("x", "two", Guard::default()).expect("replaced");
+    let absent = Guard { if_none_match: Some(Match::Any), ..Guard::default() };
+    assert_eq!(scene.put("x", "refused", absent), Err(Refusal::Exists));
+    scene.stage("x", "YQ==", "block");
+    assert!(named(&mut scene, "block"), "what waits is named");
+    let later = scene.now;
+    assert_eq!(scene.say(Order::ExpireStaged { before: later }), Ok(Done::Nothing));
+    assert!(named(&mut scene, "block"), "it is not that old");
+    let later = Wall(later.0 + 1);
+    assert_eq!(scene.say(Order::ExpireStaged { before: later }), Ok(Done::Nothing));
+    let at = scene.at("y");
+    scene.say(Order::Delete { at, guard: Guard::default() }).expect("it is there");
+    assert_eq!(unwanted(&mut scene), ["one", "refused", "block", "shared"]);
+    assert!(!named(&mut scene, "one") && !named(&mut scene, "block"));
+    assert!(named(&mut scene, "shared"), "another blob is made of it");
+    let all = scene.reader.unwanted(Wall(u64::MAX), 100).expect("reads");
+    let early = Order::Settle { files: all.clone(), before: Wall(1) };
+    assert_eq!(scene.say(early), Ok(Done::Nothing));
+    assert_eq!(unwanted(&mut scene).len(), 4, "they became unwanted since");
+    let before = Wall(scene.now.0 + 1);
+    assert_eq!(scene.say(Order::Settle { files: all, before }), Ok(Done::Nothing));
+    assert!(unwanted(&mut scene).is_empty());
+}
+
+pub fn a_container_is_its_workspaces_own(database: &dyn StorageDatabase) {
+    let mut scene = Scene::new(database);
+    let again = make(&mut *scene.storage, "here-1", HERE).expect("it is theirs");
+    assert_eq!(again.id, scene.container);
+    assert_eq!(make(&mut *scene.storage, "here-1", THERE), Err(Refusal::ContainerTaken));
+    make(&mut *scene.storage, "there-1", THERE).expect("new");
+    scene.put("x", "one", Guard::default()).expect("new");
+    scene.stage("y", "YQ==", "block");
+    assert_eq!(scene.reader.containers().expect("reads").len(), 2);
+    assert_eq!(scene.say(Order::ForgetWorkspace(HERE)), Ok(Done::Nothing));
+    let left: Vec<_> =
+        scene.reader.containers().expect("reads").into_iter().map(|it| it.name).collect();
+    assert_eq!(left, ["there-1".into()]);
+    assert_eq!(scene.put("x", "late", Guard::default()), Err(Refusal::NoContainer));
+    let found = scene.reader.unwanted(Wall(u64::MAX), 100).expect("reads");
+    let mut expected = ["one", "block", "late"].map(|word| (HERE, digest(word)));
+    expected.sort();
+    let mut found = found;
+    found.sort();
+    assert_eq!(found, expected);
+}
+
+pub fn tags_are_never_used_again(database: &dyn StorageDatabase) {
+    let mut scene = Scene::new(database);
+    let first = scene.put("x", "one", Guard::default()).expect("new");
+    // The clock goes back, and the file is opened again.
+    scene.now = Wall(0);
+    let second = scene.put("x", "two", Guard::default()).expect("replaced");
+    scene.storage = database.storage();
+    scene.now = Wall(0);
+    let third = scene.put("x", "three", Guard::default()).expect("replaced");
+    assert!(first < second && second < third, "{first:?} {second:?} {third:?}");
+}
+
+pub fn datastores_read_back_and_go_with_their_workspace(database: &dyn Database) {
+    let mut stage = Stage::new(database);
+    stage.put_cluster("cpu", 0, 1);
+    let spec = DatastoreSpec {
+        account: Some(ForeignAccount {
+            name: "acc".into(),
+            endpoint: None,
+            protocol: Some("https".into()),
+            opened_by: AccountCredentials::AccountKey,
+            secret: Some("sealed".into()),
+        }),
+        container: "ccc".into(),
+        ..DatastoreSpec::default()
+    };
+    let put = |spec: &DatastoreSpec| Input::PutDatastore {
+        workspace: home(),
+        name: "Mine".into(),
+        wanted: Box::new(spec.clone()),
+        by: someone(),
+    };
+    stage.say(put(&spec)).expect("a datastore");
+    let workspace = stage.reader.workspace(&home()).expect("reads").expect("there").id;
+    let first = stage.reader.datastore(workspace, "MINE").expect("reads").expect("there");
+    assert_eq!((&*first.name, &first.about), ("Mine", &spec));
+    let other = DatastoreSpec { container: "ddd".into(), ..DatastoreSpec::default() };
+    stage.say(put(&other)).expect("replaced");
+    let second = stage.reader.datastore(workspace, "mine").expect("reads").expect("there");
+    assert_eq!((second.created_at, &second.about), (first.created_at, &other));
+    assert_eq!(stage.reader.datastores(workspace).expect("reads"), [second]);
+    assert_eq!(stage.reader.datastores(WorkspaceId(7)).expect("reads"), []);
+    let delete = Input::DeleteDatastore { workspace: home(), name: "MINE".into() };
+    stage.say(delete).expect("gone");
+    assert_eq!(stage.reader.datastore(workspace, "mine").expect("reads"), None);
+    stage.say(put(&spec)).expect("a datastore");
+    stage.store.commit(&[Change::WorkspaceGone(workspace)], Wall(1)).expect("written");
+    assert_eq!(stage.reader.datastores(workspace).expect("reads"), []);
+}
+
+/// What a job leaves appears whole, replaces what was there before, and touches nothing beside it.
+pub fn a_folder_is_published_whole_or_not_at_all(database: &dyn StorageDatabase) {
+    let mut scene = Scene::new(database);
+    for name in ["out/old", "out/a", "out", "out0", "other/x"] {
+        scene.put(name, name, Guard::default()).expect("it is new");
+    }
+    let folder = |container, name: &str, files: &[&str], is_all| Folder {
+        container,
+        name: name.into(),
+        files: files.iter().map(|name| ((*name).into(), file(name))).collect(),
+        is_all,
+    };
+    let here = scene.container;
+    let nowhere = ContainerId(here.0 + 1_000);
+    let half = vec![folder(here, "out", &["a"], true), folder(nowhere, "x", &["y"], false)];
+    let refused = scene.say(Order::Publish { workspace: HERE, folders: half });
+    assert_eq!(refused, Err(Refusal::NoContainer));
+    let all = ListQuery { limit: 100, ..ListQuery::default() };
+    let before = ["other/x", "out", "out/a", "out/old", "out0"].map(str::to_owned);
+    assert_eq!(scene.names(&all).0, before, "nothing of it was done");
+
+    let whole = vec![
+        folder(here, "out", &["a", "deep/b"], true),
+        folder(here, "other", &["y"], false),
+        folder(here, "", &["top"], false),
+    ];
+    assert_eq!(scene.say(Order::Publish { workspace: HERE, folders: whole }), Ok(Done::Nothing));
+    let after = ["other/x", "other/y", "out", "out/a", "out/deep/b", "out0", "top"];
+    assert_eq!(scene.names(&all).0, after.map(str::to_owned));
+    assert_eq!(scene.files("out/a", Span::ALL), (0, vec![file("a")]), "it was replaced");
+    for gone in ["out/old", "out/a"] {
+        assert!(!scene.reader.is_named(HERE, &digest(gone)).expect("it reads"), "{gone}");
+    }
+    let unwanted = scene.reader.unwanted(Wall(u64::MAX >> 1), 10).expect("it reads");
+    assert_eq!(unwanted.len(), 2, "the files of both may go");
+}

@@ -1,0 +1,154 @@
+//! What a blob is made of, and lists of blobs. A list is a walk along the names: whatever a delimiter puts together is
+//! stepped over, so that a page costs what is on it.
+
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use super::{BLOB_COLUMNS, blob, blob_of, digest_of, doc};
+use crate::StoreError;
+use crate::sqlite::fault::Doing;
+use crate::storage::{
+    BlockFrom, BlockRef, Blocks, ContainerId, Content, ListQuery, Listed, Listing, Segment, Span,
+};
+
+/// Greater than every byte of UTF-8: after it comes what does not begin so.
+const AFTER_ALL: u8 = 0xff;
+/// Rows that are fetched for one entry or more. With a delimiter many may be stepped over.
+const ROWS_AT_ONCE: usize = 128;
+
+pub(super) fn content(
+    connection: &Connection,
+    path: &Path,
+    container: ContainerId,
+    name: &str,
+    span: Span,
+) -> Result<Option<Content>, StoreError> {
+    let Some((id, blob)) = blob(connection, path, container, name)? else { return Ok(None) };
+    let to = span.to.unwrap_or(u64::MAX);
+    let sql = "SELECT starts, digest, bytes FROM segments
+               WHERE blob = ?1 AND starts <= ?3 AND bytes > 0 AND starts >= coalesce(
+                   (SELECT max(starts) FROM segments WHERE blob = ?1 AND starts <= ?2), 0)
+               ORDER BY place";
+    let params = (id, doc::key(span.from), doc::key(to));
+    let rows = doc::rows(connection, path, sql, params, |row| {
+        let digest = digest_of(row, 1, path)?;
+        let numbers = || Ok((row.get(0)?, row.get(2)?));
+        let (starts, bytes): (u64, u64) = numbers().doing("reading a blob", path)?;
+        Ok((starts, Segment { digest, bytes }))
+    })?;
+    let starts = rows.first().map_or(0, |(starts, _)| *starts);
+    let segments = rows.into_iter().map(|(_, segment)| segment).collect();
+    Ok(Some(Content { blob, starts, segments }))
+}
+
+pub(super) fn list(
+    connection: &Connection,
+    path: &Path,
+    container: ContainerId,
+    query: &ListQuery,
+) -> Result<Listing, StoreError> {
+    let prefix = query.prefix.as_bytes();
+    let upper = [prefix, &[AFTER_ALL]].concat();
+    // Names from here on, this one not: nothing sorts before the prefix itself but what is shorter.
+    let mut after = query.after.clone().filter(|after| after.as_slice() >= prefix);
+    let mut items: Vec<Listed> = Vec::new();
+    let delimiter = query.delimiter.as_deref().filter(|delimiter| !delimiter.is_empty());
+    // One more than asked for says that there is more.
+    let wanted = query.limit.saturating_add(1);
+    let mut marks: Vec<Vec<u8>> = Vec::new();
+    'walk: while items.len() < wanted {
+        let limit = ROWS_AT_ONCE.min(wanted - items.len());
+        let sql = format!(
+            "SELECT {BLOB_COLUMNS} FROM blobs
+             WHERE container = ?1 AND name >= ?2 AND name > ?3 AND name < ?4 ORDER BY name LIMIT ?5"
+        );
+        let floor = after.as_deref().unwrap_or(&[]);
+        let is_first = after.is_none();
+        let from: &[u8] = if is_first { prefix } else { floor };
+        let params = (doc::key(container.0), from, floor, &upper[..], limit);
+        let rows = doc::rows(connection, path, &sql, params, |row| blob_of(row, path))?;
+        let is_end = rows.len() < limit;
+        for (_, blob) in rows {
+            let rest = &blob.name[query.prefix.len()..];
+            let cut = delimiter.and_then(|delimiter| Some(rest.find(delimiter)? + delimiter.len()));
+            match cut {
+                Some(cut) => {
+                    let group = &blob.name[..query.prefix.len() + cut];
+                    let skip = [group.as_bytes(), &[AFTER_ALL]].concat();
+                    items.push(Listed::Prefix(group.into()));
+                    marks.push(skip.clone());
+                    // Everything else that begins so is on the list now.
+                    after = Some(skip);
+                    continue 'walk;
+                }
+                None => {
+                    after = Some(blob.name.as_bytes().to_vec());
+                    marks.push(blob.name.as_bytes().to_vec());
+                    items.push(Listed::Blob(blob));
+                }
+            }
+        }
+        if is_end {
+            break;
+        }
+    }
+    let is_more = items.len() > query.limit;
+    items.truncate(query.limit);
+    marks.truncate(query.limit);
+    Ok(Listing { items, next: marks.pop().filter(|_| is_more) })
+}
+
+pub(super) fn blocks(
+    connection: &Connection,
+    path: &Path,
+    container: ContainerId,
+    name: &str,
+) -> Result<Blocks, StoreError> {
+    let blob = blob(connection, path, container, name)?;
+    let pair = |row: &rusqlite::Row<'_>| {
+        let read = || Ok((row.get(0)?, row.get(1)?));
+        read().doing("listing blocks", path)
+    };
+    let committed = match &blob {
+        Some((id, _)) => {
+            let sql = "SELECT block, bytes FROM segments
+                       WHERE blob = ?1 AND block IS NOT NULL ORDER BY place";
+            doc::rows(connection, path, sql, (id,), pair)?
+        }
+        None => Vec::new(),
+    };
+    let sql = "SELECT block, bytes FROM staged WHERE container = ?1 AND name = ?2";
+    let params = (doc::key(container.0), name.as_bytes());
+    let uncommitted = doc::rows(connection, path, sql, params, pair)?;
+    Ok(Blocks { blob: blob.map(|(_, blob)| blob), committed, uncommitted })
+}
+
+/// The file of one block of a blob, whose row has this number if there is one.
+pub(super) fn block(
+    connection: &Connection,
+    path: &Path,
+    container: ContainerId,
+    name: &[u8],
+    blob: Option<u64>,
+    wanted: &BlockRef,
+) -> Result<Option<Segment>, StoreError> {
+    let segment = |row: &rusqlite::Row<'_>| {
+        let digest = digest_of(row, 0, path)?;
+        let bytes = row.get(1).doing("reading a block", path)?;
+        Ok(Segment { digest, bytes })
+    };
+    if wanted.from != BlockFrom::Committed {
+        let sql = "SELECT digest, bytes FROM staged
+                   WHERE container = ?1 AND name = ?2 AND block = ?3";
+        let params = (doc::key(container.0), name, &*wanted.id);
+        let found = doc::rows(connection, path, sql, params, segment)?;
+        if !found.is_empty() || wanted.from == BlockFrom::Uncommitted {
+            return Ok(found.into_iter().next());
+        }
+    }
+    let Some(blob) = blob else { return Ok(None) };
+    let sql = "SELECT digest, bytes FROM segments WHERE blob = ?1 AND block = ?2 LIMIT 1";
+    let found = doc::rows(connection, path, sql, (blob, &*wanted.id), segment)?;
+    Ok(found.into_iter().next())
+}

@@ -1,0 +1,356 @@
+//! What each kind is made of: read from a request, kept as text, shown in an answer.
+//!
+//! Equal content is equal text, so what clients spell in several ways is spelt in one here.
+
+use muster_core::model::{Asset, AssetKind, WorkspaceKey};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{AssetProperties, Place};
+use crate::error::ArmError;
+use crate::json::Field;
+use crate::{JsonText, Unreadable, from_json, to_json};
+
+/// Of an image, or of a file beside another.
+const NAME_BYTES_MAX: usize = 1_024;
+const WORD_BYTES_MAX: usize = 255;
+const REFERENCED_URIS_MAX: usize = 1_000;
+const DOCKERFILE: &str = "Dockerfile";
+/// What of a component's specification does not make it another component.
+const FACE: [&str; 5] = ["display_name", "description", "tags", "$schema", "_source"];
+/// What clients copy into it of what they were answered: who made it, and where it is.
+const COPIED: [&str; 2] = ["id", "creation_context"];
+/// How Azure calls a model that is of no special type.
+const CUSTOM_MODEL: &str = "custom_model";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Body {
+    Code(CodeBody),
+    Environment(EnvironmentBody),
+    Data(DataBody),
+    Model(ModelBody),
+    Component(ComponentBody),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CodeBody {
+    pub code_uri: String,
+}
+
+/// An image, or what one is built from; or packages alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EnvironmentBody {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// YAML, or JSON, as the client wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conda_file: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<Build>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inference_config: Option<JsonText>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Build {
+    pub context_uri: String,
+    pub dockerfile_path: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DataBody {
+    pub data_uri: String,
+    pub data_type: DataType,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub referenced_uris: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DataType {
+    UriFile,
+    UriFolder,
+    #[serde(rename = "mltable")]
+    MlTable,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelBody {
+    pub model_uri: String,
+    pub model_type: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flavors: Option<JsonText>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_name: Option<String>,
+}
+
+/// The specification without its face.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ComponentBody {
+    pub spec: JsonText,
+}
+
+impl Body {
+    /// The body of a version that is kept.
+    pub fn of(asset: &Asset) -> Result<Body, Unreadable> {
+        Body::parse_text(asset.kind, &asset.about.body)
+    }
+
+    /// The same from its text.
+    pub fn parse_text(kind: AssetKind, text: &str) -> Result<Body, Unreadable> {
+        let text = text.as_bytes();
+        Ok(match kind {
+            AssetKind::Code => Body::Code(from_json(text)?),
+            AssetKind::Environment => Body::Environment(from_json(text)?),
+            AssetKind::Data => Body::Data(from_json(text)?),
+            AssetKind::Model => Body::Model(from_json(text)?),
+            AssetKind::Component => Body::Component(ComponentBody { spec: from_json(text)? }),
+        })
+    }
+
+    pub(super) fn to_text(&self) -> Box<str> {
+        match self {
+            Body::Code(body) => to_json(body),
+            Body::Environment(body) => to_json(body),
+            Body::Data(body) => to_json(body),
+            Body::Model(body) => to_json(body),
+            Body::Component(body) => to_json(&body.spec),
+        }
+        .into()
+    }
+
+    /// Also what may change of it.
+    pub(super) fn parse(
+        kind: AssetKind,
+        key: &WorkspaceKey,
+        properties: &Field<'_>,
+    ) -> Result<(Body, Option<Box<str>>), ArmError> {
+        Ok(match kind {
+            AssetKind::Code => {
+                let code_uri = place(key, &properties.get("codeUri")?)?;
+                (Body::Code(CodeBody { code_uri }), None)
+            }
+            AssetKind::Environment => (Body::Environment(environment(key, properties)?), None),
+            AssetKind::Data => (Body::Data(data(key, properties)?), None),
+            AssetKind::Model => {
+                let stage = word(&properties.get("stage")?)?;
+                let face = stage.map(|stage| Value::from(stage).to_string().into());
+                (Body::Model(model(key, properties)?), face)
+            }
+            AssetKind::Component => component(&properties.get("componentSpec")?)?,
+        })
+    }
+
+    pub(super) fn show(self, face: Option<&str>, properties: &mut AssetProperties) {
+        match self {
+            Body::Code(body) => properties.code_uri = Some(body.code_uri),
+            Body::Environment(body) => {
+                properties.environment_type = Some("UserCreated".to_owned());
+                properties.os_type = Some("Linux".to_owned());
+                properties.image = body.image;
+                properties.conda_file = body.conda_file;
+                properties.build = body.build;
+                properties.inference_config = body.inference_config;
+            }
+            Body::Data(body) => {
+                properties.data_uri = Some(body.data_uri);
+                properties.data_type = Some(body.data_type);
+                properties.referenced_uris =
+                    Some(body.referenced_uris).filter(|uris| !uris.is_empty());
+            }
+            Body::Model(body) => {
+                properties.model_uri = Some(body.model_uri);
+                properties.model_type = Some(body.model_type);
+                // Clients look into it without asking whether it is there.
+                properties.flavors = Some(body.flavors.unwrap_or_else(JsonText::empty_object));
+                properties.job_name = body.job_name;
+                properties.stage = face.and_then(|face| from_json(face.as_bytes()).ok());
+            }
+            Body::Component(body) => properties.component_spec = Some(body.whole(face)),
+        }
+    }
+}
+
+impl ComponentBody {
+    /// The specification as it was given.
+    pub fn whole(self, face: Option<&str>) -> JsonText {
+        let object = |text: &str| match serde_json::from_str(text) {
+            Ok(Value::Object(map)) => map,
+            _ => Map::new(),
+        };
+        let Some(face) = face else { return self.spec };
+        let mut spec = object(self.spec.as_str());
+        spec.extend(object(face));
+        JsonText::new(&Value::Object(spec).to_string()).unwrap_or(self.spec)
+    }
+}
+
+/// Where its files are, in the one spelling that is kept.
+fn place(key: &WorkspaceKey, field: &Field<'_>) -> Result<String, ArmError> {
+    let text = field.string()?.filter(|text| !text.is_empty());
+    let text = text.ok_or_else(|| field.missing("say where its files are"))?;
+    let place = Place::parse(text, key);
+    let place = place.map_err(|why| field.invalid(format!("{}: {why}", field.path)))?;
+    Ok(place.to_uri(key))
+}
+
+/// Something short and on one line, if it is there and not empty.
+fn word(field: &Field<'_>) -> Result<Option<String>, ArmError> {
+    let Some(text) = field.string()?.filter(|text| !text.is_empty()) else { return Ok(None) };
+    if text.len() > WORD_BYTES_MAX || text.chars().any(char::is_control) {
+        let message = format!(
+            "{} has {} bytes; give one line of {WORD_BYTES_MAX} at most",
+            field.path,
+            text.len()
+        );
+        return Err(field.invalid(message));
+    }
+    Ok(Some(text.to_owned()))
+}
+
+/// An object that has something in it.
+fn object(field: &Field<'_>) -> Result<Option<JsonText>, ArmError> {
+    field.entries()?;
+    let filled = field.value().filter(|_| field.is_filled());
+    Ok(filled.and_then(|value| JsonText::new(&value.to_string())))
+}
+
+fn environment(key: &WorkspaceKey, properties: &Field<'_>) -> Result<EnvironmentBody, ArmError> {
+    let system = properties.get("osType")?;
+    system.choice(&[("Linux", ())])?;
+    let at = properties.get("image")?;
+    let image = at.string()?.filter(|image| !image.is_empty());
+    if let Some(image) = image
+        && (image.len() > NAME_BYTES_MAX
+            || image.chars().any(|c| c.is_control() || c.is_whitespace()))
+    {
+        let message = format!(
+            "{} is no name of an image: 1 to {NAME_BYTES_MAX} bytes without spaces",
+            at.path
+        );
+        return Err(at.invalid(message));
+    }
+    let conda = properties.get("condaFile")?;
+    let conda_file = conda.string()?.filter(|text| !text.is_empty());
+    let at = properties.get("build")?;
+    let build = match at.is_filled() {
+        false => None,
+        true => Some(Build {
+            context_uri: place(key, &at.get("contextUri")?)?,
+            dockerfile_path: dockerfile(&at.get("dockerfilePath")?)?,
+        }),
+    };
+    if build.is_some() && image.is_some() {
+        let message =
+            "an environment is an image or is built from a context, not both; leave one out";
+        return Err(at.invalid(message.to_owned()));
+    }
+    if build.is_none() && image.is_none() && conda_file.is_none() {
+        let message = "an environment needs an image, a build context or a conda file; give one";
+        return Err(properties.invalid(message.to_owned()));
+    }
+    Ok(EnvironmentBody {
+        image: image.map(str::to_owned),
+        conda_file: conda_file.map(str::to_owned),
+        build,
+        inference_config: object(&properties.get("inferenceConfig")?)?,
+    })
+}
+
+/// Within the context, and nowhere else.
+fn dockerfile(field: &Field<'_>) -> Result<String, ArmError> {
+    let path = word(field)?.unwrap_or_else(|| DOCKERFILE.to_owned());
+    let path = path.strip_prefix("./").unwrap_or(&path);
+    match is_inside(path) {
+        true => Ok(path.to_owned()),
+        false => {
+            let message = format!("{} leads out of the context; give a path inside it", field.path);
+            Err(field.invalid(message))
+        }
+    }
+}
+
+fn data(key: &WorkspaceKey, properties: &Field<'_>) -> Result<DataBody, ArmError> {
+    let types = [
+        ("uri_file", DataType::UriFile),
+        ("uri_folder", DataType::UriFolder),
+        ("mltable", DataType::MlTable),
+    ];
+    let field = properties.get("dataType")?;
+    let data_type = field.choice(&types)?;
+    let data_type =
+        data_type.ok_or_else(|| field.missing("give uri_file, uri_folder or mltable"))?;
+    let data_uri = place(key, &properties.get("dataUri")?)?;
+    let field = properties.get("referencedUris")?;
+    let referenced = field.items()?.unwrap_or_default();
+    if referenced.len() > REFERENCED_URIS_MAX {
+        let message = format!(
+            "{} has {} entries; at most {REFERENCED_URIS_MAX} are allowed",
+            field.path,
+            referenced.len()
+        );
+        return Err(field.invalid(message));
+    }
+    let referenced_uris = referenced.iter().map(|field| referenced_uri(key, field));
+    let referenced_uris = referenced_uris.collect::<Result<_, _>>()?;
+    Ok(DataBody { data_uri, data_type, referenced_uris })
+}
+
+/// What a table names: beside itself, or anywhere.
+fn referenced_uri(key: &WorkspaceKey, field: &Field<'_>) -> Result<String, ArmError> {
+    let text = field.string()?.unwrap_or("");
+    let is_short = text.len() <= NAME_BYTES_MAX && !text.chars().any(char::is_control);
+    match is_short && is_inside(text.strip_prefix("./").unwrap_or(text)) {
+        true => Ok(text.to_owned()),
+        false => place(key, field),
+    }
+}
+
+/// A path that stays in the folder that it begins in. An address is none.
+fn is_inside(path: &str) -> bool {
+    let is_part = |part: &str| !matches!(part, "" | "." | ".." | "~");
+    !path.contains([':', '\\', '%']) && path.split('/').all(is_part)
+}
+
+fn model(key: &WorkspaceKey, properties: &Field<'_>) -> Result<ModelBody, ArmError> {
+    let model_type = word(&properties.get("modelType")?)?;
+    let known = [CUSTOM_MODEL, "mlflow_model", "triton_model"];
+    let plain = |text: &str| text.replace(['_', '-'], "").to_ascii_lowercase();
+    let model_type = match model_type {
+        None => CUSTOM_MODEL.to_owned(),
+        Some(text) => match known.into_iter().find(|known| plain(known) == plain(&text)) {
+            Some(known) => known.to_owned(),
+            None => text,
+        },
+    };
+    Ok(ModelBody {
+        model_uri: place(key, &properties.get("modelUri")?)?,
+        model_type,
+        flavors: object(&properties.get("flavors")?)?,
+        job_name: word(&properties.get("jobName")?)?,
+    })
+}
+
+fn component(field: &Field<'_>) -> Result<(Body, Option<Box<str>>), ArmError> {
+    field.entries()?;
+    let Some(Value::Object(whole)) = field.value().filter(|_| field.is_filled()) else {
+        return Err(field.missing("it is what the component does"));
+    };
+    // What a component does depends on it, so it must be a word.
+    word(&field.get("type")?)?;
+    let (face, spec): (Map<_, _>, Map<_, _>) = whole
+        .iter()
+        .filter(|(key, _)| !COPIED.contains(&key.as_str()))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .partition(|(key, _)| FACE.contains(&key.as_str()));
+    let spec = JsonText::new(&Value::Object(spec).to_string());
+    let spec = spec.ok_or_else(|| field.missing("it is what the component does"))?;
+    let face = Some(face).filter(|face| !face.is_empty());
+    let face = face.map(|face| Value::Object(face).to_string().into());
+    Ok((Body::Component(ComponentBody { spec }), face))
+}

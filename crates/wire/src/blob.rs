@@ -1,0 +1,29 @@
+//! The blob storage's dialect: addresses, headers, XML, errors, and signed addresses (SAS).
+//!
+//! An address is never normalised: whatever stands behind the container, decoded once, is the blob's name. `..`, `//` and
+//! `%2F` are nothing special.
+
+mod address;
+mod error;
+mod headers;
+mod query;
+mod range;
+mod sas;
+mod xml;
+
+pub use address::{Address, NAME_CHARS_MAX, is_container_name};
+pub use error::StorageError;
+pub use headers::{
+    Asked, METADATA_BYTES_MAX, format_tag, http_date, is_block_id, parse_http_date, parse_tag,
+};
+pub use query::BlobQuery;
+pub use range::parse as parse_range;
+pub use sas::{Right, Sas, SasScope};
+pub use xml::{BLOCK_LIST_BYTES_MAX, Page, block_list, parse_block_list};
+
+/// Of one request.
+pub const PUT_BYTES_MAX: u64 = 5_000 << 20;
+pub const BLOCK_BYTES_MAX: u64 = 4_000 << 20;
+
+/// The version that is said to whoever names none.
+pub const VERSION: &str = "2026-10-06";

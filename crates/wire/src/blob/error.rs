@@ -1,0 +1,112 @@
+//! Whatever went wrong, as the blob storage says it: a status, a code in a header, and a few words in XML.
+
+use quick_xml::escape::escape;
+
+use super::NAME_CHARS_MAX;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct StorageError {
+    pub status: u16,
+    /// Also in the header `x-ms-error-code`.
+    pub code: &'static str,
+    pub message: String,
+}
+
+impl StorageError {
+    pub fn new(status: u16, code: &'static str, message: impl Into<String>) -> StorageError {
+        StorageError { status, code, message: message.into() }
+    }
+
+    pub fn to_xml(&self) -> String {
+        format!(
+            "<?xml version=\"1.0\" encoding=\"utf-8\"?><Error><Code>{}</Code><Message>{}</Message></Error>",
+            self.code,
+            escape(&self.message)
+        )
+    }
+
+    pub fn invalid_uri(message: impl Into<String>) -> StorageError {
+        StorageError::new(400, "InvalidUri", message)
+    }
+
+    pub fn invalid_name(got: usize) -> StorageError {
+        let message = format!(
+            "the blob's name has {got} characters; it may have 1 to {NAME_CHARS_MAX}: give it a shorter one"
+        );
+        StorageError::new(400, "InvalidResourceName", message)
+    }
+
+    pub fn invalid_query(key: &str, message: impl std::fmt::Display) -> StorageError {
+        StorageError::new(400, "InvalidQueryParameterValue", format!("{key}: {message}"))
+    }
+
+    pub fn invalid_header(name: &str, message: impl std::fmt::Display) -> StorageError {
+        StorageError::new(400, "InvalidHeaderValue", format!("{name}: {message}"))
+    }
+
+    pub fn unsupported_header(name: &str, message: impl std::fmt::Display) -> StorageError {
+        StorageError::new(400, "UnsupportedHeader", format!("{name}: {message}"))
+    }
+
+    pub fn invalid_xml(message: impl Into<String>) -> StorageError {
+        StorageError::new(400, "InvalidXmlDocument", message)
+    }
+
+    pub fn no_authentication() -> StorageError {
+        let message = "the address is not signed and there is no bearer token; take a signed address from the \
+                       datastore (listSecrets), or a token for https://storage.azure.com";
+        StorageError::new(401, "NoAuthenticationInformation", message)
+    }
+
+    pub fn authentication_failed(message: impl Into<String>) -> StorageError {
+        StorageError::new(403, "AuthenticationFailed", message)
+    }
+
+    /// Who asks is known, and may not do this.
+    pub fn not_permitted(message: impl Into<String>) -> StorageError {
+        StorageError::new(403, "AuthorizationPermissionMismatch", message)
+    }
+
+    pub fn no_container() -> StorageError {
+        StorageError::new(404, "ContainerNotFound", "there is no such container")
+    }
+
+    pub fn no_blob() -> StorageError {
+        StorageError::new(404, "BlobNotFound", "there is no blob of this name")
+    }
+
+    pub fn bad_verb(message: impl Into<String>) -> StorageError {
+        StorageError::new(405, "UnsupportedHttpVerb", message)
+    }
+
+    pub fn condition() -> StorageError {
+        let message =
+            "the blob is not as the request's conditional headers want it; look at it again";
+        StorageError::new(412, "ConditionNotMet", message)
+    }
+
+    pub fn too_large(limit: u64) -> StorageError {
+        let message = format!("the body may have {limit} bytes; send the blob in blocks");
+        StorageError::new(413, "RequestBodyTooLarge", message)
+    }
+
+    pub fn bad_range(bytes: u64) -> StorageError {
+        let message = format!("the range begins beyond the blob's {bytes} bytes");
+        StorageError::new(416, "InvalidRange", message)
+    }
+
+    /// Worth trying again, and clients do.
+    pub fn unavailable(message: impl Into<String>) -> StorageError {
+        StorageError::new(503, "ServerBusy", message)
+    }
+
+    /// Not worth trying again at once: clients would for minutes if this were a 5xx.
+    pub fn full(message: impl Into<String>) -> StorageError {
+        StorageError::new(409, "StorageFull", message)
+    }
+
+    pub fn internal() -> StorageError {
+        StorageError::new(500, "InternalError", "a bug of the server's; see its log")
+    }
+}

@@ -1,0 +1,335 @@
+//! Datastores: names of places where blobs are.
+//!
+//! Those of this server have an account name that holds a whole address, `HOST:PORT/muster`, so that clients that put
+//! `https://`, the account and a suffix together come here without any name having to be resolved.
+
+use std::collections::BTreeMap;
+
+use muster_core::ids::WorkspaceId;
+use muster_core::model::{
+    ARTIFACT_DATASTORE, AccountCredentials, DEFAULT_DATASTORE, Datastore, DatastoreSpec,
+    ForeignAccount, Workspace, WorkspaceKey,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::SystemData;
+use crate::blob::is_container_name;
+use crate::error::ArmError;
+use crate::json::{Field, parse_object};
+use crate::path::workspace_id;
+
+const BODY_BYTES_MAX: usize = 64 * 1024;
+/// A host, a port and a word; others' names have 24 characters at most.
+const ACCOUNT_BYTES_MAX: usize = 300;
+const SECRET_BYTES_MAX: usize = 4_096;
+/// Of an address that opens a container, in hours.
+const LIFETIME_H: std::ops::RangeInclusive<u64> = 1..=24;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DatastoreResource {
+    pub id: String,
+    pub name: String,
+    #[serde(rename = "type")]
+    pub resource_type: String,
+    pub properties: DatastoreProperties,
+    #[serde(default)]
+    pub system_data: Option<SystemData>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DatastoreProperties {
+    pub datastore_type: String,
+    #[serde(default)]
+    pub account_name: Option<String>,
+    #[serde(default)]
+    pub container_name: Option<String>,
+    #[serde(default)]
+    pub endpoint: Option<String>,
+    #[serde(default)]
+    pub protocol: Option<String>,
+    #[serde(default)]
+    pub is_default: bool,
+    pub credentials: CredentialsDocument,
+    #[serde(default)]
+    pub service_data_access_auth_identity: Option<String>,
+    #[serde(default)]
+    pub description: Option<String>,
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+    #[serde(default)]
+    pub properties: BTreeMap<String, String>,
+}
+
+/// Never with what is secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CredentialsDocument {
+    pub credentials_type: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "secretsType", rename_all_fields = "camelCase")]
+pub enum Secrets {
+    Sas { sas_token: String },
+    AccountKey { key: String },
+}
+
+/// Where this server's own containers are.
+#[derive(Debug, Clone, Copy)]
+pub struct Own<'o> {
+    /// `HOST:PORT/muster`.
+    pub account: &'o str,
+    /// What clients put behind an account's name.
+    pub suffix: &'o str,
+}
+
+/// The two containers of a workspace: no other has one of that name.
+pub fn own_container(workspace: WorkspaceId, is_default: bool) -> String {
+    let kind = if is_default { "blobstore" } else { "artifacts" };
+    format!("azureml-{kind}-{:016x}", workspace.0)
+}
+
+/// Which of the workspace's own this is; `true` for the default one.
+pub fn is_own(name: &str) -> Option<bool> {
+    let is = |own: &str| own.eq_ignore_ascii_case(name);
+    match (is(DEFAULT_DATASTORE), is(ARTIFACT_DATASTORE)) {
+        (true, _) => Some(true),
+        (_, true) => Some(false),
+        _ => None,
+    }
+}
+
+/// One of the two that every workspace has.
+pub fn own_resource(workspace: &Workspace, is_default: bool, own: Own<'_>) -> DatastoreResource {
+    let name = if is_default { DEFAULT_DATASTORE } else { ARTIFACT_DATASTORE };
+    let spec = DatastoreSpec {
+        container: own_container(workspace.id, is_default).into(),
+        ..DatastoreSpec::default()
+    };
+    let made = SystemData::new(workspace.created_at, None, workspace.created_at);
+    document(&workspace.key, name, &spec, is_default, made, own)
+}
+
+pub fn resource(key: &WorkspaceKey, datastore: &Datastore, own: Own<'_>) -> DatastoreResource {
+    let by = Some(&*datastore.created_by.name);
+    let made = SystemData::new(datastore.created_at, by, datastore.changed_at);
+    document(key, &datastore.name, &datastore.about, false, made, own)
+}
+
+fn document(
+    key: &WorkspaceKey,
+    name: &str,
+    spec: &DatastoreSpec,
+    is_default: bool,
+    made: SystemData,
+    own: Own<'_>,
+) -> DatastoreResource {
+    let text = |text: &Option<Box<str>>| text.as_deref().map(str::to_owned);
+    let (account, endpoint, protocol, opened_by) = match &spec.account {
+        None => {
+            let suffix = Some(own.suffix.to_owned());
+            (own.account.to_owned(), suffix, Some("https".to_owned()), AccountCredentials::Sas)
+        }
+        Some(other) => {
+            let (endpoint, protocol) = (text(&other.endpoint), text(&other.protocol));
+            (other.name.to_string(), endpoint, protocol, other.opened_by)
+        }
+    };
+    DatastoreResource {
+        id: format!("{}/datastores/{name}", workspace_id(key)),
+        name: name.to_owned(),
+        resource_type: "Microsoft.MachineLearningServices/workspaces/datastores".to_owned(),
+        properties: DatastoreProperties {
+            datastore_type: "AzureBlob".to_owned(),
+            account_name: Some(account),
+            container_name: Some(spec.container.to_string()),
+            endpoint,
+            protocol,
+            is_default,
+            credentials: CredentialsDocument { credentials_type: opened_by.as_str().to_owned() },
+            service_data_access_auth_identity: Some("None".to_owned()),
+            description: text(&spec.description),
+            tags: spec.tags.clone(),
+            properties: spec.properties.clone(),
+        },
+        system_data: Some(made),
+    }
+}
+
+/// What a client wants, and in the clear what opens it: to be sealed before it goes anywhere.
+pub struct Wanted {
+    pub spec: DatastoreSpec,
+    pub secret: Option<Box<str>>,
+}
+
+pub fn parse_request(body: &[u8], own: Own<'_>) -> Result<Wanted, ArmError> {
+    let value = parse_object(body, BODY_BYTES_MAX)?;
+    let properties = Field::root(&value).get("properties")?;
+    let kind = properties.get("datastoreType")?;
+    if !kind.text()?.is_some_and(|kind| kind.eq_ignore_ascii_case("AzureBlob")) {
+        return Err(ArmError::not_supported(
+            "properties.datastoreType",
+            "only datastores of type AzureBlob are kept here; give AzureBlob",
+        ));
+    }
+    let container = properties.get("containerName")?;
+    let name = container.text()?.ok_or_else(|| container.missing("name a container"))?;
+    if !is_container_name(&name) {
+        let rule =
+            "a container's name is 3 to 63 small letters, digits and single hyphens between them";
+        return Err(container.invalid(rule.to_owned()));
+    }
+    let account = properties.get("accountName")?;
+    let account_name = account.text()?.filter(|name| !name.is_empty());
+    if account_name.as_ref().is_some_and(|name| name.len() > ACCOUNT_BYTES_MAX) {
+        let message = format!("an account's name has {ACCOUNT_BYTES_MAX} bytes at most");
+        return Err(account.invalid(message));
+    }
+    let (account, secret) = match account_name {
+        Some(name) if !name.eq_ignore_ascii_case(own.account) => {
+            let (opened_by, secret) = credentials(&properties)?;
+            let (endpoint, protocol) =
+                (properties.get("endpoint")?.text()?, properties.get("protocol")?.text()?);
+            let account = ForeignAccount { name, endpoint, protocol, opened_by, secret: None };
+            (Some(account), secret)
+        }
+        // Ours needs no secret of theirs.
+        _ => (None, None),
+    };
+    let spec = DatastoreSpec {
+        account,
+        container: name,
+        description: properties.get("description")?.text()?,
+        tags: properties.get("tags")?.string_map()?.unwrap_or_default(),
+        properties: properties.get("properties")?.string_map()?.unwrap_or_default(),
+    };
+    Ok(Wanted { spec, secret })
+}
+
+fn credentials(properties: &Field<'_>) -> Result<(AccountCredentials, Option<Box<str>>), ArmError> {
+    let credentials = properties.get("credentials")?;
+    let kind = credentials.get("credentialsType")?;
+    let kinds = AccountCredentials::ALL.map(|kind| (kind.as_str(), kind));
+    let kind = kind.choice(&kinds)?.unwrap_or(AccountCredentials::None);
+    let secrets = credentials.get("secrets")?;
+    let field = match kind {
+        AccountCredentials::None => return Ok((kind, None)),
+        AccountCredentials::AccountKey => secrets.get("key")?,
+        AccountCredentials::Sas => secrets.get("sasToken")?,
+    };
+    let secret = field.secret()?.ok_or_else(|| field.missing("it is what opens the account"))?;
+    if secret.len() > SECRET_BYTES_MAX {
+        return Err(field.invalid(format!("it may have {SECRET_BYTES_MAX} bytes")));
+    }
+    Ok((kind, Some(secret.into())))
+}
+
+/// For how many hours an address is to open a container.
+pub fn parse_secrets_request(body: &[u8]) -> Result<u64, ArmError> {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Ok(*LIFETIME_H.start());
+    }
+    let value = parse_object(body, BODY_BYTES_MAX)?;
+    let hours = Field::root(&value).get("expireAfterHours")?.count()?.map(u64::from);
+    Ok(hours.unwrap_or(*LIFETIME_H.start()).clamp(*LIFETIME_H.start(), *LIFETIME_H.end()))
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SweepRequest {
+    /// Only counts what would go.
+    pub dry_run: bool,
+    /// What was sent or asked for since stays.
+    pub grace_seconds: Option<u32>,
+}
+
+pub fn parse_sweep(body: &[u8]) -> Result<SweepRequest, ArmError> {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Ok(SweepRequest::default());
+    }
+    let value = parse_object(body, BODY_BYTES_MAX)?;
+    let root = Field::root(&value);
+    let dry_run = root.get("dryRun")?.boolean()?.unwrap_or(false);
+    Ok(SweepRequest { dry_run, grace_seconds: root.get("graceSeconds")?.count()? })
+}
+
+/// What went, or would go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Swept {
+    pub files: u64,
+    pub bytes: u64,
+    pub dry_run: bool,
+}
+
+/// What a client asks for, as the command line writes it.
+pub fn request_json(spec: &DatastoreSpec, secrets: Option<&Secrets>) -> String {
+    let account = spec.account.as_ref();
+    let kind = account.map_or(AccountCredentials::None, |account| account.opened_by);
+    crate::to_json(&serde_json::json!({ "properties": {
+        "datastoreType": "AzureBlob",
+        "accountName": account.map(|account| &*account.name),
+        "containerName": spec.container,
+        "endpoint": account.and_then(|account| account.endpoint.as_deref()),
+        "protocol": account.and_then(|account| account.protocol.as_deref()),
+        "description": spec.description,
+        "tags": spec.tags,
+        "properties": spec.properties,
+        "credentials": { "credentialsType": kind.as_str(), "secrets": secrets },
+    }}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: Own<'static> = Own { account: "localhost:7444/muster", suffix: "muster.internal" };
+
+    #[test]
+    fn a_container_of_ours_needs_no_secret_and_a_foreign_one_does() {
+        let ours = br#"{"properties":{"datastoreType":"azureblob","containerName":"data",
+                        "accountName":"LOCALHOST:7444/muster","credentials":{"credentialsType":"Sas"}}}"#;
+        let wanted = parse_request(ours, OWN).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!((wanted.spec.account, wanted.secret), (None, None));
+        let spec = DatastoreSpec {
+            account: Some(ForeignAccount {
+                name: "acc".into(),
+                endpoint: None,
+                protocol: None,
+                opened_by: AccountCredentials::AccountKey,
+                secret: None,
+            }),
+            container: "ccc".into(),
+            ..DatastoreSpec::default()
+        };
+        let body = request_json(&spec, Some(&Secrets::AccountKey { key: "k".into() }));
+        let wanted = parse_request(body.as_bytes(), OWN).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!((&wanted.spec, wanted.secret.as_deref()), (&spec, Some("k")));
+        let bare = request_json(&spec, None);
+        let refused = parse_request(bare.as_bytes(), OWN).err();
+        assert!(refused.is_some_and(|refused| refused.to_string().contains("key")));
+    }
+
+    #[test]
+    fn what_is_no_datastore_of_blobs_is_refused() {
+        for bad in [
+            r#"{}"#,
+            r#"{"properties":{"datastoreType":"AzureFile","containerName":"abc"}}"#,
+            r#"{"properties":{"datastoreType":"AzureBlob"}}"#,
+            r#"{"properties":{"datastoreType":"AzureBlob","containerName":"../x"}}"#,
+        ] {
+            let refused = parse_request(bad.as_bytes(), OWN).err();
+            assert_eq!(refused.map(|refused| refused.status), Some(400), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_given_out_for_a_day_at_most() {
+        let hours = |body: &[u8]| parse_secrets_request(body).unwrap();
+        assert_eq!((hours(b""), hours(br#"{"expireAfterHours":0}"#)), (1, 1));
+        assert_eq!(hours(br#"{"expirableSecret":true,"expireAfterHours":8}"#), 8);
+        assert_eq!(hours(br#"{"expireAfterHours":9999}"#), 24);
+    }
+}

@@ -1,0 +1,149 @@
+//! Paths of what is kept in versions: the same for every kind but for one word.
+
+use muster_core::model::{AssetKind, WorkspaceKey};
+
+use super::PathError;
+use super::route::{name_of, workspace_path};
+use super::segments::encode;
+
+/// The word for each kind, in paths and ids.
+const WORDS: [(AssetKind, &str); 5] = [
+    (AssetKind::Code, "codes"),
+    (AssetKind::Environment, "environments"),
+    (AssetKind::Data, "data"),
+    (AssetKind::Model, "models"),
+    (AssetKind::Component, "components"),
+];
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AssetRoute {
+    AssetContainers {
+        workspace: WorkspaceKey,
+        kind: AssetKind,
+    },
+    /// A name with all its versions.
+    AssetContainer {
+        workspace: WorkspaceKey,
+        kind: AssetKind,
+        name: Box<str>,
+    },
+    /// Of code also by the hash of what is in it, whatever its name.
+    AssetVersions {
+        workspace: WorkspaceKey,
+        kind: AssetKind,
+        name: Box<str>,
+    },
+    AssetVersion {
+        workspace: WorkspaceKey,
+        kind: AssetKind,
+        name: Box<str>,
+        version: Box<str>,
+    },
+    /// Where to put its files.
+    AssetUpload {
+        workspace: WorkspaceKey,
+        kind: AssetKind,
+        name: Box<str>,
+        version: Box<str>,
+    },
+}
+
+pub(crate) fn word(kind: AssetKind) -> &'static str {
+    let found = WORDS.iter().find(|(known, _)| *known == kind);
+    found.map(|(_, word)| *word).expect("the table names every kind")
+}
+
+pub(crate) fn kind_of(word: &str) -> Option<AssetKind> {
+    let found = WORDS.iter().find(|(_, known)| known.eq_ignore_ascii_case(word));
+    found.map(|(kind, _)| *kind)
+}
+
+/// Whether clients bring files for it; the others are all in their documents.
+fn has_files(kind: AssetKind) -> bool {
+    matches!(kind, AssetKind::Code | AssetKind::Data | AssetKind::Model)
+}
+
+impl AssetRoute {
+    /// What follows a workspace: as given, and in small letters.
+    pub(super) fn of_workspace(
+        workspace: &WorkspaceKey,
+        names: &[String],
+        words: &[&str],
+    ) -> Result<Option<AssetRoute>, PathError> {
+        let Some(kind) = words.first().and_then(|word| kind_of(word)) else { return Ok(None) };
+        let workspace = workspace.clone();
+        let Some(name) = names.get(1) else {
+            return Ok(Some(AssetRoute::AssetContainers { workspace, kind }));
+        };
+        let name = name_of(name)?;
+        let version = || names[3].as_str().into();
+        Ok(Some(match &words[2..] {
+            [] => AssetRoute::AssetContainer { workspace, kind, name },
+            ["versions"] => AssetRoute::AssetVersions { workspace, kind, name },
+            ["versions", _] => {
+                AssetRoute::AssetVersion { workspace, kind, name, version: version() }
+            }
+            ["versions", _, "startpendingupload"] if has_files(kind) => {
+                AssetRoute::AssetUpload { workspace, kind, name, version: version() }
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    pub fn workspace(&self) -> &WorkspaceKey {
+        match self {
+            AssetRoute::AssetContainers { workspace, .. }
+            | AssetRoute::AssetContainer { workspace, .. }
+            | AssetRoute::AssetVersions { workspace, .. }
+            | AssetRoute::AssetVersion { workspace, .. }
+            | AssetRoute::AssetUpload { workspace, .. } => workspace,
+        }
+    }
+
+    pub fn path(&self) -> String {
+        match self {
+            AssetRoute::AssetContainers { workspace, kind } => {
+                format!("{}/{}", workspace_path(workspace), word(*kind))
+            }
+            AssetRoute::AssetContainer { workspace, kind, name } => {
+                format!("{}/{}/{}", workspace_path(workspace), word(*kind), encode(name))
+            }
+            AssetRoute::AssetVersions { workspace, kind, name } => {
+                format!("{}/{}/{}/versions", workspace_path(workspace), word(*kind), encode(name))
+            }
+            AssetRoute::AssetVersion { workspace, kind, name, version } => {
+                let (workspace, kind) = (workspace_path(workspace), word(*kind));
+                format!("{workspace}/{kind}/{}/versions/{}", encode(name), encode(version))
+            }
+            AssetRoute::AssetUpload { workspace, kind, name, version } => {
+                let (workspace, kind) = (workspace_path(workspace), word(*kind));
+                let (name, version) = (encode(name), encode(version));
+                format!("{workspace}/{kind}/{name}/versions/{version}/startPendingUpload")
+            }
+        }
+    }
+
+    pub fn methods(&self) -> &'static str {
+        match self {
+            AssetRoute::AssetContainers { .. } | AssetRoute::AssetVersions { .. } => "GET",
+            AssetRoute::AssetContainer { .. } | AssetRoute::AssetVersion { .. } => {
+                "GET, PUT, DELETE"
+            }
+            AssetRoute::AssetUpload { .. } => "POST",
+        }
+    }
+
+    /// How Azure calls the type of what is changed there, below a workspace, and the deed if it is no plain one.
+    pub(crate) fn operation(&self) -> Option<(String, Option<&'static str>)> {
+        match self {
+            AssetRoute::AssetContainers { .. } | AssetRoute::AssetVersions { .. } => None,
+            AssetRoute::AssetContainer { kind, .. } => Some((word(*kind).to_owned(), None)),
+            AssetRoute::AssetVersion { kind, .. } => {
+                Some((format!("{}/versions", word(*kind)), None))
+            }
+            AssetRoute::AssetUpload { kind, .. } => {
+                Some((format!("{}/versions", word(*kind)), Some("startPendingUpload")))
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Paths of run history, and of the services beside it that clients ask about a run.
+
+use muster_core::model::WorkspaceKey;
+
+use super::PathError;
+use super::route::{name_of, split_workspace, workspace_path};
+use super::segments::encode;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HistoryRoute {
+    /// Status and log addresses: what clients poll.
+    RunDetails {
+        workspace: WorkspaceKey,
+        run: Box<str>,
+    },
+    /// What a run is and left, asked by its id in the body.
+    RunData(WorkspaceKey),
+    RunChildren {
+        workspace: WorkspaceKey,
+        run: Box<str>,
+    },
+    /// The applications of one of its nodes.
+    RunServices {
+        workspace: WorkspaceKey,
+        run: Box<str>,
+        node: Box<str>,
+    },
+    /// Where data that a run left is.
+    ResolvedData(WorkspaceKey),
+}
+
+impl HistoryRoute {
+    pub(super) fn of(
+        segments: &[String],
+        words: &[&str],
+    ) -> Result<Option<HistoryRoute>, PathError> {
+        let (service, is_history) = match words {
+            ["history", "v1.0", ..] => (2, true),
+            ["data", "v1.0", ..] => (2, false),
+            _ => return Ok(None),
+        };
+        let Some((workspace, names, rest)) =
+            split_workspace(&segments[service..], &words[service..])
+        else {
+            return Ok(None);
+        };
+        // A run's name is unique in its workspace; the experiment adds nothing.
+        let (names, rest) = match rest {
+            ["experiments", _, "runs", ..] => (&names[2..], &rest[2..]),
+            _ => (names, rest),
+        };
+        Ok(match rest {
+            ["runs", _, "details"] if is_history => {
+                Some(HistoryRoute::RunDetails { workspace, run: name_of(&names[1])? })
+            }
+            ["runs", _, "children"] if is_history => {
+                Some(HistoryRoute::RunChildren { workspace, run: name_of(&names[1])? })
+            }
+            ["runs", _, "serviceinstances", _] if is_history => {
+                let (run, node) = (name_of(&names[1])?, names[3].as_str().into());
+                Some(HistoryRoute::RunServices { workspace, run, node })
+            }
+            ["rundata"] if is_history => Some(HistoryRoute::RunData(workspace)),
+            ["dataversion", "batchgetresolveduris"] if !is_history => {
+                Some(HistoryRoute::ResolvedData(workspace))
+            }
+            _ => None,
+        })
+    }
+
+    pub fn workspace(&self) -> &WorkspaceKey {
+        match self {
+            HistoryRoute::RunDetails { workspace, .. }
+            | HistoryRoute::RunData(workspace)
+            | HistoryRoute::RunChildren { workspace, .. }
+            | HistoryRoute::RunServices { workspace, .. }
+            | HistoryRoute::ResolvedData(workspace) => workspace,
+        }
+    }
+
+    pub fn path(&self) -> String {
+        let at = workspace_path(self.workspace());
+        match self {
+            HistoryRoute::RunDetails { run, .. } => {
+                format!("/history/v1.0{at}/runs/{}/details", encode(run))
+            }
+            HistoryRoute::RunData(_) => format!("/history/v1.0{at}/rundata"),
+            HistoryRoute::RunChildren { run, .. } => {
+                format!("/history/v1.0{at}/runs/{}/children", encode(run))
+            }
+            HistoryRoute::RunServices { run, node, .. } => {
+                let (run, node) = (encode(run), encode(node));
+                format!("/history/v1.0{at}/runs/{run}/serviceinstances/{node}")
+            }
+            HistoryRoute::ResolvedData(_) => {
+                format!("/data/v1.0{at}/dataversion/batchGetResolvedUris")
+            }
+        }
+    }
+
+    pub(super) fn methods(&self) -> &'static str {
+        match self {
+            HistoryRoute::RunDetails { .. }
+            | HistoryRoute::RunChildren { .. }
+            | HistoryRoute::RunServices { .. } => "GET",
+            HistoryRoute::RunData(_) | HistoryRoute::ResolvedData(_) => "POST",
+        }
+    }
+}

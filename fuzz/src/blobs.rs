@@ -1,0 +1,129 @@
+//! The blob storage's dialect: addresses, signed queries, ranges, lists of blocks; and datastores.
+
+use muster_core::Input;
+use muster_core::storage::BlockFrom;
+use muster_core::time::Wall;
+use muster_wire::blob::{
+    Address, Asked, BlobQuery, NAME_CHARS_MAX, Sas, StorageError, is_block_id, is_container_name,
+    parse_block_list, parse_range,
+};
+use muster_wire::datastore::{self, Own, Secrets};
+
+use crate::core::{Stage, caller, key};
+use crate::oracle;
+
+fn refused(error: &StorageError) {
+    assert!((400..500).contains(&error.status), "{}: {error}", error.status);
+    oracle::words(&error.message);
+    assert!(error.to_xml().contains(error.code));
+}
+
+/// A name is what stands there, decoded once: written with every byte encoded it reads back as the same.
+pub fn blob_address(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let address = match Address::parse(text) {
+        Ok(address) => address,
+        Err(error) => return refused(&error),
+    };
+    assert!(is_container_name(&address.container));
+    let Some(name) = &address.blob else { return };
+    assert!(!name.is_empty() && name.chars().count() <= NAME_CHARS_MAX);
+    let encoded: String = name.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    for prefix in ["", "/acct.blob.muster.internal"] {
+        let again = Address::parse(&format!("{prefix}/{}/{encoded}", address.container));
+        assert_eq!(again.as_ref(), Ok(&address));
+    }
+}
+
+/// What a signed query says, it says in one way; and what it is signed for is never two things.
+pub fn blob_sas(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let query = match BlobQuery::parse(text) {
+        Ok(query) => query,
+        Err(error) => return refused(&error),
+    };
+    let sas = match Sas::of(&query) {
+        Ok(Some(sas)) => sas,
+        Ok(None) => return,
+        Err(error) => return refused(&error),
+    };
+    let again = BlobQuery::parse(&sas.to_query()).expect("our own query");
+    assert_eq!(Sas::of(&again), Ok(Some(sas.clone())));
+    let texts = ["a/b/c", "a/bc", "a"].map(|name| sas.signed_text("abc", Some(name), ""));
+    for text in texts.iter().flatten() {
+        assert_ne!(Some(text), sas.signed_text("xyz", Some("a/b/c"), "").as_ref());
+        assert_eq!(text.lines().nth(7), Some("abc"), "every field has its line");
+    }
+    if let Err(error) = sas.is_in_time(Wall(1_794_772_332_000_000)) {
+        refused(&error);
+    }
+}
+
+pub fn blob_range(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match parse_range(text) {
+        Ok(span) => {
+            let to = span.to.map(|to| to.to_string()).unwrap_or_default();
+            assert_eq!(parse_range(&format!("bytes={}-{to}", span.from)), Ok(span));
+            assert!(span.to.is_none_or(|to| to >= span.from));
+        }
+        Err(error) => refused(&error),
+    }
+}
+
+pub fn block_list(data: &[u8]) {
+    let blocks = match parse_block_list(data) {
+        Ok(blocks) => blocks,
+        Err(error) => return refused(&error),
+    };
+    let mut again = String::from("<BlockList>");
+    for block in &blocks {
+        assert!(is_block_id(&block.id), "{:?}", block.id);
+        let name = match block.from {
+            BlockFrom::Latest => "Latest",
+            BlockFrom::Committed => "Committed",
+            BlockFrom::Uncommitted => "Uncommitted",
+        };
+        again.push_str(&format!("<{name}>{}</{name}>", block.id));
+    }
+    again.push_str("</BlockList>");
+    assert_eq!(parse_block_list(again.as_bytes()), Ok(blocks));
+}
+
+/// Each line is a header, `name: value`.
+pub fn blob_headers(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let headers = || text.lines().filter_map(|line| line.split_once(": "));
+    let asked = Asked::new(headers());
+    let errors = [
+        asked.about().err(),
+        asked.guard().err(),
+        asked.span().err(),
+        asked.content_md5().err(),
+        asked.refuse_unsupported().err(),
+    ];
+    errors.iter().flatten().for_each(refused);
+}
+
+pub fn datastore(data: &[u8]) {
+    let own = Own { account: "localhost:7444/muster", suffix: "muster.internal" };
+    let wanted = match datastore::parse_request(data, own) {
+        Ok(wanted) => wanted,
+        Err(error) => return oracle::refusal(&error),
+    };
+    let secrets = wanted.secret.as_deref().map(|secret| {
+        use muster_core::model::AccountCredentials::Sas;
+        match wanted.spec.account.as_ref().is_some_and(|account| account.opened_by == Sas) {
+            true => Secrets::Sas { sas_token: secret.to_owned() },
+            false => Secrets::AccountKey { key: secret.to_owned() },
+        }
+    });
+    let again = datastore::request_json(&wanted.spec, secrets.as_ref());
+    oracle::grown(data, &again);
+    let read =
+        datastore::parse_request(again.as_bytes(), own).unwrap_or_else(|why| panic!("{why}"));
+    assert_eq!((&read.spec, &read.secret), (&wanted.spec, &wanted.secret));
+    let (workspace, name, by) = (key(), "store".into(), caller());
+    let input = Input::PutDatastore { workspace, name, wanted: Box::new(wanted.spec), by };
+    Stage::running().say(input);
+}
