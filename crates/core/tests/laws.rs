@@ -12,7 +12,7 @@ use muster_core::model::{
 };
 use muster_core::time::Span;
 use muster_core::{
-    Change, ClusterPatch, Input, JobRequest, World, decide, invariants, step,
+    Change, ClusterPatch, Input, JobRequest, KnownJob, World, decide, invariants, step,
     step_deciding_everything,
 };
 use proptest::prelude::*;
@@ -146,11 +146,12 @@ fn input(world: &World, act: &Act) -> Option<Input> {
                 }),
                 spec_hash: SpecHash::made_up(&format!("{cluster}/{nodes}")),
                 by: user(&format!("user{by}")),
+                is_archived: None,
                 existing: None,
             }))
         }
         Act::Cancel { job } => {
-            Input::CancelJob { workspace: workspace(), name: format!("job{job}"), finished: None }
+            Input::CancelJob { workspace: workspace(), name: format!("job{job}"), known: None }
         }
         Act::Provide { second, fails } => {
             let effect = world.effects().nth(usize::from(*second))?.id;
@@ -192,16 +193,25 @@ fn report(world: &World, node: u8, says: u8) -> Option<Input> {
 
 /// What the rows would show of a job after these changes.
 fn look_up(changes: &[Change], input: &Input) -> Input {
-    let ended = |name: &str| {
-        changes.iter().rev().find_map(|change| match change {
-            Change::JobChanged { job, .. } if &*job.name == name => Some(Arc::clone(job)),
+    let known = |name: &str| {
+        let spec = changes.iter().find_map(|change| match change {
+            Change::JobSubmitted { job, spec } if &*job.name == name => Some(Arc::clone(spec)),
             _ => None,
-        })
+        })?;
+        let job = changes.iter().rev().find_map(|change| match change {
+            Change::JobSubmitted { job, .. } | Change::JobChanged { job, .. }
+                if &*job.name == name =>
+            {
+                Some(Arc::clone(job))
+            }
+            _ => None,
+        })?;
+        Some(KnownJob { job, spec, face: None })
     };
     let mut input = input.clone();
     match &mut input {
-        Input::SubmitJob(request) => request.existing = ended(&request.name),
-        Input::CancelJob { name, finished, .. } => *finished = ended(name),
+        Input::SubmitJob(request) => request.existing = known(&request.name),
+        Input::CancelJob { name, known: found, .. } => *found = known(name).map(Box::new),
         _ => {}
     }
     input

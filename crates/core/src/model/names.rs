@@ -19,6 +19,8 @@ pub enum BadName {
     DashWithoutLetter,
     #[error("the name starts or ends with '-'; remove it there")]
     DashAtTheEdge,
+    #[error("the name '{name}' stands for no compute at all; choose another one")]
+    Reserved { name: &'static str },
     #[error("the name is empty; give it 1 to {max} characters")]
     Empty { max: usize },
     #[error("the name has {got} bytes; at most {max} are allowed")]
@@ -51,7 +53,15 @@ impl ClusterName {
         {
             return Err(BadName::DashWithoutLetter);
         }
+        if text.eq_ignore_ascii_case(super::SERVERLESS) {
+            return Err(BadName::Reserved { name: super::SERVERLESS });
+        }
         Ok(ClusterName(text.into()))
+    }
+
+    /// For names that the service makes itself.
+    pub(super) fn unchecked(text: &str) -> ClusterName {
+        ClusterName(text.into())
     }
 
     pub fn as_str(&self) -> &str {
@@ -123,6 +133,7 @@ mod tests {
             ("abc-1", BadName::DashWithoutLetter),
             ("ab-c-12", BadName::DashWithoutLetter),
             ("abcé", BadName::Character { got: 'é', allowed: "'-'" }),
+            ("Serverless", BadName::Reserved { name: "serverless" }),
             ("abc/def", BadName::Character { got: '/', allowed: "'-'" }),
         ];
         for (name, why) in bad {

@@ -64,6 +64,7 @@ pub fn request(name: &str, compute: &str, wants: Wants) -> JobRequest {
         spec_hash: SpecHash::made_up(&format!("{name} on {nodes}")),
         spec: Arc::new(spec),
         by: someone(),
+        is_archived: None,
         existing: None,
     }
 }
@@ -169,7 +170,7 @@ impl Stage {
 
     pub fn cancel(&mut self, name: &str) -> Answer {
         let (workspace, name) = (workspace(), name.to_owned());
-        self.say(Input::CancelJob { workspace, name, finished: None })
+        self.say(Input::CancelJob { workspace, name, known: None })
     }
 
     /// A machine that takes everybody's nodes.
@@ -417,6 +418,8 @@ pub fn rows(changes: &[Change]) -> Rows {
             | Change::OperationChanged(_)
             | Change::ActivityNoted(_)
             | Change::DeploymentChanged(_)
+            | Change::JobFaceChanged { .. }
+            | Change::JobGone { .. }
             | Change::DeploymentGone { .. }
             | Change::DatastoreChanged(_)
             | Change::AssetChanged(_)
