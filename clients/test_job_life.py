@@ -98,13 +98,13 @@ def test_why_and_cost_know_serverless_jobs(ml_client, muster, session, server, j
     job = submit(ml_client, job_environment, compute=None).name
     assert ended(ml_client, job).status == "Completed"
     cost = muster("cost", "--by", "cluster", "-o", "json")
-    assert "serverless_standard_ds3_v2" in cost.stdout
+    assert "serverless-ds3-v2" in cost.stdout
     assert muster("why", job).returncode == 0
-    name = "serverless_standard_ds3_v2"
+    name = "serverless-ds3-v2"
     refused = session.delete(f"{server.url}{AT}/computes/{name}")
     assert refused.status_code == 409, refused.text
     wanted = {"location": "eastus", "properties": {"computeType": "AmlCompute", "properties": {}}}
-    for name in ("serverless", "serverless_x"):
+    for name in ("serverless", "serverless-x"):
         refused = session.put(f"{server.url}{AT}/computes/{name}", json=wanted)
         assert refused.status_code == 400, refused.text
 

@@ -7,36 +7,13 @@ use std::sync::Arc;
 
 use muster_core::model::{JobFace, JobPhase, JobSpec, LockLevel, Scope, SpecHash};
 use muster_core::{
-    Answer, Change, EstateRequest, Input, JobEdit, JobPatch, JobRequest, JobWish, KnownJob,
-    NewLock, RefusalKind, Reply,
+    Answer, EstateRequest, Input, JobEdit, JobPatch, JobRequest, JobWish, KnownJob, NewLock,
+    RefusalKind, Reply,
 };
-use support::{Stage, Wants, request, workspace};
+use support::{Stage, Wants, known_job, request, workspace};
 
-/// What the rows would show.
 fn known(stage: &Stage, name: &str) -> Option<KnownJob> {
-    let mut known: Option<KnownJob> = None;
-    for change in &stage.log {
-        match change {
-            Change::JobSubmitted { job, spec } if &*job.name == name => {
-                known = Some(KnownJob { job: job.clone(), spec: spec.clone(), face: None });
-            }
-            Change::JobChanged { job, .. } => {
-                if let Some(known) = known.as_mut().filter(|known| known.job.id == job.id) {
-                    known.job = job.clone();
-                }
-            }
-            Change::JobFaceChanged { job, face } => {
-                if let Some(known) = known.as_mut().filter(|known| known.job.id == *job) {
-                    known.face = Some(face.clone());
-                }
-            }
-            Change::JobGone { job, .. } if known.as_ref().is_some_and(|it| it.job.id == *job) => {
-                known = None;
-            }
-            _ => {}
-        }
-    }
-    known
+    known_job(&stage.log, name)
 }
 
 fn edit(stage: &mut Stage, name: &str, wish: JobWish) -> Answer {

@@ -38,21 +38,14 @@ fn a_pool_comes_with_its_first_job_and_is_shared() {
     submit(&mut stage, "b", |spec| spec.instance_type = Some("STANDARD_DS3_V2".into()))
         .expect("the same size");
     let [pool] = pools(&stage)[..] else { panic!("{:?}", pools(&stage)) };
-    assert_eq!(pool.name.as_str(), "serverless_standard_ds3_v2");
+    assert_eq!(pool.name.as_str(), "serverless-ds3-v2");
     assert_eq!((&*pool.spec.vm_size, pool.spec.tier), ("Standard_DS3_v2", Tier::Dedicated));
     assert_eq!(pool.spec.scale.nodes_min, 0);
     submit(&mut stage, "c", |spec| spec.job_tier = Some(JobTier::Spot)).expect("accepted");
     submit(&mut stage, "d", |spec| spec.instance_type = Some("Standard_D2s_v3".into()))
         .expect("accepted");
     let names: Vec<_> = pools(&stage).iter().map(|pool| pool.name.to_string()).collect();
-    assert_eq!(
-        names,
-        [
-            "serverless_standard_ds3_v2",
-            "serverless_standard_ds3_v2_spot",
-            "serverless_standard_d2s_v3"
-        ]
-    );
+    assert_eq!(names, ["serverless-ds3-v2", "serverless-ds3-v2-spot", "serverless-d2s-v3"]);
     assert_eq!(pools(&stage)[1].spec.tier, Tier::LowPriority);
     // Nodes are on their way for each, and a waiting job can say so.
     for name in ["a", "b", "c", "d"] {
@@ -82,7 +75,8 @@ fn a_pool_goes_back_to_zero() {
 #[test]
 fn what_can_never_run_is_refused_and_makes_nothing() {
     let mut stage = Stage::new();
-    let refused = submit(&mut stage, "a", |spec| spec.instance_type = Some("Standard_DS3".into()));
+    let refused =
+        submit(&mut stage, "a", |spec| spec.instance_type = Some("Standard_DS3_v22".into()));
     let refused = refused.expect_err("an unknown size");
     assert_eq!(refused.kind, RefusalKind::Invalid);
     assert!(refused.message.contains("did you mean Standard_DS3_v2?"), "{refused}");
@@ -125,7 +119,7 @@ fn the_pool_is_nobodys_and_its_name_too() {
         let refused = stage.say(input).expect_err("the service's own");
         assert_eq!(refused.kind, RefusalKind::Conflict);
     }
-    for name in [SERVERLESS, "serverless_standard_ds3"] {
+    for name in [SERVERLESS, "serverless-mine"] {
         assert_eq!(stage.say(put(name)).expect_err("reserved").kind, RefusalKind::Invalid);
     }
 }
@@ -145,4 +139,20 @@ fn it_goes_with_its_workspace_and_a_lock_keeps_it_away() {
     assert!(matches!(gone, Ok(Reply::Deleting { .. })), "{gone:?}");
     let refused = submit(&mut stage, "b", |_| {}).expect_err("too late");
     assert!(matches!(refused.kind, RefusalKind::Conflict | RefusalKind::NotFound), "{refused}");
+}
+
+/// A node is called after its pool, with 17 more characters, and a machine's name has at most 63.
+#[test]
+fn every_size_makes_a_name_that_nodes_can_have() {
+    let stage = Stage::new();
+    let mut names = std::collections::BTreeSet::new();
+    for size in stage.world.catalogue.iter() {
+        for tier in [Tier::Dedicated, Tier::LowPriority] {
+            let name = ClusterName::of_serverless(&size.name, tier);
+            let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            assert!(name.as_str().len() <= 63 - 17, "{name}");
+            assert!(name.as_str().chars().all(is_plain), "{name}");
+            assert!(names.insert(name.folded()), "{name} twice");
+        }
+    }
 }

@@ -19,7 +19,9 @@ pub enum BadName {
     DashWithoutLetter,
     #[error("the name starts or ends with '-'; remove it there")]
     DashAtTheEdge,
-    #[error("the name '{name}' stands for no compute at all; choose another one")]
+    #[error(
+        "'{name}', and what begins with it and a '-', is for the service's own; choose another name"
+    )]
     Reserved { name: &'static str },
     #[error("the name is empty; give it 1 to {max} characters")]
     Empty { max: usize },
@@ -53,7 +55,11 @@ impl ClusterName {
         {
             return Err(BadName::DashWithoutLetter);
         }
-        if text.eq_ignore_ascii_case(super::SERVERLESS) {
+        let folded = text.to_ascii_lowercase();
+        if folded
+            .strip_prefix(super::SERVERLESS)
+            .is_some_and(|end| end.is_empty() || end.starts_with('-'))
+        {
             return Err(BadName::Reserved { name: super::SERVERLESS });
         }
         Ok(ClusterName(text.into()))
@@ -114,6 +120,7 @@ mod tests {
             "abc",
             "cpu-cluster",
             "A1b",
+            "serverlessness",
             "a-1-b",
             "gpu-training-cluster",
             "abcdefghijklmnopqrstuvwx",
@@ -134,6 +141,7 @@ mod tests {
             ("ab-c-12", BadName::DashWithoutLetter),
             ("abcé", BadName::Character { got: 'é', allowed: "'-'" }),
             ("Serverless", BadName::Reserved { name: "serverless" }),
+            ("serverless-mine", BadName::Reserved { name: "serverless" }),
             ("abc/def", BadName::Character { got: '/', allowed: "'-'" }),
         ];
         for (name, why) in bad {

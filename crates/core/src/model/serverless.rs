@@ -45,13 +45,16 @@ impl JobSpec {
 }
 
 impl ClusterName {
-    /// The service's own pool of a size. Nobody else can take the name: it has a character that no user's has.
+    /// The service's own pool of a size. Nobody else can take a name that begins so.
     pub fn of_serverless(vm_size: &str, tier: Tier) -> ClusterName {
         let end = match tier {
             Tier::Dedicated => "",
-            Tier::LowPriority => "_spot",
+            Tier::LowPriority => "-spot",
         };
-        ClusterName::unchecked(&format!("{SERVERLESS}_{}{end}", vm_size.to_ascii_lowercase()))
+        // Nodes are called after it: no other signs, and not too long for the name of a machine.
+        let size = vm_size.to_ascii_lowercase().replace('_', "-");
+        let size = size.strip_prefix("standard-").unwrap_or(&size);
+        ClusterName::unchecked(&format!("{SERVERLESS}-{size}{end}"))
     }
 }
 

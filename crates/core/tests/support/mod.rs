@@ -20,7 +20,7 @@ use muster_core::time::{Elapsed, Now, Span, Wall};
 use muster_core::why::Remedy;
 use muster_core::{
     Answer, Change, ClusterPatch, EffectKind, EstateRequest, HostRequest, Input, JobRequest,
-    NewHost, Reply, Rows, Settings, World, decide, decide_everything, invariants, step,
+    KnownJob, NewHost, Reply, Rows, Settings, World, decide, decide_everything, invariants, step,
 };
 
 pub struct Stage {
@@ -310,6 +310,33 @@ impl Stage {
     pub fn count(&self, phase: NodePhase) -> usize {
         self.nodes().into_iter().filter(|other| *other == phase).count()
     }
+}
+
+/// What the rows would show of a job after these changes.
+pub fn known_job(changes: &[Change], name: &str) -> Option<KnownJob> {
+    let mut known: Option<KnownJob> = None;
+    for change in changes {
+        match change {
+            Change::JobSubmitted { job, spec } if &*job.name == name => {
+                known = Some(KnownJob { job: job.clone(), spec: spec.clone(), face: None });
+            }
+            Change::JobChanged { job, .. } => {
+                if let Some(known) = known.as_mut().filter(|known| known.job.id == job.id) {
+                    known.job = job.clone();
+                }
+            }
+            Change::JobFaceChanged { job, face } => {
+                if let Some(known) = known.as_mut().filter(|known| known.job.id == *job) {
+                    known.face = Some(face.clone());
+                }
+            }
+            Change::JobGone { job, .. } if known.as_ref().is_some_and(|it| it.job.id == *job) => {
+                known = None;
+            }
+            _ => {}
+        }
+    }
+    known
 }
 
 /// What a store would hold after these changes: the latest record of each entity that is still there.

@@ -164,6 +164,8 @@ fn a_job_without_compute_names_a_size_and_a_tier() {
     assert!(spec.is_serverless());
     assert_eq!(spec.instance_type.as_deref(), Some("Standard_D2s_v3"));
     assert_eq!(spec.job_tier, Some(JobTier::Spot));
+    let text = request_json(&spec, &key());
+    assert!(text.contains(r#""queueSettings":{"jobTier":"Spot","priority":1}"#), "{text}");
     assert_eq!(read(request_json(&spec, &key()).as_bytes(), &key()).unwrap(), spec);
     body["properties"]["queueSettings"] = json!({"jobTier": "Gold"});
     assert_eq!(parse(&body).unwrap_err().target(), Some("properties.queueSettings.jobTier"));

@@ -23,7 +23,7 @@ const SHARED_MEMORY_MB_MAX: u64 = 64 << 20;
 /// `queueSettings`. Left out for the usual priority.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueSettings {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "jobTier", skip_serializing_if = "Option::is_none")]
     pub job_tier: Option<String>,
     #[serde(default)]
     pub priority: Option<u8>,
