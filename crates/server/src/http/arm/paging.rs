@@ -17,8 +17,17 @@ pub const SMALL: usize = 1_000;
 pub const LARGE: usize = 100;
 
 /// What the next page has to be asked with again.
-const KEPT: [&str; 7] =
-    ["api-version", "$filter", "$expand", "$top", "$orderBy", "compute-type", "listViewType"];
+const KEPT: [&str; 9] = [
+    "api-version",
+    "$filter",
+    "$expand",
+    "$top",
+    "$orderBy",
+    "compute-type",
+    "listViewType",
+    "tag",
+    "jobType",
+];
 
 impl Call {
     /// What `$top` asks for, up to a page.
