@@ -15,7 +15,7 @@ const NAME: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccdd
 
 fn job(command: &str, recipe: Option<Recipe>) -> JobSpec {
     let notes = vec!["the conda package numpy is installed from PyPI as numpy".into()];
-    let environment = JobEnvironment { id: "azureml:mine:1".into(), recipe, notes };
+    let environment = JobEnvironment { id: "azureml:mine:1".into(), recipe, image: None, notes };
     JobSpec { environment: Some(Box::new(environment)), ..spec(command) }
 }
 
@@ -166,7 +166,7 @@ async fn a_node_without_environments_says_so_and_what_is_no_name_is_no_path() {
     let agent = agent(&harness, None);
     let epoch = harness.order_with(1, job("echo ran", recipe()));
     let said = reason(harness.ending(epoch).await);
-    assert!(said.contains("not there on machines that joined"), "{said}");
+    assert!(said.contains("made where none are built"), "{said}");
     assert_eq!(harness.server.look().environments_asked_for, 0);
     // The machine's own Python needs nobody's folder.
     let epoch = harness.order_with(2, job("python3 -c 'print(1)'", None));

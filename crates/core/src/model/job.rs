@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CancelReason, Capacity, CodeAsset, Cost, Distribution, Exit, Failure, JobEnvironment,
-    JobIdentity, JobInput, JobOutput, JobTier, Lifecycle, Meter, Part, Segment, SpecHash, TreeId,
-    Use, Verdict, WorkspaceKey,
+    JobIdentity, JobInput, JobOutput, JobTier, Lifecycle, Meter, Part, RecipeMark, Segment,
+    SpecHash, TreeId, Use, Verdict, WorkspaceKey,
 };
 use crate::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::time::{Span, Wall};
@@ -216,6 +216,9 @@ pub struct Job {
     /// Its last attempt ended because a node was taken away: it waits before all others of its priority.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_returned: bool,
+    /// What its Python is made of, if that has to be built: a host that has it is preferred.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<RecipeMark>,
     pub state: JobState,
 }
 

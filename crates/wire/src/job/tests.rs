@@ -28,7 +28,7 @@ impl Resolve for Known {
     }
 
     fn environment(&self, id: &str) -> Result<JobEnvironment, String> {
-        Ok(JobEnvironment { id: id.into(), recipe: None, notes: Vec::new() })
+        Ok(JobEnvironment { id: id.into(), recipe: None, image: None, notes: Vec::new() })
     }
 
     fn source(&self, _: DataKind, uri: &DataUri) -> Result<Source, String> {
