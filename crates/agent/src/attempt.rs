@@ -26,6 +26,7 @@ use crate::identity::Identity;
 use crate::limits::{Memory, Watch};
 use crate::process::{Launch, Process};
 use crate::running::Running;
+use crate::services::Services;
 use crate::walled::{StartError, Walled};
 use crate::{environment, files, kin, log, members, notice, ranks};
 
@@ -161,13 +162,13 @@ pub(crate) async fn run(
                 notes.into_iter().for_each(|text| keeper.say(text));
             }
             match start(context, &order, &spec, &gpus).await {
-                Ok(process) => Ok((process, spec.timeout, keeper, gpus)),
+                Ok((process, services)) => Ok((process, services, spec.timeout, keeper, gpus)),
                 Err(error) => Err(not_started(format!("cannot start it: {}", ErrorChain(&error)))),
             }
         }
         Err(exit) => Err(exit),
     };
-    let (process, timeout, mut keeper, gpus) = match started {
+    let (process, services, timeout, mut keeper, gpus) = match started {
         Ok(started) => started,
         Err(exit) => {
             tracing::warn!(%epoch, ?exit, "not started");
@@ -186,6 +187,7 @@ pub(crate) async fn run(
         let (exit, was_killed) = tokio::select! {
             ended = follow(process, &mut told, &watch) => ended,
             never = keeper.watch() => match never {},
+            never = services.serve(&context.client, epoch) => match never {},
         };
         // Before anybody hears of its end: then they are given to the next.
         drop(gpus);
@@ -320,26 +322,28 @@ async fn start(
     order: &Order,
     spec: &JobSpec,
     gpus: &Grant<'_>,
-) -> Result<Running, StartError> {
+) -> Result<(Running, Services), StartError> {
     let work_dir = context.home.work(order.epoch);
     let log = open_log(&context.home.job_log(order.epoch))?;
+    let services = Services::plan(order, spec, context.client.server_port())?;
     if let Some(nursery) = &context.nursery {
-        let launch = walled_launch(context, order, spec, gpus, work_dir)?;
-        return Ok(Running::Walled(Walled::start(nursery, launch, &log).await?));
+        let launch = walled_launch(context, order, spec, gpus, work_dir, &services)?;
+        return Ok((Running::Walled(Walled::start(nursery, launch, &log).await?), services));
     }
     let inputs = context.home.inputs(order.epoch);
     let places = Places { inputs: &inputs, seen_inputs: &inputs, seen_work: &work_dir };
     let bound = bind_all(spec, &places).map_err(io::Error::other)?;
     let (command, more) = ranks::distributed(spec, order, bound.command);
+    let (command, starter) = services.beside(command, &bound.log_dirs);
     let mut variables = variables(context, order, spec, bound.variables, &work_dir)?;
-    variables.extend(more);
+    variables.extend(more.into_iter().chain(starter));
     let process =
         Process::spawn(Launch { command: &command, work_dir: &work_dir, variables, log })?;
     // It may be over already: then there is nothing to record.
     if let Some(identity) = Identity::of(process.pid())? {
         identity.write(&context.home.job_pid(order.epoch))?;
     }
-    Ok(Running::Plain(process))
+    Ok((Running::Plain(process), services))
 }
 
 fn walled_launch(
@@ -348,14 +352,16 @@ fn walled_launch(
     spec: &JobSpec,
     gpus: &Grant<'_>,
     work_dir: PathBuf,
+    services: &Services,
 ) -> io::Result<job::Launch> {
     let inputs = context.home.inputs(order.epoch);
     let (seen_inputs, seen_work) = (Path::new(job::INPUTS), Path::new(job::FOLDER));
     let places = Places { inputs: &inputs, seen_inputs, seen_work };
     let bound = bind_all(spec, &places).map_err(io::Error::other)?;
     let (command, more) = ranks::distributed(spec, order, bound.command);
+    let (command, starter) = services.beside(command, &bound.log_dirs);
     let mut variables = variables(context, order, spec, bound.variables, seen_work)?;
-    variables.extend(more);
+    variables.extend(more.into_iter().chain(starter));
     // The folder is not there for it, and whoever looks for a node's processes finds them by their init.
     variables.remove(kin::DIR_VARIABLE);
     // Its user has a number and no name; many programs ask for one.

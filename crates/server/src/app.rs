@@ -16,6 +16,7 @@ use crate::logs::Logs;
 use crate::post_mortems::PostMortems;
 use crate::readers::Readers;
 use crate::refusals::Refusals;
+use crate::services::Services;
 use crate::storage::Storage;
 use crate::tokens::{Audiences, Keyring};
 use crate::writer::Handle;
@@ -48,6 +49,8 @@ pub struct App {
     pub environments: Arc<Service>,
     pub storage: Storage,
     pub refusals: Refusals,
+    /// What people open of running jobs.
+    pub services: Services,
     pub offer: Offer,
     /// Leads to where nodes on joined machines are served.
     pub node_calls: mpsc::Sender<(Tunnel, Source)>,

@@ -10,6 +10,7 @@ mod request;
 mod resource;
 mod run;
 mod sentence;
+mod services;
 mod wants;
 
 pub use attempts::{AttemptEntry, Attempts, SavedEntry, attempts};
@@ -25,8 +26,11 @@ pub use resource::{
     resource,
 };
 pub use run::{
-    Dialect, ResolvedUri, ResolvedUris, Run, RunData, RunList, RunOutput, ServiceInstances,
-    parse_asset_id, parse_run_id, parse_values, resolved, run,
+    Dialect, ResolvedUri, ResolvedUris, Run, RunData, RunList, RunOutput, parse_asset_id,
+    parse_run_id, parse_values, resolved, run,
+};
+pub use services::{
+    ServiceEntry, ServiceInstance, ServiceInstances, ServiceStatus, ServiceView, instances,
 };
 pub use wants::{NodeShare, QueueSettings, parse_memory};
 

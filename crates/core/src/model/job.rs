@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CancelReason, Capacity, CodeAsset, Cost, Distribution, Exit, Failure, JobEnvironment, JobInput,
-    JobOutput, Lifecycle, Meter, Part, Segment, SpecHash, TreeId, Use, Verdict, WorkspaceKey,
+    JobOutput, JobService, Lifecycle, Meter, Part, Segment, SpecHash, TreeId, Use, Verdict,
+    WorkspaceKey,
 };
 use crate::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::time::{Span, Wall};
@@ -61,6 +62,9 @@ pub struct JobSpec {
     /// The Python that its command finds; in a box, as it is large and many have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<Box<JobEnvironment>>,
+    /// What people open while it runs, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub services: BTreeMap<String, JobService>,
 }
 
 impl JobSpec {
@@ -89,6 +93,7 @@ impl JobSpec {
             properties: BTreeMap::new(),
             workspace: None,
             environment: None,
+            services: BTreeMap::new(),
         }
     }
 }

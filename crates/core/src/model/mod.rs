@@ -27,6 +27,7 @@ mod node;
 mod operation;
 mod quota;
 mod recipe;
+mod service;
 mod workspace;
 
 pub use access::*;
@@ -53,6 +54,7 @@ pub use node::*;
 pub use operation::*;
 pub use quota::*;
 pub use recipe::*;
+pub use service::*;
 pub use workspace::*;
 
 /// An event that the entity's present phase does not allow: always a bug of ours, never a user's.

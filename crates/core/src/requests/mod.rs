@@ -12,6 +12,7 @@ pub(crate) mod host;
 pub(crate) mod instance;
 pub(crate) mod job;
 mod job_data;
+mod job_service;
 pub(crate) mod quota;
 pub(crate) mod workspace;
 

@@ -25,8 +25,8 @@ use crate::storage::Unavailable;
 /// Who asks, as a member of which live attempt.
 pub struct Asking {
     node: String,
-    epoch: Epoch,
-    rank: usize,
+    pub epoch: Epoch,
+    pub rank: usize,
     pub job: JobId,
     pub workspace: WorkspaceId,
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::data::{parse_distribution, parse_environment, parse_inputs, parse_outputs};
 use super::resource::named;
+use super::services::{ServiceEntry, parse_services};
 use super::wants::{
     NodeShare, QueueSettings, on_eviction_text, parse_code, parse_on_eviction, parse_priority,
     parse_share, parse_shared_memory, shared_memory_text,
@@ -25,7 +26,7 @@ pub const DEFAULT_EXPERIMENT: &str = "Default";
 const JOB_TYPE: &str = "Command";
 /// They say what to run, or on what. A job that has one would do something else without it, so it is
 /// refused until we can do what it says.
-const LATER: [&str; 2] = ["componentId", "services"];
+const LATER: [&str; 1] = ["componentId"];
 
 /// Reads the body of a PUT of a job of this name to `workspace`.
 pub fn parse_request(
@@ -90,6 +91,7 @@ pub fn parse_request(
         properties: notes_of(&properties)?,
         workspace: Some(Box::new(workspace.clone())),
         environment: parse_environment(&job.get("environmentId")?, resolve)?,
+        services: parse_services(&job.get("services")?)?,
     })
 }
 
@@ -185,6 +187,7 @@ pub fn request_json(spec: &JobSpec, workspace: &WorkspaceKey) -> String {
             "inputs": named(&spec.inputs, InputEntry::of),
             "outputs": named(&spec.outputs, OutputEntry::of),
             "distribution": spec.distribution.map(DistributionEntry::of),
+            "services": Some(named(&spec.services, ServiceEntry::of)).filter(|all| !all.is_empty()),
             "resources": {
                 "instanceCount": spec.nodes,
                 "properties": share,

@@ -11,6 +11,7 @@ use muster_core::time::Wall;
 use serde::{Deserialize, Serialize};
 
 use super::request::job_properties;
+use super::services::{ServiceEntry, services};
 use super::wants::shared_memory_text;
 use super::{DistributionEntry, InputEntry, NodeShare, OutputEntry, QueueSettings, property};
 use crate::path::workspace_id;
@@ -77,7 +78,7 @@ pub struct CommandJob {
     #[serde(default)]
     pub properties: BTreeMap<String, String>,
     #[serde(default)]
-    pub services: BTreeMap<String, NotYet>,
+    pub services: BTreeMap<String, ServiceEntry>,
     #[serde(default)]
     pub inputs: BTreeMap<String, InputEntry>,
     #[serde(default)]
@@ -230,7 +231,7 @@ pub fn resource(facts: &JobFacts<'_>) -> JobResource {
             environment_variables: spec.environment_variables.clone(),
             tags: spec.tags.clone(),
             properties: facts.properties(),
-            services: BTreeMap::new(),
+            services: services(facts),
             inputs: named(&spec.inputs, InputEntry::of),
             outputs: named(&spec.outputs, OutputEntry::of),
             is_archived: false,

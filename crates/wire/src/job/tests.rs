@@ -164,7 +164,6 @@ fn a_compute_is_named_in_several_ways() {
 fn what_would_change_the_job_is_refused_and_not_ignored() {
     for (path, value) in [
         ("properties.componentId", json!("c")),
-        ("properties.services", json!({"jl": {"jobServiceType": "JupyterLab"}})),
         ("properties.resources.dockerArgs", json!("--x")),
         ("properties.isArchived", json!(true)),
         ("properties.jobType", json!("Sweep")),
