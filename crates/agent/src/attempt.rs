@@ -22,6 +22,8 @@ use crate::gpus::Gpus;
 use crate::home::{Home, make_private_dir, remove_tree};
 use crate::limits::{Memory, Watch};
 use crate::running::Running;
+use crate::services::Services;
+use crate::walled::StartError;
 use crate::{files, log};
 
 /// Where programs are found if whoever started the agent did not say.
@@ -152,16 +154,21 @@ pub(crate) async fn run(
             if !notes.is_empty() && open_log(&context.home.job_log(epoch)).is_ok() {
                 notes.into_iter().for_each(|text| keeper.say(text));
             }
-            let launching =
-                Launching { order: &order, spec: &spec, facts: facts.as_ref(), gpus: &gpus };
-            match engine.start(context, &launching).await {
-                Ok(process) => Ok((process, spec.timeout, keeper, gpus)),
+            let started = async {
+                let services = Services::plan(&order, &spec, context.client.server_port())?;
+                let (facts, gpus) = (facts.as_ref(), &gpus);
+                let launching =
+                    Launching { order: &order, spec: &spec, facts, gpus, services: &services };
+                Ok::<_, StartError>((engine.start(context, &launching).await?, services))
+            };
+            match started.await {
+                Ok((process, services)) => Ok((process, services, spec.timeout, keeper, gpus)),
                 Err(error) => Err(not_started(format!("cannot start it: {}", ErrorChain(&error)))),
             }
         }
         Err(exit) => Err(exit),
     };
-    let (process, timeout, mut keeper, gpus) = match started {
+    let (process, services, timeout, mut keeper, gpus) = match started {
         Ok(started) => started,
         Err(exit) => {
             tracing::warn!(%epoch, ?exit, "not started");
@@ -180,6 +187,7 @@ pub(crate) async fn run(
         let (exit, was_killed) = tokio::select! {
             ended = follow(process, &mut told, &watch) => ended,
             never = keeper.watch() => match never {},
+            never = services.serve(&context.client, epoch) => match never {},
         };
         // Before anybody hears of its end: then they are given to the next.
         drop(gpus);

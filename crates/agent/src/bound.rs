@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use muster_core::agent::RunFacts;
 use muster_core::binding::{BindError, Name, bind};
-use muster_core::model::{JobSpec, NAMED_OUTPUTS_FOLDER};
+use muster_core::model::{JobSpec, LOG_DIR, NAMED_OUTPUTS_FOLDER};
 
 use crate::files;
 
@@ -21,6 +21,8 @@ pub(crate) struct Bound {
     pub(crate) command: String,
     /// The job's own, and one for each input and output.
     pub(crate) variables: BTreeMap<String, String>,
+    /// The folder that a service shows, by the service's name.
+    pub(crate) log_dirs: BTreeMap<String, String>,
 }
 
 pub(crate) fn bind_all(spec: &JobSpec, places: &Places<'_>) -> Result<Bound, BindError> {
@@ -55,7 +57,13 @@ pub(crate) fn bind_all(spec: &JobSpec, places: &Places<'_>) -> Result<Bound, Bin
     for (name, text) in &spec.environment_variables {
         variables.insert(name.clone(), bind(text, &value)?);
     }
-    Ok(Bound { command: bind(&spec.command, &value)?, variables })
+    let mut log_dirs = BTreeMap::new();
+    for (name, service) in &spec.services {
+        if let Some(folder) = service.properties.get(LOG_DIR) {
+            log_dirs.insert(name.clone(), bind(folder, &value)?);
+        }
+    }
+    Ok(Bound { command: bind(&spec.command, &value)?, variables, log_dirs })
 }
 
 /// What Azure's programs ask about where they run.

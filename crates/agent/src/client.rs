@@ -2,6 +2,7 @@
 
 mod environments;
 mod runs;
+mod services;
 mod trees;
 
 pub(crate) use environments::Environment;

@@ -12,6 +12,7 @@ use crate::attempt::Context;
 use crate::environment;
 use crate::gpus::Grant;
 use crate::running::Running;
+use crate::services::Services;
 use crate::walled::StartError;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,7 @@ pub(crate) struct Launching<'a> {
     pub(crate) spec: &'a JobSpec,
     pub(crate) facts: Option<&'a RunFacts>,
     pub(crate) gpus: &'a Grant<'a>,
+    pub(crate) services: &'a Services,
 }
 
 impl Engine {

@@ -124,7 +124,7 @@ fn enter(spec: &mut JobSpec, place: &str) {
 }
 
 /// As the user has it, else as the agent has.
-fn path_of(spec: &JobSpec) -> String {
+pub(crate) fn path_of(spec: &JobSpec) -> String {
     let own = spec.environment_variables.get("PATH").cloned();
     let inherited = || std::env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.to_owned());
     own.unwrap_or_else(inherited)

@@ -9,6 +9,7 @@
 //! * `attempt` takes one order from its specification to its end, `process` runs it, or `walled` with
 //!   [`muster_sandbox::job`] behind walls; `log` sends its output, `files` brings its files and keeps what it leaves;
 //! * `engine` is what it runs in, chosen for each job; `environment` has it find its Python;
+//! * `services` starts what people open of a job, and connects them;
 //! * `relay` leads whoever calls the server from inside the node to its socket;
 //! * `journal` holds what a restart must not forget;
 //! * [`home`], [`identity`], [`kin`] and [`descriptors`] say what belongs to a node on its machine:
@@ -39,6 +40,7 @@ mod process;
 mod ranks;
 mod relay;
 mod running;
+mod services;
 mod walled;
 
 pub use muster_sandbox::{descriptors, identity};

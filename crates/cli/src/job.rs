@@ -6,6 +6,7 @@ mod code;
 mod create;
 mod download;
 pub mod ignore;
+mod services;
 mod stream;
 mod view;
 
@@ -28,6 +29,7 @@ pub enum Command {
     Stream(StreamArgs),
     Cancel(cancel::Args),
     ListAttempts(attempts::Args),
+    ShowServices(services::Args),
     Download(download::Args),
 }
 
@@ -103,6 +105,7 @@ pub async fn run(command: Command) -> Outcome {
             }
         }
         Command::ListAttempts(args) => attempts::run(&args).await,
+        Command::ShowServices(args) => services::run(&args).await,
         Command::Download(args) => download::run(&args).await,
         Command::Cancel(args) => cancel::run(&args).await,
     }

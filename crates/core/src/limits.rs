@@ -21,6 +21,13 @@ pub const ENVIRONMENT_BYTES_MAX: usize = 128_000;
 pub const JOB_INPUTS_MAX: usize = 100;
 pub const INPUT_NAME_BYTES_MAX: usize = 64;
 pub const LITERAL_BYTES_MAX: usize = 16_384;
+/// Of a job; each may be a process of its own on every node.
+pub const SERVICES_MAX: usize = 16;
+/// Of a service's name, which is a part of its address.
+pub const SERVICE_NAME_BYTES_MAX: usize = 64;
+pub const SERVICE_PROPERTIES_BYTES_MAX: usize = 4_096;
+/// Below it only root may listen.
+pub const SERVICE_PORT_MIN: u16 = 1_024;
 /// Files of one input; each is made one by one on the node.
 pub const DATA_FILES_MAX: usize = 100_000;
 /// Of one node.

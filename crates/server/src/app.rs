@@ -17,6 +17,7 @@ use crate::logs::Logs;
 use crate::post_mortems::PostMortems;
 use crate::readers::Readers;
 use crate::refusals::Refusals;
+use crate::services::Services;
 use crate::storage::Storage;
 use crate::tokens::{Audiences, Keyring};
 use crate::writer::Handle;
@@ -50,6 +51,8 @@ pub struct App {
     pub storage: Storage,
     pub turns: Turns,
     pub refusals: Refusals,
+    /// What people open of running jobs.
+    pub services: Services,
     pub offer: Offer,
     /// Leads to where nodes on joined machines are served.
     pub node_calls: mpsc::Sender<(Tunnel, Source)>,

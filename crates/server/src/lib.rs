@@ -24,6 +24,7 @@ mod readers;
 mod refusals;
 mod registered;
 mod secrets;
+mod services;
 mod silence;
 pub mod state_dir;
 mod storage;
@@ -64,6 +65,7 @@ pub use crate::nodes::Isolation;
 use crate::post_mortems::PostMortems;
 use crate::readers::Readers;
 use crate::refusals::Refusals;
+use crate::services::Services;
 use crate::state_dir::{Connection, StateDir, StateDirError};
 use crate::storage::Storage;
 use crate::tokens::{Audiences, Keyring};
@@ -303,6 +305,7 @@ pub async fn run(
         live,
         logs: Arc::new(Logs::new(state_dir.logs())),
         refusals: Refusals::default(),
+        services: Services::default(),
         offer,
         node_calls,
     });

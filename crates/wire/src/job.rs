@@ -13,6 +13,7 @@ mod request;
 mod resource;
 mod run;
 mod sentence;
+mod services;
 mod wants;
 
 pub use attempts::{AttemptEntry, Attempts, SavedEntry, attempts};
@@ -33,7 +34,10 @@ pub use resource::{
 };
 pub use run::{
     Dialect, ResolvedPath, ResolvedPaths, ResolvedUri, ResolvedUris, Run, RunData, RunList,
-    RunOutput, ServiceInstances, parse_asset_id, parse_run_id, parse_values, resolved, run,
+    RunOutput, parse_asset_id, parse_run_id, parse_values, resolved, run,
+};
+pub use services::{
+    ServiceEntry, ServiceInstance, ServiceInstances, ServiceStatus, ServiceView, instances,
 };
 pub use wants::{NodeShare, QueueSettings, parse_memory};
 

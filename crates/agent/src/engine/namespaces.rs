@@ -25,7 +25,7 @@ pub(super) async fn start(
     context: &Context,
     launching: &Launching<'_>,
 ) -> Result<Running, StartError> {
-    let Launching { order, spec, facts, .. } = launching;
+    let Launching { order, spec, facts, services, .. } = launching;
     let work_dir = context.home.work(order.epoch);
     let log = open_log(&context.home.job_log(order.epoch))?;
     if let Some(nursery) = &context.nursery {
@@ -36,8 +36,9 @@ pub(super) async fn start(
     let places = Places { inputs: &inputs, seen_inputs: &inputs, seen_work: &work_dir };
     let bound = bind_all(spec, &places).map_err(io::Error::other)?;
     let (command, more) = ranks::distributed(spec, order, *facts, bound.command);
+    let (command, starter) = services.beside(command, &bound.log_dirs);
     let mut variables = variables(context, launching, bound.variables, &work_dir)?;
-    variables.extend(more);
+    variables.extend(more.into_iter().chain(starter));
     let process =
         Process::spawn(Launch { command: &command, work_dir: &work_dir, variables, log })?;
     // It may be over already: then there is nothing to record.
@@ -52,14 +53,15 @@ fn walled_launch(
     launching: &Launching<'_>,
     work_dir: PathBuf,
 ) -> io::Result<job::Launch> {
-    let Launching { order, spec, facts, gpus } = launching;
+    let Launching { order, spec, facts, gpus, services } = launching;
     let inputs = context.home.inputs(order.epoch);
     let (seen_inputs, seen_work) = (Path::new(job::INPUTS), Path::new(job::FOLDER));
     let places = Places { inputs: &inputs, seen_inputs, seen_work };
     let bound = bind_all(spec, &places).map_err(io::Error::other)?;
     let (command, more) = ranks::distributed(spec, order, *facts, bound.command);
+    let (command, starter) = services.beside(command, &bound.log_dirs);
     let mut variables = variables(context, launching, bound.variables, seen_work)?;
-    variables.extend(more);
+    variables.extend(more.into_iter().chain(starter));
     // The folder is not there for it, and whoever looks for a node's processes finds them by their init.
     variables.remove(kin::DIR_VARIABLE);
     // Its user has a number and no name; many programs ask for one.

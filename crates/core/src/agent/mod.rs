@@ -6,6 +6,8 @@
 
 mod machine;
 mod protocol;
+mod services;
 
 pub use machine::*;
 pub use protocol::*;
+pub use services::*;

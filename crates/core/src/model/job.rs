@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CancelReason, Capacity, CodeAsset, Cost, Distribution, Exit, Failure, JobEnvironment,
-    JobIdentity, JobInput, JobOutput, JobTier, Lifecycle, Meter, Part, RecipeMark, Segment,
-    SpecHash, TreeId, Use, Verdict, WorkspaceKey,
+    JobIdentity, JobInput, JobOutput, JobService, JobTier, Lifecycle, Meter, Part, RecipeMark,
+    Segment, SpecHash, TreeId, Use, Verdict, WorkspaceKey,
 };
 use crate::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::time::{Span, Wall};
@@ -69,6 +69,9 @@ pub struct JobSpec {
     /// The Python that its command finds; in a box, as it is large and many have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<Box<JobEnvironment>>,
+    /// What people open while it runs, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub services: BTreeMap<String, JobService>,
 }
 
 impl JobSpec {
@@ -100,6 +103,7 @@ impl JobSpec {
             job_tier: None,
             identity: None,
             environment: None,
+            services: BTreeMap::new(),
         }
     }
 }

@@ -30,6 +30,7 @@ mod operation;
 mod quota;
 mod recipe;
 mod serverless;
+mod service;
 mod workspace;
 
 pub use access::*;
@@ -59,6 +60,7 @@ pub use operation::*;
 pub use quota::*;
 pub use recipe::*;
 pub use serverless::*;
+pub use service::*;
 pub use workspace::*;
 
 /// An event that the entity's present phase does not allow: always a bug of ours, never a user's.

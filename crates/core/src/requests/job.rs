@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::estate::locked;
 use super::job_life::{self, check_properties, known};
 use super::serverless::{self, Pool};
-use super::{check_tags, check_text, find_workspace, instance, job_data, principal, shorten};
+use super::{
+    check_tags, check_text, find_workspace, instance, job_data, job_service, principal, shorten,
+};
 use crate::attempts;
 use crate::change::Change;
 use crate::ids::{JobId, WorkspaceId};
@@ -190,6 +192,7 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refused> {
     check_environment(spec)?;
     check_checkpoint(spec)?;
     job_data::check(spec)?;
+    job_service::check(spec)?;
     match spec.timeout {
         Some(timeout) if timeout.0 == 0 || timeout > limits::JOB_TIMEOUT_MAX => {
             Err(Refused::invalid(

@@ -5,7 +5,7 @@ use super::shorten;
 use crate::binding::{BindError, Name, bind};
 use crate::input::Refused;
 use crate::limits;
-use crate::model::{Distribution, JobInput, JobSpec};
+use crate::model::{Distribution, JobInput, JobSpec, LOG_DIR};
 
 pub(super) fn check(spec: &JobSpec) -> Result<(), Refused> {
     check_names("inputs", spec.inputs.keys())?;
@@ -82,6 +82,12 @@ fn check_named(spec: &JobSpec) -> Result<(), Refused> {
     for (name, text) in &spec.environment_variables {
         bind(text, &value).map_err(|error| {
             Refused::invalid(&format!("environmentVariables.{}", shorten(name)), remedy(error))
+        })?;
+    }
+    for (name, service) in &spec.services {
+        let folder = service.properties.get(LOG_DIR).map_or("", String::as_str);
+        bind(folder, &value).map_err(|error| {
+            Refused::invalid(&format!("services.{}.properties", shorten(name)), remedy(error))
         })?;
     }
     Ok(())

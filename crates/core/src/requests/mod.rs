@@ -13,6 +13,7 @@ pub(crate) mod instance;
 pub(crate) mod job;
 mod job_data;
 pub(crate) mod job_life;
+mod job_service;
 pub(crate) mod quota;
 mod serverless;
 pub(crate) mod workspace;

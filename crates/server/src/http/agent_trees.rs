@@ -25,7 +25,7 @@ use crate::storage::Unavailable;
 pub struct Asking {
     pub node: String,
     pub epoch: Epoch,
-    rank: usize,
+    pub rank: usize,
     pub job: JobId,
     pub workspace: WorkspaceId,
 }

@@ -38,6 +38,18 @@ pub fn storage_caller(app: &App, headers: &HeaderMap) -> Result<Caller, StorageE
     Ok(Caller { object_id: principal.id.into(), name: principal.name.into() })
 }
 
+/// Who opens a service of a job with a token, for whatever its endpoints take. `None` if there is no bearer token: what else
+/// stands there is the page's own affair.
+pub fn service_caller(app: &App, headers: &HeaderMap) -> Result<Option<Caller>, String> {
+    let authorization = single(headers);
+    let Ok(token) = tokens::bearer(authorization) else { return Ok(None) };
+    let accepted = [&app.audiences.arm[..], &app.audiences.ml];
+    let directory = app.live.directory();
+    let principal = app.keyring.verify(token, &accepted, clock::unix_seconds(), &directory);
+    let principal = principal.map_err(|rejected| rejected.to_string())?;
+    Ok(Some(Caller { object_id: principal.id.into(), name: principal.name.into() }))
+}
+
 /// Of two, a proxy in front may have looked at the other one.
 pub fn single(headers: &HeaderMap) -> Option<&str> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();

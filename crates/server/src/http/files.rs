@@ -2,7 +2,8 @@
 //! no tree's is one of the blob storage's.
 //!
 //! A browser that shows such a file must not give it what the API's origin may do. Nothing of the API is here, no
-//! cookie is set or read, and every answer is told to be run by nobody.
+//! cookie is set or read, and every answer is told to be run by nobody. Services of running jobs are apart: their pages do
+//! run, see [`service`].
 
 use std::sync::Arc;
 
@@ -11,9 +12,9 @@ use axum::Router;
 use axum::http::{HeaderValue, header};
 use axum::middleware;
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{any, get};
 
-use super::{blob, log_files, request_log, tree_files};
+use super::{blob, log_files, request_log, service, tree_files};
 use crate::app::App;
 
 pub fn router(app: Arc<App>) -> Router {
@@ -23,6 +24,8 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/trees/{workspace}/{tree}/{digest}", get(tree_files::file))
         .fallback(blob::handle)
         .layer(middleware::map_response(harmless))
+        // Their pages run: behind a fence of their own.
+        .route("/services/{*path}", any(service::handle))
         .layer(middleware::from_fn_with_state(app.clone(), request_log::record))
         .with_state(app)
 }

@@ -4,6 +4,7 @@ mod agent;
 mod agent_data;
 mod agent_environments;
 mod agent_run;
+mod agent_services;
 mod agent_trees;
 mod arm;
 mod auth;
@@ -21,6 +22,7 @@ mod metrics;
 mod request_log;
 mod respond;
 mod run_access;
+mod service;
 mod template;
 mod tree_files;
 mod trees;
@@ -42,6 +44,7 @@ pub use host::Offer;
 pub use host_relay::calls;
 pub use listener::{Calls, Tunnel};
 pub use login::Source;
+pub use service::Pool;
 
 /// Of a report: a node holds a handful of attempts.
 const REPORT_BYTES_MAX: usize = 256 << 10;
@@ -128,6 +131,9 @@ fn router(app: Arc<App>) -> Router {
     let agents = Router::new()
         .route("/agent/v1/sync", post(agent::sync))
         .layer(from_fn(body::arrived::<REPORT_BYTES_MAX>));
+    let agent_services = Router::new()
+        .route("/agent/v1/services/{epoch}", post(agent_services::report))
+        .layer(from_fn(body::arrived::<REPORT_BYTES_MAX>));
     let agent_logs = Router::new()
         .route("/agent/v1/logs/{epoch}", post(agent::log))
         .layer(from_fn(body::arrived::<{ agent::LOG_CHUNK_BYTES_MAX }>));
@@ -141,6 +147,11 @@ fn router(app: Arc<App>) -> Router {
     Router::new()
         .merge(agents)
         .merge(agent_logs)
+        .merge(agent_services)
+        .route(
+            "/agent/v1/services/{epoch}/{call}",
+            get(agent_services::take).delete(agent_services::refuse),
+        )
         .merge(hosts)
         .route("/host/v1/ca", get(host::ca))
         .route("/host/v1/relay", get(host_relay::relay))

@@ -6,6 +6,7 @@ use muster_core::model::{FailureClass, Job, JobState};
 use serde::{Deserialize, Serialize};
 
 use super::resource::{JobFacts, JobStatus, NotYet, failure_text};
+use super::services::{ServiceEntry, services};
 use crate::error::ErrorDetail;
 use crate::timestamp;
 
@@ -21,7 +22,7 @@ pub struct RunDetails {
     #[serde(default)]
     pub end_time_utc: Option<String>,
     #[serde(default)]
-    pub services: BTreeMap<String, NotYet>,
+    pub services: BTreeMap<String, ServiceEntry>,
     #[serde(default)]
     pub properties: BTreeMap<String, String>,
     #[serde(default)]
@@ -57,7 +58,7 @@ pub fn details(facts: &JobFacts<'_>, log_files: &BTreeMap<String, String>) -> Ru
         status: JobStatus::of(&facts.job.state),
         start_time_utc: facts.started_at().map(timestamp::format),
         end_time_utc: facts.ended_at().map(timestamp::format),
-        services: BTreeMap::new(),
+        services: services(facts),
         properties: facts.properties(),
         input_datasets: Vec::new(),
         output_datasets: Vec::new(),

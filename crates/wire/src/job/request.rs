@@ -8,6 +8,7 @@ use serde_json::json;
 use super::data::{parse_distribution, parse_environment, parse_inputs, parse_outputs};
 use super::identity::{IdentityEntry, parse_identity};
 use super::resource::named;
+use super::services::{ServiceEntry, parse_services};
 use super::wants::{
     NodeShare, QueueSettings, on_eviction_text, parse_code, parse_job_tier, parse_on_eviction,
     parse_priority, parse_share, parse_shared_memory, shared_memory_text,
@@ -27,8 +28,6 @@ const JOB_TYPE: &str = "Command";
 /// They say what to run, or on what. A job that has one would do something else without it, so it is
 /// refused until we can do what it says.
 const LATER: [&str; 1] = ["componentId"];
-/// Services that every job has. Clients that send a job again send them along.
-const OWN_SERVICES: [&str; 2] = ["Tracking", "Studio"];
 
 /// Reads the body of a PUT of a job of this name to `workspace`.
 pub fn parse_request(
@@ -46,7 +45,6 @@ pub fn parse_request(
     for later in LATER {
         refuse_if_filled(&job.get(later)?)?;
     }
-    refuse_services(&job.get("services")?)?;
     let resources = job.get("resources")?;
     refuse_if_filled(&resources.get("dockerArgs")?)?;
     // Which it is, only matters for a job that is there.
@@ -96,6 +94,7 @@ pub fn parse_request(
         properties: notes_of(&properties)?,
         workspace: Some(Box::new(workspace.clone())),
         environment: parse_environment(&job.get("environmentId")?, resolve)?,
+        services: parse_services(&job.get("services")?)?,
     })
 }
 
@@ -103,16 +102,6 @@ pub fn parse_request(
 pub fn is_archived(body: &[u8]) -> Result<Option<bool>, ArmError> {
     let value = parse_object(body, BODY_BYTES_MAX)?;
     Field::root(&value).get("properties")?.get("isArchived")?.boolean()
-}
-
-fn refuse_services(field: &Field<'_>) -> Result<(), ArmError> {
-    for (_, service) in field.entries()?.unwrap_or_default() {
-        let kind = service.get("jobServiceType")?.string()?.unwrap_or("");
-        if !OWN_SERVICES.iter().any(|own| own.eq_ignore_ascii_case(kind)) {
-            return Err(unsupported(field));
-        }
-    }
-    Ok(())
 }
 
 /// A run on the client's own machine: it would start a container there, with what only Azure sends for it.
@@ -222,6 +211,7 @@ pub fn request_json(spec: &JobSpec, workspace: &WorkspaceKey) -> String {
             "inputs": named(&spec.inputs, InputEntry::of),
             "outputs": named(&spec.outputs, OutputEntry::of),
             "distribution": spec.distribution.map(DistributionEntry::of),
+            "services": Some(named(&spec.services, ServiceEntry::of)).filter(|all| !all.is_empty()),
             "resources": {
                 "instanceCount": spec.nodes,
                 "instanceType": spec.instance_type,

@@ -11,6 +11,7 @@ use muster_core::time::Wall;
 use serde::{Deserialize, Serialize};
 
 use super::request::{compute_id, job_properties};
+use super::services::{ServiceEntry, services};
 use super::wants::shared_memory_text;
 use super::{
     DistributionEntry, IdentityEntry, InputEntry, NodeShare, OutputEntry, QueueSettings, property,
@@ -82,7 +83,7 @@ pub struct CommandJob {
     #[serde(default)]
     pub properties: BTreeMap<String, String>,
     #[serde(default)]
-    pub services: BTreeMap<String, NotYet>,
+    pub services: BTreeMap<String, ServiceEntry>,
     #[serde(default)]
     pub inputs: BTreeMap<String, InputEntry>,
     #[serde(default)]
@@ -239,7 +240,7 @@ pub fn resource(facts: &JobFacts<'_>) -> JobResource {
             environment_variables: spec.environment_variables.clone(),
             tags: spec.tags.clone(),
             properties: facts.properties(),
-            services: BTreeMap::new(),
+            services: services(facts),
             inputs: named(&spec.inputs, InputEntry::of),
             outputs: named(&spec.outputs, OutputEntry::of),
             is_archived: facts.is_archived,

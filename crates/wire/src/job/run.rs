@@ -96,12 +96,6 @@ pub struct RunList {
     pub value: Vec<Run>,
 }
 
-/// The applications on a node of a run.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServiceInstances {
-    pub instances: BTreeMap<String, String>,
-}
-
 pub fn run(facts: &JobFacts<'_>, location: &str, dialect: Dialect) -> Run {
     let (job, spec) = (facts.job, facts.spec);
     let status = JobStatus::of(&job.state);

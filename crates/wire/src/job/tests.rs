@@ -213,7 +213,6 @@ fn what_every_job_has_is_no_wish() {
 fn what_would_change_the_job_is_refused_and_not_ignored() {
     for (path, value) in [
         ("properties.componentId", json!("c")),
-        ("properties.services", json!({"jl": {"jobServiceType": "JupyterLab"}})),
         ("properties.resources.dockerArgs", json!("--x")),
         ("properties.jobType", json!("Sweep")),
     ] {

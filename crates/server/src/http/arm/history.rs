@@ -6,8 +6,8 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use muster_core::model::WorkspaceKey;
 use muster_wire::job::{
-    self, ResolvedPaths, ResolvedUris, RunData, RunList, ServiceInstances, parse_asset_id,
-    parse_run_id, parse_values, resolved,
+    self, ResolvedPaths, ResolvedUris, RunData, RunList, parse_asset_id, parse_run_id,
+    parse_values, resolved,
 };
 use muster_wire::{ArmError, HistoryRoute};
 
@@ -15,6 +15,7 @@ use super::datastore::home;
 use super::job::{details, facts, find, patch};
 use super::{Call, Failed};
 use crate::http::respond::document;
+use crate::http::service;
 use crate::registered::datastore_of;
 
 pub async fn handle(call: &Call, method: &str, route: HistoryRoute) -> Result<Response, Failed> {
@@ -27,9 +28,14 @@ pub async fn handle(call: &Call, method: &str, route: HistoryRoute) -> Result<Re
             find(call, &workspace, &run).await?;
             Ok(document(StatusCode::OK, &RunList { value: Vec::new() }))
         }
-        ("GET", HistoryRoute::RunServices { workspace, run, .. }) => {
-            find(call, &workspace, &run).await?;
-            Ok(document(StatusCode::OK, &ServiceInstances::default()))
+        ("GET", HistoryRoute::RunServices { workspace, run, node }) => {
+            let view = find(call, &workspace, &run).await?;
+            let epoch = view.job.attempt().map(|attempt| attempt.epoch);
+            let known = |name: &str, rank| {
+                service::view(&call.app, Some(&call.caller), (epoch?, rank), name)
+            };
+            let shown = job::instances(&facts(&workspace, &view, None), &node, known)?;
+            Ok(document(StatusCode::OK, &shown))
         }
         ("POST", HistoryRoute::ResolvedData(key)) => {
             Ok(document(StatusCode::OK, &resolve(call, &key).await?))

@@ -20,7 +20,7 @@ use crate::app::App;
 use crate::artifacts::{self, ArtifactError};
 use crate::clock;
 use crate::http::respond::document;
-use crate::http::{log_files, tree_files};
+use crate::http::{log_files, service, tree_files};
 use crate::secrets;
 
 pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
@@ -63,7 +63,15 @@ pub async fn get(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
     let view = find(call, &workspace, &name).await?;
     let reason = wait_reason(call, &view).await?;
     let facts = facts(&workspace, &view, reason.as_deref());
-    Ok(document(StatusCode::OK, &job::resource(&facts)))
+    let mut shown = job::resource(&facts);
+    if let Some(attempt) = view.job.attempt() {
+        for (name, entry) in &mut shown.properties.services {
+            if let Some(known) = service::view(&call.app, None, (attempt.epoch, 0), name) {
+                entry.tell(&known);
+            }
+        }
+    }
+    Ok(document(StatusCode::OK, &shown))
 }
 
 pub(super) async fn find(

@@ -1,0 +1,181 @@
+//! What people open of a job while it runs: a notebook or a board that is started beside its command, or a port that the
+//! command listens on.
+//!
+//! Nobody outside reaches a node. So the node asks the server who wants to be connected, and dials out once for each of
+//! them; from there on bytes are passed on as they are. The processes are the job's own: behind its walls, within its
+//! limits, and over when its command is.
+
+mod listening;
+mod plan;
+
+pub(crate) use plan::Services;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use muster_core::ErrorChain;
+use muster_core::agent::{ServiceCalls, ServicePhase, ServiceReport, ServicesReport};
+use muster_core::ids::Epoch;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::backoff::Backoff;
+use crate::client::{CallError, Client};
+
+/// Between two looks at what listens.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A notebook takes some seconds, on a busy node some more.
+const START_WITHIN: Duration = Duration::from_secs(60);
+/// The server lets fewer wait.
+const CALLS_MAX: usize = 128;
+
+const PAUSE: Duration = Duration::from_millis(5);
+
+enum News {
+    Asked(Result<ServiceCalls, CallError>),
+    Changed(ServicesReport),
+}
+
+/// What has been seen of each service so far.
+#[derive(Default)]
+struct Seen {
+    listened: BTreeSet<String>,
+}
+
+impl Services {
+    /// Says how they are and connects whoever wants it, until it is dropped.
+    pub(crate) async fn serve(&self, client: &Client, epoch: Epoch) -> Infallible {
+        if self.is_empty() {
+            return std::future::pending().await;
+        }
+        let (mut seen, since) = (Seen::default(), Instant::now());
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+        let mut calls: JoinSet<u64> = JoinSet::new();
+        let mut taken = BTreeSet::new();
+        let mut report = self.report(&mut seen, since);
+        loop {
+            let news = {
+                let mut asking = pin!(client.services(epoch, &report));
+                let mut changed = pin!(self.changed(&report, &mut seen, since));
+                loop {
+                    tokio::select! {
+                        asked = &mut asking => break News::Asked(asked),
+                        now = &mut changed => break News::Changed(now),
+                        Some(Ok(done)) = calls.join_next(), if !calls.is_empty() => {
+                            taken.remove(&done);
+                        }
+                    }
+                }
+            };
+            match news {
+                News::Changed(now) => report = now,
+                News::Asked(Ok(wanted)) => {
+                    backoff.reset();
+                    let mut is_new = false;
+                    for (call, service) in wanted.calls {
+                        let port = report.services.get(&*service).and_then(|service| service.port);
+                        if calls.len() < CALLS_MAX && taken.insert(call) {
+                            is_new = true;
+                            let client = client.clone();
+                            calls.spawn(async move {
+                                connect(&client, epoch, call, port).await;
+                                call
+                            });
+                        }
+                    }
+                    // What it says again is on its way.
+                    if !is_new {
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                }
+                News::Asked(Err(error)) => {
+                    tracing::debug!(%epoch, error = %ErrorChain(&error), "nobody hears of services");
+                    tokio::time::sleep(backoff.grow()).await;
+                }
+            }
+        }
+    }
+
+    /// Waits until there is something else to say.
+    async fn changed(
+        &self,
+        report: &ServicesReport,
+        seen: &mut Seen,
+        since: Instant,
+    ) -> ServicesReport {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let now = self.report(seen, since);
+            if now != *report {
+                return now;
+            }
+        }
+    }
+
+    fn report(&self, seen: &mut Seen, since: Instant) -> ServicesReport {
+        let ports = listening::ports();
+        let mut services = BTreeMap::new();
+        for (name, service) in self.all() {
+            let is_heard = service.port.is_some_and(|port| ports.contains(&port));
+            let log = if service.is_ours() { plan::log_words(name) } else { String::new() };
+            let phase = match (&service.refused, is_heard) {
+                (Some(why), _) => ServicePhase::Failed(why.as_str().into()),
+                (None, true) => {
+                    seen.listened.insert(name.clone());
+                    ServicePhase::Listening
+                }
+                (None, false) if seen.listened.contains(name) => {
+                    ServicePhase::Failed(format!("it has stopped listening{log}").into())
+                }
+                (None, false) if service.is_ours() && since.elapsed() > START_WITHIN => {
+                    let within = START_WITHIN.as_secs();
+                    ServicePhase::Failed(format!("it does not listen after {within} s{log}").into())
+                }
+                (None, false) => ServicePhase::Starting,
+            };
+            let report = ServiceReport {
+                phase,
+                port: service.port,
+                keeps_path: service.is_ours(),
+                authorization: service.authorization(),
+            };
+            services.insert(name.clone(), report);
+        }
+        ServicesReport { services }
+    }
+}
+
+/// Leads one caller to the port, until either of them hangs up.
+async fn connect(client: &Client, epoch: Epoch, call: u64, port: Option<u16>) {
+    let reached = match port {
+        Some(port) => reach(port).await,
+        None => Err(io::Error::other("it has no port")),
+    };
+    let done = match reached {
+        Err(error) => client.refuse_service_call(epoch, call, error.to_string()).await,
+        Ok(mut service) => match client.take_service_call(epoch, call).await {
+            Ok(mut caller) => {
+                let _ = tokio::io::copy_bidirectional(&mut caller, &mut service).await;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        },
+    };
+    if let Err(error) = done {
+        tracing::debug!(%epoch, call, error = %ErrorChain(&error), "a caller was not connected");
+    }
+}
+
+/// On this node's own loopback, and nowhere else.
+async fn reach(port: u16) -> io::Result<TcpStream> {
+    let stream = match TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await {
+        Ok(stream) => stream,
+        Err(first) => TcpStream::connect((Ipv6Addr::LOCALHOST, port)).await.map_err(|_| first)?,
+    };
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}

@@ -1,0 +1,258 @@
+//! Which services an attempt has on this node, and what is run for them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{self, Read as _};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use muster_core::agent::Order;
+use muster_core::model::{JobService, JobSpec, ServiceKind, service_path};
+
+use crate::environment::path_of;
+
+/// Carries what starts the services to the shell that becomes the job's command.
+const VARIABLE: &str = "MUSTER_SERVICES";
+/// Before the job's own command. Each service has a parent of its own that is gone already, so that a `wait` of the
+/// command does not wait for it.
+const BEFORE: &str = "eval \"$MUSTER_SERVICES\"; unset MUSTER_SERVICES\n";
+/// Where their output goes, below the job's folder: kept and shown with the rest of `logs/`.
+const LOGS: &str = "logs/services";
+/// What a board shows if nobody says.
+const DEFAULT_LOG_DIR: &str = "outputs";
+
+#[derive(Debug, Default)]
+pub(crate) struct Services(BTreeMap<String, Service>);
+
+#[derive(Debug)]
+pub(super) struct Service {
+    kind: ServiceKind,
+    pub(super) port: Option<u16>,
+    token: Option<String>,
+    /// Where it is found.
+    path: String,
+    /// Why there is none.
+    pub(super) refused: Option<String>,
+}
+
+impl Service {
+    /// Whether we start it.
+    pub(super) fn is_ours(&self) -> bool {
+        match self.kind {
+            ServiceKind::JupyterLab | ServiceKind::TensorBoard => true,
+            ServiceKind::Custom => false,
+        }
+    }
+
+    pub(super) fn authorization(&self) -> Option<Box<str>> {
+        self.token.as_ref().map(|token| format!("token {token}").into())
+    }
+
+    fn command(&self, name: &str, log_dir: Option<&str>) -> Option<String> {
+        let (port, path) = (self.port.filter(|_| self.refused.is_none())?, &self.path);
+        let start = match self.kind {
+            ServiceKind::Custom => return None,
+            ServiceKind::JupyterLab => format!(
+                "JUPYTER_TOKEN={} jupyter-lab --no-browser --allow-root --ServerApp.ip=127.0.0.1 \
+                 --ServerApp.port={port} --ServerApp.port_retries=0 --ServerApp.base_url={path}/ \
+                 --ServerApp.allow_remote_access=True \
+                 --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate --LabApp.news_url=None",
+                self.token.as_deref().unwrap_or_default()
+            ),
+            ServiceKind::TensorBoard => format!(
+                "tensorboard --logdir {} --host 127.0.0.1 --port {port} --path_prefix {path} --reload_interval 5",
+                folder(log_dir.unwrap_or(DEFAULT_LOG_DIR))
+            ),
+        };
+        Some(format!("( {start} </dev/null >>{LOGS}/{name}.log 2>&1 & )\n"))
+    }
+}
+
+impl Services {
+    pub(crate) fn plan(
+        order: &Order,
+        spec: &JobSpec,
+        server_port: Option<u16>,
+    ) -> io::Result<Services> {
+        let mut all = BTreeMap::new();
+        for (name, wanted) in spec.services.iter().filter(|(_, one)| one.is_on(order.rank)) {
+            let path = service_path(order.epoch, order.rank, name);
+            let refused = refusal(wanted, &path_of(spec), server_port);
+            let port = match (wanted.port, wanted.kind) {
+                (None, ServiceKind::JupyterLab | ServiceKind::TensorBoard) => Some(free_port()?),
+                (port, _) => port,
+            };
+            let token = match wanted.kind {
+                ServiceKind::JupyterLab => Some(secret()?),
+                ServiceKind::TensorBoard | ServiceKind::Custom => None,
+            };
+            all.insert(name.clone(), Service { kind: wanted.kind, port, token, path, refused });
+        }
+        Ok(Services(all))
+    }
+
+    pub(super) fn all(&self) -> &BTreeMap<String, Service> {
+        &self.0
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What to run instead of the job's command, and the variable that goes with it.
+    pub(crate) fn beside(
+        &self,
+        command: String,
+        log_dirs: &BTreeMap<String, String>,
+    ) -> (String, Option<(String, OsString)>) {
+        let start = |(name, service): (&String, &Service)| {
+            service.command(name, log_dirs.get(name).map(String::as_str))
+        };
+        let script: String = self.0.iter().filter_map(start).collect();
+        if script.is_empty() {
+            return (command, None);
+        }
+        let script = format!("mkdir -p {LOGS}\n{script}");
+        (format!("{BEFORE}{command}"), Some((VARIABLE.to_owned(), script.into())))
+    }
+}
+
+/// Where to read on.
+pub(super) fn log_words(name: &str) -> String {
+    format!("; {LOGS}/{name}.log of the job says more")
+}
+
+/// Why there cannot be such a service here, and what helps.
+fn refusal(wanted: &JobService, path: &str, server_port: Option<u16>) -> Option<String> {
+    if let Some(port) = wanted.port.filter(|_| wanted.port == server_port) {
+        return Some(format!("port {port} leads to the server on every node; choose another"));
+    }
+    let (program, package) = match wanted.kind {
+        ServiceKind::JupyterLab => ("jupyter-lab", "jupyterlab"),
+        ServiceKind::TensorBoard => ("tensorboard", "tensorboard"),
+        ServiceKind::Custom => return None,
+    };
+    let is_there = path.split(':').any(|folder| is_program(&Path::new(folder).join(program)));
+    (!is_there).then(|| {
+        format!(
+            "{program} is not installed in the job's environment; add {package} to the pip packages of its conda file"
+        )
+    })
+}
+
+fn is_program(path: &Path) -> bool {
+    let found = path.is_absolute().then(|| path.metadata().ok()).flatten();
+    found.is_some_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+/// One that nobody has just now.
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// What nobody on this node can guess.
+fn secret() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// As one word of a shell, with the job's own folder for `~`.
+fn folder(text: &str) -> String {
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
+    match text.strip_prefix("~/") {
+        Some(rest) => format!("\"$HOME\"/{}", quoted(rest)),
+        None => quoted(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::Epoch;
+    use muster_core::model::SpecHash;
+
+    use super::*;
+
+    fn order(rank: u32) -> Order {
+        Order {
+            epoch: Epoch(7),
+            job_name: "j".into(),
+            attempt: 1,
+            spec: SpecHash::made_up("hash"),
+            rank,
+            nodes: 2,
+            go: true,
+            addresses: Vec::new(),
+            evict: None,
+        }
+    }
+
+    fn service(kind: ServiceKind, port: Option<u16>) -> JobService {
+        JobService { kind, port, on_all_nodes: false, properties: BTreeMap::new() }
+    }
+
+    fn spec(services: &[(&str, JobService)], path: &str) -> JobSpec {
+        let services = services.iter().map(|(name, one)| ((*name).to_owned(), one.clone()));
+        let environment_variables = BTreeMap::from([("PATH".to_owned(), path.to_owned())]);
+        JobSpec {
+            services: services.collect(),
+            environment_variables,
+            ..JobSpec::new("cpu", "true")
+        }
+    }
+
+    #[test]
+    fn what_is_not_installed_is_named_with_its_remedy() {
+        let spec = spec(&[("jl", service(ServiceKind::JupyterLab, None))], "/nowhere:relative");
+        let plan = Services::plan(&order(0), &spec, None).unwrap();
+        let why = plan.0["jl"].refused.as_deref().unwrap();
+        assert!(
+            why.contains("jupyter-lab is not installed") && why.contains("jupyterlab"),
+            "{why}"
+        );
+        // Then there is nothing to start.
+        assert_eq!(plan.beside("true".into(), &BTreeMap::new()), ("true".to_owned(), None));
+    }
+
+    #[test]
+    fn services_are_started_beside_the_command_and_do_not_hold_it_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("tensorboard");
+        std::fs::write(&program, "#!/bin/sh\necho \"$@\"; exec sleep 30\n").unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let path = format!("{}:/usr/bin:/bin", folder.path().display());
+        let spec = spec(&[("tb", service(ServiceKind::TensorBoard, Some(6006)))], &path);
+        let plan = Services::plan(&order(0), &spec, Some(7443)).unwrap();
+        let dirs = BTreeMap::from([("tb".to_owned(), "~/it's here".to_owned())]);
+        let command = "wait; sleep 0.3; echo ${MUSTER_SERVICES-none}; exit 3";
+        let (command, variable) = plan.beside(command.into(), &dirs);
+        let began = std::time::Instant::now();
+        let done = std::process::Command::new("/bin/sh")
+            .args(["-c", &command])
+            .current_dir(folder.path())
+            .env_clear()
+            .env("PATH", &path)
+            .env("HOME", "/home/x")
+            .envs(variable)
+            .output()
+            .unwrap();
+        assert!(began.elapsed().as_secs() < 20, "its `wait` waits for nobody else");
+        assert_eq!(done.status.code(), Some(3));
+        assert_eq!(String::from_utf8_lossy(&done.stdout), "none\n");
+        let log = std::fs::read_to_string(folder.path().join("logs/services/tb.log")).unwrap();
+        assert_eq!(
+            log.trim_end(),
+            "--logdir /home/x/it's here --host 127.0.0.1 --port 6006 --path_prefix \
+             /services/a0000000000000007/0/tb --reload_interval 5"
+        );
+    }
+
+    #[test]
+    fn the_way_to_the_server_is_no_service_and_other_nodes_have_none() {
+        let spec = spec(&[("own", service(ServiceKind::Custom, Some(7443)))], "/bin");
+        let plan = Services::plan(&order(0), &spec, Some(7443)).unwrap();
+        assert!(plan.0["own"].refused.as_deref().unwrap().contains("leads to the server"));
+        assert!(Services::plan(&order(1), &spec, Some(7443)).unwrap().is_empty());
+    }
+}

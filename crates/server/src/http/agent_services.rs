@@ -1,0 +1,126 @@
+//! What nodes say of the services of their attempts, and the calls that lead to them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use hyper_util::rt::TokioIo;
+use muster_core::agent::{SERVICE_PROTOCOL, ServicesReport};
+use muster_core::ids::Epoch;
+use tracing::error;
+
+use super::agent_trees::{Asking, asking};
+use super::listener;
+use crate::app::App;
+use crate::services::Station;
+
+/// How long a question is held.
+const HELD: Duration = Duration::from_secs(15);
+/// Of why nobody can be connected.
+const WHY_CHARS_MAX: usize = 200;
+
+type Refused = (StatusCode, &'static str);
+
+/// Takes in how the services are, and answers as soon as somebody wants one of them.
+pub async fn report(
+    State(app): State<Arc<App>>,
+    Path(epoch): Path<String>,
+    headers: HeaderMap,
+    Json(mut report): Json<ServicesReport>,
+) -> Response {
+    let station = match station(&app, &headers, &epoch, &mut report).await {
+        Ok(station) => station,
+        Err(refused) => return refused.into_response(),
+    };
+    station.tell(report);
+    let mut stopping = app.stopping.clone();
+    tokio::select! {
+        calls = station.wanted(HELD.min(app.held)) => Json(calls).into_response(),
+        () = listener::stopped(&mut stopping) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    }
+}
+
+/// Where the services of the attempt are kept. Only those that its specification names are.
+async fn station(
+    app: &App,
+    headers: &HeaderMap,
+    epoch: &str,
+    report: &mut ServicesReport,
+) -> Result<Arc<Station>, Refused> {
+    let Asking { epoch, rank, job, .. } = asking(app, headers, epoch)?;
+    if let Some(known) = app.services.of(epoch, rank) {
+        report.services.retain(|name, _| known.names.contains(name));
+        return Ok(known);
+    }
+    let read = app.readers.read(move |reader| match reader.job_by_id(job)? {
+        Some(job) => reader.spec(&job.spec),
+        None => Ok(None),
+    });
+    let spec = read.await.map_err(|failed| {
+        error!(error = %muster_core::ErrorChain(&failed), "a specification could not be read");
+        (StatusCode::SERVICE_UNAVAILABLE, "the server cannot read its store")
+    })?;
+    let Some(spec) = spec else { return Err((StatusCode::GONE, "this job is not known")) };
+    let Some(workspace) = spec.workspace else {
+        return Err((StatusCode::NOT_FOUND, "this job is in no workspace"));
+    };
+    let names = spec.services.into_keys().collect();
+    let is_live = |epoch: Epoch| app.live.attempt(epoch).is_some();
+    let station = app.services.add((epoch, rank), *workspace, names, is_live);
+    report.services.retain(|name, _| station.names.contains(name));
+    Ok(station)
+}
+
+/// The node comes for whoever waits with this number.
+pub async fn take(
+    State(app): State<Arc<App>>,
+    Path((epoch, call)): Path<(String, u64)>,
+    mut request: Request,
+) -> Response {
+    let station = match known(&app, request.headers(), &epoch) {
+        Ok(station) => station,
+        Err(refused) => return refused.into_response(),
+    };
+    let asked = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok());
+    if asked != Some(SERVICE_PROTOCOL) {
+        let words = [(header::UPGRADE, SERVICE_PROTOCOL)];
+        return (StatusCode::UPGRADE_REQUIRED, words).into_response();
+    }
+    let Some(answer) = station.take(call) else { return StatusCode::NOT_FOUND.into_response() };
+    let upgrade = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        match upgrade.await {
+            Ok(stream) => answer.give(Ok(TokioIo::new(stream))),
+            Err(failed) => tracing::debug!(error = %failed, "a node's call broke off"),
+        }
+    });
+    let words = [(header::CONNECTION, "upgrade"), (header::UPGRADE, SERVICE_PROTOCOL)];
+    (StatusCode::SWITCHING_PROTOCOLS, words).into_response()
+}
+
+/// The node cannot connect whoever waits with this number.
+pub async fn refuse(
+    State(app): State<Arc<App>>,
+    Path((epoch, call)): Path<(String, u64)>,
+    headers: HeaderMap,
+    why: Bytes,
+) -> Response {
+    let station = match known(&app, &headers, &epoch) {
+        Ok(station) => station,
+        Err(refused) => return refused.into_response(),
+    };
+    let Some(answer) = station.take(call) else { return StatusCode::NOT_FOUND.into_response() };
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let why = String::from_utf8_lossy(&why).chars().take(WHY_CHARS_MAX).map(plain).collect();
+    answer.give(Err(why));
+    StatusCode::OK.into_response()
+}
+
+fn known(app: &App, headers: &HeaderMap, epoch: &str) -> Result<Arc<Station>, Refused> {
+    let Asking { epoch, rank, .. } = asking(app, headers, epoch)?;
+    let nothing = (StatusCode::NOT_FOUND, "this attempt has told of no services");
+    app.services.of(epoch, rank).ok_or(nothing)
+}

@@ -1,0 +1,253 @@
+//! Services of running jobs on the second listener: `/services/{epoch}/{rank}/{name}/…` leads to the node, for whoever may
+//! run jobs in that workspace.
+
+mod call;
+mod fence;
+mod pass;
+mod quiet;
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use muster_core::agent::{ServicePhase, ServiceReport};
+use muster_core::ids::Epoch;
+use muster_core::model::{Caller, SERVICES_PATH, service_path};
+use muster_wire::job::{ServiceStatus, ServiceView};
+
+use self::fence::Mount;
+use self::pass::By;
+use super::request_log::Noted;
+use super::respond::with_retry_after;
+use crate::app::App;
+
+pub use self::call::Pool;
+
+/// Where to get a link that is good.
+const HOW: &str = "open the address that `muster job show-services --name JOB` prints";
+
+/// What an address below `/services` names.
+struct Address<'a> {
+    epoch: Epoch,
+    rank: usize,
+    name: &'a str,
+    /// As it came, from the slash behind the name on.
+    rest: &'a str,
+}
+
+impl<'a> Address<'a> {
+    fn parse(path: &'a str) -> Option<Address<'a>> {
+        let below = path.strip_prefix(SERVICES_PATH)?.strip_prefix('/')?;
+        let (epoch, below) = below.split_once('/')?;
+        let (rank, below) = below.split_once('/')?;
+        let (name, rest) = below.split_at(below.find('/').unwrap_or(below.len()));
+        let address = Address { epoch: epoch.parse().ok()?, rank: rank.parse().ok()?, name, rest };
+        // One address for each: cookies and policies go by what is written.
+        path.starts_with(&address.path()).then_some(address)
+    }
+
+    fn path(&self) -> String {
+        service_path(self.epoch, u32::try_from(self.rank).unwrap_or(u32::MAX), self.name)
+    }
+}
+
+pub async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
+    let uri = request.uri().clone();
+    let Some(address) = Address::parse(uri.path()) else {
+        return page(StatusCode::NOT_FOUND, &format!("no service has this address; {HOW}"));
+    };
+    match admit(&app, &request, &address) {
+        Ok(Admitted { mount_path, service, station }) => {
+            let (name, rest) = (address.name, address.rest);
+            let mount =
+                Mount { origin: &app.files_url, path: &mount_path, is_kept: service.keeps_path };
+            call::pass_on(&app, &station, name, rest, &service, &mount, request).await
+        }
+        Err(response) => *response,
+    }
+}
+
+struct Admitted {
+    mount_path: String,
+    service: ServiceReport,
+    station: Arc<crate::services::Station>,
+}
+
+/// Whether there is such a service, and the caller may use it.
+fn admit(app: &App, request: &Request, address: &Address<'_>) -> Result<Admitted, Box<Response>> {
+    let refuse = |status, text: &str| Err(Box::new(page(status, text)));
+    let (method, headers) = (request.method(), request.headers());
+    if matches!(*method, Method::CONNECT | Method::TRACE) {
+        return refuse(StatusCode::METHOD_NOT_ALLOWED, "this method is not passed on to services");
+    }
+    let path = address.path();
+    let reads = matches!(*method, Method::GET | Method::HEAD);
+    let link = request.uri().query().filter(|_| reads && address.rest == "/");
+    let visitor = match pass::visitor(app, headers, &path, link) {
+        Ok(visitor) => visitor,
+        Err(why) => {
+            let mut response = page(StatusCode::UNAUTHORIZED, &format!("{why}; {HOW}"));
+            let bearer = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, bearer);
+            return Err(Box::new(response));
+        }
+    };
+    if let Some(noted) = request.extensions().get::<Noted>() {
+        noted.caller(&visitor.caller.name);
+    }
+    if visitor.by == By::Cookie && !is_of_this_page(headers, &app.files_url) {
+        return refuse(
+            StatusCode::FORBIDDEN,
+            "this was asked by a page of another server; nothing was passed on",
+        );
+    }
+    if app.live.attempt(address.epoch).is_none() {
+        return refuse(
+            StatusCode::GONE,
+            &format!(
+                "the job, or this attempt of it, is not running any more; if it runs again, {HOW}"
+            ),
+        );
+    }
+    let Some(station) = app.services.of(address.epoch, address.rank) else {
+        let wait = page(StatusCode::SERVICE_UNAVAILABLE, "the job is starting; try again soon");
+        return Err(Box::new(with_retry_after(wait)));
+    };
+    if !pass::may(app, &visitor.caller, &station.workspace) {
+        let text = format!(
+            "'{}' may not run jobs in the workspace of this one; ask an owner for a role there",
+            visitor.caller.name
+        );
+        return refuse(StatusCode::FORBIDDEN, &text);
+    }
+    let Some(service) = station.service(address.name) else {
+        return refuse(StatusCode::NOT_FOUND, &format!("this job has no such service; {HOW}"));
+    };
+    if visitor.by == By::Link {
+        return Err(Box::new(exchange(app, &visitor.caller, &path)));
+    }
+    // Without it the page's own relative addresses would lead beside it.
+    if address.rest.is_empty() {
+        let query = request.uri().query().map_or(String::new(), |query| format!("?{query}"));
+        let words = [(header::LOCATION, format!("{path}/{query}"))];
+        return Err(Box::new((StatusCode::TEMPORARY_REDIRECT, words).into_response()));
+    }
+    // One would go on behind every page of its path, for as long as the browser likes.
+    if headers.contains_key("service-worker") {
+        return refuse(StatusCode::FORBIDDEN, "service workers are not allowed here");
+    }
+    if let ServicePhase::Failed(why) = &service.phase {
+        return refuse(StatusCode::BAD_GATEWAY, &format!("the service is not running: {why}"));
+    }
+    Ok(Admitted { mount_path: path, service, station })
+}
+
+/// A cookie instead of the link, which then stands in no history, bookmark or referrer.
+fn exchange(app: &App, caller: &Caller, path: &str) -> Response {
+    let Some(cookie) = pass::cookie(app, caller, path) else {
+        return page(StatusCode::UNAUTHORIZED, &format!("this link is not good; {HOW}"));
+    };
+    let mut response = page(StatusCode::SEE_OTHER, "");
+    let headers = response.headers_mut();
+    headers.insert(header::SET_COOKIE, cookie);
+    let own = HeaderValue::from_str(&format!("{path}/")).expect("a path of ours is plain");
+    headers.insert(header::LOCATION, own);
+    response
+}
+
+/// Browsers send the cookie also for pages of other servers on this host.
+fn is_of_this_page(headers: &HeaderMap, origin: &str) -> bool {
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    let own = origin.strip_suffix(":443").unwrap_or(origin);
+    let is_own = text("origin").is_none_or(|said| said.eq_ignore_ascii_case(own));
+    let is_opened = text("sec-fetch-mode") == Some("navigate")
+        && text("sec-fetch-dest").is_none_or(|kind| kind == "document");
+    let is_near = matches!(text("sec-fetch-site"), None | Some("same-origin" | "none"));
+    is_own && (is_near || is_opened)
+}
+
+/// What we say ourselves: text, and run by nobody.
+pub fn page(status: StatusCode, text: &str) -> Response {
+    let text = if text.is_empty() { String::new() } else { format!("muster: {text}\n") };
+    let mut response = (status, text).into_response();
+    for (name, value) in [
+        (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// How a service is, and where: with a link that opens it, for a caller who may.
+pub fn view(
+    app: &App,
+    caller: Option<&Caller>,
+    (epoch, rank): (Epoch, u32),
+    name: &str,
+) -> Option<ServiceView> {
+    let station = app.services.of(epoch, rank as usize)?;
+    let service = station.service(name)?;
+    let path = service_path(epoch, rank, name);
+    let (status, error) = match &service.phase {
+        ServicePhase::Starting => (ServiceStatus::Starting, None),
+        ServicePhase::Listening => (ServiceStatus::Running, None),
+        ServicePhase::Failed(why) => (ServiceStatus::Failed, Some(why.to_string())),
+    };
+    let caller = caller.filter(|caller| pass::may(app, caller, &station.workspace));
+    let link = caller.and_then(|caller| pass::link(app, caller, &path));
+    let endpoint = link.unwrap_or_else(|| format!("{}{path}/", app.files_url));
+    Some(ServiceView { status, port: service.port, error, endpoint: Some(endpoint) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_one_spelling() {
+        let epoch = Epoch(7);
+        let good = format!("/services/{epoch}/0/web/a%2Fb");
+        let address = Address::parse(&good).expect("whole");
+        assert_eq!((address.rank, address.name, address.rest), (0, "web", "/a%2Fb"));
+        assert_eq!(address.path(), format!("/services/{epoch}/0/web"));
+        let bare = format!("/services/{epoch}/3/web");
+        assert_eq!(Address::parse(&bare).expect("whole").rest, "");
+        for bad in ["/services", "/services/x/0/web/", "/services/7", "/other/x/0/y/"] {
+            assert!(Address::parse(bad).is_none(), "{bad}");
+        }
+        for bad in ["00/web/", "+0/web/", "-1/web/"] {
+            assert!(Address::parse(&format!("/services/{epoch}/{bad}")).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_cookie_works_for_pages_of_this_server_only() {
+        let headers = |pairs: &[(&'static str, &'static str)]| {
+            let pairs = pairs.iter().map(|(name, value)| {
+                (name.parse().expect("a name"), HeaderValue::from_static(value))
+            });
+            pairs.collect::<HeaderMap>()
+        };
+        let is_own = |pairs: &[_]| is_of_this_page(&headers(pairs), "https://host:7444");
+        assert!(is_own(&[]));
+        assert!(is_own(&[("origin", "https://host:7444"), ("sec-fetch-site", "same-origin")]));
+        assert!(is_own(&[
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-mode", "navigate"),
+            ("sec-fetch-dest", "document")
+        ]));
+        assert!(!is_own(&[("origin", "https://host:7443")]));
+        assert!(!is_own(&[("origin", "null")]));
+        assert!(!is_own(&[("sec-fetch-site", "same-site"), ("sec-fetch-mode", "no-cors")]));
+        assert!(!is_own(&[
+            ("sec-fetch-site", "same-site"),
+            ("sec-fetch-mode", "navigate"),
+            ("sec-fetch-dest", "iframe")
+        ]));
+    }
+}

@@ -1,0 +1,254 @@
+//! The services of running jobs: how each is, as its node last said, and the way to it.
+//!
+//! Nodes are not reached from outside. Whoever wants a connection waits here, the node hears of it with the answer to its
+//! next question, and dials out; its call becomes the connection. Nothing of this is kept: after a restart the nodes say it
+//! again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use muster_core::agent::{ServiceCalls, ServiceReport, ServicesReport};
+use muster_core::ids::Epoch;
+use muster_core::model::WorkspaceKey;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+
+use crate::http::{Pool, Tunnel};
+use crate::secrets;
+
+/// Connections to the services of one member of a job, used or kept for the next request.
+pub const CONNECTIONS_MAX: usize = 64;
+/// Of all services together.
+pub const ALL_CONNECTIONS_MAX: usize = 1_024;
+/// A node that is there answers within milliseconds.
+const DIAL_WITHIN: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DialError {
+    #[error("there are {0} connections to the services of this job on this node already")]
+    Full(usize),
+    #[error("the node does not answer")]
+    Silent,
+    #[error("nothing answers on its port: {0}")]
+    Refused(String),
+}
+
+/// Each member of a live attempt that has services.
+pub struct Services {
+    stations: Mutex<BTreeMap<(Epoch, usize), Arc<Station>>>,
+    places: Arc<Semaphore>,
+}
+
+impl Default for Services {
+    fn default() -> Services {
+        Services {
+            stations: Mutex::default(),
+            places: Arc::new(Semaphore::new(ALL_CONNECTIONS_MAX)),
+        }
+    }
+}
+
+impl Services {
+    pub fn of(&self, epoch: Epoch, rank: usize) -> Option<Arc<Station>> {
+        lock(&self.stations).get(&(epoch, rank)).cloned()
+    }
+
+    /// Where those of a member are kept from now on. `is_live` says of others whether they are still wanted.
+    pub fn add(
+        &self,
+        (epoch, rank): (Epoch, usize),
+        workspace: WorkspaceKey,
+        names: BTreeSet<String>,
+        is_live: impl Fn(Epoch) -> bool,
+    ) -> Arc<Station> {
+        let mut stations = lock(&self.stations);
+        stations.retain(|(epoch, _), _| is_live(*epoch));
+        let station = Station::new(workspace, names, self.places.clone());
+        stations.entry((epoch, rank)).or_insert_with(|| Arc::new(station)).clone()
+    }
+}
+
+/// The services of one member of an attempt.
+pub struct Station {
+    pub workspace: WorkspaceKey,
+    /// Those that the job's specification names.
+    pub names: BTreeSet<String>,
+    told: Mutex<ServicesReport>,
+    /// Connections that are used or kept.
+    pub pool: OnceLock<Pool>,
+    waiting: Mutex<BTreeMap<u64, Waiting>>,
+    next: AtomicU64,
+    /// Counts who began to wait.
+    news: watch::Sender<u64>,
+    places: Arc<Semaphore>,
+    all_places: Arc<Semaphore>,
+}
+
+struct Waiting {
+    service: Box<str>,
+    answer: oneshot::Sender<Result<Tunnel, String>>,
+}
+
+/// A way to a service, and its place among all of them.
+pub struct Way {
+    pub stream: Tunnel,
+    pub places: (OwnedSemaphorePermit, OwnedSemaphorePermit),
+}
+
+impl Station {
+    fn new(
+        workspace: WorkspaceKey,
+        names: BTreeSet<String>,
+        all_places: Arc<Semaphore>,
+    ) -> Station {
+        Station {
+            workspace,
+            names,
+            told: Mutex::default(),
+            pool: OnceLock::new(),
+            waiting: Mutex::default(),
+            // A node may still hold calls of an earlier run.
+            next: AtomicU64::new(secrets::random_number() >> 1),
+            news: watch::Sender::new(0),
+            places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            all_places,
+        }
+    }
+
+    /// Takes in how they are.
+    pub fn tell(&self, report: ServicesReport) {
+        *lock(&self.told) = report;
+    }
+
+    pub fn service(&self, name: &str) -> Option<ServiceReport> {
+        lock(&self.told).services.get(name).cloned()
+    }
+
+    /// Everybody who waits, as soon as somebody does, or when `held` is over.
+    pub async fn wanted(&self, held: Duration) -> ServiceCalls {
+        let mut news = self.news.subscribe();
+        let deadline = tokio::time::Instant::now() + held;
+        loop {
+            let calls = self.calls();
+            if !calls.calls.is_empty() {
+                return calls;
+            }
+            if tokio::time::timeout_at(deadline, news.changed()).await.is_err() {
+                return calls;
+            }
+        }
+    }
+
+    fn calls(&self) -> ServiceCalls {
+        let waiting = lock(&self.waiting);
+        let calls = waiting.iter().map(|(call, waiting)| (*call, waiting.service.clone()));
+        ServiceCalls { calls: calls.collect() }
+    }
+
+    /// Whoever waits with this number, for the node that has come for it.
+    pub fn take(&self, call: u64) -> Option<Answer> {
+        lock(&self.waiting).remove(&call).map(|waiting| Answer(waiting.answer))
+    }
+
+    pub async fn dial(&self, service: &str) -> Result<Way, DialError> {
+        let place = self.places.clone().try_acquire_owned();
+        let place = place.map_err(|_| DialError::Full(CONNECTIONS_MAX))?;
+        let shared = self.all_places.clone().try_acquire_owned();
+        let shared = shared.map_err(|_| DialError::Full(ALL_CONNECTIONS_MAX))?;
+        let (answer, answered) = oneshot::channel();
+        let call = self.next.fetch_add(1, Ordering::Relaxed);
+        lock(&self.waiting).insert(call, Waiting { service: service.into(), answer });
+        let _waits = Waits { station: self, call };
+        self.news.send_modify(|count| *count = count.wrapping_add(1));
+        match tokio::time::timeout(DIAL_WITHIN, answered).await {
+            Ok(Ok(Ok(stream))) => Ok(Way { stream, places: (place, shared) }),
+            Ok(Ok(Err(why))) => Err(DialError::Refused(why)),
+            Ok(Err(_)) | Err(_) => Err(DialError::Silent),
+        }
+    }
+}
+
+/// How a node's call, or its refusal, reaches whoever waits.
+pub struct Answer(oneshot::Sender<Result<Tunnel, String>>);
+
+impl Answer {
+    pub fn give(self, answer: Result<Tunnel, String>) {
+        // They may have left by now.
+        let _ = self.0.send(answer);
+    }
+}
+
+/// Whoever leaves does not wait any more.
+struct Waits<'s> {
+    station: &'s Station,
+    call: u64,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        lock(&self.station.waiting).remove(&self.call);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every update is a single insert, remove or replacement.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn station() -> Arc<Station> {
+        let services = Services::default();
+        services.add((Epoch(1), 0), WorkspaceKey::new("s", "g", "w"), BTreeSet::new(), |_| true)
+    }
+
+    #[tokio::test]
+    async fn a_caller_waits_until_the_node_comes_or_says_why_not() {
+        let station = station();
+        let caller = tokio::spawn({
+            let station = station.clone();
+            async move { station.dial("web").await.map(drop) }
+        });
+        let wanted = station.wanted(Duration::from_secs(5)).await;
+        let [(call, service)] = wanted.calls.iter().collect::<Vec<_>>()[..] else { panic!() };
+        assert_eq!(&**service, "web");
+        station.take(*call).unwrap().give(Err("connection refused".to_owned()));
+        assert_eq!(caller.await.unwrap(), Err(DialError::Refused("connection refused".to_owned())));
+        assert!(station.take(*call).is_none() && station.calls().calls.is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_leaves_waits_no_more_and_gives_the_place_back() {
+        let station = station();
+        for _ in 0..2 {
+            let all: Vec<_> = (0..CONNECTIONS_MAX)
+                .map(|_| {
+                    let station = station.clone();
+                    tokio::spawn(async move { station.dial("web").await.map(drop) })
+                })
+                .collect();
+            while station.calls().calls.len() < CONNECTIONS_MAX {
+                tokio::task::yield_now().await;
+            }
+            let full = station.dial("web").await.map(drop);
+            assert_eq!(full, Err(DialError::Full(CONNECTIONS_MAX)));
+            for caller in all {
+                caller.abort();
+                let _ = caller.await;
+            }
+            assert!(station.calls().calls.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_over_is_forgotten_when_another_begins() {
+        let services = Services::default();
+        let key = WorkspaceKey::new("s", "g", "w");
+        services.add((Epoch(1), 0), key.clone(), BTreeSet::new(), |_| true);
+        services.add((Epoch(2), 0), key, BTreeSet::new(), |epoch| epoch != Epoch(1));
+        assert!(services.of(Epoch(1), 0).is_none() && services.of(Epoch(2), 0).is_some());
+    }
+}
