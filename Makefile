@@ -18,6 +18,7 @@ CLIENTS := .venv/.made
 AZ := .venv-az/.made
 NODE := .venv-node/.made
 V1 := .venv-v1/.made
+S3 := .venv-s3/.made
 PEERS := .venv-bench/.made
 
 .PHONY: help run test conformance bench fuzz check setup-rust setup-cc setup-cxx setup-nginx setup-peers setup-python setup-nextest setup-deny setup-systemd setup-mpi setup-uv
@@ -33,10 +34,10 @@ run: setup-rust setup-uv ## build, start a server, run a first training job on i
 	cargo build --release -p muster-cli
 	@MUSTER_BIN=$(TARGET)/release/muster scripts/first-light
 
-test: check setup-nextest setup-systemd setup-mpi setup-uv $(CLIENTS) $(AZ) $(NODE) $(V1) ## check, then every test, also with the real Azure clients
+test: check setup-nextest setup-systemd setup-mpi setup-uv $(CLIENTS) $(AZ) $(NODE) $(V1) $(S3) ## check, then every test, also with the real Azure clients
 	@scripts/stage tests cargo nextest run --workspace
 	@scripts/stage planted cargo nextest run -p muster-sim --features planted-bugs --test planted
-	@scripts/stage build cargo build -p muster-cli --bin muster
+	@scripts/stage build cargo build -p muster-cli --bin muster --features object-store
 	@MUSTER_BIN=$(TARGET)/debug/muster scripts/stage clients .venv/bin/python -m pytest --quiet --disable-warnings clients
 	@scripts/stage scripts .venv/bin/python -m pytest --quiet scripts
 	@scripts/stage promises scripts/conformance --check
@@ -56,6 +57,7 @@ fuzz: setup-rust setup-cxx ## every parser under libFuzzer, for FUZZ_SECONDS (60
 check: setup-rust setup-deny $(TOOLS) ## format, clippy, dependency policy, spelling
 	@scripts/stage format cargo fmt --all --check
 	@scripts/stage clippy cargo clippy --workspace --all-targets -- -D warnings
+	@scripts/stage clippy-stores cargo clippy -p muster-server --features object-store --all-targets -- -D warnings
 	@scripts/stage deny cargo deny check bans licenses sources
 	@scripts/stage spelling .tools/venv/bin/typos
 	@scripts/stage ruff .tools/venv/bin/ruff check bench clients examples scripts scripts/conformance
@@ -138,6 +140,12 @@ $(PEERS): bench/requirements.txt | setup-python
 
 # azureml-core wants older versions of what the others use. 0.2 GB.
 $(V1): clients/v1/requirements.txt | setup-python
+	python3 -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r $<
+	@touch $@
+
+# A server for the bytes of blobs. 0.2 GB.
+$(S3): clients/s3/requirements.txt | setup-python
 	python3 -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r $<
 	@touch $@

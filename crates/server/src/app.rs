@@ -16,7 +16,7 @@ use crate::logs::Logs;
 use crate::post_mortems::PostMortems;
 use crate::readers::Readers;
 use crate::refusals::Refusals;
-use crate::storage::Storage;
+use crate::storage::{Retention, Storage};
 use crate::tokens::{Audiences, Keyring};
 use crate::writer::Handle;
 
@@ -47,6 +47,7 @@ pub struct App {
     pub post_mortems: Arc<PostMortems>,
     pub environments: Arc<Service>,
     pub storage: Storage,
+    pub retention: Retention,
     pub refusals: Refusals,
     pub offer: Offer,
     /// Leads to where nodes on joined machines are served.

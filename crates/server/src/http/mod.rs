@@ -17,6 +17,7 @@ mod listener;
 mod log_files;
 mod login;
 mod metrics;
+mod read_ahead;
 mod request_log;
 mod respond;
 mod template;
