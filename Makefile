@@ -35,7 +35,7 @@ run: setup-rust setup-uv ## build, start a server, run a first training job on i
 	@MUSTER_BIN=$(TARGET)/release/muster scripts/first-light
 
 test: check setup-nextest setup-systemd setup-mpi setup-uv $(CLIENTS) $(AZ) $(NODE) $(V1) $(S3) ## check, then every test, also with the real Azure clients
-	@scripts/stage tests cargo nextest run --workspace
+	@scripts/stage tests cargo nextest run --workspace --features muster-cli/object-store
 	@scripts/stage planted cargo nextest run -p muster-sim --features planted-bugs --test planted
 	@scripts/stage build cargo build -p muster-cli --bin muster --features object-store
 	@MUSTER_BIN=$(TARGET)/debug/muster scripts/stage clients .venv/bin/python -m pytest --quiet --disable-warnings clients

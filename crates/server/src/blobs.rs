@@ -25,8 +25,8 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use md5::{Digest as _, Md5};
@@ -74,6 +74,17 @@ pub struct Blobs {
     /// Of what is on its way.
     next: AtomicU64,
     gate: Gate,
+    on_disk: Mutex<OnDisk>,
+}
+
+/// Folders whose own names are on disk.
+#[derive(Default)]
+struct OnDisk(BTreeSet<PathBuf>);
+
+impl OnDisk {
+    fn missing(&self, folders: BTreeSet<PathBuf>) -> Vec<PathBuf> {
+        folders.into_iter().filter(|folder| !self.0.contains(folder)).collect()
+    }
 }
 
 /// What a list came to.
@@ -100,8 +111,8 @@ impl Blobs {
             _ => {}
         }
         fs::create_dir_all(&incoming)?;
-        let (next, gate) = (AtomicU64::new(0), Gate::default());
-        Ok(Blobs { root, remote: None, reserve_bytes, next, gate })
+        let (next, gate, on_disk) = (AtomicU64::new(0), Gate::default(), Mutex::default());
+        Ok(Blobs { root, remote: None, reserve_bytes, next, gate, on_disk })
     }
 
     fn path(&self, workspace: WorkspaceId, digest: &BlobId) -> PathBuf {
@@ -202,7 +213,8 @@ impl Blobs {
         Ok(Listed { tree, missing })
     }
 
-    /// Their folders, and those above, up to our own.
+    /// Their folders, and those above, up to our own. A folder that is on disk stays there: nothing removes one, so only what
+    /// is in it is new.
     pub fn sync_folders(
         &self,
         workspace: WorkspaceId,
@@ -211,15 +223,20 @@ impl Blobs {
         if self.remote.is_some() {
             return Ok(());
         }
-        let mut folders = BTreeSet::from([self.root.clone()]);
-        for digest in digests {
-            let path = self.path(workspace, &digest);
-            let above = path.ancestors().skip(1).take_while(|folder| **folder != *self.root);
-            folders.extend(above.map(Path::to_owned));
-        }
-        for folder in &folders {
+        let digests = digests.into_iter();
+        let folders: BTreeSet<PathBuf> =
+            digests.filter_map(|it| Some(self.path(workspace, &it).parent()?.to_owned())).collect();
+        let sync = |folder: &Path| {
             let synced = File::open(folder).and_then(|folder| folder.sync_all());
-            synced.map_err(BlobError::Io)?;
+            synced.map_err(BlobError::Io)
+        };
+        folders.iter().try_for_each(|folder| sync(folder))?;
+        let known = || self.on_disk.lock().unwrap_or_else(PoisonError::into_inner);
+        let new: Vec<_> = { known() }.missing(folders);
+        if !new.is_empty() {
+            let above: BTreeSet<&Path> = new.iter().filter_map(|folder| folder.parent()).collect();
+            above.into_iter().chain([&*self.root]).try_for_each(sync)?;
+            known().0.extend(new);
         }
         Ok(())
     }
