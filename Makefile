@@ -27,7 +27,7 @@ help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
 # Servers and tests find it by this.
-run test conformance: export MUSTER_UV := $(CURDIR)/.tools/uv/bin/uv
+run test conformance bench: export MUSTER_UV := $(CURDIR)/.tools/uv/bin/uv
 
 run: setup-rust setup-uv ## build, start a server, run a first training job on it, stay up
 	@scripts/need 'python3 --version' python3
@@ -46,7 +46,7 @@ conformance: setup-nextest setup-uv $(CLIENTS) $(AZ) ## run the tests behind doc
 	cargo build --workspace --bin muster
 	@MUSTER_BIN=$(TARGET)/debug/muster scripts/conformance
 
-bench: setup-rust setup-nginx setup-peers ## measure, each figure beside the raw limit of this machine and its peers
+bench: setup-rust setup-nginx setup-peers setup-uv $(CLIENTS) ## measure, each figure beside the raw limit of this machine and its peers
 	cargo build --release -p muster-cli -p muster-bench
 	@MIMALLOC_PURGE_DELAY=-1 $(TARGET)/release/muster-bench
 
