@@ -362,7 +362,9 @@ impl Incoming<'_> {
             let (wanted, found) = (wanted.to_string(), found.to_string());
             return Err(BlobError::WrongDigest { wanted, found });
         }
-        self.blobs.gate.ask(workspace, found);
+        if self.blobs.remote.is_some() {
+            self.blobs.gate.ask(workspace, found);
+        }
         self.settle(workspace, &found)?;
         self.blobs.gate.doubt(workspace, found);
         Ok(())

@@ -35,6 +35,11 @@ impl Blobs {
         self.gate.doubt(workspace, digest);
     }
 
+    /// Who asked before then does not count any more.
+    pub fn forget_asked(&self, before: SystemTime) {
+        self.gate.forget_asked(before);
+    }
+
     /// Looks at every file, and removes those that are on no list of a job, that nobody else names, and that were not
     /// asked for since. A rehearsal only counts them.
     pub fn sweep(
@@ -55,9 +60,6 @@ impl Blobs {
             removed.add(gone);
             Ok(())
         })?;
-        if !is_rehearsal {
-            self.gate.forget_asked(before);
-        }
         Ok(removed)
     }
 

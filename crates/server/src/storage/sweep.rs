@@ -206,5 +206,6 @@ fn settle(
     for file in doubted {
         look(&file)?;
     }
+    blobs.forget_asked(before);
     Ok((settled, removed))
 }
