@@ -40,14 +40,14 @@ impl Wanted {
         let present: BTreeSet<_> = now.iter().copied().collect();
         for list in now.iter().filter(|list| !self.lists.contains_key(list)).collect::<Vec<_>>() {
             let (workspace, tree) = list;
+            let Some(text) = blobs.tree(*workspace, tree)? else {
+                // Somebody may send it again.
+                warn!(%workspace, %tree, "a job's list of files is lost");
+                continue;
+            };
+            let read = Tree::parse(&text)?;
             let mut files = vec![short(&BlobId(tree.0))];
-            match blobs.tree(*workspace, tree)? {
-                Some(text) => {
-                    let read = Tree::parse(&text)?;
-                    files.extend(read.files().iter().map(|file| short(&file.digest)));
-                }
-                None => warn!(%workspace, %tree, "a job's list of files is lost"),
-            }
+            files.extend(read.files().iter().map(|file| short(&file.digest)));
             for file in &files {
                 *self.counts.entry((*workspace, *file)).or_default() += 1;
             }
