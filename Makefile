@@ -18,6 +18,7 @@ CLIENTS := .venv/.made
 AZ := .venv-az/.made
 NODE := .venv-node/.made
 V1 := .venv-v1/.made
+S3 := .venv-s3/.made
 PEERS := .venv-bench/.made
 
 .PHONY: help run test conformance bench fuzz check setup-rust setup-cc setup-cxx setup-nginx setup-peers setup-python setup-nextest setup-deny setup-systemd setup-mpi setup-uv
@@ -26,17 +27,17 @@ help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
 # Servers and tests find it by this.
-run test conformance: export MUSTER_UV := $(CURDIR)/.tools/uv/bin/uv
+run test conformance bench: export MUSTER_UV := $(CURDIR)/.tools/uv/bin/uv
 
 run: setup-rust setup-uv ## build, start a server, run a first training job on it, stay up
 	@scripts/need 'python3 --version' python3
 	cargo build --release -p muster-cli
 	@MUSTER_BIN=$(TARGET)/release/muster scripts/first-light
 
-test: check setup-nextest setup-systemd setup-mpi setup-uv $(CLIENTS) $(AZ) $(NODE) $(V1) ## check, then every test, also with the real Azure clients
-	@scripts/stage tests cargo nextest run --workspace
+test: check setup-nextest setup-systemd setup-mpi setup-uv $(CLIENTS) $(AZ) $(NODE) $(V1) $(S3) ## check, then every test, also with the real Azure clients
+	@scripts/stage tests cargo nextest run --workspace --features muster-cli/object-store
 	@scripts/stage planted cargo nextest run -p muster-sim --features planted-bugs --test planted
-	@scripts/stage build cargo build --workspace --bin muster
+	@scripts/stage build cargo build --workspace --bin muster --features muster-cli/object-store
 	@MUSTER_BIN=$(TARGET)/debug/muster scripts/stage clients .venv/bin/python -m pytest --quiet --disable-warnings clients
 	@scripts/stage scripts .venv/bin/python -m pytest --quiet scripts
 	@scripts/stage promises scripts/conformance --check
@@ -45,7 +46,7 @@ conformance: setup-nextest setup-uv $(CLIENTS) $(AZ) ## run the tests behind doc
 	cargo build --workspace --bin muster
 	@MUSTER_BIN=$(TARGET)/debug/muster scripts/conformance
 
-bench: setup-rust setup-nginx setup-peers ## measure, each figure beside the raw limit of this machine and its peers
+bench: setup-rust setup-nginx setup-peers setup-uv $(CLIENTS) ## measure, each figure beside the raw limit of this machine and its peers
 	cargo build --release -p muster-cli -p muster-bench
 	@MIMALLOC_PURGE_DELAY=-1 $(TARGET)/release/muster-bench
 
@@ -56,6 +57,7 @@ fuzz: setup-rust setup-cxx ## every parser under libFuzzer, for FUZZ_SECONDS (60
 check: setup-rust setup-deny $(TOOLS) ## format, clippy, dependency policy, spelling
 	@scripts/stage format cargo fmt --all --check
 	@scripts/stage clippy cargo clippy --workspace --all-targets -- -D warnings
+	@scripts/stage clippy-stores cargo clippy -p muster-server --features object-store --all-targets -- -D warnings
 	@scripts/stage deny cargo deny check bans licenses sources
 	@scripts/stage spelling .tools/venv/bin/typos
 	@scripts/stage ruff .tools/venv/bin/ruff check bench clients examples scripts scripts/conformance
@@ -138,6 +140,12 @@ $(PEERS): bench/requirements.txt | setup-python
 
 # azureml-core wants older versions of what the others use. 0.2 GB.
 $(V1): clients/v1/requirements.txt | setup-python
+	python3 -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r $<
+	@touch $@
+
+# A server for the bytes of blobs. 0.2 GB.
+$(S3): clients/s3/requirements.txt | setup-python
 	python3 -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r $<
 	@touch $@

@@ -294,3 +294,32 @@ def test_two_that_send_one_blob_at_once_leave_one_of_the_two(place, folder):
     with ThreadPoolExecutor(4) as pool:
         assert any(pool.map(send, contents))
     assert blob.download_blob().readall() in contents
+
+
+def test_many_are_deleted_in_one_request(container, place, folder):
+    from azure.storage.blob import PartialBatchErrorException
+
+    names = [f"{folder}/{number} ü" for number in range(5)]
+    for name in names:
+        container.upload_blob(name, b"1")
+    done = container.delete_blobs(*names[:3])
+    assert [answer.status_code for answer in done] == [202, 202, 202]
+    assert [blob.name for blob in container.list_blobs(name_starts_with=folder)] == names[3:]
+    # One that is not there does not keep the others.
+    with pytest.raises(PartialBatchErrorException) as failed:
+        container.delete_blobs(names[0], names[3])
+    assert [answer.status_code for answer in failed.value.parts] == [404, 202]
+    assert [blob.name for blob in container.list_blobs(name_starts_with=folder)] == names[4:]
+
+    def send(part, kind="multipart/mixed; boundary=b"):
+        body = f"--b\r\nContent-ID: 0\r\n\r\n{part}\r\n\r\n--b--".encode()
+        query = "restype=container&comp=batch"
+        return place.raw("POST", "", query, data=body, headers={"Content-Type": kind})
+
+    at = f"/{place.container}/{folder}/4%20%C3%BC"
+    unsigned = send(f"DELETE {at} HTTP/1.1")
+    assert unsigned.status_code == 202 and "HTTP/1.1 401 " in unsigned.text, "each has its own"
+    assert "HTTP/1.1 405 " in send(f"PUT {at}?{place.sas} HTTP/1.1").text
+    assert send("nothing").status_code == 400
+    assert send(f"DELETE {at}?{place.sas} HTTP/1.1", "text/plain").status_code == 400
+    assert [blob.name for blob in container.list_blobs(name_starts_with=folder)] == names[4:]

@@ -15,8 +15,8 @@ use crate::brain;
 use crate::report::{Report, Samples};
 use crate::server::Server;
 use load::Caller;
-pub use load::Target;
-use nginx::Nginx;
+pub use load::{Target, trusting};
+pub use nginx::Nginx;
 
 const CLUSTERS: u32 = 1_000;
 const CONNECTIONS: usize = 4;

@@ -7,6 +7,7 @@ mod nodes;
 mod raw;
 mod report;
 mod server;
+mod storage;
 
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ async fn main() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut report = Report::new();
     // `muster-bench brain` leaves the server out, `replay` all but the traces, `front` all but reads and starts, `nodes`
-    // all but jobs on nodes.
+    // all but jobs on nodes, `storage` all but blobs and what azure-ai-ml sees.
     if only.as_deref() == Some("front") {
         front::measure(&mut report, &muster, folder.path()).await?;
         println!("{report}");
@@ -41,6 +42,11 @@ async fn main() -> Result<()> {
         nodes::measure(&mut report, &muster, folder.path()).await?;
         println!("{report}");
         return Ok(());
+    }
+    if only.as_deref() == Some("storage") {
+        let measured = storage::measure(&mut report, &muster, folder.path()).await;
+        println!("{report}");
+        return measured;
     }
     brain::replay(&mut report)?;
     if only.as_deref() != Some("replay") {
@@ -65,9 +71,10 @@ async fn main() -> Result<()> {
         report.rate(&what, rate, "append 256 B + fdatasync", limit);
     }
     server.end().await?;
+    let storage = storage::measure(&mut report, &muster, folder.path()).await;
     let nodes = nodes::measure(&mut report, &muster, folder.path()).await;
     println!("{report}");
-    nodes
+    storage.and(nodes)
 }
 
 /// Submits to a cluster that may not have nodes, so that nothing but the submit is measured.

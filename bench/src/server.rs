@@ -11,8 +11,9 @@ use muster_core::model::{JobSpec, WorkspaceKey};
 use muster_core::time::Span;
 use muster_wire::cloud::TokenReply;
 use muster_wire::compute::NodeList;
+use muster_wire::datastore::{DatastoreResource, Secrets};
 use muster_wire::job::{JobResource, RunDetails};
-use muster_wire::{HistoryRoute, Page, Route, compute, from_json, job};
+use muster_wire::{HistoryRoute, Page, Route, StorageRoute, compute, from_json, job};
 use reqwest::{Certificate, Client, Method};
 use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -138,6 +139,23 @@ impl Server {
             bail!("{status}: {}", String::from_utf8_lossy(&bytes));
         }
         Ok(bytes.to_vec())
+    }
+
+    /// A datastore's container: the port of the second listener, its path there, and the query that opens it.
+    pub async fn container(&self, datastore: &str) -> Result<(u16, String, String)> {
+        let at = |name: &str| StorageRoute::Datastore { workspace: workspace(), name: name.into() };
+        let seen = self.call(Method::GET, &Route::Storage(at(datastore)), None).await?;
+        let seen: DatastoreResource = from_json(&seen)?;
+        let (workspace, name) = (workspace(), datastore.into());
+        let route = Route::Storage(StorageRoute::DatastoreSecrets { workspace, name });
+        let secrets: Secrets = from_json(&self.call(Method::POST, &route, None).await?)?;
+        let Secrets::Sas { sas_token } = secrets else { bail!("it is opened in another way") };
+        let container = seen.properties.container_name.context("it has a container")?;
+        // `HOST:PORT/muster`.
+        let account = seen.properties.account_name.context("it has an account")?;
+        let port = account.split('/').next().and_then(|host| host.rsplit_once(':'));
+        let port = port.context("the account has a port")?.1.parse()?;
+        Ok((port, format!("/{container}"), sas_token))
     }
 
     pub async fn put_cluster(&self, name: &str, min: u32, max: u32, idle_s: u64) -> Result<()> {

@@ -1,11 +1,11 @@
-//! The blob storage's dialect: addresses, signed queries, ranges, lists of blocks; and datastores.
+//! The blob storage's dialect: addresses, signed queries, ranges, lists of blocks, batches; and datastores.
 
 use muster_core::Input;
 use muster_core::storage::BlockFrom;
 use muster_core::time::Wall;
 use muster_wire::blob::{
-    Address, Asked, BlobQuery, NAME_CHARS_MAX, Sas, StorageError, is_block_id, is_container_name,
-    parse_block_list, parse_range,
+    Address, Asked, BATCH_PARTS_MAX, BlobQuery, NAME_CHARS_MAX, Sas, StorageError, is_block_id,
+    is_container_name, parse_batch, parse_block_list, parse_range,
 };
 use muster_wire::datastore::{self, Own, Secrets};
 
@@ -88,6 +88,34 @@ pub fn block_list(data: &[u8]) {
     }
     again.push_str("</BlockList>");
     assert_eq!(parse_block_list(again.as_bytes()), Ok(blocks));
+}
+
+/// The first line is the request's `Content-Type`. Written again, the batch reads back as the same.
+pub fn blob_batch(data: &[u8]) {
+    let at = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
+    let (kind, body) = data.split_at(at);
+    let Ok(kind) = std::str::from_utf8(kind) else { return };
+    let parts = match parse_batch(kind, body.strip_prefix(b"\n").unwrap_or_default()) {
+        Ok(parts) => parts,
+        Err(error) => return refused(&error),
+    };
+    assert!(parts.len() <= BATCH_PARTS_MAX);
+    const MARK: &str = "no-name-has-this-in-it";
+    let mut again = String::new();
+    for part in &parts {
+        assert!(part.target.starts_with('/') && !part.target.contains(['\n', ' ']));
+        let id = part.id.map(|id| format!("Content-ID: {id}\n")).unwrap_or_default();
+        let mut text = format!("--{MARK}\n{id}\n{} {} HTTP/1.1\n", part.method, part.target);
+        for (name, value) in &part.headers {
+            text += &format!("{name}: {value}\n");
+        }
+        again += &(text + "\n");
+    }
+    again += &format!("--{MARK}--");
+    let kind = format!("multipart/mixed; boundary={MARK}");
+    if !body.windows(MARK.len()).any(|part| part == MARK.as_bytes()) {
+        assert_eq!(parse_batch(&kind, again.as_bytes()), Ok(parts));
+    }
 }
 
 /// Each line is a header, `name: value`.

@@ -42,6 +42,7 @@ pub const TARGETS: &[Target] = &[
     target("asset_place", assets::place),
     target("asset_reference", assets::reference),
     target("blob_address", blobs::blob_address),
+    target("blob_batch", blobs::blob_batch),
     target("blob_headers", blobs::blob_headers),
     target("blob_range", blobs::blob_range),
     target("blob_sas", blobs::blob_sas),

@@ -23,10 +23,28 @@ impl Nginx {
         like: &Target,
         files: &[Vec<u8>],
     ) -> Result<Option<Nginx>> {
-        let is_there = Command::new("nginx").arg("-v").stderr(Stdio::null()).status();
-        if !is_there.is_ok_and(|status| status.success()) {
+        if !is_there() {
             return Ok(None);
         }
+        Nginx::with(folder, pki, like, files, "").map(Some)
+    }
+
+    /// One that takes files as well, as WebDAV does. It does not wait until they are on disk.
+    pub fn for_uploads(folder: &Path, pki: &Path, like: &Target) -> Result<Option<Nginx>> {
+        let takes = "dav_methods PUT; client_max_body_size 0; client_body_buffer_size 1m; output_buffers 2 512k;";
+        match is_there() {
+            true => Nginx::with(folder, pki, like, &[b"up".to_vec()], takes).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    fn with(
+        folder: &Path,
+        pki: &Path,
+        like: &Target,
+        files: &[Vec<u8>],
+        more: &str,
+    ) -> Result<Nginx> {
         fs::create_dir_all(folder.join("files"))?;
         for (number, bytes) in files.iter().enumerate() {
             fs::write(folder.join("files").join(number.to_string()), bytes)?;
@@ -34,7 +52,7 @@ impl Nginx {
         // Whoever asks for any port gets one that was free a moment ago.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let config = folder.join("nginx.conf");
-        fs::write(&config, configuration(folder, pki, port))?;
+        fs::write(&config, configuration(folder, pki, port, more))?;
         let process = Command::new("nginx")
             .arg("-c")
             .arg(&config)
@@ -47,7 +65,7 @@ impl Nginx {
         let target = Target { port, header: String::new(), ..like.clone() };
         let mut nginx = Nginx { process, target };
         nginx.wait_until_up()?;
-        Ok(Some(nginx))
+        Ok(nginx)
     }
 
     fn wait_until_up(&mut self) -> Result<()> {
@@ -78,7 +96,12 @@ impl Drop for Nginx {
     }
 }
 
-fn configuration(folder: &Path, pki: &Path, port: u16) -> String {
+fn is_there() -> bool {
+    let said = Command::new("nginx").arg("-v").stderr(Stdio::null()).status();
+    said.is_ok_and(|status| status.success())
+}
+
+fn configuration(folder: &Path, pki: &Path, port: u16, more: &str) -> String {
     let (folder, pki) = (folder.display(), pki.display());
     // The files are only for whoever runs this.
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
@@ -93,7 +116,7 @@ http {{
     server {{
         listen 127.0.0.1:{port} ssl; root {folder}/files;
         ssl_certificate {pki}/server.pem; ssl_certificate_key {pki}/server.key;
-        ssl_protocols TLSv1.3;
+        ssl_protocols TLSv1.3; {more}
     }}
 }}
 "

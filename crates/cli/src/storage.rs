@@ -18,7 +18,7 @@ pub enum Command {
 
 /// Remove the bytes that no blob, no waiting block and no job names any more
 ///
-/// The server does so by itself, for what was deleted or replaced every two minutes; this looks at every file.
+/// The server does so by itself, every two minutes for what has changed; this looks at every file.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Destructive: removes files that nothing leads to. What is in a blob or was left by a job stays."
@@ -27,7 +27,7 @@ pub struct GcArgs {
     /// Only count what would go
     #[arg(long)]
     dry_run: bool,
-    /// Leave alone what was sent or asked for within this time [default: 600]
+    /// Leave alone what was sent or asked for within this time [default: the server's blob-grace-seconds]
     #[arg(long, value_name = "SECONDS", value_parser = values::count)]
     grace_seconds: Option<u32>,
     #[command(flatten)]
@@ -44,7 +44,8 @@ pub async fn run(command: Command) -> Outcome {
     let route = Route::Storage(StorageRoute::StorageSweep);
     let swept: Swept = client.post_body(&route, body).await?.document()?;
     args.print.show(&swept, || {
-        let row = vec![swept.files.to_string(), swept.bytes.to_string()];
-        output::table(&["Files", "Bytes"], vec![row], "")
+        let [files, bytes, kept] = [swept.files, swept.bytes, swept.kept].map(|it| it.to_string());
+        let gone = if swept.dry_run { "Would go" } else { "Gone" };
+        output::table(&[gone, "Bytes", "Stay"], vec![vec![files, bytes, kept]], "")
     })
 }

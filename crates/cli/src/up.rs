@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use muster_core::ErrorChain;
 use muster_core::time::Span;
-use muster_server::{Environments, Ready, ServeError, ServerConfig, Workspaces};
+use muster_server::{Environments, Ready, Retention, ServeError, ServerConfig, Workspaces};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{self, Config, Filed};
@@ -120,6 +120,7 @@ fn server_config(
     };
     let agent_binary = std::env::current_exe()
         .map_err(|why| Failure::error(format!("cannot find this program's own file: {why}")))?;
+    let seconds = |key| Duration::from_secs(config.number(key).expect("it has a default"));
     Ok(ServerConfig {
         state_dir,
         listen,
@@ -145,6 +146,11 @@ fn server_config(
             build_within: Duration::from_secs(
                 60 * config.number("environment-minutes").expect("it has a default"),
             ),
+        },
+        blob_store: config.text("blob-store").map(str::to_owned),
+        retention: Retention {
+            grace: seconds("blob-grace-seconds"),
+            blocks: seconds("block-lifetime-seconds"),
         },
         jobs_share: config.text("job-sandbox") == Some("shared"),
         // One person may crowd their own machine; a machine of many keeps to what it has.

@@ -18,7 +18,7 @@ use crate::post_mortems::PostMortems;
 use crate::readers::Readers;
 use crate::refusals::Refusals;
 use crate::services::Services;
-use crate::storage::Storage;
+use crate::storage::{Retention, Storage};
 use crate::tokens::{Audiences, Keyring};
 use crate::writer::Handle;
 
@@ -50,6 +50,7 @@ pub struct App {
     pub environments: Arc<Service>,
     pub storage: Storage,
     pub turns: Turns,
+    pub retention: Retention,
     pub refusals: Refusals,
     /// What people open of running jobs.
     pub services: Services,

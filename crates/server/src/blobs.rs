@@ -6,18 +6,27 @@
 //! blobs/incoming/NUMBER          on its way; gone after a restart
 //! ```
 //!
+//! With `blob-store` the first are objects elsewhere, under the same names (`remote.rs`), and what is on its way goes there
+//! when it is whole.
+//!
 //! A file gets its name when it is whole, is what the name says, and is on disk. A list gets its own only when all files
 //! on it are there: whoever finds a list finds everything. Which files a blob is made of is a row elsewhere
 //! (`storage.rs`); until that row is on disk, its files are [`Held`].
 
+mod content;
+mod gate;
+mod place;
+#[cfg_attr(not(feature = "object-store"), path = "blobs/no_remote.rs")]
+mod remote;
 mod sweep;
+mod wanted;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use md5::{Digest as _, Md5};
@@ -26,7 +35,13 @@ use muster_core::model::{BlobId, TreeId};
 use muster_trees::{BadTree, FILE_BYTES_MAX, Hasher, MANIFEST_BYTES_MAX, Tree, tree_of};
 use rustix::fs::statvfs;
 
+pub use self::content::Content;
+use self::gate::Gate;
+pub use self::gate::Held;
+pub use self::place::OpenError;
+use self::remote::Remote;
 pub use self::sweep::Removed;
+pub use self::wanted::Wanted;
 
 /// Room that stays for the store and the logs, without which the server could not go on.
 const RESERVE_BYTES: u64 = 512 << 20;
@@ -53,34 +68,22 @@ pub enum BlobError {
 
 pub struct Blobs {
     root: PathBuf,
+    /// Where files are once they are whole, if not here.
+    remote: Option<Remote>,
     reserve_bytes: u64,
     /// Of what is on its way.
     next: AtomicU64,
-    /// Something was sent or asked for since the last sweep.
-    has_news: AtomicBool,
-    /// Locked while something is looked up and counted as wanted, or found unwanted and removed. In it are the files that
-    /// somebody is about to name, and how many are.
-    gate: Mutex<BTreeMap<(WorkspaceId, BlobId), u32>>,
+    gate: Gate,
+    on_disk: Mutex<OnDisk>,
 }
 
-/// A file that stays until this is dropped, named or not.
-pub struct Held {
-    blobs: Arc<Blobs>,
-    workspace: WorkspaceId,
-    pub digest: BlobId,
-    pub bytes: u64,
-}
+/// Folders whose own names are on disk.
+#[derive(Default)]
+struct OnDisk(BTreeSet<PathBuf>);
 
-impl Drop for Held {
-    fn drop(&mut self) {
-        let mut held = self.blobs.lock();
-        let key = (self.workspace, self.digest);
-        if let Some(count) = held.get_mut(&key) {
-            *count -= 1;
-            if *count == 0 {
-                held.remove(&key);
-            }
-        }
+impl OnDisk {
+    fn missing(&self, folders: BTreeSet<PathBuf>) -> Vec<PathBuf> {
+        folders.into_iter().filter(|folder| !self.0.contains(folder)).collect()
     }
 }
 
@@ -93,8 +96,11 @@ pub struct Listed {
 }
 
 impl Blobs {
-    pub fn new(root: PathBuf) -> io::Result<Blobs> {
-        Blobs::with_reserve(root, RESERVE_BYTES)
+    /// With the address of an object store, what is whole is kept there.
+    pub fn new(root: PathBuf, elsewhere: Option<&str>) -> Result<Blobs, OpenError> {
+        let remote = Remote::open(&root, elsewhere)?;
+        let blobs = Blobs::with_reserve(root, RESERVE_BYTES)?;
+        Ok(Blobs { remote, ..blobs })
     }
 
     fn with_reserve(root: PathBuf, reserve_bytes: u64) -> io::Result<Blobs> {
@@ -105,8 +111,8 @@ impl Blobs {
             _ => {}
         }
         fs::create_dir_all(&incoming)?;
-        let (next, has_news, gate) = (AtomicU64::new(0), AtomicBool::new(true), Mutex::default());
-        Ok(Blobs { root, reserve_bytes, next, has_news, gate })
+        let (next, gate, on_disk) = (AtomicU64::new(0), Gate::default(), Mutex::default());
+        Ok(Blobs { root, remote: None, reserve_bytes, next, gate, on_disk })
     }
 
     fn path(&self, workspace: WorkspaceId, digest: &BlobId) -> PathBuf {
@@ -114,13 +120,13 @@ impl Blobs {
         self.root.join(workspace.to_string()).join(&name[..2]).join(name)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(WorkspaceId, BlobId), u32>> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether it is there. It then stays for as long as whoever asks needs to say what for.
     fn has(&self, workspace: WorkspaceId, digest: &BlobId) -> Result<bool, BlobError> {
-        let _gate = self.lock();
+        if let Some(remote) = &self.remote {
+            self.gate.ask(workspace, *digest);
+            return Ok(remote.size(workspace, digest)?.is_some());
+        }
+        let _gate = self.gate.lock();
         match File::options().append(true).open(self.path(workspace, digest)) {
             Ok(file) => {
                 file.set_modified(SystemTime::now()).map_err(BlobError::Io)?;
@@ -138,13 +144,16 @@ impl Blobs {
         digest: BlobId,
         bytes: u64,
     ) -> Result<Option<Held>, BlobError> {
-        let mut held = self.lock();
-        match fs::metadata(self.path(workspace, &digest)) {
-            Ok(found) if found.len() == bytes => {
-                *held.entry((workspace, digest)).or_default() += 1;
-                Ok(Some(Held { blobs: self.clone(), workspace, digest, bytes }))
-            }
-            Ok(_) => Ok(None),
+        let held = Held::new(self, workspace, digest, bytes);
+        Ok((self.size(workspace, &digest)? == Some(bytes)).then_some(held))
+    }
+
+    fn size(&self, workspace: WorkspaceId, digest: &BlobId) -> Result<Option<u64>, BlobError> {
+        if let Some(remote) = &self.remote {
+            return remote.size(workspace, digest);
+        }
+        match fs::metadata(self.path(workspace, digest)) {
+            Ok(found) => Ok(Some(found.len())),
             Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(other) => Err(BlobError::Io(other)),
         }
@@ -185,7 +194,6 @@ impl Blobs {
         if tree.bytes() > bytes_max {
             return Err(BlobError::TooLarge { limit: bytes_max });
         }
-        self.has_news.store(true, Ordering::Relaxed);
         let missing = self.missing(workspace, &tree)?;
         // Said now, before anybody sends what there is no room for.
         let is_missing = |file: &&muster_trees::File| missing.binary_search(&file.digest).is_ok();
@@ -200,24 +208,35 @@ impl Blobs {
             incoming.keep(workspace, &as_blob)?;
             self.sync_folders(workspace, [as_blob])?;
         }
+        // Nobody names it yet, and perhaps nobody ever will.
+        self.gate.doubt(workspace, as_blob);
         Ok(Listed { tree, missing })
     }
 
-    /// Their folders, and those above, up to our own.
+    /// Their folders, and those above, up to our own. A folder that is on disk stays there: nothing removes one, so only what
+    /// is in it is new.
     pub fn sync_folders(
         &self,
         workspace: WorkspaceId,
         digests: impl IntoIterator<Item = BlobId>,
     ) -> Result<(), BlobError> {
-        let mut folders = BTreeSet::from([self.root.clone()]);
-        for digest in digests {
-            let path = self.path(workspace, &digest);
-            let above = path.ancestors().skip(1).take_while(|folder| **folder != *self.root);
-            folders.extend(above.map(Path::to_owned));
+        if self.remote.is_some() {
+            return Ok(());
         }
-        for folder in &folders {
+        let digests = digests.into_iter();
+        let folders: BTreeSet<PathBuf> =
+            digests.filter_map(|it| Some(self.path(workspace, &it).parent()?.to_owned())).collect();
+        let sync = |folder: &Path| {
             let synced = File::open(folder).and_then(|folder| folder.sync_all());
-            synced.map_err(BlobError::Io)?;
+            synced.map_err(BlobError::Io)
+        };
+        folders.iter().try_for_each(|folder| sync(folder))?;
+        let known = || self.on_disk.lock().unwrap_or_else(PoisonError::into_inner);
+        let new: Vec<_> = { known() }.missing(folders);
+        if !new.is_empty() {
+            let above: BTreeSet<&Path> = new.iter().filter_map(|folder| folder.parent()).collect();
+            above.into_iter().chain([&*self.root]).try_for_each(sync)?;
+            known().0.extend(new);
         }
         Ok(())
     }
@@ -228,10 +247,11 @@ impl Blobs {
         workspace: WorkspaceId,
         tree: &TreeId,
     ) -> Result<Option<Vec<u8>>, BlobError> {
-        let Some(file) = self.open(workspace, &BlobId(tree.0))? else { return Ok(None) };
-        let mut text = Vec::new();
-        file.take(MANIFEST_BYTES_MAX as u64 + 1).read_to_end(&mut text).map_err(BlobError::Io)?;
-        Ok(Some(text))
+        if let Some(remote) = &self.remote {
+            return remote.text(workspace, &BlobId(tree.0));
+        }
+        let Some(content) = self.open(workspace, &BlobId(tree.0))? else { return Ok(None) };
+        content.text(MANIFEST_BYTES_MAX as u64 + 1).map(Some).map_err(BlobError::Io)
     }
 
     /// A file of a list of files; not any other.
@@ -240,7 +260,7 @@ impl Blobs {
         workspace: WorkspaceId,
         tree: &TreeId,
         digest: &BlobId,
-    ) -> Result<Option<File>, BlobError> {
+    ) -> Result<Option<Content>, BlobError> {
         let Some(text) = self.tree(workspace, tree)? else { return Ok(None) };
         let wanted = digest.to_string();
         let mut lines = text.split(|byte| *byte == b'\n');
@@ -250,9 +270,16 @@ impl Blobs {
         }
     }
 
-    pub fn open(&self, workspace: WorkspaceId, digest: &BlobId) -> Result<Option<File>, BlobError> {
+    pub fn open(
+        &self,
+        workspace: WorkspaceId,
+        digest: &BlobId,
+    ) -> Result<Option<Content>, BlobError> {
+        if let Some(remote) = &self.remote {
+            return remote.content(workspace, digest);
+        }
         match File::open(self.path(workspace, digest)) {
-            Ok(file) => Ok(Some(file)),
+            Ok(file) => Content::of_file(file).map(Some).map_err(BlobError::Io),
             Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(other) => Err(BlobError::Io(other)),
         }
@@ -277,7 +304,9 @@ impl Blobs {
         self.check_room(announced)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.root.join("incoming").join(number.to_string());
-        let file = File::create_new(&path).map_err(|why| self.failed(why))?;
+        // What goes elsewhere is read again.
+        let file = File::options().read(true).write(true).create_new(true).open(&path);
+        let file = file.map_err(|why| self.failed(why))?;
         let (hasher, md5) = (Hasher::default(), md5.map(|wanted| (Md5::new(), wanted)));
         Ok(Incoming { blobs: self, path, file, hasher, md5, bytes: 0, limit })
     }
@@ -333,10 +362,12 @@ impl Incoming<'_> {
             let (wanted, found) = (wanted.to_string(), found.to_string());
             return Err(BlobError::WrongDigest { wanted, found });
         }
-        self.blobs.has_news.store(true, Ordering::Relaxed);
-        let path = self.settle(workspace, wanted)?;
-        let _gate = self.blobs.lock();
-        fs::rename(&self.path, path).map_err(|why| self.blobs.failed(why))
+        if self.blobs.remote.is_some() {
+            self.blobs.gate.ask(workspace, found);
+        }
+        self.settle(workspace, &found)?;
+        self.blobs.gate.doubt(workspace, found);
+        Ok(())
     }
 
     /// All of it is here, whatever it is. The name of the file is not on disk before its folder is.
@@ -349,21 +380,23 @@ impl Incoming<'_> {
             return Err(BlobError::WrongMd5);
         }
         let digest = std::mem::take(&mut self.hasher).finish();
-        let path = self.settle(workspace, &digest)?;
-        let mut held = self.blobs.lock();
-        fs::rename(&self.path, path).map_err(|why| self.blobs.failed(why))?;
-        *held.entry((workspace, digest)).or_default() += 1;
-        Ok(Held { blobs: blobs.clone(), workspace, digest, bytes: self.bytes })
+        let held = Held::new(blobs, workspace, digest, self.bytes);
+        self.settle(workspace, &digest)?;
+        Ok(held)
     }
 
-    /// Its bytes are on disk, and there is a folder for it.
-    fn settle(&self, workspace: WorkspaceId, digest: &BlobId) -> Result<PathBuf, BlobError> {
+    /// Its bytes are on disk, and then it has its name.
+    fn settle(&mut self, workspace: WorkspaceId, digest: &BlobId) -> Result<(), BlobError> {
+        if let Some(remote) = &self.blobs.remote {
+            return remote.put(workspace, digest, &mut self.file, self.bytes);
+        }
         self.file.sync_all().map_err(|why| self.blobs.failed(why))?;
         let path = self.blobs.path(workspace, digest);
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(|why| self.blobs.failed(why))?;
         }
-        Ok(path)
+        let _gate = self.blobs.gate.lock();
+        fs::rename(&self.path, path).map_err(|why| self.blobs.failed(why))
     }
 }
 

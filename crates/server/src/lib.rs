@@ -67,6 +67,7 @@ use crate::readers::Readers;
 use crate::refusals::Refusals;
 use crate::services::Services;
 use crate::state_dir::{Connection, StateDir, StateDirError};
+pub use crate::storage::Retention;
 use crate::storage::Storage;
 use crate::tokens::{Audiences, Keyring};
 
@@ -103,6 +104,9 @@ pub struct ServerConfig {
     /// The most that a job on them may write to its folder.
     pub job_disk_bytes: u64,
     pub environments: Environments,
+    /// The address of the object store that has the bytes of blobs, if they are not here.
+    pub blob_store: Option<String>,
+    pub retention: Retention,
     /// Whether jobs share their node's sandbox instead of having one each.
     pub jobs_share: bool,
     /// Whether this machine takes more nodes than it has cores and memory for.
@@ -152,6 +156,8 @@ pub enum ServeError {
     Tokens(#[from] tokens::TokenError),
     #[error(transparent)]
     Prices(#[from] prices::PriceFileError),
+    #[error(transparent)]
+    Blobs(#[from] blobs::OpenError),
     #[error(transparent)]
     Table(#[from] environments::OpenError),
     #[error("the writer ended with a bug of ours; what was acknowledged is on disk: see the log")]
@@ -271,11 +277,11 @@ pub async fn run(
         },
     };
     let offer = http::Offer { ca_pem, authority, terms };
-    let unusable = |source| StateDirError::Unusable { path: state_dir.blobs(), source };
-    let blobs = Arc::new(Blobs::new(state_dir.blobs()).map_err(unusable)?);
+    let blobs = Arc::new(Blobs::new(state_dir.blobs(), config.blob_store.as_deref())?);
     let readers = Readers::new(database.clone());
     let (storage, storage_thread) = Storage::open(state_dir.storage())?;
-    let sweeping = storage::run_sweeper(storage.clone(), blobs.clone(), readers.clone());
+    let retention = config.retention;
+    let sweeping = storage::run_sweeper(storage.clone(), blobs.clone(), readers.clone(), retention);
     let blob_sweeper = tokio::spawn(sweeping);
 
     let tidying = environments::run_tidier(environments.clone(), live.clone(), readers.clone());
@@ -302,6 +308,7 @@ pub async fn run(
         environments: environments.clone(),
         storage: storage.clone(),
         turns: Turns::default(),
+        retention,
         live,
         logs: Arc::new(Logs::new(state_dir.logs())),
         refusals: Refusals::default(),

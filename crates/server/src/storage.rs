@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tracing::error;
 
 use crate::clock;
-pub use sweep::{GRACE, gc, run as run_sweeper};
+pub use sweep::{Retention, gc, run as run_sweeper};
 
 /// Orders that may wait; beyond it clients are told to come back.
 const QUEUE_MAX: usize = 4_096;

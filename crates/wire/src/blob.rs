@@ -4,6 +4,7 @@
 //! `%2F` are nothing special.
 
 mod address;
+mod batch;
 mod error;
 mod headers;
 mod query;
@@ -12,6 +13,9 @@ mod sas;
 mod xml;
 
 pub use address::{Address, NAME_CHARS_MAX, is_container_name};
+pub use batch::{
+    BATCH_BYTES_MAX, BATCH_PARTS_MAX, BatchAnswer, BatchPart, batch_answer, parse_batch,
+};
 pub use error::StorageError;
 pub use headers::{
     Asked, METADATA_BYTES_MAX, format_tag, http_date, is_block_id, parse_http_date, parse_tag,

@@ -261,6 +261,9 @@ pub fn parse_sweep(body: &[u8]) -> Result<SweepRequest, ArmError> {
 pub struct Swept {
     pub files: u64,
     pub bytes: u64,
+    /// Files that stay.
+    #[serde(default)]
+    pub kept: u64,
     pub dry_run: bool,
 }
 

@@ -12,6 +12,13 @@ use crate::failure::quoted;
 const DRAIN_S_MAX: u64 = 3_600;
 /// Clouds give minutes at most.
 const EVICTION_GRACE_S_MAX: u64 = 3_600;
+/// Between sending bytes and naming them a client may take a while.
+const BLOB_GRACE_S_MIN: u64 = 60;
+/// An upload goes on after a night.
+const BLOCK_LIFETIME_S_MIN: u64 = 3_600;
+/// A year: longer is for ever.
+const BLOB_KEPT_S_MAX: u64 = 365 * 86_400;
+const OBJECT_STORES: [&str; 3] = ["s3://", "az://", "gs://"];
 /// Of every node, or of every job on it.
 const OWN_FOLDERS: [&str; 8] =
     ["/tmp", "/proc", "/dev", "/sys", "/run", "/job", "/node", "/environments"];
@@ -48,13 +55,21 @@ pub enum Preset {
 pub enum Kind {
     Address,
     Port,
-    Seconds { least: u64, most: u64 },
-    Count { least: u64, most: u64 },
+    Seconds {
+        least: u64,
+        most: u64,
+    },
+    Count {
+        least: u64,
+        most: u64,
+    },
     File,
     Folders,
     Addresses,
     Host,
     Account,
+    /// An object store, or nothing.
+    ObjectStore,
     Switch,
     Word(&'static [&'static str]),
     Filter,
@@ -233,6 +248,32 @@ pub const SETTINGS: &[Setting] = &[
         default: Preset::Fixed("30"),
     },
     Setting {
+        key: "blob-store",
+        alias: None,
+        variable: "MUSTER_BLOB_STORE",
+        kind: Kind::ObjectStore,
+        what: "Where the bytes of blobs and of jobs' files are kept instead of the state directory: s3://BUCKET/PREFIX, \
+               az://CONTAINER/PREFIX or gs://BUCKET/PREFIX. What opens it is in the usual variables (AWS_…, AZURE_…, \
+               GOOGLE_…).",
+        default: Preset::Unset,
+    },
+    Setting {
+        key: "blob-grace-seconds",
+        alias: None,
+        variable: "MUSTER_BLOB_GRACE_SECONDS",
+        kind: Kind::Seconds { least: BLOB_GRACE_S_MIN, most: BLOB_KEPT_S_MAX },
+        what: "How long bytes are kept that no blob and no job names any more.",
+        default: Preset::Fixed("600"),
+    },
+    Setting {
+        key: "block-lifetime-seconds",
+        alias: None,
+        variable: "MUSTER_BLOCK_LIFETIME_SECONDS",
+        kind: Kind::Seconds { least: BLOCK_LIFETIME_S_MIN, most: BLOB_KEPT_S_MAX },
+        what: "How long blocks wait for somebody to put them together.",
+        default: Preset::Fixed("604800"),
+    },
+    Setting {
         key: "eviction-grace-seconds",
         alias: None,
         variable: "MUSTER_EVICTION_GRACE_SECONDS",
@@ -298,6 +339,7 @@ impl Kind {
             Kind::Folders => "DIR:DIR",
             Kind::Addresses => "URLS",
             Kind::Host | Kind::Account => "NAME",
+            Kind::ObjectStore => "ADDRESS",
             Kind::Switch => "BOOL",
             Kind::Word(_) => "WORD",
             Kind::Filter => "FILTER",
@@ -323,6 +365,9 @@ impl Kind {
                 "a host name or an address without a port, of at most {HOST_CHARS_MAX} characters, as text"
             ),
             Kind::Account => "the name or the number of a user of this machine".to_owned(),
+            Kind::ObjectStore => {
+                "s3://BUCKET/PREFIX, az://CONTAINER/PREFIX or gs://BUCKET/PREFIX".to_owned()
+            }
             Kind::Switch => "true or false".to_owned(),
             Kind::Word(words) => {
                 let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
@@ -360,6 +405,7 @@ impl Kind {
             (Kind::Addresses, Value::Text(text)) => text.split_whitespace().all(is_address),
             (Kind::Host, Value::Text(text)) => is_host(text),
             (Kind::Account, Value::Text(text)) => is_account(text),
+            (Kind::ObjectStore, Value::Text(text)) => is_object_store(text),
             (Kind::Switch, Value::Switch(_)) => true,
             (Kind::Word(words), Value::Text(text)) => words.contains(&text.as_str()),
             (Kind::Filter, Value::Text(text)) => {
@@ -378,6 +424,14 @@ fn is_folder_to_show(path: &str) -> bool {
         && !path.contains(['\0', '\n'])
         && !path.trim_end_matches('/').is_empty()
         && !OWN_FOLDERS.iter().any(is_within)
+}
+
+fn is_object_store(text: &str) -> bool {
+    let rest = OBJECT_STORES.iter().find_map(|scheme| text.strip_prefix(scheme));
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+    rest.is_some_and(|rest| {
+        rest.starts_with(|first: char| first.is_ascii_alphanumeric()) && rest.bytes().all(is_plain)
+    })
 }
 
 fn is_address(text: &str) -> bool {

@@ -4,61 +4,72 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use muster_core::ids::WorkspaceId;
-use muster_core::model::{BlobId, TreeId};
-use muster_trees::Tree;
-use tracing::warn;
+use muster_core::model::BlobId;
 
-use super::{BlobError, Blobs};
+use super::gate::Key;
+use super::{BlobError, Blobs, Wanted};
 
 /// What a sweep came to, or would.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Removed {
     pub files: u64,
     pub bytes: u64,
+    /// Files that stay, if every one was looked at.
+    pub kept: u64,
 }
 
 /// Who names files beside lists of files. An error stops the sweep.
 pub type IsNamed<'a> = dyn FnMut(WorkspaceId, &BlobId) -> Result<bool, BlobError> + 'a;
 
 impl Blobs {
-    /// Whether lists of files were sent or asked for since this was last asked.
-    pub fn take_news(&self) -> bool {
-        self.has_news.swap(false, Ordering::Relaxed)
+    /// Files that jobs brought or left since this was last asked, and those that were too young then.
+    pub fn take_doubted(&self) -> BTreeSet<Key> {
+        self.gate.take_doubted()
     }
 
-    /// Everything on these lists, and the lists. One that cannot be read is an error: what is on it is not known.
-    pub fn files_of_trees(
-        &self,
-        wanted: &[(WorkspaceId, TreeId)],
-    ) -> Result<BTreeSet<(WorkspaceId, BlobId)>, BlobError> {
-        let mut kept = BTreeSet::new();
-        for (workspace, tree) in wanted {
-            let Some(text) = self.tree(*workspace, tree)? else {
-                warn!(%workspace, %tree, "a job's list of files is lost");
-                continue;
-            };
-            let files = Tree::parse(&text)?;
-            let digests = files.files().iter().map(|file| file.digest).chain([BlobId(tree.0)]);
-            kept.extend(digests.map(|digest| (*workspace, digest)));
-        }
-        Ok(kept)
+    /// Somebody should look whether anybody names it.
+    pub fn doubt(&self, workspace: WorkspaceId, digest: BlobId) {
+        self.gate.doubt(workspace, digest);
     }
 
-    /// Looks at every file, and removes those that are on none of these lists, that nobody else names, and that were not
+    /// Who asked before then does not count any more.
+    pub fn forget_asked(&self, before: SystemTime) {
+        self.gate.forget_asked(before);
+    }
+
+    /// Looks at every file, and removes those that are on no list of a job, that nobody else names, and that were not
     /// asked for since. A rehearsal only counts them.
     pub fn sweep(
         &self,
-        wanted: &[(WorkspaceId, TreeId)],
+        wanted: &Wanted,
         is_named: &mut IsNamed<'_>,
         before: SystemTime,
         is_rehearsal: bool,
     ) -> Result<Removed, BlobError> {
-        let kept = self.files_of_trees(wanted)?;
         let mut removed = Removed::default();
+        self.each(|workspace, digest| {
+            let is_wanted = wanted.names(&(workspace, digest)) || is_named(workspace, &digest)?;
+            let gone = match is_wanted {
+                true => None,
+                false => self.remove_old(workspace, &digest, before, is_rehearsal),
+            };
+            removed.kept += u64::from(gone.is_none());
+            removed.add(gone);
+            Ok(())
+        })?;
+        Ok(removed)
+    }
+
+    fn each(
+        &self,
+        mut look: impl FnMut(WorkspaceId, BlobId) -> Result<(), BlobError>,
+    ) -> Result<(), BlobError> {
+        if let Some(remote) = &self.remote {
+            return remote.each(look);
+        }
         for workspace in entries(&self.root).map_err(BlobError::Io)? {
             // What is on its way has no workspace; what is not ours is left alone.
             let Ok(id) = workspace.parse::<WorkspaceId>() else { continue };
@@ -66,13 +77,11 @@ impl Blobs {
                 let folder = self.root.join(&workspace).join(&shard);
                 for name in entries(&folder).map_err(BlobError::Io)? {
                     let Ok(digest) = name.parse::<BlobId>() else { continue };
-                    if !kept.contains(&(id, digest)) && !is_named(id, &digest)? {
-                        removed.add(self.remove_old(id, &digest, before, is_rehearsal));
-                    }
+                    look(id, digest)?;
                 }
             }
         }
-        Ok(removed)
+        Ok(())
     }
 
     /// How many bytes went; `None` if it is too young, or somebody is about to name it.
@@ -83,18 +92,31 @@ impl Blobs {
         before: SystemTime,
         is_rehearsal: bool,
     ) -> Option<u64> {
-        let path = self.path(workspace, digest);
-        let held = self.lock();
-        let is_held = held.contains_key(&(workspace, *digest));
+        let key = (workspace, *digest);
+        let removed = match &self.remote {
+            Some(remote) => self
+                .gate
+                .remove_elsewhere(key, before, || remote.remove_old(&key, before, is_rehearsal)),
+            None => self.remove_here(key, before, is_rehearsal),
+        };
+        if removed.is_none() {
+            // What is too young will be old.
+            self.doubt(workspace, *digest);
+        }
+        removed
+    }
+
+    fn remove_here(&self, key: Key, before: SystemTime, is_rehearsal: bool) -> Option<u64> {
+        let path = self.path(key.0, &key.1);
+        let state = self.gate.lock();
         let found = match fs::metadata(&path) {
             Ok(found) => found,
             Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Some(0),
             Err(_) => return None,
         };
         let is_old = found.modified().is_ok_and(|at| at < before);
-        let is_gone = is_old && !is_held && (is_rehearsal || fs::remove_file(&path).is_ok());
-        // What is too young will be old.
-        self.has_news.fetch_or(!is_gone, Ordering::Relaxed);
+        let is_gone =
+            is_old && !state.is_held(&key) && (is_rehearsal || fs::remove_file(&path).is_ok());
         is_gone.then_some(found.len())
     }
 }

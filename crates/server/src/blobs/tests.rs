@@ -139,7 +139,9 @@ fn what_no_job_has_goes_after_its_time_and_the_rest_stays() {
     let (id, text) = list_of(&[b"one", b"two"]);
     assert_eq!(blobs.list(HERE, &id, text.as_bytes(), TREE_BYTES_MAX).unwrap().missing, []);
     let sweep = |wanted: &[(WorkspaceId, TreeId)], before| {
-        blobs.sweep(wanted, &mut |_, _| Ok(false), before, false).unwrap().files
+        let mut known = Wanted::default();
+        known.follow(&blobs, wanted).unwrap();
+        blobs.sweep(&known, &mut |_, _| Ok(false), before, false).unwrap().files
     };
     let past = SystemTime::now() - Duration::from_secs(5);
     assert_eq!(sweep(&[], past), 0, "all of it is fresh");
@@ -164,17 +166,17 @@ fn what_a_blob_is_made_of_stays_and_what_is_held_too() {
     drop((named, take(b"nobody's")));
     let later = SystemTime::now() + Duration::from_secs(5);
     let mut is_named = |_: WorkspaceId, digest: &BlobId| Ok(*digest == named_digest);
-    let would = blobs.sweep(&[], &mut is_named, later, true).unwrap();
-    assert_eq!(would, Removed { files: 1, bytes: 8 });
-    assert_eq!(blobs.sweep(&[], &mut is_named, later, false).unwrap(), would);
+    let would = blobs.sweep(&Wanted::default(), &mut is_named, later, true).unwrap();
+    assert_eq!(would, Removed { files: 1, bytes: 8, kept: 2 });
+    assert_eq!(blobs.sweep(&Wanted::default(), &mut is_named, later, false).unwrap(), would);
     assert!(blobs.open(HERE, &named_digest).unwrap().is_some());
     assert!(blobs.hold(HERE, held.digest, 4).unwrap().is_some());
     drop(held);
-    assert_eq!(blobs.sweep(&[], &mut is_named, later, false).unwrap().files, 1);
+    assert_eq!(blobs.sweep(&Wanted::default(), &mut is_named, later, false).unwrap().files, 1);
     assert!(blobs.hold(HERE, blob_of(b"held"), 4).unwrap().is_none());
     let unreadable = &mut |_: WorkspaceId, _: &BlobId| Err(BlobError::WrongMd5);
     assert!(
-        blobs.sweep(&[], unreadable, later, false).is_err(),
+        blobs.sweep(&Wanted::default(), unreadable, later, false).is_err(),
         "not knowing is no reason to remove"
     );
     assert!(blobs.open(HERE, &named_digest).unwrap().is_some());
@@ -195,4 +197,35 @@ fn a_digest_that_was_sent_along_is_checked() {
     assert_eq!(take(Md5::digest(b"abc").into()).unwrap().bytes, 3);
     let mut long = blobs.begin_up_to(3, None, None).unwrap();
     assert!(matches!(long.write(b"abcd"), Err(BlobError::TooLarge { limit: 3 })));
+}
+
+#[test]
+fn lists_are_read_once_and_what_was_only_on_one_that_is_gone_is_doubted() {
+    let (_dir, blobs) = blobs();
+    for content in [&b"one"[..], b"two", b"three"] {
+        keep(&blobs, content);
+    }
+    let (old, old_text) = list_of(&[b"one", b"two"]);
+    let (new, new_text) = list_of(&[b"two", b"three"]);
+    for (id, text) in [(&old, &old_text), (&new, &new_text)] {
+        assert_eq!(blobs.list(HERE, id, text.as_bytes(), TREE_BYTES_MAX).unwrap().missing, []);
+    }
+    let brought = blobs.take_doubted();
+    assert_eq!(brought.len(), 5, "three files and two lists");
+    assert!(blobs.take_doubted().is_empty());
+
+    let mut wanted = Wanted::default();
+    assert!(wanted.follow(&blobs, &[(HERE, old)]).unwrap().is_empty());
+    // It is not read again: nobody would find it.
+    fs::rename(blobs.path(HERE, &BlobId(old.0)), blobs.root.join("aside")).unwrap();
+    assert!(wanted.follow(&blobs, &[(HERE, old)]).unwrap().is_empty());
+    fs::rename(blobs.root.join("aside"), blobs.path(HERE, &BlobId(old.0))).unwrap();
+    assert!(wanted.names(&(HERE, blob_of(b"one"))) && !wanted.names(&(THERE, blob_of(b"one"))));
+
+    let dropped = wanted.follow(&blobs, &[(HERE, new)]).unwrap();
+    let expected = [blob_of(b"one"), blob_of(b"two"), BlobId(old.0)].map(|digest| (HERE, digest));
+    assert_eq!(dropped, BTreeSet::from(expected));
+    let is_wanted = |content: &[u8]| wanted.names(&(HERE, blob_of(content)));
+    assert_eq!([b"one" as &[u8], b"two", b"three"].map(is_wanted), [false, true, true]);
+    assert!(wanted.names(&(HERE, BlobId(new.0))) && !wanted.names(&(HERE, BlobId(old.0))));
 }

@@ -20,6 +20,7 @@ use tracing::{debug, warn};
 
 use super::limits::{self, PATIENCE, Patient, WRITE_PATIENCE};
 use super::login::Source;
+use super::read_ahead::ReadAhead;
 
 /// Where connections come in.
 pub trait Door {
@@ -93,7 +94,7 @@ pub async fn serve<D: Door>(
             () = stopped(&mut stop) => break,
         };
         let (stream, source) = match accepted {
-            Ok((stream, from)) => (Patient::new(stream, WRITE_PATIENCE), from),
+            Ok((stream, from)) => (Patient::new(ReadAhead::new(stream), WRITE_PATIENCE), from),
             Err(failed) => {
                 // Out of file descriptors, most likely: give others time to close theirs.
                 warn!(error = %failed, "a connection could not be accepted");
@@ -131,9 +132,9 @@ pub async fn stopped(stop: &mut watch::Receiver<bool>) {
 }
 
 async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
-    stream: Patient<S>,
+    stream: S,
     acceptor: &TlsAcceptor,
-) -> Option<tokio_rustls::server::TlsStream<Patient<S>>> {
+) -> Option<tokio_rustls::server::TlsStream<S>> {
     match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => Some(stream),
         Ok(Err(failed)) => {

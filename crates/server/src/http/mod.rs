@@ -19,6 +19,7 @@ mod listener;
 mod log_files;
 mod login;
 mod metrics;
+mod read_ahead;
 mod request_log;
 mod respond;
 mod run_access;

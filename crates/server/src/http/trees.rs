@@ -1,25 +1,27 @@
 //! Files in and out, in pieces: what comes in is never in memory as a whole, nor is what goes out.
 
-use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::{FutureExt as _, stream};
 use http_body_util::BodyExt as _;
 use muster_core::ErrorChain;
 use muster_core::ids::WorkspaceId;
 use muster_core::model::BlobId;
 use muster_wire::ArmError;
-use tokio::io::AsyncReadExt as _;
 
 use super::body;
-use crate::blobs::{BlobError, Blobs, Incoming};
+use crate::blobs::{BlobError, Blobs, Content, Incoming};
 
 /// Of what comes in before it is written.
 const PIECE_BYTES: usize = 1 << 20;
+/// Of what goes out, read at once.
+pub const SENT_BYTES: usize = 256 << 10;
+/// What comes at once at most, beyond it.
+const FRAME_BYTES: usize = 64 << 10;
 /// Whoever sends nothing for so long is gone.
 const PIECE_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -99,10 +101,19 @@ impl Pieces {
 
 /// Ends early if nobody takes more. An empty piece says that this was all.
 async fn pass_on(mut body: Body, pieces: tokio::sync::mpsc::Sender<Bytes>) -> Result<(), Lost> {
-    let mut gathered = Vec::new();
+    let announced = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
+    // A small body needs no large piece.
+    let room = announced.unwrap_or(PIECE_BYTES).min(PIECE_BYTES) + FRAME_BYTES;
+    let mut gathered = Vec::with_capacity(room);
     loop {
-        let frame = tokio::time::timeout(PIECE_PATIENCE, body.frame()).await;
-        let frame = frame.map_err(|_| Lost::Late)?;
+        let frame = match body.frame().now_or_never() {
+            // The usual case where much comes: no clock is needed for what is here.
+            Some(frame) => frame,
+            None => {
+                let late = tokio::time::timeout(PIECE_PATIENCE, body.frame()).await;
+                late.map_err(|_| Lost::Late)?
+            }
+        };
         let is_end = frame.is_none();
         if let Some(frame) = frame {
             let frame = frame.map_err(|_| Lost::Short)?;
@@ -110,7 +121,8 @@ async fn pass_on(mut body: Body, pieces: tokio::sync::mpsc::Sender<Bytes>) -> Re
         }
         let is_due = gathered.len() >= PIECE_BYTES || is_end;
         if is_due && !gathered.is_empty() {
-            let piece = std::mem::take(&mut gathered).into();
+            let next = if is_end { Vec::new() } else { Vec::with_capacity(room) };
+            let piece = std::mem::replace(&mut gathered, next).into();
             if pieces.send(piece).await.is_err() {
                 // So that the client hears why.
                 body::discard_upload(body).await;
@@ -141,14 +153,13 @@ pub fn refusal(failed: &BlobError) -> ArmError {
 }
 
 /// A file of which nobody knows what is in it: not to be shown, and not to be run.
-pub fn send(file: File) -> Response {
-    let length = file.metadata().map(|found| found.len()).unwrap_or(0);
-    let pieces = stream::unfold(tokio::fs::File::from_std(file), |mut file| async move {
-        let mut piece = Vec::with_capacity(PIECE_BYTES / 4);
-        match file.read_buf(&mut piece).await {
-            Ok(0) => None,
-            Ok(_) => Some((Ok(Bytes::from(piece)), file)),
-            Err(error) => Some((Err(error), file)),
+pub fn send(content: Content) -> Response {
+    let length = content.bytes();
+    let pieces = stream::unfold(content, |mut content| async move {
+        match content.piece(SENT_BYTES).await {
+            Ok(piece) if piece.is_empty() => None,
+            Ok(piece) => Some((Ok(piece), content)),
+            Err(error) => Some((Err(error), content)),
         }
     });
     let mut response = (StatusCode::OK, Body::from_stream(pieces)).into_response();

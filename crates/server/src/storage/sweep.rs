@@ -1,39 +1,39 @@
 //! Removes what nobody names any more: waiting blocks that were given up, containers of workspaces that are gone, and
 //! files of the byte store.
 //!
-//! What becomes unwanted is noted when it does, so the usual round costs what has changed. Only a file that was kept and
-//! never named (the server was killed in between) is found by looking at every file: at start, and when somebody asks.
+//! What becomes unwanted, or is brought before anybody names it, is noted when it does, and lists of files are read once:
+//! the usual round costs what has changed. Only what was noted in memory and lost (the server was killed in between) is
+//! found by looking at every file: at start, and when somebody asks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use muster_core::ErrorChain;
 use muster_core::ids::WorkspaceId;
-use muster_core::model::{BlobId, TreeId};
+use muster_core::model::BlobId;
 use muster_core::time::Wall;
 use muster_store::storage::Order;
 use tracing::{info, warn};
 
 use super::Storage;
-use crate::blobs::{BlobError, Blobs, Removed};
+use crate::blobs::{BlobError, Blobs, Removed, Wanted};
 use crate::clock;
 use crate::readers::Readers;
 
 const PAUSE: Duration = Duration::from_secs(120);
-/// What was sent or asked for so recently may be about to be named, or is being read.
-pub const GRACE: Duration = Duration::from_secs(600);
 /// A file's time is as exact as the system's clock ticks.
 const GRACE_MIN: Duration = Duration::from_secs(1);
-/// After this time nobody comes back for a block, as with Azure.
-const STAGED_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// Of unwanted files in one round; the rest is for the next one.
 const ROUND_MAX: usize = 10_000;
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Swept {
-    pub files: u64,
-    pub bytes: u64,
+/// How long what nobody names is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Retention {
+    /// What was sent or asked for so recently may be about to be named, or is being read.
+    pub grace: Duration,
+    /// After this time nobody comes back for a block.
+    pub blocks: Duration,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -48,23 +48,26 @@ pub enum SweepError {
     Panicked,
 }
 
-/// Looks at everything at start and whenever jobs have sent files, and every two minutes at what has become unwanted,
-/// until dropped.
-pub async fn run(storage: Storage, blobs: Arc<Blobs>, readers: Readers) {
-    let _ = blobs.take_news();
+/// Looks at everything at start, and every two minutes at what has changed, until dropped.
+pub async fn run(storage: Storage, blobs: Arc<Blobs>, readers: Readers, retention: Retention) {
+    let sweeper = Sweeper { storage, blobs, readers, retention };
+    let mut wanted = Wanted::default();
     let mut is_whole = true;
     loop {
         let swept = match is_whole {
-            true => gc(&storage, &blobs, &readers, GRACE, false).await,
-            false => round(&storage, &blobs, &readers).await,
+            true => sweeper.everything(&mut wanted, retention.grace, false).await,
+            false => sweeper.changes(&mut wanted).await,
         };
-        match swept {
-            Ok(Swept { files: 0, .. }) => {}
-            Ok(Swept { files, bytes }) => info!(files, bytes, "files that nobody names are gone"),
-            Err(failed) => warn!(error = %ErrorChain(&failed), "cannot look for unwanted files"),
+        match &swept {
+            Ok(Removed { files: 0, .. }) => {}
+            Ok(Removed { files, bytes, .. }) => {
+                info!(files, bytes, "files that nobody names are gone");
+            }
+            Err(failed) => warn!(error = %ErrorChain(failed), "cannot look for unwanted files"),
         }
+        // After a failure it is not known what was looked at.
+        is_whole = swept.is_err();
         tokio::time::sleep(PAUSE).await;
-        is_whole = blobs.take_news();
     }
 }
 
@@ -73,21 +76,19 @@ pub async fn gc(
     storage: &Storage,
     blobs: &Arc<Blobs>,
     readers: &Readers,
-    grace: Duration,
+    retention: Retention,
     is_rehearsal: bool,
-) -> Result<Swept, SweepError> {
-    if !is_rehearsal {
-        forget(storage, readers).await?;
-    }
-    let before = SystemTime::now() - grace.max(GRACE_MIN);
-    let wanted = readers.read(|reader| reader.wanted_trees()).await?;
-    let (storage, blobs) = (storage.clone(), blobs.clone());
-    let swept = tokio::task::spawn_blocking(move || {
-        let mut is_named = |workspace, digest: &BlobId| is_named(&storage, workspace, digest);
-        blobs.sweep(&wanted, &mut is_named, before, is_rehearsal)
-    });
-    let Removed { files, bytes } = swept.await.map_err(|_| SweepError::Panicked)??;
-    Ok(Swept { files, bytes })
+) -> Result<Removed, SweepError> {
+    let (storage, blobs, readers) = (storage.clone(), blobs.clone(), readers.clone());
+    let sweeper = Sweeper { storage, blobs, readers, retention };
+    sweeper.everything(&mut Wanted::default(), retention.grace, is_rehearsal).await
+}
+
+struct Sweeper {
+    storage: Storage,
+    blobs: Arc<Blobs>,
+    readers: Readers,
+    retention: Retention,
 }
 
 fn is_named(storage: &Storage, workspace: WorkspaceId, digest: &BlobId) -> Result<bool, BlobError> {
@@ -95,66 +96,116 @@ fn is_named(storage: &Storage, workspace: WorkspaceId, digest: &BlobId) -> Resul
     named.map_err(|failed| BlobError::Io(std::io::Error::other(failed)))
 }
 
-/// What has become unwanted.
-async fn round(
-    storage: &Storage,
-    blobs: &Arc<Blobs>,
-    readers: &Readers,
-) -> Result<Swept, SweepError> {
-    forget(storage, readers).await?;
-    let limit = Wall(clock::unix_us().saturating_sub(GRACE.as_micros() as u64));
-    let unwanted = storage.read(move |reader| reader.unwanted(limit, ROUND_MAX)).await?;
-    if unwanted.is_empty() {
-        return Ok(Swept::default());
+impl Sweeper {
+    async fn everything(
+        &self,
+        wanted: &mut Wanted,
+        grace: Duration,
+        is_rehearsal: bool,
+    ) -> Result<Removed, SweepError> {
+        if !is_rehearsal {
+            self.forget().await?;
+        }
+        let before = SystemTime::now() - grace.max(GRACE_MIN);
+        let (_, known) = self.follow(std::mem::take(wanted)).await?;
+        let (storage, blobs) = (self.storage.clone(), self.blobs.clone());
+        let swept = tokio::task::spawn_blocking(move || {
+            let mut is_named = |workspace, digest: &BlobId| is_named(&storage, workspace, digest);
+            (blobs.sweep(&known, &mut is_named, before, is_rehearsal), known)
+        });
+        let (swept, known) = swept.await.map_err(|_| SweepError::Panicked)?;
+        *wanted = known;
+        Ok(swept?)
     }
-    let trees = readers.read(|reader| reader.wanted_trees()).await?;
-    let (own, files) = (storage.clone(), blobs.clone());
-    let looked = tokio::task::spawn_blocking(move || settle(&own, &files, &trees, &unwanted));
-    let (files, swept) = looked.await.map_err(|_| SweepError::Panicked)??;
-    let settled = storage.say(Order::Settle { files, before: limit }).await?;
-    debug_assert!(settled.is_ok(), "nothing refuses this");
-    Ok(swept)
+
+    /// What has become unwanted or was brought, and is on no list and in no row now.
+    async fn changes(&self, wanted: &mut Wanted) -> Result<Removed, SweepError> {
+        self.forget().await?;
+        let grace = self.retention.grace;
+        let limit = Wall(clock::unix_us().saturating_sub(grace.as_micros() as u64));
+        let unwanted = self.storage.read(move |reader| reader.unwanted(limit, ROUND_MAX)).await?;
+        let mut doubted = self.blobs.take_doubted();
+        let (dropped, known) = self.follow(std::mem::take(wanted)).await?;
+        doubted.extend(dropped);
+        let (storage, blobs) = (self.storage.clone(), self.blobs.clone());
+        let before = SystemTime::now() - grace.max(GRACE_MIN);
+        let looked = tokio::task::spawn_blocking(move || {
+            let settled = settle(&storage, &blobs, &known, before, &unwanted, doubted);
+            (settled, known)
+        });
+        let (settled, known) = looked.await.map_err(|_| SweepError::Panicked)?;
+        *wanted = known;
+        let (files, swept) = settled?;
+        if !files.is_empty() {
+            let settled = self.storage.say(Order::Settle { files, before: limit }).await?;
+            debug_assert!(settled.is_ok(), "nothing refuses this");
+        }
+        Ok(swept)
+    }
+
+    /// The lists of jobs as they are now, and what was on those that are not any more.
+    async fn follow(
+        &self,
+        mut wanted: Wanted,
+    ) -> Result<(BTreeSet<(WorkspaceId, BlobId)>, Wanted), SweepError> {
+        let now = self.readers.read(|reader| reader.wanted_trees()).await?;
+        let blobs = self.blobs.clone();
+        let followed = tokio::task::spawn_blocking(move || {
+            let dropped = wanted.follow(&blobs, &now)?;
+            Ok::<_, BlobError>((dropped, wanted))
+        });
+        Ok(followed.await.map_err(|_| SweepError::Panicked)??)
+    }
+
+    /// Blocks that were given up, and containers whose workspace is gone.
+    async fn forget(&self) -> Result<(), SweepError> {
+        let (storage, readers) = (&self.storage, &self.readers);
+        let lifetime_us = self.retention.blocks.as_micros() as u64;
+        let limit_us = clock::unix_us().saturating_sub(lifetime_us);
+        let _ = storage.say(Order::ExpireStaged { before: Wall(limit_us) }).await?;
+        let containers = storage.read(|reader| reader.containers()).await?;
+        let owners: BTreeMap<_, _> = containers
+            .into_iter()
+            .map(|container| (container.workspace, container.owner))
+            .collect();
+        for (workspace, owner) in owners {
+            let found = readers.look_up(|reader| reader.workspace(&owner))?;
+            if found.is_none_or(|found| found.id != workspace) {
+                let _ = storage.say(Order::ForgetWorkspace(workspace)).await?;
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Those that are gone or wanted after all, and what went.
+/// Those of the noted ones that are gone or wanted after all, and what went. What is only too young is looked at again.
 fn settle(
     storage: &Storage,
     blobs: &Blobs,
-    trees: &[(WorkspaceId, TreeId)],
+    wanted: &Wanted,
+    before: SystemTime,
     unwanted: &[(WorkspaceId, BlobId)],
-) -> Result<(Vec<(WorkspaceId, BlobId)>, Swept), BlobError> {
-    let before = SystemTime::now() - GRACE;
-    let here = |(workspace, _): &&(WorkspaceId, TreeId)| {
-        unwanted.iter().any(|(other, _)| other == workspace)
-    };
-    let trees: Vec<_> = trees.iter().filter(here).copied().collect();
-    let kept = blobs.files_of_trees(&trees)?;
+    doubted: BTreeSet<(WorkspaceId, BlobId)>,
+) -> Result<(Vec<(WorkspaceId, BlobId)>, Removed), BlobError> {
     let mut settled = Vec::new();
     let mut removed = Removed::default();
-    for file in unwanted {
+    let mut look = |file: &(WorkspaceId, BlobId)| -> Result<bool, BlobError> {
         let (workspace, digest) = file;
-        if kept.contains(file) || is_named(storage, *workspace, digest)? {
-            settled.push(*file);
-        } else if let Some(bytes) = blobs.remove_old(*workspace, digest, before, false) {
-            removed.add(Some(bytes));
+        if wanted.names(file) || is_named(storage, *workspace, digest)? {
+            return Ok(true);
+        }
+        let bytes = blobs.remove_old(*workspace, digest, before, false);
+        removed.add(bytes);
+        Ok(bytes.is_some())
+    };
+    for file in unwanted {
+        if look(file)? {
             settled.push(*file);
         }
     }
-    Ok((settled, Swept { files: removed.files, bytes: removed.bytes }))
-}
-
-/// Blocks that were given up, and containers whose workspace is gone.
-async fn forget(storage: &Storage, readers: &Readers) -> Result<(), SweepError> {
-    let limit_us = clock::unix_us().saturating_sub(STAGED_LIFETIME.as_micros() as u64);
-    let _ = storage.say(Order::ExpireStaged { before: Wall(limit_us) }).await?;
-    let containers = storage.read(|reader| reader.containers()).await?;
-    let owners: BTreeMap<_, _> =
-        containers.into_iter().map(|container| (container.workspace, container.owner)).collect();
-    for (workspace, owner) in owners {
-        let found = readers.look_up(|reader| reader.workspace(&owner))?;
-        if found.is_none_or(|found| found.id != workspace) {
-            let _ = storage.say(Order::ForgetWorkspace(workspace)).await?;
-        }
+    for file in doubted {
+        look(&file)?;
     }
-    Ok(())
+    blobs.forget_asked(before);
+    Ok((settled, removed))
 }

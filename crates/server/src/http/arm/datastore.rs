@@ -14,6 +14,7 @@ use muster_wire::datastore::{self, Own, Secrets, Swept};
 use muster_wire::{ArmError, Page, StorageRoute, cloud};
 
 use super::{Call, Failed, unexpected, workspace};
+use crate::blobs::Removed;
 use crate::clock;
 use crate::http::respond::document;
 use crate::storage;
@@ -225,14 +226,18 @@ pub fn signed(call: &Call, container: &str, rights: &[Right], lifetime: Duration
 
 async fn sweep(call: &Call) -> Result<Response, Failed> {
     let wanted = datastore::parse_sweep(&call.body)?;
-    let grace =
-        wanted.grace_seconds.map_or(storage::GRACE, |seconds| Duration::from_secs(seconds.into()));
     let app = &call.app;
-    let swept = storage::gc(&app.storage, &app.blobs, &app.readers, grace, wanted.dry_run).await;
+    let mut retention = app.retention;
+    if let Some(seconds) = wanted.grace_seconds {
+        retention.grace = Duration::from_secs(seconds.into());
+    }
+    let swept =
+        storage::gc(&app.storage, &app.blobs, &app.readers, retention, wanted.dry_run).await;
     let swept = swept.map_err(|failed| {
         tracing::error!(error = %ErrorChain(&failed), "cannot look for unwanted files");
         ArmError::unavailable("the files could not be looked through; see the server's log")
     })?;
-    let swept = Swept { files: swept.files, bytes: swept.bytes, dry_run: wanted.dry_run };
+    let Removed { files, bytes, kept } = swept;
+    let swept = Swept { files, bytes, kept, dry_run: wanted.dry_run };
     Ok(document(StatusCode::OK, &swept))
 }

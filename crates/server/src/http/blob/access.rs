@@ -60,7 +60,8 @@ fn signed(
     query: &BlobQuery,
     wanted: &Wanted,
 ) -> Result<Holder, StorageError> {
-    let name = address.blob.as_deref().filter(|_| *wanted != Wanted::List);
+    let is_about_one = !matches!(wanted, Wanted::List | Wanted::Batch);
+    let name = address.blob.as_deref().filter(|_| is_about_one);
     let prefix = query.get("prefix").unwrap_or_default();
     let text = sas.signed_text(&address.container, name, prefix);
     let is_ours = text.is_some_and(|text| app.keyring.check_blob_address(&text, &sas.signature));

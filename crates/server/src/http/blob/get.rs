@@ -9,15 +9,14 @@ use futures_util::stream;
 use muster_core::ids::WorkspaceId;
 use muster_store::storage::{Blob, Content, Holds, ListQuery, Segment, Span};
 use muster_wire::blob::{Page, StorageError, block_list, http_date};
-use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 
 use super::{Call, XML, stamp, unreadable};
 use crate::app::App;
-use crate::blobs::Blobs;
+use crate::blobs::{Blobs, Content as File};
+use crate::http::trees::SENT_BYTES;
 
 /// The most entries of one page, as with Azure.
 const PAGE_MAX: usize = 5_000;
-const PIECE_BYTES: usize = 512 << 10;
 
 pub async fn blob(call: &Call<'_>, name: &str, is_head: bool) -> Result<Response, StorageError> {
     let guard = call.asked.guard()?;
@@ -110,7 +109,7 @@ struct Reading {
     blobs: Arc<Blobs>,
     workspace: WorkspaceId,
     segments: std::vec::IntoIter<Segment>,
-    open: Option<tokio::fs::File>,
+    open: Option<File>,
     skip: u64,
     left: u64,
 }
@@ -157,35 +156,28 @@ impl Reading {
                 self.open = Some(self.next_file().await?);
                 continue;
             };
-            let limit = usize::try_from(self.left).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
-            let mut piece = Vec::with_capacity(limit);
-            match file.take(limit as u64).read_buf(&mut piece).await? {
-                0 => self.open = None,
-                got => {
-                    self.left -= got as u64;
-                    return Ok(Some(piece.into()));
-                }
+            let limit = usize::try_from(self.left).unwrap_or(SENT_BYTES).min(SENT_BYTES);
+            let piece = file.piece(limit).await?;
+            if !piece.is_empty() {
+                self.left -= piece.len() as u64;
+                return Ok(Some(piece));
             }
+            self.open = None;
         }
         Ok(None)
     }
 
-    async fn next_file(&mut self) -> std::io::Result<tokio::fs::File> {
+    async fn next_file(&mut self) -> std::io::Result<File> {
         let gone = || std::io::Error::from(std::io::ErrorKind::NotFound);
         let segment = self.segments.next().ok_or_else(gone)?;
         let (blobs, workspace) = (self.blobs.clone(), self.workspace);
         let open = tokio::task::spawn_blocking(move || blobs.open(workspace, &segment.digest));
         let open = open.await.map_err(std::io::Error::other)?.map_err(std::io::Error::other)?;
-        let Some(file) = open else {
+        let Some(mut file) = open else {
             tracing::error!(digest = %segment.digest, "a blob's file is lost");
             return Err(gone());
         };
-        let mut file = tokio::fs::File::from_std(file);
-        file.set_max_buf_size(PIECE_BYTES);
-        let skip = std::mem::take(&mut self.skip);
-        if skip > 0 {
-            file.seek(std::io::SeekFrom::Start(skip)).await?;
-        }
+        file.skip(std::mem::take(&mut self.skip));
         Ok(file)
     }
 }

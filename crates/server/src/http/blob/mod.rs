@@ -3,6 +3,7 @@
 //! Addresses here are never normalised, and never logged.
 
 mod access;
+mod batch;
 mod get;
 mod put;
 
@@ -129,6 +130,7 @@ async fn answer(
         Wanted::PutMetadata => put::metadata(&call, name).await,
         Wanted::PutProperties => put::properties(&call, name).await,
         Wanted::Delete => put::delete(&call, name).await,
+        Wanted::Batch => batch::deletes(&call, parts, take()).await,
     }
 }
 
@@ -156,6 +158,8 @@ enum Wanted {
     PutMetadata,
     PutProperties,
     Delete,
+    /// Many deletes at once.
+    Batch,
 }
 
 impl Wanted {
@@ -184,6 +188,7 @@ impl Wanted {
             ("PUT", false, Some("metadata")) => Ok(Wanted::PutMetadata),
             ("PUT", false, Some("properties")) => Ok(Wanted::PutProperties),
             ("DELETE", false, None) => Ok(Wanted::Delete),
+            ("POST", true, Some("batch")) => Ok(Wanted::Batch),
             ("PUT" | "DELETE", true, None) => Err(StorageError::not_permitted(
                 "containers come and go with their datastores: muster datastore create",
             )),
@@ -200,7 +205,7 @@ impl Wanted {
             Wanted::Container | Wanted::Get | Wanted::Head | Wanted::BlockList => Right::Read,
             Wanted::Put | Wanted::PutBlock | Wanted::PutBlockList => Right::Write,
             Wanted::PutMetadata | Wanted::PutProperties => Right::Write,
-            Wanted::Delete => Right::Delete,
+            Wanted::Delete | Wanted::Batch => Right::Delete,
         }
     }
 
@@ -213,6 +218,7 @@ impl Wanted {
     fn template(self) -> &'static str {
         match self {
             Wanted::List => "?comp=list",
+            Wanted::Batch => "?comp=batch",
             Wanted::Container => "",
             Wanted::Get | Wanted::Head | Wanted::Put | Wanted::Delete => "/{blob}",
             Wanted::BlockList | Wanted::PutBlockList => "/{blob}?comp=blocklist",

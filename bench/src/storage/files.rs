@@ -1,0 +1,266 @@
+//! Files on their way: a large one in parts on several connections, and many small ones.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek as _, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use rustls::ClientConfig;
+
+use super::line::Line;
+
+/// Of a block, and of a part that is fetched.
+const PART_BYTES: u64 = 8 << 20;
+const LINES: u64 = 4;
+const SMALL_LINES: u64 = 8;
+const COPY_PIECE: usize = 1 << 20;
+
+/// Where a server keeps files.
+pub struct Place {
+    pub port: u16,
+    pub tls: Arc<ClientConfig>,
+    /// What every name begins with.
+    pub path: String,
+    /// What opens it, or nothing.
+    pub query: String,
+}
+
+impl Place {
+    fn at(&self, name: &str, more: &str) -> String {
+        let query = [more, &self.query].into_iter().filter(|part| !part.is_empty());
+        let query = query.collect::<Vec<_>>().join("&");
+        let mark = if query.is_empty() { "" } else { "?" };
+        format!("{}/{name}{mark}{query}", self.path)
+    }
+
+    fn connect(&self) -> Result<Line> {
+        Line::connect(self.port, &self.tls)
+    }
+}
+
+/// Runs `work` on so many threads at once.
+fn at_once(threads: u64, work: impl Fn(u64) -> Result<()> + Sync) -> Result<Duration> {
+    let started = Instant::now();
+    let work = &work;
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|own| scope.spawn(move || work(own))).collect();
+        running.into_iter().try_for_each(|one| one.join().expect("it does not panic"))
+    })?;
+    Ok(started.elapsed())
+}
+
+pub struct Large {
+    path: PathBuf,
+    pub bytes: u64,
+    /// So that nothing is there already when it is sent again.
+    sent: AtomicU64,
+}
+
+impl Large {
+    pub fn new(folder: &Path, bytes: u64) -> Result<Large> {
+        let path = folder.join("large");
+        let mut file = File::create(&path)?;
+        io::copy(&mut File::open("/dev/urandom")?.take(bytes), &mut file)?;
+        file.sync_all()?;
+        Ok(Large { path, bytes, sent: AtomicU64::new(0) })
+    }
+
+    /// As `cp` does it, and on disk.
+    pub fn copy(&self) -> Result<Duration> {
+        let to = self.path.with_extension("copy");
+        let started = Instant::now();
+        let (mut source, mut target) = (File::open(&self.path)?, File::create(&to)?);
+        let mut piece = vec![0; COPY_PIECE];
+        loop {
+            match source.read(&mut piece)? {
+                0 => break,
+                got => target.write_all(&piece[..got])?,
+            }
+        }
+        target.sync_all()?;
+        let took = started.elapsed();
+        fs::remove_file(to)?;
+        Ok(took)
+    }
+
+    fn parts(&self) -> u64 {
+        self.bytes.div_ceil(PART_BYTES)
+    }
+
+    fn part(&self, number: u64) -> (u64, u64) {
+        let from = number * PART_BYTES;
+        (from, PART_BYTES.min(self.bytes - from))
+    }
+
+    /// Blocks on several connections, then the list of them.
+    pub fn upload(&self, place: &Place) -> Result<Duration> {
+        self.rewrite()?;
+        let id = |number: u64| format!("{number:08}");
+        let next = AtomicU64::new(0);
+        let started = Instant::now();
+        at_once(LINES, |_| {
+            let mut line = place.connect()?;
+            let mut source = File::open(&self.path)?;
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= self.parts() {
+                    return Ok(());
+                }
+                let (from, bytes) = self.part(number);
+                source.seek(SeekFrom::Start(from))?;
+                let more = format!("comp=block&blockid={}", id(number));
+                line.put(&place.at("large", &more), &mut source, bytes)?;
+            }
+        })?;
+        let names: String =
+            (0..self.parts()).map(|number| format!("<Latest>{}</Latest>", id(number))).collect();
+        let list = format!("<BlockList>{names}</BlockList>");
+        let at = place.at("large", "comp=blocklist");
+        place.connect()?.put(&at, &mut list.as_bytes(), list.len() as u64)?;
+        Ok(started.elapsed())
+    }
+
+    /// For a server without blocks: as many files as there are connections. They are found as one by [`Self::download`]
+    /// only if they are of the same size, so this sends the whole as a file, once all parts were measured.
+    pub fn upload_whole(&self, place: &Place) -> Result<Duration> {
+        let share = self.bytes / LINES;
+        let took = at_once(LINES, |own| {
+            let mut source = File::open(&self.path)?;
+            source.seek(SeekFrom::Start(own * share))?;
+            place.connect()?.put(&place.at(&format!("part{own}"), ""), &mut source, share)
+        })?;
+        let mut source = File::open(&self.path)?;
+        place.connect()?.put(&place.at("large", ""), &mut source, self.bytes)?;
+        Ok(took)
+    }
+
+    /// Parts on several connections into one file, which is on disk at the end.
+    pub fn download(&self, place: &Place) -> Result<Duration> {
+        let to = self.path.with_extension("down");
+        let target = File::create(&to)?;
+        let next = AtomicU64::new(0);
+        let started = Instant::now();
+        at_once(LINES, |_| {
+            let mut line = place.connect()?;
+            let mut own = File::options().write(true).open(&to)?;
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= self.parts() {
+                    return Ok(());
+                }
+                let (from, bytes) = self.part(number);
+                own.seek(SeekFrom::Start(from))?;
+                let at = place.at("large", "");
+                let got = line.get(&at, Some((from, from + bytes - 1)), &mut own)?;
+                anyhow::ensure!(got == bytes, "{got} of {bytes} bytes came");
+            }
+        })?;
+        target.sync_all()?;
+        let took = started.elapsed();
+        anyhow::ensure!(is_same(&self.path, &to)?, "what came down is not what went up");
+        fs::remove_file(to)?;
+        Ok(took)
+    }
+
+    /// Changes every block, for what is there already is cheaper to send.
+    fn rewrite(&self) -> Result<()> {
+        let run = self.sent.fetch_add(1, Ordering::Relaxed);
+        let mut file = File::options().write(true).open(&self.path)?;
+        for number in 0..self.parts() {
+            file.seek(SeekFrom::Start(self.part(number).0))?;
+            file.write_all(&run.to_le_bytes())?;
+        }
+        Ok(file.sync_all()?)
+    }
+
+    pub fn remove(self) -> Result<()> {
+        Ok(fs::remove_file(self.path)?)
+    }
+}
+
+fn is_same(one: &Path, other: &Path) -> Result<bool> {
+    let (mut one, mut other) = (File::open(one)?, File::open(other)?);
+    let (mut left, mut right) = (vec![0; COPY_PIECE], vec![0; COPY_PIECE]);
+    loop {
+        let got = one.read(&mut left)?;
+        if got == 0 {
+            return Ok(other.read(&mut right)? == 0);
+        }
+        other.read_exact(&mut right[..got])?;
+        if left[..got] != right[..got] {
+            return Ok(false);
+        }
+    }
+}
+
+pub struct Small {
+    folder: PathBuf,
+    files: u64,
+    bytes: usize,
+}
+
+impl Small {
+    pub fn new(folder: &Path, files: u64, bytes: usize) -> Result<Small> {
+        let folder = folder.join("small");
+        fs::create_dir_all(&folder)?;
+        let mut chance = File::open("/dev/urandom")?;
+        let mut content = vec![0; bytes];
+        for number in 0..files {
+            chance.read_exact(&mut content)?;
+            fs::write(folder.join(number.to_string()), &content)?;
+        }
+        Ok(Small { folder, files, bytes })
+    }
+
+    fn of(&self, own: u64) -> impl Iterator<Item = u64> {
+        (own..self.files).step_by(SMALL_LINES as usize)
+    }
+
+    /// Each on disk before the next, by as many threads as there are connections elsewhere.
+    pub fn copy(&self) -> Result<Duration> {
+        let to = self.folder.with_extension("copy");
+        fs::create_dir_all(&to)?;
+        let took = at_once(SMALL_LINES, |own| {
+            for number in self.of(own) {
+                let content = fs::read(self.folder.join(number.to_string()))?;
+                let mut file = File::create(to.join(number.to_string()))?;
+                file.write_all(&content)?;
+                file.sync_all()?;
+            }
+            Ok(())
+        })?;
+        fs::remove_dir_all(to)?;
+        Ok(took)
+    }
+
+    pub fn upload(&self, place: &Place) -> Result<Duration> {
+        at_once(SMALL_LINES, |own| {
+            let mut line = place.connect()?;
+            for number in self.of(own) {
+                let mut file = File::open(self.folder.join(number.to_string()))?;
+                line.put(&place.at(&format!("small{number}"), ""), &mut file, self.bytes as u64)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Into files that are on disk before the next is asked for.
+    pub fn download(&self, place: &Place) -> Result<Duration> {
+        let to = self.folder.with_extension("down");
+        fs::create_dir_all(&to)?;
+        let took = at_once(SMALL_LINES, |own| {
+            let mut line = place.connect()?;
+            for number in self.of(own) {
+                let mut file = File::create(to.join(number.to_string()))?;
+                line.get(&place.at(&format!("small{number}"), ""), None, &mut file)?;
+                file.sync_all()?;
+            }
+            Ok(())
+        })?;
+        fs::remove_dir_all(to)?;
+        Ok(took)
+    }
+}

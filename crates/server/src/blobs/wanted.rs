@@ -1,0 +1,78 @@
+//! Which files the lists of jobs name: kept from sweep to sweep, so that a list is read once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_core::ids::WorkspaceId;
+use muster_core::model::{BlobId, TreeId};
+use muster_trees::Tree;
+use tracing::warn;
+
+use super::gate::Key;
+use super::{BlobError, Blobs};
+
+/// Eight bytes of a digest for every file. Two that agree in them are taken for one: then a file stays that could go, until
+/// the server starts again.
+#[derive(Default)]
+pub struct Wanted {
+    lists: BTreeMap<(WorkspaceId, TreeId), Box<[u64]>>,
+    /// How often each is named.
+    counts: BTreeMap<(WorkspaceId, u64), u32>,
+}
+
+fn short(digest: &BlobId) -> u64 {
+    let mut first = [0; 8];
+    first.copy_from_slice(&digest.0[..8]);
+    u64::from_be_bytes(first)
+}
+
+impl Wanted {
+    pub fn names(&self, (workspace, digest): &Key) -> bool {
+        self.counts.contains_key(&(*workspace, short(digest)))
+    }
+
+    /// Makes these the lists that count. Returns what was on lists that do not any more. One that cannot be read is an
+    /// error: what is on it is not known.
+    pub fn follow(
+        &mut self,
+        blobs: &Blobs,
+        now: &[(WorkspaceId, TreeId)],
+    ) -> Result<BTreeSet<Key>, BlobError> {
+        let present: BTreeSet<_> = now.iter().copied().collect();
+        for list in now.iter().filter(|list| !self.lists.contains_key(list)).collect::<Vec<_>>() {
+            let (workspace, tree) = list;
+            let Some(text) = blobs.tree(*workspace, tree)? else {
+                // Somebody may send it again.
+                warn!(%workspace, %tree, "a job's list of files is lost");
+                continue;
+            };
+            let read = Tree::parse(&text)?;
+            let mut files = vec![short(&BlobId(tree.0))];
+            files.extend(read.files().iter().map(|file| short(&file.digest)));
+            for file in &files {
+                *self.counts.entry((*workspace, *file)).or_default() += 1;
+            }
+            self.lists.insert(*list, files.into());
+        }
+        let left: Vec<_> =
+            self.lists.keys().filter(|list| !present.contains(list)).copied().collect();
+        let mut dropped = BTreeSet::new();
+        for list in left {
+            // First its files: if it cannot be read now, it is tried again.
+            let (workspace, tree) = list;
+            if let Some(text) = blobs.tree(workspace, &tree)? {
+                let read = Tree::parse(&text)?;
+                dropped.extend(read.files().iter().map(|file| (workspace, file.digest)));
+            }
+            dropped.insert((workspace, BlobId(tree.0)));
+            for file in self.lists.remove(&list).unwrap_or_default() {
+                if let Some(count) = self.counts.get_mut(&(workspace, file)) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.counts.remove(&(workspace, file));
+                    }
+                }
+            }
+        }
+        Ok(dropped)
+    }
+}
