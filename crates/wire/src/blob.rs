@@ -4,6 +4,7 @@
 //! `%2F` are nothing special.
 
 mod address;
+pub mod client;
 mod error;
 mod headers;
 mod query;
