@@ -9,6 +9,7 @@ pub mod file;
 pub mod ignore;
 mod manage;
 mod stream;
+mod timeline;
 mod validate;
 mod view;
 mod web;
@@ -40,6 +41,7 @@ pub enum Command {
     Archive(manage::ArchiveArgs),
     Restore(manage::RestoreArgs),
     ShowServices(manage::ServicesArgs),
+    Timeline(timeline::Args),
     ListAttempts(attempts::Args),
     Download(download::Args),
 }
@@ -125,6 +127,7 @@ pub async fn run(command: Command) -> Outcome {
         Command::Archive(args) => manage::archive(&args).await,
         Command::Restore(args) => manage::restore(&args).await,
         Command::ShowServices(args) => manage::services(&args).await,
+        Command::Timeline(args) => timeline::run(&args).await,
         Command::List(args) => list(&args).await,
         Command::Stream(args) => {
             let workspace = args.target.scope.workspace()?;

@@ -10,6 +10,7 @@ mod request;
 mod resource;
 mod run;
 mod sentence;
+mod timeline;
 mod wants;
 
 pub use attempts::{AttemptEntry, Attempts, SavedEntry, attempts};
@@ -28,6 +29,7 @@ pub use run::{
     Dialect, ResolvedUri, ResolvedUris, Run, RunData, RunList, RunOutput, ServiceInstances,
     parse_asset_id, parse_run_id, parse_values, resolved, run,
 };
+pub use timeline::Phases;
 pub use wants::{NodeShare, QueueSettings, parse_memory};
 
 /// Keys of ours among a job's properties. All values are text.

@@ -211,9 +211,8 @@ pub fn set(node: &mut Node, text: &str) -> Outcome {
         _ => Node::text(value),
     };
     let names: Vec<&str> = path.split('.').collect();
-    set_at(node, &names, value).map_err(|why| {
-        Failure::refused(format!("--set {}: {why}", quoted(path)))
-    })
+    set_at(node, &names, value)
+        .map_err(|why| Failure::refused(format!("--set {}: {why}", quoted(path))))
 }
 
 const NAMES_MAX: usize = 32;

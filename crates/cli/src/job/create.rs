@@ -193,9 +193,9 @@ async fn of_file(args: Args) -> Outcome {
 }
 
 fn check_name(name: &str) -> Outcome {
-    values::name(name).map(|_| ()).map_err(|why| {
-        Failure::refused(format!("the job's name is {}: {why}", quoted(name)))
-    })
+    values::name(name)
+        .map(|_| ())
+        .map_err(|why| Failure::refused(format!("the job's name is {}: {why}", quoted(name))))
 }
 
 async fn of_flags(args: Args) -> Outcome {

@@ -98,7 +98,13 @@ pub enum Code {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Data {
     /// To be sent: a path, where it stands, and the datastore.
-    Local { path: PathBuf, kind: String, datastore: Option<String>, at: (usize, usize), file: String },
+    Local {
+        path: PathBuf,
+        kind: String,
+        datastore: Option<String>,
+        at: (usize, usize),
+        file: String,
+    },
     /// A label, to be looked up: the kind of asset, a name, the label.
     Label { is_model: bool, name: String, label: String },
     /// The kind of asset, a name, a version.

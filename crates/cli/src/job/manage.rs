@@ -98,8 +98,9 @@ struct Instance {
 
 pub async fn update(args: &UpdateArgs) -> Outcome {
     if args.edits.is_empty() {
-        return Err(Failure::refused("nothing is to be changed")
-            .hint("give --set, such as --set display_name=\"A new name\" or --set tags.team=blue"));
+        return Err(Failure::refused("nothing is to be changed").hint(
+            "give --set, such as --set display_name=\"A new name\" or --set tags.team=blue",
+        ));
     }
     let workspace = args.target.scope.workspace_to_change()?;
     let client = args.target.scope.connect().await?;

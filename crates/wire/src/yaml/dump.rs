@@ -9,7 +9,9 @@ const WIDTH: usize = 80;
 pub fn dump(node: &Node) -> String {
     let mut text = String::new();
     match &node.value {
-        Value::Map(entries) if !entries.is_empty() => map(entries_sorted(node), 0, false, &mut text),
+        Value::Map(entries) if !entries.is_empty() => {
+            map(entries_sorted(node), 0, false, &mut text)
+        }
         Value::List(items) if !items.is_empty() => list(items, 0, false, &mut text),
         _ => {
             text.push_str(&flow(node, 0));
@@ -32,7 +34,7 @@ fn map(entries: Vec<(&str, &Node)>, indent: usize, begun: bool, text: &mut Strin
         if index > 0 || !begun {
             text.push_str(&" ".repeat(indent));
         }
-        let key = scalar(key, indent);
+        let key = if key.contains('\n') { double_quoted(key) } else { scalar(key, indent) };
         text.push_str(&key);
         text.push(':');
         match &value.value {
@@ -107,11 +109,8 @@ fn float(number: f64) -> String {
 
 /// Plain where it would be read back as the same text, else in quotes.
 fn scalar(text: &str, indent: usize) -> String {
-    let is_special = text.chars().any(|c| {
-        !matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{85}')
-            || (c > '~' && c != '\u{85}')
-    });
-    let has_odd_spaces = text.contains(" \n") || text.ends_with(char::is_whitespace) && text.contains('\n');
+    let is_special = text.chars().any(|c| !matches!(c, '\n' | ' '..='~'));
+    let has_odd_spaces = text.contains(" \n") || text.contains("\n ");
     if is_special || has_odd_spaces {
         return double_quoted(text);
     }
@@ -124,15 +123,22 @@ fn scalar(text: &str, indent: usize) -> String {
 }
 
 fn is_plain(text: &str) -> bool {
+    let is_indicator =
+        text.starts_with(['-', '?', ':']) && matches!(text.get(1..2), None | Some(" "));
     let begins_badly = text.starts_with(|c: char| "#,[]{}&*!|>'\"%@`".contains(c))
         || text.starts_with("---")
         || text.starts_with("...")
-        || (text.starts_with(['-', '?', ':']) && text[1..].starts_with([' ']) || text.len() == 1 && text.starts_with(['-', '?', ':']));
+        || is_indicator;
     let has_breaks = text.contains('\n');
     let is_padded = text.starts_with(' ') || text.ends_with(' ');
     let has_indicators = text.contains(": ") || text.ends_with(':') || text.contains(" #");
     let is_special_word = matches!(text, "=" | "<<") || looks_like_a_date(text);
-    !(text.is_empty() || begins_badly || has_breaks || is_padded || has_indicators || is_special_word)
+    !(text.is_empty()
+        || begins_badly
+        || has_breaks
+        || is_padded
+        || has_indicators
+        || is_special_word)
 }
 
 /// PyYAML would read it as one.
@@ -221,8 +227,14 @@ mod tests {
                 "name: x\nchannels: [conda-forge]\ndependencies: [python=3.8, pip, {pip: [a, 'b==1', 'c>=1.0']}]",
                 "channels:\n- conda-forge\ndependencies:\n- python=3.8\n- pip\n- pip:\n  - a\n  - b==1\n  - c>=1.0\nname: x\n",
             ),
-            ("a: 'yes'\nb: '3.8'\nc: 3.8\nd: true\ne:\nf: ''", "a: 'yes'\nb: '3.8'\nc: 3.8\nd: true\ne: null\nf: ''\n"),
-            ("a: '# x'\nb: 'it''s: y'\nc: '*'\nd: -e .\n", "a: '# x'\nb: 'it''s: y'\nc: '*'\nd: -e .\n"),
+            (
+                "a: 'yes'\nb: '3.8'\nc: 3.8\nd: true\ne:\nf: ''",
+                "a: 'yes'\nb: '3.8'\nc: 3.8\nd: true\ne: null\nf: ''\n",
+            ),
+            (
+                "a: '# x'\nb: 'it''s: y'\nc: '*'\nd: -e .\n",
+                "a: '# x'\nb: 'it''s: y'\nc: '*'\nd: -e .\n",
+            ),
             ("a: []\nb: {}\nc: [[1, 2], [x]]\n", "a: []\nb: {}\nc:\n- - 1\n  - 2\n- - x\n"),
             ("a: ü\nb: 'x: y'\n", "a: \"\\xFC\"\nb: 'x: y'\n"),
             ("a: 1e-05\nb: 1.0e-05\nc: '2020-01-01'\n", "a: 1e-05\nb: 1.0e-05\nc: '2020-01-01'\n"),

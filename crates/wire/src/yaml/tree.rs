@@ -321,9 +321,8 @@ fn float(text: &str) -> Option<f64> {
     };
     let exponent_is_good = exponent.is_none_or(|exponent| {
         let digits = exponent.strip_prefix(['-', '+']);
-        digits.is_some_and(|digits| {
-            !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit())
-        })
+        digits
+            .is_some_and(|digits| !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit()))
     });
     if !begins_well || !are_digits(whole) || !are_digits(part) || !exponent_is_good {
         return None;

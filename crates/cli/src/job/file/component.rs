@@ -89,7 +89,10 @@ fn rooted(key: &str, mut node: Node, folder: &Path) -> Node {
                     "conda_file" => root(&mut entry.value),
                     "build" => {
                         if let Value::Map(inner) = &mut entry.value.value {
-                            inner.iter_mut().filter(|it| it.key == "path").for_each(|it| root(&mut it.value));
+                            inner
+                                .iter_mut()
+                                .filter(|it| it.key == "path")
+                                .for_each(|it| root(&mut it.value));
                         }
                     }
                     _ => {}

@@ -130,9 +130,7 @@ pub fn inline(source: &Source, path: &str, node: &Node) -> Outcome<Inline> {
         }
     }
     let conda = said.get("conda_file").map(|node| match &node.value {
-        Value::Text(text) => {
-            Conda::File { path: parts::local(&said, text), at: node.place }
-        }
+        Value::Text(text) => Conda::File { path: parts::local(&said, text), at: node.place },
         _ => Conda::Inline(node.clone()),
     });
     let mut more = Map::new();

@@ -33,8 +33,7 @@ const OUTPUT_MODES: [(&str, &str); 4] = [
     ("upload", "Upload"),
     ("direct", "Direct"),
 ];
-const REMOTE: [&str; 6] =
-    ["http://", "https://", "wasb://", "wasbs://", "abfss://", "azureml://"];
+const REMOTE: [&str; 6] = ["http://", "https://", "wasb://", "wasbs://", "abfss://", "azureml://"];
 
 type Named = Map<String, Json>;
 
@@ -90,7 +89,8 @@ fn literal(value: String) -> Json {
 /// Where it is, or what has to be done to know that.
 fn source_of(said: &Reader<'_>, kind: &str, path: &str) -> Outcome<Result<String, Data>> {
     let is_model = kind.ends_with("_model");
-    let starts = |start: &str| path.get(..start.len()).is_some_and(|it| it.eq_ignore_ascii_case(start));
+    let starts =
+        |start: &str| path.get(..start.len()).is_some_and(|it| it.eq_ignore_ascii_case(start));
     if REMOTE.iter().any(|scheme| starts(scheme)) || starts("/subscriptions/") || starts("runs:/") {
         return Ok(Ok(path.to_owned()));
     }

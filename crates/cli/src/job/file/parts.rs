@@ -135,7 +135,8 @@ pub fn distribution(job: &Reader<'_>) -> Outcome<Option<Json>> {
         "worker_node_additional_args",
     ];
     let Some(said) = job.inner("distribution", &known)? else { return Ok(None) };
-    let kinds = [("pytorch", "PyTorch"), ("mpi", "Mpi"), ("tensorflow", "TensorFlow"), ("ray", "Ray")];
+    let kinds =
+        [("pytorch", "PyTorch"), ("mpi", "Mpi"), ("tensorflow", "TensorFlow"), ("ray", "Ray")];
     let Some(kind) = said.choice("type", &kinds)? else {
         let node = job.get("distribution").unwrap_or(job.node);
         return Err(job.wrong("distribution", node, "its type: pytorch, mpi or tensorflow"));
@@ -147,10 +148,7 @@ pub fn distribution(job: &Reader<'_>) -> Outcome<Option<Json>> {
             wanted.insert(key.to_owned(), value);
         }
     };
-    put(
-        "processCountPerInstance",
-        said.whole("process_count_per_instance")?.map(Json::from),
-    );
+    put("processCountPerInstance", said.whole("process_count_per_instance")?.map(Json::from));
     let servers = said.whole("parameter_server_count")?;
     let servers = servers.or((kind == "TensorFlow").then_some(0));
     put("parameterServerCount", servers.map(Json::from));
