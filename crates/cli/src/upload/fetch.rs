@@ -37,8 +37,9 @@ pub async fn download(container: &Container, prefix: &str, into: &Path) -> Outco
     let folder = Folder::open(into).map_err(unusable)?;
     let bytes = wanted.iter().map(|(entry, _)| entry.bytes).sum();
     let bar = bar(&into.display().to_string(), bytes);
+    let (folder, shown) = (&folder, &bar);
     let fetched = stream::iter(wanted.iter())
-        .map(|(entry, name)| async {
+        .map(|(entry, name)| async move {
             let failed = |why| Failure::error(printable(&ErrorChain(&why).to_string()));
             let mut placing = match folder.place_any(name, false, entry.bytes, None) {
                 Ok(placing) => placing,
@@ -51,7 +52,7 @@ pub async fn download(container: &Container, prefix: &str, into: &Path) -> Outco
             };
             container
                 .get(&entry.name, |piece| {
-                    bar.inc(piece.len() as u64);
+                    shown.inc(piece.len() as u64);
                     placing.write(piece).map_err(failed)
                 })
                 .await?;
