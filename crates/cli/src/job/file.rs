@@ -237,3 +237,63 @@ pub fn compute_of(body: &str) -> Option<String> {
     let id = body.get("properties")?.get("computeId")?.as_str()?;
     id.rsplit('/').next().map(str::to_owned)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str) -> Outcome<Wanted> {
+        let source = Source { name: "f.yml".to_owned(), folder: "/jobs".into() };
+        parse(&source, &reader::parse_tree(&source, text)?)
+    }
+
+    #[test]
+    fn a_file_is_the_request_that_azure_ai_ml_sends() {
+        let wanted = read_text(
+            "command: run ${{inputs.rate}} $[[--x ${{inputs.x}}]]\ncode: src\n\
+             compute: azureml:cpu\nlimits: {timeout: 3600}\n\
+             inputs: {rate: 1.0e-05, data: {type: uri_file, path: azureml:d@latest}}\n\
+             outputs: {o: }\nqueue_settings: {job_tier: Spot, priority: high}\n\
+             services: {s: {type: ssh, ssh_public_keys: k, nodes: all}}\n",
+        )
+        .unwrap();
+        let body = Json::Object(wanted.properties);
+        assert_eq!(body["inputs"]["rate"], json!({"jobInputType": "literal", "value": "1e-05"}));
+        assert_eq!(body["outputs"]["o"], json!({"jobOutputType": "uri_folder"}));
+        assert_eq!(body["limits"]["timeout"], "PT1H");
+        assert_eq!(body["queueSettings"], json!({"jobTier": "Spot", "priority": 3}));
+        let service = json!({"jobServiceType": "SSH", "nodes": {"nodesValueType": "All"},
+                             "properties": {"sshPublicKeys": "k"}});
+        assert_eq!(body["services"]["s"], service);
+        let label = Data::Label { is_model: false, name: "d".into(), label: "latest".into() };
+        assert_eq!(wanted.data, [("data".to_owned(), label)]);
+        let Some(Code::Local { path, at, .. }) = wanted.code else { panic!("a path") };
+        assert_eq!((path, at), (PathBuf::from("/jobs/src"), (2, 7)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        for (text, wanted) in [
+            ("comand: x", "'f.yml', line 1, column 1: there is no field 'comand'"),
+            ("code: x", "'f.yml', line 1, column 1: there is no 'command'"),
+            (
+                "command: x\nresources:\n  instance_cuont: 2",
+                "'f.yml', line 3, column 3: there is no field 'resources.instance_cuont'",
+            ),
+            (
+                "command: x\nresources: {instance_count: two}",
+                "'f.yml', line 2, column 29: resources.instance_count is 'two'; give a whole",
+            ),
+            ("command: x\ninputs:\n  1a: 3", "'f.yml', line 3, column 3: inputs has '1a'"),
+            ("command: ${{outputs.o}}", "'f.yml', line 1, column 10: the command uses"),
+            (
+                "type: pipeline\njobs: {}",
+                "'f.yml', line 1, column 7: jobs of type 'pipeline' are not",
+            ),
+            ("command: [", "'f.yml', line "),
+        ] {
+            let said = read_text(text).expect_err(text).to_string();
+            assert!(said.starts_with(wanted), "{text:?}: {said}");
+        }
+    }
+}

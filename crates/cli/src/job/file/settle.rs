@@ -274,3 +274,19 @@ fn conda_text(described: &Inline, conda: &Conda) -> Outcome<String> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As azure-ai-ml 1.35.2 calls the same environment.
+    #[test]
+    fn an_environment_without_a_name_is_called_as_azure_ai_ml_calls_it() {
+        let image = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04";
+        let conda = "channels:\n- conda-forge\ndependencies:\n- python=3.8\n- pip\n- pip:\n  - a\n  \
+                     - b==1\n  - numpy>=1.0\nname: x\n";
+        let known = woven(&upload::of_text(image), &upload::of_text(conda));
+        let wanted = "4feee9bdb80b7bc50a40f54b26a373d84d8eaa587a2b6113ff9e69f5b2e17e5e";
+        assert_eq!(upload::of_text(&known), wanted);
+    }
+}
