@@ -104,6 +104,9 @@ def test_both_send_the_same(name, muster, ml_client, sent, session, server, clus
         return
     theirs = sent(ml_client, load_job(FOLDER / name))
     ours = planned(muster, FOLDER / name)
+    if "display_name" not in (FOLDER / name).read_text():
+        # It is the job's own name, which each client makes up.
+        assert ours["properties"].pop("displayName") and theirs["properties"].pop("displayName")
     assert normal(ours, session, server) == normal(theirs, session, server)
 
 

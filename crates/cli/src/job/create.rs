@@ -179,7 +179,7 @@ async fn of_file(args: Args) -> Outcome {
     check_name(&name)?;
     let client = args.scope.connect().await?;
     let settled = file::settle(&client, &workspace, wanted, args.dry.dry_run).await?;
-    let body = file::body(settled.properties);
+    let body = file::body(settled.properties, &name);
     let route = Route::Job { workspace: workspace.clone(), name: name.as_str().into() };
     if args.dry.dry_run {
         for what in settled.left_out {

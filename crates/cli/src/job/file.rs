@@ -217,8 +217,9 @@ fn command(source: &Source, node: &Node) -> Outcome<Wanted> {
 }
 
 /// The whole request. Where a job names no experiment, it goes where azure-ai-ml puts it: by the name of the folder that
-/// it is submitted from.
-pub fn body(mut properties: Map<String, Json>) -> String {
+/// it is submitted from. Without a name for people it is shown by its own.
+pub fn body(mut properties: Map<String, Json>, name: &str) -> String {
+    properties.entry("displayName").or_insert_with(|| name.into());
     if !properties.contains_key("experimentName") {
         let here = std::env::current_dir().ok();
         let name = here.as_deref().and_then(|here| here.file_stem()).and_then(|name| name.to_str());

@@ -42,7 +42,7 @@ pub async fn run(args: &Args) -> Outcome {
     let workspace = args.scope.workspace()?;
     let client = args.scope.connect().await?;
     let settled = file::settle(&client, &workspace, wanted, true).await?;
-    check_compute(&client, &workspace, &file::body(settled.properties)).await?;
+    check_compute(&client, &workspace, &file::body(settled.properties, "")).await?;
     let verdict = Verdict { result: "Succeeded" };
     args.print.show(&verdict, || output::bytes(b"Succeeded\n"))
 }

@@ -95,7 +95,9 @@ pub fn resources(job: &Reader<'_>) -> Outcome<Option<Json>> {
         _ => put("dockerArgs", resources.text("docker_args")?.map(Json::from)),
     }
     put("locations", resources.get("locations").map(|node| json_of(node, 0)));
-    put("properties", resources.get("properties").map(|node| json_of(node, 0)));
+    // Said even where nothing is, as azure-ai-ml does.
+    let more = resources.get("properties").map(|node| json_of(node, 0));
+    put("properties", Some(more.unwrap_or_else(|| json!({}))));
     Ok(Some(wanted.into()))
 }
 
