@@ -96,7 +96,7 @@ setup-nginx:
 setup-peers:
 	@scripts/need 'bwrap --version' bubblewrap || echo "the bench goes on without bubblewrap"
 	@scripts/need 'ip -V' iproute2 || echo "the bench goes on without HyperQueue and Slurm"
-	@scripts/need 'munged -V && slurmctld -V && slurmd -V && srun -V' munge slurmctld slurmd slurm-client || \
+	@scripts/need 'munged -V && slurmctld -V && slurmd -V && command -v srun' munge slurmctld slurmd slurm-client || \
 		echo "the bench goes on without Slurm"
 	@$(MAKE) --no-print-directory $(PEERS) || echo "the bench goes on without HyperQueue"
 

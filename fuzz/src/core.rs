@@ -33,6 +33,7 @@ pub fn submission(name: &str, spec: JobSpec) -> Input {
         spec: Arc::new(spec),
         spec_hash: SpecHash([7; 32]),
         by: caller(),
+        is_archived: None,
         existing: None,
     }))
 }

@@ -122,6 +122,7 @@ impl Large {
             spec: Arc::new(specification(cluster, nodes, priority)),
             spec_hash: SpecHash(hash),
             by: user(u32::try_from(number % u64::from(USERS)).unwrap_or(0)),
+            is_archived: None,
             existing: None,
         }))
     }

@@ -139,6 +139,23 @@ impl Containers<'_> {
     }
 }
 
+/// Its log, and everything below its folder.
+pub async fn remove(app: &App, job: &Job) -> Result<(), ArtifactError> {
+    let (logs, id) = (app.logs.clone(), job.id);
+    let removed = tokio::task::spawn_blocking(move || logs.remove(id));
+    removed.await.map_err(|_| ArtifactError::Panicked)?.map_err(ArtifactError::Log)?;
+    let name = own_container(job.workspace, false);
+    let Some(own) = app.storage.look_up(|reader| reader.container(&name))? else { return Ok(()) };
+    let folder = Folder {
+        container: own.id,
+        name: folder_of(&job.name).into(),
+        files: Vec::new(),
+        is_all: true,
+    };
+    let order = Order::Publish { workspace: job.workspace, folders: vec![folder] };
+    say(app, order).await.map(drop)
+}
+
 async fn say(app: &App, order: Order) -> Result<Done, ArtifactError> {
     Ok(app.storage.say(order).await??)
 }

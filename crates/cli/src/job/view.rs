@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use muster_core::model::SERVERLESS;
 use muster_wire::duration;
 use muster_wire::job::{
     CreationContext, JobResource, JobStatus, NodeShare, QueueSettings, property,
@@ -175,7 +176,7 @@ pub fn notes(job: &Job) -> Vec<String> {
 
 pub fn row(job: &Job) -> Vec<String> {
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-    let compute = job.compute.as_deref().unwrap_or("-");
+    let compute = job.compute.as_deref().unwrap_or(SERVERLESS);
     vec![
         job.name.clone(),
         job.status.as_str().to_owned(),

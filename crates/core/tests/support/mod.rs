@@ -20,7 +20,7 @@ use muster_core::time::{Elapsed, Now, Span, Wall};
 use muster_core::why::Remedy;
 use muster_core::{
     Answer, Change, ClusterPatch, EffectKind, EstateRequest, HostRequest, Input, JobRequest,
-    NewHost, Reply, Rows, Settings, World, decide, decide_everything, invariants, step,
+    KnownJob, NewHost, Reply, Rows, Settings, World, decide, decide_everything, invariants, step,
 };
 
 pub struct Stage {
@@ -64,6 +64,7 @@ pub fn request(name: &str, compute: &str, wants: Wants) -> JobRequest {
         spec_hash: SpecHash::made_up(&format!("{name} on {nodes}")),
         spec: Arc::new(spec),
         by: someone(),
+        is_archived: None,
         existing: None,
     }
 }
@@ -169,7 +170,7 @@ impl Stage {
 
     pub fn cancel(&mut self, name: &str) -> Answer {
         let (workspace, name) = (workspace(), name.to_owned());
-        self.say(Input::CancelJob { workspace, name, finished: None })
+        self.say(Input::CancelJob { workspace, name, known: None })
     }
 
     /// A machine that takes everybody's nodes.
@@ -314,6 +315,33 @@ impl Stage {
     }
 }
 
+/// What the rows would show of a job after these changes.
+pub fn known_job(changes: &[Change], name: &str) -> Option<KnownJob> {
+    let mut known: Option<KnownJob> = None;
+    for change in changes {
+        match change {
+            Change::JobSubmitted { job, spec } if &*job.name == name => {
+                known = Some(KnownJob { job: job.clone(), spec: spec.clone(), face: None });
+            }
+            Change::JobChanged { job, .. } => {
+                if let Some(known) = known.as_mut().filter(|known| known.job.id == job.id) {
+                    known.job = job.clone();
+                }
+            }
+            Change::JobFaceChanged { job, face } => {
+                if let Some(known) = known.as_mut().filter(|known| known.job.id == *job) {
+                    known.face = Some(face.clone());
+                }
+            }
+            Change::JobGone { job, .. } if known.as_ref().is_some_and(|it| it.job.id == *job) => {
+                known = None;
+            }
+            _ => {}
+        }
+    }
+    known
+}
+
 /// What a store would hold after these changes: the latest record of each entity that is still there.
 pub fn rows(changes: &[Change]) -> Rows {
     fn put<K: Ord, V>(records: &mut BTreeMap<K, V>, key: K, record: V, is_there: bool) {
@@ -420,6 +448,8 @@ pub fn rows(changes: &[Change]) -> Rows {
             | Change::OperationChanged(_)
             | Change::ActivityNoted(_)
             | Change::DeploymentChanged(_)
+            | Change::JobFaceChanged { .. }
+            | Change::JobGone { .. }
             | Change::DeploymentGone { .. }
             | Change::DatastoreChanged(_)
             | Change::AssetChanged(_)

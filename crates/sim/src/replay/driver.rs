@@ -172,6 +172,7 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
             spec,
             spec_hash: SpecHash([0; 32]),
             by: self.callers[user].clone(),
+            is_archived: None,
             existing: None,
         })));
     }
@@ -206,6 +207,8 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
             | Change::EstateChanged(_)
             | Change::HostsChanged(_)
             | Change::DeploymentChanged(_)
+            | Change::JobFaceChanged { .. }
+            | Change::JobGone { .. }
             | Change::DeploymentGone { .. }
             | Change::DatastoreChanged(_)
             | Change::AssetChanged(_)

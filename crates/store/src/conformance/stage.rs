@@ -106,11 +106,12 @@ impl<'d> Stage<'d> {
         nodes: u32,
     ) -> Input {
         let existing = self.store.find_job(&workspace, name).expect("it reads");
-        let existing = existing.map(Arc::new);
         let spec = Arc::new(specification(compute, nodes));
         let spec_hash = SpecHash::made_up(&format!("{nodes} on {compute}"));
         let (name, by) = (name.to_owned(), someone());
-        Input::SubmitJob(Box::new(JobRequest { workspace, name, spec, spec_hash, by, existing }))
+        let is_archived = None;
+        let request = JobRequest { workspace, name, spec, spec_hash, by, is_archived, existing };
+        Input::SubmitJob(Box::new(request))
     }
 
     /// The provider carries out what is in the outbox, and nodes that it made report.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use muster_core::model::{
-    DataKind, Distribution, InputMode, JobEnvironment, JobInput, JobOutput, OutputMode, Place,
-    Registration, Source, WorkspaceKey,
+    ARTIFACT_DATASTORE, DataKind, Distribution, InputMode, JobEnvironment, JobInput, JobOutput,
+    OutputMode, Place, Registration, Source, WorkspaceKey,
 };
 use serde::{Deserialize, Serialize};
 
@@ -159,12 +159,19 @@ pub(super) fn parse_outputs(
 ) -> Result<BTreeMap<String, JobOutput>, ArmError> {
     let mut outputs = BTreeMap::new();
     for (name, field) in field.entries()?.unwrap_or_default() {
-        if field.is_present() {
+        if field.is_present() && !is_artifacts(name, &field)? {
             let output = parse_output(&field, workspace, (job, name), resolve)?;
             outputs.insert(name.to_owned(), output);
         }
     }
     Ok(outputs)
+}
+
+/// Where Azure shows everything that a job leaves; clients that send a job again send it along.
+fn is_artifacts(name: &str, field: &Field<'_>) -> Result<bool, ArmError> {
+    let at = format!("azureml://datastores/{ARTIFACT_DATASTORE}/");
+    let uri = field.get("uri")?.string()?.unwrap_or("");
+    Ok(name == "default" && uri.starts_with(&at))
 }
 
 fn parse_output(
