@@ -1,5 +1,6 @@
 """The YAML files of examples/jobs through azure-ai-ml and through `muster`: both send the same, and they run."""
 
+import datetime
 import json
 import pathlib
 import subprocess
@@ -23,6 +24,7 @@ RUN = {
     "data-local-file.yml": "3 ",
     "data-mltable.yml": "type: mltable",
     "anchors.yml": "shared shared",
+    "serverless.yml": "hello serverless",
 }
 ENDS = ("Completed", "Failed", "Canceled")
 
@@ -220,6 +222,63 @@ def test_outputs_come_back(muster, cluster, tmp_path):
     assert [path.name for path in (tmp_path / "one").iterdir()] == ["named-outputs"]
     missing = muster("job", "download", *flags, "--output-name", "modle", check=False)
     assert missing.returncode == 3 and "model" in missing.stderr
+
+
+def test_what_follows_a_submit(muster, cluster):
+    name = "hello-life"
+    flags = ("--name", name, *WORKSPACE_FLAGS)
+    file = str(FOLDER / "hello-world.yml")
+    muster("job", "create", "--file", file, "--name", name, "--stream", *WORKSPACE_FLAGS)
+    shown = json.loads(
+        muster("job", "update", *flags, "--set", "display_name=Anew", "tags.team=blue").stdout
+    )
+    assert shown["display_name"] == "Anew" and shown["tags"] == {"team": "blue"}
+    refused = muster("job", "update", *flags, "--set", "command=true", check=False)
+    assert refused.returncode == 2 and "submitted" in refused.stderr
+
+    def names(*more):
+        listed = muster("job", "list", "--all-results", *more, *WORKSPACE_FLAGS).stdout
+        return [job["name"] for job in json.loads(listed)]
+
+    assert name in names() and name not in names("--archived-only")
+    muster("job", "archive", *flags)
+    assert name not in names() and name in names("--archived-only")
+    assert name in names("--include-archived")
+    muster("job", "restore", *flags)
+    assert name in names()
+    assert json.loads(
+        muster("job", "list", "--parent-job-name", name, *WORKSPACE_FLAGS).stdout
+    ) == []
+    muster("job", "delete", *flags, "--yes")
+    assert name not in names("--include-archived")
+
+
+def test_phases_add_up_to_the_wall_time(muster, cluster, session, server):
+    name = "timed"
+    file = str(FOLDER / "code-subfolder.yml")
+    muster("job", "create", "--file", file, "--name", name, "--stream", *WORKSPACE_FLAGS)
+    shown = json.loads(muster("job", "timeline", name, "-o", "json", *WORKSPACE_FLAGS).stdout)
+
+    def microseconds(seconds):
+        return int(seconds.replace(".", ""))
+
+    phases = [phase for attempt in shown["attempts"] for phase in attempt["phases"]]
+    assert [phase["phase"] for phase in phases] == [
+        "queue",
+        "provision",
+        "prepare",
+        "fetch",
+        "run",
+        "finalise",
+    ]
+    total = sum(microseconds(phase["seconds"]) for phase in phases)
+    assert total == microseconds(shown["wall_seconds"])
+    from_to = [datetime.datetime.fromisoformat(shown[key]) for key in ("submitted_at", "until")]
+    assert total == (from_to[1] - from_to[0]) // datetime.timedelta(microseconds=1)
+    taken = {phase["phase"]: microseconds(phase["seconds"]) for phase in phases}
+    assert taken["run"] > 0 and taken["fetch"] > 0 and taken["finalise"] > 0
+    table = muster("job", "timeline", name, *WORKSPACE_FLAGS).stdout
+    assert "provision" in table and "█" in table
 
 
 BAD = {

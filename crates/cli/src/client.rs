@@ -17,7 +17,7 @@ use muster_core::ErrorChain;
 use muster_core::model::WorkspaceKey;
 use muster_wire::cloud::TokenReply;
 use muster_wire::error::ErrorBody;
-use muster_wire::{HistoryRoute, Page, Route, from_json};
+use muster_wire::{Page, Route, from_json};
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde::Deserialize;
@@ -189,19 +189,6 @@ impl Client {
             Err(failure) => Err(self.explained(route, failure).await),
             answered => answered,
         }
-    }
-
-    /// What run history may change of a job: the one change that is not made where the job itself is.
-    pub async fn patch_run(
-        &self,
-        workspace: &WorkspaceKey,
-        run: &str,
-        body: String,
-    ) -> Outcome<Answer> {
-        let (workspace, run) = (workspace.clone(), run.into());
-        let details = Route::History(HistoryRoute::RunDetails { workspace, run });
-        let url = self.url(&details, &[]).replacen("/details?", "?", 1);
-        self.send(Method::PATCH, &url, Some(body)).await
     }
 
     pub async fn post(&self, route: &Route) -> Outcome<Answer> {

@@ -10,9 +10,11 @@ use serde_json::{Value, json};
 
 use super::{Target, web};
 use crate::client::Client;
+use crate::confirm::confirm;
 use crate::document::{Edits, Field, Fields, Kind, field};
-use crate::dry::DryRun;
-use crate::failure::{Failure, Outcome};
+use crate::dry::{DryRun, Plan};
+use crate::failure::{Failure, Outcome, quoted};
+use crate::operation;
 use crate::output::{self, Print};
 
 const FIELDS: &[Field] = &[
@@ -59,6 +61,21 @@ pub struct ArchiveArgs {
 pub struct RestoreArgs {
     #[command(flatten)]
     dry: DryRun,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Delete a job that has ended: its record, its logs and what it left in outputs/
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Destructive: named outputs stay; nothing else of it comes back.")]
+pub struct DeleteArgs {
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
+    print: Print,
     #[command(flatten)]
     target: Target,
 }
@@ -170,13 +187,32 @@ async fn hide(target: &Target, dry: DryRun, hidden: bool) -> Outcome {
     Ok(())
 }
 
+pub async fn delete(args: &DeleteArgs) -> Outcome {
+    let _ = args.target.scope.workspace_to_change()?;
+    let client = args.target.scope.connect().await?;
+    let route = args.target.route()?;
+    if args.dry.dry_run {
+        return Plan::new("DELETE", &route, "").show(&client, &args.print).await;
+    }
+    let _: JobResource = client.get(&route).await?;
+    let thing = format!("job {}", quoted(&args.target.name));
+    if !args.yes {
+        confirm(&format!("delete {thing}"), &thing)?;
+    }
+    let answer = client.delete(&route).await?;
+    operation::follow(&client, &answer, format!("deleting {thing}")).await?;
+    output::say(&format!("{thing} is gone"));
+    Ok(())
+}
+
 async fn patch(
     client: &Client,
     workspace: &WorkspaceKey,
     job: &JobResource,
     body: String,
 ) -> Outcome {
-    client.patch_run(workspace, &job.name, body).await.map(|_| ())
+    let (workspace, run) = (workspace.clone(), job.name.as_str().into());
+    client.patch(&Route::History(HistoryRoute::Run { workspace, run }), body).await.map(|_| ())
 }
 
 pub async fn services(args: &ServicesArgs) -> Outcome {
