@@ -67,7 +67,7 @@ impl Stage {
         let lease =
             stage.world.nodes().flat_map(|node| node.leases()).map(|lease| lease.epoch).next();
         let epoch = lease.expect("the job has its node");
-        stage.say(report(&node, vec![AttemptReport { epoch, phase: AttemptPhase::Running }]));
+        stage.say(report(&node, vec![AttemptReport::new(epoch, AttemptPhase::Running)]));
         stage.say(submission("second", JobSpec::new(CLUSTER, "true")));
         stage
     }

@@ -3,7 +3,10 @@
 //! It trusts the server's own CA and no other, follows no redirect and uses no proxy: the token goes to the
 //! server that the state directory names, and to nobody else.
 
+mod blobs;
 mod files;
+
+pub use blobs::Container;
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

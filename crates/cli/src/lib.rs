@@ -50,6 +50,7 @@ mod serve;
 mod sim;
 mod storage;
 mod up;
+mod upload;
 mod user;
 mod values;
 mod whatif;

@@ -199,7 +199,7 @@ fn report(world: &World, node: u8, says: u8) -> Option<Input> {
     };
     // "Nothing held" with a floor at the epoch means that the node has forgotten it.
     let forgot = says == 1;
-    let attempts = held.zip(phase).map(|(epoch, phase)| AttemptReport { epoch, phase });
+    let attempts = held.zip(phase).map(|(epoch, phase)| AttemptReport::new(epoch, phase));
     let floor = if attempts.is_some() || forgot { held } else { None };
     Some(Input::Report {
         node: node.name.to_string(),

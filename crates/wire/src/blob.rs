@@ -5,6 +5,7 @@
 
 mod address;
 mod batch;
+pub mod client;
 mod error;
 mod headers;
 mod query;

@@ -14,6 +14,7 @@ mod resource;
 mod run;
 mod sentence;
 mod services;
+mod timeline;
 mod wants;
 
 pub use attempts::{AttemptEntry, Attempts, SavedEntry, attempts};
@@ -39,6 +40,7 @@ pub use run::{
 pub use services::{
     ServiceEntry, ServiceInstance, ServiceInstances, ServiceStatus, ServiceView, instances,
 };
+pub use timeline::Phases;
 pub use wants::{NodeShare, QueueSettings, parse_memory};
 
 /// Keys of ours among a job's properties. All values are text.

@@ -1,18 +1,18 @@
 //! `--code`: the files that a job brings, sent before the job is.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use muster_core::ErrorChain;
 use muster_core::model::{BlobId, TreeId, WorkspaceKey};
-use muster_trees::{File, Folder, Memory, Skipped, Tree, snapshot, tree_of};
+use muster_trees::{File, Folder, Memory, Tree, snapshot, tree_of};
 use muster_wire::Route;
 use muster_wire::trees::Missing;
 
-use super::ignore::{self, Ignore};
 use crate::client::Client;
 use crate::failure::{Failure, Outcome, printable, quoted};
 use crate::output;
+use crate::upload::{read_ignore, resolved};
 
 /// The server may have let go of something between two questions, but not for ever.
 const ROUNDS_MAX: usize = 4;
@@ -41,7 +41,7 @@ impl Code {
             .map(|file| (file.path.to_string(), file.path.to_string()))
             .collect();
         for skipped in &listing.skipped {
-            sent.push((skipped.path.clone(), resolved(path, skipped)?));
+            sent.push((skipped.path.clone(), resolved("--code", path, skipped)?));
         }
         if sent.is_empty() {
             return Err(unreadable(&"there is nothing in it to send"));
@@ -103,41 +103,6 @@ impl Code {
         let digest = digest.to_string().into();
         let route = Route::Blob { workspace: workspace.clone(), digest };
         client.put_file(&route, file, stamp.bytes).await
-    }
-}
-
-fn read_ignore(path: &Path) -> Outcome<Ignore> {
-    for name in ignore::FILES {
-        let file = path.join(name);
-        let text = match std::fs::read(&file) {
-            Ok(text) => text,
-            Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(why) => return Err(Failure::refused(format!("{}: {why}", file.display()))),
-        };
-        let parsed = Ignore::parse(&String::from_utf8_lossy(&text));
-        return parsed.map_err(|why| Failure::refused(format!("{}: {why}", file.display())));
-    }
-    Ok(Ignore::default())
-}
-
-/// What a link leads to, as a path below the folder: its bytes are sent in its place.
-fn resolved(top: &Path, skipped: &Skipped) -> Outcome<String> {
-    let refused = |why: &str| {
-        Failure::refused(format!("--code: {} {why}", quoted(&skipped.path)))
-            .hint("leave it out in .amlignore, or put a plain file there")
-    };
-    if skipped.why != Skipped::LINK {
-        return Err(refused(skipped.why));
-    }
-    let inside = || -> std::io::Result<(PathBuf, PathBuf)> {
-        Ok((top.canonicalize()?, top.join(&skipped.path).canonicalize()?))
-    };
-    let (top, target) = inside().map_err(|_| refused("is a link that leads nowhere"))?;
-    let below = target.strip_prefix(&top);
-    let below = below.map_err(|_| refused("is a link that leads out of the folder"))?;
-    match below.to_str() {
-        Some(path) if target.is_file() => Ok(path.to_owned()),
-        _ => Err(refused("is a link to what is no plain file")),
     }
 }
 

@@ -50,7 +50,38 @@ impl Ignore {
     }
 }
 
+/// As azure-ai-ml applies the same patterns to what goes into storage: to each file by itself, whatever is said of the
+/// folders above it. What is hashed depends on it, so it is the same to the letter.
+impl Ignore {
+    pub fn leaves_out_file(&self, path: &str) -> bool {
+        let names: Vec<&[u8]> = path.split('/').map(str::as_bytes).collect();
+        if names.contains(&GIT.as_bytes()) {
+            return true;
+        }
+        let said = self.rules.iter().rev().find(|rule| rule.is_about_or_above(&names));
+        said.is_some_and(|rule| !rule.is_back)
+    }
+
+    /// Whether nothing in this folder can be wanted, so that it need not be looked into.
+    pub fn leaves_out_all_in(&self, folder: &str) -> bool {
+        let names: Vec<&[u8]> = folder.split('/').map(str::as_bytes).collect();
+        let is_git = names.last() == Some(&GIT.as_bytes());
+        let is_final = self.rules.iter().all(|rule| !rule.is_back);
+        is_git || (is_final && self.rules.iter().any(|rule| rule.is_about_folder(&names)))
+    }
+}
+
 impl Rule {
+    /// It names the file, or a folder that it is in.
+    fn is_about_or_above(&self, path: &[&[u8]]) -> bool {
+        let above = (1..path.len()).any(|end| self.is_about(&path[..end], true));
+        above || self.is_about(path, false)
+    }
+
+    fn is_about_folder(&self, path: &[&[u8]]) -> bool {
+        (1..=path.len()).any(|end| self.is_about(&path[..end], true))
+    }
+
     fn parse(line: &str) -> Option<Rule> {
         let line = without_trailing_spaces(line.trim_end_matches('\r'));
         if line.starts_with('#') {

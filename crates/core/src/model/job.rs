@@ -281,6 +281,20 @@ pub struct Member {
     pub meter: Option<Meter>,
     /// The node's time that went into this attempt, posted to the ledger when its outcome is known.
     pub spent: Vec<Segment>,
+    /// From when to when the node was made, if this is the first that it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioned: Option<(Wall, Wall)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spans: Option<Spans>,
+}
+
+/// How long a member's files took, as its agent measured it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spans {
+    /// Code and data, before it started.
+    pub fetch: Span,
+    /// What it left, after its processes had ended.
+    pub finalise: Span,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -217,8 +217,11 @@ impl Stage {
 
     pub fn report(&mut self, node: &str, attempts: &[(Epoch, AttemptPhase)]) -> Desired {
         let floor = attempts.iter().map(|(epoch, _)| *epoch).max().unwrap_or(Epoch(0));
-        let attempts =
-            attempts.iter().cloned().map(|(epoch, phase)| AttemptReport { epoch, phase }).collect();
+        let attempts = attempts
+            .iter()
+            .cloned()
+            .map(|(epoch, phase)| AttemptReport::new(epoch, phase))
+            .collect();
         let report = Report { boot_id: "boot".into(), address: "10.0.0.4".into(), floor, attempts };
         match self.say(Input::Report { node: node.into(), report }) {
             Ok(Reply::Desired(desired)) => *desired,

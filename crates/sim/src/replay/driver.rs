@@ -263,7 +263,7 @@ fn members_say(world: &World, inbox: &mut Vec<Input>, job: &Job, phase: AttemptP
 
 /// All that a node of the replay has to say. It boots once and has no address, so it names neither.
 fn report(node: &str, epoch: Epoch, phase: Option<AttemptPhase>) -> Input {
-    let attempts = phase.map(|phase| AttemptReport { epoch, phase }).into_iter().collect();
+    let attempts = phase.map(|phase| AttemptReport::new(epoch, phase)).into_iter().collect();
     let report = Report { boot_id: "".into(), address: "".into(), floor: epoch, attempts };
     Input::Report { node: node.to_owned(), report }
 }

@@ -183,7 +183,7 @@ pub fn specification(compute: &str, nodes: u32) -> JobSpec {
 /// A node says what it is doing.
 pub fn report(node: &str, attempt: Option<(Epoch, AttemptPhase)>) -> Input {
     let floor = attempt.as_ref().map_or(Epoch(0), |(epoch, _)| *epoch);
-    let attempts = attempt.map(|(epoch, phase)| AttemptReport { epoch, phase });
+    let attempts = attempt.map(|(epoch, phase)| AttemptReport::new(epoch, phase));
     let report = Report {
         boot_id: "boot".into(),
         address: "10.0.0.4".into(),

@@ -1,0 +1,164 @@
+//! The blob storage, as a client of it: what is here needs no token, as its addresses are signed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use muster_wire::blob::VERSION;
+use muster_wire::blob::client::{
+    Entry, blob_url, block_list_request, list_url, parse_error, parse_page,
+};
+use reqwest::{RequestBuilder, Response, StatusCode, header};
+
+use super::{ANSWER_WITHIN, Client};
+use crate::failure::{Failure, Outcome, printable};
+
+/// Of a blob that is sent: slower is a server that hangs.
+const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
+/// Of one blob that is fetched.
+const DOWNLOAD_WITHIN: Duration = Duration::from_secs(3_600);
+const METADATA: &str = "x-ms-meta-";
+/// How often something is tried that failed on the way.
+const TRIES: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A container, and what opens it.
+#[derive(Clone)]
+pub struct Container {
+    http: reqwest::Client,
+    url: String,
+    sas: String,
+}
+
+impl Client {
+    /// `url` is a container's address, `sas` the query that opens it.
+    pub fn container(&self, url: &str, sas: &str) -> Container {
+        let sas = sas.trim_start_matches('?').to_owned();
+        Container { http: self.http.clone(), url: url.trim_end_matches('/').to_owned(), sas }
+    }
+}
+
+impl Container {
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// What is noted about a blob; `None` if it is not there.
+    pub async fn metadata(&self, name: &str) -> Outcome<Option<BTreeMap<String, String>>> {
+        let url = blob_url(&self.url, name, &[], &self.sas);
+        let answer = self.http.head(url).send().await.map_err(lost)?;
+        if answer.status() == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        let answer = checked(answer).await?;
+        let noted = answer.headers().iter().filter_map(|(name, value)| {
+            let name = name.as_str().strip_prefix(METADATA)?;
+            Some((name.to_owned(), value.to_str().ok()?.to_owned()))
+        });
+        Ok(Some(noted.collect()))
+    }
+
+    pub async fn note(&self, name: &str, metadata: &[(&str, &str)]) -> Outcome {
+        let url = blob_url(&self.url, name, &[("comp", "metadata")], &self.sas);
+        let mut request = self.http.put(url).header(header::CONTENT_LENGTH, 0);
+        for (name, value) in metadata {
+            request = request.header(format!("{METADATA}{name}"), *value);
+        }
+        self.sent(request).await
+    }
+
+    /// A whole blob, or one block of it, of so many bytes. The body is made anew for each try.
+    pub async fn put(
+        &self,
+        name: &str,
+        block: Option<&str>,
+        bytes: u64,
+        body: impl Fn() -> Outcome<reqwest::Body>,
+    ) -> Outcome {
+        let query: Vec<(&str, &str)> = match block {
+            Some(id) => vec![("comp", "block"), ("blockid", id)],
+            None => Vec::new(),
+        };
+        let url = blob_url(&self.url, name, &query, &self.sas);
+        let mut pause = PAUSE;
+        for tried in 1.. {
+            let request = self
+                .http
+                .put(&url)
+                .timeout(ANSWER_WITHIN + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN))
+                .header("x-ms-blob-type", "BlockBlob")
+                .header(header::CONTENT_TYPE, "application/octet-stream")
+                .header(header::CONTENT_LENGTH, bytes)
+                .body(body()?);
+            match self.sent(request).await {
+                Err(failure) if failure.is_passing() && tried < TRIES => {
+                    tokio::time::sleep(pause).await;
+                    pause *= 4;
+                }
+                ended => return ended,
+            }
+        }
+        unreachable!("the last try returns")
+    }
+
+    pub async fn put_together(&self, name: &str, blocks: &[String]) -> Outcome {
+        let url = blob_url(&self.url, name, &[("comp", "blocklist")], &self.sas);
+        self.sent(self.http.put(url).body(block_list_request(blocks))).await
+    }
+
+    /// Everything below a prefix.
+    pub async fn list(&self, prefix: &str) -> Outcome<Vec<Entry>> {
+        let (mut all, mut marker) = (Vec::new(), String::new());
+        loop {
+            let url = list_url(&self.url, prefix, &marker, &self.sas);
+            let request = self.http.get(url).header("x-ms-version", VERSION);
+            let answer = checked(request.send().await.map_err(lost)?).await?;
+            let body = answer.bytes().await.map_err(lost)?;
+            let (entries, next) = parse_page(&body)
+                .ok_or_else(|| Failure::error("the storage's list is not understood"))?;
+            all.extend(entries);
+            match next {
+                Some(next) if next != marker => marker = next,
+                _ => return Ok(all),
+            }
+        }
+    }
+
+    /// A blob, piece by piece.
+    pub async fn get(&self, name: &str, mut each: impl FnMut(&[u8]) -> Outcome) -> Outcome {
+        let url = blob_url(&self.url, name, &[], &self.sas);
+        let request = self.http.get(url).timeout(DOWNLOAD_WITHIN).header("x-ms-version", VERSION);
+        let mut answer = checked(request.send().await.map_err(lost)?).await?;
+        while let Some(piece) = answer.chunk().await.map_err(lost)? {
+            each(&piece)?;
+        }
+        Ok(())
+    }
+
+    async fn sent(&self, request: RequestBuilder) -> Outcome {
+        let request = request.header("x-ms-version", VERSION);
+        checked(request.send().await.map_err(lost)?).await.map(|_| ())
+    }
+}
+
+fn lost(why: reqwest::Error) -> Failure {
+    // The address is signed, and the error would repeat it.
+    let why = printable(&muster_core::ErrorChain(&why.without_url()).to_string());
+    Failure::error(format!("cannot reach the storage: {why}")).passing()
+}
+
+async fn checked(answer: Response) -> Outcome<Response> {
+    let status = answer.status();
+    if status.is_success() {
+        return Ok(answer);
+    }
+    let body = answer.bytes().await.unwrap_or_default();
+    let words = match parse_error(&body) {
+        Some((code, words)) => format!("({}) {}", printable(&code), printable(&words)),
+        None => format!("the storage answered {status}"),
+    };
+    Err(match status {
+        StatusCode::NOT_FOUND => Failure::not_found(words),
+        status if status.is_server_error() => Failure::error(words).passing(),
+        _ => Failure::error(words),
+    })
+}

@@ -1,0 +1,357 @@
+//! A file or a folder of this machine, looked through before anything of it is sent.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use muster_trees::{Folder, Skipped, Stamp};
+
+use super::hash;
+use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::job::ignore::{self, Ignore};
+
+/// As many as are noted of what is no plain file; more could be left out unseen.
+const LINKS_MAX: usize = 999;
+
+/// What is to be sent: nothing of it leaves its folder, and all of it is plain files.
+pub struct Local {
+    path: PathBuf,
+    name: String,
+    /// The folder itself, or the one that the file is in.
+    folder: Folder,
+    is_folder: bool,
+    files: Vec<LocalFile>,
+    /// What is in each folder, by its path: names, and whether they are folders.
+    entries: BTreeMap<String, Vec<(String, Option<usize>)>>,
+}
+
+#[derive(Debug)]
+pub struct LocalFile {
+    /// Below what is sent, with slashes.
+    pub path: String,
+    /// Where its bytes are, below the folder: elsewhere than its path if it is a link.
+    source: String,
+    stamp: Stamp,
+}
+
+impl LocalFile {
+    pub fn bytes(&self) -> u64 {
+        self.stamp.bytes
+    }
+}
+
+impl Local {
+    /// `what` is what names it, such as `inputs.data`, for messages.
+    pub fn read(what: &str, path: &Path) -> Outcome<Local> {
+        let shown = path.display().to_string();
+        let unreadable = |why: &dyn std::fmt::Display| {
+            let why = printable(&why.to_string());
+            Failure::refused(format!("{what}: cannot read {}: {why}", quoted(&shown)))
+        };
+        let found = path.canonicalize().map_err(|why| match why.kind() {
+            std::io::ErrorKind::NotFound => {
+                Failure::refused(format!("{what}: there is no file or folder {}", quoted(&shown)))
+            }
+            _ => unreadable(&why),
+        })?;
+        let name = found.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+        let name = name.ok_or_else(|| unreadable(&"its name is not UTF-8, or it has none"))?;
+        if found.is_dir() {
+            return Local::read_folder(what, found, name);
+        }
+        let parent = found.parent().unwrap_or(Path::new("/"));
+        let folder = Folder::open(parent).map_err(|why| unreadable(&why))?;
+        let (_, stamp) = folder.open_file(&name).map_err(|why| unreadable(&why))?;
+        let files = vec![LocalFile { path: name.clone(), source: name.clone(), stamp }];
+        let entries = BTreeMap::new();
+        Ok(Local { path: found, name, folder, is_folder: false, files, entries })
+    }
+
+    fn read_folder(what: &str, path: PathBuf, name: String) -> Outcome<Local> {
+        let shown = path.display().to_string();
+        let refused = |why: &str| Failure::refused(format!("{what}: {} {why}", quoted(&shown)));
+        let unreadable = |why: std::io::Error| {
+            refused(&format!("cannot be read: {}", printable(&why.to_string())))
+        };
+        let folder = Folder::open(&path).map_err(unreadable)?;
+        let ignore = read_ignore(&path)?;
+        let folders = RefCell::new(Vec::new());
+        let keep = |path: &str, is_folder: bool| match is_folder {
+            true => {
+                // A folder may be left out by itself, and not what is in it: its name is hashed only if it is not.
+                if !ignore.leaves_out_file(path) {
+                    folders.borrow_mut().push(path.to_owned());
+                }
+                !ignore.leaves_out_all_in(path)
+            }
+            false => !ignore.leaves_out_file(path),
+        };
+        let listing = folder.list_all(&keep).map_err(unreadable)?;
+        if listing.skipped.len() > LINKS_MAX {
+            let why = format!("has more than {LINKS_MAX} links; put plain files there");
+            return Err(refused(&why));
+        }
+        let mut files: Vec<LocalFile> = listing
+            .files
+            .into_iter()
+            .map(|file| {
+                let path = file.path.to_string();
+                LocalFile { source: path.clone(), path, stamp: file.stamp }
+            })
+            .collect();
+        for skipped in &listing.skipped {
+            let source = resolved(what, &path, skipped)?;
+            let (_, stamp) = folder.open_file(&source).map_err(unreadable)?;
+            files.push(LocalFile { path: skipped.path.clone(), source, stamp });
+        }
+        if files.is_empty() {
+            return Err(refused("has nothing in it to send"));
+        }
+        // The order in which azure-ai-ml sends them: the first one is marked when all are there.
+        files.sort_by(|one, other| one.source.cmp(&other.source).then(one.path.cmp(&other.path)));
+        let entries = entries_of(&files, folders.take());
+        Ok(Local { path, name, folder, is_folder: true, files, entries })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The last part of its path, as it is called in storage.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn is_folder(&self) -> bool {
+        self.is_folder
+    }
+
+    pub fn files(&self) -> &[LocalFile] {
+        &self.files
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(LocalFile::bytes).sum()
+    }
+
+    /// Where each file goes, below where all of it goes.
+    pub fn target(&self, file: &LocalFile) -> String {
+        match self.is_folder {
+            true => format!("{}/{}", self.name, file.path),
+            false => self.name.clone(),
+        }
+    }
+
+    /// Its bytes from `offset` on. Refused if they are not those that were looked at before.
+    pub fn open(&self, file: &LocalFile, offset: u64) -> Outcome<File> {
+        let failed = |why: &dyn std::fmt::Display| {
+            Failure::error(format!("cannot read {}: {why}", quoted(&file.path)))
+        };
+        let (mut opened, stamp) =
+            self.folder.open_file(&file.source).map_err(|why| failed(&why))?;
+        if stamp != file.stamp {
+            return Err(failed(&"it is being changed; try again when nobody writes to it"));
+        }
+        opened.seek(SeekFrom::Start(offset)).map_err(|why| failed(&why))?;
+        Ok(opened)
+    }
+
+    /// By which azure-ai-ml knows data, models and build contexts again: the name of their folder in storage.
+    pub fn object_hash(&self) -> Outcome<String> {
+        let mut hasher = hash::Hasher::of_object();
+        match self.is_folder {
+            true => self.hash_folder("", &mut hasher)?,
+            false => hasher.add_file(self.open(&self.files[0], 0)?, &self.files[0].path)?,
+        }
+        Ok(hasher.finish())
+    }
+
+    fn hash_folder(&self, folder: &str, hasher: &mut hash::Hasher) -> Outcome {
+        for (name, file) in self.entries.get(folder).into_iter().flatten() {
+            hasher.add(name.as_bytes());
+            match file {
+                Some(index) => {
+                    let file = &self.files[*index];
+                    hasher.add_file(self.open(file, 0)?, &file.path)?;
+                }
+                // No deeper than paths may be long.
+                None => self.hash_folder(&joined(folder, name), hasher)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// By which the server finds code that it has already.
+    pub fn content_hash(&self) -> Outcome<String> {
+        let mut files: Vec<&LocalFile> = self.files.iter().collect();
+        files.sort_by_cached_key(|file| file.path.to_lowercase());
+        let mut hasher = hash::Hasher::of_content();
+        hasher.add(files.len().to_string().as_bytes());
+        for file in &files {
+            hasher.add(format!("#{}#{}", file.path, file.bytes()).as_bytes());
+        }
+        for file in &files {
+            hasher.add_file(self.open(file, 0)?, &file.path)?;
+        }
+        Ok(hasher.finish())
+    }
+}
+
+fn joined(folder: &str, name: &str) -> String {
+    match folder {
+        "" => name.to_owned(),
+        folder => format!("{folder}/{name}"),
+    }
+}
+
+fn entries_of(
+    files: &[LocalFile],
+    folders: Vec<String>,
+) -> BTreeMap<String, Vec<(String, Option<usize>)>> {
+    let mut entries: BTreeMap<String, Vec<(String, Option<usize>)>> = BTreeMap::new();
+    let files = files.iter().enumerate().map(|(index, file)| (file.path.as_str(), Some(index)));
+    for (path, file) in files.chain(folders.iter().map(|path| (path.as_str(), None))) {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        entries.entry(folder.to_owned()).or_default().push((name.to_owned(), file));
+    }
+    for names in entries.values_mut() {
+        names.sort_by_cached_key(|(name, _)| (name.to_lowercase(), name.clone()));
+    }
+    entries
+}
+
+/// What is not to be sent: only the file at the top of a folder counts.
+pub fn read_ignore(path: &Path) -> Outcome<Ignore> {
+    for name in ignore::FILES {
+        let file = path.join(name);
+        let text = match std::fs::read(&file) {
+            Ok(text) => text,
+            Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(why) => return Err(Failure::refused(format!("{}: {why}", file.display()))),
+        };
+        let parsed = Ignore::parse(&String::from_utf8_lossy(&text));
+        return parsed.map_err(|why| Failure::refused(format!("{}: {why}", file.display())));
+    }
+    Ok(Ignore::default())
+}
+
+/// What a link leads to, as a path below the folder: its bytes are sent in its place.
+pub fn resolved(what: &str, top: &Path, skipped: &Skipped) -> Outcome<String> {
+    let refused = |why: &str| {
+        Failure::refused(format!("{what}: {} {why}", quoted(&skipped.path)))
+            .hint("leave it out in .amlignore, or put a plain file there")
+    };
+    if skipped.why != Skipped::LINK {
+        return Err(refused(skipped.why));
+    }
+    let inside = || -> std::io::Result<(PathBuf, PathBuf)> {
+        Ok((top.canonicalize()?, top.join(&skipped.path).canonicalize()?))
+    };
+    let (top, target) = inside().map_err(|_| refused("is a link that leads nowhere"))?;
+    let below = target.strip_prefix(&top);
+    let below = below.map_err(|_| refused("is a link that leads out of the folder"))?;
+    match below.to_str() {
+        Some(path) if target.is_file() => Ok(path.to_owned()),
+        _ => Err(refused("is a link to what is no plain file")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn why_not(path: &Path) -> String {
+        Local::read("inputs.data", path).err().expect("refused").to_string()
+    }
+
+    /// The hashes are those that azure-ai-ml 1.35.2 computes of the same files.
+    #[test]
+    fn hashes_and_order_are_those_of_azure_ai_ml() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().join("h");
+        for (name, text) in [
+            ("b.txt", "one\n"),
+            ("A/z.txt", "two\n"),
+            ("d/e", ""),
+            ("d/sub/Ü.txt", "three\n"),
+            ("build/x/o.pyc", "no\n"),
+            ("build/keep.txt", "keep\n"),
+            ("c.pyc", "p\n"),
+            (".amlignore", "build/\n*.pyc\n!keep.txt\n"),
+        ] {
+            let path = top.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        std::fs::create_dir(top.join("empty")).unwrap();
+        symlink("b.txt", top.join("link")).unwrap();
+        let local = Local::read("code", &top).unwrap();
+        let targets: Vec<String> = local.files().iter().map(|file| local.target(file)).collect();
+        assert_eq!(
+            targets,
+            [
+                "h/.amlignore",
+                "h/A/z.txt",
+                "h/b.txt",
+                "h/link",
+                "h/build/keep.txt",
+                "h/d/e",
+                "h/d/sub/Ü.txt"
+            ]
+        );
+        assert_eq!(
+            local.object_hash().unwrap(),
+            "b2eafaddf55990f80335590bcacf452095243a97a79f70cf290ed437497d345a"
+        );
+        assert_eq!(
+            local.content_hash().unwrap(),
+            "9709aca3bbfd20a7738721d97757b38da49c1f3e60e4cdff87864022b4b9705a"
+        );
+        let file = Local::read("inputs.data", &top.join("b.txt")).unwrap();
+        assert_eq!(
+            file.object_hash().unwrap(),
+            "7c868b2b66b48680044e259626d8d2527ac70145666adab4bcfaefad2f5fc642"
+        );
+        assert_eq!(
+            file.content_hash().unwrap(),
+            "a6c8d3d131cd58c5ea20268fd620d6bef37472b539562cc8ab595e09f74c9990"
+        );
+        assert_eq!(file.target(&file.files()[0]), "b.txt");
+    }
+
+    #[test]
+    fn what_is_no_plain_file_of_the_folder_is_refused_by_name() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(dir.path().join("real"), "content").unwrap();
+        std::fs::write(other.path().join("secret"), "s").unwrap();
+        symlink(other.path().join("secret"), dir.path().join("bad")).unwrap();
+        let said = why_not(dir.path());
+        assert!(said.contains("'bad' is a link that leads out of the folder"), "{said}");
+        std::fs::remove_file(dir.path().join("bad")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("sock")).unwrap();
+        let said = why_not(dir.path());
+        assert!(said.contains("'sock' is a socket"), "{said}");
+        assert!(why_not(&dir.path().join("sock")).contains("cannot read"));
+        assert!(why_not(Path::new("/dev/null")).contains("no plain file"));
+        std::fs::write(dir.path().join(".amlignore"), "sock\n").unwrap();
+        assert!(Local::read("code", dir.path()).is_ok());
+        assert!(why_not(&dir.path().join("nowhere")).contains("there is no file or folder"));
+        let empty = tempfile::tempdir().unwrap();
+        assert!(why_not(empty.path()).contains("has nothing in it to send"));
+    }
+
+    #[test]
+    fn a_file_that_changes_after_it_was_looked_at_is_not_sent() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, "before").unwrap();
+        let local = Local::read("inputs.data", &path).unwrap();
+        std::fs::write(&path, "after it").unwrap();
+        let said = local.open(&local.files()[0], 0).err().unwrap().to_string();
+        assert!(said.contains("being changed"), "{said}");
+    }
+}
