@@ -15,9 +15,10 @@ use muster_environments::conda;
 use muster_environments::id_of;
 pub use muster_environments::store::find_uv;
 use muster_environments::store::{Config, Habits, State, Store, StoreError};
-use muster_environments::table::{self, BadTable, Table, curated_name};
+use muster_environments::table::{self, BadTable, Listed, Table, curated_name};
 use muster_store::StoreError as RowsError;
 use muster_wire::ArmError;
+use muster_wire::environment::{BuildLog, StandIn};
 
 use crate::live::Live;
 use crate::pki::files::{self, FileError};
@@ -107,6 +108,47 @@ impl Service {
         self.table.has_curated(curated_name(id))
     }
 
+    /// What stands in for what, in the order in which it is looked for.
+    pub fn stand_ins(&self) -> impl Iterator<Item = StandIn> {
+        self.table.rows().map(shown)
+    }
+
+    /// What stands in for a curated environment, or the refusal with the nearest names.
+    pub fn stand_in(&self, name: &str) -> Result<StandIn, ArmError> {
+        let said = self.table.curated(name, name);
+        let said = said.map_err(|why| ArmError::not_found("environment", why.to_string()))?;
+        let row = self.table.curated_row(name).expect("the same rows were looked at");
+        let notes = said.notes.iter().map(|note| note.to_string()).collect();
+        Ok(StandIn { name: name.to_owned(), notes, ..shown(row) })
+    }
+
+    /// How an environment was built, if it was. It is not built for that.
+    pub fn build_log(&self, environment: &JobEnvironment) -> BuildLog {
+        let mut found = BuildLog {
+            id: None,
+            state: "not needed".to_owned(),
+            python: None,
+            packages: Vec::new(),
+            notes: environment.notes.iter().map(|note| note.to_string()).collect(),
+            log: None,
+        };
+        let Some(recipe) = &environment.recipe else { return found };
+        let (state, log) = self.store.seen(recipe);
+        found.id = Some(id_of(recipe).to_string());
+        found.python = recipe.python.as_deref().map(str::to_owned);
+        found.packages = recipe.requirements.iter().map(|line| line.to_string()).collect();
+        found.log = log;
+        let (word, notes) = match state {
+            None => ("not built", Vec::new()),
+            Some(State::Ready { notes, .. }) => ("ready", notes),
+            Some(State::Building { said }) => ("building", said),
+            Some(State::Failed { message, .. }) => ("failed", vec![message]),
+        };
+        found.state = word.to_owned();
+        found.notes.extend(notes);
+        found
+    }
+
     /// How it stands, when that changes or the time is over. Begins to build it if nobody has.
     pub async fn get(&self, recipe: &Recipe, within: Duration) -> State {
         self.store.get(recipe, within).await
@@ -115,6 +157,21 @@ impl Service {
     /// Ends every build.
     pub fn stop(&self) {
         self.store.stop();
+    }
+}
+
+fn shown(row: Listed<'_>) -> StandIn {
+    let of = if row.is_image { "image" } else { "environment" };
+    let recipe = row.recipe.map(|(_, recipe)| recipe);
+    StandIn {
+        name: row.pattern.to_owned(),
+        of: of.to_owned(),
+        recipe: row.recipe.map(|(name, _)| name.to_owned()),
+        python: recipe.and_then(|recipe| recipe.python.as_deref()).map(str::to_owned),
+        packages: recipe
+            .map(|recipe| recipe.requirements.iter().map(|line| line.to_string()).collect())
+            .unwrap_or_default(),
+        notes: row.notes.iter().map(|note| note.to_string()).collect(),
     }
 }
 

@@ -3,11 +3,12 @@
 use muster_wire::Route;
 
 /// The words of our routes. Everything else in a path is somebody's name for something.
-const WORDS: [&str; 93] = [
+const WORDS: [&str; 96] = [
     ".well-known",
     "attempts",
     "batchGetResolvedUris",
     "blobs",
+    "buildLog",
     "cancel",
     "chain",
     "children",
@@ -53,6 +54,7 @@ const WORDS: [&str; 93] = [
     "msi",
     "Muster.Activity",
     "Muster.Cost",
+    "Muster.Environments",
     "Muster.Hosts",
     "Muster.Identity",
     "Muster.Jobs",
@@ -78,6 +80,7 @@ const WORDS: [&str; 93] = [
     "rundata",
     "runs",
     "serviceinstances",
+    "standIns",
     "start",
     "startPendingUpload",
     "stop",

@@ -15,7 +15,7 @@ use muster_core::time::Wall;
 use muster_store::storage::Order;
 use tracing::{info, warn};
 
-use super::Storage;
+use super::{Storage, uploads};
 use crate::blobs::{BlobError, Blobs, Removed};
 use crate::clock;
 use crate::readers::Readers;
@@ -78,6 +78,7 @@ pub async fn gc(
 ) -> Result<Swept, SweepError> {
     if !is_rehearsal {
         forget(storage, readers).await?;
+        uploads::sweep(storage, readers).await?;
     }
     let before = SystemTime::now() - grace.max(GRACE_MIN);
     let wanted = readers.read(|reader| reader.wanted_trees()).await?;

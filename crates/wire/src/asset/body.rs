@@ -113,7 +113,7 @@ impl Body {
         })
     }
 
-    pub(super) fn to_text(&self) -> Box<str> {
+    pub fn to_text(&self) -> Box<str> {
         match self {
             Body::Code(body) => to_json(body),
             Body::Environment(body) => to_json(body),
