@@ -1,10 +1,12 @@
 //! Files and folders of this machine into the storage of a workspace, exactly where and as azure-ai-ml puts them: what
 //! either of them sent before is not sent again.
 
+mod fetch;
 mod hash;
 mod local;
 mod send;
 
+pub use fetch::download;
 pub use hash::of_text;
 pub use local::{Local, read_ignore, resolved};
 
