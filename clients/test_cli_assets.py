@@ -205,10 +205,12 @@ def test_a_component_brings_its_code_and_its_environment(ml_client, printed, tmp
     assert (made["version"], made["display_name"]) == ("1", "Train")
     seen = ml_client.components.get(name, version="1")
     assert seen.inputs["lr"].type == "number" and seen.command == made["command"]
-    assert (seen.code, seen.environment) == (made["code"], made["environment"])
+    bare = {key: made[key].removeprefix("azureml:") for key in ("code", "environment")}
+    assert (seen.code, seen.environment) == (bare["code"], bare["environment"])
     theirs = ml_client.components.create_or_update(load_component(str(file)), version="2")
-    assert theirs.code == made["code"], "the same files are the same code"
-    assert theirs.environment == made["environment"], "the same nameless environment"
+    assert theirs.code.removeprefix("azureml:") == bare["code"], "the same files are the same code"
+    found = theirs.environment.removeprefix("azureml:")
+    assert found == bare["environment"], "the same nameless environment"
     check(printed("component", "show", "-n", name, "-v", "2"), theirs)
     update = ("component", "update", "-n", name, "--label", "latest")
     printed(*update, "--set", "display_name=Other", "tags.a=b")
@@ -265,15 +267,15 @@ def test_versions_go_into_the_archive_and_come_back(ml_client, printed, refused)
 def test_what_is_wrong_in_a_file_is_named_with_its_place(refused, tmp_path):
     file = tmp_path / "x.yml"
     for kind, text, wanted in [
-        ("environment", "name: x\nimgae: y\n", ["x.yml', line 2, column 1", "'image'"]),
+        ("environment", "name: x\nimgae: i\n", ["x.yml', line 2, column 1", "'image'"]),
         ("data", "name: x\npath: [\n", ["x.yml', line ", "is no YAML"]),
         ("data", "name: x\npath: .\ntype: uri_fold\n", ["uri_folder"]),
         ("data", "name: x\ntype: uri_file\n", ["path is not given"]),
         ("data", "name: x\npath: nowhere\n", ["nowhere"]),
-        ("model", "name: x\npath: y\nstages: z\n", ["line 3, column 1", "'stage'"]),
+        ("model", "name: x\npath: p\nstages: s\n", ["line 3, column 1", "'stage'"]),
         ("component", "name: x\ntype: comand\n", ["'command'"]),
-        ("component", "name: x\ncommand: y\ninputs:\n  a: {typ: z}\n", ["inputs.a.typ", "'type'"]),
-        ("component", "name: x\ncommand: y\nenvironment: azureml:x\n", ["names no version"]),
+        ("component", "name: x\ncommand: echo\ninputs:\n  a: {typ: string}\n", ["inputs.a.typ", "'type'"]),
+        ("component", "name: x\ncommand: echo\nenvironment: azureml:x\n", ["names no version"]),
         ("environment", "name: x\nconda_file: {dependencies: []}\n", ["neither is given"]),
         ("environment", "image: x\n", ["name is not given"]),
     ]:

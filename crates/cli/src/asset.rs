@@ -36,7 +36,7 @@ pub enum EnvironmentCommand {
     Create(Box<create::EnvironmentArgs>),
     /// List environments, or the versions of one, the newest first
     #[command(after_help = "Read-only: changes nothing.")]
-    List(curated::ListArgs),
+    List(curated::EnvironmentListArgs),
     /// Show a version of an environment, without --version the latest
     ///
     /// Of one that comes with Azure's service, by its name (AzureML-…) or a registry's address (azureml://registries/…),

@@ -15,7 +15,7 @@ const HEADER: [&str; 5] = ["Name", "Of", "Stands in", "Python", "Packages"];
 const PACKAGES_CHARS_MAX: usize = 60;
 
 #[derive(Debug, clap::Args)]
-pub struct ListArgs {
+pub struct EnvironmentListArgs {
     /// What stands in for Azure's curated environments and for images; * stands for any letters, and the first that
     /// fits is taken
     #[arg(long, conflicts_with_all = ["name", "archived_only", "include_archived"])]
@@ -41,7 +41,7 @@ pub fn in_registry(text: &str) -> Option<String> {
     parts.nth(1).filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
-pub async fn list(args: &ListArgs) -> Outcome {
+pub async fn list(args: &EnvironmentListArgs) -> Outcome {
     if !args.curated {
         return super::list(AssetKind::Environment, &args.list, None).await;
     }

@@ -85,14 +85,7 @@ async fn data(
     };
     let placed =
         files::place(desk, &path, local.as_ref(), text(document, "datastore").as_deref()).await?;
-    let data_uri = match data_type {
-        // As azure-ai-ml writes folders.
-        DataType::UriFolder if placed.hash.is_some() => {
-            format!("{}/", placed.uri.trim_end_matches('/'))
-        }
-        _ => placed.uri,
-    };
-    let (data_uri, data_type) = (Some(data_uri), Some(data_type));
+    let (data_uri, data_type) = (Some(placed.uri), Some(data_type));
     Ok(AssetProperties { data_uri, data_type, referenced_uris, ..about })
 }
 
