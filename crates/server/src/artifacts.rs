@@ -45,6 +45,10 @@ pub enum ArtifactError {
     Log(#[source] std::io::Error),
     #[error("copying a log failed")]
     Panicked,
+    #[error("the server is busy or stopping")]
+    Busy,
+    #[error("the output '{output}' could not be registered: {why}")]
+    Unregistered { output: Box<str>, why: Box<str> },
 }
 
 /// Below it, in the workspace's artifact store, is everything of one job.

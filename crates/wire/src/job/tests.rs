@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use muster_core::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use muster_core::model::{
     Attempt, AttemptRecord, CancelReason, Carrying, DataKind, Exit, Failure, Job, JobEnvironment,
-    JobInput, JobSpec, JobState, OnEviction, Outcome, Place, Priority, Scarce, ShareRequest,
-    Source, SpecHash, Verdict, WorkspaceKey,
+    JobInput, JobSpec, JobState, OnEviction, Outcome, Place, Priority, Registration, Scarce,
+    ShareRequest, Source, SpecHash, Verdict, WorkspaceKey,
 };
 use muster_core::time::{Span, Wall};
 use serde_json::{Value, json};
@@ -45,6 +45,13 @@ impl Resolve for Known {
                 Err("there is no such job".to_owned())
             }
             DataUri::Asset(reference) => place("assets", reference.name()),
+        }
+    }
+
+    fn registration(&self, _: DataKind, wanted: &Registration) -> Result<(), String> {
+        match &*wanted.name {
+            "taken" => Err("there is such a version".to_owned()),
+            _ => Ok(()),
         }
     }
 
@@ -470,7 +477,8 @@ fn inputs_and_outputs_are_read_and_shown_again() {
     });
     body["properties"]["outputs"] = json!({
         "model": {"jobOutputType": "custom_model"},
-        "report": {"jobOutputType": "uri_file"},
+        "report": {"jobOutputType": "uri_file", "assetName": "azureml:reports"},
+        "kept": {"jobOutputType": "mltable", "assetName": "tables", "assetVersion": 3},
         "there": {"jobOutputType": "uri_folder", "mode": "Upload",
                   "uri": "azureml://datastores/mine/paths/x/${{name}}/"},
     });
@@ -485,8 +493,31 @@ fn inputs_and_outputs_are_read_and_shown_again() {
     assert_eq!(to("model"), ("default", "azureml/calm_tree/model"));
     assert_eq!(to("report"), ("default", "azureml/calm_tree/report/report"));
     assert_eq!(to("there"), ("mine", "x/calm_tree"));
+    let registered = |name: &str| spec.outputs[name].register.as_deref().cloned();
+    let wanted = |name: &str, version: Option<&str>| {
+        Some(Registration { name: name.into(), version: version.map(Into::into) })
+    };
+    assert_eq!(registered("model"), None);
+    assert_eq!(registered("report"), wanted("reports", None));
+    assert_eq!(registered("kept"), wanted("tables", Some("3")));
     let again: Value = serde_json::from_str(&request_json(&spec, &key())).unwrap();
     assert_eq!(parse(&again).unwrap(), spec);
+}
+
+#[test]
+fn outputs_that_cannot_be_registered_are_refused() {
+    for (output, word) in [
+        (json!({"jobOutputType": "uri_file", "assetVersion": "1"}), "missing"),
+        (json!({"jobOutputType": "uri_file", "assetName": "taken", "assetVersion": "1"}), "such"),
+    ] {
+        let mut body = plain();
+        body["properties"]["outputs"] = json!({ "x": output });
+        let error = parse(&body).unwrap_err().to_string();
+        assert!(
+            error.contains("properties.outputs.x.assetName") && error.contains(word),
+            "{error}"
+        );
+    }
 }
 
 #[test]
