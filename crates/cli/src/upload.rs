@@ -1,5 +1,5 @@
 //! Files and folders of this machine into the storage of a workspace, exactly where and as azure-ai-ml puts them: what
-//! either of them sent before is not sent again.
+//! either of them sent before is not sent again. And back.
 
 mod fetch;
 mod hash;

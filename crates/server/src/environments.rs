@@ -268,6 +268,29 @@ mod tests {
     }
 
     #[test]
+    fn what_stands_in_and_how_it_was_built_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let service = service(None, dir.path()).unwrap();
+        assert!(service.stand_ins().any(|row| row.of == "image" && row.name == "*"));
+        let found = service.stand_in("sklearn-1.5").unwrap();
+        assert_eq!(found.recipe.as_deref(), Some("sklearn-1.5"));
+        assert!(found.notes[0].contains("stands in for it"), "{:?}", found.notes);
+        assert_eq!(service.stand_in("AzureML-sklern-1.5").unwrap_err().status, 404);
+        let plain = service.resolve_image("x", "python:3.11").unwrap();
+        assert_eq!(service.build_log(&plain).state, "not needed");
+        let conda = service.resolve_conda("x", "dependencies: [numpy]", None).unwrap();
+        let told = service.build_log(&conda);
+        assert_eq!((told.state.as_str(), &told.log), ("not built", &None));
+        // What uv said is kept, whatever became of it; where is nobody's business.
+        let own = dir.path().join("environments");
+        let log = own.join("logs").join(format!("{}.log", told.id.unwrap()));
+        std::fs::write(log, format!("wrote {}/x\n", own.display())).unwrap();
+        let told = service.build_log(&conda);
+        assert_eq!(told.log.as_deref(), Some("wrote environments/x\n"));
+        assert_eq!(told.packages, ["numpy"]);
+    }
+
+    #[test]
     fn an_operators_file_is_read_or_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("own.toml");

@@ -43,7 +43,7 @@ pub async fn run(args: &Args) -> Outcome {
     };
     let (_, container) = upload::open(&client, &workspace, Some(&datastore)).await?;
     let target = args.download_path.join(&name);
-    let files = upload::download(&container, path.trim_end_matches('/'), &target, &name).await?;
+    let files = upload::download(&container, &path, &target).await?;
     if files == 0 {
         return Err(Failure::not_found(format!("there are no files at {}", quoted(&uri)))
             .hint("were they deleted? create the model again"));

@@ -60,13 +60,7 @@ struct Creation {
 
 impl Creation {
     fn of(data: &SystemData) -> Creation {
-        // As Python writes it.
-        let time = |at: &Option<String>| {
-            at.as_deref().map(|at| match at.strip_suffix('Z') {
-                Some(at) => format!("{at}+00:00"),
-                None => at.to_owned(),
-            })
-        };
+        let time = |at: &Option<String>| at.as_deref().map(python_time);
         Creation {
             created_at: time(&data.created_at),
             created_by: data.created_by.clone(),
@@ -75,6 +69,15 @@ impl Creation {
             last_modified_by: data.last_modified_by.clone(),
             last_modified_by_type: data.last_modified_by_type.clone(),
         }
+    }
+}
+
+/// As Python writes it: with six digits of a second or none, and an offset.
+fn python_time(at: &str) -> String {
+    let Some(bare) = at.strip_suffix('Z') else { return at.to_owned() };
+    match bare.split_once('.') {
+        Some((seconds, digits)) => format!("{seconds}.{digits:0<6}+00:00"),
+        None => format!("{bare}+00:00"),
     }
 }
 
@@ -228,4 +231,29 @@ fn row(one: &Entity) -> Vec<String> {
         of.unwrap_or_default(),
         created.unwrap_or_default().replace("+00:00", "Z"),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_as_python_has_them() {
+        for (at, wanted) in [
+            ("2026-11-17T06:51:23.42973Z", "2026-11-17T06:51:23.429730+00:00"),
+            ("2026-11-17T06:51:23Z", "2026-11-17T06:51:23+00:00"),
+            ("now", "now"),
+        ] {
+            assert_eq!(python_time(at), wanted);
+        }
+    }
+
+    #[test]
+    fn flavors_and_routes_are_as_in_the_file() {
+        let text = JsonText::new(r#"{"python_function":{"data":{"a":"b"}}}"#).unwrap();
+        assert_eq!(flavors(&text).unwrap().to_string(), r#"{"python_function":{"a":"b"}}"#);
+        assert_eq!(flavors(&JsonText::empty_object()), None);
+        let routes = serde_json::json!({"livenessRoute": {"port": 1}});
+        assert_eq!(snake(routes).to_string(), r#"{"liveness_route":{"port":1}}"#);
+    }
 }

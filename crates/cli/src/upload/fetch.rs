@@ -1,7 +1,8 @@
-//! Blobs into a folder here.
+//! Blobs into a folder here: each is there under its name when it is whole.
 
 use std::path::Path;
 
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use muster_core::ErrorChain;
 use muster_trees::Folder;
 use muster_wire::blob::client::Entry;
@@ -9,71 +10,58 @@ use muster_wire::blob::client::Entry;
 use super::send::bar;
 use crate::client::Container;
 use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::output;
 
-/// Everything below a prefix, or the one blob of that name, into a folder that is made if it is not there. Each file has
-/// its name when it is whole. `shown` is what it is called while it comes. How many files there were.
-pub async fn download(
-    container: &Container,
-    prefix: &str,
-    target: &Path,
-    shown: &str,
-) -> Outcome<usize> {
-    let listed = container.list(prefix).await?;
-    let files: Vec<(&Entry, &str)> =
-        listed.iter().filter_map(|entry| Some((entry, below(prefix, &entry.name)?))).collect();
-    if files.is_empty() {
-        return Ok(0);
-    }
-    let unusable = |why: std::io::Error| {
-        Failure::error(format!("cannot use {}: {why}", quoted(&target.display().to_string())))
-    };
-    std::fs::create_dir_all(target).map_err(unusable)?;
-    let folder = Folder::open(target).map_err(unusable)?;
-    let bar = bar(shown, files.iter().map(|(entry, _)| entry.bytes).sum());
-    for (entry, path) in &files {
-        let failed = |why| Failure::error(printable(&ErrorChain(&why).to_string()));
-        // Names that would lead out of the folder are refused there.
-        let mut placing = folder.place_any(path, false, entry.bytes, None).map_err(failed)?;
-        container
-            .get(&entry.name, |piece| {
-                bar.inc(piece.len() as u64);
-                placing.write(piece).map_err(failed)
-            })
-            .await?;
-        placing.finish().map_err(failed)?;
-    }
+const AT_ONCE: usize = 8;
+
+/// Everything below a prefix, or the one blob of that name, into a folder, which is made. How many files it was.
+pub async fn download(container: &Container, prefix: &str, into: &Path) -> Outcome<usize> {
+    let top = prefix.trim_end_matches('/');
+    let inside = format!("{top}/");
+    let entries = container.list(top).await?;
+    let wanted: Vec<(&Entry, String)> = entries
+        .iter()
+        .filter_map(|entry| {
+            let name = match entry.name.strip_prefix(&inside) {
+                Some(rest) => rest,
+                None if entry.name == top => top.rsplit('/').next().unwrap_or(top),
+                // It begins with the same letters, and is something else.
+                None => return None,
+            };
+            (!name.is_empty()).then(|| (entry, name.to_owned()))
+        })
+        .collect();
+    let unusable =
+        |why: std::io::Error| Failure::error(format!("cannot use {}: {why}", into.display()));
+    std::fs::create_dir_all(into).map_err(unusable)?;
+    let folder = Folder::open(into).map_err(unusable)?;
+    let bytes = wanted.iter().map(|(entry, _)| entry.bytes).sum();
+    let bar = bar(&into.display().to_string(), bytes);
+    let (folder, shown) = (&folder, &bar);
+    let fetched = stream::iter(wanted.iter())
+        .map(|(entry, name)| async move {
+            let failed = |why| Failure::error(printable(&ErrorChain(&why).to_string()));
+            let mut placing = match folder.place_any(name, false, entry.bytes, None) {
+                Ok(placing) => placing,
+                // Storage takes any name; a folder does not.
+                Err(muster_trees::PlacingError::Path { why, .. }) => {
+                    output::say(&format!("note: {} is left out: its name {why}", quoted(name)));
+                    return Ok(0);
+                }
+                Err(why) => return Err(failed(why)),
+            };
+            container
+                .get(&entry.name, |piece| {
+                    shown.inc(piece.len() as u64);
+                    placing.write(piece).map_err(failed)
+                })
+                .await?;
+            placing.finish().map_err(failed)?;
+            Ok::<usize, Failure>(1)
+        })
+        .buffer_unordered(AT_ONCE)
+        .try_fold(0, |all, one| async move { Ok(all + one) })
+        .await;
     bar.finish_and_clear();
-    Ok(files.len())
-}
-
-/// What a blob is called below a prefix; the prefix itself is a file of its own name.
-fn below<'n>(prefix: &str, name: &'n str) -> Option<&'n str> {
-    let rest = match prefix {
-        "" => name,
-        prefix => match name.strip_prefix(prefix)? {
-            "" => name.rsplit('/').next()?,
-            rest => rest.strip_prefix('/')?,
-        },
-    };
-    // Some tools mark a folder by an empty blob with a slash at its end.
-    Some(rest).filter(|rest| !rest.is_empty() && !rest.ends_with('/'))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_prefix_is_a_folder_or_a_file() {
-        for (prefix, name, wanted) in [
-            ("a/b", "a/b", Some("b")),
-            ("a/b", "a/b/c/d", Some("c/d")),
-            ("a/b", "a/bc", None),
-            ("a/b", "a/b/", None),
-            ("a/b", "a/b/c/", None),
-            ("", "x/y", Some("x/y")),
-        ] {
-            assert_eq!(below(prefix, name), wanted, "{prefix} {name}");
-        }
-    }
+    fetched
 }
