@@ -81,11 +81,11 @@ pub struct CreateArgs {
     #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
     tags: Option<Vec<String>>,
     #[command(flatten)]
-    edits: Edits,
-    #[command(flatten)]
     dry: DryRun,
     #[command(flatten)]
     print: Print,
+    #[command(flatten)]
+    edits: Edits,
     #[command(flatten)]
     scope: Scope,
 }
@@ -103,11 +103,11 @@ pub struct UpdateArgs {
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
-    edits: Edits,
-    #[command(flatten)]
     dry: DryRun,
     #[command(flatten)]
     print: Print,
+    #[command(flatten)]
+    edits: Edits,
     #[command(flatten)]
     scope: Scope,
 }

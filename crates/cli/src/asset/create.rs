@@ -27,11 +27,11 @@ struct Common {
     #[arg(short, long, value_name = "VERSION", value_parser = values::name, display_order = 1)]
     version: Option<String>,
     #[command(flatten)]
-    edits: Edits,
-    #[command(flatten)]
     dry: DryRun,
     #[command(flatten)]
     print: Print,
+    #[command(flatten)]
+    edits: Edits,
     #[command(flatten)]
     scope: Scope,
 }

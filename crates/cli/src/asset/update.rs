@@ -63,11 +63,11 @@ pub struct Args {
     #[command(flatten)]
     pick: Pick,
     #[command(flatten)]
-    edits: Edits,
-    #[command(flatten)]
     dry: DryRun,
     #[command(flatten)]
     print: Print,
+    #[command(flatten)]
+    edits: Edits,
     #[command(flatten)]
     scope: Scope,
 }
