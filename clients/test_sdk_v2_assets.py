@@ -326,6 +326,50 @@ def test_files_can_be_sent_ahead_for_data_and_models(session, server):
     assert session.post(at, params=V, json={}).status_code == 404
 
 
+def test_files_go_with_the_last_version_that_names_them(session, server):
+    import requests
+
+    at = f"{server.url}{WS}/data/{fresh('x')}"
+
+    def sent_ahead(version):
+        asked = session.post(f"{at}/versions/{version}/startPendingUpload", params=V, json={})
+        place = asked.json()["blobReferenceForConsumption"]
+        address, query = place["credential"]["sasUri"].split("?")
+        blob = f"{address}/x.txt?{query}"
+        headers = {"x-ms-blob-type": "BlockBlob"}
+        sent = requests.put(blob, data=b"x", headers=headers, verify=session.verify)
+        assert sent.status_code == 201, sent.text
+        return blob, f"{place['blobUri']}/x.txt"
+
+    def seen(blob):
+        return requests.get(blob, verify=session.verify).status_code
+
+    def name(version, uri):
+        body = {"properties": {"dataUri": uri, "dataType": "uri_file"}}
+        assert session.put(f"{at}/versions/{version}", params=V, json=body).status_code == 201
+
+    blob, uri = sent_ahead("1")
+    name("1", uri)
+    name("2", uri)
+    assert session.delete(f"{at}/versions/1", params=V).status_code == 200
+    assert seen(blob) == 200, "another version names it"
+    assert session.delete(f"{at}/versions/2", params=V).status_code == 200
+    assert seen(blob) == 404, "nothing does any more"
+    # By its name, with all versions. What is in a datastore is its user's own.
+    blob, uri = sent_ahead("3")
+    name("3", uri)
+    store = "azureml://datastores/workspaceblobstore/paths/mine"
+    name("4", store)
+    kept = session.post(f"{server.url}{WS}/datastores/workspaceblobstore/listSecrets", params=V)
+    assert kept.status_code == 200
+    assert session.delete(at, params=V).status_code == 200
+    assert seen(blob) == 404
+    assert session.get(f"{server.url}{WS}/datastores/workspaceblobstore", params=V).ok
+    blob, uri = sent_ahead("3")
+    name("3", uri)
+    assert seen(blob) == 200, "the same name again has files of its own"
+
+
 def test_names_of_what_comes_with_the_service_are_kept(session, server):
     at = f"{server.url}{WS}/environments/AzureML-mine/versions/1"
     refused = session.put(at, params=V, json={"properties": {"image": IMAGE}})

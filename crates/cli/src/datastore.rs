@@ -1,16 +1,19 @@
 //! `muster datastore`: names of places where blobs are, with the words of `az ml datastore`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use clap::Subcommand;
-use muster_core::model::DatastoreSpec;
-use muster_wire::datastore::{DatastoreResource, request_json};
+use muster_core::model::{AccountCredentials, DatastoreSpec, ForeignAccount};
+use muster_wire::datastore::{DatastoreResource, Secrets, request_json};
 use muster_wire::{Route, StorageRoute};
 use reqwest::StatusCode;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::compute::resource_group;
 use crate::confirm::confirm;
+use crate::document::{self, Edits, Field, Fields, Kind, field, text, texts};
 use crate::dry::{DryRun, Plan};
 use crate::failure::{Failure, Outcome, quoted};
 use crate::output::{self, Print};
@@ -25,6 +28,7 @@ pub enum Command {
     List(ListArgs),
     Show(ShowArgs),
     Create(CreateArgs),
+    Update(UpdateArgs),
     Delete(DeleteArgs),
 }
 
@@ -32,6 +36,10 @@ pub enum Command {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListArgs {
+    /// At most so many
+    #[arg(short = 'r', long, value_name = "COUNT", value_parser = values::at_least_one,
+          allow_negative_numbers = true)]
+    max_results: Option<u32>,
     #[command(flatten)]
     print: Print,
     #[command(flatten)]
@@ -51,28 +59,55 @@ pub struct ShowArgs {
     scope: Scope,
 }
 
-/// Name a container of this server, which is made if it is not there
+/// Name a container of this server, which is made if it is not there; or one of an account elsewhere
 ///
-/// Accounts elsewhere, with what opens them, are put with azure-ai-ml or REST.
+/// An account elsewhere, with the key or the token that opens it, is described in a file.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Mutating: a datastore of that name is replaced.")]
 pub struct CreateArgs {
-    /// The datastore's name
-    #[arg(short, long, value_parser = values::name)]
-    name: String,
+    /// The datastore's name; may be in the file
+    #[arg(short, long, value_parser = values::name, required_unless_present = "file")]
+    name: Option<String>,
+    /// A YAML file with the fields of Azure's schema azureBlob, or - for the standard input; flags go first
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
     /// The container: small letters, digits and hyphens; its name is its own on the whole server
-    #[arg(long, value_name = "NAME", value_parser = values::name)]
-    container_name: String,
+    #[arg(long, value_name = "NAME", value_parser = values::name, required_unless_present = "file")]
+    container_name: Option<String>,
     /// What it is for
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
     /// Tags, as KEY=VALUE
     #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
-    tags: Vec<String>,
+    tags: Option<Vec<String>>,
     #[command(flatten)]
     dry: DryRun,
     #[command(flatten)]
     print: Print,
+    #[command(flatten)]
+    edits: Edits,
+    #[command(flatten)]
+    scope: Scope,
+}
+
+/// Change a datastore: what it says about itself, where it leads, or what opens it
+///
+/// Whatever is not given stays.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Mutating: whoever uses that name finds what it leads to then.")]
+pub struct UpdateArgs {
+    /// The datastore's name; may be in the file
+    #[arg(short, long, value_parser = values::name, required_unless_present = "file")]
+    name: Option<String>,
+    /// A YAML file with the fields of Azure's schema azureBlob, or - for the standard input
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
+    print: Print,
+    #[command(flatten)]
+    edits: Edits,
     #[command(flatten)]
     scope: Scope,
 }
@@ -94,6 +129,23 @@ pub struct DeleteArgs {
     #[command(flatten)]
     scope: Scope,
 }
+
+const CREDENTIALS: [Field; 2] = [field("account_key", Kind::Text), field("sas_token", Kind::Text)];
+const FIELDS: &[Field] = &[
+    field("name", Kind::Text),
+    field("type", Kind::Text),
+    field("description", Kind::Text),
+    field("tags", Kind::Texts),
+    field("account_name", Kind::Text),
+    field("container_name", Kind::Text),
+    field("endpoint", Kind::Text),
+    field("protocol", Kind::Text),
+    field("credentials", Kind::Object(&CREDENTIALS)),
+    field("id", Kind::Shown),
+    field("is_default", Kind::Shown),
+    field("credentials_type", Kind::Shown),
+    field("resourceGroup", Kind::Shown),
+];
 
 /// As `az ml` prints it.
 #[derive(Debug, Serialize)]
@@ -152,6 +204,7 @@ pub async fn run(command: Command) -> Outcome {
             show(client.get(&route).await?, &args.print)
         }
         Command::Create(args) => create(&args).await,
+        Command::Update(args) => update(&args).await,
         Command::Delete(args) => delete(&args).await,
     }
 }
@@ -159,23 +212,121 @@ pub async fn run(command: Command) -> Outcome {
 async fn list(args: &ListArgs) -> Outcome {
     let route = Route::Storage(StorageRoute::Datastores(args.scope.workspace()?));
     let client = args.scope.connect().await?;
-    let found: Vec<DatastoreResource> = client.list(&route, None).await?;
+    let found: Vec<DatastoreResource> = client.list(&route, args.max_results).await?;
     let found: Vec<Datastore> = found.into_iter().map(Datastore::of).collect();
     args.print.show(&found, || print_table(&found))
 }
 
 async fn create(args: &CreateArgs) -> Outcome {
+    let mut document = match &args.file {
+        Some(path) => document::read(path, FIELDS)?,
+        None => Fields::new(),
+    };
+    let tags = args.tags.as_ref().map(|tags| values::tags(tags)).transpose()?;
+    let flags = [
+        ("name", args.name.clone().map(Value::String)),
+        ("container_name", args.container_name.clone().map(Value::String)),
+        ("description", args.description.clone().map(Value::String)),
+        ("tags", tags.map(|tags| json!(tags))),
+    ];
+    let given = flags.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    document.extend(given);
+    args.edits.apply(&mut document, FIELDS)?;
+    let name = named(&document)?;
     let workspace = args.scope.workspace_to_change()?;
-    let name = args.name.as_str().into();
     let route = Route::Storage(StorageRoute::Datastore { workspace, name });
+    let body = body_of(&document, None)?;
+    let client = args.scope.connect().await?;
+    if args.dry.dry_run {
+        return Plan::new("PUT", &route, &body).show(&client, &args.print).await;
+    }
+    show(client.put(&route, body).await?.document()?, &args.print)
+}
+
+fn named(document: &Fields) -> Outcome<Box<str>> {
+    let name = text(document, "name").ok_or_else(|| {
+        Failure::refused("a name is not given").hint("give --name, or name in the file")
+    })?;
+    let name = values::name(&name).map_err(|why| Failure::refused(format!("name: {why}")))?;
+    Ok(name.into())
+}
+
+/// The request that a document is. `kept` is what opens it now.
+fn body_of(document: &Fields, kept: Option<Secrets>) -> Outcome<String> {
+    if let Some(kind) = text(document, "type").filter(|kind| kind != "azure_blob") {
+        return Err(Failure::refused(format!("type is {}; give azure_blob", quoted(&kind)))
+            .hint("other kinds of storage are not known here"));
+    }
+    let container = text(document, "container_name").ok_or_else(|| {
+        Failure::refused("a container is not given")
+            .hint("give --container-name, or container_name in the file")
+    })?;
+    let credentials = document.get("credentials").and_then(Value::as_object);
+    let secret = |name: &str| credentials.and_then(|credentials| text(credentials, name));
+    let secrets = match (secret("account_key"), secret("sas_token")) {
+        (Some(key), None) => Some(Secrets::AccountKey { key }),
+        (None, Some(sas_token)) => Some(Secrets::Sas { sas_token }),
+        (None, None) => kept,
+        (Some(_), Some(_)) => {
+            let words = "credentials has an account_key and a sas_token; give one of them";
+            return Err(Failure::refused(words));
+        }
+    };
+    let opened_by = match &secrets {
+        Some(Secrets::AccountKey { .. }) => AccountCredentials::AccountKey,
+        Some(Secrets::Sas { .. }) => AccountCredentials::Sas,
+        None => AccountCredentials::None,
+    };
+    let short = |name: &str| text(document, name).map(String::into_boxed_str);
+    let account = short("account_name").map(|name| ForeignAccount {
+        name,
+        endpoint: short("endpoint"),
+        protocol: short("protocol"),
+        opened_by,
+        secret: None,
+    });
     let spec = DatastoreSpec {
-        container: args.container_name.as_str().into(),
-        description: args.description.as_deref().map(Into::into),
-        tags: values::tags(&args.tags)?,
+        account,
+        container: container.into(),
+        description: short("description"),
+        tags: texts(document, "tags"),
         ..DatastoreSpec::default()
     };
-    let body = request_json(&spec, None);
+    Ok(request_json(&spec, secrets.as_ref()))
+}
+
+async fn update(args: &UpdateArgs) -> Outcome {
+    let filed = match &args.file {
+        Some(path) => document::read(path, FIELDS)?,
+        None => Fields::new(),
+    };
+    let name = match &args.name {
+        Some(name) => name.as_str().into(),
+        None => named(&filed)?,
+    };
+    let workspace = args.scope.workspace_to_change()?;
     let client = args.scope.connect().await?;
+    let at = StorageRoute::Datastore { workspace: workspace.clone(), name: name.clone() };
+    let route = Route::Storage(at);
+    let found: DatastoreResource = client.get(&route).await?;
+    let is_closed = found.properties.credentials.credentials_type == "None";
+    let now = serde_json::to_value(Datastore::of(found)).expect("documents have text keys");
+    let Value::Object(mut document) = now else { unreachable!("a struct is an object") };
+    document.retain(|name, value| {
+        let is_settable = |field: &Field| field.name == name && !matches!(field.kind, Kind::Shown);
+        !value.is_null() && FIELDS.iter().any(is_settable)
+    });
+    document.extend(filed);
+    args.edits.apply(&mut document, FIELDS)?;
+    // What opens it is not shown, and would be lost.
+    let kept = match is_closed {
+        true => None,
+        false => {
+            let secrets = Route::Storage(StorageRoute::DatastoreSecrets { workspace, name });
+            Some(client.post(&secrets).await?.document::<Secrets>()?)
+        }
+    };
+    let body = body_of(&document, kept)?;
     if args.dry.dry_run {
         return Plan::new("PUT", &route, &body).show(&client, &args.print).await;
     }

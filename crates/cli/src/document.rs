@@ -30,6 +30,8 @@ pub type Fields = Map<String, Value>;
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
     Text,
+    /// A text, or a number that is meant as one: a version.
+    Word,
     Whole,
     Bool,
     /// Names with texts, such as tags.
@@ -37,6 +39,10 @@ pub enum Kind {
     Object(&'static [Field]),
     /// Objects, one after the other.
     List(&'static [Field]),
+    /// Objects under names that somebody chose.
+    Named(&'static [Field]),
+    /// Whatever it is, somebody else looks at it.
+    Any,
     /// Shown, never sent: whoever writes back what was shown means no harm.
     Shown,
     /// Known to Azure, without a meaning here: why, and what instead.
@@ -63,12 +69,20 @@ pub struct Origin<'a> {
 
 /// Reads a YAML file and checks it against its fields. `-` is the standard input.
 pub fn read(path: &Path, fields: &'static [Field]) -> Outcome<Fields> {
+    read_by(path, |_| Ok(fields))
+}
+
+/// The same for a file that says itself which fields it has.
+pub fn read_by(
+    path: &Path,
+    fields: impl FnOnce(&Fields) -> Outcome<&'static [Field]>,
+) -> Outcome<Fields> {
     let name = path.display().to_string();
     let text = text_of(path).map_err(|why| {
         Failure::refused(format!("cannot read {}: {why}", quoted(&name)))
             .hint("--file takes the path of a YAML file, or - for the standard input")
     })?;
-    let (document, shown) = parse(Origin { name: &name, text: &text }, fields)?;
+    let (document, shown) = parse_by(Origin { name: &name, text: &text }, fields)?;
     if !shown.is_empty() {
         crate::output::say(&format!("note: {} cannot be set and is left out", shown.join(", ")));
     }
@@ -77,12 +91,22 @@ pub fn read(path: &Path, fields: &'static [Field]) -> Outcome<Fields> {
 
 /// A document, and the names of what stood in it and is left out.
 pub fn parse(origin: Origin<'_>, fields: &'static [Field]) -> Outcome<(Fields, Vec<&'static str>)> {
+    parse_by(origin, |_| Ok(fields))
+}
+
+fn parse_by(
+    origin: Origin<'_>,
+    fields: impl FnOnce(&Fields) -> Outcome<&'static [Field]>,
+) -> Outcome<(Fields, Vec<&'static str>)> {
     let value: Value = from_yaml(origin.text).map_err(|why| broken(origin.name, &why))?;
     let Value::Object(mut document) = value else {
         let text = format!("{} holds no fields; write them as 'name: value'", quoted(origin.name));
         return Err(Failure::refused(text));
     };
-    document.remove(SCHEMA_KEY);
+    let fields = fields(&document)?;
+    if !fields.iter().any(|field| field.name == SCHEMA_KEY) {
+        document.remove(SCHEMA_KEY);
+    }
     check(&document, fields, "", Some(origin))?;
     let shown: Vec<&str> = fields
         .iter()
@@ -146,7 +170,10 @@ fn check_value(value: &Value, kind: Kind, path: &str, origin: Option<Origin<'_>>
         ))),
         // A key without a value is one that was not given.
         (_, Value::Null) | (Kind::Shown, _) => Ok(()),
-        (Kind::Text, Value::String(_)) | (Kind::Bool, Value::Bool(_)) => Ok(()),
+        (Kind::Any, _)
+        | (Kind::Text, Value::String(_))
+        | (Kind::Word, Value::String(_) | Value::Number(_))
+        | (Kind::Bool, Value::Bool(_)) => Ok(()),
         (Kind::Whole, Value::Number(number)) if number.is_u64() => Ok(()),
         (Kind::Texts, Value::Object(texts)) => match texts.values().all(Value::is_string) {
             true => Ok(()),
@@ -161,12 +188,38 @@ fn check_value(value: &Value, kind: Kind, path: &str, origin: Option<Origin<'_>>
                 _ => wrong("a list of fields with values"),
             })
         }
-        (Kind::Text, _) => wrong("a text; put it in quotes"),
+        (Kind::Named(fields), Value::Object(named)) => {
+            named.iter().try_for_each(|(name, inner)| match inner {
+                Value::Object(inner) => check(inner, fields, &format!("{path}.{name}."), origin),
+                _ => wrong("fields with values under each name"),
+            })
+        }
+        (Kind::Text | Kind::Word, _) => wrong("a text; put it in quotes"),
         (Kind::Whole, _) => wrong("a whole number from 0"),
         (Kind::Bool, _) => wrong("true or false"),
-        (Kind::Texts | Kind::Object(_), _) => wrong("names with values, as 'name: value'"),
+        (Kind::Texts | Kind::Object(_) | Kind::Named(_), _) => {
+            wrong("names with values, as 'name: value'")
+        }
         (Kind::List(_), _) => wrong("a list"),
     }
+}
+
+/// A text, or a number that is meant as one.
+pub fn text(document: &Fields, name: &str) -> Option<String> {
+    match document.get(name)? {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// Names with texts; what is none is left out.
+pub fn texts(document: &Fields, name: &str) -> std::collections::BTreeMap<String, String> {
+    let Some(Value::Object(texts)) = document.get(name) else {
+        return std::collections::BTreeMap::new();
+    };
+    let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+    texts.iter().filter_map(text).collect()
 }
 
 fn unknown(name: &str, path: &str, fields: &[Field], origin: Option<Origin<'_>>) -> Failure {

@@ -12,6 +12,7 @@
 //! * one module per command or group of commands.
 
 mod agent;
+mod asset;
 mod client;
 mod complete;
 mod completion;
@@ -99,6 +100,14 @@ enum Command {
     #[command(subcommand)]
     Job(job::Command),
     #[command(subcommand)]
+    Environment(asset::EnvironmentCommand),
+    #[command(subcommand)]
+    Data(asset::DataCommand),
+    #[command(subcommand)]
+    Model(asset::ModelCommand),
+    #[command(subcommand)]
+    Component(asset::ComponentCommand),
+    #[command(subcommand)]
     Datastore(datastore::Command),
     #[command(subcommand)]
     Storage(storage::Command),
@@ -152,6 +161,10 @@ fn run(command: Command) -> Outcome {
         Command::Workspace(command) => block_on(workspace::run(command)),
         Command::Compute(command) => block_on(compute::run(command)),
         Command::Job(command) => block_on(job::run(command)),
+        Command::Environment(command) => block_on(asset::environment(command)),
+        Command::Data(command) => block_on(asset::data(command)),
+        Command::Model(command) => block_on(asset::model(command)),
+        Command::Component(command) => block_on(asset::component(command)),
         Command::Datastore(command) => block_on(datastore::run(command)),
         Command::Storage(command) => block_on(storage::run(command)),
         Command::Group(command) => block_on(group::run(command)),

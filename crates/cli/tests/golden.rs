@@ -5,7 +5,7 @@ mod support;
 use support::{CLUSTER, Site};
 
 /// Each is run in this order against one server; its output is the file of its name.
-const SEEN: [(&str, &[&str]); 38] = [
+const SEEN: [(&str, &[&str]); 46] = [
     ("compute-list-empty", &["compute", "list", "-o", "table"]),
     ("compute-create", &CLUSTER),
     ("compute-show-table", &["compute", "show", "-n", "cpu", "-o", "table"]),
@@ -38,6 +38,30 @@ const SEEN: [(&str, &[&str]); 38] = [
     ("resource-bad-id", &["resource", "show", "--ids", "cpu"]),
     ("job-list-empty", &["job", "list", "-o", "table"]),
     ("job-bad-compute", &["job", "create", "--compute", "cpus", "--command", "true", "-n", "j"]),
+    ("environment-list-empty", &["environment", "list", "-o", "table"]),
+    (
+        "environment-create",
+        &["environment", "create", "-n", "torch", "--image", "python:3.11", "-o", "table"],
+    ),
+    ("environment-missing", &["environment", "show", "-n", "torhc"]),
+    ("environment-other", &["environment", "create", "-n", "torch", "-v", "1", "--image", "other"]),
+    (
+        "environment-of-registry",
+        &[
+            "environment",
+            "show",
+            "-n",
+            "azureml://registries/azureml/environments/sklearn-1.5/labels/latest",
+            "-o",
+            "table",
+        ],
+    ),
+    (
+        "data-create",
+        &["data", "create", "-n", "iris", "-p", "https://example.com/iris.csv", "-o", "table"],
+    ),
+    ("data-list", &["data", "list", "-o", "table"]),
+    ("model-bad-label", &["model", "show", "-n", "m", "--label", "newest"]),
     ("user-create", &["user", "create", "-n", "ada", "-o", "table"]),
     ("user-list", &["user", "list", "-o", "table"]),
     ("role-list", &["role", "assignment", "list", "-o", "table"]),

@@ -1,15 +1,59 @@
 //! Blobs as clients know them, and what a request may demand of the one that is there. They are kept apart from World
 //! (`muster_store::storage`); nothing here decides about nodes or jobs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::BlobId;
-use crate::time::Wall;
+use crate::model::{AssetKind, BlobId};
+use crate::time::{Span as Time, Wall};
 
 /// Blocks that one blob is made of.
 pub const BLOCKS_MAX: usize = 50_000;
+
+/// The kinds whose versions get a container for their files, if a client asks where to put them.
+const UPLOADED: [AssetKind; 3] = [AssetKind::Code, AssetKind::Data, AssetKind::Model];
+/// Hexadecimal: what makes one of these containers differ from all others.
+const UPLOAD_ID_CHARS: usize = 32;
+/// Addresses that open such a container hold for an hour. After this time nobody comes back to finish.
+pub const UPLOAD_LIFETIME: Time = Time::seconds(24 * 3_600);
+
+/// The name of the container for the files of a version. `id` has 32 hexadecimal digits.
+pub fn upload_container(kind: AssetKind, id: &str) -> String {
+    format!("{}-{id}", kind.as_str())
+}
+
+/// The names of such containers in a text. Whatever refers to files in one has its name in it, however it spells the rest.
+pub fn upload_containers(text: &str) -> impl Iterator<Item = &str> {
+    let is_digit = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
+    text.match_indices('-').filter_map(move |(at, _)| {
+        let kind = UPLOADED.into_iter().find(|kind| text[..at].ends_with(kind.as_str()))?;
+        let digits = text.as_bytes()[at + 1..].iter().take_while(|byte| is_digit(byte)).count();
+        let start = at - kind.as_str().len();
+        (digits == UPLOAD_ID_CHARS).then(|| &text[start..=at + UPLOAD_ID_CHARS])
+    })
+}
+
+/// Whether a container was made for the files of a version.
+pub fn is_upload_container(name: &str) -> bool {
+    upload_containers(name).next() == Some(name)
+}
+
+/// Of containers with when something was put there last, those that nobody needs: they were made for a version's files,
+/// nothing names them, and nobody is putting files there. Users' own are never among them.
+pub fn forgotten_uploads<'a>(
+    containers: impl Iterator<Item = (&'a str, Wall)>,
+    named: &BTreeSet<Box<str>>,
+    now: Wall,
+) -> Vec<&'a str> {
+    containers
+        .filter(|(name, touched)| {
+            let is_old = now.0.saturating_sub(touched.0) >= UPLOAD_LIFETIME.0;
+            is_upload_container(name) && is_old && !named.contains(*name)
+        })
+        .map(|(name, _)| name)
+        .collect()
+}
 
 /// Changes whenever its blob does, and is never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -162,6 +162,26 @@ impl Store {
         }
     }
 
+    /// How it stands, without building it: `None` if nobody has, or it is gone again. And what was said when it was
+    /// built last, its end if that is long.
+    pub fn seen(&self, recipe: &Recipe) -> (Option<State>, Option<String>) {
+        let id = id_of(recipe);
+        let state = match self.inner.entries().get(&id) {
+            Some(Entry::Building(progress)) => {
+                Some(State::Building { said: progress.borrow().said.clone() })
+            }
+            Some(Entry::Failed { message, said, .. }) => {
+                Some(State::Failed { message: message.clone(), said: said.clone() })
+            }
+            None => self
+                .inner
+                .disk
+                .notes_of(&id)
+                .map(|notes| State::Ready { folder: id.to_string(), notes }),
+        };
+        (state, self.inner.disk.log_of(&id))
+    }
+
     fn begin(&self, recipe: &Recipe) -> Begun {
         let id = id_of(recipe);
         let mut entries = self.inner.entries();

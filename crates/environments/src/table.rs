@@ -104,6 +104,25 @@ struct StandIn {
     notes: Vec<Box<str>>,
 }
 
+/// A row of the table, for whoever wants to see it.
+#[derive(Debug, Clone, Copy)]
+pub struct Listed<'a> {
+    /// With `*` for any letters.
+    pub pattern: &'a str,
+    /// Or else a curated environment.
+    pub is_image: bool,
+    /// By its name; without one it is the machine's own Python.
+    pub recipe: Option<(&'a str, &'a Recipe)>,
+    pub notes: &'a [Box<str>],
+}
+
+impl StandIn {
+    fn listed(&self, is_image: bool) -> Listed<'_> {
+        let recipe = self.recipe.as_ref().map(|(name, recipe)| (name.as_str(), recipe));
+        Listed { pattern: &self.pattern, is_image, recipe, notes: &self.notes }
+    }
+}
+
 impl Default for Table {
     fn default() -> Table {
         let empty = Table { environments: vec![], images: vec![], names: Names::default() };
@@ -164,6 +183,18 @@ impl Table {
             }
             None => Err(Unknown { name: brief(name), nearest: self.nearest(name) }),
         }
+    }
+
+    /// All rows in the order in which they are tried, curated environments first.
+    pub fn rows(&self) -> impl Iterator<Item = Listed<'_>> {
+        let environments = self.environments.iter().map(|row| row.listed(false));
+        environments.chain(self.images.iter().map(|row| row.listed(true)))
+    }
+
+    /// The row that stands in for a curated one.
+    pub fn curated_row(&self, name: &str) -> Option<Listed<'_>> {
+        let row = self.environments.iter().find(|row| fits(&row.pattern, name));
+        row.map(|row| row.listed(false))
     }
 
     /// Whether it is known by this name.
@@ -265,11 +296,10 @@ fn words(text: &str, why: &toml::de::Error) -> String {
 }
 
 /// The name in what a job calls a curated environment: `azureml:NAME@latest`, `azureml:NAME:3`,
-/// `azureml://registries/azureml/environments/NAME/versions/3`, or just `NAME`.
+/// `azureml://registries/azureml/environments/NAME/versions/3`, the id of one in a workspace, or just `NAME`.
 pub fn curated_name(id: &str) -> &str {
-    let (scheme, rest) = id.split_once("://").unwrap_or(("", id));
-    if scheme.eq_ignore_ascii_case("azureml") {
-        let mut parts = rest.split('/').filter(|part| !part.is_empty());
+    if id.contains('/') {
+        let mut parts = id.split('/').filter(|part| !part.is_empty());
         let found = parts.find(|part| part.eq_ignore_ascii_case("environments"));
         if let Some(name) = found.and_then(|_| parts.next()) {
             return name;

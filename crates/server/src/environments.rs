@@ -15,9 +15,10 @@ use muster_environments::conda;
 use muster_environments::id_of;
 pub use muster_environments::store::find_uv;
 use muster_environments::store::{Config, Habits, State, Store, StoreError};
-use muster_environments::table::{self, BadTable, Table, curated_name};
+use muster_environments::table::{self, BadTable, Listed, Table, curated_name};
 use muster_store::StoreError as RowsError;
 use muster_wire::ArmError;
+use muster_wire::environment::{BuildLog, StandIn};
 
 use crate::live::Live;
 use crate::pki::files::{self, FileError};
@@ -109,6 +110,47 @@ impl Service {
         self.table.has_curated(curated_name(id))
     }
 
+    /// What stands in for what, in the order in which it is looked for.
+    pub fn stand_ins(&self) -> impl Iterator<Item = StandIn> {
+        self.table.rows().map(shown)
+    }
+
+    /// What stands in for a curated environment, or the refusal with the nearest names.
+    pub fn stand_in(&self, name: &str) -> Result<StandIn, ArmError> {
+        let said = self.table.curated(name, name);
+        let said = said.map_err(|why| ArmError::not_found("environment", why.to_string()))?;
+        let row = self.table.curated_row(name).expect("the same rows were looked at");
+        let notes = said.notes.iter().map(|note| note.to_string()).collect();
+        Ok(StandIn { name: name.to_owned(), notes, ..shown(row) })
+    }
+
+    /// How an environment was built, if it was. It is not built for that.
+    pub fn build_log(&self, environment: &JobEnvironment) -> BuildLog {
+        let mut found = BuildLog {
+            id: None,
+            state: "not needed".to_owned(),
+            python: None,
+            packages: Vec::new(),
+            notes: environment.notes.iter().map(|note| note.to_string()).collect(),
+            log: None,
+        };
+        let Some(recipe) = &environment.recipe else { return found };
+        let (state, log) = self.store.seen(recipe);
+        found.id = Some(id_of(recipe).to_string());
+        found.python = recipe.python.as_deref().map(str::to_owned);
+        found.packages = recipe.requirements.iter().map(|line| line.to_string()).collect();
+        found.log = log;
+        let (word, notes) = match state {
+            None => ("not built", Vec::new()),
+            Some(State::Ready { notes, .. }) => ("ready", notes),
+            Some(State::Building { said }) => ("building", said),
+            Some(State::Failed { message, .. }) => ("failed", vec![message]),
+        };
+        found.state = word.to_owned();
+        found.notes.extend(notes);
+        found
+    }
+
     /// How it stands, when that changes or the time is over. Begins to build it if nobody has.
     pub async fn get(&self, recipe: &Recipe, within: Duration) -> State {
         self.store.get(recipe, within).await
@@ -117,6 +159,21 @@ impl Service {
     /// Ends every build.
     pub fn stop(&self) {
         self.store.stop();
+    }
+}
+
+fn shown(row: Listed<'_>) -> StandIn {
+    let of = if row.is_image { "image" } else { "environment" };
+    let recipe = row.recipe.map(|(_, recipe)| recipe);
+    StandIn {
+        name: row.pattern.to_owned(),
+        of: of.to_owned(),
+        recipe: row.recipe.map(|(name, _)| name.to_owned()),
+        python: recipe.and_then(|recipe| recipe.python.as_deref()).map(str::to_owned),
+        packages: recipe
+            .map(|recipe| recipe.requirements.iter().map(|line| line.to_string()).collect())
+            .unwrap_or_default(),
+        notes: row.notes.iter().map(|note| note.to_string()).collect(),
     }
 }
 
@@ -210,6 +267,29 @@ mod tests {
         assert!(service.resolve_curated(curated).unwrap().recipe.is_some());
         let error = service.resolve_curated("azureml:AzureML-sklern-1.5:1").unwrap_err();
         assert!(error.to_string().contains("the nearest are"), "{error}");
+    }
+
+    #[test]
+    fn what_stands_in_and_how_it_was_built_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let service = service(None, dir.path()).unwrap();
+        assert!(service.stand_ins().any(|row| row.of == "image" && row.name == "*"));
+        let found = service.stand_in("sklearn-1.5").unwrap();
+        assert_eq!(found.recipe.as_deref(), Some("sklearn-1.5"));
+        assert!(found.notes[0].contains("stands in for it"), "{:?}", found.notes);
+        assert_eq!(service.stand_in("AzureML-sklern-1.5").unwrap_err().status, 404);
+        let plain = service.resolve_image("x", "python:3.11").unwrap();
+        assert_eq!(service.build_log(&plain).state, "not needed");
+        let conda = service.resolve_conda("x", "dependencies: [numpy]", None).unwrap();
+        let told = service.build_log(&conda);
+        assert_eq!((told.state.as_str(), &told.log), ("not built", &None));
+        // What uv said is kept, whatever became of it; where is nobody's business.
+        let own = dir.path().join("environments");
+        let log = own.join("logs").join(format!("{}.log", told.id.unwrap()));
+        std::fs::write(log, format!("wrote {}/x\n", own.display())).unwrap();
+        let told = service.build_log(&conda);
+        assert_eq!(told.log.as_deref(), Some("wrote environments/x\n"));
+        assert_eq!(told.packages, ["numpy"]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! files of [`Blobs`](crate::blobs::Blobs): they are on disk before a row names them.
 
 mod sweep;
+mod uploads;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -18,6 +19,7 @@ use tracing::error;
 
 use crate::clock;
 pub use sweep::{Retention, gc, run as run_sweeper};
+pub use uploads::let_go;
 
 /// Orders that may wait; beyond it clients are told to come back.
 const QUEUE_MAX: usize = 4_096;

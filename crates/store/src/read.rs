@@ -1,5 +1,7 @@
 //! What readers ask for. Every answer is one consistent snapshot of committed rows.
 
+use std::collections::BTreeSet;
+
 use muster_core::ids::{JobId, OperationId, PrincipalId, WorkspaceId};
 use muster_core::model::{
     Activity, Asset, AssetContainer, AssetKind, AttemptRecord, Category, Cluster, Datastore,
@@ -241,6 +243,9 @@ pub trait Reader: Send {
     ) -> Result<Option<Datastore>, StoreError>;
     /// By name; a workspace has not many. Those that every workspace has are not among them.
     fn datastores(&mut self, workspace: WorkspaceId) -> Result<Vec<Datastore>, StoreError>;
+    /// Containers for the files of versions that something of the workspace names: a version, a datastore, or a job that
+    /// has not ended.
+    fn named_uploads(&mut self, workspace: WorkspaceId) -> Result<BTreeSet<Box<str>>, StoreError>;
     /// By workspace, kind, name without case, and version as it is.
     fn asset(
         &mut self,

@@ -184,6 +184,8 @@ pub struct Listing {
 pub trait StorageReader: Send {
     fn container(&mut self, name: &str) -> Result<Option<Container>, StoreError>;
     fn containers(&mut self) -> Result<Vec<Container>, StoreError>;
+    /// When something was put there last, or when it was made; `None` if it is gone.
+    fn touched(&mut self, container: ContainerId) -> Result<Option<Wall>, StoreError>;
     fn content(
         &mut self,
         container: ContainerId,

@@ -24,7 +24,7 @@ pub use upload::{BlobReference, PendingUpload, SasCredential, pending};
 use crate::error::ArmError;
 use crate::json::{Field, parse_object, shorten};
 use crate::path::{Query, asset_word, workspace_id};
-use crate::{JsonText, SystemData};
+use crate::{JsonText, SystemData, to_json};
 
 /// What it is made of, and room for what is written on it.
 pub const BODY_BYTES_MAX: usize = ASSET_BODY_BYTES_MAX + 128 * 1024;
@@ -86,6 +86,22 @@ pub struct AssetProperties {
     pub stage: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub component_spec: Option<JsonText>,
+}
+
+/// What a client sends of a version, or of a name: what it was shown, changed.
+#[derive(Serialize)]
+struct Sent<'a, T> {
+    properties: &'a T,
+}
+
+/// The request for a version with these properties.
+pub fn request_json(properties: &AssetProperties) -> String {
+    to_json(&Sent { properties })
+}
+
+/// The request for a name with these properties.
+pub fn container_request_json(properties: &ContainerProperties) -> String {
+    to_json(&Sent { properties })
 }
 
 /// The id of a version, as clients compare it.

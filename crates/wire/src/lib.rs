@@ -11,6 +11,7 @@
 //! * [`compute`], [`job`], [`workspace`], [`operation`], [`quota`], [`vm_size`], [`cost`], [`why`]: the
 //!   resources;
 //! * [`post_mortem`]: what became of nodes that are gone;
+//! * [`environment`]: what stands in for environments, and how they were built;
 //! * [`datastore`]: names of places where blobs are; [`asset`]: what is kept in versions, and refers to them; [`blob`]: the blob storage's dialect, XML and all;
 //! * [`manager`], [`resources`]: what resource manager says about itself, and lists of any resources;
 //! * [`deployment`]: templates, read into what is to be made;
@@ -29,6 +30,7 @@ pub mod datastore;
 pub mod deployment;
 pub mod diagnosis;
 pub mod duration;
+pub mod environment;
 pub mod error;
 pub mod host;
 pub mod job;

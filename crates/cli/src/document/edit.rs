@@ -45,7 +45,8 @@ impl Edits {
             else {
                 return Err(malformed("--set", text, "PATH=VALUE, such as tags.team=blue"));
             };
-            let is_text = self.force_string || matches!(kind_at(fields, path), Some(Kind::Text));
+            let is_text =
+                self.force_string || matches!(kind_at(fields, path), Some(Kind::Text | Kind::Word));
             set(document, path, read(value, is_text))?;
         }
         if let Some((first, rest)) = self.add.split_first() {

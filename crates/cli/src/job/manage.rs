@@ -1,11 +1,8 @@
 //! What may still be changed of a job that was submitted: its names, its tags, and whether lists show it.
 
-use std::collections::BTreeMap;
-
 use muster_core::model::WorkspaceKey;
 use muster_wire::job::JobResource;
 use muster_wire::{HistoryRoute, Route};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Target, web};

@@ -16,6 +16,8 @@ const RECIPE: &str = "muster-recipe";
 const NOTES: &str = "muster-notes";
 /// Of logs; the oldest go.
 const LOGS_MAX: usize = 500;
+/// Of a log that is shown: its last part.
+const LOG_SHOWN_BYTES_MAX: u64 = 256 << 10;
 const NOTES_BYTES_MAX: u64 = 64 << 10;
 /// What `python` leads to where nothing is built.
 const PLAIN: &str = "plain";
@@ -81,6 +83,18 @@ impl Disk {
         let options =
             OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).clone();
         options.open(self.log_path(id))
+    }
+
+    /// The end of a log. Where all this is kept is left out.
+    pub fn log_of(&self, id: &RecipeId) -> Option<String> {
+        use std::io::{Read as _, Seek as _, SeekFrom};
+        let mut file = File::open(self.log_path(id)).ok()?;
+        let bytes = file.metadata().ok()?.len();
+        file.seek(SeekFrom::Start(bytes.saturating_sub(LOG_SHOWN_BYTES_MAX))).ok()?;
+        let mut text = Vec::new();
+        file.take(LOG_SHOWN_BYTES_MAX).read_to_end(&mut text).ok()?;
+        let own = self.logs.parent().unwrap_or(&self.logs).display().to_string();
+        Some(String::from_utf8_lossy(&text).replace(&own, "environments"))
     }
 
     fn drop_old_logs(&self) {

@@ -168,6 +168,10 @@ fn a_name_is_found_in_whatever_leads_to_it() {
         ("", ""),
         ("azureml:", ""),
         ("ééééééé", "ééééééé"),
+        (
+            "/subscriptions/s/resourceGroups/g/providers/Microsoft.MachineLearningServices/workspaces/w/environments/AzureML-X/versions/3",
+            "AzureML-X",
+        ),
     ] {
         assert_eq!(curated_name(id), name, "{id}");
     }

@@ -3,11 +3,12 @@
 use muster_wire::Route;
 
 /// The words of our routes. Everything else in a path is somebody's name for something.
-const WORDS: [&str; 94] = [
+const WORDS: [&str; 97] = [
     ".well-known",
     "attempts",
     "batchGetResolvedUris",
     "blobs",
+    "buildLog",
     "cancel",
     "chain",
     "children",
@@ -54,6 +55,7 @@ const WORDS: [&str; 94] = [
     "msi",
     "Muster.Activity",
     "Muster.Cost",
+    "Muster.Environments",
     "Muster.Hosts",
     "Muster.Identity",
     "Muster.Jobs",
@@ -79,6 +81,7 @@ const WORDS: [&str; 94] = [
     "rundata",
     "runs",
     "serviceinstances",
+    "standIns",
     "start",
     "startPendingUpload",
     "stop",

@@ -16,7 +16,7 @@ use muster_core::time::Wall;
 use muster_store::storage::Order;
 use tracing::{info, warn};
 
-use super::Storage;
+use super::{Storage, uploads};
 use crate::blobs::{BlobError, Blobs, Removed, Wanted};
 use crate::clock;
 use crate::readers::Readers;
@@ -105,6 +105,7 @@ impl Sweeper {
     ) -> Result<Removed, SweepError> {
         if !is_rehearsal {
             self.forget().await?;
+            uploads::sweep(&self.storage, &self.readers).await?;
         }
         let before = SystemTime::now() - grace.max(GRACE_MIN);
         let (_, known) = self.follow(std::mem::take(wanted)).await?;

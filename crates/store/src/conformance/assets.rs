@@ -197,3 +197,41 @@ pub fn code_is_found_by_its_hash(database: &dyn Database) {
     archive(&mut stage, &first, true);
     assert_eq!(find(&mut stage, workspace, "h"), [second]);
 }
+
+pub fn what_names_the_files_of_versions_is_known(database: &dyn Database) {
+    let (mut stage, workspace) = stage(database);
+    let container = |digit: char| format!("code-{}", digit.to_string().repeat(32));
+    let named = |stage: &mut Stage<'_>| -> Vec<String> {
+        let found = stage.reader.named_uploads(workspace).expect("it reads");
+        found.into_iter().map(|name| name.into_string()).collect()
+    };
+    assert!(named(&mut stage).is_empty());
+    let of = |uri: String| AssetSpec {
+        body: format!(r#"{{"codeUri":"{uri}"}}"#).into(),
+        ..AssetSpec::default()
+    };
+    for (version, digit) in [("1", 'a'), ("2", 'b')] {
+        let wanted = of(format!("https://localhost:1/muster/{}/src", container(digit)));
+        let wish = AssetWish::Put { version: version.into(), wanted, is_archived: None };
+        say(&mut stage, AssetKind::Code, "c", wish);
+    }
+    // Another workspace's are its own business.
+    assert!(stage.reader.named_uploads(WorkspaceId(7)).expect("reads").is_empty());
+    assert_eq!(named(&mut stage), [container('a'), container('b')]);
+    // A job that has not ended names what its version named.
+    let mut input = stage.submission(home(), "j", "cpu", 1);
+    if let Input::SubmitJob(request) = &mut input {
+        let mut spec = (*request.spec).clone();
+        spec.command = format!("ls {}", container('a')).into();
+        request.spec = std::sync::Arc::new(spec);
+    }
+    stage.say(input).expect("a job");
+    say(&mut stage, AssetKind::Code, "c", AssetWish::Delete { version: "1".into() });
+    say(&mut stage, AssetKind::Code, "c", AssetWish::Delete { version: "2".into() });
+    assert_eq!(named(&mut stage), [container('a')]);
+    let job = (home(), "j".to_owned());
+    stage
+        .say(Input::CancelJob { workspace: job.0, name: job.1, finished: None })
+        .expect("canceled");
+    assert!(named(&mut stage).is_empty(), "it has ended");
+}

@@ -79,6 +79,7 @@ macro_rules! conformance {
             asset_names_have_a_latest_and_a_next_version,
             assets_go_one_by_one_by_name_and_with_their_workspace,
             code_is_found_by_its_hash,
+            what_names_the_files_of_versions_is_known,
             nodes_taken_away_are_counted_apart,
         );
     };
@@ -106,6 +107,7 @@ macro_rules! storage_conformance {
             what_is_unwanted_is_known_and_forgotten,
             a_container_is_its_workspaces_own,
             tags_are_never_used_again,
+            it_is_known_when_a_container_was_filled,
             a_folder_is_published_whole_or_not_at_all,
         );
     };

@@ -432,3 +432,20 @@ pub fn a_folder_is_published_whole_or_not_at_all(database: &dyn StorageDatabase)
     assert_eq!(same, a);
     assert_ne!(other.expect("there").tag, b.expect("there").tag);
 }
+
+pub fn it_is_known_when_a_container_was_filled(database: &dyn StorageDatabase) {
+    let mut scene = Scene::new(database);
+    let touched = |scene: &mut Scene| {
+        let container = scene.container;
+        scene.reader.touched(container).expect("it reads")
+    };
+    let made = touched(&mut scene).expect("it is there");
+    scene.put("a", "x", Guard::default()).expect("put");
+    let filled = touched(&mut scene).expect("it is there");
+    assert!(filled > made);
+    scene.stage("b", "AAAA", "y");
+    assert!(touched(&mut scene).expect("it is there") > filled, "a block counts, too");
+    let id = scene.container;
+    scene.say(Order::DeleteContainer { id }).expect("it goes");
+    assert_eq!(touched(&mut scene), None);
+}

@@ -1,5 +1,6 @@
 //! Readers: every call is one read transaction, so one consistent snapshot, and never waits for the writer.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use muster_core::ids::{JobId, OperationId, PrincipalId, WorkspaceId};
@@ -385,6 +386,11 @@ impl Reader for SqliteReader {
 
     fn datastores(&mut self, workspace: WorkspaceId) -> Result<Vec<Datastore>, StoreError> {
         datastores::all(&self.connection, &self.path, workspace)
+    }
+
+    fn named_uploads(&mut self, workspace: WorkspaceId) -> Result<BTreeSet<Box<str>>, StoreError> {
+        let transaction = self.connection.transaction().doing("reading rows", &self.path)?;
+        assets::named_uploads(&transaction, &self.path, workspace)
     }
 
     fn asset(

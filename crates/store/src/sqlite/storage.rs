@@ -75,6 +75,18 @@ impl StorageReader for SqliteStorageReader {
         doc::rows(&self.connection, &self.path, sql, [], |row| container_of(row, &self.path))
     }
 
+    fn touched(&mut self, container: ContainerId) -> Result<Option<Wall>, StoreError> {
+        let sql = "SELECT max(made_us, \
+                   coalesce((SELECT max(changed_us) FROM blobs WHERE container = ?1), 0), \
+                   coalesce((SELECT max(staged_us) FROM staged WHERE container = ?1), 0)) \
+                   FROM containers WHERE id = ?1";
+        let found =
+            doc::rows(&self.connection, &self.path, sql, (doc::key(container.0),), |row| {
+                row.get(0).map(Wall).doing("reading a row", &self.path)
+            })?;
+        Ok(found.into_iter().next())
+    }
+
     fn content(
         &mut self,
         container: ContainerId,

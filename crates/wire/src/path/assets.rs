@@ -15,6 +15,8 @@ const WORDS: [(AssetKind, &str); 5] = [
     (AssetKind::Component, "components"),
 ];
 
+const ENVIRONMENTS_PROVIDER: &str = "Muster.Environments";
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AssetRoute {
     AssetContainers {
@@ -46,6 +48,19 @@ pub enum AssetRoute {
         name: Box<str>,
         version: Box<str>,
     },
+    /// Our own: what stands in for environments and images that are not run here.
+    StandIns(WorkspaceKey),
+    /// Our own: what stands in for this one.
+    StandIn {
+        workspace: WorkspaceKey,
+        name: Box<str>,
+    },
+    /// Our own: how an environment was built.
+    BuildLog {
+        workspace: WorkspaceKey,
+        name: Box<str>,
+        version: Box<str>,
+    },
 }
 
 pub(crate) fn word(kind: AssetKind) -> &'static str {
@@ -63,6 +78,23 @@ fn has_files(kind: AssetKind) -> bool {
     matches!(kind, AssetKind::Code | AssetKind::Data | AssetKind::Model)
 }
 
+/// What follows our own provider: as given, and in small letters.
+fn of_environments(
+    workspace: WorkspaceKey,
+    names: &[String],
+    words: &[&str],
+) -> Result<Option<AssetRoute>, PathError> {
+    Ok(Some(match words {
+        ["standins"] => AssetRoute::StandIns(workspace),
+        ["standins", _] => AssetRoute::StandIn { workspace, name: name_of(&names[1])? },
+        ["environments", _, "versions", _, "buildlog"] => {
+            let (name, version) = (name_of(&names[1])?, names[3].as_str().into());
+            AssetRoute::BuildLog { workspace, name, version }
+        }
+        _ => return Ok(None),
+    }))
+}
+
 impl AssetRoute {
     /// What follows a workspace: as given, and in small letters.
     pub(super) fn of_workspace(
@@ -70,8 +102,13 @@ impl AssetRoute {
         names: &[String],
         words: &[&str],
     ) -> Result<Option<AssetRoute>, PathError> {
-        let Some(kind) = words.first().and_then(|word| kind_of(word)) else { return Ok(None) };
         let workspace = workspace.clone();
+        if let ["providers", ours, rest @ ..] = words
+            && ours.eq_ignore_ascii_case(ENVIRONMENTS_PROVIDER)
+        {
+            return of_environments(workspace, &names[2..], rest);
+        }
+        let Some(kind) = words.first().and_then(|word| kind_of(word)) else { return Ok(None) };
         let Some(name) = names.get(1) else {
             return Ok(Some(AssetRoute::AssetContainers { workspace, kind }));
         };
@@ -96,7 +133,10 @@ impl AssetRoute {
             | AssetRoute::AssetContainer { workspace, .. }
             | AssetRoute::AssetVersions { workspace, .. }
             | AssetRoute::AssetVersion { workspace, .. }
-            | AssetRoute::AssetUpload { workspace, .. } => workspace,
+            | AssetRoute::AssetUpload { workspace, .. }
+            | AssetRoute::StandIns(workspace)
+            | AssetRoute::StandIn { workspace, .. }
+            | AssetRoute::BuildLog { workspace, .. } => workspace,
         }
     }
 
@@ -120,12 +160,31 @@ impl AssetRoute {
                 let (name, version) = (encode(name), encode(version));
                 format!("{workspace}/{kind}/{name}/versions/{version}/startPendingUpload")
             }
+            AssetRoute::StandIns(workspace) => {
+                let workspace = workspace_path(workspace);
+                format!("{workspace}/providers/{ENVIRONMENTS_PROVIDER}/standIns")
+            }
+            AssetRoute::StandIn { workspace, name } => {
+                let (workspace, name) = (workspace_path(workspace), encode(name));
+                format!("{workspace}/providers/{ENVIRONMENTS_PROVIDER}/standIns/{name}")
+            }
+            AssetRoute::BuildLog { workspace, name, version } => {
+                let (workspace, name) = (workspace_path(workspace), encode(name));
+                let version = encode(version);
+                format!(
+                    "{workspace}/providers/{ENVIRONMENTS_PROVIDER}/environments/{name}/versions/{version}/buildLog"
+                )
+            }
         }
     }
 
     pub fn methods(&self) -> &'static str {
         match self {
-            AssetRoute::AssetContainers { .. } | AssetRoute::AssetVersions { .. } => "GET",
+            AssetRoute::AssetContainers { .. }
+            | AssetRoute::AssetVersions { .. }
+            | AssetRoute::StandIns(_)
+            | AssetRoute::StandIn { .. }
+            | AssetRoute::BuildLog { .. } => "GET",
             AssetRoute::AssetContainer { .. } | AssetRoute::AssetVersion { .. } => {
                 "GET, PUT, DELETE"
             }
@@ -136,7 +195,11 @@ impl AssetRoute {
     /// How Azure calls the type of what is changed there, below a workspace, and the deed if it is no plain one.
     pub(crate) fn operation(&self) -> Option<(String, Option<&'static str>)> {
         match self {
-            AssetRoute::AssetContainers { .. } | AssetRoute::AssetVersions { .. } => None,
+            AssetRoute::AssetContainers { .. }
+            | AssetRoute::AssetVersions { .. }
+            | AssetRoute::StandIns(_)
+            | AssetRoute::StandIn { .. }
+            | AssetRoute::BuildLog { .. } => None,
             AssetRoute::AssetContainer { kind, .. } => Some((word(*kind).to_owned(), None)),
             AssetRoute::AssetVersion { kind, .. } => {
                 Some((format!("{}/versions", word(*kind)), None))

@@ -124,6 +124,19 @@ fn every_route_is_found_and_names_keep_their_case() {
                 version: "1".into(),
             }),
         ),
+        (at("/providers/Muster.Environments/standIns"), Route::Assets(AssetRoute::StandIns(key()))),
+        (
+            at("/providers/Muster.Environments/standIns/AzureML-X"),
+            Route::Assets(AssetRoute::StandIn { workspace: key(), name: "AzureML-X".into() }),
+        ),
+        (
+            at("/providers/Muster.Environments/environments/E/versions/1/buildLog"),
+            Route::Assets(AssetRoute::BuildLog {
+                workspace: key(),
+                name: "E".into(),
+                version: "1".into(),
+            }),
+        ),
         ("/providers/Muster.Storage/sweep".into(), Route::Storage(StorageRoute::StorageSweep)),
         (
             at("/providers/Muster.Why/jobs/J1"),

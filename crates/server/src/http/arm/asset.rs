@@ -1,6 +1,7 @@
 //! What is kept in versions: one handler for all kinds. Those with files have a container of blobs for each version:
 //! clients name what they put there as they like.
 
+mod environment;
 mod resolve;
 
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use muster_core::model::{Asset, AssetKind, Workspace, WorkspaceKey};
+use muster_core::storage::{upload_container, upload_containers};
 use muster_core::{AssetRequest, AssetWish, Input, KnownAsset, Reply};
 use muster_store::{Archived, AssetOrder, AssetQuery, ContainerView};
 use muster_wire::asset::{self, AssetResource, Body, Reference, View, Which};
@@ -19,7 +21,7 @@ use super::datastore::{ensure, home, own_account, signed};
 use super::job_data::place_of;
 use super::{Call, Failed, paging, unexpected};
 use crate::http::respond::document;
-use crate::secrets;
+use crate::{secrets, storage};
 
 /// For whoever puts files there: not to delete what was there.
 const RIGHTS: [Right; 4] = [Right::Read, Right::Create, Right::Write, Right::List];
@@ -39,7 +41,10 @@ pub async fn handle(call: &Call, method: &str, route: AssetRoute) -> Result<Resp
         }
         ("GET", AssetRoute::AssetContainer { workspace, kind, name }) => {
             let home = home(call, &workspace).await?;
-            let found = find_container(call, &home, kind, &name)?;
+            let found = match asset::is_curated(kind, &name) {
+                true => environment::curated_container(call, &home, &name)?,
+                false => find_container(call, &home, kind, &name)?,
+            };
             Ok(container_document(StatusCode::OK, &home, &found))
         }
         ("PUT", AssetRoute::AssetContainer { workspace, kind, name }) => {
@@ -54,7 +59,10 @@ pub async fn handle(call: &Call, method: &str, route: AssetRoute) -> Result<Resp
         ("GET", AssetRoute::AssetVersion { workspace, kind, name, version }) => {
             let home = home(call, &workspace).await?;
             let which = Which::of_version(kind, &version);
-            let found = resolve(&call.app, &home, &Reference::Workspace { kind, name, which })?;
+            let found = match asset::is_curated(kind, &name) {
+                true => environment::curated(call, &home, &name, &version)?,
+                false => resolve(&call.app, &home, &Reference::Workspace { kind, name, which })?,
+            };
             Ok(document(StatusCode::OK, &asset::resource(&home.key, &found)?))
         }
         ("PUT", AssetRoute::AssetVersion { workspace, kind, name, version }) => {
@@ -65,6 +73,13 @@ pub async fn handle(call: &Call, method: &str, route: AssetRoute) -> Result<Resp
         }
         ("POST", AssetRoute::AssetUpload { workspace, kind, name, version }) => {
             upload(call, Named { workspace, kind, name }, &version).await
+        }
+        ("GET", AssetRoute::StandIns(workspace)) => environment::stand_ins(call, workspace).await,
+        ("GET", AssetRoute::StandIn { workspace, name }) => {
+            environment::stand_in(call, workspace, &name).await
+        }
+        ("GET", AssetRoute::BuildLog { workspace, name, version }) => {
+            environment::build_log(call, workspace, &name, &version).await
         }
         (method, route) => Err(ArmError::method_not_allowed(method, route.methods()).into()),
     }
@@ -135,6 +150,9 @@ async fn versions(call: &Call, named: Named) -> Result<Response, Failed> {
     };
     let size = call.page_size(paging::LARGE)?;
     let home = home(call, &named.workspace).await?;
+    if asset::is_curated(named.kind, &named.name) {
+        return Ok(environment::curated_versions(call, &home, &named.name)?);
+    }
     let id = home.id;
     let hash = call.query.get("hash").filter(|hash| !hash.is_empty()).map(str::to_owned);
     if let (AssetKind::Code, Some(hash)) = (named.kind, hash) {
@@ -244,20 +262,61 @@ async fn put_container(call: &Call, named: Named) -> Result<Response, Failed> {
 }
 
 async fn delete(call: &Call, named: Named, wish: AssetWish) -> Result<Response, Failed> {
-    home(call, &named.workspace).await?;
+    let home = home(call, &named.workspace).await?;
+    let files = files_of(call, &home, &named, wish.version()).await?;
     match call.tell(request(call, named, wish)).await? {
-        Reply::Noted => Ok(StatusCode::OK.into_response()),
+        Reply::Noted => {
+            storage::let_go(&call.app.storage, &call.app.readers, home.id, &files).await;
+            Ok(StatusCode::OK.into_response())
+        }
         Reply::NothingToDelete => Ok(StatusCode::NO_CONTENT.into_response()),
         other => Err(unexpected(&other)),
     }
 }
 
+/// Containers with the files of one version, or of all that the name has.
+async fn files_of(
+    call: &Call,
+    home: &Workspace,
+    named: &Named,
+    version: Option<&str>,
+) -> Result<Vec<Box<str>>, Failed> {
+    let (id, kind, name) = (home.id, named.kind, named.name.clone());
+    let found = match version {
+        Some(version) => {
+            let find =
+                |reader: &mut dyn muster_store::Reader| reader.asset(id, kind, &name, version);
+            call.app.readers.look_up(find)?.into_iter().collect()
+        }
+        None => {
+            let (archived, order) = (Archived::Both, AssetOrder::OldestFirst);
+            let query = AssetQuery { kind, name, archived, order };
+            let most = muster_core::limits::ASSET_VERSIONS_MAX as usize;
+            let page = call.app.readers.read(move |reader| reader.assets(id, &query, None, most));
+            page.await?.items
+        }
+    };
+    let mut files: Vec<Box<str>> = Vec::new();
+    for asset in &found {
+        // Where they are, and where they were to be: somebody may have put other files there, too.
+        files.push(upload_container(kind, &upload_id(home, &asset.name, &asset.version)).into());
+        files.extend(upload_containers(&asset.about.body).map(Box::from));
+    }
+    files.sort_unstable();
+    files.dedup();
+    Ok(files)
+}
+
+/// The same each time that it is asked for: what was sent already need not be sent again.
+fn upload_id(home: &Workspace, name: &str, version: &str) -> String {
+    let place = format!("{}\0{}\0{version}", home.id, name.to_ascii_lowercase());
+    secrets::hex(&secrets::sha256(place.as_bytes())[..16])
+}
+
 async fn upload(call: &Call, named: Named, version: &str) -> Result<Response, Failed> {
     let home = home(call, &named.workspace).await?;
-    // The same each time that it is asked for: what was sent already need not be sent again.
-    let place = format!("{}\0{}\0{version}", home.id, named.name.to_ascii_lowercase());
-    let id = secrets::hex(&secrets::sha256(place.as_bytes())[..16]);
-    let container = format!("{}-{id}", named.kind.as_str());
+    let id = upload_id(&home, &named.name, version);
+    let container = upload_container(named.kind, &id);
     ensure(call, &home, &container).await?;
     let url = format!("https://{}.blob.{}/{container}", own_account(call), cloud::DOMAIN);
     let sas = signed(call, &container, &RIGHTS, LIFETIME);

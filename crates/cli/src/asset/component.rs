@@ -1,0 +1,176 @@
+//! Components: documents that are kept as they are, but for what they name: files of this machine are sent, and what has
+//! no name of its own is made without one, as azure-ai-ml does it.
+
+use std::path::Path;
+
+use muster_core::model::AssetKind;
+use muster_wire::asset::{AssetProperties, AssetResource, Reference, Which, request_json};
+use muster_wire::{AssetRoute, JsonText, Route};
+use serde_json::{Map, Value};
+
+use super::draft::Desk;
+use super::{environment, fields, files, id_of, pick};
+use crate::document::{self, Fields};
+use crate::failure::{Failure, Outcome, quoted};
+use crate::upload;
+
+/// What azure-ai-ml calls components that nobody gave a name.
+const ANONYMOUS: &str = "azureml_anonymous";
+/// Files that name files; one that names itself has no end.
+const DEPTH_MAX: usize = 8;
+
+/// The specification that is sent.
+pub async fn settled(desk: &Desk<'_>, document: &Fields) -> Outcome<Fields> {
+    settled_at(desk, document, 0).await
+}
+
+async fn settled_at(desk: &Desk<'_>, document: &Fields, depth: usize) -> Outcome<Fields> {
+    if depth > DEPTH_MAX {
+        return Err(Failure::refused(format!(
+            "components name each other {DEPTH_MAX} deep; does one of them name itself?"
+        )));
+    }
+    let mut spec: Map<_, _> = document
+        .iter()
+        .filter(|(_, value)| !value.is_null())
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    spec.entry("type").or_insert_with(|| "command".into());
+    if let Some(Value::Number(number)) = spec.get("version") {
+        let text = number.to_string();
+        spec.insert("version".to_owned(), Value::String(text));
+    }
+    settle_step(desk, &mut spec, "").await?;
+    for inner in ["task", "trial"] {
+        if let Some(Value::Object(step)) = spec.get_mut(inner) {
+            settle_step(desk, step, &format!("{inner}.")).await?;
+        }
+    }
+    settle_file(desk, &mut spec, "trial", "", depth).await?;
+    if let Some(Value::Object(jobs)) = spec.get_mut("jobs") {
+        for (name, job) in jobs {
+            let Value::Object(job) = job else {
+                let words = format!("jobs.{name} has no fields; write them as 'name: value'");
+                return Err(Failure::refused(words));
+            };
+            let path = format!("jobs.{name}.");
+            settle_step(desk, job, &path).await?;
+            if let Some(Value::Object(task)) = job.get_mut("task") {
+                settle_step(desk, task, &format!("{path}task.")).await?;
+            }
+            settle_file(desk, job, "component", &path, depth).await?;
+            settle_file(desk, job, "trial", &path, depth).await?;
+        }
+    }
+    Ok(spec)
+}
+
+/// The code and the environment of one step.
+async fn settle_step(desk: &Desk<'_>, step: &mut Fields, path: &str) -> Outcome {
+    if let Some(Value::String(code)) = step.get("code") {
+        let found = code_of(desk, code, &format!("{path}code")).await?;
+        step.insert("code".to_owned(), Value::String(found));
+    }
+    let found = match step.get("environment") {
+        None | Some(Value::Null) => return Ok(()),
+        Some(Value::Object(inline)) => environment::inline(desk, inline).await?,
+        Some(Value::String(text)) => {
+            environment_of(desk, text, &format!("{path}environment")).await?
+        }
+        Some(_) => {
+            let words = "give azureml:NAME:VERSION, azureml:NAME@latest, or fields such as image";
+            return Err(Failure::refused(format!("{path}environment is no environment; {words}")));
+        }
+    };
+    step.insert("environment".to_owned(), Value::String(found));
+    Ok(())
+}
+
+async fn code_of(desk: &Desk<'_>, code: &str, path: &str) -> Outcome<String> {
+    if code.starts_with("git+") || code.starts_with("git@") {
+        return Err(Failure::refused(format!(
+            "{path} is {}; nothing is cloned here",
+            quoted(code)
+        ))
+        .hint("clone it yourself, and name the folder"));
+    }
+    let Some(local) = files::local(path, code, &desk.base)? else { return Ok(code.to_owned()) };
+    if desk.is_dry {
+        return Ok(code.to_owned());
+    }
+    let id = upload::code(desk.client, desk.workspace, &local).await?;
+    Ok(format!("azureml:{id}"))
+}
+
+/// The environment that is named, as an id; those of registries stay as they are.
+async fn environment_of(desk: &Desk<'_>, text: &str, path: &str) -> Outcome<String> {
+    let kind = AssetKind::Environment;
+    let found = Reference::parse(kind, text, desk.workspace)
+        .map_err(|why| Failure::refused(format!("{path}: {why}")))?;
+    let (name, which) = match found {
+        Reference::Registry { .. } => return Ok(text.to_owned()),
+        Reference::Workspace { name, which, .. } | Reference::Curated { name, which } => {
+            (name, which)
+        }
+    };
+    let version = match which {
+        Which::Version(version) => version,
+        Which::Latest => pick::latest(desk.client, desk.workspace, kind, &name).await?.into(),
+    };
+    let workspace = desk.workspace.clone();
+    let route = Route::Assets(AssetRoute::AssetVersion { workspace, kind, name, version });
+    let found: AssetResource = desk.client.get(&route).await?;
+    Ok(id_of(&found))
+}
+
+/// A component that is named by its file, or stands inside: made without a name.
+async fn settle_file(
+    desk: &Desk<'_>,
+    holder: &mut Fields,
+    name: &str,
+    path: &str,
+    depth: usize,
+) -> Outcome {
+    let (inner, base) = match holder.get(name) {
+        Some(Value::String(text)) => {
+            let file = text.strip_prefix("file:").unwrap_or(text);
+            if files::is_address(file) {
+                return Ok(());
+            }
+            let file = desk.base.join(file);
+            let base = file.parent().map(Path::to_owned).unwrap_or_default();
+            (document::read_by(&file, fields::component)?, base)
+        }
+        Some(Value::Object(inner)) if name == "component" => {
+            document::check(inner, fields::component(inner)?, &format!("{path}{name}."), None)?;
+            (inner.clone(), desk.base.clone())
+        }
+        _ => return Ok(()),
+    };
+    let nested = Desk { base, ..*desk };
+    let spec = Box::pin(settled_at(&nested, &inner, depth + 1)).await?;
+    let id = anonymous(desk, spec).await?;
+    holder.insert(name.to_owned(), Value::String(id));
+    Ok(())
+}
+
+async fn anonymous(desk: &Desk<'_>, mut spec: Fields) -> Outcome<String> {
+    for own in ["name", "version"] {
+        spec.remove(own);
+    }
+    let text = Value::Object(spec).to_string();
+    let version = upload::of_text(&text).into();
+    let properties = AssetProperties {
+        is_anonymous: true,
+        component_spec: JsonText::new(&text),
+        ..AssetProperties::default()
+    };
+    let (workspace, kind, name) = (desk.workspace.clone(), AssetKind::Component, ANONYMOUS.into());
+    let route = Route::Assets(AssetRoute::AssetVersion { workspace, kind, name, version });
+    if desk.is_dry {
+        return Ok(format!("azureml:{}", route.path().unwrap_or_default()));
+    }
+    let made: AssetResource =
+        desk.client.put(&route, request_json(&properties)).await?.document()?;
+    Ok(id_of(&made))
+}

@@ -1,0 +1,327 @@
+//! Making versions.
+
+use std::path::{Path, PathBuf};
+
+use muster_core::model::{AssetKind, WorkspaceKey};
+use muster_wire::asset::{AssetResource, ContainerResource, request_json};
+use muster_wire::{AssetRoute, Route};
+use serde_json::{Value, json};
+
+use super::draft::{self, Desk};
+use super::{fields, missing, pick, print};
+use crate::client::Client;
+use crate::document::{self, Edits, Field, Fields};
+use crate::dry::{DryRun, Plan};
+use crate::failure::Outcome;
+use crate::output::Print;
+use crate::scope::Scope;
+use crate::values;
+
+/// What every kind has.
+#[derive(Debug, clap::Args)]
+struct Common {
+    /// Its name; may be in the file
+    #[arg(short, long, value_parser = pick::name, display_order = 0)]
+    name: Option<String>,
+    /// The version: letters, digits, '-', '_', '.' and ':'; may be in the file
+    #[arg(short, long, value_name = "VERSION", value_parser = values::name, display_order = 1)]
+    version: Option<String>,
+    #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
+    print: Print,
+    #[command(flatten)]
+    edits: Edits,
+    #[command(flatten)]
+    scope: Scope,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct EnvironmentArgs {
+    /// A YAML file with the fields of Azure's schema, or - for the standard input; flags go first
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// An image; what stands in for it runs here
+    #[arg(short, long)]
+    image: Option<String>,
+    /// A conda file with the packages
+    #[arg(short, long, value_name = "FILE")]
+    conda_file: Option<PathBuf>,
+    /// A folder with a Dockerfile, instead of an image
+    #[arg(short, long, value_name = "DIR", conflicts_with = "image")]
+    build_context: Option<PathBuf>,
+    /// The Dockerfile, inside the build context
+    #[arg(short, long, value_name = "PATH", requires = "build_context")]
+    dockerfile_path: Option<String>,
+    /// linux, and no other
+    #[arg(long)]
+    os_type: Option<String>,
+    /// What it is for
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
+    /// Tags, as key=value key=value …
+    #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
+    tags: Option<Vec<String>>,
+    /// Where a build context is sent [default: workspaceblobstore]
+    #[arg(long, value_name = "NAME")]
+    datastore: Option<String>,
+    /// Taken as az has it: nothing here takes long
+    #[arg(long)]
+    no_wait: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct DataArgs {
+    /// A YAML file with the fields of Azure's schema, or - for the standard input; flags go first
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Where it is: a file or folder here, azureml://datastores/NAME/paths/PATH or https://…
+    #[arg(short, long)]
+    path: Option<String>,
+    /// uri_file, uri_folder or mltable [default: uri_folder]
+    #[arg(short = 't', long = "type", value_name = "TYPE")]
+    data_type: Option<String>,
+    /// What it is for
+    #[arg(short, long, value_name = "TEXT")]
+    description: Option<String>,
+    /// Where it is sent if it is here [default: workspaceblobstore]
+    #[arg(long, value_name = "NAME")]
+    datastore: Option<String>,
+    /// Do not look into the file MLTable of a table
+    #[arg(long)]
+    skip_validation: bool,
+    /// Taken as az has it: nothing here takes long
+    #[arg(long)]
+    no_wait: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ModelArgs {
+    /// A YAML file with the fields of Azure's schema, or - for the standard input; flags go first
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Where it is: a file or folder here, azureml://… or https://…
+    #[arg(short, long)]
+    path: Option<String>,
+    /// custom_model, mlflow_model or triton_model [default: custom_model]
+    #[arg(short = 't', long = "type", value_name = "TYPE")]
+    model_type: Option<String>,
+    /// Its stage, such as Production
+    #[arg(short, long)]
+    stage: Option<String>,
+    /// What it is for
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
+    /// Tags, as key=value key=value …
+    #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
+    tags: Option<Vec<String>>,
+    /// Where it is sent if it is here [default: workspaceblobstore]
+    #[arg(long, value_name = "NAME")]
+    datastore: Option<String>,
+    /// Taken as az has it: nothing here takes long
+    #[arg(long)]
+    no_wait: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ComponentArgs {
+    /// A YAML file with the fields of Azure's schemas, or - for the standard input
+    #[arg(short, long, value_name = "FILE")]
+    file: PathBuf,
+    /// Taken as az has it: what does not fit is refused by the server
+    #[arg(long)]
+    skip_validation: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What flags say, by the names of fields.
+#[derive(Default)]
+struct Flags(Fields);
+
+impl Flags {
+    fn say(&mut self, name: &str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.0.insert(name.to_owned(), value.into());
+        }
+    }
+
+    fn tags(&mut self, arguments: Option<&Vec<String>>) -> Outcome {
+        let tags = arguments.map(|arguments| values::tags(arguments)).transpose()?;
+        self.say("tags", tags.map(|tags| json!(tags)));
+        Ok(())
+    }
+}
+
+/// A path on the command line begins where the user is, one in a file where the file is.
+fn from_here(path: &Path) -> String {
+    let whole = std::path::absolute(path);
+    whole.map_or_else(|_| path.display().to_string(), |whole| whole.display().to_string())
+}
+
+fn place_from_here(path: &String) -> String {
+    match super::files::is_address(path) {
+        true => path.clone(),
+        false => from_here(Path::new(path)),
+    }
+}
+
+impl EnvironmentArgs {
+    pub async fn run(&self) -> Outcome {
+        let mut flags = Flags::default();
+        flags.say("image", self.image.clone());
+        flags.say("conda_file", self.conda_file.as_deref().map(from_here));
+        flags.say("os_type", self.os_type.clone());
+        flags.say("description", self.description.clone());
+        flags.say("datastore", self.datastore.clone());
+        flags.tags(self.tags.as_ref())?;
+        let build = self.build_context.as_ref().map(|context| match &self.dockerfile_path {
+            Some(dockerfile) => {
+                json!({"path": from_here(context), "dockerfile_path": dockerfile.trim_start_matches('/')})
+            }
+            None => json!({"path": from_here(context)}),
+        });
+        flags.say("build", build);
+        let wanted = Wanted { kind: AssetKind::Environment, file: self.file.as_deref(), flags };
+        self.common.run(wanted, false).await
+    }
+}
+
+impl DataArgs {
+    pub async fn run(&self) -> Outcome {
+        let mut flags = Flags::default();
+        flags.say("path", self.path.as_ref().map(place_from_here));
+        flags.say("type", self.data_type.clone());
+        flags.say("description", self.description.clone());
+        flags.say("datastore", self.datastore.clone());
+        let wanted = Wanted { kind: AssetKind::Data, file: self.file.as_deref(), flags };
+        self.common.run(wanted, self.skip_validation).await
+    }
+}
+
+impl ModelArgs {
+    pub async fn run(&self) -> Outcome {
+        let mut flags = Flags::default();
+        flags.say("path", self.path.as_ref().map(place_from_here));
+        flags.say("type", self.model_type.clone());
+        flags.say("stage", self.stage.clone());
+        flags.say("description", self.description.clone());
+        flags.say("datastore", self.datastore.clone());
+        flags.tags(self.tags.as_ref())?;
+        let wanted = Wanted { kind: AssetKind::Model, file: self.file.as_deref(), flags };
+        self.common.run(wanted, false).await
+    }
+}
+
+impl ComponentArgs {
+    pub async fn run(&self) -> Outcome {
+        let (kind, flags) = (AssetKind::Component, Flags::default());
+        let wanted = Wanted { kind, file: Some(&self.file), flags };
+        self.common.run(wanted, self.skip_validation).await
+    }
+}
+
+struct Wanted<'a> {
+    kind: AssetKind,
+    file: Option<&'a Path>,
+    flags: Flags,
+}
+
+/// The fields of a kind; those of a component depend on its type.
+fn fields_of(kind: AssetKind, document: &Fields) -> Outcome<&'static [Field]> {
+    match kind {
+        AssetKind::Environment => Ok(fields::ENVIRONMENT),
+        AssetKind::Data => Ok(fields::DATA),
+        AssetKind::Model => Ok(fields::MODEL),
+        AssetKind::Component | AssetKind::Code => fields::component(document),
+    }
+}
+
+impl Common {
+    /// The document that is meant: the file, what flags say, single fields.
+    fn document(&self, wanted: Wanted<'_>) -> Outcome<Fields> {
+        let kind = wanted.kind;
+        let mut document = match wanted.file {
+            Some(path) => document::read_by(path, |document| fields_of(kind, document))?,
+            None => Fields::new(),
+        };
+        let mut flags = wanted.flags;
+        flags.say("name", self.name.clone());
+        flags.say("version", self.version.clone());
+        document.extend(flags.0);
+        let fields = fields_of(kind, &document)?;
+        self.edits.apply(&mut document, fields)?;
+        Ok(document)
+    }
+
+    async fn run(&self, wanted: Wanted<'_>, skips_validation: bool) -> Outcome {
+        let kind = wanted.kind;
+        let base = wanted.file.and_then(Path::parent).unwrap_or_else(|| Path::new(""));
+        let base = base.to_owned();
+        let document = self.document(wanted)?;
+        let name = document::text(&document, "name")
+            .ok_or_else(|| missing("a name", "give --name, or name in the file"))?;
+        let name = pick::name(&name)
+            .map_err(|why| crate::failure::Failure::refused(format!("name: {why}")))?;
+        let workspace = &self.scope.workspace_to_change()?;
+        let client = &self.scope.connect().await?;
+        let is_dry = self.dry.dry_run;
+        let desk = Desk { client, workspace, base, is_dry, skips_validation };
+        let properties = draft::properties(&desk, kind, &document).await?;
+        let version = match document::text(&document, "version") {
+            Some(version) => Versions { first: version, next: None },
+            None => free_version(client, workspace, kind, &name).await?,
+        };
+        let route = |version: String| {
+            let (workspace, name, version) =
+                (workspace.clone(), name.as_str().into(), version.into());
+            Route::Assets(AssetRoute::AssetVersion { workspace, kind, name, version })
+        };
+        let body = request_json(&properties);
+        if is_dry {
+            let route = route(version.next.unwrap_or(version.first));
+            return Plan::new("PUT", &route, &body).show(client, &self.print).await;
+        }
+        let made = client.put(&route(version.first), body.clone()).await;
+        let made = match (made, version.next) {
+            // The latest is another one, so it is the next.
+            (Err(failure), Some(next)) if failure.is_too_late() => {
+                client.put(&route(next), body).await?
+            }
+            (made, _) => made?,
+        };
+        let made: AssetResource = made.document()?;
+        print(kind, &made, &self.print)
+    }
+}
+
+/// What to try, and what to try if that is another already.
+struct Versions {
+    first: String,
+    next: Option<String>,
+}
+
+/// As azure-ai-ml does it: an environment that is the same as the latest is that one; everything else is new.
+async fn free_version(
+    client: &Client,
+    workspace: &WorkspaceKey,
+    kind: AssetKind,
+    name: &str,
+) -> Outcome<Versions> {
+    let route = pick::container_route(workspace, kind, name);
+    let Some(found) = client.find::<ContainerResource>(&route).await? else {
+        return Ok(Versions { first: "1".to_owned(), next: None });
+    };
+    let next = found.properties.next_version.unwrap_or_else(|| "1".to_owned());
+    let latest = found.properties.latest_version.filter(|_| kind == AssetKind::Environment);
+    Ok(match latest {
+        Some(latest) => Versions { first: latest, next: Some(next) },
+        None => Versions { first: next, next: None },
+    })
+}

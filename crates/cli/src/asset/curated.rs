@@ -1,0 +1,105 @@
+//! What comes with Azure's service and not with this one: what stands in for it. And how environments were built.
+
+use muster_core::model::AssetKind;
+use muster_wire::environment::{BuildLog, StandIn};
+use muster_wire::{AssetRoute, Route};
+
+use super::ShowArgs;
+use super::pick::Pick;
+use crate::failure::{Outcome, printable};
+use crate::output::{self, Print};
+use crate::scope::Scope;
+
+const HEADER: [&str; 5] = ["Name", "Of", "Stands in", "Python", "Packages"];
+/// A column that people can still read.
+const PACKAGES_CHARS_MAX: usize = 60;
+
+#[derive(Debug, clap::Args)]
+pub struct EnvironmentListArgs {
+    /// What stands in for Azure's curated environments and for images; * stands for any letters, and the first that
+    /// fits is taken
+    #[arg(long, conflicts_with_all = ["name", "archived_only", "include_archived"])]
+    curated: bool,
+    #[command(flatten)]
+    list: super::ListArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct BuildLogArgs {
+    #[command(flatten)]
+    pick: Pick,
+    #[command(flatten)]
+    print: Print<true>,
+    #[command(flatten)]
+    scope: Scope,
+}
+
+/// The name in `azureml://registries/REGISTRY/environments/NAME/…`.
+pub fn in_registry(text: &str) -> Option<String> {
+    let rest = text.strip_prefix("azureml://registries/")?;
+    let mut parts = rest.split('/').skip_while(|part| !part.eq_ignore_ascii_case("environments"));
+    parts.nth(1).filter(|name| !name.is_empty()).map(str::to_owned)
+}
+
+pub async fn list(args: &EnvironmentListArgs) -> Outcome {
+    if !args.curated {
+        return super::list(AssetKind::Environment, &args.list, None).await;
+    }
+    let route = Route::Assets(AssetRoute::StandIns(args.list.scope.workspace()?));
+    let client = args.list.scope.connect().await?;
+    let found: Vec<StandIn> = client.list(&route, args.list.max_results).await?;
+    args.list.print.show(&found, || print_table(&found))
+}
+
+/// What stands in for one of a registry.
+pub async fn show(args: &ShowArgs, name: &str) -> Outcome {
+    let (workspace, name) = (args.scope.workspace()?, name.into());
+    let client = args.scope.connect().await?;
+    let found: StandIn =
+        client.get(&Route::Assets(AssetRoute::StandIn { workspace, name })).await?;
+    args.print.show(&found, || {
+        print_table(std::slice::from_ref(&found))?;
+        say_notes(&found.notes)
+    })
+}
+
+fn print_table(found: &[StandIn]) -> Outcome {
+    let row = |one: &StandIn| {
+        let mut packages = one.packages.join(", ");
+        if packages.chars().count() > PACKAGES_CHARS_MAX {
+            packages = packages.chars().take(PACKAGES_CHARS_MAX).chain(['…']).collect();
+        }
+        let stands_in = one.recipe.clone().unwrap_or_else(|| "the machine's python3".to_owned());
+        let python = one.python.clone().unwrap_or_default();
+        vec![one.name.clone(), one.of.clone(), stands_in, python, packages]
+    };
+    output::table(&HEADER, found.iter().map(row).collect(), "nothing stands in for anything")
+}
+
+fn say_notes(notes: &[String]) -> Outcome {
+    let notes = notes.iter().map(|note| format!("{}\n", printable(note)));
+    output::bytes(notes.collect::<String>().as_bytes())
+}
+
+pub async fn build_log(args: &BuildLogArgs) -> Outcome {
+    let workspace = args.scope.workspace()?;
+    let client = args.scope.connect().await?;
+    let kind = AssetKind::Environment;
+    let (name, version) = match in_registry(&args.pick.name) {
+        Some(name) => (name.into(), args.pick.version.as_deref().unwrap_or("1").into()),
+        None => match args.pick.version(&client, &workspace, kind).await? {
+            Route::Assets(AssetRoute::AssetVersion { name, version, .. }) => (name, version),
+            _ => unreachable!("a version has its route"),
+        },
+    };
+    let route = Route::Assets(AssetRoute::BuildLog { workspace, name, version });
+    let found: BuildLog = client.get(&route).await?;
+    args.print.show(&found, || {
+        say_notes(&found.notes)?;
+        output::say(&format!("state: {}", found.state));
+        match &found.log {
+            Some(log) => output::bytes(log.as_bytes()),
+            None => Ok(()),
+        }
+    })
+}

@@ -1,0 +1,166 @@
+//! From what a user wrote to the request: each kind has its own properties.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use muster_core::model::{AssetKind, WorkspaceKey};
+use muster_wire::JsonText;
+use muster_wire::asset::{AssetProperties, DataType};
+use muster_wire::yaml::from_yaml;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{component, environment, files, missing};
+use crate::client::Client;
+use crate::document::{Fields, text, texts};
+use crate::failure::{Failure, Outcome, brief, quoted};
+use crate::upload::Local;
+
+/// Where a document is read, and who is asked about what it names.
+pub struct Desk<'a> {
+    pub client: &'a Client,
+    pub workspace: &'a WorkspaceKey,
+    /// What paths in it begin at.
+    pub base: PathBuf,
+    /// Nothing is sent and nothing is made on the way.
+    pub is_dry: bool,
+    /// Whether what data claim to be is left for others to see.
+    pub skips_validation: bool,
+}
+
+/// The properties of a version that the document describes. What it names is settled: files are sent, and what stands
+/// inside it is made.
+pub async fn properties(
+    desk: &Desk<'_>,
+    kind: AssetKind,
+    document: &Fields,
+) -> Outcome<AssetProperties> {
+    let about = AssetProperties {
+        description: text(document, "description"),
+        tags: texts(document, "tags"),
+        ..AssetProperties::default()
+    };
+    Ok(match kind {
+        AssetKind::Environment => {
+            let of = environment::settled(desk, document).await?.properties;
+            AssetProperties { description: about.description, tags: about.tags, ..of }
+        }
+        AssetKind::Data => data(desk, document, about).await?,
+        AssetKind::Model => model(desk, document, about).await?,
+        AssetKind::Component => {
+            let spec = component::settled(desk, document).await?;
+            let spec = JsonText::new(&Value::Object(spec).to_string());
+            let properties = document.get("properties").map(Value::to_string);
+            let properties = properties.and_then(|properties| JsonText::new(&properties));
+            AssetProperties { component_spec: spec, properties, ..about }
+        }
+        AssetKind::Code => return Err(Failure::error("code has no file of its own")),
+    })
+}
+
+async fn data(
+    desk: &Desk<'_>,
+    document: &Fields,
+    about: AssetProperties,
+) -> Outcome<AssetProperties> {
+    let word = text(document, "type").unwrap_or_else(|| "uri_folder".to_owned());
+    let data_type = match word.as_str() {
+        "uri_file" => DataType::UriFile,
+        "uri_folder" => DataType::UriFolder,
+        "mltable" => DataType::MlTable,
+        other => {
+            let words = format!("type is {}; give uri_file, uri_folder or mltable", quoted(other));
+            return Err(Failure::refused(words));
+        }
+    };
+    let path = path(document)?;
+    let local = files::local("path", &path, &desk.base)?;
+    let referenced_uris = match &local {
+        Some(local) => {
+            check_type(&path, local, data_type)?;
+            let is_table = data_type == DataType::MlTable && !desk.skips_validation;
+            is_table.then(|| referenced(local.path())).transpose()?
+        }
+        None => None,
+    };
+    let placed =
+        files::place(desk, &path, local.as_ref(), text(document, "datastore").as_deref()).await?;
+    let (data_uri, data_type) = (Some(placed.uri), Some(data_type));
+    Ok(AssetProperties { data_uri, data_type, referenced_uris, ..about })
+}
+
+async fn model(
+    desk: &Desk<'_>,
+    document: &Fields,
+    about: AssetProperties,
+) -> Outcome<AssetProperties> {
+    let path = path(document)?;
+    let local = files::local("path", &path, &desk.base)?;
+    let placed =
+        files::place(desk, &path, local.as_ref(), text(document, "datastore").as_deref()).await?;
+    let flavors = match document.get("flavors").filter(|flavors| !flavors.is_null()) {
+        None => None,
+        Some(Value::Object(all)) => {
+            let wrapped = |(name, data): (&String, &Value)| (name.clone(), json!({ "data": data }));
+            let all: Map<_, _> = all.iter().map(wrapped).collect();
+            JsonText::new(&Value::Object(all).to_string())
+        }
+        Some(_) => return Err(Failure::refused("flavors is no mapping; give names with fields")),
+    };
+    let properties =
+        serde_json::to_string(&texts(document, "properties")).expect("texts under names are JSON");
+    Ok(AssetProperties {
+        model_uri: Some(placed.uri),
+        model_type: text(document, "type"),
+        stage: text(document, "stage"),
+        flavors,
+        properties: JsonText::new(&properties),
+        ..about
+    })
+}
+
+fn path(document: &Fields) -> Outcome<String> {
+    text(document, "path").ok_or_else(|| {
+        missing("path", "give --path, or path in the file: here, azureml://… or https://…")
+    })
+}
+
+/// A folder is none for data that are one file, and the other way round.
+fn check_type(path: &str, local: &Local, kind: DataType) -> Outcome {
+    let shown = quoted(path);
+    match (kind, local.is_folder()) {
+        (DataType::UriFile, true) => Err(Failure::refused(format!(
+            "{shown} is a folder, and the type is uri_file; name one file, or give uri_folder"
+        ))),
+        (DataType::UriFolder | DataType::MlTable, false) => Err(Failure::refused(format!(
+            "{shown} is a file, and the type is a folder; give uri_file, or name a folder"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+#[derive(Deserialize)]
+struct Table {
+    #[serde(default)]
+    paths: Vec<BTreeMap<String, String>>,
+}
+
+/// What a table names besides itself.
+fn referenced(folder: &Path) -> Outcome<Vec<String>> {
+    const BYTES_MAX: u64 = 1 << 20;
+    let file = folder.join("MLTable");
+    let shown = quoted(&file.display().to_string());
+    let text = files::read_text(&file, BYTES_MAX).map_err(|why| {
+        Failure::refused(why)
+            .hint("a table is a folder with a file MLTable; or give --skip-validation")
+    })?;
+    let table: Table = from_yaml(&text).map_err(|why| {
+        let place = why.place.map(|(line, column)| format!(", line {line}, column {column}"));
+        let (place, words) = (place.unwrap_or_default(), brief(&why.words));
+        Failure::refused(format!("{shown}{place} is no table: {words}"))
+    })?;
+    let named = |mut path: BTreeMap<String, String>| {
+        ["pattern", "file", "folder"].iter().find_map(|kind| path.remove(*kind))
+    };
+    Ok(table.paths.into_iter().filter_map(named).collect())
+}

@@ -1,0 +1,217 @@
+//! The fields of Azure's schemas for what is kept in versions.
+
+use crate::document::{Field, Fields, Kind, field};
+use crate::failure::{Failure, Outcome, quoted};
+use crate::nearest;
+
+const NO_AUTO_DELETE: &str = "versions stay until somebody deletes them; leave it out";
+const NO_INCLUDES: &str = "put these files beside the code, or a link to them; leave it out";
+const NO_TEMPLATES: &str = "there are no deployments here; leave it out";
+
+const BUILD: [Field; 2] = [field("path", Kind::Text), field("dockerfile_path", Kind::Text)];
+const INFERENCE_ROUTE: [Field; 2] = [field("port", Kind::Whole), field("path", Kind::Text)];
+pub const INFERENCE: [Field; 3] = [
+    field("liveness_route", Kind::Object(&INFERENCE_ROUTE)),
+    field("readiness_route", Kind::Object(&INFERENCE_ROUTE)),
+    field("scoring_route", Kind::Object(&INFERENCE_ROUTE)),
+];
+pub const ENVIRONMENT: &[Field] = &[
+    field("name", Kind::Text),
+    field("version", Kind::Word),
+    field("description", Kind::Text),
+    field("tags", Kind::Texts),
+    field("image", Kind::Text),
+    field("build", Kind::Object(&BUILD)),
+    field("conda_file", Kind::Any),
+    field("inference_config", Kind::Object(&INFERENCE)),
+    field("os_type", Kind::Text),
+    field("datastore", Kind::Text),
+    field("auto_delete_setting", Kind::Refused(NO_AUTO_DELETE)),
+    field("id", Kind::Shown),
+    field("creation_context", Kind::Shown),
+    field("latest_version", Kind::Shown),
+    field("intellectual_property", Kind::Shown),
+    field("resourceGroup", Kind::Shown),
+];
+
+pub const DATA: &[Field] = &[
+    field("name", Kind::Text),
+    field("version", Kind::Word),
+    field("description", Kind::Text),
+    field("tags", Kind::Texts),
+    field("path", Kind::Text),
+    field("type", Kind::Text),
+    field("datastore", Kind::Text),
+    field(
+        "source",
+        Kind::Refused("nothing is imported from databases here; give a path, and leave it out"),
+    ),
+    field("auto_delete_setting", Kind::Refused(NO_AUTO_DELETE)),
+    field("properties", Kind::Shown),
+    field("id", Kind::Shown),
+    field("creation_context", Kind::Shown),
+    field("latest_version", Kind::Shown),
+    field("resourceGroup", Kind::Shown),
+];
+
+pub const MODEL: &[Field] = &[
+    field("name", Kind::Text),
+    field("version", Kind::Word),
+    field("description", Kind::Text),
+    field("tags", Kind::Texts),
+    field("properties", Kind::Texts),
+    field("path", Kind::Text),
+    field("type", Kind::Text),
+    field("stage", Kind::Text),
+    field("flavors", Kind::Any),
+    field("datastore", Kind::Text),
+    field("system_metadata", Kind::Refused("nobody reads it here; leave it out")),
+    field("default_deployment_template", Kind::Refused(NO_TEMPLATES)),
+    field("allowed_deployment_templates", Kind::Refused(NO_TEMPLATES)),
+    field("id", Kind::Shown),
+    field("creation_context", Kind::Shown),
+    field("utc_time_created", Kind::Shown),
+    field("job_name", Kind::Shown),
+    field("latest_version", Kind::Shown),
+    field("intellectual_property", Kind::Shown),
+    field("resourceGroup", Kind::Shown),
+];
+
+const PORT: [Field; 8] = [
+    field("type", Kind::Text),
+    field("description", Kind::Text),
+    field("optional", Kind::Bool),
+    field("default", Kind::Any),
+    field("min", Kind::Any),
+    field("max", Kind::Any),
+    field("enum", Kind::Any),
+    field("mode", Kind::Text),
+];
+/// A pipeline may hand on what a job of its own leaves.
+const OUTPUT: [Field; 5] = [
+    field("type", Kind::Text),
+    field("description", Kind::Text),
+    field("mode", Kind::Text),
+    field("is_control", Kind::Bool),
+    field("early_available", Kind::Bool),
+];
+const RESOURCES: [Field; 7] = [
+    field("instance_count", Kind::Any),
+    field("instance_type", Kind::Text),
+    field("properties", Kind::Any),
+    field("locations", Kind::Any),
+    field("shm_size", Kind::Text),
+    field("max_instance_count", Kind::Any),
+    field("docker_args", Kind::Any),
+];
+const DISTRIBUTION: [Field; 10] = [
+    field("type", Kind::Text),
+    field("process_count_per_instance", Kind::Any),
+    field("parameter_server_count", Kind::Any),
+    field("worker_count", Kind::Any),
+    field("port", Kind::Any),
+    field("address", Kind::Text),
+    field("include_dashboard", Kind::Any),
+    field("dashboard_port", Kind::Any),
+    field("head_node_additional_args", Kind::Text),
+    field("worker_node_additional_args", Kind::Text),
+];
+
+/// What every component has, and then its own.
+macro_rules! component {
+    ($($own:expr),* $(,)?) => {
+        &[
+            field("$schema", Kind::Text),
+            field("name", Kind::Text),
+            field("version", Kind::Word),
+            field("type", Kind::Text),
+            field("display_name", Kind::Text),
+            field("description", Kind::Text),
+            field("tags", Kind::Texts),
+            field("properties", Kind::Any),
+            field("is_deterministic", Kind::Bool),
+            field("inputs", Kind::Named(&PORT)),
+            field("outputs", Kind::Named(&OUTPUT)),
+            field("auto_delete_setting", Kind::Refused(NO_AUTO_DELETE)),
+            field("id", Kind::Shown),
+            field("creation_context", Kind::Shown),
+            field("latest_version", Kind::Shown),
+            field("intellectual_property", Kind::Shown),
+            field("resourceGroup", Kind::Shown),
+            $($own),*
+        ]
+    };
+}
+
+const COMMAND: &[Field] = component![
+    field("command", Kind::Text),
+    field("code", Kind::Text),
+    field("environment", Kind::Any),
+    field("environment_variables", Kind::Any),
+    field("resources", Kind::Object(&RESOURCES)),
+    field("distribution", Kind::Object(&DISTRIBUTION)),
+    field("queue_settings", Kind::Any),
+    field("additional_includes", Kind::Refused(NO_INCLUDES)),
+];
+const PARALLEL: &[Field] = component![
+    field("task", Kind::Any),
+    field("mini_batch_size", Kind::Word),
+    field("partition_keys", Kind::Any),
+    field("input_data", Kind::Text),
+    field("retry_settings", Kind::Any),
+    field("logging_level", Kind::Text),
+    field("max_concurrency_per_instance", Kind::Any),
+    field("error_threshold", Kind::Any),
+    field("mini_batch_error_threshold", Kind::Any),
+    field("resources", Kind::Object(&RESOURCES)),
+    field("environment_variables", Kind::Any),
+    field("code", Kind::Text),
+    field("additional_includes", Kind::Refused(NO_INCLUDES)),
+];
+const PIPELINE: &[Field] = component![field("jobs", Kind::Any), field("settings", Kind::Any)];
+const SWEEP: &[Field] = component![
+    field("trial", Kind::Any),
+    field("search_space", Kind::Any),
+    field("sampling_algorithm", Kind::Any),
+    field("objective", Kind::Any),
+    field("early_termination", Kind::Any),
+    field("limits", Kind::Any),
+    field("queue_settings", Kind::Any),
+    field("resources", Kind::Object(&RESOURCES)),
+];
+const SPARK: &[Field] = component![
+    field("code", Kind::Text),
+    field("entry", Kind::Any),
+    field("py_files", Kind::Any),
+    field("jars", Kind::Any),
+    field("files", Kind::Any),
+    field("archives", Kind::Any),
+    field("conf", Kind::Any),
+    field("environment", Kind::Any),
+    field("args", Kind::Text),
+    field("additional_includes", Kind::Refused(NO_INCLUDES)),
+];
+
+const COMPONENTS: [(&str, &[Field]); 5] = [
+    ("command", COMMAND),
+    ("parallel", PARALLEL),
+    ("pipeline", PIPELINE),
+    ("sweep", SWEEP),
+    ("spark", SPARK),
+];
+
+/// The fields of a component, which depend on its type; without one it is a command.
+pub fn component(document: &Fields) -> Outcome<&'static [Field]> {
+    let Some(word) = document.get("type") else { return Ok(COMMAND) };
+    let text = word.as_str().map_or_else(|| word.to_string(), str::to_owned);
+    let found = COMPONENTS.iter().find(|(known, _)| *known == text);
+    found.map(|(_, fields)| *fields).ok_or_else(|| {
+        let known: Vec<String> = COMPONENTS.iter().map(|(known, _)| (*known).to_owned()).collect();
+        let failure =
+            Failure::refused(format!("there are no components of type {}", quoted(&text)));
+        failure.hint(match nearest::nearest(&text, &known) {
+            Some(nearest) => format!("did you mean {}?", quoted(nearest)),
+            None => format!("there are {}", known.join(", ")),
+        })
+    })
+}

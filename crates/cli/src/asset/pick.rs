@@ -1,0 +1,85 @@
+//! Which version a command is about.
+
+use muster_core::model::{AssetKind, WorkspaceKey};
+use muster_wire::asset::ContainerResource;
+use muster_wire::{AssetRoute, Route};
+
+use crate::client::Client;
+use crate::failure::{Failure, Outcome, quoted};
+use crate::values;
+
+/// A name, and which of its versions.
+#[derive(Debug, clap::Args)]
+pub struct Pick {
+    /// The name
+    #[arg(short, long, value_parser = name, display_order = 0)]
+    pub name: String,
+    /// The version
+    #[arg(short, long, value_name = "VERSION", value_parser = values::name, display_order = 1,
+          conflicts_with = "label")]
+    pub version: Option<String>,
+    /// Instead of a version: latest, the newest that is not in the archive
+    #[arg(short, long, value_name = "LABEL", value_parser = label, display_order = 2)]
+    pub label: Option<String>,
+}
+
+/// `azureml:` in front of it is left out, as the server does.
+pub fn name(text: &str) -> Result<String, String> {
+    let bare = text.strip_prefix("azureml:").filter(|rest| !rest.starts_with("//"));
+    values::name(bare.unwrap_or(text))
+}
+
+/// Azure has one that everybody can use.
+fn label(text: &str) -> Result<String, String> {
+    match text.eq_ignore_ascii_case("latest") {
+        true => Ok("latest".to_owned()),
+        false => Err("the only label is latest; give it, or --version".to_owned()),
+    }
+}
+
+impl Pick {
+    /// One version: as given, or the latest.
+    pub async fn version(
+        &self,
+        client: &Client,
+        workspace: &WorkspaceKey,
+        kind: AssetKind,
+    ) -> Outcome<Route> {
+        let version = match &self.version {
+            Some(version) => version.clone(),
+            None => latest(client, workspace, kind, &self.name).await?,
+        };
+        let (workspace, name) = (workspace.clone(), self.name.as_str().into());
+        let version = version.into();
+        Ok(Route::Assets(AssetRoute::AssetVersion { workspace, kind, name, version }))
+    }
+
+    /// The same where a guess could hit the wrong one.
+    pub fn check_said(&self) -> Outcome {
+        match self.version.is_some() || self.label.is_some() {
+            true => Ok(()),
+            false => Err(Failure::refused("no version is given")
+                .hint("say which with --version VERSION, or --label latest")),
+        }
+    }
+}
+
+pub fn container_route(workspace: &WorkspaceKey, kind: AssetKind, name: &str) -> Route {
+    let (workspace, name) = (workspace.clone(), name.into());
+    Route::Assets(AssetRoute::AssetContainer { workspace, kind, name })
+}
+
+pub async fn latest(
+    client: &Client,
+    workspace: &WorkspaceKey,
+    kind: AssetKind,
+    name: &str,
+) -> Outcome<String> {
+    let route = container_route(workspace, kind, name);
+    let found: ContainerResource = client.get(&route).await?;
+    found.properties.latest_version.ok_or_else(|| {
+        let words =
+            format!("all versions of {} {} are in the archive", kind.as_str(), quoted(name));
+        Failure::not_found(words).hint("restore one, or name one with --version")
+    })
+}

@@ -1,0 +1,82 @@
+//! Containers that were made for the files of versions: they go with the last that names them. Nobody else's container is
+//! ever touched.
+
+use std::collections::BTreeMap;
+
+use muster_core::ErrorChain;
+use muster_core::ids::WorkspaceId;
+use muster_core::storage::{forgotten_uploads, is_upload_container};
+use muster_core::time::Wall;
+use muster_store::storage::{Container, Order};
+use tracing::{info, warn};
+
+use super::Storage;
+use super::sweep::SweepError;
+use crate::clock;
+use crate::readers::Readers;
+
+/// After versions were deleted: their files go at once, if nothing else names them. What cannot be done now is left to
+/// the sweep.
+pub async fn let_go(
+    storage: &Storage,
+    readers: &Readers,
+    workspace: WorkspaceId,
+    candidates: &[Box<str>],
+) {
+    if candidates.is_empty() {
+        return;
+    }
+    if let Err(failed) = try_let_go(storage, readers, workspace, candidates).await {
+        warn!(error = %ErrorChain(&failed), "files of deleted versions stay until the next sweep");
+    }
+}
+
+async fn try_let_go(
+    storage: &Storage,
+    readers: &Readers,
+    workspace: WorkspaceId,
+    candidates: &[Box<str>],
+) -> Result<(), SweepError> {
+    let named = readers.read(move |reader| reader.named_uploads(workspace)).await?;
+    for name in candidates {
+        if named.contains(name) || !is_upload_container(name) {
+            continue;
+        }
+        let found = storage.look_up(|reader| reader.container(name))?;
+        if let Some(found) = found.filter(|found| found.workspace == workspace) {
+            remove(storage, &found).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn remove(storage: &Storage, container: &Container) -> Result<(), SweepError> {
+    info!(container = %container.name, "files that no version names are let go");
+    // It may be gone already, and that is as good.
+    let _ = storage.say(Order::DeleteContainer { id: container.id }).await?;
+    Ok(())
+}
+
+/// Those that became unwanted without a delete: uploads that were given up, and files that a job still needed then.
+pub async fn sweep(storage: &Storage, readers: &Readers) -> Result<(), SweepError> {
+    let containers = storage.read(|reader| reader.containers()).await?;
+    let mut by_workspace: BTreeMap<WorkspaceId, Vec<Container>> = BTreeMap::new();
+    for container in containers.into_iter().filter(|one| is_upload_container(&one.name)) {
+        by_workspace.entry(container.workspace).or_default().push(container);
+    }
+    for (workspace, containers) in by_workspace {
+        let named = readers.read(move |reader| reader.named_uploads(workspace)).await?;
+        let unnamed = containers.iter().filter(|one| !named.contains(&one.name));
+        let mut touched = Vec::new();
+        for container in unnamed {
+            let at = storage.look_up(|reader| reader.touched(container.id))?;
+            touched.extend(at.map(|at| (&*container.name, at)));
+        }
+        let now = Wall(clock::unix_us());
+        let forgotten = forgotten_uploads(touched.into_iter(), &named, now);
+        for container in containers.iter().filter(|one| forgotten.contains(&&*one.name)) {
+            remove(storage, container).await?;
+        }
+    }
+    Ok(())
+}
