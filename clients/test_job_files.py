@@ -98,8 +98,11 @@ def test_both_send_the_same(name, muster, ml_client, sent, session, server, clus
     # The experiment is called after the folder.
     monkeypatch.chdir(FOLDER)
     if name == "code-git.yml":
-        # The client takes it for the name of a code asset, and fails; here the server decides.
-        assert planned(muster, FOLDER / name)["properties"]["codeId"].startswith("git+https://")
+        # Both make an asset of it first, and the server has no way to fetch it.
+        assert "/codes/" in planned(muster, FOLDER / name)["properties"]["codeId"]
+        flags = ("--file", str(FOLDER / name), *WORKSPACE_FLAGS)
+        refused = muster("job", "create", *flags, check=False)
+        assert refused.returncode == 2 and "git+https://" in refused.stderr
         return
     theirs = sent(ml_client, load_job(FOLDER / name))
     ours = planned(muster, FOLDER / name)

@@ -88,6 +88,8 @@ pub struct Wanted {
 pub enum Code {
     /// To be sent.
     Local { path: PathBuf, at: (usize, usize), file: String },
+    /// Elsewhere, such as a repository: an asset is made that says so, and the server decides whether it can be had.
+    Address(String),
     /// An ARM id, or what the server makes one of.
     Id(String),
     /// Name and version.
