@@ -1,4 +1,4 @@
-"""The YAML files of examples/jobs through azure-ai-ml and through `muster`: both send the same, and they run."""
+"""Files of examples/jobs through azure-ai-ml and through `muster`: both send the same."""
 
 import datetime
 import json
@@ -6,7 +6,6 @@ import pathlib
 import subprocess
 
 import pytest
-
 from conftest import REPOSITORY, WORKSPACE_FLAGS, wait_for
 
 FOLDER = REPOSITORY / "examples/jobs"
@@ -20,7 +19,7 @@ RUN = {
     "hello-world-input.yml": "hello world 42",
     "hello-literals.yml": "rate=0.1 small=1e-3 tiny=1e-05 flag=True switch=False octal=8 many=1000",
     "hello-code.yml": "hello from hello.py with code",
-    "code-subfolder.yml": "lines: 45",
+    "code-subfolder.yml": "lines: 48",
     "data-local-file.yml": "3 ",
     "data-mltable.yml": "type: mltable",
     "anchors.yml": "shared shared",
@@ -66,9 +65,7 @@ def sent(client_env, monkeypatch):
 
 def planned(muster, path):
     """The body that `muster job create` would send."""
-    done = muster(
-        "job", "create", "--file", str(path), "--dry-run", "-o", "json", *WORKSPACE_FLAGS
-    )
+    done = muster("job", "create", "--file", str(path), "--dry-run", "-o", "json", *WORKSPACE_FLAGS)
     return json.loads(done.stdout)["body"]
 
 
@@ -101,8 +98,11 @@ def test_both_send_the_same(name, muster, ml_client, sent, session, server, clus
     # The experiment is called after the folder.
     monkeypatch.chdir(FOLDER)
     if name == "code-git.yml":
-        # The client takes it for the name of a code asset, and fails; `muster` lets the server say what it thinks.
-        assert planned(muster, FOLDER / name)["properties"]["codeId"].startswith("git+https://")
+        # Both make an asset of it first, and the server has no way to fetch it.
+        assert "/codes/" in planned(muster, FOLDER / name)["properties"]["codeId"]
+        flags = ("--file", str(FOLDER / name), *WORKSPACE_FLAGS)
+        refused = muster("job", "create", *flags, check=False)
+        assert refused.returncode == 2 and "git+https://" in refused.stderr
         return
     theirs = sent(ml_client, load_job(FOLDER / name))
     ours = planned(muster, FOLDER / name)
@@ -118,7 +118,9 @@ def test_a_component_of_a_file_is_run_as_a_job(name, muster, client_env, cluster
 
     component = load_component(FOLDER / "components" / name)
     inputs = {
-        key: str(FOLDER / "data") if str(value.type) == "uri_folder" else str(FOLDER / "data/iris.csv")
+        key: str(FOLDER / "data")
+        if str(value.type) == "uri_folder"
+        else str(FOLDER / "data/iris.csv")
         for key, value in component.inputs.items()
         if str(value.type).startswith("uri_")
     }
@@ -152,6 +154,7 @@ def test_what_one_client_sent_is_not_sent_again(
     muster, ml_client, session, server, cluster, tmp_path
 ):
     from azure.ai.ml import Input, command
+    from azure.ai.ml.entities import Environment
 
     folder = tmp_path / "code"
     (folder / "deep").mkdir(parents=True)
@@ -166,7 +169,7 @@ def test_what_one_client_sent_is_not_sent_again(
         command(
             command="ls ${{inputs.data}}",
             code=folder,
-            environment={"image": "library/python:3.11"},
+            environment=Environment(image="library/python:3.11"),
             compute=CLUSTER,
             inputs={"data": Input(type="uri_folder", path=str(data))},
         )
@@ -191,7 +194,7 @@ def test_what_one_client_sent_is_not_sent_again(
         command(
             command="ls ${{inputs.data}}",
             code=folder,
-            environment={"image": "library/python:3.11"},
+            environment=Environment(image="library/python:3.11"),
             compute=CLUSTER,
             inputs={"data": Input(type="uri_folder", path=str(data))},
         )
@@ -220,7 +223,7 @@ def test_outputs_come_back(muster, cluster, tmp_path):
     assert list((tmp_path / "all/artifacts/user_logs").iterdir())
     muster("job", "download", *flags, "--output-name", "model", "-p", str(tmp_path / "one"))
     assert [path.name for path in (tmp_path / "one").iterdir()] == ["named-outputs"]
-    missing = muster("job", "download", *flags, "--output-name", "modle", check=False)
+    missing = muster("job", "download", *flags, "--output-name", "models", check=False)
     assert missing.returncode == 3 and "model" in missing.stderr
 
 
@@ -246,9 +249,9 @@ def test_what_follows_a_submit(muster, cluster):
     assert name in names("--include-archived")
     muster("job", "restore", *flags)
     assert name in names()
-    assert json.loads(
-        muster("job", "list", "--parent-job-name", name, *WORKSPACE_FLAGS).stdout
-    ) == []
+    assert (
+        json.loads(muster("job", "list", "--parent-job-name", name, *WORKSPACE_FLAGS).stdout) == []
+    )
     muster("job", "delete", *flags, "--yes")
     assert name not in names("--include-archived")
 
@@ -284,9 +287,9 @@ def test_phases_add_up_to_the_wall_time(muster, cluster, session, server):
 BAD = {
     "command: [": (", line 1, column ", "is no YAML"),
     "command: x\n  y: z\n": (", line 2, column ", "is no YAML"),
-    "comand: x\n": ("line 1, column 1: there is no field 'comand'", "did you mean 'command'?"),
-    "command: x\nresources:\n  instance_cont: 2\n": (
-        "line 3, column 3: there is no field 'resources.instance_cont'",
+    "commands: x\n": ("line 1, column 1: there is no field 'commands'", "did you mean 'command'?"),
+    "command: x\nresources:\n  instance_counts: 2\n": (
+        "line 3, column 3: there is no field 'resources.instance_counts'",
         "did you mean 'instance_count'?",
     ),
     "command: echo ${{inputs.dta}}\ninputs:\n  data: 3\n": (
@@ -300,7 +303,7 @@ BAD = {
     "command: x\ninputs:\n  a: {type: uri_file, path: nothing.csv}\n": (
         "inputs.a.path: there is no file or folder",
     ),
-    "command: x\ninputs:\n  a: {type: uri_flie, path: a.csv}\n": ("inputs.a.type is 'uri_flie'",),
+    "command: x\ninputs:\n  a: {type: uri_files, path: a.csv}\n": ("inputs.a.type is 'uri_files'",),
     "command: x\nenvironment: {conda_file: c.yml}\n": ("has neither image nor build",),
     "type: sweep\ntrial: {}\n": ("jobs of type 'sweep' are not supported yet",),
     "jobs: {}\n": ("jobs of type 'pipeline' are not supported yet",),
@@ -331,6 +334,13 @@ def test_a_good_file_is_valid(muster, cluster):
     done = muster("job", "validate", "--file", str(file), "-o", "json", *WORKSPACE_FLAGS)
     assert json.loads(done.stdout) == {"result": "Succeeded"}
     done = muster(
-        "job", "validate", "-f", str(file), "--set", "compute=azureml:cpu-clustr", *WORKSPACE_FLAGS, check=False
+        "job",
+        "validate",
+        "-f",
+        str(file),
+        "--set",
+        "compute=azureml:cpu-clusters",
+        *WORKSPACE_FLAGS,
+        check=False,
     )
     assert done.returncode == 3 and CLUSTER in done.stderr

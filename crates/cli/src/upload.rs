@@ -121,6 +121,17 @@ pub async fn code(client: &Client, workspace: &WorkspaceKey, local: &Local) -> O
     Ok(made.id)
 }
 
+/// The id of a new code asset whose files are elsewhere.
+pub async fn code_at(client: &Client, workspace: &WorkspaceKey, uri: &str) -> Outcome<String> {
+    let (workspace, kind) = (workspace.clone(), AssetKind::Code);
+    let (name, version) = (uuid().into(), "1".into());
+    let route = Route::Assets(AssetRoute::AssetVersion { workspace, kind, name, version });
+    let about = json!({ "codeUri": uri, "isAnonymous": true, "isArchived": false });
+    let body = json!({ "properties": about }).to_string();
+    let made: AssetResource = client.put(&route, body).await?.document()?;
+    Ok(made.id)
+}
+
 /// A datastore's container, opened.
 pub async fn open(
     client: &Client,

@@ -88,6 +88,8 @@ pub struct Wanted {
 pub enum Code {
     /// To be sent.
     Local { path: PathBuf, at: (usize, usize), file: String },
+    /// Elsewhere, such as a repository: an asset is made that says so, and the server decides whether it can be had.
+    Address(String),
     /// An ARM id, or what the server makes one of.
     Id(String),
     /// Name and version.
@@ -275,11 +277,11 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_its_place() {
         for (text, wanted) in [
-            ("comand: x", "'f.yml', line 1, column 1: there is no field 'comand'"),
+            ("commands: x", "'f.yml', line 1, column 1: there is no field 'commands'"),
             ("code: x", "'f.yml', line 1, column 1: there is no 'command'"),
             (
-                "command: x\nresources:\n  instance_cuont: 2",
-                "'f.yml', line 3, column 3: there is no field 'resources.instance_cuont'",
+                "command: x\nresources:\n  instance_counts: 2",
+                "'f.yml', line 3, column 3: there is no field 'resources.instance_counts'",
             ),
             (
                 "command: x\nresources: {instance_count: two}",

@@ -1,4 +1,4 @@
-"""Trains a classifier on measurements of flowers; prints its accuracy on those that it has not seen."""
+"""Trains a classifier on measurements of flowers, and prints how well it does."""
 
 import argparse
 import csv

@@ -28,11 +28,10 @@ pub fn local(job: &Reader<'_>, text: &str) -> PathBuf {
 pub fn code(job: &Reader<'_>) -> Outcome<Option<Code>> {
     let Some(text) = job.text("code")? else { return Ok(None) };
     let node = job.get("code").unwrap_or(job.node);
-    let is_remote = text.starts_with("git+")
-        || text.starts_with("https://")
-        || text.starts_with("http://")
-        || text.starts_with("azureml://");
-    if is_remote || text.starts_with("/subscriptions/") {
+    if ["git+", "https://", "http://"].iter().any(|scheme| text.starts_with(scheme)) {
+        return Ok(Some(Code::Address(text)));
+    }
+    if text.starts_with("azureml://") || text.starts_with("/subscriptions/") {
         return Ok(Some(Code::Id(text)));
     }
     if let Some(reference) = text.strip_prefix(PREFIX) {

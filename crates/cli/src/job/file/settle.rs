@@ -53,6 +53,11 @@ pub async fn settle(
     if let Some((code, local)) = code {
         let id = match (code, local) {
             (Code::Id(id), _) => id,
+            (Code::Address(uri), _) if dry => {
+                left_out.push(format!("the code at {}", quoted(&uri)));
+                asset::id(workspace, AssetKind::Code, &upload::of_text(&uri), "1")
+            }
+            (Code::Address(uri), _) => upload::code_at(client, workspace, &uri).await?,
             (Code::Asset(name, version), _) => {
                 asset::id(workspace, AssetKind::Code, &name, &version)
             }
@@ -108,7 +113,7 @@ fn kind_of(is_model: bool) -> AssetKind {
 fn looked_at_code(code: &Code) -> Outcome<Option<Local>> {
     match code {
         Code::Local { path, at, file } => looked_at("code", path, *at, file).map(Some),
-        Code::Id(_) | Code::Asset(..) => Ok(None),
+        Code::Address(_) | Code::Id(_) | Code::Asset(..) => Ok(None),
     }
 }
 
