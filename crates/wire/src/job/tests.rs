@@ -294,6 +294,7 @@ fn job(state: JobState) -> Job {
         losses: 0,
         on_eviction: OnEviction::default(),
         is_returned: false,
+        environment: None,
         submitted_at: Wall(1_000_000),
         attempts: 2,
         state,
