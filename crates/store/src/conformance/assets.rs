@@ -231,7 +231,7 @@ pub fn what_names_the_files_of_versions_is_known(database: &dyn Database) {
     assert_eq!(named(&mut stage), [container('a')]);
     let job = (home(), "j".to_owned());
     stage
-        .say(Input::CancelJob { workspace: job.0, name: job.1, finished: None })
+        .say(Input::CancelJob { workspace: job.0, name: job.1, known: None })
         .expect("canceled");
     assert!(named(&mut stage).is_empty(), "it has ended");
 }
