@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use crate::agent::master_port;
 use crate::change::{Change, Effect, EffectKind, MemberChange};
+use crate::hosts::HostChange;
 use crate::ids::{EffectId, Epoch, JobId, NodeId};
 use crate::model::{
     Attempt, AttemptRecord, CancelReason, Category, Cluster, ClusterEvent, Exit, Failure, Fate,
-    Job, JobEvent, JobState, Lease, Member, MemberPhase, Node, NodeEvent, NodePhase, NodeState,
-    OnEviction, Outcome, Part, Served, Trouble, Use, Verdict,
+    HOST_ENVIRONMENTS_MAX, Host, Job, JobEvent, JobState, Lease, Member, MemberPhase, Node,
+    NodeEvent, NodePhase, NodeState, OnEviction, Outcome, Part, RecipeMark, Served, Trouble, Use,
+    Verdict,
 };
 use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
@@ -195,8 +197,28 @@ fn follow(turn: &mut Turn<'_>, lease: Lease, phase: MemberPhase, verdict: Option
     }
     attempt.started_at = Some(now);
     let attempt = attempt.clone();
+    let first = attempt.members[0].node;
     job.state = JobState::Running(Box::new(attempt));
+    let environment = job.environment;
     turn.emit(Change::JobChanged { event: JobEvent::Started, job: Arc::new(job) });
+    if let Some(mark) = environment {
+        note_environment(turn, first, mark);
+    }
+}
+
+/// Where a job has started, its environment is there. All its nodes are on one host.
+fn note_environment(turn: &mut Turn<'_>, node: NodeId, mark: RecipeMark) {
+    let Some(node) = turn.world.node(node) else { return };
+    let Some(host) = turn.world.hosts().host(&node.host) else { return };
+    if host.has_environment(mark) {
+        return;
+    }
+    let mut host = Host::clone(host);
+    if host.environments.len() >= HOST_ENVIRONMENTS_MAX {
+        host.environments.remove(0);
+    }
+    host.environments.push(mark);
+    turn.emit(Change::HostsChanged(HostChange::Host(Arc::new(host))));
 }
 
 fn attempt_mut(job: &mut Job) -> &mut Attempt {

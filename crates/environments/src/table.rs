@@ -152,7 +152,8 @@ impl Table {
     /// The environment of a job that names an image and nothing else.
     pub fn image(&self, id: &str, image: &str) -> JobEnvironment {
         let row = self.images.iter().find(|row| fits(&row.pattern, image));
-        stand_in(id, &format!("image {}", brief(image)), row)
+        let found = stand_in(id, &format!("image {}", brief(image)), row);
+        JobEnvironment { image: Some(image.into()), ..found }
     }
 
     /// The environment of a job that names a curated one, as [`curated_name`] finds it.
@@ -198,7 +199,7 @@ fn stand_in(id: &str, what: &str, row: Option<&StandIn>) -> JobEnvironment {
     };
     let mut notes = vec![format!("the {what} is not run here; {with} stands in for it").into()];
     notes.extend(row.into_iter().flat_map(|row| row.notes.iter().cloned()));
-    JobEnvironment { id: id.into(), recipe, notes }
+    JobEnvironment { id: id.into(), recipe, image: None, notes }
 }
 
 /// A canonical requirement begins with its name.

@@ -81,14 +81,16 @@ impl Service {
         let read = conda::parse(text, self.table.conda_names(), &self.indexes);
         let read = read.map_err(|error| refused(&ErrorChain(&error).to_string()))?;
         let conda::Read { recipe, mut notes } = read;
-        if let Some(image) = image.filter(|image| !image.is_empty()) {
-            let image: String = image.chars().filter(|c| !c.is_control()).take(200).collect();
+        let brief = |image: &str| image.chars().filter(|c| !c.is_control()).take(200).collect();
+        let image: Option<String> = image.filter(|image| !image.is_empty()).map(brief);
+        if let Some(image) = &image {
             let note = format!(
                 "the image '{image}' is not run here; its conda file's packages are installed without it"
             );
             notes.insert(0, note.into());
         }
-        Ok(JobEnvironment { id: id.into(), recipe: Some(recipe), notes })
+        let image = image.map(String::into_boxed_str);
+        Ok(JobEnvironment { id: id.into(), recipe: Some(recipe), image, notes })
     }
 
     /// The environment of an image alone: every image has a stand-in.

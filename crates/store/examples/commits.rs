@@ -94,6 +94,7 @@ fn submitted(number: u64) -> Change {
         losses: 0,
         on_eviction: muster_core::model::OnEviction::default(),
         is_returned: false,
+        environment: None,
         state: JobState::Queued,
     };
     let spec = JobSpec::new("cpu-cluster", format!("python train.py --learning-rate 0.{number}"));

@@ -122,6 +122,7 @@ fn a_job((workspace, cluster): (WorkspaceId, ClusterId), number: u64) -> Arc<Job
         losses: 0,
         on_eviction: muster_core::model::OnEviction::default(),
         is_returned: false,
+        environment: None,
         state: JobState::Completed { at: START },
     })
 }

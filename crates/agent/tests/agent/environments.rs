@@ -15,7 +15,7 @@ const NAME: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccdd
 
 fn job(command: &str, recipe: Option<Recipe>) -> JobSpec {
     let notes = vec!["the conda package numpy is installed from PyPI as numpy".into()];
-    let environment = JobEnvironment { id: "azureml:mine:1".into(), recipe, notes };
+    let environment = JobEnvironment { id: "azureml:mine:1".into(), recipe, image: None, notes };
     JobSpec { environment: Some(Box::new(environment)), ..spec(command) }
 }
 

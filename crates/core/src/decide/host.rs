@@ -1,13 +1,14 @@
 //! Which hosts new nodes go to.
 //!
-//! Joined hosts come before the server's own machine, and of those with room the one that is left with least:
-//! so large nodes find a place for longer. The nodes of one job are all on one host, as nodes of different
+//! A host that has what the waiting job's environment is made of comes first. Joined hosts come before the server's own
+//! machine, and of those with room the one that is left with least: so large nodes find a place for longer. The nodes of one job are all on one host, as nodes of different
 //! hosts do not reach each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::reserve::has_environment;
 use crate::ids::NodeId;
-use crate::model::{Capacity, Cluster, HostName, ScaleUp};
+use crate::model::{Capacity, Cluster, HostName, RecipeMark, ScaleUp};
 use crate::world::{Pool, World, nodes_for};
 
 /// What a plan may use.
@@ -28,6 +29,8 @@ struct Berth {
     /// `None` has no bound.
     room: Option<Capacity>,
     free: u32,
+    /// It has the environment of the job that is dealt with.
+    has_environment: bool,
 }
 
 impl Berth {
@@ -55,7 +58,7 @@ pub(super) fn plan(
         return (vec![HostName::local(); bounds.nodes as usize], false);
     }
     let mut plan = Plan {
-        berths: berths(world, cluster, pool, bounds.closed),
+        berths: berths(world, cluster, pool, bounds.closed, None),
         node: cluster.capacity,
         left: bounds.nodes,
         room: bounds.room,
@@ -77,6 +80,7 @@ fn berths(
     cluster: &Cluster,
     pool: &Pool,
     closed: &BTreeSet<HostName>,
+    environment: Option<RecipeMark>,
 ) -> Vec<Berth> {
     let mut free: BTreeMap<&HostName, u32> = BTreeMap::new();
     let spare = pool.idle.iter().chain(&pool.pending).filter_map(|(_, node)| world.node(*node));
@@ -89,13 +93,21 @@ fn berths(
     for host in world.takers(cluster).into_iter().filter(|host| !closed.contains(&host.name)) {
         let room = (!(is_boundless && host.name.is_local())).then(|| world.room_on(host));
         let free = free.get(&host.name).copied().unwrap_or(0);
-        berths.push(Berth { host: host.name.clone(), room, free });
+        berths.push(Berth { host: host.name.clone(), room, free, has_environment: false });
     }
     if is_boundless && berths.iter().all(|berth| berth.host != local) {
         let free = free.get(&local).copied().unwrap_or(0);
-        berths.push(Berth { host: local, room: None, free });
+        berths.push(Berth { host: local, room: None, free, has_environment: false });
     }
+    mark(world, &mut berths, environment);
     berths
+}
+
+fn mark(world: &World, berths: &mut [Berth], environment: Option<RecipeMark>) {
+    for berth in berths {
+        let has = |mark| has_environment(world, &berth.host, mark);
+        berth.has_environment = environment.is_some_and(has);
+    }
 }
 
 struct Plan {
@@ -117,6 +129,8 @@ impl Plan {
         let kinds = pool.queue.candidates().filter(|kind| kind.shape.nodes <= reach);
         let mut is_first = true;
         for kind in kinds {
+            let environment = world.job(kind.job).and_then(|job| job.environment);
+            mark(world, &mut self.berths, environment);
             let jobs = u32::try_from(kind.count).unwrap_or(u32::MAX);
             let nodes = u32::try_from(nodes_for(kind.shape, jobs, self.node)).unwrap_or(u32::MAX);
             if kind.shape.nodes == 1 {
@@ -160,7 +174,8 @@ impl Plan {
             let node = self.node;
             let fitting = self.berths.iter_mut().filter(|berth| berth.holds(node) > 0);
             let best = fitting.min_by_key(|berth| {
-                (berth.host.is_local(), berth.room.is_none(), berth.room, berth.host.clone())
+                let place = (berth.host.is_local(), berth.room.is_none(), berth.room);
+                (!berth.has_environment, place, berth.host.clone())
             });
             let Some(best) = best else {
                 self.is_full = true;
@@ -200,27 +215,40 @@ fn gang_berth(berths: &[Berth], nodes: u32, node: Capacity) -> Option<usize> {
         .filter(|(_, berth)| nodes.saturating_sub(berth.free) <= berth.holds(node));
     let best = holding.min_by_key(|(_, berth)| {
         let missing = nodes.saturating_sub(berth.free);
-        (missing, berth.host.is_local(), berth.room.is_none(), berth.room, &berth.host)
+        let place = (berth.host.is_local(), berth.room.is_none(), berth.room, &berth.host);
+        (missing, !berth.has_environment, place)
     });
     best.map(|(place, _)| place)
 }
 
 /// How many nodes the first waiting job needs, if these must be on one of several hosts.
 pub(super) fn first_gang(world: &World, cluster: &Cluster, pool: &Pool) -> Option<u32> {
+    first_of_several(world, cluster, pool).map(|(nodes, _)| nodes)
+}
+
+/// With its environment.
+fn first_of_several(
+    world: &World,
+    cluster: &Cluster,
+    pool: &Pool,
+) -> Option<(u32, Option<RecipeMark>)> {
     if pool.hosts.len() < 2 && world.takers(cluster).len() < 2 {
         return None;
     }
     let reach = world.reach(cluster);
-    let first = pool.queue.candidates().find(|kind| kind.shape.nodes <= reach);
-    first.map(|first| first.shape.nodes).filter(|nodes| *nodes > 1)
+    let first = pool.queue.candidates().find(|kind| kind.shape.nodes <= reach)?;
+    let environment = world.job(first.job).and_then(|job| job.environment);
+    (first.shape.nodes > 1).then_some((first.shape.nodes, environment))
 }
 
 /// Idle nodes that stand in the way of the first waiting job: it needs all its nodes on one host, and these
 /// are elsewhere, while the maximum or the quota leaves no room for those that are missing. Without them there
 /// would be: otherwise none is named.
 pub(super) fn in_the_way(world: &World, cluster: &Cluster, pool: &Pool) -> Vec<NodeId> {
-    let Some(nodes) = first_gang(world, cluster, pool) else { return Vec::new() };
-    let berths = berths(world, cluster, pool, &BTreeSet::new());
+    let Some((nodes, environment)) = first_of_several(world, cluster, pool) else {
+        return Vec::new();
+    };
+    let berths = berths(world, cluster, pool, &BTreeSet::new(), environment);
     let Some(best) = gang_berth(&berths, nodes, cluster.capacity) else { return Vec::new() };
     let missing = nodes.saturating_sub(berths[best].free);
     let room =
@@ -244,8 +272,8 @@ pub(super) fn missing_on_one(world: &World, cluster: &Cluster, pool: &Pool) -> u
     if pool.hosts.len() < 2 || waits {
         return 0;
     }
-    let Some(nodes) = first_gang(world, cluster, pool) else { return 0 };
-    let berths = berths(world, cluster, pool, &BTreeSet::new());
+    let Some((nodes, environment)) = first_of_several(world, cluster, pool) else { return 0 };
+    let berths = berths(world, cluster, pool, &BTreeSet::new(), environment);
     let best = gang_berth(&berths, nodes, cluster.capacity);
     best.map_or(0, |best| nodes.saturating_sub(berths[best].free))
 }

@@ -32,7 +32,8 @@ fn next_start(turn: &Turn<'_>, id: ClusterId) -> Option<(JobId, Vec<NodeId>)> {
     let mut candidates = pool.queue.candidates().filter(|kind| kind.shape.nodes <= reach);
     let first = candidates.next()?;
     let start = |kind: &Candidate, avoided: &BTreeSet<NodeId>| {
-        let nodes = nodes_with_room(world, pool, kind.shape, avoided);
+        let environment = world.job(kind.job).and_then(|job| job.environment);
+        let nodes = nodes_with_room(world, pool, kind.shape, environment, avoided);
         let is_half = is_planted(Bug::HalfGangStarted) && !nodes.is_empty();
         (nodes.len() == kind.shape.nodes as usize || is_half).then_some((kind.job, nodes))
     };

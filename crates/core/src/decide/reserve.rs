@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::NodeId;
-use crate::model::{Capacity, Cluster, HostName, Lease, Shape};
+use crate::model::{Capacity, Cluster, HostName, Lease, RecipeMark, Shape};
 use crate::time::{Span, Wall};
 use crate::world::{Pool, World};
 
@@ -79,19 +79,49 @@ fn is_on(world: &World, node: NodeId, host: Option<&HostName>) -> bool {
 }
 
 /// The nodes that could take a job of this shape now, the best first, at most as many as it needs, and all on
-/// one host: the first that has enough, or else the one that has most.
+/// one host: one that has what its environment is made of, if there is a choice; else the first that has enough, or the
+/// one that has most.
 pub(crate) fn nodes_with_room(
     world: &World,
     pool: &Pool,
     shape: Shape,
+    environment: Option<RecipeMark>,
     avoided: &BTreeSet<NodeId>,
+) -> Vec<NodeId> {
+    if let Some(mark) = environment.filter(|_| pool.hosts.len() > 1) {
+        let has_it = |host: &&HostName| has_environment(world, host, mark);
+        let hosts: BTreeSet<&HostName> = pool.hosts.keys().filter(has_it).collect();
+        if !hosts.is_empty() && hosts.len() < pool.hosts.len() {
+            let nodes = nodes_on(world, pool, shape, avoided, |host| hosts.contains(host));
+            if nodes.len() == shape.nodes as usize {
+                return nodes;
+            }
+        }
+    }
+    nodes_on(world, pool, shape, avoided, |_| true)
+}
+
+pub(super) fn has_environment(world: &World, host: &HostName, mark: RecipeMark) -> bool {
+    world.hosts().host(host).is_some_and(|host| host.has_environment(mark))
+}
+
+fn nodes_on(
+    world: &World,
+    pool: &Pool,
+    shape: Shape,
+    avoided: &BTreeSet<NodeId>,
+    is_good: impl Fn(&HostName) -> bool,
 ) -> Vec<NodeId> {
     let needed = shape.nodes as usize;
     let is_one_host = needed == 1 || pool.hosts.len() < 2;
     let mut teams: BTreeMap<Option<&HostName>, Vec<NodeId>> = BTreeMap::new();
     let mut whole = None;
     visit_room(world, pool, shape, avoided, |id| {
-        let host = world.node(id).map(|node| &node.host).filter(|_| !is_one_host);
+        let host = world.node(id).map(|node| &node.host);
+        if !host.is_some_and(&is_good) {
+            return false;
+        }
+        let host = host.filter(|_| !is_one_host);
         let team = teams.entry(host).or_default();
         team.push(id);
         if team.len() == needed {

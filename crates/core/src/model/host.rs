@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BadName, Capacity, KeyDigest, Scope};
+use super::{BadName, Capacity, KeyDigest, RecipeMark, Scope};
 use crate::limits;
 use crate::time::Wall;
 
@@ -87,9 +87,19 @@ pub struct Host {
     /// It has not said anything for a while: what it has is still there for all we know, but nothing new goes there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_silent: bool,
+    /// Environments of jobs that have started there, the last ones, the newest last. A hint: it may have let go of some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environments: Vec<RecipeMark>,
 }
 
+/// So many are remembered of each host.
+pub const HOST_ENVIRONMENTS_MAX: usize = 64;
+
 impl Host {
+    pub fn has_environment(&self, mark: RecipeMark) -> bool {
+        self.environments.contains(&mark)
+    }
+
     /// Whether new nodes can be made there.
     pub fn takes_nodes(&self) -> bool {
         self.state.is_open() && !self.is_silent

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CancelReason, Capacity, CodeAsset, Cost, Distribution, Exit, Failure, JobEnvironment, JobInput,
-    JobOutput, Lifecycle, Meter, Part, Segment, SpecHash, TreeId, Use, Verdict, WorkspaceKey,
+    JobOutput, Lifecycle, Meter, Part, RecipeMark, Segment, SpecHash, TreeId, Use, Verdict,
+    WorkspaceKey,
 };
 use crate::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::time::{Span, Wall};
@@ -205,6 +206,9 @@ pub struct Job {
     /// Its last attempt ended because a node was taken away: it waits before all others of its priority.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_returned: bool,
+    /// What its Python is made of, if that has to be built: a host that has it is preferred.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<RecipeMark>,
     pub state: JobState,
 }
 

@@ -44,6 +44,18 @@ impl Recipe {
     }
 }
 
+/// Tells recipes apart where it does not matter much if two are taken for one: which host has built what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RecipeMark(pub u64);
+
+impl Recipe {
+    /// FNV-1a of its text.
+    pub fn mark(&self) -> RecipeMark {
+        let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        RecipeMark(self.text().bytes().fold(0xcbf2_9ce4_8422_2325, add))
+    }
+}
+
 /// The environment of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobEnvironment {
@@ -52,6 +64,9 @@ pub struct JobEnvironment {
     /// `None`: the Python of the machine that the job runs on, with what is installed there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe: Option<Recipe>,
+    /// What an engine for containers would run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Box<str>>,
     /// What the user should know about how it came about, for the job's log.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Box<str>>,

@@ -119,6 +119,7 @@ fn join(turn: &mut Turn<'_>, new: &NewHost) -> Answer {
         ticket: Some(new.ticket),
         joined_at: turn.now.wall,
         is_silent: false,
+        environments: Vec::new(),
     });
     emit(turn, HostChange::TicketGone(new.ticket));
     put(turn, Arc::clone(&host));
@@ -142,6 +143,7 @@ fn seen(turn: &mut Turn<'_>, name: &HostName, capacity: Capacity) -> Answer {
             ticket: None,
             joined_at: turn.now.wall,
             is_silent: false,
+            environments: Vec::new(),
         },
         None => return Err(unknown(name)),
     };

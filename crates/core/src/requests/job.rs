@@ -10,8 +10,8 @@ use crate::ids::{JobId, WorkspaceId};
 use crate::input::{Answer, JobRequest, Refused, Reply};
 use crate::limits;
 use crate::model::{
-    CancelReason, Capacity, Cluster, ClusterPhase, Job, JobPhase, JobSpec, JobState, Scope,
-    WorkspaceKey, check_job_name, check_path,
+    CancelReason, Capacity, Cluster, ClusterPhase, Job, JobPhase, JobSpec, JobState, RecipeMark,
+    Scope, WorkspaceKey, check_job_name, check_path,
 };
 use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
@@ -67,10 +67,16 @@ pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
         losses: 0,
         on_eviction: request.spec.on_eviction,
         is_returned: false,
+        environment: environment_of(&request.spec),
         state: JobState::Queued,
     });
     turn.emit(Change::JobSubmitted { job: Arc::clone(&job), spec: Arc::clone(&request.spec) });
     Ok(Reply::JobAccepted { job, is_new: true })
+}
+
+fn environment_of(spec: &JobSpec) -> Option<RecipeMark> {
+    let recipe = spec.environment.as_ref()?.recipe.as_ref()?;
+    Some(recipe.mark())
 }
 
 /// The job of this name, live or ended.

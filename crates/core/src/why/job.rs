@@ -96,7 +96,7 @@ struct Case<'w> {
 impl<'w> Case<'w> {
     fn new(world: &'w World, cluster: &'w Cluster, pool: &'w Pool, job: &'w Job) -> Case<'w> {
         let ahead = pool.queue.ahead_of(job, world.reach(cluster), cluster.capacity);
-        let fitting = nodes_with_room(world, pool, job.shape(), &BTreeSet::new());
+        let fitting = nodes_with_room(world, pool, job.shape(), job.environment, &BTreeSet::new());
         let busy = pool.leased.len() as u64;
         let needed = busy + ahead.nodes + u64::from(job.nodes);
         let most = u64::from(limits::CLUSTER_NODES_MAX);

@@ -69,6 +69,7 @@ fn job(number: u64, place: u64) -> (Job, JobSpec) {
         losses: 0,
         on_eviction: muster_core::model::OnEviction::default(),
         is_returned: false,
+        environment: None,
         state: JobState::Queued,
     };
     let spec = JobSpec::new("cpu", "x".repeat(bytes));

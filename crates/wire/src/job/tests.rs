@@ -28,7 +28,7 @@ impl Resolve for Known {
     }
 
     fn environment(&self, id: &str) -> Result<JobEnvironment, String> {
-        Ok(JobEnvironment { id: id.into(), recipe: None, notes: Vec::new() })
+        Ok(JobEnvironment { id: id.into(), recipe: None, image: None, notes: Vec::new() })
     }
 
     fn source(&self, _: DataKind, uri: &DataUri) -> Result<Source, String> {
@@ -247,6 +247,7 @@ fn job(state: JobState) -> Job {
         losses: 0,
         on_eviction: OnEviction::default(),
         is_returned: false,
+        environment: None,
         submitted_at: Wall(1_000_000),
         attempts: 2,
         state,
