@@ -1,11 +1,13 @@
 //! The files of a job: what it brings is there when it starts, what it leaves is kept for its next attempt.
 //!
-//! Kept are `outputs/`, `logs/`, what it leaves by name, and the checkpoint folder that it declares, each member its own. The
-//! folder belongs to the job, which may do anything in there while we look: see [`muster_trees::Folder`].
+//! Kept are `outputs/`, `logs/`, what it leaves by name, and the checkpoint folder that it declares, each member its own; all
+//! but what has a name also while it runs. The folder belongs to the job, which may do anything in there while we look: see
+//! [`muster_trees::Folder`].
 
 mod data;
 mod fetch;
 mod keep;
+mod watched;
 
 pub(crate) use data::input_value;
 pub(crate) use fetch::bring;
@@ -49,6 +51,11 @@ impl Patience {
             | CallError::OtherReport { .. } => Err(error),
         }
     }
+}
+
+/// Whether a path is this one, or in the folder that this one is.
+fn is_in(path: &str, top: &str) -> bool {
+    path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// A line of ours among the job's own.

@@ -7,6 +7,7 @@ use muster_core::catalogue::Catalogue;
 use tokio::sync::{mpsc, watch};
 
 use crate::Workspaces;
+use crate::artifacts::Turns;
 use crate::blobs::Blobs;
 use crate::environments::Service;
 use crate::guesses::Guesses;
@@ -47,6 +48,7 @@ pub struct App {
     pub post_mortems: Arc<PostMortems>,
     pub environments: Arc<Service>,
     pub storage: Storage,
+    pub turns: Turns,
     pub refusals: Refusals,
     pub offer: Offer,
     /// Leads to where nodes on joined machines are served.

@@ -1,18 +1,20 @@
 //! What jobs leave, where clients of Azure look for it: blobs of the workspace's datastores.
 //!
 //! ```text
-//! workspaceartifactstore  ExperimentRun/dcid.JOB/outputs/…      and logs/…, of the last attempt, however it ended
+//! workspaceartifactstore  ExperimentRun/dcid.JOB/outputs/…      and logs/…, of the last attempt, while it runs and however it ends
 //!                         ExperimentRun/dcid.JOB/user_logs/…    its log, once it has ended
 //! workspaceblobstore      azureml/JOB/NAME/…                    a named output, if it completed; or where it names
 //! ```
 //!
-//! The bytes are there already (`blobs.rs`): only names are made here, all of a moment in one transaction.
+//! The bytes are there already (`blobs.rs`): only names are made here, all of a moment in one transaction. Members of a job
+//! share these folders; of files that several of them have, the first member's is shown.
 
 use std::collections::BTreeMap;
 
-use muster_core::ids::WorkspaceId;
+use muster_core::ids::{Epoch, JobId, WorkspaceId};
 use muster_core::model::{
-    Job, JobOutput, JobSpec, LOGS_FOLDER, NAMED_OUTPUTS_FOLDER, OUTPUTS_FOLDER, WorkspaceKey,
+    Job, JobOutput, LOGS_FOLDER, NAMED_OUTPUTS_FOLDER, OUTPUTS_FOLDER, SavedTree, TreeId,
+    WorkspaceKey,
 };
 use muster_store::storage::{
     About, At, Container, ContainerId, Done, Folder, Guard, Match, Order, Refusal, Segment,
@@ -23,8 +25,11 @@ use muster_wire::datastore::own_container;
 
 use crate::app::App;
 use crate::blobs::{BlobError, Held};
+use crate::registered;
 use crate::storage::Unavailable;
 
+/// Jobs that are shown something new at the same time.
+const TURNS: usize = 64;
 /// Below a job's working folder; kept and shown whatever becomes of it.
 pub const KEPT_FOLDERS: [&str; 2] = [OUTPUTS_FOLDER, LOGS_FOLDER];
 const RUNS: &str = "ExperimentRun/dcid.";
@@ -43,12 +48,41 @@ pub enum ArtifactError {
     Blobs(#[from] BlobError),
     #[error("the log cannot be read")]
     Log(#[source] std::io::Error),
-    #[error("copying a log failed")]
+    #[error("what the job left could not be read")]
     Panicked,
     #[error("the server is busy or stopping")]
     Busy,
     #[error("the output '{output}' could not be registered: {why}")]
     Unregistered { output: Box<str>, why: Box<str> },
+    #[error("this attempt is over")]
+    Over,
+}
+
+/// One after the other for each job: what is shown last is what was kept last.
+pub struct Turns([tokio::sync::Mutex<()>; TURNS]);
+
+impl Default for Turns {
+    fn default() -> Turns {
+        Turns(std::array::from_fn(|_| tokio::sync::Mutex::default()))
+    }
+}
+
+impl Turns {
+    async fn of(&self, job: JobId) -> tokio::sync::MutexGuard<'_, ()> {
+        let place = usize::try_from(job.0 % TURNS as u64).expect("less than their number");
+        self.0[place].lock().await
+    }
+}
+
+/// What a member of a live attempt has just had kept.
+pub struct Kept<'a> {
+    pub job: JobId,
+    pub epoch: Epoch,
+    pub rank: usize,
+    pub id: TreeId,
+    pub tree: &'a Tree,
+    /// Its end, and whether it was a good one.
+    pub end: Option<bool>,
 }
 
 /// Below it, in the workspace's artifact store, is everything of one job.
@@ -64,41 +98,85 @@ pub fn log_name(rank: usize, members: usize) -> String {
     }
 }
 
-/// Names what a member of a job left. A job of several has them all in the same folders.
-pub async fn publish(
-    app: &App,
-    job: &Job,
-    spec: &JobSpec,
-    tree: &Tree,
-    is_completed: bool,
-) -> Result<(), ArtifactError> {
+/// Names what a job has left so far. Named outputs only when it has completed.
+pub async fn publish(app: &App, kept: &Kept<'_>) -> Result<(), ArtifactError> {
+    let _turn = app.turns.of(kept.job).await;
+    // Whoever was given up meanwhile must not show anything over what its successor does.
+    app.live.attempt(kept.epoch).ok_or(ArtifactError::Over)?;
+    let id = kept.job;
+    let read = app.readers.read(move |reader| {
+        let Some(job) = reader.job_by_id(id)? else { return Ok(None) };
+        let Some(spec) = reader.spec(&job.spec)? else { return Ok(None) };
+        Ok(Some((job, spec, reader.saved_trees(id)?)))
+    });
+    let Some((job, spec, saved)) = read.await? else { return Ok(()) };
+    // A newer one came first.
+    let is_own = |saved: &&SavedTree| saved.rank as usize == kept.rank;
+    if saved.iter().find(is_own).is_none_or(|saved| saved.tree != kept.id) {
+        return Ok(());
+    }
     // Of a server before this one.
     let Some(owner) = spec.workspace.as_deref() else { return Ok(()) };
-    let is_all = job.nodes == 1;
-    let below = |top: &str| {
-        let top = format!("{top}/");
-        let files = tree.files().iter();
-        let files = files.filter_map(|file| Some((file.path.strip_prefix(&top)?, file)));
-        let segment = |(rest, file): (&str, &muster_trees::File)| {
-            (rest.into(), Segment { digest: file.digest, bytes: file.bytes })
-        };
-        files.map(segment).collect::<Vec<(Box<str>, Segment)>>()
-    };
+    let others = others(app, &job, kept.rank, saved).await?;
+    let mut members: BTreeMap<usize, &Tree> =
+        others.iter().map(|(rank, tree)| (*rank, tree)).collect();
+    members.insert(kept.rank, kept.tree);
     let mut containers =
         Containers { app, workspace: job.workspace, owner, known: BTreeMap::new() };
     let own = containers.id(&own_container(job.workspace, false)).await?;
     let mut folders = Vec::new();
     for top in KEPT_FOLDERS {
         let name = format!("{}/{top}", folder_of(&job.name)).into();
-        folders.push(Folder { container: own, name, files: below(top), is_all });
+        let mut files: BTreeMap<Box<str>, Segment> = BTreeMap::new();
+        for (name, file) in members.values().rev().flat_map(|tree| below(tree, top)) {
+            files.insert(name, file);
+        }
+        let files = files.into_iter().collect();
+        folders.push(Folder { container: own, name, files, is_all: true });
     }
-    for (name, output) in spec.outputs.iter().filter(|_| is_completed) {
+    for (name, output) in spec.outputs.iter().filter(|_| kept.end == Some(true)) {
         let container = containers.id(&output.to.container).await?;
-        let files = below(&format!("{NAMED_OUTPUTS_FOLDER}/{name}"));
-        let is_all = is_all && !output.kind.is_file();
+        let files = below(kept.tree, &format!("{NAMED_OUTPUTS_FOLDER}/{name}")).collect();
+        let is_all = job.nodes == 1 && !output.kind.is_file();
         folders.push(Folder { container, name: folder_of_output(output).into(), files, is_all });
     }
-    say(app, Order::Publish { workspace: job.workspace, folders }).await.map(drop)
+    say(app, Order::Publish { workspace: job.workspace, folders }).await?;
+    match kept.end {
+        // The first of several speaks for all.
+        Some(true) if kept.rank == 0 => registered::register(app, &job, &spec).await,
+        _ => Ok(()),
+    }
+}
+
+/// What the other members have had kept last.
+async fn others(
+    app: &App,
+    job: &Job,
+    rank: usize,
+    saved: Vec<SavedTree>,
+) -> Result<Vec<(usize, Tree)>, ArtifactError> {
+    let (blobs, workspace, nodes) = (app.blobs.clone(), job.workspace, job.nodes);
+    let read = tokio::task::spawn_blocking(move || -> Result<_, BlobError> {
+        let mut others = Vec::new();
+        let is_other = |saved: &&SavedTree| saved.rank < nodes && saved.rank as usize != rank;
+        for saved in saved.iter().filter(is_other) {
+            let text = blobs.tree(workspace, &saved.tree)?;
+            // What is not there, or not a list, is nothing that could be shown.
+            let tree = text.and_then(|text| Tree::parse(&text).ok());
+            others.extend(tree.map(|tree| (saved.rank as usize, tree)));
+        }
+        Ok(others)
+    });
+    Ok(read.await.map_err(|_| ArtifactError::Panicked)??)
+}
+
+/// The files of a folder, by their names in it.
+fn below<'t>(tree: &'t Tree, top: &str) -> impl Iterator<Item = (Box<str>, Segment)> + use<'t> {
+    let top = format!("{top}/");
+    tree.files().iter().filter_map(move |file| {
+        let name = file.path.strip_prefix(&top)?;
+        Some((name.into(), Segment { digest: file.digest, bytes: file.bytes }))
+    })
 }
 
 /// What its files are below. One that is a file lies beside others.

@@ -51,6 +51,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::app::App;
+use crate::artifacts::Turns;
 use crate::blobs::Blobs;
 use crate::certificates::{Keeper, Opened};
 pub use crate::environments::Environments;
@@ -293,6 +294,7 @@ pub async fn run(
         post_mortems,
         environments: environments.clone(),
         storage: storage.clone(),
+        turns: Turns::default(),
         live,
         logs: Arc::new(Logs::new(state_dir.logs())),
         refusals: Refusals::default(),

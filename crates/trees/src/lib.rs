@@ -20,4 +20,4 @@ pub use manifest::{
 };
 pub use pieces::pieces;
 pub use placing::{Placing, PlacingError};
-pub use snapshot::{Memory, Snapshot, SnapshotError, snapshot};
+pub use snapshot::{Memory, Snapshot, SnapshotError, glance, snapshot};

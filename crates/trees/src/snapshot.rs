@@ -1,4 +1,5 @@
-//! A folder as a tree, while somebody may be writing to it: either all of it as it was at one moment, or nothing.
+//! A folder as a tree, while somebody may be writing to it: either all of it as it was at one moment, or nothing; or, for
+//! whoever only wants to look, each file as far as it goes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read as _};
@@ -34,6 +35,8 @@ pub struct Snapshot {
     /// What each file is known by; to be compared when it is read again.
     pub listing: Listing,
     pub skipped: Vec<Skipped>,
+    /// Whether all of it is of one moment.
+    pub is_whole: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -53,20 +56,12 @@ pub fn snapshot(
     below: &[&str],
     memory: &mut Memory,
 ) -> Result<Snapshot, SnapshotError> {
-    let list = || {
-        let path = below.join(", ");
-        folder.list(below).map_err(|source| SnapshotError::Io { path, source })
-    };
-    let listing = list()?;
-    if listing.files.len() > FILES_MAX {
-        return Err(BadTree::TooManyFiles { count: listing.files.len() }.into());
-    }
-    let paths: BTreeSet<&str> = listing.files.iter().map(|found| &*found.path).collect();
-    memory.known.retain(|path, _| paths.contains(&**path));
+    let listing = list(folder, below)?;
+    memory.forget_gone(below, &listing);
     let files = listing.files.iter().map(|found| memory.file(folder, found));
     let tree = Tree::new(files.collect::<Result<_, _>>()?)?;
     // All files of one moment, or none.
-    let later = list()?;
+    let later = list(folder, below)?;
     if later.files != listing.files {
         let is_other = |pair: &(&Found, &Found)| pair.0 != pair.1;
         let other = listing.files.iter().zip(&later.files).find(is_other);
@@ -74,10 +69,55 @@ pub fn snapshot(
         return Err(SnapshotError::Changed { path });
     }
     let skipped = listing.skipped.clone();
-    Ok(Snapshot { tree, listing, skipped })
+    Ok(Snapshot { tree, listing, skipped, is_whole: true })
+}
+
+/// The same of folders that are never at rest: each file up to where it ended when it was found, as somebody who looks into
+/// it now and then would see it. What goes or shrinks meanwhile is left out.
+pub fn glance(
+    folder: &Folder,
+    below: &[&str],
+    memory: &mut Memory,
+) -> Result<Snapshot, SnapshotError> {
+    let mut listing = list(folder, below)?;
+    memory.forget_gone(below, &listing);
+    let (mut files, mut taken) = (Vec::new(), Vec::new());
+    for found in listing.files {
+        let file = match memory.file(folder, &found) {
+            Ok(file) => Some(file),
+            Err(SnapshotError::Changed { .. }) => read_part(folder, &found)?,
+            Err(error) => return Err(error),
+        };
+        if let Some(file) = file {
+            files.push(file);
+            taken.push(found);
+        }
+    }
+    listing.files = taken;
+    let skipped = listing.skipped.clone();
+    Ok(Snapshot { tree: Tree::new(files)?, listing, skipped, is_whole: false })
+}
+
+fn list(folder: &Folder, below: &[&str]) -> Result<Listing, SnapshotError> {
+    let path = below.join(", ");
+    let listing = folder.list(below).map_err(|source| SnapshotError::Io { path, source })?;
+    if listing.files.len() > FILES_MAX {
+        return Err(BadTree::TooManyFiles { count: listing.files.len() }.into());
+    }
+    Ok(listing)
 }
 
 impl Memory {
+    /// What is elsewhere may be asked for again.
+    fn forget_gone(&mut self, below: &[&str], listing: &Listing) {
+        let paths: BTreeSet<&str> = listing.files.iter().map(|found| &*found.path).collect();
+        let is_in = |path: &str, top: &&str| {
+            path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.known
+            .retain(|path, _| paths.contains(&**path) || !below.iter().any(|top| is_in(path, top)));
+    }
+
     fn file(&mut self, folder: &Folder, found: &Found) -> Result<File, SnapshotError> {
         let digest = match self.known.get(&found.path) {
             Some((stamp, digest)) if *stamp == found.stamp => *digest,
@@ -90,33 +130,55 @@ impl Memory {
                 digest
             }
         };
-        let (path, is_executable) = (found.path.clone(), found.is_executable);
-        Ok(File { path, is_executable, bytes: found.stamp.bytes, digest })
+        Ok(file_of(found, digest))
     }
 }
 
+fn file_of(found: &Found, digest: BlobId) -> File {
+    let (path, is_executable) = (found.path.clone(), found.is_executable);
+    File { path, is_executable, bytes: found.stamp.bytes, digest }
+}
+
 fn read(folder: &Folder, found: &Found) -> Result<BlobId, SnapshotError> {
-    let path = || found.path.to_string();
-    let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound => SnapshotError::Changed { path: path() },
-        _ => SnapshotError::Io { path: path(), source },
-    };
+    let failed = |source| failed(found, source);
     let (file, stamp) = folder.open_file(&found.path).map_err(failed)?;
+    // One byte more than there should be: whoever appends without end is noticed.
+    let (digest, bytes) = digest_of(&file, found.stamp.bytes + 1).map_err(failed)?;
+    let later = Stamp::of_file(&file).map_err(failed)?;
+    if stamp != found.stamp || later != found.stamp || bytes != found.stamp.bytes {
+        return Err(SnapshotError::Changed { path: found.path.to_string() });
+    }
+    Ok(digest)
+}
+
+/// What is there of a file that did not stay as it was found, if that is as much.
+fn read_part(folder: &Folder, found: &Found) -> Result<Option<File>, SnapshotError> {
+    // It went, or became something else.
+    let Ok((file, _)) = folder.open_file(&found.path) else { return Ok(None) };
+    let (digest, bytes) =
+        digest_of(&file, found.stamp.bytes).map_err(|source| failed(found, source))?;
+    Ok((bytes == found.stamp.bytes).then(|| file_of(found, digest)))
+}
+
+fn failed(found: &Found, source: io::Error) -> SnapshotError {
+    let path = found.path.to_string();
+    match source.kind() {
+        io::ErrorKind::NotFound => SnapshotError::Changed { path },
+        _ => SnapshotError::Io { path, source },
+    }
+}
+
+/// Of so many bytes, or fewer where it ends; and how many there were.
+fn digest_of(file: &std::fs::File, bytes_max: u64) -> io::Result<(BlobId, u64)> {
     let mut hasher = Hasher::default();
     let mut piece = vec![0; PIECE_BYTES];
-    // One byte more than there should be: whoever appends without end is noticed.
-    let mut left = (&file).take(found.stamp.bytes + 1);
+    let mut left = file.take(bytes_max);
     loop {
-        match left.read(&mut piece).map_err(failed)? {
-            0 => break,
+        match left.read(&mut piece)? {
+            0 => return Ok((hasher.finish(), bytes_max - left.limit())),
             read => hasher.add(&piece[..read]),
         }
     }
-    let later = Stamp::of_file(&file).map_err(failed)?;
-    if stamp != found.stamp || later != found.stamp || left.limit() != 1 {
-        return Err(SnapshotError::Changed { path: path() });
-    }
-    Ok(hasher.finish())
 }
 
 #[cfg(test)]
@@ -212,5 +274,28 @@ mod tests {
         assert!(matches!(read(&folder, &found), Err(SnapshotError::Changed { .. })));
         found.path = "gone".into();
         assert!(matches!(read(&folder, &found), Err(SnapshotError::Changed { .. })));
+    }
+
+    #[test]
+    fn a_glance_takes_what_is_there_of_files_that_are_written_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["grows", "stays", "shrinks", "goes"] {
+            fs::write(path(name), "one").unwrap();
+        }
+        let folder = Folder::open(dir.path()).unwrap();
+        let found = folder.list(&["goes", "grows", "shrinks", "stays"]).unwrap().files;
+        fs::write(path("grows"), "one more").unwrap();
+        fs::write(path("shrinks"), "1").unwrap();
+        fs::remove_file(path("goes")).unwrap();
+        let parts: Vec<_> = found.iter().map(|found| read_part(&folder, found).unwrap()).collect();
+        let digests: Vec<_> = parts.iter().map(|part| part.as_ref().map(|f| f.digest)).collect();
+        assert_eq!(digests, [None, Some(blob_of(b"one")), None, Some(blob_of(b"one"))]);
+        // Whoever is quiet looks the same both ways.
+        let mut memory = Memory::default();
+        let below = ["grows", "shrinks", "stays"];
+        let (glanced, whole) =
+            (glance(&folder, &below, &mut memory), snapshot(&folder, &below, &mut memory));
+        assert_eq!(glanced.unwrap().tree, whole.unwrap().tree);
     }
 }

@@ -1,6 +1,7 @@
-//! What a job leaves: its checkpoint folder whenever that has changed, everything when it ends.
+//! What a job leaves: its checkpoint folder, `outputs/` and `logs/` whenever they have changed, everything when it ends.
 //!
-//! The server has all of one moment or none of it. Only what it misses is sent.
+//! The server has all of one moment or none of it; of files that others only look into while they are written, as much as
+//! there is. Only what it misses is sent.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,20 +14,18 @@ use muster_core::agent::Signal;
 use muster_core::ids::Epoch;
 use muster_core::model::{BlobId, LOGS_FOLDER, NAMED_OUTPUTS_FOLDER, OUTPUTS_FOLDER};
 use muster_trees::{
-    BadTree, Folder, Found, Memory, Snapshot, SnapshotError, Tree, snapshot, tree_of,
+    BadTree, File, Folder, Found, Memory, Snapshot, SnapshotError, Tree, glance, snapshot, tree_of,
 };
 use reqwest::StatusCode;
 use tokio::sync::mpsc;
 
-use super::{Patience, note};
+use super::watched::{LOOK_EVERY, Taking, Watched};
+use super::{Patience, is_in, note};
 use crate::attempt::Told;
 use crate::client::{CallError, Client, End};
 
-/// How often a checkpoint folder is looked at, and that keeping it takes no more than a part of the time.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-const KEEP_PART: u32 = 4;
-/// A folder is kept when two looks find it the same; one that is never at rest as it is, after so many.
-const RESTLESS_MAX: u32 = 3;
+/// What its owner may look into while it runs.
+const SHOWN: [&str; 2] = [OUTPUTS_FOLDER, LOGS_FOLDER];
 /// How long an end waits for a server whose disk is full.
 const FULL_PATIENCE: Duration = Duration::from_secs(60);
 const FULL_PAUSE: Duration = Duration::from_secs(2);
@@ -34,6 +33,8 @@ const FULL_PAUSE: Duration = Duration::from_secs(2);
 const AFTER_KILL: Duration = Duration::from_secs(5);
 /// The server may have let go of something between two questions, but not for ever.
 const ROUNDS_MAX: u32 = 4;
+/// Of files that are rewritten faster than they are sent, before a look is given up.
+const UNSTEADY_MAX: usize = 16;
 /// What is still not at rest when all processes are gone.
 const TRIES_MAX: u32 = 3;
 
@@ -64,6 +65,10 @@ pub(crate) struct Keeper {
     memory: Arc<Mutex<Memory>>,
     /// What the server has.
     last: Tree,
+    /// What was sent last may have arrived or not.
+    is_unsure: bool,
+    /// Of files, so far.
+    bytes_sent: u64,
     /// What the log was told before.
     said: BTreeSet<String>,
 }
@@ -78,35 +83,39 @@ impl Keeper {
         last: Tree,
     ) -> Keeper {
         let (memory, said) = (Arc::default(), BTreeSet::new());
-        Keeper { client, epoch, folder, checkpoint, log, memory, last, said }
+        let (is_unsure, bytes_sent) = (false, 0);
+        Keeper { client, epoch, folder, checkpoint, log, memory, last, is_unsure, bytes_sent, said }
     }
 
-    /// Keeps the checkpoint folder whenever it has changed, until dropped.
+    /// Keeps each folder whenever it has changed, until dropped.
     pub(crate) async fn watch(&mut self) -> std::convert::Infallible {
-        let Some(checkpoint) = self.checkpoint.clone() else { return std::future::pending().await };
-        let mut kept = self.look(&checkpoint).await.unwrap_or_default();
-        let mut before = Vec::new();
-        let (mut restless, mut pause) = (0, LOOK_EVERY);
+        let mut all = Watched::all(&SHOWN, self.checkpoint.as_deref(), Instant::now());
         loop {
-            tokio::time::sleep(pause).await;
-            pause = LOOK_EVERY;
-            let Ok(now) = self.look(&checkpoint).await else { continue };
-            if now == kept {
-                continue;
+            tokio::time::sleep(LOOK_EVERY).await;
+            for watched in &mut all {
+                self.attend(watched).await;
             }
-            if now != before && restless < RESTLESS_MAX {
-                (before, restless) = (now, restless + 1);
-                continue;
-            }
-            let began = Instant::now();
-            match self.keep(std::slice::from_ref(&checkpoint), None).await {
-                Ok(found) => kept = found,
-                Err(KeepError::Snapshot(SnapshotError::Changed { .. })) => {}
-                Err(error) => self.say(format!("cannot keep {checkpoint}: {}", ErrorChain(&error))),
-            }
-            restless = 0;
-            pause = LOOK_EVERY.max(began.elapsed() * KEEP_PART);
         }
+    }
+
+    async fn attend(&mut self, watched: &mut Watched) {
+        if watched.rests(Instant::now()) {
+            return;
+        }
+        let Ok(found) = self.look(&watched.path).await else { return };
+        let Some(taking) = watched.see(found) else { return };
+        let (began, sent_before) = (Instant::now(), self.bytes_sent);
+        match self.keep(std::slice::from_ref(&watched.path), taking, None).await {
+            Ok(found) => watched.is_kept(found),
+            Err(KeepError::Snapshot(SnapshotError::Changed { .. }) | KeepError::Changed { .. }) => {
+            }
+            // It has been given up: nobody wants to know.
+            Err(KeepError::Call(CallError::Superseded)) => {}
+            Err(error) => {
+                self.say(format!("cannot keep {}: {}", watched.path, ErrorChain(&error)));
+            }
+        }
+        watched.rest(Instant::now(), began.elapsed(), self.bytes_sent - sent_before);
     }
 
     async fn look(&self, below: &str) -> io::Result<Vec<Found>> {
@@ -130,7 +139,7 @@ impl Keeper {
         let began = Instant::now();
         let mut tries = 0;
         loop {
-            match self.keep(&below, Some(end)).await {
+            match self.keep(&below, Taking::Whole, Some(end)).await {
                 Ok(_) => return Ok(()),
                 Err(KeepError::Call(CallError::Superseded)) => {
                     tracing::debug!(epoch = %self.epoch, "the server wants nothing more of this");
@@ -156,35 +165,64 @@ impl Keeper {
     async fn keep(
         &mut self,
         below: &[Box<str>],
+        taking: Taking,
         end: Option<End>,
     ) -> Result<Vec<Found>, KeepError> {
-        let taken = self.take(below).await?;
-        for skipped in &taken.skipped {
+        let mut taken = self.take(below, taking).await?;
+        let skipped = std::mem::take(&mut taken.skipped);
+        // Of what is on the move much is there for a moment only.
+        for skipped in skipped.into_iter().filter(|_| taken.is_whole) {
             self.say(format!("{} {}, and is not kept", skipped.path, skipped.why));
         }
         let is_below = |path: &str| below.iter().any(|top| is_in(path, top));
         let others = self.last.files().iter().filter(|file| !is_below(&file.path));
-        let tree = Tree::new(taken.tree.files().iter().chain(others).cloned().collect())?;
-        // What it leaves at its end is shown to its owner: the server has to be told even of what it has.
-        if tree != self.last || (end.is_some() && !tree.is_empty()) {
-            self.send(&tree, &taken, end).await?;
-            self.last = tree;
+        let others: Vec<File> = others.cloned().collect();
+        // What is rewritten all the time is shown as it was before; there are not many such files.
+        let mut unsteady: BTreeSet<String> = BTreeSet::new();
+        loop {
+            let files = taken.tree.files().iter().filter(|file| !unsteady.contains(&*file.path));
+            let before = self.last.files().iter().filter(|file| unsteady.contains(&*file.path));
+            let tree = Tree::new(files.chain(before).chain(&others).cloned().collect())?;
+            // What it leaves at its end is shown to its owner: the server has to be told even of what it has.
+            let is_news = self.is_unsure || tree != self.last;
+            if is_news || (end.is_some() && !tree.is_empty()) {
+                self.is_unsure = true;
+                match self.send(&tree, &taken, end).await {
+                    Ok(()) => {}
+                    Err(KeepError::Changed { path })
+                        if !taken.is_whole && unsteady.len() < UNSTEADY_MAX =>
+                    {
+                        unsteady.insert(path);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
+                (self.last, self.is_unsure) = (tree, false);
+            }
+            return Ok(taken.listing.files);
         }
-        Ok(taken.listing.files)
     }
 
-    async fn take(&self, below: &[Box<str>]) -> Result<Snapshot, KeepError> {
+    async fn take(&self, below: &[Box<str>], taking: Taking) -> Result<Snapshot, KeepError> {
         let (folder, memory) = (self.folder.clone(), self.memory.clone());
         let below = below.to_vec();
         let taken = tokio::task::spawn_blocking(move || {
             let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
             let below: Vec<&str> = below.iter().map(|path| &**path).collect();
-            snapshot(&folder, &below, &mut memory)
+            match taking {
+                Taking::Whole => snapshot(&folder, &below, &mut memory),
+                Taking::AsItIs => glance(&folder, &below, &mut memory),
+            }
         });
         Ok(taken.await.map_err(|_| KeepError::Panicked)??)
     }
 
-    async fn send(&self, tree: &Tree, taken: &Snapshot, end: Option<End>) -> Result<(), KeepError> {
+    async fn send(
+        &mut self,
+        tree: &Tree,
+        taken: &Snapshot,
+        end: Option<End>,
+    ) -> Result<(), KeepError> {
         let text = tree.to_text();
         let id = tree_of(text.as_bytes());
         let mut patience = Patience::default();
@@ -208,21 +246,25 @@ impl Keeper {
         Err(KeepError::Call(CallError::NotFound))
     }
 
-    async fn send_file(&self, digest: &BlobId, taken: &Snapshot) -> Result<(), KeepError> {
+    async fn send_file(&mut self, digest: &BlobId, taken: &Snapshot) -> Result<(), KeepError> {
         let mut files = taken.tree.files().iter().zip(&taken.listing.files);
         let Some((_, found)) = files.find(|(file, _)| file.digest == *digest) else {
             return Err(KeepError::Lost { digest: *digest });
         };
+        let bytes = found.stamp.bytes;
         let changed = || KeepError::Changed { path: found.path.to_string() };
         let mut patience = Patience::default();
         loop {
             let Ok((file, stamp)) = self.folder.open_file(&found.path) else {
                 return Err(changed());
             };
-            if stamp != found.stamp {
+            // What has grown since still begins with what was found.
+            let may_do = stamp == found.stamp || (!taken.is_whole && stamp.bytes >= bytes);
+            if !may_do {
                 return Err(changed());
             }
-            match self.client.put_file(self.epoch, digest, file, stamp.bytes).await {
+            self.bytes_sent += bytes;
+            match self.client.put_file(self.epoch, digest, file, bytes).await {
                 Ok(()) => return Ok(()),
                 // Its bytes are not what they were when it was looked at.
                 Err(CallError::Refused { status: StatusCode::BAD_REQUEST, .. }) => {
@@ -239,11 +281,6 @@ impl Keeper {
             note(&self.log, &text);
         }
     }
-}
-
-/// Whether a path is this one, or in the folder that this one is.
-fn is_in(path: &str, top: &str) -> bool {
-    path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Resolves when there is no more time. Being asked to end is no reason to stop keeping.

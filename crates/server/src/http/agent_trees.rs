@@ -10,22 +10,21 @@ use axum::response::{IntoResponse, Json, Response};
 use muster_core::ids::{Epoch, JobId, WorkspaceId};
 use muster_core::model::{BlobId, SavedTree, TreeId};
 use muster_core::{ErrorChain, Input, SaveRequest};
-use muster_trees::{TREE_BYTES_MAX, Tree};
+use muster_trees::TREE_BYTES_MAX;
 use muster_wire::ArmError;
 use muster_wire::trees::Missing;
 use serde::{Deserialize, Serialize};
 
 use super::{agent, body, trees};
 use crate::app::App;
-use crate::artifacts::{self, ArtifactError};
+use crate::artifacts::{self, ArtifactError, Kept};
 use crate::blobs::BlobError;
-use crate::registered;
 use crate::storage::Unavailable;
 
 /// Who asks, as a member of which live attempt.
 pub struct Asking {
-    node: String,
-    epoch: Epoch,
+    pub node: String,
+    pub epoch: Epoch,
     rank: usize,
     pub job: JobId,
     pub workspace: WorkspaceId,
@@ -192,9 +191,16 @@ pub async fn put_tree(
         files: u32::try_from(listed.tree.files().len()).unwrap_or(u32::MAX),
         bytes: listed.tree.bytes(),
     };
+    let (job, epoch, rank) = (asking.job, asking.epoch, asking.rank);
+    let end = end.map(|end| end == End::Well);
+    let kept = Kept { job, epoch, rank, id: tree, tree: &listed.tree, end };
     match app.writer.say(Input::SaveTree(Box::new(request))).await {
-        Ok(Ok(_)) => match publish(&app, &asking, &listed.tree, end).await {
+        // Only the holder of the live epoch comes this far.
+        Ok(Ok(_)) => match artifacts::publish(&app, &kept).await {
             Ok(()) => Json(Missing { missing: Vec::new() }).into_response(),
+            Err(error @ ArtifactError::Over) => {
+                (StatusCode::GONE, error.to_string()).into_response()
+            }
             Err(error) => {
                 tracing::error!(error = %ErrorChain(&error), "what a job left could not be named");
                 (unnamed(&error), ErrorChain(&error).to_string()).into_response()
@@ -213,30 +219,5 @@ fn unnamed(error: &ArtifactError) -> StatusCode {
         ArtifactError::Refused(_) | ArtifactError::Unregistered { .. } => StatusCode::BAD_REQUEST,
         ArtifactError::Storage(Unavailable::Full) => StatusCode::INSUFFICIENT_STORAGE,
         _ => StatusCode::SERVICE_UNAVAILABLE,
-    }
-}
-
-/// Shows it to clients. Only the holder of the live epoch comes this far.
-async fn publish(
-    app: &App,
-    asking: &Asking,
-    tree: &Tree,
-    end: Option<End>,
-) -> Result<(), ArtifactError> {
-    let job = asking.job;
-    let read = app.readers.read(move |reader| {
-        let Some(job) = reader.job_by_id(job)? else { return Ok(None) };
-        Ok(reader.spec(&job.spec)?.map(|spec| (job, spec)))
-    });
-    match (read.await?, end) {
-        (Some((job, spec)), Some(end)) => {
-            artifacts::publish(app, &job, &spec, tree, end == End::Well).await?;
-            // The first of several speaks for all.
-            match (end, asking.rank) {
-                (End::Well, 0) => registered::register(app, &job, &spec).await,
-                (End::Well | End::Badly, _) => Ok(()),
-            }
-        }
-        (None, _) | (_, None) => Ok(()),
     }
 }

@@ -420,4 +420,15 @@ pub fn a_folder_is_published_whole_or_not_at_all(database: &dyn StorageDatabase)
     }
     let unwanted = scene.reader.unwanted(Wall(u64::MAX >> 1), 10).expect("it reads");
     assert_eq!(unwanted.len(), 2, "the files of both may go");
+
+    // What stays as it is keeps its tag: whoever is reading it may go on.
+    let names = ["out/a", "out/deep/b"];
+    let [a, b] = names.map(|name| scene.reader.blob(here, name).expect("it reads"));
+    let mut again = folder(here, "out", &["a", "deep/b"], true);
+    again.files[1].1 = file("other");
+    let again = Order::Publish { workspace: HERE, folders: vec![again] };
+    assert_eq!(scene.say(again), Ok(Done::Nothing));
+    let [same, other] = names.map(|name| scene.reader.blob(here, name).expect("it reads"));
+    assert_eq!(same, a);
+    assert_ne!(other.expect("there").tag, b.expect("there").tag);
 }
