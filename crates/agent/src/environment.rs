@@ -24,8 +24,8 @@ const LINE_CHARS_MAX: usize = 2_000;
 #[derive(Debug, thiserror::Error)]
 enum BringError {
     #[error(
-        "they are built on the server's machine and are not there on machines that joined; use a compute whose nodes are on \
-         the server's own machine, or an image that the machine's own Python stands in for"
+        "this node was made where none are built; upgrade muster on its machine, or use an image that the machine's own \
+         Python stands in for"
     )]
     NotHere,
     #[error("the server does not give it")]

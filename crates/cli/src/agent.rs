@@ -116,6 +116,8 @@ fn join(server: Server, args: Args) -> Outcome {
         ca_file: args.ca,
         binary,
         shown: args.node_folder,
+        // As a server's setting is named where it has no file.
+        uv: std::env::var_os("MUSTER_UV").filter(|path| !path.is_empty()).map(PathBuf::from),
         leaves: args.leave,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();

@@ -143,6 +143,7 @@ fn machine(roster: &Roster, nodes: &Nodes, is_over: &AtomicBool) {
             capacity: Capacity { gpus: 0, vcpus: 4, memory_mb: 8192 },
             not_enforced: Vec::new(),
             nodes: nodes.iter().map(held).collect(),
+            environments: Vec::new(),
         };
         drop(nodes);
         let request = SyncRequest { version: VERSION, generation: 1, sequence, wait_ms: 0, report };

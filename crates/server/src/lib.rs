@@ -43,7 +43,7 @@ use muster_core::time::Span;
 use muster_core::{HostRequest, Input, Settings, lease};
 use muster_providers::Provider;
 use muster_providers::joined::Joined;
-use muster_providers::joined::protocol::Terms;
+use muster_providers::joined::protocol::{EnvironmentTerms, Terms};
 use muster_providers::walled::{Machine, Sockets};
 use muster_store::{Durability, SqliteReader, SqliteStore, Store, StoreError};
 use tokio::net::TcpListener;
@@ -262,6 +262,11 @@ pub async fn run(
         has_way_out: config.egress,
         job_disk_bytes: config.job_disk_bytes,
         jobs_share: config.jobs_share,
+        environments: EnvironmentTerms {
+            build_within_s: config.environments.build_within.as_secs(),
+            bytes_max: config.environments.bytes_max,
+            indexes: config.environments.indexes.clone(),
+        },
     };
     let offer = http::Offer { ca_pem, authority, terms };
     let unusable = |source| StateDirError::Unusable { path: state_dir.blobs(), source };

@@ -4,12 +4,14 @@
 //! * `join` turns a token into a key of this machine's own; `place` is the folder where that is kept;
 //! * `exchange` says what is held here and hears what should be; `client` is how;
 //! * `steward` is the loop: `plan` says what is to be made and removed, a provider does it;
+//! * `environments` builds what their jobs' Python is made of;
 //! * `relay` leads the nodes to the server.
 //!
 //! It decides nothing about jobs. Its nodes speak to the server for themselves, so what happens to them when the network is
 //! cut follows from their leases, whether anybody runs this or not.
 
 mod client;
+mod environments;
 mod exchange;
 mod join;
 mod place;
@@ -21,6 +23,7 @@ use std::io;
 use std::path::PathBuf;
 
 use muster_core::model::HostName;
+use muster_environments::store::StoreError;
 use muster_providers::joined::JoinToken;
 use muster_sandbox::link::LinkError;
 
@@ -42,6 +45,8 @@ pub struct StewardConfig {
     pub binary: PathBuf,
     /// What of the machine nodes see beside the usual.
     pub shown: Vec<PathBuf>,
+    /// Where uv is, which builds Python environments; else it is looked for.
+    pub uv: Option<PathBuf>,
     /// Whether nodes end when this is asked to end.
     pub leaves: bool,
 }
@@ -76,6 +81,8 @@ pub enum StewardError {
     Client(#[source] reqwest::Error),
     #[error("cannot keep nodes apart on this machine; see `muster doctor`")]
     Walls(#[source] LinkError),
+    #[error("cannot keep Python environments on this machine")]
+    Environments(#[source] StoreError),
     #[error("cannot listen for signals")]
     Signals(#[source] io::Error),
     #[error("there are no random numbers")]

@@ -159,6 +159,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use muster_providers::joined::protocol::EnvironmentTerms;
+
     use super::*;
 
     #[test]
@@ -194,6 +196,7 @@ mod tests {
             has_way_out: false,
             job_disk_bytes: 1,
             jobs_share: false,
+            environments: EnvironmentTerms::default(),
         };
         let name = HostName::new("box").unwrap();
         let membership = Membership { name, terms };

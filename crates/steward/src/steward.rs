@@ -1,6 +1,7 @@
 //! The loop of a joined machine: what is wanted in, nodes made and removed, what is there out.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::client::{Server, Tunnels};
+use crate::environments::Environments;
 use crate::exchange::{Exchange, Stranger};
 use crate::join::{Member, join};
 use crate::place::{CA_BUNDLE, Membership, Place, random};
@@ -50,9 +52,14 @@ pub async fn run(config: StewardConfig, say: impl Fn(&str)) -> Result<(), Stewar
     // New terms are for new nodes: the provider starts again with them, and finds the old nodes as they are.
     loop {
         let secrets = Secrets::default();
+        let environments = Environments::open(
+            place.path("environments"),
+            config.uv.clone(),
+            &membership.terms.environments,
+        )?;
         let way = Tunnels { client: client.clone(), card: card.clone() };
         let (provider, walls) =
-            provider(&place, &config, &membership.terms, (&secrets, way)).await?;
+            provider(&place, &config, &membership.terms, &environments, (&secrets, way)).await?;
         say(&words(&walls));
         let steward = Steward {
             provider: Arc::new(provider),
@@ -65,6 +72,7 @@ pub async fn run(config: StewardConfig, say: impl Fn(&str)) -> Result<(), Stewar
             seen: Vec::new(),
             ended: Vec::new(),
             answer: None,
+            environments,
             busy: BTreeSet::new(),
             troubles: BTreeMap::new(),
             tasks: JoinSet::new(),
@@ -80,11 +88,13 @@ async fn provider(
     place: &Place,
     config: &StewardConfig,
     terms: &Terms,
+    environments: &Environments,
     (secrets, way): (&Secrets, Tunnels),
 ) -> Result<(Walled, Walls), StewardError> {
     let (sockets, opened) = Sockets::new(place.path("relays"));
     tokio::spawn(relay::run(opened, way));
-    let config = walled_config(place, config, terms, sockets, Arc::clone(secrets))?;
+    let shown = (config, environments.ready_dir());
+    let config = walled_config(place, shown, terms, sockets, Arc::clone(secrets))?;
     let started = tokio::task::spawn_blocking(move || Walled::start(config)).await;
     started.unwrap_or_else(|_| Err(broken())).map_err(StewardError::Walls)
 }
@@ -107,6 +117,7 @@ struct Steward<'a> {
     /// Those of which surely nothing runs any more.
     ended: Vec<String>,
     answer: Option<SyncAnswer>,
+    environments: Environments,
     /// Nodes that are being made or removed.
     busy: BTreeSet<String>,
     troubles: BTreeMap<String, Trouble>,
@@ -152,6 +163,7 @@ impl Steward<'_> {
                     }
                 },
                 Some(done) = self.tasks.join_next() => self.on_done(done),
+                () = self.environments.heard() => {}
                 () = tokio::time::sleep(LOOK_EVERY) => {}
                 () = signals.next() => {
                     if leaves {
@@ -167,6 +179,10 @@ impl Steward<'_> {
         let secret = |node: &WantedNode| (node.name.clone(), node.secret.clone());
         *self.secrets.lock().unwrap_or_else(PoisonError::into_inner) =
             answer.nodes.iter().map(secret).collect();
+        self.environments.want(&answer.environments);
+        if answer.nodes.is_empty() && self.seen.is_empty() {
+            self.environments.tidy();
+        }
         self.answer = Some(answer);
     }
 
@@ -251,6 +267,7 @@ impl Steward<'_> {
             capacity: self.capacity,
             not_enforced: self.not_enforced.clone(),
             nodes: names.iter().map(held).collect(),
+            environments: self.environments.report(),
         }
     }
 
@@ -303,7 +320,7 @@ fn order(wanted: WantedNode, host: &HostName) -> NodeOrder {
 
 fn walled_config(
     place: &Place,
-    config: &StewardConfig,
+    (config, environments): (&StewardConfig, &Path),
     terms: &Terms,
     sockets: Sockets,
     secrets: Secrets,
@@ -319,8 +336,7 @@ fn walled_config(
         ca_file: place.path("ca.pem"),
         ca_bundle: Some(place.path(CA_BUNDLE)),
         shown: config.shown.clone(),
-        // They are built on the server's machine.
-        environments: None,
+        environments: Some(environments.to_owned()),
         owner: None,
     };
     let url = format!("https://127.0.0.1:{}", itself.port());

@@ -166,7 +166,7 @@ async fn a_node_without_environments_says_so_and_what_is_no_name_is_no_path() {
     let agent = agent(&harness, None);
     let epoch = harness.order_with(1, job("echo ran", recipe()));
     let said = reason(harness.ending(epoch).await);
-    assert!(said.contains("not there on machines that joined"), "{said}");
+    assert!(said.contains("made where none are built"), "{said}");
     assert_eq!(harness.server.look().environments_asked_for, 0);
     // The machine's own Python needs nobody's folder.
     let epoch = harness.order_with(2, job("python3 -c 'print(1)'", None));

@@ -44,8 +44,8 @@ pub enum NoUv {
     )]
     NotThere(PathBuf),
     #[error(
-        "uv, which builds environments, is not installed on the server's machine; install it (pip install uv), or name it \
-         with the server's setting uv"
+        "uv, which builds environments, is not installed on the machine that needs them; install it there (pip install uv), or \
+         name it with MUSTER_UV (on the server also with the setting uv)"
     )]
     Nowhere,
 }

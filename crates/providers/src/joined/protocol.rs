@@ -4,7 +4,7 @@
 use std::fmt;
 
 use muster_core::ids::ClusterId;
-use muster_core::model::{Capacity, HostName, KeyDigest};
+use muster_core::model::{Capacity, HostName, KeyDigest, Recipe, RecipeId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,10 @@ pub const TROUBLE_MAX: usize = 1000;
 /// There are fewer things to enforce.
 const NOT_ENFORCED_MAX: usize = 16;
 const SECRET_BYTES_MAX: usize = 1024;
+/// Python environments that are wanted of one host at a time.
+pub const ENVIRONMENTS_MAX: usize = 100;
+/// Of what was said about one that cannot be built.
+const SAID_MAX: usize = 20;
 
 /// The first word: a ticket's secret against a name and a key of one's own.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +53,20 @@ pub struct Terms {
     /// Whether jobs share their node's sandbox instead of having one each.
     #[serde(default)]
     pub jobs_share: bool,
+    #[serde(default)]
+    pub environments: EnvironmentTerms,
+}
+
+/// How Python environments are built there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnvironmentTerms {
+    /// What one build may take.
+    pub build_within_s: u64,
+    /// What all of them may take on disk.
+    pub bytes_max: u64,
+    /// The indexes that recipes may name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub indexes: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +104,45 @@ pub struct HostReport {
     pub not_enforced: Vec<String>,
     /// Those of which anything exists, or is being made or removed.
     pub nodes: Vec<HeldNode>,
+    /// How those environments stand that it was last asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environments: Vec<HeldEnvironment>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldEnvironment {
+    pub id: RecipeId,
+    pub state: EnvironmentState,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EnvironmentState {
+    /// With what the user should know of it.
+    Ready {
+        notes: Vec<String>,
+    },
+    Building,
+    Failed {
+        message: String,
+        said: Vec<String>,
+    },
+}
+
+impl EnvironmentState {
+    fn bounded(self) -> EnvironmentState {
+        let lines = |mut lines: Vec<String>| {
+            lines.truncate(SAID_MAX);
+            lines.iter().map(|line| told(line)).collect()
+        };
+        match self {
+            EnvironmentState::Ready { notes } => EnvironmentState::Ready { notes: lines(notes) },
+            EnvironmentState::Building => EnvironmentState::Building,
+            EnvironmentState::Failed { message, said } => {
+                EnvironmentState::Failed { message: told(&message), said: lines(said) }
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,6 +164,9 @@ pub struct SyncAnswer {
     pub terms: Terms,
     /// Everything that the host should hold, and nothing else.
     pub nodes: Vec<WantedNode>,
+    /// Environments that jobs on its nodes wait for, or waited for lately.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environments: Vec<Recipe>,
 }
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,6 +218,12 @@ impl SyncRequest {
         }
         for trouble in request.report.nodes.iter_mut().filter_map(|node| node.trouble.as_mut()) {
             *trouble = told(trouble);
+        }
+        let environments = &mut request.report.environments;
+        environments.truncate(ENVIRONMENTS_MAX);
+        for held in environments.iter_mut() {
+            let state = std::mem::replace(&mut held.state, EnvironmentState::Building);
+            held.state = state.bounded();
         }
         Ok(request)
     }
@@ -247,6 +313,7 @@ mod tests {
                 capacity: Capacity { gpus: 0, vcpus: 2, memory_mb: 4096 },
                 not_enforced: vec!["a\nb".repeat(TROUBLE_MAX); 2 * NOT_ENFORCED_MAX],
                 nodes: names.iter().map(held).collect(),
+                environments: Vec::new(),
             },
         }
     }

@@ -8,16 +8,18 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use muster_core::NodeOrder;
-use muster_core::model::{HostName, Node, NodePhase};
+use muster_core::model::{HostName, Node, NodePhase, Recipe, RecipeId};
 use tokio::sync::watch;
 
 use super::HostError;
-use super::protocol::{HeldNode, Stamp, SyncRequest};
+use super::protocol::{ENVIRONMENTS_MAX, EnvironmentState, HeldNode, Stamp, SyncRequest};
 
 /// What a node may take from being wanted to being there, and from not being wanted to being gone. Both are longer
 /// than what a host's own provider takes for it.
 const MADE_WITHIN: Duration = Duration::from_secs(90);
 const GONE_WITHIN: Duration = Duration::from_secs(60);
+/// Nobody waits for an environment that was not asked for in this.
+const ASKED_WITHIN: Duration = Duration::from_secs(120);
 
 pub struct Roster {
     /// Tells lists of this run of the server from those of an earlier one.
@@ -38,6 +40,8 @@ struct Inner {
 
 struct Entry {
     wanted: BTreeMap<Arc<str>, NodeOrder>,
+    /// Environments that were asked for, and when last.
+    environments: BTreeMap<RecipeId, (Recipe, Instant)>,
     /// Counts the lists.
     news: watch::Sender<u64>,
     met: Option<Instant>,
@@ -50,12 +54,14 @@ struct Heard {
     following: Option<u64>,
     not_enforced: Vec<String>,
     nodes: BTreeMap<String, HeldNode>,
+    environments: BTreeMap<RecipeId, EnvironmentState>,
     at: Instant,
 }
 
 impl Default for Entry {
     fn default() -> Entry {
-        Entry { wanted: BTreeMap::new(), news: watch::Sender::new(1), met: None, heard: None }
+        let (wanted, environments) = (BTreeMap::new(), BTreeMap::new());
+        Entry { wanted, environments, news: watch::Sender::new(1), met: None, heard: None }
     }
 }
 
@@ -119,6 +125,39 @@ impl Roster {
         (stamp, entry.wanted.values().cloned().collect())
     }
 
+    /// The environments that jobs on its nodes wait for.
+    pub fn wanted_environments(&self, host: &HostName) -> Vec<Recipe> {
+        let inner = self.lock();
+        let entry = inner.hosts.get(host);
+        let all = entry.into_iter().flat_map(|entry| entry.environments.values());
+        all.map(|(recipe, _)| recipe.clone()).collect()
+    }
+
+    /// Has a host build an environment, if it has not, and says how it stands with it.
+    pub fn environment(
+        &self,
+        host: &HostName,
+        id: RecipeId,
+        recipe: &Recipe,
+        now: Instant,
+    ) -> EnvironmentState {
+        let mut inner = self.lock();
+        let entry = inner.hosts.entry(host.clone()).or_default();
+        let is_asked = |_: &RecipeId, (_, at): &mut (Recipe, Instant)| now - *at < ASKED_WITHIN;
+        entry.environments.retain(is_asked);
+        let is_new = !entry.environments.contains_key(&id);
+        // Who asks for one too many asks again.
+        if !is_new || entry.environments.len() < ENVIRONMENTS_MAX {
+            entry.environments.insert(id, (recipe.clone(), now));
+        }
+        if is_new {
+            entry.news.send_modify(|count| *count += 1);
+        }
+        let heard = entry.heard.as_ref().and_then(|heard| heard.environments.get(&id));
+        // What it said before it was asked is of another time.
+        heard.filter(|_| !is_new).cloned().unwrap_or(EnvironmentState::Building)
+    }
+
     /// Tells of every new list for this host.
     pub fn news_of(&self, host: &HostName) -> watch::Receiver<u64> {
         self.lock().hosts.entry(host.clone()).or_default().news.subscribe()
@@ -145,6 +184,11 @@ impl Roster {
             following: following.map(|stamp| stamp.count),
             not_enforced: report.not_enforced.clone(),
             nodes: report.nodes.iter().map(|node| (node.name.clone(), node.clone())).collect(),
+            environments: report
+                .environments
+                .iter()
+                .map(|one| (one.id, one.state.clone()))
+                .collect(),
             at: now,
         });
         self.heard.notify_all();

@@ -1,13 +1,15 @@
 //! The Python environment of a node's attempt: where it is, or how far it is.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use muster_core::ErrorChain;
+use muster_core::model::{HostName, Recipe};
 use muster_environments::store;
+use muster_providers::joined::protocol::EnvironmentState;
 use serde::Serialize;
 
 use super::{agent_trees, listener};
@@ -16,6 +18,8 @@ use crate::environments;
 
 /// A build takes seconds to minutes; who waits asks again.
 const HELD_MAX: Duration = Duration::from_secs(20);
+/// What a joined machine says arrives with its reports.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Serialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
@@ -41,10 +45,11 @@ pub async fn environment(
     Path(epoch): Path<String>,
     headers: HeaderMap,
 ) -> Response {
-    let job = match agent_trees::asking(&app, &headers, &epoch) {
-        Ok(asking) => asking.job,
+    let asking = match agent_trees::asking(&app, &headers, &epoch) {
+        Ok(asking) => asking,
         Err(refused) => return refused.into_response(),
     };
+    let job = asking.job;
     let recipe = match app.readers.read(move |reader| environments::recipe_of(reader, job)).await {
         Ok(Some(recipe)) => recipe,
         Ok(None) => return StatusCode::NOT_FOUND.into_response(),
@@ -54,9 +59,37 @@ pub async fn environment(
         }
     };
     let mut stopping = app.stopping.clone();
+    // A machine that joined builds its own.
+    let home = app.live.roster().home_of(&asking.node);
+    let built = async {
+        match &home {
+            Some(host) => on_host(&app, host, &recipe).await,
+            None => app.environments.get(&recipe, HELD_MAX).await,
+        }
+    };
     let state = tokio::select! {
-        state = app.environments.get(&recipe, HELD_MAX) => state,
+        state = built => state,
         () = listener::stopped(&mut stopping) => store::State::Building { said: Vec::new() },
     };
     Json(Environment::from(state)).into_response()
+}
+
+/// As the host says, when that is something else than that it is building, or when the time is over.
+async fn on_host(app: &App, host: &HostName, recipe: &Recipe) -> store::State {
+    let (id, roster) = (muster_environments::id_of(recipe), app.live.roster());
+    let began = Instant::now();
+    loop {
+        match roster.environment(host, id, recipe, Instant::now()) {
+            EnvironmentState::Ready { notes } => {
+                return store::State::Ready { folder: id.to_string(), notes };
+            }
+            EnvironmentState::Failed { message, said } => {
+                return store::State::Failed { message, said };
+            }
+            EnvironmentState::Building if began.elapsed() >= HELD_MAX => {
+                return store::State::Building { said: Vec::new() };
+            }
+            EnvironmentState::Building => tokio::time::sleep(LOOK_EVERY).await,
+        }
+    }
 }

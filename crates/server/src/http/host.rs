@@ -10,7 +10,7 @@ use axum::body::Bytes;
 use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use muster_core::model::{Caller, Deed, Host, HostName, KeyDigest};
+use muster_core::model::{Caller, Deed, Host, HostName, KeyDigest, Recipe};
 use muster_core::{
     ErrorChain, HostRequest, Input, NewHost, NodeOrder, RefusalKind, Refused, Reply,
 };
@@ -129,9 +129,10 @@ pub async fn sync(
             return stranger(&app, source).await;
         }
         let (stamp, orders) = roster.wanted(&host.name);
+        let recipes = roster.wanted_environments(&host.name);
         let is_late = tokio::time::Instant::now() >= deadline || *stopping.borrow();
         if request.report.following != Some(stamp) || is_late {
-            return Json(answer(&app, request.sequence, stamp, orders)).into_response();
+            return Json(answer(&app, request.sequence, stamp, orders, recipes)).into_response();
         }
         tokio::select! {
             _ = tokio::time::timeout_at(deadline, news.changed()) => {}
@@ -140,7 +141,13 @@ pub async fn sync(
     }
 }
 
-fn answer(app: &App, sequence: u64, stamp: Stamp, orders: Vec<NodeOrder>) -> SyncAnswer {
+fn answer(
+    app: &App,
+    sequence: u64,
+    stamp: Stamp,
+    orders: Vec<NodeOrder>,
+    environments: Vec<Recipe>,
+) -> SyncAnswer {
     let wanted = |order: NodeOrder| WantedNode {
         secret: app.keyring.node_secret(&order.name),
         name: order.name.to_string(),
@@ -148,7 +155,7 @@ fn answer(app: &App, sequence: u64, stamp: Stamp, orders: Vec<NodeOrder>) -> Syn
         capacity: order.capacity,
     };
     let nodes = orders.into_iter().map(wanted).collect();
-    SyncAnswer { sequence, stamp, terms: app.offer.terms.clone(), nodes }
+    SyncAnswer { sequence, stamp, terms: app.offer.terms.clone(), nodes, environments }
 }
 
 /// The host that this request speaks for, if it proves it.

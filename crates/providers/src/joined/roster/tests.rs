@@ -37,7 +37,13 @@ fn report(following: Option<Stamp>, sequence: u64, nodes: &[(&str, bool)]) -> Sy
     };
     let capacity = Capacity { gpus: 0, vcpus: 4, memory_mb: 8192 };
     let nodes = nodes.iter().map(held).collect();
-    let report = HostReport { following, capacity, not_enforced: Vec::new(), nodes };
+    let report = HostReport {
+        following,
+        capacity,
+        not_enforced: Vec::new(),
+        nodes,
+        environments: Vec::new(),
+    };
     SyncRequest { version: VERSION, generation: 1, sequence, wait_ms: 0, report }
 }
 

@@ -1,0 +1,123 @@
+//! The Python environments of this machine's nodes, built here as the server builds those of its own machine. Which are wanted
+//! comes with its answers; how they stand goes with our reports.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use muster_core::ErrorChain;
+use muster_core::model::{Recipe, RecipeId};
+use muster_environments::id_of;
+use muster_environments::store::{Config, Habits, State, Store};
+use muster_providers::joined::protocol::{EnvironmentState, EnvironmentTerms, HeldEnvironment};
+use tokio::task::JoinSet;
+
+use crate::StewardError;
+
+/// A build takes longer than this: then it is asked for again.
+const HELD_MAX: Duration = Duration::from_secs(20);
+/// Of a server that says nothing about it.
+const BUILD_WITHIN: Duration = Duration::from_secs(30 * 60);
+const BYTES_MAX: u64 = 20 << 30;
+
+pub(crate) struct Environments {
+    store: Store,
+    wanted: BTreeMap<RecipeId, Recipe>,
+    states: BTreeMap<RecipeId, EnvironmentState>,
+    asked: BTreeSet<RecipeId>,
+    questions: JoinSet<(RecipeId, State)>,
+}
+
+impl Environments {
+    pub(crate) fn open(
+        dir: PathBuf,
+        uv: Option<PathBuf>,
+        terms: &EnvironmentTerms,
+    ) -> Result<Environments, StewardError> {
+        let EnvironmentTerms { build_within_s, bytes_max, indexes } = terms.clone();
+        let or = |given: u64, default: u64| if given == 0 { default } else { given };
+        let build_within = Duration::from_secs(or(build_within_s, BUILD_WITHIN.as_secs()));
+        let bytes_max = or(bytes_max, BYTES_MAX);
+        let habits = Habits::default();
+        let config = Config { dir, uv, indexes, build_within, bytes_max, habits };
+        let store = Store::open(config).map_err(StewardError::Environments)?;
+        let (wanted, states) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Environments {
+            store,
+            wanted,
+            states,
+            asked: BTreeSet::new(),
+            questions: JoinSet::new(),
+        })
+    }
+
+    /// What nodes are shown.
+    pub(crate) fn ready_dir(&self) -> &Path {
+        self.store.ready_dir()
+    }
+
+    pub(crate) fn want(&mut self, recipes: &[Recipe]) {
+        self.wanted = recipes.iter().map(|recipe| (id_of(recipe), recipe.clone())).collect();
+        self.states.retain(|id, _| self.wanted.contains_key(id));
+        let all: Vec<RecipeId> = self.wanted.keys().copied().collect();
+        all.into_iter().for_each(|id| self.ask(id));
+    }
+
+    /// Whatever it has come to: what has failed is tried again after a while, what is there may be gone again.
+    fn ask(&mut self, id: RecipeId) {
+        let Some(recipe) = self.wanted.get(&id).cloned() else { return };
+        if self.asked.insert(id) {
+            let store = self.store.clone();
+            self.questions.spawn(async move { (id, store.get(&recipe, HELD_MAX).await) });
+        }
+    }
+
+    /// Waits for an answer; for ever if nothing was asked. May be dropped.
+    pub(crate) async fn heard(&mut self) {
+        let Some(heard) = self.questions.join_next().await else {
+            return std::future::pending().await;
+        };
+        // A question that broke off is asked again with the next list.
+        let Ok((id, state)) = heard else { return self.asked.clear() };
+        self.asked.remove(&id);
+        let state = match state {
+            State::Ready { notes, .. } => EnvironmentState::Ready { notes },
+            State::Building { .. } => EnvironmentState::Building,
+            State::Failed { message, said } => EnvironmentState::Failed { message, said },
+        };
+        let is_building = state == EnvironmentState::Building;
+        if self.wanted.contains_key(&id) {
+            self.states.insert(id, state);
+        }
+        if is_building {
+            self.ask(id);
+        }
+    }
+
+    /// How those stand that are wanted.
+    pub(crate) fn report(&self) -> Vec<HeldEnvironment> {
+        let held = |(id, state): (&RecipeId, &EnvironmentState)| HeldEnvironment {
+            id: *id,
+            state: state.clone(),
+        };
+        self.states.iter().map(held).collect()
+    }
+
+    /// Removes what is too much. Only while there is no node here: nobody else knows what their jobs use.
+    pub(crate) fn tidy(&self) {
+        let (store, wanted) = (self.store.clone(), self.wanted.keys().copied().collect());
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = store.tidy(&wanted) {
+                let error = ErrorChain(&error);
+                tracing::warn!(%error, "environments that are too many cannot be removed");
+            }
+        });
+    }
+}
+
+impl Drop for Environments {
+    /// What is being built begins again with the next steward.
+    fn drop(&mut self) {
+        self.store.stop();
+    }
+}
