@@ -1,7 +1,5 @@
 //! One attempt on this node, from its order to its end.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_core::ErrorChain;
-use muster_core::agent::{Order, Signal};
+use muster_core::agent::{Order, RunFacts, Signal};
 use muster_core::ids::Epoch;
 use muster_core::model::{Carrying, Exit, JobSpec};
 use muster_core::time::Span;
@@ -17,24 +15,18 @@ use muster_sandbox::job::{self, Nursery};
 use tokio::sync::{mpsc, watch};
 
 use crate::backoff::Backoff;
-use crate::bound::{self, Places, bind_all};
 use crate::client::{CallError, Client, End};
-use crate::files::{KeepError, Keeper};
-use crate::gpus::{Gpus, Grant};
+use crate::engine::{Engine, Launching};
+use crate::files::{KeepError, Keeper, Patience};
+use crate::gpus::Gpus;
 use crate::home::{Home, make_private_dir, remove_tree};
-use crate::identity::Identity;
 use crate::limits::{Memory, Watch};
-use crate::process::{Launch, Process};
 use crate::running::Running;
-use crate::walled::{StartError, Walled};
-use crate::{environment, files, kin, log, members, notice, ranks};
+use crate::{files, log};
 
 /// Where programs are found if whoever started the agent did not say.
 pub(crate) const DEFAULT_PATH: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-const DEFAULT_LANG: &str = "C.UTF-8";
-/// Processes and threads of one job behind walls: enough for every worker that cores can feed, too few to choke a machine.
-const PROCESSES_MAX: u64 = 4096;
 
 /// What all attempts of a node share.
 #[derive(Debug)]
@@ -79,7 +71,7 @@ impl Way {
         self.ca_bundle.as_deref()
     }
 
-    fn variables(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
         let trust = ["REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"];
         let trust = trust.into_iter().filter(|_| self.ca_bundle.is_some());
         let trust = trust.map(|name| (name, job::CA_BUNDLE.to_owned()));
@@ -152,7 +144,7 @@ pub(crate) async fn run(
         prepared => prepared,
     };
     let started = match prepared {
-        Ok((spec, mut keeper)) => {
+        Ok(Prepared { engine, spec, facts, mut keeper }) => {
             let gpus = context.gpus.grant(spec.share);
             // In its log before anything of its own.
             let notes: Vec<String> =
@@ -160,7 +152,9 @@ pub(crate) async fn run(
             if !notes.is_empty() && open_log(&context.home.job_log(epoch)).is_ok() {
                 notes.into_iter().for_each(|text| keeper.say(text));
             }
-            match start(context, &order, &spec, &gpus).await {
+            let launching =
+                Launching { order: &order, spec: &spec, facts: facts.as_ref(), gpus: &gpus };
+            match engine.start(context, &launching).await {
                 Ok(process) => Ok((process, spec.timeout, keeper, gpus)),
                 Err(error) => Err(not_started(format!("cannot start it: {}", ErrorChain(&error)))),
             }
@@ -263,22 +257,44 @@ fn not_started(message: impl Into<Box<str>>) -> Exit {
     Exit::NotStarted { message: message.into() }
 }
 
-/// What to run, and its folder with everything that it brings.
+/// What to run and in what, and its folder with everything that it brings.
+struct Prepared {
+    engine: Engine,
+    spec: JobSpec,
+    facts: Option<RunFacts>,
+    keeper: Keeper,
+}
+
 async fn prepare(
     context: &Context,
     order: &Order,
     spec: Option<JobSpec>,
-) -> Result<(JobSpec, Keeper), Exit> {
+) -> Result<Prepared, Exit> {
     let mut spec = match spec {
         Some(spec) => spec,
         None => fetch_spec(&context.client, order).await.map_err(not_started)?,
     };
     make_folders(context, order)
         .map_err(|error| not_started(format!("cannot make its folder: {error}")))?;
-    environment::bring(context, order, &mut spec).await.map_err(not_started)?;
-    match files::bring(context, order, &spec).await {
-        Ok(keeper) => Ok((spec, keeper)),
+    let engine = Engine::choose(&spec);
+    engine.prepare(context, order, &mut spec).await.map_err(not_started)?;
+    let (brought, facts) =
+        tokio::join!(files::bring(context, order, &spec), run_facts(&context.client, order));
+    match brought {
+        Ok(keeper) => Ok(Prepared { engine, spec, facts, keeper }),
         Err(message) => Err(Exit::Data { doing: Carrying::Fetch, message: message.into() }),
+    }
+}
+
+/// What the job may know about itself. A server that does not know of this, or wants nothing more of this attempt, says
+/// nothing; the job can do without.
+async fn run_facts(client: &Client, order: &Order) -> Option<RunFacts> {
+    let mut patience = Patience::default();
+    loop {
+        match client.run_facts(order.epoch).await {
+            Ok(facts) => return Some(facts),
+            Err(error) => patience.forgive(error).await.ok()?,
+        }
     }
 }
 
@@ -315,128 +331,9 @@ async fn fetch_spec(client: &Client, order: &Order) -> Result<JobSpec, String> {
     }
 }
 
-async fn start(
-    context: &Context,
-    order: &Order,
-    spec: &JobSpec,
-    gpus: &Grant<'_>,
-) -> Result<Running, StartError> {
-    let work_dir = context.home.work(order.epoch);
-    let log = open_log(&context.home.job_log(order.epoch))?;
-    if let Some(nursery) = &context.nursery {
-        let launch = walled_launch(context, order, spec, gpus, work_dir)?;
-        return Ok(Running::Walled(Walled::start(nursery, launch, &log).await?));
-    }
-    let inputs = context.home.inputs(order.epoch);
-    let places = Places { inputs: &inputs, seen_inputs: &inputs, seen_work: &work_dir };
-    let bound = bind_all(spec, &places).map_err(io::Error::other)?;
-    let (command, more) = ranks::distributed(spec, order, bound.command);
-    let mut variables = variables(context, order, spec, bound.variables, &work_dir)?;
-    variables.extend(more);
-    let process =
-        Process::spawn(Launch { command: &command, work_dir: &work_dir, variables, log })?;
-    // It may be over already: then there is nothing to record.
-    if let Some(identity) = Identity::of(process.pid())? {
-        identity.write(&context.home.job_pid(order.epoch))?;
-    }
-    Ok(Running::Plain(process))
-}
-
-fn walled_launch(
-    context: &Context,
-    order: &Order,
-    spec: &JobSpec,
-    gpus: &Grant<'_>,
-    work_dir: PathBuf,
-) -> io::Result<job::Launch> {
-    let inputs = context.home.inputs(order.epoch);
-    let (seen_inputs, seen_work) = (Path::new(job::INPUTS), Path::new(job::FOLDER));
-    let places = Places { inputs: &inputs, seen_inputs, seen_work };
-    let bound = bind_all(spec, &places).map_err(io::Error::other)?;
-    let (command, more) = ranks::distributed(spec, order, bound.command);
-    let mut variables = variables(context, order, spec, bound.variables, seen_work)?;
-    variables.extend(more);
-    // The folder is not there for it, and whoever looks for a node's processes finds them by their init.
-    variables.remove(kin::DIR_VARIABLE);
-    // Its user has a number and no name; many programs ask for one.
-    for name in ["USER", "LOGNAME"] {
-        variables.entry(name.into()).or_insert_with(|| "job".into());
-    }
-    let way = context.way.iter().flat_map(Way::variables);
-    for (name, value) in way.chain(gpus.variables()) {
-        variables.entry(name.into()).or_insert_with(|| value.into());
-    }
-    let text = |(name, value): (String, OsString)| match value.into_string() {
-        Ok(value) => Ok((name, value)),
-        Err(_) => Err(io::Error::other(format!("variable {name} is not UTF-8"))),
-    };
-    Ok(job::Launch {
-        command,
-        variables: variables.into_iter().map(text).collect::<io::Result<_>>()?,
-        tmp_dir: work_dir.join("tmp"),
-        work_dir,
-        hidden: context.hidden.clone(),
-        ca_bundle: context.way.as_ref().and_then(|way| way.ca_bundle.clone()),
-        inputs: inputs.is_dir().then_some(inputs),
-        gpus: gpus.numbers(),
-        shares_node: context.jobs_share,
-        limits: job::Limits {
-            processes: Some(PROCESSES_MAX),
-            shared_memory_bytes: spec.shared_memory_mb.map(|mb| mb.saturating_mul(1 << 20)),
-            // Its output is a file, too, and may be beyond its end for a moment before it is cut.
-            file_bytes: context.disk_bytes.map(|disk| disk.max(2 * context.log_bytes)),
-        },
-    })
-}
-
 /// A plain file: output that nobody has sent yet survives the agent, and a job never waits for a
 /// reader.
 pub(crate) fn open_log(path: &Path) -> io::Result<File> {
     path.parent().map_or(Ok(()), make_private_dir)?;
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
-}
-
-/// Everything that the job finds in its environment. Later entries win: users may replace the first
-/// few, nobody the ones that say who it is.
-fn variables(
-    context: &Context,
-    order: &Order,
-    spec: &JobSpec,
-    own: BTreeMap<String, String>,
-    work_dir: &Path,
-) -> io::Result<BTreeMap<String, OsString>> {
-    let inherited =
-        |name: &str, default: &str| std::env::var_os(name).unwrap_or_else(|| default.into());
-    let mut all: BTreeMap<String, OsString> = BTreeMap::from([
-        ("PATH".into(), inherited("PATH", DEFAULT_PATH)),
-        ("LANG".into(), inherited("LANG", DEFAULT_LANG)),
-        ("HOME".into(), work_dir.into()),
-        ("TMPDIR".into(), work_dir.join("tmp").into()),
-    ]);
-    for (name, value) in own {
-        if name.is_empty() || name.contains(['=', '\0']) {
-            let message = format!("{name:?} cannot be the name of an environment variable");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-        }
-        all.insert(name, value.into());
-    }
-    let about = bound::about(spec, &order.job_name);
-    all.extend(about.into_iter().map(|(name, value)| (name.to_owned(), value.into())));
-    all.extend(members::variables(order));
-    let ours: [(&str, OsString); 9] = [
-        ("MUSTER_JOB_NAME", (*order.job_name).into()),
-        ("MUSTER_ATTEMPT", order.attempt.to_string().into()),
-        ("MUSTER_EPOCH", order.epoch.to_string().into()),
-        (kin::NODE_VARIABLE, context.node.as_str().into()),
-        (kin::DIR_VARIABLE, context.home.dir().into()),
-        (notice::VARIABLE, notice::path(work_dir).into()),
-        ("AZUREML_RUN_ID", (*order.job_name).into()),
-        ("AZUREML_NODE_COUNT", order.nodes.to_string().into()),
-        ("NODE_RANK", order.rank.to_string().into()),
-    ];
-    all.extend(ours.map(|(name, value)| (name.to_owned(), value)));
-    if let Some(folder) = &spec.checkpoint {
-        all.insert(files::CHECKPOINT_VARIABLE.to_owned(), work_dir.join(&**folder).into());
-    }
-    Ok(all)
 }

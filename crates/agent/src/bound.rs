@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use muster_core::agent::RunFacts;
 use muster_core::binding::{BindError, Name, bind};
 use muster_core::model::{JobSpec, NAMED_OUTPUTS_FOLDER};
 
@@ -58,14 +59,33 @@ pub(crate) fn bind_all(spec: &JobSpec, places: &Places<'_>) -> Result<Bound, Bin
 }
 
 /// What Azure's programs ask about where they run.
-pub(crate) fn about(spec: &JobSpec, job: &str) -> Vec<(&'static str, String)> {
+pub(crate) fn about(
+    spec: &JobSpec,
+    job: &str,
+    facts: Option<&RunFacts>,
+) -> Vec<(&'static str, String)> {
     let Some(home) = &spec.workspace else { return Vec::new() };
-    vec![
+    let mut variables = vec![
         ("AZUREML_ROOT_RUN_ID", job.to_owned()),
         ("AZUREML_ARM_SUBSCRIPTION", home.subscription.to_string()),
         ("AZUREML_ARM_RESOURCEGROUP", home.resource_group.to_string()),
         ("AZUREML_ARM_WORKSPACE_NAME", home.name.to_string()),
         ("AZUREML_ARM_PROJECT_NAME", spec.experiment_name.to_string()),
         ("AZUREML_EXPERIMENT_ID", spec.experiment_name.to_string()),
-    ]
+    ];
+    if let Some(facts) = facts {
+        let RunFacts { token, token_ends_unix, endpoint, workspace_id, identity, .. } = facts;
+        variables.extend([
+            ("AZUREML_RUN_TOKEN", token.to_string()),
+            ("AZUREML_RUN_TOKEN_EXPIRY", token_ends_unix.to_string()),
+            ("AZUREML_SERVICE_ENDPOINT", endpoint.to_string()),
+            ("AZUREML_DISCOVERY_SERVICE_ENDPOINT", format!("{endpoint}/discovery")),
+            ("AZUREML_WORKSPACE_ID", workspace_id.to_string()),
+        ]);
+        // What programs give as the client id when they ask for a token of the cluster's.
+        variables.extend(
+            identity.iter().map(|identity| ("DEFAULT_IDENTITY_CLIENT_ID", identity.to_string())),
+        );
+    }
+    variables
 }

@@ -1,6 +1,7 @@
 //! The agent's calls to the server: HTTPS that trusts our own CA and nothing else.
 
 mod environments;
+mod runs;
 mod trees;
 
 pub(crate) use environments::Environment;

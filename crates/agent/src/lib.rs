@@ -8,7 +8,7 @@
 //!   answered;
 //! * `attempt` takes one order from its specification to its end, `process` runs it, or `walled` with
 //!   [`muster_sandbox::job`] behind walls; `log` sends its output, `files` brings its files and keeps what it leaves;
-//! * `environment` has it find its Python;
+//! * `engine` is what it runs in, chosen for each job; `environment` has it find its Python;
 //! * `relay` leads whoever calls the server from inside the node to its socket;
 //! * `journal` holds what a restart must not forget;
 //! * [`home`], [`identity`], [`kin`] and [`descriptors`] say what belongs to a node on its machine:
@@ -22,6 +22,7 @@ mod backoff;
 mod bound;
 mod client;
 mod clock;
+mod engine;
 mod environment;
 mod exchange;
 mod files;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use muster_core::agent::{Order, master_port};
+use muster_core::agent::{Order, RunFacts, master_port};
 use muster_core::model::{Distribution, JobSpec};
 
 /// Carries the user's command to the shells that run it.
@@ -60,10 +60,38 @@ command=$MUSTER_COMMAND; unset MUSTER_COMMAND
 exec mpirun --allow-run-as-root --oversubscribe -np "$MUSTER_PROCESSES" /bin/sh -c "$command"
 "#;
 
+/// The same over several nodes. There is no ssh on them: the other members wait to be told what to run, by whoever has the
+/// attempt's key, until the first one says that it is done. Ranks go by what MPI tells them.
+const MPIRUN_ALL: &str = r#"
+fail() { echo "muster: $1" >&2; exit 127; }
+command=$MUSTER_COMMAND processes=$MUSTER_PROCESSES key=$MUSTER_MEMBERS_KEY reach=$MUSTER_REACH
+unset MUSTER_COMMAND MUSTER_PROCESSES MUSTER_MEMBERS_KEY MUSTER_REACH RANK LOCAL_RANK WORLD_SIZE
+for program in mpirun orted python3; do
+    command -v $program >/dev/null || fail "the job is distributed by MPI, and there is no $program on this node; install it there"
+done
+[[ $key ]] || fail "this node's server is too old for MPI over several nodes; upgrade it"
+IFS=, read -ra hosts <<<"$AZ_BATCH_HOST_LIST"
+[[ $(printf '%s\n' "${hosts[@]}" | sort -u | wc -l) = "${#hosts[@]}" ]] ||
+    fail "MPI over several nodes needs nodes with an address each; this server's have none (isolation)"
+dir=$TMPDIR/.muster-mpi
+(umask 077; mkdir "$dir" && printf %s "$key" >"$dir/key" && printf %s "$reach" >"$dir/reach.py" &&
+    printf '#!/bin/sh\nexec python3 "%s/reach.py" "$@"\n' "$dir" >"$dir/reach" && chmod +x "$dir/reach") || exit 125
+[[ $NODE_RANK = 0 ]] || exec python3 "$dir/reach.py"
+mpirun --allow-run-as-root --oversubscribe -np $((processes * ${#hosts[@]})) --map-by "ppr:$processes:node" \
+    -H "$(printf "%s:$processes\n" "${hosts[@]}" | paste -sd,)" \
+    --mca plm_rsh_agent "$dir/reach" --mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include eth0 \
+    --mca btl ^openib --mca btl_tcp_if_include eth0 /bin/sh -c "$command"
+code=$?
+((code)) && exit $code
+for host in "${hosts[@]:1}"; do "$dir/reach" "$host" done || exit 125; done
+"#;
+const REACH: &str = include_str!("ranks/reach.py");
+
 /// What to run instead of the user's command, and the variables that go with it. Later ones win over those of members.
 pub(crate) fn distributed(
     spec: &JobSpec,
     order: &Order,
+    facts: Option<&RunFacts>,
     command: String,
 ) -> (String, Vec<(String, OsString)>) {
     let Some(distribution) = spec.distribution else { return (command, Vec::new()) };
@@ -87,11 +115,17 @@ pub(crate) fn distributed(
             set(COMMAND_VARIABLE, command);
             (in_bash(EACH), variables)
         }
-        Distribution::Mpi { processes: 1 } => (command, variables),
+        Distribution::Mpi { processes: 1 } if order.nodes == 1 => (command, variables),
         Distribution::Mpi { processes } => {
             set("MUSTER_PROCESSES", processes.to_string());
             set(COMMAND_VARIABLE, command);
-            (in_bash(MPIRUN), variables)
+            if order.nodes == 1 {
+                return (in_bash(MPIRUN), variables);
+            }
+            set("MUSTER_REACH", REACH.to_owned());
+            let key = facts.and_then(|facts| facts.members_key.as_deref());
+            set("MUSTER_MEMBERS_KEY", key.unwrap_or_default().to_owned());
+            (in_bash(MPIRUN_ALL), variables)
         }
         Distribution::TensorFlow { workers, .. } => {
             set("TF_CONFIG", tf_config(order, workers, port));
@@ -152,7 +186,7 @@ mod tests {
     /// Code and output of a distributed command, as a node would start it.
     fn run(distribution: Distribution, command: &str) -> (Option<i32>, String) {
         let spec = JobSpec { distribution: Some(distribution), ..JobSpec::new("cpu", command) };
-        let (command, variables) = distributed(&spec, &order(0, &[]), command.to_owned());
+        let (command, variables) = distributed(&spec, &order(0, &[]), None, command.to_owned());
         let done = Command::new("/bin/sh")
             .args(["-c", &command])
             .env("NODE_RANK", "0")

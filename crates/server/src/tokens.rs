@@ -19,9 +19,11 @@ use crate::pki::files::{self, FileError};
 
 mod audience;
 mod error;
+mod run;
 
 pub use audience::{Audiences, matches as audience_matches};
 pub use error::{LogUrlRejected, TokenError, TokenRejected};
+pub use run::{RUN_TOKEN_LIFETIME_S, RunToken};
 
 /// Clients ask again a few minutes before the end; a stolen token is of use no longer than this.
 pub const TOKEN_LIFETIME_S: u64 = 60 * 60;

@@ -144,7 +144,7 @@ pub fn request_json(wanted: &WorkspacePatch) -> String {
 }
 
 /// Clients expect a GUID; our ids are 64 bits, so its other half is zero.
-fn guid(id: WorkspaceId) -> String {
+pub fn guid(id: WorkspaceId) -> String {
     format!("00000000-0000-0000-{:04x}-{:012x}", id.0 >> 48, id.0 & 0xffff_ffff_ffff)
 }
 

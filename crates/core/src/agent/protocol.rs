@@ -124,6 +124,24 @@ impl Desired {
     }
 }
 
+/// What an attempt is told about itself, for the programs in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunFacts {
+    /// What it proves itself with, while it is live.
+    pub token: Box<str>,
+    /// At the latest.
+    pub token_ends_unix: u64,
+    /// Where the server is, as jobs see it.
+    pub endpoint: Box<str>,
+    pub workspace_id: Box<str>,
+    /// Of the cluster's own identity, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Box<str>>,
+    /// By which the members of this attempt know each other, and nobody else knows them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members_key: Option<Box<str>>,
+}
+
 /// What an attempt reads: its code, or an input by its name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataList {

@@ -91,14 +91,6 @@ fn check_distribution(spec: &JobSpec) -> Result<(), Refused> {
     let most = limits::PROCESSES_PER_NODE_MAX;
     match spec.distribution {
         None => Ok(()),
-        // Each node would be a world of its own.
-        Some(Distribution::Mpi { .. }) if spec.nodes > 1 => Err(Refused::invalid(
-            "distribution.distributionType",
-            format!(
-                "MPI over {} nodes is not supported in this version; use one node, or distribute by PyTorch",
-                spec.nodes
-            ),
-        )),
         Some(Distribution::PyTorch { processes } | Distribution::Mpi { processes }) => {
             match (1..=most).contains(&processes) {
                 true => Ok(()),

@@ -39,7 +39,7 @@ pub fn storage_caller(app: &App, headers: &HeaderMap) -> Result<Caller, StorageE
 }
 
 /// Of two, a proxy in front may have looked at the other one.
-fn single(headers: &HeaderMap) -> Option<&str> {
+pub fn single(headers: &HeaderMap) -> Option<&str> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     match (values.next(), values.next()) {
         (Some(value), None) => value.to_str().ok(),

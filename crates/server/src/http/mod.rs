@@ -3,6 +3,7 @@
 mod agent;
 mod agent_data;
 mod agent_environments;
+mod agent_run;
 mod agent_trees;
 mod arm;
 mod auth;
@@ -19,6 +20,7 @@ mod login;
 mod metrics;
 mod request_log;
 mod respond;
+mod run_access;
 mod template;
 mod tree_files;
 mod trees;
@@ -150,6 +152,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/agent/v1/data/{epoch}/{what}", get(agent_data::list))
         .route("/agent/v1/data/{epoch}/{what}/file", get(agent_data::file))
         .route("/agent/v1/environments/{epoch}", get(agent_environments::environment))
+        .route("/agent/v1/runs/{epoch}", get(agent_run::facts))
         .route("/agent/v1/specs/{hash}", get(agent::spec))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))

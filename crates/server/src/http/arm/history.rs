@@ -38,7 +38,9 @@ pub async fn handle(call: &Call, method: &str, route: HistoryRoute) -> Result<Re
 }
 
 async fn run_data(call: &Call, key: &WorkspaceKey) -> Result<Response, Failed> {
-    let view = find(call, key, &parse_run_id(&call.body)?).await?;
+    let name = parse_run_id(&call.body)?;
+    call.run.as_ref().map_or(Ok(()), |run| run.check_name(&name))?;
+    let view = find(call, key, &name).await?;
     let home = home(call, key).await?;
     let run_metadata = job::run(&facts(key, &view, None), &home.location, call.dialect);
     Ok(document(StatusCode::OK, &RunData { run_metadata }))

@@ -37,6 +37,7 @@ use muster_wire::{ArmError, Query, Request, Route, activity};
 use super::auth::Need;
 use super::request_log::Noted;
 use super::respond::Failed;
+use super::run_access::{self, Run};
 use super::{auth, body, login, template};
 use crate::Workspaces;
 use crate::app::App;
@@ -55,6 +56,8 @@ struct Call {
     dialect: Dialect,
     /// How the activity log calls it; `None` for what changes nothing.
     deed: Option<Deed>,
+    /// If it is a job that asks.
+    run: Option<Run>,
 }
 
 pub async fn handle(State(app): State<Arc<App>>, request: HttpRequest) -> Response {
@@ -84,8 +87,8 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
         }
         _ => {}
     }
-    let caller = match auth::caller(&app, &parts.headers, &route) {
-        Ok(caller) => caller,
+    let (caller, run) = match caller(&app, &parts.headers, &route) {
+        Ok(known) => known,
         Err(refused) => {
             body::discard(content).await;
             return Err(refused.into());
@@ -96,7 +99,11 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
     let deed = deed(&parts, &route, &need, log.correlation());
     let noted = deed.clone().map(|deed| (Arc::clone(&app), caller.clone(), deed));
     let permitted = async {
-        if let Err(refused) = permit(&app, &caller, &route, &need) {
+        let permitted = match &run {
+            Some(run) => run.check(parts.method.as_str(), &route).map_err(Failed::from),
+            None => permit(&app, &caller, &route, &need),
+        };
+        if let Err(refused) = permitted {
             body::discard(content).await;
             return Err(refused);
         }
@@ -110,7 +117,7 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
         }
         let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
         let dialect = Dialect::of(agent.unwrap_or_default());
-        let call = Call { app, caller, query, body, dialect, deed };
+        let call = Call { app, caller, query, body, dialect, deed, run };
         self::route(&call, &parts.method, route, parts.uri.path()).await
     };
     match (permitted.await, noted) {
@@ -119,6 +126,19 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
             Err(Failed(error))
         }
         (answer, _) => answer,
+    }
+}
+
+/// Who asks, and whether that is a job.
+fn caller(
+    app: &App,
+    headers: &HeaderMap,
+    route: &Route,
+) -> Result<(Caller, Option<Run>), ArmError> {
+    match run_access::of(app, headers) {
+        Some(Ok(run)) => Ok((run.caller(), Some(run))),
+        Some(Err(why)) => Err(ArmError::unauthorized(&app.base_url, &why)),
+        None => Ok((auth::caller(app, headers, route)?, None)),
     }
 }
 

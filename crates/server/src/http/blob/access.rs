@@ -10,6 +10,7 @@ use super::{Wanted, unreadable};
 use crate::app::App;
 use crate::clock;
 use crate::http::auth;
+use crate::http::run_access::{self, Run};
 
 pub struct Holder {
     /// For the log.
@@ -33,6 +34,13 @@ pub fn check(
             Ok((container, holder))
         }
         None => {
+            match run_access::of(app, headers) {
+                Some(Ok(run)) => return by_run(app, &run, address, query, wanted),
+                Some(Err(why)) => {
+                    return Err(StorageError::new(401, "InvalidAuthenticationInfo", why));
+                }
+                None => {}
+            }
             let caller = auth::storage_caller(app, headers)?;
             let container = find(app, address)?;
             by_role(app, &caller, container, wanted.right())
@@ -69,6 +77,36 @@ fn signed(
         return Err(StorageError::not_permitted(message));
     }
     Ok(Holder { name: "signed address".into(), may_only_create })
+}
+
+/// A job, with its own token: its own folder, and its inputs to read.
+fn by_run(
+    app: &App,
+    run: &Run,
+    address: &Address,
+    query: &BlobQuery,
+    wanted: &Wanted,
+) -> Result<(Container, Holder), StorageError> {
+    let name = match wanted {
+        Wanted::List => query.get("prefix").unwrap_or_default(),
+        _ => address.blob.as_deref().unwrap_or_default(),
+    };
+    let right = wanted.right();
+    let found = find(app, address)?;
+    let may = match &found {
+        Some(container) => run.may_touch(app, container, name, right)?,
+        None => false,
+    };
+    match found.filter(|_| may) {
+        Some(container) => {
+            Ok((container, Holder { name: run.caller().name, may_only_create: false }))
+        }
+        None => Err(StorageError::not_permitted(format!(
+            "the token of a run opens what is below its own folder, and its inputs to read; it does not give the right to \
+             {} here, or there is no such container",
+            right.as_str()
+        ))),
+    }
 }
 
 /// The refusal is the same whether the container exists or not.

@@ -1,0 +1,62 @@
+//! What a job runs in, chosen for each job by itself. An engine makes ready what the job's environment names, and starts its
+//! command; everything else about an attempt (files, log, signals, its end) is the same with all of them.
+//!
+//! One for containers is a variant here, a module beside `namespaces`, and a [`Running`] that it starts.
+
+mod namespaces;
+
+use muster_core::agent::{Order, RunFacts};
+use muster_core::model::JobSpec;
+
+use crate::attempt::Context;
+use crate::environment;
+use crate::gpus::Grant;
+use crate::running::Running;
+use crate::walled::StartError;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Namespaces,
+}
+
+/// Everything that starting takes.
+pub(crate) struct Launching<'a> {
+    pub(crate) order: &'a Order,
+    pub(crate) spec: &'a JobSpec,
+    pub(crate) facts: Option<&'a RunFacts>,
+    pub(crate) gpus: &'a Grant<'a>,
+}
+
+impl Engine {
+    /// Which one runs this job. One that names an image is for an engine of containers; where there is none, what stands in
+    /// for its image is used, and [`environment::bring`] says so in its log.
+    pub(crate) fn choose(spec: &JobSpec) -> Engine {
+        let environment = spec.environment.as_deref();
+        if let Some(image) = environment.and_then(|environment| environment.image.as_deref()) {
+            tracing::debug!(image, "no engine for containers on this node; its stand-in is used");
+        }
+        Engine::Namespaces
+    }
+
+    /// Has the job find what its environment names.
+    pub(crate) async fn prepare(
+        self,
+        context: &Context,
+        order: &Order,
+        spec: &mut JobSpec,
+    ) -> Result<(), String> {
+        match self {
+            Engine::Namespaces => environment::bring(context, order, spec).await,
+        }
+    }
+
+    pub(crate) async fn start(
+        self,
+        context: &Context,
+        launching: &Launching<'_>,
+    ) -> Result<Running, StartError> {
+        match self {
+            Engine::Namespaces => namespaces::start(context, launching).await,
+        }
+    }
+}

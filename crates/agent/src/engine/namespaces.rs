@@ -1,0 +1,139 @@
+//! The engine that is always there: namespaces of this node, or plain processes where it has none, with the machine's own
+//! programs and Python environments that uv makes.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use muster_sandbox::job;
+
+use super::Launching;
+use crate::attempt::{Context, DEFAULT_PATH, Way, open_log};
+use crate::bound::{self, Places, bind_all};
+use crate::identity::Identity;
+use crate::process::{Launch, Process};
+use crate::running::Running;
+use crate::walled::{StartError, Walled};
+use crate::{files, kin, members, notice, ranks};
+
+const DEFAULT_LANG: &str = "C.UTF-8";
+/// Processes and threads of one job behind walls: enough for every worker that cores can feed, too few to choke a machine.
+const PROCESSES_MAX: u64 = 4096;
+
+pub(super) async fn start(
+    context: &Context,
+    launching: &Launching<'_>,
+) -> Result<Running, StartError> {
+    let Launching { order, spec, facts, .. } = launching;
+    let work_dir = context.home.work(order.epoch);
+    let log = open_log(&context.home.job_log(order.epoch))?;
+    if let Some(nursery) = &context.nursery {
+        let launch = walled_launch(context, launching, work_dir)?;
+        return Ok(Running::Walled(Walled::start(nursery, launch, &log).await?));
+    }
+    let inputs = context.home.inputs(order.epoch);
+    let places = Places { inputs: &inputs, seen_inputs: &inputs, seen_work: &work_dir };
+    let bound = bind_all(spec, &places).map_err(io::Error::other)?;
+    let (command, more) = ranks::distributed(spec, order, *facts, bound.command);
+    let mut variables = variables(context, launching, bound.variables, &work_dir)?;
+    variables.extend(more);
+    let process =
+        Process::spawn(Launch { command: &command, work_dir: &work_dir, variables, log })?;
+    // It may be over already: then there is nothing to record.
+    if let Some(identity) = Identity::of(process.pid())? {
+        identity.write(&context.home.job_pid(order.epoch))?;
+    }
+    Ok(Running::Plain(process))
+}
+
+fn walled_launch(
+    context: &Context,
+    launching: &Launching<'_>,
+    work_dir: PathBuf,
+) -> io::Result<job::Launch> {
+    let Launching { order, spec, facts, gpus } = launching;
+    let inputs = context.home.inputs(order.epoch);
+    let (seen_inputs, seen_work) = (Path::new(job::INPUTS), Path::new(job::FOLDER));
+    let places = Places { inputs: &inputs, seen_inputs, seen_work };
+    let bound = bind_all(spec, &places).map_err(io::Error::other)?;
+    let (command, more) = ranks::distributed(spec, order, *facts, bound.command);
+    let mut variables = variables(context, launching, bound.variables, seen_work)?;
+    variables.extend(more);
+    // The folder is not there for it, and whoever looks for a node's processes finds them by their init.
+    variables.remove(kin::DIR_VARIABLE);
+    // Its user has a number and no name; many programs ask for one.
+    for name in ["USER", "LOGNAME"] {
+        variables.entry(name.into()).or_insert_with(|| "job".into());
+    }
+    let way = context.way.iter().flat_map(Way::variables);
+    for (name, value) in way.chain(gpus.variables()) {
+        variables.entry(name.into()).or_insert_with(|| value.into());
+    }
+    let text = |(name, value): (String, OsString)| match value.into_string() {
+        Ok(value) => Ok((name, value)),
+        Err(_) => Err(io::Error::other(format!("variable {name} is not UTF-8"))),
+    };
+    Ok(job::Launch {
+        command,
+        variables: variables.into_iter().map(text).collect::<io::Result<_>>()?,
+        tmp_dir: work_dir.join("tmp"),
+        work_dir,
+        hidden: context.hidden.clone(),
+        ca_bundle: context.way.as_ref().and_then(Way::ca_bundle).map(Path::to_owned),
+        inputs: inputs.is_dir().then_some(inputs),
+        gpus: gpus.numbers(),
+        shares_node: context.jobs_share,
+        limits: job::Limits {
+            processes: Some(PROCESSES_MAX),
+            shared_memory_bytes: spec.shared_memory_mb.map(|mb| mb.saturating_mul(1 << 20)),
+            // Its output is a file, too, and may be beyond its end for a moment before it is cut.
+            file_bytes: context.disk_bytes.map(|disk| disk.max(2 * context.log_bytes)),
+        },
+    })
+}
+
+/// Everything that the job finds in its environment. Later entries win: users may replace the first
+/// few, nobody the ones that say who it is.
+fn variables(
+    context: &Context,
+    launching: &Launching<'_>,
+    own: BTreeMap<String, String>,
+    work_dir: &Path,
+) -> io::Result<BTreeMap<String, OsString>> {
+    let Launching { order, spec, facts, .. } = launching;
+    let inherited =
+        |name: &str, default: &str| std::env::var_os(name).unwrap_or_else(|| default.into());
+    let mut all: BTreeMap<String, OsString> = BTreeMap::from([
+        ("PATH".into(), inherited("PATH", DEFAULT_PATH)),
+        ("LANG".into(), inherited("LANG", DEFAULT_LANG)),
+        ("HOME".into(), work_dir.into()),
+        ("TMPDIR".into(), work_dir.join("tmp").into()),
+    ]);
+    for (name, value) in own {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            let message = format!("{name:?} cannot be the name of an environment variable");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        all.insert(name, value.into());
+    }
+    let about = bound::about(spec, &order.job_name, *facts);
+    all.extend(about.into_iter().map(|(name, value)| (name.to_owned(), value.into())));
+    all.extend(members::variables(order));
+    let ours: [(&str, OsString); 9] = [
+        ("MUSTER_JOB_NAME", (*order.job_name).into()),
+        ("MUSTER_ATTEMPT", order.attempt.to_string().into()),
+        ("MUSTER_EPOCH", order.epoch.to_string().into()),
+        (kin::NODE_VARIABLE, context.node.as_str().into()),
+        (kin::DIR_VARIABLE, context.home.dir().into()),
+        (notice::VARIABLE, notice::path(work_dir).into()),
+        ("AZUREML_RUN_ID", (*order.job_name).into()),
+        ("AZUREML_NODE_COUNT", order.nodes.to_string().into()),
+        ("NODE_RANK", order.rank.to_string().into()),
+    ];
+    all.extend(ours.map(|(name, value)| (name.to_owned(), value)));
+    if let Some(folder) = &spec.checkpoint {
+        all.insert(files::CHECKPOINT_VARIABLE.to_owned(), work_dir.join(&**folder).into());
+    }
+    Ok(all)
+}
