@@ -36,13 +36,13 @@ run: setup-rust setup-uv ## build, start a server, run a first training job on i
 test: check setup-nextest setup-systemd setup-mpi setup-uv $(CLIENTS) $(AZ) $(NODE) $(V1) ## check, then every test, also with the real Azure clients
 	@scripts/stage tests cargo nextest run --workspace
 	@scripts/stage planted cargo nextest run -p muster-sim --features planted-bugs --test planted
-	@scripts/stage build cargo build -p muster-cli --bin muster
+	@scripts/stage build cargo build --workspace --bin muster
 	@MUSTER_BIN=$(TARGET)/debug/muster scripts/stage clients .venv/bin/python -m pytest --quiet --disable-warnings clients
 	@scripts/stage scripts .venv/bin/python -m pytest --quiet scripts
 	@scripts/stage promises scripts/conformance --check
 
 conformance: setup-nextest setup-uv $(CLIENTS) $(AZ) ## run the tests behind docs/conformance.md, show which promises hold
-	cargo build -p muster-cli --bin muster
+	cargo build --workspace --bin muster
 	@MUSTER_BIN=$(TARGET)/debug/muster scripts/conformance
 
 bench: setup-rust setup-nginx setup-peers ## measure, each figure beside the raw limit of this machine and its peers
@@ -96,7 +96,7 @@ setup-nginx:
 setup-peers:
 	@scripts/need 'bwrap --version' bubblewrap || echo "the bench goes on without bubblewrap"
 	@scripts/need 'ip -V' iproute2 || echo "the bench goes on without HyperQueue and Slurm"
-	@scripts/need 'munged -V && slurmctld -V && slurmd -V && srun -V' munge slurmctld slurmd slurm-client || \
+	@scripts/need 'munged -V && slurmctld -V && slurmd -V && command -v srun' munge slurmctld slurmd slurm-client || \
 		echo "the bench goes on without Slurm"
 	@$(MAKE) --no-print-directory $(PEERS) || echo "the bench goes on without HyperQueue"
 

@@ -20,6 +20,7 @@ STOP_LIMIT_S = 15
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
 RESOURCE_GROUP = "clients-rg"
 WORKSPACE = "clients-ws"
+JOB_CLUSTER = "life-cpu"
 WORKSPACE_FLAGS = (
     f"--subscription={SUBSCRIPTION}",
     f"--resource-group={RESOURCE_GROUP}",
@@ -172,6 +173,26 @@ def new_ml_client(subscription=SUBSCRIPTION, resource_group=RESOURCE_GROUP, work
 @pytest.fixture(scope="session")
 def ml_client(client_env):
     return new_ml_client()
+
+
+@pytest.fixture(scope="module")
+def job_cluster(ml_client):
+    from azure.ai.ml.entities import AmlCompute
+
+    wanted = AmlCompute(name=JOB_CLUSTER, min_instances=0, max_instances=2)
+    wanted.idle_time_before_scale_down = 60
+    yield ml_client.compute.begin_create_or_update(wanted).result().name
+    # Others count what is reserved.
+    ml_client.compute.begin_delete(JOB_CLUSTER).result()
+
+
+@pytest.fixture(scope="module")
+def job_environment(ml_client):
+    from azure.ai.ml.entities import Environment
+
+    image = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04"
+    ml_client.environments.create_or_update(Environment(name="life", image=image))
+    return "azureml:life@latest"
 
 
 def wait_for(what, limit_s, look):

@@ -24,6 +24,11 @@ SCENARIOS = (
     "test_data",
     "test_model",
     "test_component",
+    "test_job_command_job_archive_restore",
+    "test_job_command_job_create_skip_validation",
+    "test_job_command_job_list",
+    "test_job_command_git_path",
+    "test_job_command_job_with_asset_registry",
 )
 # What is kept in versions, by the word in its path: how one is called here.
 ASSETS = {
@@ -46,11 +51,15 @@ KINDS = [
     ("nodes", r"/workspaces/[^/]+/computes/(?P<name>[^/]+)/listNodes$"),
     ("compute", r"/workspaces/[^/]+/computes/(?P<name>[^/]+)$"),
     ("computes", r"/workspaces/[^/]+/computes$"),
+    ("job", r"/workspaces/[^/]+/jobs/(?P<name>[^/]+)$"),
+    ("jobs", r"/workspaces/[^/]+/jobs$"),
     ("workspace", r"/workspaces/[^/]+$"),
     ("workspaces", r"/workspaces$"),
 ]
 # Their keys are names that somebody chose.
 MAPS = ("tags", "userAssignedIdentities", "parameters", "flavors")
+# The environment of recorded jobs.
+ENVIRONMENT = "azureml:recorded:1"
 HEADERS = ("azure-asyncoperation", "location")
 
 
@@ -74,9 +83,38 @@ def to_keep(kind, body):
     if kind == "deployment":
         kept = {key: value for key, value in body["properties"].items() if key != "template"}
         return {**body, "properties": kept}
+    if body and kind == "job":
+        return job_to_keep(body)
     if body and kind.split("-")[0] in ASSETS.values():
         return json.loads(IMAGE.sub('"image"', FILES.sub(NOWHERE, json.dumps(body))))
     return body
+
+
+def job_to_keep(body):
+    """What it runs on is in this workspace; its code was in theirs."""
+    job = {key: value for key, value in body["properties"].items() if key != "codeId"}
+    job["computeId"] = job["computeId"].split("/")[-1]
+    job["environmentId"] = ENVIRONMENT
+    job["properties"] = {key: value and "noted" for key, value in job["properties"].items()}
+    for service in job.get("services", {}).values():
+        service["endpoint"] = "somewhere"
+    return {"properties": job}
+
+
+def without_names(document):
+    """Jobs with maps whose keys say nothing: what somebody chose, and what the service noted."""
+    if isinstance(document, dict) and "value" in document:
+        return {**document, "value": [without_names(item) for item in document["value"]]}
+    if not isinstance(document, dict) or "properties" not in document:
+        return document
+    job = dict(document["properties"])
+    for name in ("properties", "environmentVariables", "services"):
+        if job.get(name) is not None:
+            job[name] = {}
+    for name in ("inputs", "outputs"):
+        entries = [value for key, value in job.get(name, {}).items() if key != "default"]
+        job[name] = {"each": entries}
+    return {**document, "properties": job}
 
 
 def clusters_only(document):
@@ -95,6 +133,8 @@ def shape(kind, status, headers, document):
     """What is compared of an answer."""
     if kind == "computes":
         document = clusters_only(document)
+    if kind in ("job", "jobs"):
+        document = without_names(document)
     found = {f"header {name}" for name in HEADERS if name in headers}
     return {"status": status, "keys": sorted(found | keys(document))}
 

@@ -39,7 +39,8 @@ ALLOWED = {
 
 CLUSTER = {"properties": {"computeType": "AmlCompute", "properties": {}}}
 NOTHING = {"properties": {"mode": "Incremental", "template": {"resources": []}}}
-JOB = {"properties": {"jobType": "Command", "command": "true"}}
+# Without a command, so that nothing is submitted.
+JOB = {"properties": {"jobType": "Command"}}
 
 # Every endpoint of a workspace, with what it needs there.
 OF_WORKSPACE = [
@@ -57,6 +58,7 @@ OF_WORKSPACE = [
     ("GET", "/jobs/none", None, READ),
     ("PUT", "/jobs/j1", JOB, RUN),
     ("POST", "/jobs/none/cancel", None, RUN),
+    ("DELETE", "/jobs/none", None, RUN),
     ("GET", "/datastores", None, READ),
     ("GET", "/datastores/none", None, READ),
     ("PUT", "/datastores/9-bad", {}, RUN),
@@ -172,20 +174,23 @@ FOR_ALL = [
     ("GET", "/t/.well-known/openid-configuration"),
     ("GET", "/common/discovery/instance"),
 ]
-# Everything that run history answers reads.
+# What run history answers reads, but for what is written on a job.
 HISTORY = [
-    ("GET", "history/v1.0", "/runs/none/details", None),
-    ("GET", "history/v1.0", "/runs/none/children", None),
-    ("GET", "history/v1.0", "/runs/none/serviceinstances/0", None),
-    ("POST", "history/v1.0", "/rundata", {"runId": "none"}),
-    ("POST", "data/v1.0", "/dataversion/batchGetResolvedUris", {"values": []}),
+    ("GET", "history/v1.0", "/runs/none/details", None, READ),
+    ("GET", "history/v1.0", "/runs/none/children", None, READ),
+    ("GET", "history/v1.0", "/runs/none/serviceinstances/0", None, READ),
+    ("GET", "history/v1.0", "/runs/none", None, READ),
+    ("PATCH", "history/v1.0", "/runs/none", {"hidden": True}, RUN),
+    ("POST", "history/v1.0", "/rundata", {"runId": "none"}, READ),
+    ("POST", "data/v1.0", "/dataversion/batchGetResolvedUris", {"values": []}, READ),
+    ("POST", "modelregistry/v1.0", "/models/batchGetResolvedUris", {"values": []}, READ),
 ]
 # Need a key instead of a token (test_tokens.py), or stand with their workspace elsewhere.
 ELSEWHERE = [
     ("GET", "/msi/token"),
     ("POST", "/t/oauth2/token"),
     ("GET", "/metadata/identity/oauth2/token"),
-    *[(method, f"/{service}{OWN}{rest}") for method, service, rest, _ in HISTORY],
+    *[(method, f"/{service}{OWN}{rest}") for method, service, rest, *_ in HISTORY],
 ]
 
 
@@ -263,9 +268,9 @@ def test_every_endpoint_for_every_role(role, new_user, owner):
     above = [(*row[:3], row[3] and bool(ALLOWED[role])) for row in ABOVE]
     above += [(method, path, None, True) for method, path in FOR_ALL]
     above += [
-        (method, f"/{service}{workspace}{rest}", body, READ in allowed)
+        (method, f"/{service}{workspace}{rest}", body, needed in allowed)
         for workspace, allowed in ((OWN, ALLOWED[role]), (OTHER, set()))
-        for method, service, rest, body in HISTORY
+        for method, service, rest, body, needed in HISTORY
     ]
     for method, path, body, is_allowed in above:
         status = caller(method, path, body).status_code

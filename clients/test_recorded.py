@@ -37,6 +37,8 @@ class Replay:
             "workspaces": workspaces,
             "workspace": workspace,
             "computes": f"{workspace}/computes",
+            "jobs": f"{workspace}/jobs",
+            "job": f"{workspace}/jobs/{{name}}",
             "compute": f"{workspace}/computes/{{name}}",
             "instance": f"{workspace}/computes/{{name}}",
             "nodes": f"{workspace}/computes/{{name}}/listNodes",
@@ -50,14 +52,30 @@ class Replay:
                 self.paths[kind] = f"{workspace}/{word}/{{name}}"
         self.files = re.sub("/providers/[^/]+", "", workspace).lower().lstrip("/")
         self.operation = None
+        # Names of computes are taken in a whole region.
+        self.location = f"region{uuid.uuid4().hex[:8]}"
         # Lists are of something.
-        if "_list" in scenario:
+        if "_job_" in scenario:
+            self.prepare_jobs()
+        elif "_list" in scenario:
             body = {"location": "eastus", "properties": {"computeType": "AmlCompute"}}
             name = scenario.removeprefix("test_").replace("_", "-")
             made = self.send("PUT", "compute", name, body)
             assert made.status_code == 201, made.text
         if scenario == "test_workspace":
             self.send("GET", "workspace", None, None)
+
+    def prepare_jobs(self):
+        """What recorded jobs run on and with. They wait: how they end was not recorded."""
+        for name in ("cpu-cluster", "compute-cluster"):
+            scale = {"maxNodeCount": 0, "minNodeCount": 0}
+            properties = {"computeType": "AmlCompute", "properties": {"scaleSettings": scale}}
+            body = {"location": self.location, "properties": properties}
+            made = self.send("PUT", "compute", name, body)
+            assert made.status_code == 201, made.text
+        image = {"properties": {"image": "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04"}}
+        made = self.send("PUT", "environment-version", "recorded/versions/1", image)
+        assert made.status_code == 201, made.text
 
     def prepare(self, steps):
         """What was there before the recording began: what it changes and did not make."""

@@ -54,6 +54,21 @@ pub fn compute_file(data: &[u8]) {
     }
 }
 
+/// What was read stands in the request, and reads the same again. As a conda specification it is written once and for all.
+pub fn job_file(data: &[u8]) {
+    let Some((file, sets)) = parts(data) else { return };
+    if let Some(written) = inputs::conda_text(file) {
+        assert_eq!(inputs::conda_text(&written).as_ref(), Some(&written), "{written}");
+    }
+    match inputs::job_file(file, &sets) {
+        Ok(body) => {
+            assert!(serde_json::from_str::<Value>(&body).is_ok(), "{body}");
+            assert_eq!(inputs::job_file(file, &sets).ok().as_ref(), Some(&body));
+        }
+        Err(failure) => refused(&failure),
+    }
+}
+
 pub fn workspace_file(data: &[u8]) {
     let Some((file, arguments)) = parts(data) else { return };
     match inputs::workspace_file(file, &arguments) {

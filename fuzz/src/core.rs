@@ -33,6 +33,7 @@ pub fn submission(name: &str, spec: JobSpec) -> Input {
         spec: Arc::new(spec),
         spec_hash: SpecHash([7; 32]),
         by: caller(),
+        is_archived: None,
         existing: None,
     }))
 }
@@ -66,7 +67,7 @@ impl Stage {
         let lease =
             stage.world.nodes().flat_map(|node| node.leases()).map(|lease| lease.epoch).next();
         let epoch = lease.expect("the job has its node");
-        stage.say(report(&node, vec![AttemptReport { epoch, phase: AttemptPhase::Running }]));
+        stage.say(report(&node, vec![AttemptReport::new(epoch, AttemptPhase::Running)]));
         stage.say(submission("second", JobSpec::new(CLUSTER, "true")));
         stage
     }

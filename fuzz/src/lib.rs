@@ -66,6 +66,7 @@ pub const TARGETS: &[Target] = &[
     target("host_wanted", hosts::wanted),
     target("ignore_file", commands::ignore_file),
     target("job", bodies::job),
+    target("job_file", commands::job_file),
     target("ledger_query", texts::ledger_query),
     target("lock", bodies::lock),
     target("login_file", commands::login_file),

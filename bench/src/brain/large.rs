@@ -122,6 +122,7 @@ impl Large {
             spec: Arc::new(specification(cluster, nodes, priority)),
             spec_hash: SpecHash(hash),
             by: user(u32::try_from(number % u64::from(USERS)).unwrap_or(0)),
+            is_archived: None,
             existing: None,
         }))
     }
@@ -309,7 +310,7 @@ pub fn finished_jobs(jobs: u32, commit: &mut dyn FnMut(Output)) {
 fn report(node: &str, attempt: Option<(Epoch, AttemptPhase)>) -> Input {
     let floor = attempt.as_ref().map_or(Epoch(0), |(epoch, _)| *epoch);
     let attempts =
-        attempt.map(|(epoch, phase)| AttemptReport { epoch, phase }).into_iter().collect();
+        attempt.map(|(epoch, phase)| AttemptReport::new(epoch, phase)).into_iter().collect();
     let report = Report { boot_id: "boot".into(), address: "10.0.0.4".into(), floor, attempts };
     Input::Report { node: node.to_owned(), report }
 }

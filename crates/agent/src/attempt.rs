@@ -11,7 +11,7 @@ use std::time::Duration;
 use muster_core::ErrorChain;
 use muster_core::agent::{Order, Signal};
 use muster_core::ids::Epoch;
-use muster_core::model::{Carrying, Exit, JobSpec};
+use muster_core::model::{Carrying, Exit, JobSpec, Spans};
 use muster_core::time::Span;
 use muster_sandbox::job::{self, Nursery};
 use tokio::sync::{mpsc, watch};
@@ -27,7 +27,7 @@ use crate::limits::{Memory, Watch};
 use crate::process::{Launch, Process};
 use crate::running::Running;
 use crate::walled::{StartError, Walled};
-use crate::{environment, files, kin, log, members, notice, ranks};
+use crate::{clock, environment, files, kin, log, members, notice, ranks};
 
 /// Where programs are found if whoever started the agent did not say.
 pub(crate) const DEFAULT_PATH: &str =
@@ -113,6 +113,7 @@ pub(crate) enum Event {
     Exited {
         epoch: Epoch,
         exit: Exit,
+        spans: Spans,
     },
     /// Follows `Exited` if it ever started: the server has its log, or will not have it.
     LogDone {
@@ -133,11 +134,12 @@ pub(crate) async fn run(
     events: Events,
 ) {
     let epoch = order.epoch;
+    let mut spans = Spans::default();
     let prepared = tokio::select! {
         biased;
         // There is nothing to signal yet: not going on is enough.
         () = stopped(&mut told) => Err(not_started("stopped before it started")),
-        prepared = prepare(context, &order, spec) => prepared,
+        prepared = prepare(context, &order, spec, &mut spans) => prepared,
     };
     let prepared = match prepared {
         Ok(prepared) if !order.go => {
@@ -171,7 +173,7 @@ pub(crate) async fn run(
         Ok(started) => started,
         Err(exit) => {
             tracing::warn!(%epoch, ?exit, "not started");
-            let _ = events.send(Event::Exited { epoch, exit });
+            let _ = events.send(Event::Exited { epoch, exit, spans });
             return;
         }
     };
@@ -191,10 +193,12 @@ pub(crate) async fn run(
         drop(gpus);
         tracing::info!(%epoch, ?exit, "ended");
         let _ = events.send(Event::Ending { epoch });
+        let since = clock::now();
         let exit = keep(&mut keeper, &mut told, exit, was_killed).await;
+        let spans = Spans { finalise: clock::now() - since, ..spans };
         // A record that stays would only say that a dead process is dead.
         let _ = std::fs::remove_file(context.home.job_pid(epoch));
-        let _ = events.send(Event::Exited { epoch, exit });
+        let _ = events.send(Event::Exited { epoch, exit, spans });
         let _ = ended.send(true);
     });
     let _ = events.send(Event::LogDone { epoch });
@@ -268,6 +272,7 @@ async fn prepare(
     context: &Context,
     order: &Order,
     spec: Option<JobSpec>,
+    spans: &mut Spans,
 ) -> Result<(JobSpec, Keeper), Exit> {
     let mut spec = match spec {
         Some(spec) => spec,
@@ -276,7 +281,10 @@ async fn prepare(
     make_folders(context, order)
         .map_err(|error| not_started(format!("cannot make its folder: {error}")))?;
     environment::bring(context, order, &mut spec).await.map_err(not_started)?;
-    match files::bring(context, order, &spec).await {
+    let since = clock::now();
+    let brought = files::bring(context, order, &spec).await;
+    spans.fetch = clock::now() - since;
+    match brought {
         Ok(keeper) => Ok((spec, keeper)),
         Err(message) => Err(Exit::Data { doing: Carrying::Fetch, message: message.into() }),
     }

@@ -199,9 +199,8 @@ mod tests {
     use muster_core::model::Exit;
 
     fn report(phases: &[AttemptPhase]) -> Report {
-        let attempts = (1..)
-            .zip(phases)
-            .map(|(epoch, phase)| AttemptReport { epoch: Epoch(epoch), phase: phase.clone() });
+        let attempts =
+            (1..).zip(phases).map(|(epoch, phase)| AttemptReport::new(Epoch(epoch), phase.clone()));
         let attempts = attempts.collect();
         Report { boot_id: "boot".into(), address: "here".into(), floor: Epoch(9), attempts }
     }

@@ -141,8 +141,9 @@ impl Node {
                 self.machine.on_ending(epoch);
                 Vec::new()
             }
-            Event::Exited { epoch, exit } => {
+            Event::Exited { epoch, exit, spans } => {
                 self.told.remove(&epoch);
+                self.machine.on_measured(epoch, spans);
                 self.machine.on_exited(epoch, exit, now)
             }
             Event::LogDone { epoch } => {

@@ -5,6 +5,7 @@
 //! be a wish that nobody hears.
 
 mod edit;
+pub mod reader;
 
 pub use edit::Edits;
 

@@ -15,9 +15,9 @@ use serde_json::Value;
 use crate::compute::file;
 use crate::config::{self, Config, Flags};
 use crate::defaults::Defaults;
-use crate::document::{self, Edits, Origin};
+use crate::document::{self, Edits, Origin, reader};
 use crate::failure::{Failure, Outcome};
-use crate::job::ignore::Ignore;
+use crate::job::{self, ignore::Ignore};
 use crate::login::Login;
 use crate::output::{query as queries, render, tidy};
 use crate::values;
@@ -38,6 +38,22 @@ pub fn workspace_file(text: &str, arguments: &[&str]) -> Result<String, Failure>
     let words: put::Words = arguments_of(arguments)?;
     let (document, _) = document::parse(Origin { name: "f.yml", text }, put::FIELDS)?;
     Ok(words.wanted(document)?.body())
+}
+
+/// `job create --file`, with `--set`: what of its request follows from the text alone.
+pub fn job_file(text: &str, sets: &[&str]) -> Result<String, Failure> {
+    let source = reader::Source { name: "f.yml".to_owned(), folder: Path::new("/f").to_owned() };
+    let mut node = reader::parse_tree(&source, text)?;
+    for set in sets {
+        reader::set(&mut node, set)?;
+    }
+    let wanted = job::file::parse(&source, &node)?;
+    Ok(Value::Object(wanted.properties).to_string())
+}
+
+/// A conda specification, as it is hashed and sent.
+pub fn conda_text(text: &str) -> Option<String> {
+    muster_wire::yaml::tree::parse(text).ok().map(|node| muster_wire::yaml::dump(&node))
 }
 
 /// `.amlignore`: which of these paths are left out of what `--code` sends.

@@ -5,14 +5,23 @@ mod cancel;
 mod code;
 mod create;
 mod download;
+pub mod file;
 pub mod ignore;
+mod manage;
 mod stream;
+mod timeline;
+mod validate;
 mod view;
+mod web;
+
+use std::path::Path;
 
 use clap::Subcommand;
-use muster_wire::Route;
+use muster_core::model::WorkspaceKey;
 use muster_wire::job::JobResource;
+use muster_wire::{HistoryRoute, Route};
 
+use crate::client::Client;
 use crate::complete;
 use crate::failure::{Failure, Outcome, printable};
 use crate::output::{self, Print};
@@ -23,10 +32,17 @@ use crate::values;
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Create(Box<create::Args>),
+    Validate(Box<validate::Args>),
     Show(ShowArgs),
     List(ListArgs),
     Stream(StreamArgs),
     Cancel(cancel::Args),
+    Update(Box<manage::UpdateArgs>),
+    Archive(manage::ArchiveArgs),
+    Restore(manage::RestoreArgs),
+    Delete(manage::DeleteArgs),
+    ShowServices(manage::ServicesArgs),
+    Timeline(timeline::Args),
     ListAttempts(attempts::Args),
     Download(download::Args),
 }
@@ -35,6 +51,9 @@ pub enum Command {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ShowArgs {
+    /// Open the job's page in a browser, or print its address where there is none
+    #[arg(short = 'e', long)]
+    web: bool,
     #[command(flatten)]
     print: Print,
     #[command(flatten)]
@@ -49,6 +68,19 @@ pub struct ListArgs {
     #[arg(short = 'r', long, value_name = "COUNT", default_value_t = 50, value_parser = values::at_least_one,
           allow_negative_numbers = true)]
     max_results: u32,
+    /// All of them
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false,
+          value_name = "BOOL", conflicts_with = "max_results", action = clap::ArgAction::Set)]
+    all_results: bool,
+    /// Only archived ones
+    #[arg(long, conflicts_with = "include_archived")]
+    archived_only: bool,
+    /// Also archived ones
+    #[arg(long)]
+    include_archived: bool,
+    /// Only the children of this job
+    #[arg(short = 'p', long, value_name = "NAME", value_parser = values::name, add = complete::jobs())]
+    parent_job_name: Option<String>,
     #[command(flatten)]
     print: Print,
     #[command(flatten)]
@@ -90,7 +122,14 @@ impl Target {
 pub async fn run(command: Command) -> Outcome {
     match command {
         Command::Create(args) => create::run(*args).await,
+        Command::Validate(args) => validate::run(&args).await,
         Command::Show(args) => show(&args).await,
+        Command::Update(args) => manage::update(&args).await,
+        Command::Archive(args) => manage::archive(&args).await,
+        Command::Restore(args) => manage::restore(&args).await,
+        Command::Delete(args) => manage::delete(&args).await,
+        Command::ShowServices(args) => manage::services(&args).await,
+        Command::Timeline(args) => timeline::run(&args).await,
         Command::List(args) => list(&args).await,
         Command::Stream(args) => {
             let workspace = args.target.scope.workspace()?;
@@ -111,15 +150,63 @@ pub async fn run(command: Command) -> Outcome {
 async fn show(args: &ShowArgs) -> Outcome {
     let route = args.target.route()?;
     let client = args.target.scope.connect().await?;
+    if args.web {
+        web::show(&client.get(&route).await?);
+    }
     print(&client.get(&route).await?, &args.print)
 }
 
 async fn list(args: &ListArgs) -> Outcome {
-    let route = Route::Jobs(args.scope.workspace()?);
+    let workspace = args.scope.workspace()?;
     let client = args.scope.connect().await?;
-    let jobs: Vec<JobResource> = client.list(&route, Some(args.max_results)).await?;
+    let max = (!args.all_results).then_some(args.max_results);
+    let jobs = match &args.parent_job_name {
+        Some(parent) => children(&client, &workspace, parent, max).await?,
+        None => {
+            let view = match (args.archived_only, args.include_archived) {
+                (true, _) => "ArchivedOnly",
+                (false, true) => "All",
+                (false, false) => "ActiveOnly",
+            };
+            client.list_with(&Route::Jobs(workspace), &[("listViewType", view)], max).await?
+        }
+    };
     let jobs: Vec<_> = jobs.iter().map(view::entity).collect();
     args.print.show(&jobs, || print_table(&jobs))
+}
+
+/// Run history knows whose children they are.
+async fn children(
+    client: &Client,
+    workspace: &WorkspaceKey,
+    parent: &str,
+    max: Option<u32>,
+) -> Outcome<Vec<JobResource>> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Run {
+        run_id: String,
+    }
+    let job = |name: &str| Route::Job { workspace: workspace.clone(), name: name.into() };
+    // One that is not there has no children either, but whoever asks means another.
+    let _: JobResource = client.get(&job(parent)).await?;
+    let (workspace, run) = (workspace.clone(), parent.into());
+    let route = Route::History(HistoryRoute::RunChildren { workspace, run });
+    let runs: Vec<Run> = client.list(&route, max).await?;
+    let mut jobs = Vec::new();
+    for run in runs {
+        jobs.push(client.get(&job(&run.run_id)).await?);
+    }
+    Ok(jobs)
+}
+
+/// As it is printed, in a file.
+fn save(job: &JobResource, path: &Path) -> Outcome {
+    let text = output::yaml_of(&view::entity(job))?;
+    std::fs::write(path, text).map_err(|why| {
+        Failure::error(format!("cannot write {}: {why}", path.display()))
+            .hint("the job was submitted; `muster job show -o yaml` prints the same")
+    })
 }
 
 fn print(job: &JobResource, print: &Print) -> Outcome {

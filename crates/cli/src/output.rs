@@ -129,6 +129,12 @@ pub fn json<T: Serialize>(document: &T) -> Outcome {
     bytes(render::json(&tidy(value)).as_bytes())
 }
 
+/// As `--output yaml` prints it.
+pub fn yaml_of<T: Serialize>(document: &T) -> Outcome<String> {
+    let value = serde_json::to_value(document).expect("documents have text keys");
+    render::yaml(&tidy(value))
+}
+
 /// One row per item. A list without items prints nothing, and says so to people: `nothing`.
 pub fn table(header: &[&str], rows: Vec<Vec<String>>, nothing: &str) -> Outcome {
     if rows.is_empty() {

@@ -1,10 +1,12 @@
 //! Files and folders of this machine into the storage of a workspace, exactly where and as azure-ai-ml puts them: what
-//! either of them sent before is not sent again.
+//! either of them sent before is not sent again. And back.
 
+mod fetch;
 mod hash;
 mod local;
 mod send;
 
+pub use fetch::download;
 pub use hash::of_text;
 pub use local::{Local, read_ignore, resolved};
 
@@ -116,6 +118,17 @@ pub async fn code(client: &Client, workspace: &WorkspaceKey, local: &Local) -> O
     }});
     let route = Route::Assets(AssetRoute::AssetVersion { workspace, kind, name, version });
     let made: AssetResource = client.put(&route, body.to_string()).await?.document()?;
+    Ok(made.id)
+}
+
+/// The id of a new code asset whose files are elsewhere.
+pub async fn code_at(client: &Client, workspace: &WorkspaceKey, uri: &str) -> Outcome<String> {
+    let (workspace, kind) = (workspace.clone(), AssetKind::Code);
+    let (name, version) = (uuid().into(), "1".into());
+    let route = Route::Assets(AssetRoute::AssetVersion { workspace, kind, name, version });
+    let about = json!({ "codeUri": uri, "isAnonymous": true, "isArchived": false });
+    let body = json!({ "properties": about }).to_string();
+    let made: AssetResource = client.put(&route, body).await?.document()?;
     Ok(made.id)
 }
 

@@ -103,8 +103,8 @@ fn result(site: &Site, job: &str) -> String {
     let folder = site.folder().join(format!("{job}-files"));
     let done = site.run(&["job", "download", "-n", job, "-p", folder.to_str().expect("text")]);
     assert_eq!(done.code, 0, "{}", done.stderr);
-    assert!(!folder.join("state").exists(), "only outputs, unless all is asked for");
-    fs::read_to_string(folder.join("outputs/result")).expect("a result")
+    assert!(!folder.join("artifacts/state").exists(), "only outputs, unless all is asked for");
+    fs::read_to_string(folder.join("artifacts/outputs/result")).expect("a result")
 }
 
 /// Costs of attempts add up to the job's, and these are what the ledger has for whoever submitted it.
@@ -161,10 +161,11 @@ fn the_files_of_a_folder_are_there_when_the_job_starts() {
     let folder = site.folder().join("down");
     let download = ["job", "download", "-n", "first", "-p", folder.to_str().expect("text")];
     assert_eq!(site.run(&download).code, 0);
-    let mode = fs::metadata(folder.join("outputs/a/run.sh")).expect("it is there").permissions();
+    let mode =
+        fs::metadata(folder.join("artifacts/outputs/a/run.sh")).expect("it is there").permissions();
     assert_eq!(mode.mode() & 0o777, 0o755);
-    assert!(fs::read(folder.join("outputs/a/large")).expect("it is there") == large);
-    let log = fs::read_to_string(folder.join("user_logs/std_log.txt")).expect("a log");
+    assert!(fs::read(folder.join("artifacts/outputs/a/large")).expect("it is there") == large);
+    let log = fs::read_to_string(folder.join("artifacts/user_logs/std_log.txt")).expect("a log");
     assert!(log.contains("hello from deep"), "{log}");
 
     symlink("/etc/passwd", code.join("out")).expect("a link");
@@ -189,9 +190,12 @@ fn what_leads_out_of_the_jobs_folder_is_not_kept() {
     let folder = site.folder().join("down");
     let download = ["job", "download", "-n", "sly", "--all", "-p", folder.to_str().expect("text")];
     assert_eq!(site.run(&download).code, 0);
-    assert_eq!(fs::read_to_string(folder.join("outputs/good")).expect("kept"), "yes\n");
-    assert!(!folder.join("outputs/passwd").exists() && !folder.join("state").exists());
-    assert!(folder.join("user_logs/attempt-1/std_log.txt").exists());
+    assert_eq!(fs::read_to_string(folder.join("artifacts/outputs/good")).expect("kept"), "yes\n");
+    assert!(
+        !folder.join("artifacts/outputs/passwd").exists()
+            && !folder.join("artifacts/state").exists()
+    );
+    assert!(folder.join("artifacts/user_logs/attempt-1/std_log.txt").exists());
 }
 
 #[test]
@@ -256,7 +260,8 @@ fn kept_step(site: &Site, job: &str) -> Option<u64> {
     let folder = folder.to_str().expect("text");
     let done = site.run(&["job", "download", "-n", job, "--all", "-p", folder]);
     assert_eq!(done.code, 0, "{}", done.stderr);
-    let state = fs::read_to_string(site.folder().join(format!("{job}-kept/state/state"))).ok()?;
+    let state =
+        fs::read_to_string(site.folder().join(format!("{job}-kept/artifacts/state/state"))).ok()?;
     state.split(' ').next()?.parse().ok()
 }
 
@@ -315,12 +320,12 @@ fn every_member_of_a_gang_keeps_its_own() {
     let path = folder.to_str().expect("text");
     assert_eq!(site.run(&["job", "download", "-n", "gang", "-p", path]).code, 0);
     for rank in [0, 1] {
-        let mine = folder.join(format!("rank-{rank}/outputs/mine"));
+        let mine = folder.join(format!("artifacts/rank-{rank}/outputs/mine"));
         assert_eq!(fs::read_to_string(mine).expect("kept"), format!("rank {rank}\n"));
     }
-    assert!(folder.join("rank-1/outputs/more").exists());
-    assert!(!folder.join("rank-0/outputs/more").exists());
-    assert!(folder.join("user_logs/std_log_process_1.txt").exists());
+    assert!(folder.join("artifacts/rank-1/outputs/more").exists());
+    assert!(!folder.join("artifacts/rank-0/outputs/more").exists());
+    assert!(folder.join("artifacts/user_logs/std_log_process_1.txt").exists());
     check_costs(&site, &["gang"]);
 }
 

@@ -89,7 +89,7 @@ fn said(site: &Site, job: &str) -> String {
         let folder = site.folder().join(format!("down-{job}"));
         let path = folder.to_str().expect("text");
         site.run(&["job", "download", "-n", job, "-p", path]);
-        let log = folder.join("user_logs/std_log.txt");
+        let log = folder.join("artifacts/user_logs/std_log.txt");
         text = std::fs::read_to_string(log).unwrap_or_default();
         let _ = std::fs::remove_dir_all(folder);
         text.contains("cuda=")

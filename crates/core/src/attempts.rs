@@ -12,7 +12,7 @@ use crate::ids::{EffectId, Epoch, JobId, NodeId};
 use crate::model::{
     Attempt, AttemptRecord, CancelReason, Category, Cluster, ClusterEvent, Exit, Failure, Fate,
     Job, JobEvent, JobState, Lease, Member, MemberPhase, Node, NodeEvent, NodePhase, NodeState,
-    OnEviction, Outcome, Part, Served, Trouble, Use, Verdict,
+    OnEviction, Outcome, Part, Served, Spans, Trouble, Use, Verdict,
 };
 use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
@@ -67,6 +67,10 @@ fn draw_epoch(turn: &mut Turn<'_>, master: NodeId) -> Epoch {
 
 fn lease(turn: &mut Turn<'_>, id: NodeId, lease: Lease) -> Member {
     let mut node = turn.world.node(id).expect("granted from nodes with room").clone();
+    let provisioned = match node.state {
+        NodeState::Idle { since, has_served: false } => Some((node.requested_at, since)),
+        _ => None,
+    };
     match &mut node.state {
         NodeState::Leased { leases } => leases.push(lease),
         NodeState::Idle { .. } => node.state = NodeState::Leased { leases: vec![lease] },
@@ -84,6 +88,8 @@ fn lease(turn: &mut Turn<'_>, id: NodeId, lease: Lease) -> Member {
         phase: MemberPhase::Ordered,
         meter: None,
         spent: Vec::new(),
+        provisioned,
+        spans: None,
     };
     meter::switch_member(&mut member, Some(Category::Prepare), turn.now.wall);
     turn.emit(Change::NodeChanged { event: NodeEvent::Granted, node: Arc::new(node) });
@@ -99,7 +105,12 @@ fn use_of(turn: &Turn<'_>, members: &[Member], span: Span, at: Wall) -> Use {
 }
 
 /// A node said how its member of the attempt is doing.
-pub(crate) fn on_member(turn: &mut Turn<'_>, lease: Lease, phase: MemberPhase) {
+pub(crate) fn on_member(
+    turn: &mut Turn<'_>,
+    lease: Lease,
+    phase: MemberPhase,
+    spans: Option<Spans>,
+) {
     let job = turn.world.job(lease.job);
     let attempt = job.and_then(Job::attempt).expect("a leased node's job has one");
     let is_news = match (&attempt.members[lease.rank as usize].phase, &phase) {
@@ -129,7 +140,7 @@ pub(crate) fn on_member(turn: &mut Turn<'_>, lease: Lease, phase: MemberPhase) {
             Some(node) => Some(Verdict::Evicted { node }),
             None => verdict_of(node, lease.rank, &phase),
         };
-        follow(turn, lease, phase, verdict);
+        follow(turn, lease, phase, verdict, spans);
     }
 }
 
@@ -144,11 +155,18 @@ fn verdict_of(node: NodeId, rank: u32, phase: &MemberPhase) -> Option<Verdict> {
 }
 
 /// Records what became of a member, and ends the attempt if that was the last word.
-fn follow(turn: &mut Turn<'_>, lease: Lease, phase: MemberPhase, verdict: Option<Verdict>) {
+fn follow(
+    turn: &mut Turn<'_>,
+    lease: Lease,
+    phase: MemberPhase,
+    verdict: Option<Verdict>,
+    spans: Option<Spans>,
+) {
     let now = turn.now.wall;
     let job = turn.world.job(lease.job).expect("a leased node's job is live");
     let attempt = job.attempt().expect("a leased node's job has an attempt");
     let mut member = attempt.members[lease.rank as usize].clone();
+    member.spans = spans.or(member.spans);
     match phase {
         MemberPhase::Running => meter::switch_member(&mut member, Some(Category::Run), now),
         // Its part of the node is free when the whole attempt is over,
@@ -423,7 +441,7 @@ pub(crate) fn lose_node(turn: &mut Turn<'_>, node: NodeId, why: Trouble) {
     }
     turn.emit(Change::NodeChanged { event, node: Arc::new(node) });
     for lease in leases {
-        follow(turn, lease, MemberPhase::Lost, Some(verdict.clone()));
+        follow(turn, lease, MemberPhase::Lost, Some(verdict.clone()), None);
     }
 }
 

@@ -14,9 +14,9 @@ use crate::hosts::HostChange;
 use crate::ids::{ClusterId, EffectId, Epoch, JobId, NodeId, WorkspaceId};
 use crate::model::{
     Account, Activity, Asset, AssetContainer, AssetKind, AttemptRecord, Capacity, Cluster,
-    ClusterEvent, Datastore, Deployment, Fate, HostName, Job, JobEvent, JobSpec, LedgerLine,
-    Member, Node, NodeEvent, Operation, Principal, Quota, SavedTree, Scope, Tier, Verdict,
-    Workspace,
+    ClusterEvent, Datastore, Deployment, Fate, HostName, Job, JobEvent, JobFace, JobSpec,
+    LedgerLine, Member, Node, NodeEvent, Operation, Principal, Quota, SavedTree, Scope, Tier,
+    Verdict, Workspace,
 };
 use crate::time::Wall;
 
@@ -40,6 +40,17 @@ pub enum Change {
     JobChanged {
         event: JobEvent,
         job: Arc<Job>,
+    },
+    /// Only its row: something else is written on the job now.
+    JobFaceChanged {
+        job: JobId,
+        face: Box<JobFace>,
+    },
+    /// Only rows: it had ended. What it cost stays in the ledger. The name in small letters.
+    JobGone {
+        job: JobId,
+        workspace: WorkspaceId,
+        name: Box<str>,
     },
     /// One member of a job's attempt, so that a thousand nodes do not say the other 999 again each.
     MemberChanged(MemberChange),
@@ -175,6 +186,8 @@ impl Change {
             Change::DeploymentChanged(deployment) => deployment.id.0,
             Change::EffectQueued(effect) => effect.id.0,
             Change::MemberChanged(_)
+            | Change::JobFaceChanged { .. }
+            | Change::JobGone { .. }
             | Change::AttemptEnded(_)
             | Change::TreeSaved(_)
             | Change::LedgerPosted(_)

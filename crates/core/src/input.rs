@@ -8,8 +8,8 @@ use crate::ids::{EffectId, Epoch, OperationId};
 use crate::model::{
     Activity, AdminAccount, Asset, AssetContainer, AssetKind, AssetSpec, Caller, Capacity, Cluster,
     ComputeKind, ContainerSpec, Datastore, DatastoreSpec, Deed, Deployment, Host, HostName,
-    HostState, Identity, Job, JobSpec, JoinTicket, KeyDigest, LeftOut, Lock, LockLevel, OsType,
-    Power, Quota, QuotaName, QuotaScope, QuotaVerdict, Record, RemoteLogin, ResourceGroup,
+    HostState, Identity, Job, JobFace, JobSpec, JoinTicket, KeyDigest, LeftOut, Lock, LockLevel,
+    OsType, Power, Quota, QuotaName, QuotaScope, QuotaVerdict, Record, RemoteLogin, ResourceGroup,
     RoleAssignment, ScaleUp, Scope, SpecHash, Tier, TreeId, User, UserKind, Workspace,
     WorkspaceKey,
 };
@@ -64,8 +64,10 @@ pub enum Input {
     CancelJob {
         workspace: WorkspaceKey,
         name: String,
-        finished: Option<Arc<Job>>,
+        known: Option<Box<KnownJob>>,
     },
+    /// Writes something else on a job, or deletes one that has ended.
+    EditJob(Box<JobEdit>),
     Report {
         node: String,
         report: Report,
@@ -369,8 +371,50 @@ pub struct JobRequest {
     pub spec: Arc<JobSpec>,
     pub spec_hash: SpecHash,
     pub by: Caller,
+    /// Of a job that is there already: into the archive, or out of it. `None` leaves it where it is.
+    pub is_archived: Option<bool>,
     /// The job of this name that the rows know, live or finished: World cannot see finished ones.
-    pub existing: Option<Arc<Job>>,
+    pub existing: Option<KnownJob>,
+}
+
+/// A job as the rows have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownJob {
+    pub job: Arc<Job>,
+    pub spec: Arc<JobSpec>,
+    /// What is written on it, if not what it was submitted with.
+    pub face: Option<Box<JobFace>>,
+}
+
+impl KnownJob {
+    pub fn face(&self) -> JobFace {
+        self.face.as_deref().cloned().unwrap_or_else(|| JobFace::of(&self.spec))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobEdit {
+    pub workspace: WorkspaceKey,
+    pub name: Box<str>,
+    pub wish: JobWish,
+    /// What the rows show; filled in where they can be looked at.
+    pub known: Option<KnownJob>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JobWish {
+    Patch(JobPatch),
+    Delete,
+}
+
+/// `None` keeps what is there. Tags and properties are added to those that are there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobPatch {
+    pub display_name: Option<Box<str>>,
+    pub description: Option<Box<str>>,
+    pub tags: BTreeMap<String, String>,
+    pub properties: BTreeMap<String, String>,
+    pub is_archived: Option<bool>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -107,6 +107,8 @@ pub fn check_touched(
             | Change::AccountChanged(_)
             | Change::QuotaChanged(_)
             | Change::AccessChanged(_)
+            | Change::JobFaceChanged { .. }
+            | Change::JobGone { .. }
             | Change::AttemptEnded(_)
             | Change::TreeSaved(_)
             | Change::LedgerPosted(_)

@@ -48,8 +48,9 @@ pub use decide::{decide, decide_everything};
 pub use error_chain::ErrorChain;
 pub use input::{
     AccessRequest, Answer, AssetRequest, AssetWish, ClusterPatch, DeployRequest, DeployStep,
-    DeployWhat, EstateRequest, Foreseen, GroupPatch, HostRequest, Input, JobRequest, KnownAsset,
-    NewHost, NewLock, NewUser, RefusalKind, Refused, Reply, SaveRequest, WorkspacePatch,
+    DeployWhat, EstateRequest, Foreseen, GroupPatch, HostRequest, Input, JobEdit, JobPatch,
+    JobRequest, JobWish, KnownAsset, KnownJob, NewHost, NewLock, NewUser, RefusalKind, Refused,
+    Reply, SaveRequest, WorkspacePatch,
 };
 pub use observations::desired_for;
 pub use requests::cluster::DEFAULT_VM_SIZE;

@@ -26,6 +26,10 @@ pub const DATA_FILES_MAX: usize = 100_000;
 /// Of one node.
 pub const PROCESSES_PER_NODE_MAX: u32 = 256;
 pub const JOB_NAME_BYTES_MAX: usize = 255;
+/// Of each pool that the service makes itself, and so of one serverless job.
+pub const SERVERLESS_NODES_MAX: u32 = 32;
+/// What clients note about a job, keys and values together.
+pub const JOB_PROPERTIES_BYTES_MAX: usize = 64 * 1024;
 /// Azure's longest job lifetime.
 pub const JOB_TIMEOUT_MAX: Span = Span::seconds(30 * 24 * 3600);
 /// A million that wait and those that run; beyond it a submit is refused, not half-accepted.

@@ -113,9 +113,10 @@ pub(crate) fn take_in(turn: &mut Turn<'_>, input: &Input) -> Answer {
             requests::instance::power(turn, workspace, name, *power)
         }
         Input::SubmitJob(request) => requests::job::submit(turn, request),
-        Input::CancelJob { workspace, name, finished } => {
-            requests::job::cancel(turn, workspace, name, finished.as_deref())
+        Input::CancelJob { workspace, name, known } => {
+            requests::job::cancel(turn, workspace, name, known.as_deref())
         }
+        Input::EditJob(edit) => requests::job_life::edit(turn, edit),
         Input::Report { node, report } => observations::on_report(turn, node, report),
         Input::SaveTree(request) => observations::on_tree(turn, request),
         Input::EffectDone { effect, result } => observations::on_effect_done(turn, *effect, result),

@@ -299,7 +299,7 @@ fn a_node_that_restarts_under_notice_leaves_once() {
     let mut stage = running(1);
     let (node, (_, epoch)) = (name_of(&stage, 0), stage.members("job")[0]);
     evict(&mut stage, "spot", &node).expect("it is low priority");
-    let attempts = vec![AttemptReport { epoch, phase: AttemptPhase::Ended(Exit::Stopped) }];
+    let attempts = vec![AttemptReport::new(epoch, AttemptPhase::Ended(Exit::Stopped))];
     let (boot_id, address) = ("another".into(), "10.0.0.4".into());
     let report = Report { boot_id, address, floor: epoch, attempts };
     stage.say(Input::Report { node, report }).expect("noted");

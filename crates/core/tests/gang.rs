@@ -67,7 +67,7 @@ fn nobody_starts_before_all_are_ready() {
     let first = says(&mut stage, 0, AttemptPhase::Ready);
     assert!(first.orders[0].go);
     let (_, epoch) = member(&stage, 0);
-    let attempts = vec![AttemptReport { epoch, phase: AttemptPhase::Ready }];
+    let attempts = vec![AttemptReport::new(epoch, AttemptPhase::Ready)];
     let report = Report { boot_id: "b".into(), address: "a".into(), floor: epoch, attempts };
     assert!(first.is_news_to(&report), "its long poll comes back");
     stage.run("gang");
@@ -227,7 +227,7 @@ fn the_answer_to_a_ready_report_is_in_the_same_breath() {
     let mut stage = granted();
     says(&mut stage, 0, AttemptPhase::Ready);
     let (name, epoch) = member(&stage, 1);
-    let attempts = vec![AttemptReport { epoch, phase: AttemptPhase::Ready }];
+    let attempts = vec![AttemptReport::new(epoch, AttemptPhase::Ready)];
     let report =
         Report { boot_id: "boot".into(), address: "10.0.0.5".into(), floor: epoch, attempts };
     let answer = stage.say(Input::Report { node: name, report });

@@ -8,15 +8,16 @@ use std::sync::Arc;
 use muster_core::agent::{AttemptPhase, AttemptReport, Report};
 use muster_core::ids::Epoch;
 use muster_core::model::{
-    Exit, JobSpec, Priority, QuotaName, QuotaScope, ScaleUp, ShareRequest, SpecHash, Tier,
+    Exit, JobSpec, JobTier, Priority, QuotaName, QuotaScope, SERVERLESS, ScaleUp, ShareRequest,
+    SpecHash, Tier,
 };
 use muster_core::time::Span;
 use muster_core::{
-    Change, ClusterPatch, Input, JobRequest, World, decide, invariants, step,
-    step_deciding_everything,
+    Change, ClusterPatch, Input, JobEdit, JobPatch, JobRequest, JobWish, World, decide, invariants,
+    step, step_deciding_everything,
 };
 use proptest::prelude::*;
-use support::{Stage, someone, user, workspace};
+use support::{Stage, known_job, someone, user, workspace};
 
 /// What may happen, in terms that make sense whatever the world looks like.
 #[derive(Debug, Clone)]
@@ -51,6 +52,11 @@ enum Act {
     Cancel {
         job: u8,
     },
+    /// Hides a job, or deletes it if it has ended.
+    Edit {
+        job: u8,
+        deletes: bool,
+    },
     /// The provider answers the oldest wish of the outbox, or the second oldest.
     Provide {
         second: bool,
@@ -76,12 +82,13 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (0..3u8, prop::option::of(0..8u64)).prop_map(|(name, nodes)| Act::Limit { name, nodes }),
         1 => any::<u8>().prop_map(|node| Act::Evict { node }),
         1 => (0..3u8).prop_map(|cluster| Act::Delete { cluster }),
-        6 => (any::<u8>(), 0..3u8, 1..4u32, 0..3u8, 0..6u8, 0..6u32).prop_map(
+        6 => (any::<u8>(), 0..5u8, 1..4u32, 0..3u8, 0..6u8, 0..6u32).prop_map(
             |(job, cluster, nodes, by, priority, cores)| {
                 Act::Submit { job, cluster, nodes, by, priority, cores }
             }
         ),
         1 => any::<u8>().prop_map(|job| Act::Cancel { job }),
+        1 => (any::<u8>(), any::<bool>()).prop_map(|(job, deletes)| Act::Edit { job, deletes }),
         6 => (any::<bool>(), prop::bool::weighted(0.1))
             .prop_map(|(second, fails)| Act::Provide { second, fails }),
         10 => (any::<u8>(), 0..7u8).prop_map(|(node, says)| Act::Report { node, says }),
@@ -90,7 +97,11 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 fn input(world: &World, act: &Act) -> Option<Input> {
-    let cluster_name = |cluster: u8| format!("pool{}", ['a', 'b', 'c'][usize::from(cluster)]);
+    // The last two are no computes at all.
+    let cluster_name = |cluster: u8| {
+        let names = ["poola", "poolb", "poolc", SERVERLESS, SERVERLESS];
+        names[usize::from(cluster)].to_owned()
+    };
     Some(match act {
         Act::Put { cluster, min, max, idle_s, is_predictive, is_low_priority } => {
             Input::PutCluster {
@@ -142,15 +153,26 @@ fn input(world: &World, act: &Act) -> Option<Input> {
                         vcpus: Some(*cores).filter(|cores| (1..4).contains(cores)),
                         ..ShareRequest::default()
                     },
+                    job_tier: (*cluster == 4).then_some(JobTier::Spot),
                     ..JobSpec::new(&cluster_name(*cluster), "true")
                 }),
                 spec_hash: SpecHash::made_up(&format!("{cluster}/{nodes}")),
                 by: user(&format!("user{by}")),
+                is_archived: None,
                 existing: None,
             }))
         }
         Act::Cancel { job } => {
-            Input::CancelJob { workspace: workspace(), name: format!("job{job}"), finished: None }
+            Input::CancelJob { workspace: workspace(), name: format!("job{job}"), known: None }
+        }
+        Act::Edit { job, deletes } => {
+            let hide = JobPatch { is_archived: Some(true), ..JobPatch::default() };
+            Input::EditJob(Box::new(JobEdit {
+                workspace: workspace(),
+                name: format!("job{job}").into(),
+                wish: if *deletes { JobWish::Delete } else { JobWish::Patch(hide) },
+                known: None,
+            }))
         }
         Act::Provide { second, fails } => {
             let effect = world.effects().nth(usize::from(*second))?.id;
@@ -177,7 +199,7 @@ fn report(world: &World, node: u8, says: u8) -> Option<Input> {
     };
     // "Nothing held" with a floor at the epoch means that the node has forgotten it.
     let forgot = says == 1;
-    let attempts = held.zip(phase).map(|(epoch, phase)| AttemptReport { epoch, phase });
+    let attempts = held.zip(phase).map(|(epoch, phase)| AttemptReport::new(epoch, phase));
     let floor = if attempts.is_some() || forgot { held } else { None };
     Some(Input::Report {
         node: node.name.to_string(),
@@ -192,16 +214,12 @@ fn report(world: &World, node: u8, says: u8) -> Option<Input> {
 
 /// What the rows would show of a job after these changes.
 fn look_up(changes: &[Change], input: &Input) -> Input {
-    let ended = |name: &str| {
-        changes.iter().rev().find_map(|change| match change {
-            Change::JobChanged { job, .. } if &*job.name == name => Some(Arc::clone(job)),
-            _ => None,
-        })
-    };
+    let known = |name: &str| known_job(changes, name);
     let mut input = input.clone();
     match &mut input {
-        Input::SubmitJob(request) => request.existing = ended(&request.name),
-        Input::CancelJob { name, finished, .. } => *finished = ended(name),
+        Input::SubmitJob(request) => request.existing = known(&request.name),
+        Input::CancelJob { name, known: found, .. } => *found = known(name).map(Box::new),
+        Input::EditJob(edit) => edit.known = known(&edit.name),
         _ => {}
     }
     input

@@ -548,7 +548,7 @@ fn a_rebooted_node_is_not_trusted_with_what_it_held() {
         boot_id: "another boot".into(),
         address: "10.0.0.4".into(),
         floor: epoch,
-        attempts: vec![muster_core::agent::AttemptReport { epoch, phase }],
+        attempts: vec![muster_core::agent::AttemptReport::new(epoch, phase)],
     };
     let Ok(Reply::Desired(desired)) = stage.say(Input::Report { node, report }) else { panic!() };
     assert!(desired.end);
@@ -593,7 +593,7 @@ fn an_end_that_was_journalled_counts_even_after_a_reboot() {
         boot_id: "another boot".into(),
         address: "10.0.0.4".into(),
         floor: epoch,
-        attempts: vec![muster_core::agent::AttemptReport { epoch, phase }],
+        attempts: vec![muster_core::agent::AttemptReport::new(epoch, phase)],
     };
     stage.say(Input::Report { node, report }).expect("answered");
     assert_eq!(stage.phase("job"), JobPhase::Completed);

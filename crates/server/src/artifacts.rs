@@ -45,6 +45,10 @@ pub enum ArtifactError {
     Log(#[source] std::io::Error),
     #[error("copying a log failed")]
     Panicked,
+    #[error("the server is busy or stopping")]
+    Busy,
+    #[error("the output '{output}' could not be registered: {why}")]
+    Unregistered { output: Box<str>, why: Box<str> },
 }
 
 /// Below it, in the workspace's artifact store, is everything of one job.
@@ -133,6 +137,23 @@ impl Containers<'_> {
         self.known.insert(name.to_owned(), id);
         Ok(id)
     }
+}
+
+/// Its log, and everything below its folder.
+pub async fn remove(app: &App, job: &Job) -> Result<(), ArtifactError> {
+    let (logs, id) = (app.logs.clone(), job.id);
+    let removed = tokio::task::spawn_blocking(move || logs.remove(id));
+    removed.await.map_err(|_| ArtifactError::Panicked)?.map_err(ArtifactError::Log)?;
+    let name = own_container(job.workspace, false);
+    let Some(own) = app.storage.look_up(|reader| reader.container(&name))? else { return Ok(()) };
+    let folder = Folder {
+        container: own.id,
+        name: folder_of(&job.name).into(),
+        files: Vec::new(),
+        is_all: true,
+    };
+    let order = Order::Publish { workspace: job.workspace, folders: vec![folder] };
+    say(app, order).await.map(drop)
 }
 
 async fn say(app: &App, order: Order) -> Result<Done, ArtifactError> {

@@ -22,6 +22,7 @@ mod post_mortems;
 pub mod prices;
 mod readers;
 mod refusals;
+mod registered;
 mod secrets;
 mod silence;
 pub mod state_dir;

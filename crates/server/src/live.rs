@@ -151,6 +151,8 @@ impl Live {
                 | Change::WorkspaceGone(_)
                 | Change::ActivityNoted(_)
                 | Change::DeploymentChanged(_)
+                | Change::JobFaceChanged { .. }
+                | Change::JobGone { .. }
                 | Change::DeploymentGone { .. }
                 | Change::DatastoreChanged(_)
                 | Change::AssetChanged(_)

@@ -66,6 +66,14 @@ impl Logs {
         Ok(length + fresh.len() as u64)
     }
 
+    /// Of all attempts of a job. One that has none is as good as removed.
+    pub fn remove(&self, job: JobId) -> io::Result<()> {
+        match std::fs::remove_dir_all(self.dir.join(job.to_string())) {
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result,
+        }
+    }
+
     /// From `from` on, as much as one answer carries. A log that does not exist yet is empty.
     pub fn read(&self, job: JobId, epoch: Epoch, rank: usize, from: u64) -> io::Result<Piece> {
         let mut file = match File::open(self.path(job, epoch, rank)) {

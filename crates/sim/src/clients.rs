@@ -180,6 +180,7 @@ pub(crate) fn input(act: &Act) -> Input {
                 spec: std::sync::Arc::clone(spec),
                 spec_hash: *hash,
                 by: caller(*workspace, name),
+                is_archived: None,
                 existing: None,
             }))
         }
@@ -190,7 +191,7 @@ pub(crate) fn input(act: &Act) -> Input {
         Act::CancelJob { workspace, name } => Input::CancelJob {
             workspace: workspace_key(*workspace),
             name: name.clone(),
-            finished: None,
+            known: None,
         },
     }
 }

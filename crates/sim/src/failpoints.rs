@@ -107,6 +107,8 @@ impl Failpoint {
             | Change::HostsChanged(_)
             | Change::TreeSaved(_)
             | Change::DeploymentChanged(_)
+            | Change::JobFaceChanged { .. }
+            | Change::JobGone { .. }
             | Change::DeploymentGone { .. }
             | Change::DatastoreChanged(_)
             | Change::AssetChanged(_)

@@ -4,9 +4,9 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use muster_core::model::{AssetKind, Job, WorkspaceKey};
+use muster_core::model::{AssetKind, WorkspaceKey};
 use muster_core::time::Wall;
-use muster_core::{Change, KnownAsset, Rows};
+use muster_core::{Change, KnownAsset, KnownJob, Rows};
 use muster_store::{Revision, SqliteReader, SqliteStore, Store, StoreError};
 
 use crate::failure::{Broken, Held};
@@ -100,7 +100,7 @@ impl Store for FaultyStore {
         &mut self,
         workspace: &WorkspaceKey,
         name: &str,
-    ) -> Result<Option<Job>, StoreError> {
+    ) -> Result<Option<KnownJob>, StoreError> {
         self.inner.find_job(workspace, name)
     }
 

@@ -47,12 +47,13 @@ fn submit(nodes: u32) -> Input {
         spec: spec.into(),
         spec_hash: SpecHash::made_up("hash"),
         by: caller(),
+        is_archived: None,
         existing: None,
     }))
 }
 
 fn cancel() -> Input {
-    Input::CancelJob { workspace: workspace(), name: "again".into(), finished: None }
+    Input::CancelJob { workspace: workspace(), name: "again".into(), known: None }
 }
 
 /// Rows are looked up before the step, so they cannot show a job that the same step submits and ends. It was

@@ -13,9 +13,9 @@ pub mod storage;
 
 pub use error::StoreError;
 pub use look_up::look_up;
-use muster_core::model::{AssetKind, Job, WorkspaceKey};
+use muster_core::model::{AssetKind, WorkspaceKey};
 use muster_core::time::Wall;
-use muster_core::{Change, KnownAsset, Rows};
+use muster_core::{Change, KnownAsset, KnownJob, Rows};
 pub use read::*;
 pub use sqlite::{Durability, SqliteReader, SqliteStorage, SqliteStorageReader, SqliteStore};
 
@@ -40,8 +40,11 @@ pub trait Store: Send {
     fn commit(&mut self, changes: &[Change], wall: Wall) -> Result<Revision, StoreError>;
 
     /// What World cannot see: the job of this name, live or finished.
-    fn find_job(&mut self, workspace: &WorkspaceKey, name: &str)
-    -> Result<Option<Job>, StoreError>;
+    fn find_job(
+        &mut self,
+        workspace: &WorkspaceKey,
+        name: &str,
+    ) -> Result<Option<KnownJob>, StoreError>;
 
     /// What World does not hold either: this name, and this version of it.
     fn find_asset(

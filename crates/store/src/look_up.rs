@@ -1,7 +1,5 @@
 //! What World cannot see, looked up in the rows and added to an input before it is stepped.
 
-use std::sync::Arc;
-
 use muster_core::Input;
 
 use crate::{Store, StoreError};
@@ -10,12 +8,12 @@ use crate::{Store, StoreError};
 pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreError> {
     match &mut input {
         Input::SubmitJob(request) => {
-            let found = store.find_job(&request.workspace, &request.name)?;
-            request.existing = found.map(Arc::new);
+            request.existing = store.find_job(&request.workspace, &request.name)?;
         }
-        Input::CancelJob { workspace, name, finished } => {
-            *finished = store.find_job(workspace, name)?.map(Arc::new);
+        Input::CancelJob { workspace, name, known } => {
+            *known = store.find_job(workspace, name)?.map(Box::new);
         }
+        Input::EditJob(edit) => edit.known = store.find_job(&edit.workspace, &edit.name)?,
         Input::ChangeAsset(request) => {
             let (workspace, version) = (&request.workspace, request.wish.version());
             request.known = store.find_asset(workspace, request.kind, &request.name, version)?;

@@ -42,7 +42,9 @@ pub struct NodeView {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobView {
     pub job: Job,
+    /// With what is written on the job now.
     pub spec: JobSpec,
+    pub is_archived: bool,
     pub submitted_by: Option<Principal>,
     /// Ended ones, oldest first.
     pub attempts: Vec<AttemptRecord>,
@@ -123,6 +125,14 @@ pub enum Archived {
     Both,
 }
 
+/// Which jobs a list shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobQuery {
+    pub archived: Archived,
+    /// The key of a tag that they have.
+    pub tag: Option<Box<str>>,
+}
+
 /// By when they were made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AssetOrder {
@@ -168,7 +178,7 @@ pub trait Reader: Send {
         workspace: &WorkspaceKey,
         name: &str,
     ) -> Result<Option<ClusterView>, StoreError>;
-    /// By name. `after` is a `Page::next`.
+    /// By name, without those that the service made for itself. `after` is a `Page::next`.
     fn clusters(
         &mut self,
         workspace: &WorkspaceKey,
@@ -186,6 +196,7 @@ pub trait Reader: Send {
     fn jobs(
         &mut self,
         workspace: &WorkspaceKey,
+        query: &JobQuery,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<JobView>, StoreError>;

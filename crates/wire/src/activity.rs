@@ -10,8 +10,8 @@ use muster_core::model::{Activity, ActivityOutcome, Scope};
 use serde::{Deserialize, Serialize};
 
 use crate::path::{
-    AccessRoute, ComputeAction, DeploymentRoute, EstateRoute, HostRoute, Manager, Route,
-    StorageRoute,
+    AccessRoute, ComputeAction, DeploymentRoute, EstateRoute, HistoryRoute, HostRoute, Manager,
+    Route, StorageRoute,
 };
 use crate::timestamp;
 
@@ -56,6 +56,7 @@ pub fn operation(method: &str, route: &Route) -> Option<String> {
         Route::Estate(EstateRoute::Lock { .. }) => {
             ("Microsoft.Authorization/locks".to_owned(), None)
         }
+        Route::History(HistoryRoute::Run { .. }) => (ml("workspaces/jobs"), None),
         Route::Storage(route) => match route {
             StorageRoute::Datastore { .. } => (ml("workspaces/datastores"), None),
             StorageRoute::DatastoreSecrets { .. } => {

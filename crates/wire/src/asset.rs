@@ -9,7 +9,7 @@ mod upload;
 use std::collections::BTreeMap;
 
 pub use body::{
-    Body, Build, CodeBody, ComponentBody, DataBody, DataType, EnvironmentBody, ModelBody,
+    Body, Build, CodeBody, ComponentBody, DataBody, DataType, EnvironmentBody, ModelBody, of_output,
 };
 use muster_core::limits::ASSET_BODY_BYTES_MAX;
 use muster_core::model::{

@@ -32,8 +32,12 @@ use muster_core::model::{ComputeKind, OsType, RemoteLogin, ScaleUp, Tier};
 pub const KINDS: [(&str, ComputeKind); 2] =
     [("AmlCompute", ComputeKind::Cluster), ("ComputeInstance", ComputeKind::Instance)];
 
-/// Azure's word for a kind of compute.
+/// Azure's word for a kind of compute. A pool of the service's own is a cluster that nobody can ask for.
 pub fn kind_word(kind: ComputeKind) -> String {
+    let kind = match kind {
+        ComputeKind::Cluster | ComputeKind::Serverless => ComputeKind::Cluster,
+        ComputeKind::Instance => ComputeKind::Instance,
+    };
     word(&KINDS, kind)
 }
 

@@ -6,10 +6,14 @@
 mod attempts;
 mod data;
 mod details;
+mod identity;
+mod list;
+mod patch;
 mod request;
 mod resource;
 mod run;
 mod sentence;
+mod timeline;
 mod wants;
 
 pub use attempts::{AttemptEntry, Attempts, SavedEntry, attempts};
@@ -17,17 +21,22 @@ pub use data::{
     DataUri, DistributionEntry, InputEntry, OutputEntry, Resolve, kind_text, older_kind_text,
 };
 pub use details::{RunDetails, RunError, details};
+pub use identity::IdentityEntry;
+pub use list::asks_for_commands;
+pub use patch::parse_patch;
 pub use request::{
-    BODY_BYTES_MAX, DEFAULT_EXPERIMENT, parse_request, parse_spec_text, request_json, spec_text,
+    BODY_BYTES_MAX, DEFAULT_EXPERIMENT, is_archived, parse_request, parse_spec_text, request_json,
+    spec_text,
 };
 pub use resource::{
     CommandJob, CreationContext, JobFacts, JobLimits, JobResource, JobResources, JobStatus,
     resource,
 };
 pub use run::{
-    Dialect, ResolvedUri, ResolvedUris, Run, RunData, RunList, RunOutput, ServiceInstances,
-    parse_asset_id, parse_run_id, parse_values, resolved, run,
+    Dialect, ResolvedPath, ResolvedPaths, ResolvedUri, ResolvedUris, Run, RunData, RunList,
+    RunOutput, ServiceInstances, parse_asset_id, parse_run_id, parse_values, resolved, run,
 };
+pub use timeline::Phases;
 pub use wants::{NodeShare, QueueSettings, parse_memory};
 
 /// Keys of ours among a job's properties. All values are text.

@@ -1,5 +1,10 @@
 //! YAML that users write: job and compute files, conda specifications. One way to read it, with its bounds.
 
+mod dump;
+pub mod tree;
+
+pub use dump::dump;
+
 use serde::de::DeserializeOwned;
 
 /// What aliases (`*name`) may stand for, in all: each may be as long as the file.

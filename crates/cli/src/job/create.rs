@@ -9,10 +9,11 @@ use muster_wire::Route;
 use muster_wire::job::{DEFAULT_EXPERIMENT, JobResource, request_json};
 
 use super::code::Code;
-use super::stream;
+use super::{file, stream, web};
+use crate::client::Client;
 use crate::complete;
 use crate::dry::{DryRun, Plan};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome, quoted};
 use crate::output::{self, Print};
 use crate::scope::Scope;
 use crate::values;
@@ -31,16 +32,22 @@ const NOUNS: [&str; 32] = [
 const SUFFIX_CHARS: usize = 8;
 const DIGITS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 
-/// Submit a job: a command on the nodes of a cluster
+/// Submit a job: a YAML file as `az ml` takes it, or a command on the nodes of a cluster
+///
+/// Code and data that a file names on this machine are sent first, unless the server has them. Paths in a file start
+/// from its folder.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Mutating, costs money: the cluster grows for the job, up to its maximum.")]
 pub struct Args {
+    #[command(flatten)]
+    file: FileArgs,
     /// What to run, as a shell would read it
-    #[arg(long, allow_hyphen_values = true)]
-    command: String,
+    #[arg(long, allow_hyphen_values = true, required_unless_present = "file")]
+    command: Option<String>,
     /// The cluster to run it on
-    #[arg(long, value_name = "NAME", value_parser = values::compute, add = complete::computes())]
-    compute: String,
+    #[arg(long, value_name = "NAME", value_parser = values::compute, add = complete::computes(),
+          required_unless_present = "file")]
+    compute: Option<String>,
     /// The job's name, unique in its workspace [default: made up]
     #[arg(short, long, value_parser = values::name)]
     name: Option<String>,
@@ -84,6 +91,12 @@ pub struct Args {
     /// Follow its log, as `job stream` does, instead of printing the job
     #[arg(short, long)]
     stream: bool,
+    /// Open the job's page in a browser, or print its address where there is none
+    #[arg(short = 'e', long)]
+    web: bool,
+    /// Also write the job, as it is printed, to this YAML file
+    #[arg(short = 'a', long, value_name = "FILE")]
+    save_as: Option<PathBuf>,
     #[command(flatten)]
     dry: DryRun,
     #[command(flatten)]
@@ -91,6 +104,40 @@ pub struct Args {
     #[command(flatten)]
     scope: Scope,
 }
+
+/// A job that is written down.
+#[derive(Debug, clap::Args)]
+pub struct FileArgs {
+    /// A YAML file with the job; - is the standard input
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = BY_FLAGS)]
+    file: Option<PathBuf>,
+    /// Change fields of the file, as path=value; a path is names with dots, such as inputs.epochs
+    #[arg(long, value_name = "PATH=VALUE", num_args = 1.., requires = "file")]
+    set: Vec<String>,
+    /// Accepted for az's sake: the server checks what it is asked for anyway
+    #[arg(long, hide = true)]
+    skip_validation: bool,
+}
+
+/// What a file says by itself.
+const BY_FLAGS: [&str; 16] = [
+    "command",
+    "compute",
+    "code",
+    "checkpoint",
+    "on_eviction",
+    "instance_count",
+    "priority",
+    "cpus",
+    "memory",
+    "gpus",
+    "display_name",
+    "experiment_name",
+    "description",
+    "env",
+    "timeout",
+    "tags",
+];
 
 /// A part of each node, where others may run beside it. Nothing given: whole nodes.
 #[derive(Debug, clap::Args)]
@@ -107,9 +154,55 @@ struct Share {
 }
 
 pub async fn run(args: Args) -> Outcome {
+    match args.file.file.is_some() {
+        true => of_file(args).await,
+        false => of_flags(args).await,
+    }
+}
+
+/// What is left to do once the request is known.
+struct Submit {
+    stream: bool,
+    web: bool,
+    save_as: Option<PathBuf>,
+    print: Print,
+}
+
+async fn of_file(args: Args) -> Outcome {
+    let path = args.file.file.expect("asked for only with one");
+    let wanted = file::read(&path, &args.file.set)?;
+    if !wanted.notes.is_empty() {
+        output::say(&format!("note: {} cannot be set and is left out", wanted.notes.join(", ")));
+    }
+    let workspace = args.scope.workspace_to_change()?;
+    let name = args.name.or_else(|| wanted.name.clone()).unwrap_or_else(made_up_name);
+    check_name(&name)?;
+    let client = args.scope.connect().await?;
+    let settled = file::settle(&client, &workspace, wanted, args.dry.dry_run).await?;
+    let body = file::body(settled.properties, &name);
+    let route = Route::Job { workspace: workspace.clone(), name: name.as_str().into() };
+    if args.dry.dry_run {
+        for what in settled.left_out {
+            output::say(&format!("dry run: {what} is not sent"));
+        }
+        return Plan::new("PUT", &route, &body).show(&client, &args.print).await;
+    }
+    let Args { stream, web, save_as, print, .. } = args;
+    let compute = file::compute_of(&body);
+    submit(&client, route, body, compute, Submit { stream, web, save_as, print }).await
+}
+
+fn check_name(name: &str) -> Outcome {
+    values::name(name)
+        .map(|_| ())
+        .map_err(|why| Failure::refused(format!("the job's name is {}: {why}", quoted(name))))
+}
+
+async fn of_flags(args: Args) -> Outcome {
     let Share { cpus: vcpus, memory: memory_mb, gpus } = args.share;
     let workspace = args.scope.workspace_to_change()?;
     let code = args.code.as_deref().map(Code::read).transpose()?;
+    let compute = args.compute.unwrap_or_default();
     let spec = JobSpec {
         nodes: args.instance_count,
         display_name: args.display_name.map(String::into),
@@ -123,7 +216,7 @@ pub async fn run(args: Args) -> Outcome {
         on_eviction: args.on_eviction,
         code: code.as_ref().map(Code::id),
         checkpoint: args.checkpoint.map(String::into),
-        ..JobSpec::new(&args.compute, args.command)
+        ..JobSpec::new(&compute, args.command.unwrap_or_default())
     };
     let name = args.name.unwrap_or_else(made_up_name);
     let client = args.scope.connect().await?;
@@ -135,21 +228,40 @@ pub async fn run(args: Args) -> Outcome {
     if let Some(code) = code {
         code.send(&client, &workspace).await?;
     }
-    let answer = match client.put(&route, body).await {
+    let Args { stream, web, save_as, print, .. } = args;
+    submit(&client, route, body, Some(compute), Submit { stream, web, save_as, print }).await
+}
+
+async fn submit(
+    client: &Client,
+    route: Route,
+    body: String,
+    compute: Option<String>,
+    then: Submit,
+) -> Outcome {
+    let answer = client.put(&route, body).await;
+    let Route::Job { workspace, name } = route else { unreachable!("jobs are put as jobs") };
+    let answer = match answer {
         Ok(answer) => answer,
         // Perhaps for its cluster, which is named in the body.
-        Err(failure) if failure.is_refused() => {
-            let cluster = Route::Compute { workspace, name: spec.compute };
-            return Err(client.suggest(&cluster, failure).await);
+        Err(failure) if failure.is_refused() && compute.is_some() => {
+            let name = compute.unwrap_or_default().into();
+            return Err(client.suggest(&Route::Compute { workspace, name }, failure).await);
         }
         Err(failure) => return Err(failure),
     };
-    if args.stream {
-        output::say(&format!("submitted {name}"));
-        return stream::run(&client, workspace, &name).await;
-    }
     let job: JobResource = answer.document()?;
-    super::print(&job, &args.print)
+    if let Some(path) = &then.save_as {
+        super::save(&job, path)?;
+    }
+    if then.web {
+        web::show(&answer.document()?);
+    }
+    if then.stream {
+        output::say(&format!("submitted {name}"));
+        return stream::run(client, workspace, &name).await;
+    }
+    super::print(&job, &then.print)
 }
 
 /// Easy to tell apart and to say: `quiet_river_k3v9x2pq`.

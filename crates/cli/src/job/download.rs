@@ -3,28 +3,39 @@
 use std::path::{Path, PathBuf};
 
 use muster_core::ErrorChain;
-use muster_core::model::OUTPUTS_FOLDER;
+use muster_core::model::{OUTPUTS_FOLDER, WorkspaceKey};
 use muster_trees::{File, Folder, Tree, tree_of};
-use muster_wire::job::{AttemptEntry, Attempts, SavedEntry};
+use muster_wire::asset::Place;
+use muster_wire::job::{AttemptEntry, Attempts, JobResource, ResolvedUris, RunData, SavedEntry};
+use muster_wire::{HistoryRoute, Route};
+use serde_json::json;
 
 use super::{Target, attempts};
 use crate::client::Client;
-use crate::failure::{Failure, Outcome, printable};
-use crate::output;
+use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::{nearest, output, upload};
 
-/// Download what a job left: its outputs/ and its logs
+/// As az calls them.
+const ARTIFACTS: &str = "artifacts";
+const NAMED_OUTPUTS: &str = "named-outputs";
+
+/// Download what a job left: its outputs/ and its logs, and its named outputs
 ///
-/// Files go to outputs/ and user_logs/ below the folder, those of a job on several nodes to rank-0/outputs/ and so on.
-/// What is there under the same names is replaced.
+/// As with az, files go to artifacts/outputs/ and artifacts/user_logs/ below the folder, those of a job on several nodes to
+/// artifacts/rank-0/outputs/ and so on, and a named output to named-outputs/NAME/. What is there under the same names is
+/// replaced, each file once it is whole.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing on the server, and writes to the folder.")]
 pub struct Args {
     /// The folder; it is made if it is not there
     #[arg(short = 'p', long, value_name = "DIR", default_value = ".")]
     download_path: PathBuf,
-    /// Also the checkpoint folder, and the logs of all attempts, in user_logs/attempt-1/ and so on
+    /// Also all named outputs, the checkpoint folder, and the logs of all attempts, in user_logs/attempt-1/ and so on
     #[arg(long)]
     all: bool,
+    /// Only this named output
+    #[arg(long, value_name = "NAME", conflicts_with = "all")]
+    output_name: Option<String>,
     #[command(flatten)]
     target: Target,
 }
@@ -32,8 +43,24 @@ pub struct Args {
 pub async fn run(args: &Args) -> Outcome {
     let workspace = args.target.scope.workspace()?;
     let client = args.target.scope.connect().await?;
-    let all = attempts::fetch(&client, workspace, &args.target.name).await?;
     let path = &args.download_path;
+    let mut files = 0;
+    if let Some(name) = &args.output_name {
+        files += named_outputs(&client, &workspace, args, Some(name)).await?;
+    } else {
+        files += artifacts(&client, &workspace, args).await?;
+        if args.all {
+            files += named_outputs(&client, &workspace, args, None).await?;
+        }
+    }
+    output::say(&format!("{files} files in {}", path.display()));
+    Ok(())
+}
+
+/// Its outputs/ and logs, from what its attempts left.
+async fn artifacts(client: &Client, workspace: &WorkspaceKey, args: &Args) -> Outcome<usize> {
+    let all = attempts::fetch(client, workspace.clone(), &args.target.name).await?;
+    let path = &args.download_path.join(ARTIFACTS);
     let unusable =
         |why: std::io::Error| Failure::error(format!("cannot use {}: {why}", path.display()));
     std::fs::create_dir_all(path).map_err(unusable)?;
@@ -44,14 +71,68 @@ pub async fn run(args: &Args) -> Outcome {
             _ => path.join(format!("rank-{}", saved.rank)),
         };
         std::fs::create_dir_all(&place).map_err(unusable)?;
-        files += download(&client, saved, &place, args.all).await?;
+        files += download(client, saved, &place, args.all).await?;
     }
     let folder = Folder::open(path).map_err(unusable)?;
     for entry in wanted_logs(&all, args.all) {
-        files += save_logs(&client, entry, &folder, args.all).await?;
+        files += save_logs(client, entry, &folder, args.all).await?;
     }
-    output::say(&format!("{files} files in {}", path.display()));
-    Ok(())
+    Ok(files)
+}
+
+/// All of them, or this one, from where the server says that they are.
+async fn named_outputs(
+    client: &Client,
+    workspace: &WorkspaceKey,
+    args: &Args,
+    only: Option<&str>,
+) -> Outcome<usize> {
+    let job: JobResource = client.get(&args.target.route()?).await?;
+    let known: Vec<String> = job.properties.outputs.keys().cloned().collect();
+    if let Some(only) = only.filter(|only| !known.iter().any(|known| known == only)) {
+        let missing = format!("job {} has no output {}", quoted(&args.target.name), quoted(only));
+        return Err(Failure::not_found(missing).hint(match nearest::nearest(only, &known) {
+            Some(nearest) => format!("did you mean {}?", quoted(nearest)),
+            None => format!("there are: {}", known.join(", ")),
+        }));
+    }
+    if !job.properties.status.is_terminal() {
+        return Err(Failure::refused(format!(
+            "job {} is {}; named outputs are there when it has completed",
+            quoted(&args.target.name),
+            job.properties.status.as_str()
+        )));
+    }
+    let asked = json!({ "runId": args.target.name, "selectRunMetadata": true }).to_string();
+    let route = Route::History(HistoryRoute::RunData(workspace.clone()));
+    let run: RunData = client.post_body(&route, asked).await?.document()?;
+    let left = run.run_metadata.outputs.into_iter();
+    let left: Vec<_> = left.filter(|(name, _)| only.is_none_or(|only| only == name)).collect();
+    if left.is_empty() {
+        output::say("note: it left no named outputs, as it did not complete");
+        return Ok(0);
+    }
+    let ids: Vec<&str> = left.iter().map(|(_, output)| output.asset_id.as_str()).collect();
+    let route = Route::History(HistoryRoute::ResolvedData(workspace.clone()));
+    let asked = json!({ "values": ids }).to_string();
+    let places: ResolvedUris = client.post_body(&route, asked).await?.document()?;
+    let mut files = 0;
+    for (name, output) in &left {
+        let Some(found) = places.values.get(&output.asset_id) else { continue };
+        let place = Place::parse(&found.uri, workspace);
+        let Ok(Place::Datastore { datastore, path }) = place else {
+            output::say(&format!(
+                "note: output {} is elsewhere: {}",
+                quoted(name),
+                quoted(&found.uri)
+            ));
+            continue;
+        };
+        let (_, container) = upload::open(client, workspace, Some(&datastore)).await?;
+        let into = args.download_path.join(NAMED_OUTPUTS).join(name);
+        files += upload::download(&container, &path, &into).await?;
+    }
+    Ok(files)
 }
 
 fn wanted_logs(all: &Attempts, wants_all: bool) -> &[AttemptEntry] {

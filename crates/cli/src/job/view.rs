@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use muster_core::model::SERVERLESS;
 use muster_wire::duration;
 use muster_wire::job::{
     CreationContext, JobResource, JobStatus, NodeShare, QueueSettings, property,
@@ -26,6 +27,12 @@ pub struct Job {
     experiment_name: Option<String>,
     description: Option<String>,
     command: Option<String>,
+    /// `azureml:NAME:VERSION`, as az prints assets.
+    code: Option<String>,
+    environment: Option<String>,
+    inputs: Option<BTreeMap<String, Bound>>,
+    outputs: Option<BTreeMap<String, Bound>>,
+    distribution: Option<Distribution>,
     /// `azureml:NAME`, as az prints it.
     compute: Option<String>,
     resources: Option<Resources>,
@@ -41,6 +48,28 @@ pub struct Job {
     wait_reasons: Option<Vec<String>>,
     failure: Option<String>,
     cancel_reason: Option<String>,
+}
+
+/// An input or an output as a job's file has it.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Bound {
+    Literal(String),
+    Data {
+        #[serde(rename = "type")]
+        kind: String,
+        path: Option<String>,
+        mode: Option<String>,
+    },
+}
+
+#[derive(Debug, Serialize)]
+struct Distribution {
+    #[serde(rename = "type")]
+    kind: String,
+    process_count_per_instance: Option<u32>,
+    worker_count: Option<u32>,
+    parameter_server_count: Option<u32>,
 }
 
 #[derive(Debug, Serialize)]
@@ -91,6 +120,24 @@ pub fn entity(job: &JobResource) -> Job {
         experiment_name: spec.experiment_name.clone(),
         description: spec.description.clone(),
         command: spec.command.clone(),
+        code: spec.code_id.as_deref().map(short),
+        environment: spec.environment_id.as_deref().map(short),
+        inputs: named(spec.inputs.iter().map(|(name, input)| {
+            let bound = match &input.value {
+                Some(value) => Bound::Literal(value.clone()),
+                None => data(&input.job_input_type, &input.uri, &input.mode),
+            };
+            (name.clone(), bound)
+        })),
+        outputs: named(spec.outputs.iter().map(|(name, output)| {
+            (name.clone(), data(&output.job_output_type, &output.uri, &output.mode))
+        })),
+        distribution: spec.distribution.as_ref().map(|it| Distribution {
+            kind: it.distribution_type.to_ascii_lowercase(),
+            process_count_per_instance: it.process_count_per_instance,
+            worker_count: it.worker_count,
+            parameter_server_count: it.parameter_server_count,
+        }),
         compute: spec.compute_id.as_deref().map(|id| format!("azureml:{}", last_part(id))),
         resources: spec.resources.as_ref().map(|resources| Resources {
             instance_count: resources.instance_count,
@@ -129,7 +176,7 @@ pub fn notes(job: &Job) -> Vec<String> {
 
 pub fn row(job: &Job) -> Vec<String> {
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-    let compute = job.compute.as_deref().unwrap_or("-");
+    let compute = job.compute.as_deref().unwrap_or(SERVERLESS);
     vec![
         job.name.clone(),
         job.status.as_str().to_owned(),
@@ -145,6 +192,39 @@ fn creation(context: &CreationContext) -> Creation {
         created_at: context.created_at.clone(),
         created_by: context.created_by.clone(),
         created_by_type: context.created_by_type.clone(),
+    }
+}
+
+fn named(all: impl Iterator<Item = (String, Bound)>) -> Option<BTreeMap<String, Bound>> {
+    let all: BTreeMap<String, Bound> = all.collect();
+    (!all.is_empty()).then_some(all)
+}
+
+fn data(kind: &str, path: &Option<String>, mode: &Option<String>) -> Bound {
+    let modes = [
+        ("ReadOnlyMount", "ro_mount"),
+        ("ReadWriteMount", "rw_mount"),
+        ("Download", "download"),
+        ("Upload", "upload"),
+        ("Direct", "direct"),
+        ("EvalMount", "eval_mount"),
+        ("EvalDownload", "eval_download"),
+    ];
+    let known = |mode: &String| modes.iter().find(|(wire, _)| wire == mode);
+    let mode = mode.as_ref().map(|mode| known(mode).map_or(mode.as_str(), |(_, word)| word));
+    Bound::Data {
+        kind: kind.to_owned(),
+        path: path.as_deref().map(short),
+        mode: mode.map(str::to_owned),
+    }
+}
+
+/// `…/environments/NAME/versions/VERSION` is `azureml:NAME:VERSION`; anything else stays.
+fn short(id: &str) -> String {
+    let parts: Vec<&str> = id.split('/').collect();
+    match parts.as_slice() {
+        ["", "subscriptions", .., name, "versions", version] => format!("azureml:{name}:{version}"),
+        _ => id.to_owned(),
     }
 }
 

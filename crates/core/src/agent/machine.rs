@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{AttemptPhase, AttemptReport, Desired, Order, Report};
 use crate::ids::Epoch;
 use crate::lease::{LEASE_MAX, share};
-use crate::model::Exit;
+use crate::model::{Exit, Spans};
 use crate::planted::{Bug, is_planted};
 use crate::time::{Elapsed, Span};
 
@@ -129,6 +129,8 @@ pub struct Machine {
     leased: Habits,
     floor: Epoch,
     held: BTreeMap<Epoch, Held>,
+    /// Of those that are over. Not journalled: nothing is decided by them.
+    spans: BTreeMap<Epoch, Spans>,
     lease_until: Elapsed,
     /// The newest report that has been answered; answers to older ones say nothing new.
     answered: u64,
@@ -145,6 +147,7 @@ impl Machine {
             leased: habits,
             floor: Epoch(0),
             held: BTreeMap::new(),
+            spans: BTreeMap::new(),
             lease_until: now,
             answered: 0,
             is_ending: false,
@@ -174,6 +177,7 @@ impl Machine {
     pub fn report(&self) -> Report {
         let attempts = self.held.iter().map(|(epoch, held)| AttemptReport {
             epoch: *epoch,
+            spans: self.spans.get(epoch).copied(),
             phase: match held {
                 Held::Preparing { start, .. } if start.is_ready => AttemptPhase::Ready,
                 Held::Preparing { .. } => AttemptPhase::Preparing,
@@ -241,6 +245,7 @@ impl Machine {
         for epoch in acknowledged {
             if let Some(Held::Ended { .. }) = self.held.get(epoch) {
                 self.held.remove(epoch);
+                self.spans.remove(epoch);
                 actions.push(Action::Journal(Record::Forgotten(*epoch)));
             }
         }
@@ -309,6 +314,13 @@ impl Machine {
     pub fn on_ending(&mut self, epoch: Epoch) {
         if let Some(Held::Running { timeout_at, .. }) = self.held.get_mut(&epoch) {
             *timeout_at = None;
+        }
+    }
+
+    /// How long its files took; said before [`Machine::on_exited`], and reported with it.
+    pub fn on_measured(&mut self, epoch: Epoch, spans: Spans) {
+        if self.held.contains_key(&epoch) {
+            self.spans.insert(epoch, spans);
         }
     }
 

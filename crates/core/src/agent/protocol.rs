@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Epoch;
-use crate::model::{Exit, SpecHash};
+use crate::model::{Exit, Spans, SpecHash};
 use crate::time::Span;
 
 /// Of the log of one rank of one attempt. A job that writes more is not stopped, its log is: the server takes no more,
@@ -25,6 +25,15 @@ pub struct Report {
 pub struct AttemptReport {
     pub epoch: Epoch,
     pub phase: AttemptPhase,
+    /// Said with its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spans: Option<Spans>,
+}
+
+impl AttemptReport {
+    pub fn new(epoch: Epoch, phase: AttemptPhase) -> AttemptReport {
+        AttemptReport { epoch, phase, spans: None }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,6 +14,8 @@ pub enum ComputeKind {
     #[default]
     Cluster,
     Instance,
+    /// Made by the service for jobs that name no compute.
+    Serverless,
 }
 
 /// What people ask of an instance.
@@ -77,6 +79,8 @@ impl Cluster {
     pub fn reserved_nodes(&self) -> u32 {
         match self.spec.kind {
             ComputeKind::Cluster => self.spec.scale.nodes_max,
+            // Nobody asked for it to be there: only what its nodes use counts.
+            ComputeKind::Serverless => 0,
             ComputeKind::Instance => {
                 // A restart gives nothing back in between.
                 let is_kept = !self.spec.releases_quota_on_stop

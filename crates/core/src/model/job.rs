@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CancelReason, Capacity, CodeAsset, Cost, Distribution, Exit, Failure, JobEnvironment, JobInput,
-    JobOutput, Lifecycle, Meter, Part, Segment, SpecHash, TreeId, Use, Verdict, WorkspaceKey,
+    CancelReason, Capacity, CodeAsset, Cost, Distribution, Exit, Failure, JobEnvironment,
+    JobIdentity, JobInput, JobOutput, JobTier, Lifecycle, Meter, Part, Segment, SpecHash, TreeId,
+    Use, Verdict, WorkspaceKey,
 };
 use crate::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::time::{Span, Wall};
@@ -58,6 +59,13 @@ pub struct JobSpec {
     /// Where it was submitted: its programs ask.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<Box<WorkspaceKey>>,
+    /// The size of its nodes, as it was written, if it names no compute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_type: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_tier: Option<JobTier>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Box<JobIdentity>>,
     /// The Python that its command finds; in a box, as it is large and many have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<Box<JobEnvironment>>,
@@ -88,6 +96,9 @@ impl JobSpec {
             shared_memory_mb: None,
             properties: BTreeMap::new(),
             workspace: None,
+            instance_type: None,
+            job_tier: None,
+            identity: None,
             environment: None,
         }
     }
@@ -263,6 +274,20 @@ pub struct Member {
     pub meter: Option<Meter>,
     /// The node's time that went into this attempt, posted to the ledger when its outcome is known.
     pub spent: Vec<Segment>,
+    /// From when to when the node was made, if this is the first that it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioned: Option<(Wall, Wall)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spans: Option<Spans>,
+}
+
+/// How long a member's files took, as its agent measured it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spans {
+    /// Code and data, before it started.
+    pub fetch: Span,
+    /// What it left, after its processes had ended.
+    pub finalise: Span,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

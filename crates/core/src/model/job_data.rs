@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::AssetKind;
+
 /// Names and paths below a container of our own blob storage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
@@ -33,6 +35,16 @@ impl DataKind {
     /// A table and a model are folders too.
     pub fn is_file(self) -> bool {
         self == DataKind::UriFile
+    }
+
+    /// What keeps it under a name and a version.
+    pub fn asset(self) -> AssetKind {
+        match self {
+            DataKind::UriFile | DataKind::UriFolder | DataKind::MlTable => AssetKind::Data,
+            DataKind::CustomModel | DataKind::MlflowModel | DataKind::TritonModel => {
+                AssetKind::Model
+            }
+        }
     }
 }
 
@@ -83,6 +95,18 @@ pub struct JobOutput {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uri: Option<Box<str>>,
     pub to: Place,
+    /// The asset that it becomes when the job has completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub register: Option<Box<Registration>>,
+}
+
+/// The data asset or the model that an output is to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registration {
+    pub name: Box<str>,
+    /// `None` is the next one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<Box<str>>,
 }
 
 /// How many processes a job has on each of its nodes, and how they find each other.

@@ -20,6 +20,8 @@ mod host;
 mod instance;
 mod job;
 mod job_data;
+mod job_face;
+mod job_identity;
 mod ledger;
 mod lock;
 mod names;
@@ -27,6 +29,7 @@ mod node;
 mod operation;
 mod quota;
 mod recipe;
+mod serverless;
 mod workspace;
 
 pub use access::*;
@@ -46,6 +49,8 @@ pub use host::*;
 pub use instance::*;
 pub use job::*;
 pub use job_data::*;
+pub use job_face::*;
+pub use job_identity::*;
 pub use ledger::*;
 pub use lock::*;
 pub use names::*;
@@ -53,6 +58,7 @@ pub use node::*;
 pub use operation::*;
 pub use quota::*;
 pub use recipe::*;
+pub use serverless::*;
 pub use workspace::*;
 
 /// An event that the entity's present phase does not allow: always a bug of ours, never a user's.

@@ -19,6 +19,10 @@ pub enum BadName {
     DashWithoutLetter,
     #[error("the name starts or ends with '-'; remove it there")]
     DashAtTheEdge,
+    #[error(
+        "'{name}', and what begins with it and a '-', is for the service's own; choose another name"
+    )]
+    Reserved { name: &'static str },
     #[error("the name is empty; give it 1 to {max} characters")]
     Empty { max: usize },
     #[error("the name has {got} bytes; at most {max} are allowed")]
@@ -51,7 +55,19 @@ impl ClusterName {
         {
             return Err(BadName::DashWithoutLetter);
         }
+        let folded = text.to_ascii_lowercase();
+        if folded
+            .strip_prefix(super::SERVERLESS)
+            .is_some_and(|end| end.is_empty() || end.starts_with('-'))
+        {
+            return Err(BadName::Reserved { name: super::SERVERLESS });
+        }
         Ok(ClusterName(text.into()))
+    }
+
+    /// For names that the service makes itself.
+    pub(super) fn unchecked(text: &str) -> ClusterName {
+        ClusterName(text.into())
     }
 
     pub fn as_str(&self) -> &str {
@@ -104,6 +120,7 @@ mod tests {
             "abc",
             "cpu-cluster",
             "A1b",
+            "serverlessness",
             "a-1-b",
             "gpu-training-cluster",
             "abcdefghijklmnopqrstuvwx",
@@ -123,6 +140,8 @@ mod tests {
             ("abc-1", BadName::DashWithoutLetter),
             ("ab-c-12", BadName::DashWithoutLetter),
             ("abcé", BadName::Character { got: 'é', allowed: "'-'" }),
+            ("Serverless", BadName::Reserved { name: "serverless" }),
+            ("serverless-mine", BadName::Reserved { name: "serverless" }),
             ("abc/def", BadName::Character { got: '/', allowed: "'-'" }),
         ];
         for (name, why) in bad {

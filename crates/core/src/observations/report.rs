@@ -140,11 +140,11 @@ fn follow_attempt(turn: &mut Turn<'_>, lease: Lease, report: &Report) {
                 AttemptPhase::Running | AttemptPhase::Leaving => MemberPhase::Running,
                 AttemptPhase::Ended(exit) => MemberPhase::Exited(exit.clone()),
             };
-            attempts::on_member(turn, lease, phase);
+            attempts::on_member(turn, lease, phase, attempt.spans);
         }
         // It took this epoch on once, or was told never to, and does not hold it: nothing runs there.
         None if report.floor >= lease.epoch => {
-            attempts::on_member(turn, lease, MemberPhase::Exited(Exit::Stopped));
+            attempts::on_member(turn, lease, MemberPhase::Exited(Exit::Stopped), None);
         }
         None => {}
     }

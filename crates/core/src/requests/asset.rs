@@ -12,11 +12,9 @@ use crate::step::Turn;
 
 pub(crate) fn change(turn: &mut Turn<'_>, request: &AssetRequest) -> Answer {
     let AssetRequest { workspace: key, kind, name, .. } = request;
-    check_path_name(name, limits::ASSET_NAME_BYTES_MAX)
-        .map_err(|why| Refused::invalid("name", format!("{}: {why}", kind.as_str())))?;
+    check_asset(*kind, name, request.wish.version())?;
     match &request.wish {
         AssetWish::Put { version, wanted, is_archived } => {
-            check_version(*kind, version)?;
             check_spec(*kind, name, wanted)?;
             let workspace = workspace_to_change(turn, key, (kind.as_str(), name, "changed"))?;
             let KnownAsset { asset, container } = known(turn, workspace, request);
@@ -243,6 +241,17 @@ fn empty(turn: &Turn<'_>, workspace: WorkspaceId, request: &AssetRequest) -> Ass
 fn number(version: &str) -> Option<u64> {
     let is_number = version.len() <= 18 && version.bytes().all(|byte| byte.is_ascii_digit());
     version.parse().ok().filter(|_| is_number)
+}
+
+/// Whether it can be called that.
+pub(super) fn check_asset(
+    kind: AssetKind,
+    name: &str,
+    version: Option<&str>,
+) -> Result<(), Refused> {
+    check_path_name(name, limits::ASSET_NAME_BYTES_MAX)
+        .map_err(|why| Refused::invalid("name", format!("{}: {why}", kind.as_str())))?;
+    version.map_or(Ok(()), |version| check_version(kind, version))
 }
 
 fn check_version(kind: AssetKind, version: &str) -> Result<(), Refused> {

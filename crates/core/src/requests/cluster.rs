@@ -6,7 +6,7 @@ use super::access::follow_identity;
 use super::cluster_rules::{check_only_changeable, check_spec, merge, new_spec};
 use super::estate::{being_deleted, refuse_locked_compute, refuse_locked_delete};
 use super::host::check_gpus;
-use super::{find_workspace, instance, principal, shorten, start_operation};
+use super::{find_workspace, instance, principal, serverless, shorten, start_operation};
 use crate::change::Change;
 use crate::ids::{ClusterId, OperationId, WorkspaceId};
 use crate::input::{Answer, ClusterPatch, Refused, Reply};
@@ -34,7 +34,10 @@ pub(crate) fn put(
         return Err(being_deleted("workspace", "workspace", &workspace.name));
     }
     match turn.world.cluster_by_name(id, name).cloned() {
-        Some(cluster) => update(turn, cluster, wanted),
+        Some(cluster) => {
+            serverless::refuse(&cluster)?;
+            update(turn, cluster, wanted)
+        }
         None => {
             let name = ClusterName::new(name).map_err(|why| {
                 Refused::invalid("name", format!("compute name {:?}: {why}", shorten(name)))
@@ -64,6 +67,7 @@ pub(crate) fn patch(
             ),
         ));
     };
+    serverless::refuse(&cluster)?;
     check_only_changeable(&cluster.spec, wanted)?;
     update(turn, cluster, wanted)
 }
@@ -169,6 +173,7 @@ pub(crate) fn delete(turn: &mut Turn<'_>, workspace: &WorkspaceKey, name: &str) 
     let Some(cluster) = turn.world.cluster_by_name(workspace, name) else {
         return Ok(Reply::NothingToDelete);
     };
+    serverless::refuse(cluster)?;
     let (id, phase) = (cluster.id, cluster.phase);
     if phase != ClusterPhase::Deleting {
         refuse_locked_delete(turn, id)?;
@@ -217,6 +222,7 @@ pub(super) fn check_reservation(
     let (target, way_out) = match spec.kind {
         ComputeKind::Cluster => ("maxNodeCount", "lower maxNodeCount"),
         ComputeKind::Instance => ("vmSize", "choose a smaller vmSize"),
+        ComputeKind::Serverless => ("instanceCount", "lower instanceCount"),
     };
     Err(Refused::quota(
         target,
@@ -230,7 +236,7 @@ pub(super) fn check_reservation(
 }
 
 /// Only a new cluster is refused a retired size; one that exists goes on.
-fn check_size_is_offered(turn: &Turn<'_>, spec: &ClusterSpec) -> Result<(), Refused> {
+pub(super) fn check_size_is_offered(turn: &Turn<'_>, spec: &ClusterSpec) -> Result<(), Refused> {
     let Some(size) = turn.world.catalogue.get(&spec.vm_size) else { return Ok(()) };
     if size.retirement.accepts_creation() {
         return Ok(());

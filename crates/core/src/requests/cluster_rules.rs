@@ -24,6 +24,7 @@ pub(super) fn new_spec(wanted: &ClusterPatch, home: &str) -> Result<ClusterSpec,
     let default = match kind {
         ComputeKind::Cluster => ScaleSettings::default(),
         ComputeKind::Instance => ScaleSettings::of_instance(true),
+        ComputeKind::Serverless => ScaleSettings::of_serverless(),
     };
     let nodes_max = wanted.nodes_max.unwrap_or(default.nodes_max);
     Ok(ClusterSpec {
@@ -239,16 +240,20 @@ fn check_scale(scale: &ScaleSettings) -> Result<(), Refused> {
 }
 
 fn check_size(world: &World, spec: &ClusterSpec) -> Result<(), Refused> {
-    if world.catalogue.get(&spec.vm_size).is_some() {
+    check_known_size(world, "vmSize", &spec.vm_size)
+}
+
+pub(super) fn check_known_size(world: &World, target: &str, vm_size: &str) -> Result<(), Refused> {
+    if world.catalogue.get(vm_size).is_some() {
         return Ok(());
     }
-    let hint = match world.catalogue.nearest(&spec.vm_size) {
+    let hint = match world.catalogue.nearest(vm_size) {
         Some(near) => format!("did you mean {near}?"),
         None => format!("use one of the known sizes, for example {DEFAULT_VM_SIZE}"),
     };
     Err(Refused::invalid(
-        "vmSize",
-        format!("the VM size {:?} is not known; {hint}", shorten(&spec.vm_size)),
+        target,
+        format!("the VM size {:?} is not known; {hint}", shorten(vm_size)),
     ))
 }
 

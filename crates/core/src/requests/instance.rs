@@ -34,6 +34,7 @@ pub(crate) fn power(
             ),
         ));
     };
+    super::serverless::refuse(&cluster)?;
     if !cluster.is_instance() {
         return Err(not_for_clusters(&cluster, power));
     }
@@ -135,7 +136,7 @@ fn not_for_clusters(cluster: &Cluster, power: Power) -> Refused {
 
 /// What a new instance cannot be asked for.
 pub(super) fn check_wanted(kind: ComputeKind, wanted: &ClusterPatch) -> Result<(), Refused> {
-    if kind == ComputeKind::Cluster {
+    if kind != ComputeKind::Instance {
         return Ok(());
     }
     let scale = [

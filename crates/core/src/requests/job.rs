@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use super::estate::locked;
+use super::job_life::{self, check_properties, known};
+use super::serverless::{self, Pool};
 use super::{check_tags, check_text, find_workspace, instance, job_data, principal, shorten};
 use crate::attempts;
 use crate::change::Change;
 use crate::ids::{JobId, WorkspaceId};
-use crate::input::{Answer, JobRequest, Refused, Reply};
+use crate::input::{Answer, JobRequest, KnownJob, Refused, Reply};
 use crate::limits;
 use crate::model::{
     CancelReason, Capacity, Cluster, ClusterPhase, Job, JobPhase, JobSpec, JobState, Scope,
@@ -21,27 +23,33 @@ pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
     check_job_name(&request.name).map_err(|why| {
         Refused::invalid("name", format!("job name {:?}: {why}", shorten(&request.name)))
     })?;
-    if let Some(job) = known_job(turn, workspace, request) {
-        // The same submit again (a retry after a lost answer) is answered as the first one was.
-        if job.spec == request.spec_hash {
-            return Ok(Reply::JobAccepted { job, is_new: false });
-        }
-        return Err(Refused::conflict(
-            "name",
-            format!(
-                "a job named '{}' exists and is a different one; choose another name",
-                request.name
-            ),
+    if let Some(known) = known(turn, workspace, &request.name, request.existing.as_ref()) {
+        return job_life::put_again(turn, request, &known);
+    }
+    // Where there are no rows, as when a trace is replayed, nobody can tell what it does.
+    if let Some(live) = turn.world.job_by_name(workspace, &request.name) {
+        return job_life::accept_by_hash(turn, request, live.id);
+    }
+    if request.is_archived == Some(true) {
+        return Err(Refused::invalid(
+            "isArchived",
+            "isArchived is true, but there is no such job yet; submit it first, then archive it",
         ));
     }
     check_spec(&request.spec)?;
     if let Some(lock) = turn.world.estate().against_change(&Scope::workspace(&request.workspace)) {
         return Err(locked("job", &request.name, "submitted", lock));
     }
-    let cluster = find_cluster(turn, workspace, request)?;
-    instance::check_nodes(cluster, request.spec.nodes)?;
-    let share = share_of(cluster, &request.spec)?;
-    let cluster = cluster.id;
+    let found = match request.spec.is_serverless() {
+        true => serverless::find(turn, workspace, &request.spec)?,
+        false => {
+            let cluster = find_cluster(turn, workspace, request)?;
+            instance::check_nodes(cluster, request.spec.nodes)?;
+            let cluster = turn.world.shared_cluster(cluster.id).expect("just found");
+            Pool::There(Arc::clone(cluster))
+        }
+    };
+    let share = share_of(found.cluster(), &request.spec)?;
     if turn.world.jobs().len() >= limits::QUEUED_JOBS_MAX {
         return Err(Refused::too_many(
             "name",
@@ -52,6 +60,7 @@ pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
         ));
     }
     let by = principal(turn, &request.by);
+    let cluster = serverless::make(turn, found, by);
     let job = Arc::new(Job {
         id: JobId(turn.world.draw()),
         workspace,
@@ -71,24 +80,6 @@ pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
     });
     turn.emit(Change::JobSubmitted { job: Arc::clone(&job), spec: Arc::clone(&request.spec) });
     Ok(Reply::JobAccepted { job, is_new: true })
-}
-
-/// The job of this name, live or ended.
-fn known_job(turn: &Turn<'_>, workspace: WorkspaceId, request: &JobRequest) -> Option<Arc<Job>> {
-    let live = turn.world.job_by_name(workspace, &request.name);
-    let live = live.and_then(|job| turn.world.shared_job(job.id));
-    let known = live.or_else(|| ended_in_this_step(turn, workspace, &request.name));
-    known.or(request.existing.as_ref()).cloned()
-}
-
-/// The job of this name that an earlier input of the same step has ended.
-fn ended_in_this_step<'t>(
-    turn: &'t Turn<'_>,
-    workspace: WorkspaceId,
-    name: &str,
-) -> Option<&'t Arc<Job>> {
-    let is_it = |job: &&Arc<Job>| job.workspace == workspace && job.name.eq_ignore_ascii_case(name);
-    turn.ended.iter().rev().find(is_it)
 }
 
 /// What the job takes of each node: less than a node of this cluster has, or all of it.
@@ -189,6 +180,7 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refused> {
     check_text("experimentName", Some(&spec.experiment_name), limits::JOB_NAME_BYTES_MAX)?;
     check_text("description", spec.description.as_deref(), limits::DESCRIPTION_BYTES_MAX)?;
     check_tags(&spec.tags)?;
+    check_properties(&spec.properties)?;
     check_environment(spec)?;
     check_checkpoint(spec)?;
     job_data::check(spec)?;
@@ -258,13 +250,12 @@ pub(crate) fn cancel(
     turn: &mut Turn<'_>,
     workspace: &WorkspaceKey,
     name: &str,
-    finished: Option<&Job>,
+    known_before: Option<&KnownJob>,
 ) -> Answer {
     let key = workspace;
     let workspace = find_workspace(turn, key)?.id;
     let Some(job) = turn.world.job_by_name(workspace, name).cloned() else {
-        let ended = ended_in_this_step(turn, workspace, name).map(|job| &**job);
-        return match ended.or(finished).map(Job::phase) {
+        return match known(turn, workspace, name, known_before).map(|known| known.job.phase()) {
             // Asked again, or a moment too late: it has ended as wanted.
             Some(JobPhase::Canceled) => Ok(Reply::CancelAccepted),
             Some(phase) => Err(Refused::conflict(

@@ -1,5 +1,6 @@
 //! Whether what a job reads and leaves by name can be told apart, and is all that its command names.
 
+use super::asset::check_asset;
 use super::shorten;
 use crate::binding::{BindError, Name, bind};
 use crate::input::Refused;
@@ -22,6 +23,11 @@ pub(super) fn check(spec: &JobSpec) -> Result<(), Refused> {
                 ),
             ));
         }
+    }
+    for (name, output) in &spec.outputs {
+        let Some(wanted) = &output.register else { continue };
+        check_asset(output.kind.asset(), &wanted.name, wanted.version.as_deref())
+            .map_err(|refused| Refused { target: format!("outputs.{name}").into(), ..refused })?;
     }
     check_named(spec)?;
     check_distribution(spec)

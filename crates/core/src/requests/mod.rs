@@ -12,7 +12,9 @@ pub(crate) mod host;
 pub(crate) mod instance;
 pub(crate) mod job;
 mod job_data;
+pub(crate) mod job_life;
 pub(crate) mod quota;
+mod serverless;
 pub(crate) mod workspace;
 
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 
 use super::instance::reword;
 use super::job::{create_failing, locked, quota_short};
-use super::{Reason, hosts, why};
+use super::{Reason, hosts, serverless, why};
 use crate::ids::ClusterId;
 use crate::model::{Cluster, ClusterPhase, Rest};
 use crate::world::{Pool, World};
@@ -38,7 +38,7 @@ pub fn why_cluster(world: &World, cluster: ClusterId) -> Vec<Reason> {
     if reasons.is_empty() {
         reasons.push(at_rest(cluster, pool));
     }
-    reword(cluster, reasons)
+    serverless::reword(cluster, reword(cluster, reasons))
 }
 
 /// Nobody waits, but the minimum may not be reached.

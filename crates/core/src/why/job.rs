@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::instance::reword;
-use super::{QuotaLimit, Reason, hosts};
+use super::{QuotaLimit, Reason, hosts, serverless};
 use crate::decide::{missing, nodes_with_room, reserve};
 use crate::ids::JobId;
 use crate::limits;
@@ -44,7 +44,7 @@ pub fn why(world: &World, job: JobId) -> Vec<Reason> {
     if (!pool.pending.is_empty() && case.is_possible()) || reasons.is_empty() {
         reasons.push(case.nodes_starting());
     }
-    reword(cluster, reasons)
+    serverless::reword(cluster, reword(cluster, reasons))
 }
 
 /// Nodes do not come up, and the pool would want some.

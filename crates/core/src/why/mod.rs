@@ -9,6 +9,7 @@ mod hosts;
 mod instance;
 mod job;
 mod remedy;
+mod serverless;
 mod words;
 
 pub use cluster::why_cluster;
@@ -74,6 +75,8 @@ pub enum Reason {
     HostClosed(HostClosed),
     /// (A job or a pool) It is about an instance.
     Instance { cluster: ClusterName, what: InstanceWait },
+    /// (A job or a pool) It is about a pool of the service's own, whose limits nobody can change.
+    Serverless { cluster: ClusterName, what: Box<Reason> },
 }
 
 /// A limit in vCPUs, and where it counts.
@@ -118,12 +121,16 @@ impl Reason {
             Reason::Busy { .. } => "Busy",
             Reason::Empty { .. } => "Empty",
             Reason::Instance { what, .. } => what.code(),
+            Reason::Serverless { what, .. } => what.code(),
         }
     }
 
     /// What failed, if something did.
     pub fn class(&self) -> Option<FailureClass> {
-        matches!(self, Reason::CreateFailing { .. }).then_some(FailureClass::Provision)
+        match self {
+            Reason::Serverless { what, .. } => what.class(),
+            _ => matches!(self, Reason::CreateFailing { .. }).then_some(FailureClass::Provision),
+        }
     }
 
     pub fn figures(&self) -> Figures {
@@ -166,6 +173,7 @@ impl Reason {
             Reason::Empty { nodes_min, .. } => nodes("min_instances", nodes_min, &1),
             Reason::Instance { what: InstanceWait::Started, .. } => nodes("nodes up", &1, &0),
             Reason::Instance { .. } => nodes("free nodes", &0, &1),
+            Reason::Serverless { what, .. } => what.figures(),
         }
     }
 
@@ -202,6 +210,7 @@ impl Reason {
             Reason::NodesStarting { cluster, .. }
             | Reason::Starting { cluster, .. }
             | Reason::Deleting { cluster, .. }
+            | Reason::Serverless { cluster, .. }
             | Reason::Busy { cluster, .. } => Remedy::Wait { cluster: cluster.clone() },
             Reason::KeptByMinimum { cluster, .. } => {
                 Remedy::SetMinimum { cluster: cluster.clone(), nodes_min: 0 }

@@ -29,9 +29,10 @@ impl fmt::Display for Reason {
                 "wait, or raise the maximum"
             }
             Reason::FreeSoon { .. } => "wait, or grow at once",
-            Reason::NodesStarting { .. } | Reason::Starting { .. } | Reason::Deleting { .. } => {
-                "wait; to watch"
-            }
+            Reason::NodesStarting { .. }
+            | Reason::Starting { .. }
+            | Reason::Deleting { .. }
+            | Reason::Serverless { .. } => "wait; to watch",
             Reason::NodesGoing { .. } => "wait, or raise the maximum",
             Reason::KeptByMinimum { .. } => "to let them go",
             Reason::HeldFor { .. } => "wait, or end that job",
@@ -139,6 +140,7 @@ impl Reason {
                 write!(f, "no job waits for '{cluster}', so it has no nodes")
             }
             Reason::Instance { cluster, what } => f.write_str(&what.words(cluster)),
+            Reason::Serverless { what, .. } => what.what(f),
         }
     }
 }

@@ -96,7 +96,10 @@ impl Index {
     pub(super) fn insert_cluster(&mut self, cluster: &Cluster, subscription: &str) {
         let (by_name, by_region) = cluster_keys(cluster);
         self.clusters_by_name.insert(by_name, cluster.id);
-        self.clusters_by_region.insert(by_region, cluster.id);
+        // The service's own pools are called alike in every workspace.
+        if !cluster.is_serverless() {
+            self.clusters_by_region.insert(by_region, cluster.id);
+        }
         self.quotas.reserve(cluster, subscription);
         self.pools.entry(cluster.id).or_default();
     }
@@ -104,7 +107,9 @@ impl Index {
     pub(super) fn remove_cluster(&mut self, cluster: &Cluster) {
         let (by_name, by_region) = cluster_keys(cluster);
         self.clusters_by_name.remove(&by_name);
-        self.clusters_by_region.remove(&by_region);
+        if !cluster.is_serverless() {
+            self.clusters_by_region.remove(&by_region);
+        }
         self.quotas.unreserve(cluster.id);
     }
 

@@ -251,7 +251,9 @@ impl World {
             Change::HostsChanged(change) => self.put_hosts(change),
             Change::EffectQueued(effect) => self.put_effect(effect.clone()),
             Change::EffectSettled { id } => self.drop_effect(*id),
-            Change::AttemptEnded(_)
+            Change::JobFaceChanged { .. }
+            | Change::JobGone { .. }
+            | Change::AttemptEnded(_)
             | Change::TreeSaved(_)
             | Change::LedgerPosted(_)
             | Change::OperationChanged(_)

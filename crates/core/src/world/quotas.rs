@@ -27,7 +27,7 @@ pub(super) struct Quotas {
     limits: BTreeMap<QuotaScope, BTreeMap<QuotaName, u64>>,
     uses: Uses,
     bookings: BTreeMap<ClusterId, Booking>,
-    /// Clusters by how much they have reserved.
+    /// Clusters by how much their nodes can come to.
     reserves: BTreeMap<QuotaScope, BTreeSet<(u64, ClusterId)>>,
 }
 
@@ -37,6 +37,8 @@ struct Booking {
     scope: Arc<QuotaScope>,
     names: Vec<QuotaName>,
     reserved: u64,
+    /// As much as its nodes can come to: more than is reserved where nothing is.
+    reach: u64,
     used: u64,
 }
 
@@ -74,16 +76,19 @@ impl Quotas {
 
     pub(super) fn reserve(&mut self, cluster: &Cluster, subscription: &str) {
         let scope = QuotaScope::new(subscription, &cluster.spec.location);
-        let reserved = u64::from(cluster.reserved_nodes()) * u64::from(cluster.capacity.vcpus);
+        let vcpus = u64::from(cluster.capacity.vcpus);
+        let reserved = u64::from(cluster.reserved_nodes()) * vcpus;
+        let reach = reserved.max(u64::from(cluster.spec.scale.nodes_max) * vcpus);
         let booking = self.bookings.entry(cluster.id).or_insert_with(|| Booking {
             scope: Arc::new(scope),
             names: QuotaName::of(cluster.spec.tier, &cluster.family),
             reserved: 0,
+            reach: 0,
             used: 0,
         });
-        booking.reserved = reserved;
+        (booking.reserved, booking.reach) = (reserved, reach);
         let reserves = self.reserves.entry((*booking.scope).clone()).or_default();
-        reserves.insert((reserved, cluster.id));
+        reserves.insert((reach, cluster.id));
         post(&mut self.uses, booking, |sum| sum.reserved += reserved);
     }
 
@@ -91,8 +96,9 @@ impl Quotas {
     pub(super) fn unreserve(&mut self, cluster: ClusterId) {
         let Some(booking) = self.bookings.get_mut(&cluster) else { return };
         let reserved = std::mem::take(&mut booking.reserved);
+        let reach = std::mem::take(&mut booking.reach);
         if let Some(reserves) = self.reserves.get_mut(&*booking.scope) {
-            reserves.remove(&(reserved, cluster));
+            reserves.remove(&(reach, cluster));
             if reserves.is_empty() {
                 self.reserves.remove(&*booking.scope);
             }

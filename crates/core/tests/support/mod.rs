@@ -20,7 +20,7 @@ use muster_core::time::{Elapsed, Now, Span, Wall};
 use muster_core::why::Remedy;
 use muster_core::{
     Answer, Change, ClusterPatch, EffectKind, EstateRequest, HostRequest, Input, JobRequest,
-    NewHost, Reply, Rows, Settings, World, decide, decide_everything, invariants, step,
+    KnownJob, NewHost, Reply, Rows, Settings, World, decide, decide_everything, invariants, step,
 };
 
 pub struct Stage {
@@ -64,6 +64,7 @@ pub fn request(name: &str, compute: &str, wants: Wants) -> JobRequest {
         spec_hash: SpecHash::made_up(&format!("{name} on {nodes}")),
         spec: Arc::new(spec),
         by: someone(),
+        is_archived: None,
         existing: None,
     }
 }
@@ -169,7 +170,7 @@ impl Stage {
 
     pub fn cancel(&mut self, name: &str) -> Answer {
         let (workspace, name) = (workspace(), name.to_owned());
-        self.say(Input::CancelJob { workspace, name, finished: None })
+        self.say(Input::CancelJob { workspace, name, known: None })
     }
 
     /// A machine that takes everybody's nodes.
@@ -216,8 +217,11 @@ impl Stage {
 
     pub fn report(&mut self, node: &str, attempts: &[(Epoch, AttemptPhase)]) -> Desired {
         let floor = attempts.iter().map(|(epoch, _)| *epoch).max().unwrap_or(Epoch(0));
-        let attempts =
-            attempts.iter().cloned().map(|(epoch, phase)| AttemptReport { epoch, phase }).collect();
+        let attempts = attempts
+            .iter()
+            .cloned()
+            .map(|(epoch, phase)| AttemptReport::new(epoch, phase))
+            .collect();
         let report = Report { boot_id: "boot".into(), address: "10.0.0.4".into(), floor, attempts };
         match self.say(Input::Report { node: node.into(), report }) {
             Ok(Reply::Desired(desired)) => *desired,
@@ -309,6 +313,33 @@ impl Stage {
     pub fn count(&self, phase: NodePhase) -> usize {
         self.nodes().into_iter().filter(|other| *other == phase).count()
     }
+}
+
+/// What the rows would show of a job after these changes.
+pub fn known_job(changes: &[Change], name: &str) -> Option<KnownJob> {
+    let mut known: Option<KnownJob> = None;
+    for change in changes {
+        match change {
+            Change::JobSubmitted { job, spec } if &*job.name == name => {
+                known = Some(KnownJob { job: job.clone(), spec: spec.clone(), face: None });
+            }
+            Change::JobChanged { job, .. } => {
+                if let Some(known) = known.as_mut().filter(|known| known.job.id == job.id) {
+                    known.job = job.clone();
+                }
+            }
+            Change::JobFaceChanged { job, face } => {
+                if let Some(known) = known.as_mut().filter(|known| known.job.id == *job) {
+                    known.face = Some(face.clone());
+                }
+            }
+            Change::JobGone { job, .. } if known.as_ref().is_some_and(|it| it.job.id == *job) => {
+                known = None;
+            }
+            _ => {}
+        }
+    }
+    known
 }
 
 /// What a store would hold after these changes: the latest record of each entity that is still there.
@@ -417,6 +448,8 @@ pub fn rows(changes: &[Change]) -> Rows {
             | Change::OperationChanged(_)
             | Change::ActivityNoted(_)
             | Change::DeploymentChanged(_)
+            | Change::JobFaceChanged { .. }
+            | Change::JobGone { .. }
             | Change::DeploymentGone { .. }
             | Change::DatastoreChanged(_)
             | Change::AssetChanged(_)

@@ -19,6 +19,7 @@ use super::{agent, body, trees};
 use crate::app::App;
 use crate::artifacts::{self, ArtifactError};
 use crate::blobs::BlobError;
+use crate::registered;
 use crate::storage::Unavailable;
 
 /// Who asks, as a member of which live attempt.
@@ -185,14 +186,14 @@ pub async fn put_tree(
     }
     // All of it is on disk: now it may be said.
     let request = SaveRequest {
-        node: asking.node,
+        node: asking.node.clone(),
         epoch: asking.epoch,
         tree,
         files: u32::try_from(listed.tree.files().len()).unwrap_or(u32::MAX),
         bytes: listed.tree.bytes(),
     };
     match app.writer.say(Input::SaveTree(Box::new(request))).await {
-        Ok(Ok(_)) => match publish(&app, asking.job, &listed.tree, end).await {
+        Ok(Ok(_)) => match publish(&app, &asking, &listed.tree, end).await {
             Ok(()) => Json(Missing { missing: Vec::new() }).into_response(),
             Err(error) => {
                 tracing::error!(error = %ErrorChain(&error), "what a job left could not be named");
@@ -209,7 +210,7 @@ pub async fn put_tree(
 /// Whether it is worth another try.
 fn unnamed(error: &ArtifactError) -> StatusCode {
     match error {
-        ArtifactError::Refused(_) => StatusCode::BAD_REQUEST,
+        ArtifactError::Refused(_) | ArtifactError::Unregistered { .. } => StatusCode::BAD_REQUEST,
         ArtifactError::Storage(Unavailable::Full) => StatusCode::INSUFFICIENT_STORAGE,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     }
@@ -218,17 +219,23 @@ fn unnamed(error: &ArtifactError) -> StatusCode {
 /// Shows it to clients. Only the holder of the live epoch comes this far.
 async fn publish(
     app: &App,
-    job: JobId,
+    asking: &Asking,
     tree: &Tree,
     end: Option<End>,
 ) -> Result<(), ArtifactError> {
+    let job = asking.job;
     let read = app.readers.read(move |reader| {
         let Some(job) = reader.job_by_id(job)? else { return Ok(None) };
         Ok(reader.spec(&job.spec)?.map(|spec| (job, spec)))
     });
     match (read.await?, end) {
         (Some((job, spec)), Some(end)) => {
-            artifacts::publish(app, &job, &spec, tree, end == End::Well).await
+            artifacts::publish(app, &job, &spec, tree, end == End::Well).await?;
+            // The first of several speaks for all.
+            match (end, asking.rank) {
+                (End::Well, 0) => registered::register(app, &job, &spec).await,
+                (End::Well | End::Badly, _) => Ok(()),
+            }
         }
         (None, _) | (_, None) => Ok(()),
     }

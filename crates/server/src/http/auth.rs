@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, header};
 use muster_core::model::{Action, Caller, Scope};
 use muster_wire::blob::StorageError;
 use muster_wire::{
-    AccessRoute, ArmError, EstateRoute, Manager, Route, StorageRoute, WorkspaceAction,
+    AccessRoute, ArmError, EstateRoute, HistoryRoute, Manager, Route, StorageRoute, WorkspaceAction,
 };
 
 use crate::app::App;
@@ -126,7 +126,10 @@ pub fn need(method: &str, route: &Route) -> Need {
         | Route::PostMortem { workspace, .. }
         | Route::JobAttempts { workspace, .. }
         | Route::WhyCompute { workspace, .. } => read(workspace),
-        // All of it reads, whatever its method.
+        Route::History(HistoryRoute::Run { workspace, .. }) if !reads => {
+            on(Action::RunJobs, workspace)
+        }
+        // All the rest of it reads, whatever its method.
         Route::History(route) => read(route.workspace()),
         Route::Access(route) => access_need(reads, route),
         // A machine that joins runs everybody's jobs: as much as a key that opens everything.

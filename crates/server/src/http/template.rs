@@ -3,7 +3,7 @@
 use muster_wire::Route;
 
 /// The words of our routes. Everything else in a path is somebody's name for something.
-const WORDS: [&str; 93] = [
+const WORDS: [&str; 94] = [
     ".well-known",
     "attempts",
     "batchGetResolvedUris",
@@ -49,6 +49,7 @@ const WORDS: [&str; 93] = [
     "Microsoft.Insights",
     "Microsoft.MachineLearningServices",
     "Microsoft.Resources",
+    "modelregistry",
     "models",
     "msi",
     "Muster.Activity",

@@ -80,6 +80,8 @@ impl Oracle {
             | Change::EstateChanged(_)
             | Change::HostsChanged(_)
             | Change::DeploymentChanged(_)
+            | Change::JobFaceChanged { .. }
+            | Change::JobGone { .. }
             | Change::DeploymentGone { .. }
             | Change::DatastoreChanged(_)
             | Change::AssetChanged(_)
@@ -147,6 +149,8 @@ impl Oracle {
             | Change::EstateChanged(_)
             | Change::HostsChanged(_)
             | Change::DeploymentChanged(_)
+            | Change::JobFaceChanged { .. }
+            | Change::JobGone { .. }
             | Change::DeploymentGone { .. }
             | Change::DatastoreChanged(_)
             | Change::AssetChanged(_)

@@ -172,6 +172,7 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
             spec,
             spec_hash: SpecHash([0; 32]),
             by: self.callers[user].clone(),
+            is_archived: None,
             existing: None,
         })));
     }
@@ -206,6 +207,8 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
             | Change::EstateChanged(_)
             | Change::HostsChanged(_)
             | Change::DeploymentChanged(_)
+            | Change::JobFaceChanged { .. }
+            | Change::JobGone { .. }
             | Change::DeploymentGone { .. }
             | Change::DatastoreChanged(_)
             | Change::AssetChanged(_)
@@ -260,7 +263,7 @@ fn members_say(world: &World, inbox: &mut Vec<Input>, job: &Job, phase: AttemptP
 
 /// All that a node of the replay has to say. It boots once and has no address, so it names neither.
 fn report(node: &str, epoch: Epoch, phase: Option<AttemptPhase>) -> Input {
-    let attempts = phase.map(|phase| AttemptReport { epoch, phase }).into_iter().collect();
+    let attempts = phase.map(|phase| AttemptReport::new(epoch, phase)).into_iter().collect();
     let report = Report { boot_id: "".into(), address: "".into(), floor: epoch, attempts };
     Input::Report { node: node.to_owned(), report }
 }

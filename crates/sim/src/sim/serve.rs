@@ -182,6 +182,8 @@ impl Sim {
                 | Change::EstateChanged(_)
                 | Change::HostsChanged(_)
                 | Change::DeploymentChanged(_)
+                | Change::JobFaceChanged { .. }
+                | Change::JobGone { .. }
                 | Change::DeploymentGone { .. }
                 | Change::DatastoreChanged(_)
                 | Change::AssetChanged(_)

@@ -6,15 +6,16 @@ use muster_core::{Answer, Input};
 
 use super::stage::{home, put_cluster, someone, specification};
 use super::{Database, Stage};
-use crate::{Revision, StoreError};
+use crate::{JobQuery, Revision, StoreError};
 
 pub fn jobs_are_found_by_any_spelling(database: &dyn Database) {
     let mut stage = Stage::new(database);
     stage.put_cluster("CPU", 0, 1);
     stage.submit("Happy_Tree", "cpu", 1);
     let shouted = WorkspaceKey::new("SUB-1", "GROUP", "SPACE");
-    let found =
+    let known =
         stage.store.find_job(&shouted, "HAPPY_tree").expect("it reads").expect("it is there");
+    let found = (*known.job).clone();
     assert_eq!((&*found.name, found.phase()), ("Happy_Tree", JobPhase::Queued));
     let view = stage.reader.job(&shouted, "happy_TREE").expect("it reads").expect("it is there");
     assert_eq!((&view.job, &view.spec), (&found, &specification("cpu", 1)));
@@ -28,8 +29,9 @@ pub fn jobs_are_found_by_any_spelling(database: &dyn Database) {
     stage.run("happy_tree");
     stage.finish("happy_tree", 0);
     assert!(stage.live_job("happy_tree").is_none());
-    let found =
+    let known =
         stage.store.find_job(&home(), "happy_tree").expect("it reads").expect("it is there");
+    let found = (*known.job).clone();
     assert_eq!(found.phase(), JobPhase::Completed);
     let view = stage.reader.job(&home(), "happy_tree").expect("it reads").expect("it is there");
     assert_eq!((view.job, view.attempts.len()), (found, 1));
@@ -49,7 +51,10 @@ pub fn jobs_are_listed_newest_first(database: &dyn Database) {
     for limit in [1, 2, 3, 6, 7, 8] {
         let (mut listed, mut after) = (Vec::new(), None);
         loop {
-            let page = stage.reader.jobs(&home(), after.as_deref(), limit).expect("it reads");
+            let page = stage
+                .reader
+                .jobs(&home(), &JobQuery::default(), after.as_deref(), limit)
+                .expect("it reads");
             assert!(!page.items.is_empty() && page.items.len() <= limit);
             listed.extend(page.items);
             after = page.next;
@@ -67,13 +72,24 @@ pub fn jobs_are_listed_newest_first(database: &dyn Database) {
         }
     }
     for token in ["", "7", "j12", "c0000000000000001", "j000000000000000g"] {
-        let refused = stage.reader.jobs(&home(), Some(token), 1);
+        let refused = stage.reader.jobs(&home(), &JobQuery::default(), Some(token), 1);
         assert!(matches!(refused, Err(StoreError::BadPage { .. })), "{token:?}: {refused:?}");
     }
     // The largest number that an id could be spelled with is a page like any other: an empty one or all.
-    assert!(stage.reader.jobs(&home(), Some("jffffffffffffffff"), 1).is_ok());
-    assert_eq!(stage.reader.jobs(&home(), None, 0).expect("it reads").items.len(), 1);
-    assert_eq!(stage.reader.jobs(&home(), None, usize::MAX).expect("it reads").items.len(), 7);
+    assert!(stage.reader.jobs(&home(), &JobQuery::default(), Some("jffffffffffffffff"), 1).is_ok());
+    assert_eq!(
+        stage.reader.jobs(&home(), &JobQuery::default(), None, 0).expect("it reads").items.len(),
+        1
+    );
+    assert_eq!(
+        stage
+            .reader
+            .jobs(&home(), &JobQuery::default(), None, usize::MAX)
+            .expect("it reads")
+            .items
+            .len(),
+        7
+    );
 }
 
 pub fn clusters_are_listed_by_name(database: &dyn Database) {
@@ -127,13 +143,13 @@ pub fn workspaces_keep_to_themselves(database: &dyn Database) {
         let clusters = reader.clusters(&key, None, 10).expect("it reads").items;
         assert_eq!(clusters.len(), 1);
         assert_eq!(clusters[0].cluster.name.as_str(), cluster);
-        let jobs = reader.jobs(&key, None, 10).expect("it reads").items;
+        let jobs = reader.jobs(&key, &JobQuery::default(), None, 10).expect("it reads").items;
         assert_eq!((jobs.len(), &*jobs[0].spec.compute), (1, cluster));
         assert_eq!(reader.nodes(&key, cluster).expect("it reads").len(), 1);
     }
     assert_eq!(reader.nodes(&other, "mine").expect("it reads"), []);
     assert_eq!(reader.cluster(&foreign, "mine").expect("it reads"), None);
-    assert_eq!(reader.jobs(&foreign, None, 10).expect("it reads").items, []);
+    assert_eq!(reader.jobs(&foreign, &JobQuery::default(), None, 10).expect("it reads").items, []);
     let nowhere = WorkspaceKey::new("no", "such", "place");
     assert_eq!(reader.workspace(&nowhere).expect("it reads"), None);
     assert_eq!(reader.clusters(&nowhere, None, 10).expect("it reads").items, []);
@@ -171,7 +187,7 @@ pub fn a_specification_is_found_by_its_hash(database: &dyn Database) {
     // Ended jobs keep theirs.
     for name in ["first", "second"] {
         let (workspace, name) = (home(), name.to_owned());
-        stage.say(Input::CancelJob { workspace, name, finished: None }).expect("canceled");
+        stage.say(Input::CancelJob { workspace, name, known: None }).expect("canceled");
     }
     assert!(stage.reader.spec(&hash).expect("it reads").is_some());
 }

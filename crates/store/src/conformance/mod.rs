@@ -7,6 +7,7 @@ mod claims;
 mod commits;
 mod estate;
 mod hosts;
+mod job_life;
 mod ledger;
 mod listings;
 mod stage;
@@ -19,6 +20,7 @@ pub use claims::*;
 pub use commits::*;
 pub use estate::*;
 pub use hosts::*;
+pub use job_life::*;
 pub use ledger::*;
 pub use listings::*;
 pub use stage::{Chance, Stage};
@@ -56,6 +58,8 @@ macro_rules! conformance {
             old_operations_are_forgotten_a_few_at_a_time,
             jobs_are_found_by_any_spelling,
             jobs_are_listed_newest_first,
+            what_is_written_on_jobs_reads_back_and_lists_follow_it,
+            a_deleted_job_leaves_nothing_but_its_bill,
             clusters_are_listed_by_name,
             workspaces_keep_to_themselves,
             made_up_numbers_find_nothing,

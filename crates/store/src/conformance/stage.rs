@@ -106,11 +106,12 @@ impl<'d> Stage<'d> {
         nodes: u32,
     ) -> Input {
         let existing = self.store.find_job(&workspace, name).expect("it reads");
-        let existing = existing.map(Arc::new);
         let spec = Arc::new(specification(compute, nodes));
         let spec_hash = SpecHash::made_up(&format!("{nodes} on {compute}"));
         let (name, by) = (name.to_owned(), someone());
-        Input::SubmitJob(Box::new(JobRequest { workspace, name, spec, spec_hash, by, existing }))
+        let is_archived = None;
+        let request = JobRequest { workspace, name, spec, spec_hash, by, is_archived, existing };
+        Input::SubmitJob(Box::new(request))
     }
 
     /// The provider carries out what is in the outbox, and nodes that it made report.
@@ -182,7 +183,7 @@ pub fn specification(compute: &str, nodes: u32) -> JobSpec {
 /// A node says what it is doing.
 pub fn report(node: &str, attempt: Option<(Epoch, AttemptPhase)>) -> Input {
     let floor = attempt.as_ref().map_or(Epoch(0), |(epoch, _)| *epoch);
-    let attempts = attempt.map(|(epoch, phase)| AttemptReport { epoch, phase });
+    let attempts = attempt.map(|(epoch, phase)| AttemptReport::new(epoch, phase));
     let report = Report {
         boot_id: "boot".into(),
         address: "10.0.0.4".into(),

@@ -12,7 +12,7 @@ use super::commits::text;
 use super::ledger::expected_sums;
 use super::stage::{home, put_cluster, report};
 use super::{Chance, Database, Stage};
-use crate::{LedgerBy, LedgerQuery, LedgerSum, NodeCounts, Revision};
+use crate::{JobQuery, LedgerBy, LedgerQuery, LedgerSum, NodeCounts, Revision};
 
 pub fn a_pool_lives_and_goes(database: &dyn Database) {
     let mut stage = Stage::new(database);
@@ -31,7 +31,7 @@ pub fn a_pool_lives_and_goes(database: &dyn Database) {
     check_views(&mut stage);
     stage.run("two");
     let (workspace, name) = (home(), "two".to_owned());
-    stage.say(Input::CancelJob { workspace, name, finished: None }).expect("canceling");
+    stage.say(Input::CancelJob { workspace, name, known: None }).expect("canceling");
     check_views(&mut stage);
     let mut stage = stage.restart();
     stage.members_say("two", &AttemptPhase::Ended(Exit::Stopped));
@@ -47,7 +47,10 @@ pub fn a_pool_lives_and_goes(database: &dyn Database) {
         (rows.clusters, rows.nodes, rows.jobs, rows.effects),
         (vec![], vec![], vec![], vec![])
     );
-    assert_eq!(stage.reader.jobs(&home(), None, 10).expect("it reads").items.len(), 2);
+    assert_eq!(
+        stage.reader.jobs(&home(), &JobQuery::default(), None, 10).expect("it reads").items.len(),
+        2
+    );
 }
 
 pub fn a_lost_node_puts_its_job_back(database: &dyn Database) {
@@ -134,8 +137,8 @@ fn something(stage: &mut Stage<'_>, chance: &mut Chance) -> Input {
         }
         1 if chance.below(4) == 0 => Input::DeleteCluster { workspace, name: cluster.to_owned() },
         2 => {
-            let finished = stage.store.find_job(&workspace, &job).expect("it reads");
-            Input::CancelJob { workspace, name: job, finished: finished.map(std::sync::Arc::new) }
+            let known = stage.store.find_job(&workspace, &job).expect("it reads");
+            Input::CancelJob { workspace, name: job, known: known.map(Box::new) }
         }
         3..=7 => stage.submission(workspace, &job, cluster, 1 + chance.below(3) as u32),
         8..=11 => {

@@ -1,11 +1,12 @@
 //! Reading back what World is made of.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use muster_core::model::{Job, WorkspaceKey};
 use muster_core::planted::{Bug, is_planted};
 use muster_core::time::Wall;
-use muster_core::{Effect, Rows};
+use muster_core::{Effect, KnownJob, Rows};
 use rusqlite::Connection;
 
 use super::meta::Meta;
@@ -69,12 +70,19 @@ pub(super) fn job(
     path: &Path,
     workspace: &WorkspaceKey,
     name: &str,
-) -> Result<Option<Job>, StoreError> {
+) -> Result<Option<KnownJob>, StoreError> {
     let key = workspace.folded();
-    let sql = "SELECT j.doc FROM workspaces w JOIN jobs j ON j.workspace = w.id AND j.folded = ?4 \
+    let sql = "SELECT j.doc, s.doc, j.face FROM workspaces w \
+               JOIN jobs j ON j.workspace = w.id AND j.folded = ?4 \
+               JOIN specs s ON s.hash = j.spec \
                WHERE w.subscription = ?1 AND w.resource_group = ?2 AND w.folded = ?3";
     let folded = name.to_ascii_lowercase();
     let values = (&key.subscription, &key.resource_group, &key.name, folded);
-    let found: Option<Job> = doc::one(connection, path, sql, values)?;
-    found.map(|job| members::overlay(connection, path, job)).transpose()
+    let mut found = doc::rows(connection, path, sql, values, |row| {
+        let job = members::overlay(connection, path, doc::decode(row, 0, path)?)?;
+        let spec = Arc::new(doc::decode(row, 1, path)?);
+        let face = doc::decode_optional(row, 2, path)?;
+        Ok(KnownJob { job: Arc::new(job), spec, face })
+    })?;
+    Ok(found.pop())
 }

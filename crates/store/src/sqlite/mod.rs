@@ -7,6 +7,7 @@ mod datastores;
 mod deployments;
 mod doc;
 mod fault;
+mod jobs;
 mod ledger;
 mod load;
 mod members;
@@ -23,9 +24,9 @@ use std::path::{Path, PathBuf};
 use checkpoint::Checkpoints;
 use fault::Doing;
 use meta::Meta;
-use muster_core::model::{AssetKind, Job, WorkspaceKey};
+use muster_core::model::{AssetKind, WorkspaceKey};
 use muster_core::time::Wall;
-use muster_core::{Change, KnownAsset, Rows};
+use muster_core::{Change, KnownAsset, KnownJob, Rows};
 pub use reader::SqliteReader;
 use rusqlite::{Connection, TransactionBehavior};
 pub use storage::{SqliteStorage, SqliteStorageReader};
@@ -151,7 +152,7 @@ impl Store for SqliteStore {
         &mut self,
         workspace: &WorkspaceKey,
         name: &str,
-    ) -> Result<Option<Job>, StoreError> {
+    ) -> Result<Option<KnownJob>, StoreError> {
         load::job(&self.connection, &self.path, workspace, name)
     }
 

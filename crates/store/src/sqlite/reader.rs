@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use muster_core::ids::{JobId, OperationId, PrincipalId, WorkspaceId};
 use muster_core::model::{
-    Asset, AssetKind, AttemptRecord, Datastore, Deployment, Job, JobSpec, NodePhase, Operation,
+    Asset, AssetKind, Datastore, Deployment, Job, JobFace, JobSpec, NodePhase, Operation,
     Principal, SavedTree, Scope, SpecHash, Tier, TreeId, Workspace, WorkspaceKey,
 };
 use rusqlite::{Connection, Row, Transaction};
@@ -13,10 +13,10 @@ use serde::Deserialize;
 use super::doc;
 use super::fault::Doing;
 use super::schema;
-use super::{activity, assets, datastores, deployments, ledger, members, open, trees};
+use super::{activity, assets, datastores, deployments, jobs, ledger, members, open, trees};
 use crate::{
     ActivityChain, ActivityEntry, ActivityQuery, Archived, AssetQuery, ClusterView, ContainerView,
-    Event, JobView, LedgerQuery, LedgerSum, NodeCounts, NodeView, Page, Reader, Revision,
+    Event, JobQuery, JobView, LedgerQuery, LedgerSum, NodeCounts, NodeView, Page, Reader, Revision,
     StoreError,
 };
 
@@ -64,7 +64,7 @@ struct Snapshot<'r> {
     path: &'r Path,
 }
 
-const JOB_VIEW: &str = "SELECT j.doc, s.doc, p.doc FROM jobs j \
+const JOB_VIEW: &str = "SELECT j.doc, s.doc, p.doc, j.face FROM jobs j \
                         JOIN specs s ON s.hash = j.spec \
                         LEFT JOIN principals p ON p.id = j.principal";
 
@@ -104,6 +104,7 @@ impl Snapshot<'_> {
             }
             None => {
                 let sql = "SELECT doc FROM clusters WHERE workspace = ?1 AND folded > ?2 \
+                           AND doc ->> '$.spec.kind' IS NOT 'Serverless' \
                            ORDER BY folded LIMIT ?3";
                 doc::rows(&self.transaction, self.path, sql, (id, after, limit), |row| {
                     self.cluster_view(row, workspace)
@@ -156,27 +157,25 @@ impl Snapshot<'_> {
 
     fn job_view(&self, row: &Row<'_>) -> Result<JobView, StoreError> {
         let job = doc::decode(row, 0, self.path)?;
+        let mut spec = doc::decode(row, 1, self.path)?;
+        let face: Option<JobFace> = doc::decode_optional(row, 3, self.path)?;
+        if let Some(face) = &face {
+            face.write_on(&mut spec);
+        }
         Ok(JobView {
             job: members::overlay(&self.transaction, self.path, job)?,
-            spec: doc::decode(row, 1, self.path)?,
+            spec,
+            is_archived: face.is_some_and(|face| face.is_archived),
             submitted_by: doc::decode_optional(row, 2, self.path)?,
             attempts: Vec::new(),
         })
     }
 
-    /// Fills in the attempts of jobs that are sorted by descending id and have no others in between.
+    /// One by one: what is listed may lie far apart.
     fn add_attempts(&self, views: &mut [JobView]) -> Result<(), StoreError> {
-        let (Some(first), Some(last)) = (views.first(), views.last()) else { return Ok(()) };
-        let (workspace, newest, oldest) = (first.job.workspace.0, first.job.id.0, last.job.id.0);
-        let sql = "SELECT a.doc FROM jobs j JOIN attempts a ON a.job = j.id \
-                   WHERE j.workspace = ?1 AND j.id BETWEEN ?2 AND ?3 ORDER BY a.job, a.epoch";
-        let values = (workspace, oldest, newest);
-        let attempts: Vec<AttemptRecord> = doc::many(&self.transaction, self.path, sql, values)?;
-        for attempt in attempts {
-            let place = views.binary_search_by(|view| attempt.job.cmp(&view.job.id));
-            if let Ok(place) = place {
-                views[place].attempts.push(attempt);
-            }
+        let sql = "SELECT doc FROM attempts WHERE job = ?1 ORDER BY epoch";
+        for view in views {
+            view.attempts = doc::many(&self.transaction, self.path, sql, (view.job.id.0,))?;
         }
         Ok(())
     }
@@ -290,6 +289,7 @@ impl Reader for SqliteReader {
     fn jobs(
         &mut self,
         workspace: &WorkspaceKey,
+        query: &JobQuery,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<JobView>, StoreError> {
@@ -304,9 +304,9 @@ impl Reader for SqliteReader {
         let Some(workspace) = snapshot.workspace(workspace)? else {
             return Ok(Page { items: Vec::new(), next: None });
         };
-        let sql =
-            format!("{JOB_VIEW} WHERE j.workspace = ?1 AND j.id < ?2 ORDER BY j.id DESC LIMIT ?3");
-        let values = (workspace.id.0, doc::key(before.0), limit + 1);
+        let (condition, values) = jobs::condition(workspace.id, before, query, limit + 1);
+        let sql = format!("{JOB_VIEW} WHERE {condition}");
+        let values = rusqlite::params_from_iter(values);
         let views = doc::rows(&snapshot.transaction, snapshot.path, &sql, values, |row| {
             snapshot.job_view(row)
         })?;

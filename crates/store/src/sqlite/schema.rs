@@ -38,6 +38,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0006_job_trees.sql"),
     include_str!("migrations/0007_datastores.sql"),
     include_str!("migrations/0008_assets.sql"),
+    include_str!("migrations/0009_job_faces.sql"),
 ];
 
 /// Where blobs are: "MUSB" in ASCII.

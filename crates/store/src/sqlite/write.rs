@@ -15,7 +15,7 @@ use rusqlite::{Connection, Params};
 
 use super::doc::{encode, word};
 use super::fault::Doing;
-use super::{activity, assets, datastores, deployments, trees};
+use super::{activity, assets, datastores, deployments, jobs, trees};
 use crate::StoreError;
 
 /// How long a client may come back and ask how an operation ended.
@@ -56,6 +56,8 @@ pub(super) fn rows(
         Change::ClusterChanged { cluster, .. } => writer.cluster(cluster),
         Change::JobSubmitted { job, spec } => writer.new_job(job, spec),
         Change::JobChanged { job, .. } => writer.job(job),
+        Change::JobFaceChanged { job, face } => jobs::put_face(&writer, *job, face),
+        Change::JobGone { job, .. } => jobs::remove(&writer, *job),
         Change::MemberChanged(change) => writer.run(
             "INSERT INTO members (job, rank, doc) VALUES (?1, ?2, ?3)
              ON CONFLICT (job, rank) DO UPDATE SET doc = excluded.doc",

@@ -2,7 +2,7 @@
 //!
 //! Equal content is equal text, so what clients spell in several ways is spelt in one here.
 
-use muster_core::model::{Asset, AssetKind, WorkspaceKey};
+use muster_core::model::{Asset, AssetKind, DataKind, WorkspaceKey};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -113,7 +113,7 @@ impl Body {
         })
     }
 
-    pub(super) fn to_text(&self) -> Box<str> {
+    pub fn to_text(&self) -> Box<str> {
         match self {
             Body::Code(body) => to_json(body),
             Body::Environment(body) => to_json(body),
@@ -187,6 +187,27 @@ impl ComponentBody {
         let mut spec = object(self.spec.as_str());
         spec.extend(object(face));
         JsonText::new(&Value::Object(spec).to_string()).unwrap_or(self.spec)
+    }
+}
+
+/// What an output of a job is made of as an asset. `uri` is spelt as [`Place::to_uri`] does.
+pub fn of_output(kind: DataKind, uri: String, job: &str) -> Body {
+    let data = |data_type| {
+        let data_uri = uri.clone();
+        Body::Data(DataBody { data_uri, data_type, referenced_uris: Vec::new() })
+    };
+    match kind {
+        DataKind::UriFile => data(DataType::UriFile),
+        DataKind::UriFolder => data(DataType::UriFolder),
+        DataKind::MlTable => data(DataType::MlTable),
+        DataKind::CustomModel | DataKind::MlflowModel | DataKind::TritonModel => {
+            Body::Model(ModelBody {
+                model_uri: uri.clone(),
+                model_type: crate::job::kind_text(kind).to_owned(),
+                flavors: None,
+                job_name: Some(job.to_owned()),
+            })
+        }
     }
 }
 

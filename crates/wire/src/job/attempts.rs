@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::model::{Cost, Job, Member, Outcome, SavedTree};
+use muster_core::model::{Cost, Job, JobState, Member, Outcome, SavedTree};
 use muster_core::time::Wall;
 use serde::{Deserialize, Serialize};
 
-use super::{JobFacts, JobStatus};
+use super::{JobFacts, JobStatus, Phases};
 use crate::timestamp;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +20,16 @@ pub struct Attempts {
     /// What each member left last, by rank.
     #[serde(default)]
     pub saved: Vec<SavedEntry>,
+    #[serde(default)]
+    pub submitted_at: Option<String>,
+    /// Its end, or now.
+    #[serde(default)]
+    pub until: Option<String>,
+    #[serde(default)]
+    pub status: Option<String>,
+    /// After its last attempt it waits, or waited until it was canceled.
+    #[serde(default)]
+    pub waiting: Option<Phases>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +47,9 @@ pub struct AttemptEntry {
     pub node_microseconds: u64,
     /// They add up to what the job costs, to the millionth: the fraction that one is rounded by is the next one's.
     pub micro_usd: u64,
+    /// Where its time went.
+    #[serde(default)]
+    pub phases: Phases,
     /// Name → an address that needs no token.
     #[serde(default)]
     pub log_files: BTreeMap<String, String>,
@@ -76,8 +89,13 @@ pub fn attempts(
 ) -> Attempts {
     let mut total = Cost::default();
     let mut value = Vec::new();
+    let until = ended_at(&facts.job.state).unwrap_or(now).max(facts.job.submitted_at);
+    let mut since = facts.job.submitted_at;
     for tried in tried(facts) {
         let before = total;
+        let to = tried.ended_at.unwrap_or(until).max(since);
+        let phases = Phases::of(since, tried.granted_at, tried.started_at, to, tried.members);
+        since = to;
         for member in tried.members {
             total.merge(member.cost(now));
         }
@@ -89,6 +107,7 @@ pub fn attempts(
             ended_at: tried.ended_at.map(timestamp::format),
             node_microseconds: total.node_us() - before.node_us(),
             micro_usd: total.micro_usd() - before.micro_usd(),
+            phases,
             log_files: logs.get(&tried.number).cloned().unwrap_or_default(),
         });
     }
@@ -102,7 +121,28 @@ pub fn attempts(
         url: url(saved),
     });
     let (node_microseconds, micro_usd) = (total.node_us(), total.micro_usd());
-    Attempts { value, node_microseconds, micro_usd, saved: saved.collect() }
+    Attempts {
+        value,
+        node_microseconds,
+        micro_usd,
+        saved: saved.collect(),
+        submitted_at: Some(timestamp::format(facts.job.submitted_at)),
+        until: Some(timestamp::format(until)),
+        status: Some(JobStatus::of(&facts.job.state).as_str().to_owned()),
+        waiting: (since < until).then(|| Phases::waiting(since, until)),
+    }
+}
+
+fn ended_at(state: &JobState) -> Option<Wall> {
+    match state {
+        JobState::Completed { at }
+        | JobState::Failed { at, .. }
+        | JobState::Canceled { at, .. } => Some(*at),
+        JobState::Queued
+        | JobState::Starting(_)
+        | JobState::Running(_)
+        | JobState::CancelRequested(_) => None,
+    }
 }
 
 fn tried<'a>(facts: &'a JobFacts<'_>) -> Vec<Tried<'a>> {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use muster_core::model::{
-    AssetKind, DataKind, Distribution, InputMode, JobEnvironment, JobInput, JobOutput, OutputMode,
-    Place, Source, WorkspaceKey,
+    ARTIFACT_DATASTORE, DataKind, Distribution, InputMode, JobEnvironment, JobInput, JobOutput,
+    OutputMode, Place, Registration, Source, WorkspaceKey,
 };
 use serde::{Deserialize, Serialize};
 
@@ -71,6 +71,8 @@ pub trait Resolve {
     fn environment(&self, id: &str) -> Result<JobEnvironment, String>;
     fn source(&self, kind: DataKind, uri: &DataUri) -> Result<Source, String>;
     fn output(&self, datastore: Option<&str>, path: &str) -> Result<Place, String>;
+    /// Whether an output may become this version of an asset.
+    fn registration(&self, kind: DataKind, wanted: &Registration) -> Result<(), String>;
 }
 
 impl DataUri {
@@ -81,13 +83,8 @@ impl DataUri {
             let place = asset::Place::parse(text, workspace).map_err(|why| why.to_string())?;
             return Ok(DataUri::Place(place));
         }
-        let kind = match kind {
-            DataKind::UriFile | DataKind::UriFolder | DataKind::MlTable => AssetKind::Data,
-            DataKind::CustomModel | DataKind::MlflowModel | DataKind::TritonModel => {
-                AssetKind::Model
-            }
-        };
-        let reference = Reference::parse(kind, text, workspace).map_err(|why| why.to_string())?;
+        let reference =
+            Reference::parse(kind.asset(), text, workspace).map_err(|why| why.to_string())?;
         Ok(DataUri::Asset(reference))
     }
 }
@@ -162,12 +159,19 @@ pub(super) fn parse_outputs(
 ) -> Result<BTreeMap<String, JobOutput>, ArmError> {
     let mut outputs = BTreeMap::new();
     for (name, field) in field.entries()?.unwrap_or_default() {
-        if field.is_present() {
+        if field.is_present() && !is_artifacts(name, &field)? {
             let output = parse_output(&field, workspace, (job, name), resolve)?;
             outputs.insert(name.to_owned(), output);
         }
     }
     Ok(outputs)
+}
+
+/// Where Azure shows everything that a job leaves; clients that send a job again send it along.
+fn is_artifacts(name: &str, field: &Field<'_>) -> Result<bool, ArmError> {
+    let at = format!("azureml://datastores/{ARTIFACT_DATASTORE}/");
+    let uri = field.get("uri")?.string()?.unwrap_or("");
+    Ok(name == "default" && uri.starts_with(&at))
 }
 
 fn parse_output(
@@ -178,12 +182,7 @@ fn parse_output(
 ) -> Result<JobOutput, ArmError> {
     let kind = field.get("jobOutputType")?.choice(&KINDS)?.unwrap_or(DataKind::UriFolder);
     let mode = field.get("mode")?.choice(&OUTPUT_MODES)?.unwrap_or(OutputMode::ReadWriteMount);
-    for later in ["assetName", "assetVersion"] {
-        let later = field.get(later)?;
-        if later.is_filled() {
-            return Err(super::request::unsupported(&later));
-        }
-    }
+    let register = parse_registration(field, kind, resolve)?;
     let at = field.get("uri")?;
     let uri = at.text()?.filter(|uri| !uri.is_empty());
     let shown = uri.as_deref().unwrap_or("").to_owned();
@@ -204,7 +203,29 @@ fn parse_output(
             }
         }
     };
-    Ok(JobOutput { kind, mode, uri, to: to.map_err(said)? })
+    Ok(JobOutput { kind, mode, uri, to: to.map_err(said)?, register })
+}
+
+fn parse_registration(
+    field: &Field<'_>,
+    kind: DataKind,
+    resolve: &dyn Resolve,
+) -> Result<Option<Box<Registration>>, ArmError> {
+    let at = field.get("assetName")?;
+    let version = field.get("assetVersion")?;
+    let filled = |text: &str| !text.is_empty();
+    let wanted_version = version.number_or_text()?.filter(|text| filled(text)).map(Into::into);
+    let Some(name) = at.string()?.map(strip_prefix).filter(|name| filled(name)) else {
+        return match wanted_version {
+            None => Ok(None),
+            Some(_) => Err(at.missing("name the asset that the version is of")),
+        };
+    };
+    let wanted = Registration { name: name.into(), version: wanted_version };
+    resolve
+        .registration(kind, &wanted)
+        .map_err(|why| at.invalid(format!("{} is '{}': {why}", at.path, shorten(&wanted.name))))?;
+    Ok(Some(Box::new(wanted)))
 }
 
 pub(super) fn parse_distribution(field: &Field<'_>) -> Result<Option<Distribution>, ArmError> {
@@ -274,6 +295,10 @@ pub struct OutputEntry {
     pub uri: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asset_name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asset_version: Option<String>,
 }
 
 impl OutputEntry {
@@ -283,6 +308,11 @@ impl OutputEntry {
             job_output_type: kind_text(output.kind).to_owned(),
             uri: output.uri.as_deref().map(str::to_owned),
             mode: mode.map(|(text, _)| (*text).to_owned()),
+            asset_name: output.register.as_ref().map(|wanted| wanted.name.to_string()),
+            asset_version: output
+                .register
+                .as_ref()
+                .and_then(|wanted| wanted.version.as_deref().map(str::to_owned)),
         }
     }
 }

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::model::{CodeAsset, JobSpec, WorkspaceKey};
+use muster_core::model::{CodeAsset, JobSpec, SERVERLESS, WorkspaceKey};
 use serde_json::json;
 
 use super::data::{parse_distribution, parse_environment, parse_inputs, parse_outputs};
+use super::identity::{IdentityEntry, parse_identity};
 use super::resource::named;
 use super::wants::{
-    NodeShare, QueueSettings, on_eviction_text, parse_code, parse_on_eviction, parse_priority,
-    parse_share, parse_shared_memory, shared_memory_text,
+    NodeShare, QueueSettings, on_eviction_text, parse_code, parse_job_tier, parse_on_eviction,
+    parse_priority, parse_share, parse_shared_memory, shared_memory_text,
 };
 use super::{DistributionEntry, InputEntry, OutputEntry, Resolve, property};
 use crate::compute::without_nulls;
@@ -25,7 +26,9 @@ pub const DEFAULT_EXPERIMENT: &str = "Default";
 const JOB_TYPE: &str = "Command";
 /// They say what to run, or on what. A job that has one would do something else without it, so it is
 /// refused until we can do what it says.
-const LATER: [&str; 2] = ["componentId", "services"];
+const LATER: [&str; 1] = ["componentId"];
+/// Services that every job has. Clients that send a job again send them along.
+const OWN_SERVICES: [&str; 2] = ["Tracking", "Studio"];
 
 /// Reads the body of a PUT of a job of this name to `workspace`.
 pub fn parse_request(
@@ -43,12 +46,12 @@ pub fn parse_request(
     for later in LATER {
         refuse_if_filled(&job.get(later)?)?;
     }
+    refuse_services(&job.get("services")?)?;
     let resources = job.get("resources")?;
     refuse_if_filled(&resources.get("dockerArgs")?)?;
-    let archived = job.get("isArchived")?;
-    if archived.boolean()? == Some(true) {
-        return Err(unsupported(&archived));
-    }
+    // Which it is, only matters for a job that is there.
+    job.get("isArchived")?.boolean()?;
+    refuse_local(&resources.get("properties")?)?;
     let command = job.get("command")?;
     let Some(command) = command.text()? else {
         return Err(command.missing("say what to run"));
@@ -66,6 +69,7 @@ pub fn parse_request(
     Ok(JobSpec {
         command,
         compute: compute_name(&job.get("computeId")?, workspace)?,
+        instance_type: resources.get("instanceType")?.text()?.filter(|name| !name.is_empty()),
         nodes: resources.get("instanceCount")?.count()?.unwrap_or(1),
         display_name: job.get("displayName")?.text()?,
         experiment_name: job
@@ -78,6 +82,8 @@ pub fn parse_request(
         environment_variables: job.get("environmentVariables")?.string_map()?.unwrap_or_default(),
         timeout: job.get("limits")?.get("timeout")?.duration()?,
         priority: parse_priority(&job.get("queueSettings")?.get("priority")?)?,
+        job_tier: parse_job_tier(&job.get("queueSettings")?.get("jobTier")?)?,
+        identity: parse_identity(&job.get("identity")?)?,
         share: parse_share(&resources.get("properties")?)?,
         on_eviction: parse_on_eviction(&properties.get(property::ON_EVICTION)?)?,
         code: parse_code(&properties.get(property::CODE)?)?,
@@ -91,6 +97,36 @@ pub fn parse_request(
         workspace: Some(Box::new(workspace.clone())),
         environment: parse_environment(&job.get("environmentId")?, resolve)?,
     })
+}
+
+/// Whether a PUT moves a job into the archive, or out of it.
+pub fn is_archived(body: &[u8]) -> Result<Option<bool>, ArmError> {
+    let value = parse_object(body, BODY_BYTES_MAX)?;
+    Field::root(&value).get("properties")?.get("isArchived")?.boolean()
+}
+
+fn refuse_services(field: &Field<'_>) -> Result<(), ArmError> {
+    for (_, service) in field.entries()?.unwrap_or_default() {
+        let kind = service.get("jobServiceType")?.string()?.unwrap_or("");
+        if !OWN_SERVICES.iter().any(|own| own.eq_ignore_ascii_case(kind)) {
+            return Err(unsupported(field));
+        }
+    }
+    Ok(())
+}
+
+/// A run on the client's own machine: it would start a container there, with what only Azure sends for it.
+fn refuse_local(properties: &Field<'_>) -> Result<(), ArmError> {
+    let local = properties.get("IsLocal")?;
+    if !local.is_filled() {
+        return Ok(());
+    }
+    let message = format!(
+        "{} says that the job runs on the machine of whoever submits it, which is not supported; name a compute, \
+         or none for a serverless job",
+        local.path
+    );
+    Err(ArmError::not_supported(&local.path, message))
 }
 
 /// What clients note about a job. What is ours among it has been read.
@@ -130,7 +166,7 @@ pub(super) fn unsupported(field: &Field<'_>) -> ArmError {
 /// The name in a compute's ARM id, or the name alone.
 fn compute_name(field: &Field<'_>, workspace: &WorkspaceKey) -> Result<Box<str>, ArmError> {
     let Some(text) = field.string()?.filter(|text| !text.is_empty()) else {
-        return Err(field.missing("name the compute to run on; there is no serverless compute"));
+        return Ok(SERVERLESS.into());
     };
     // `azureml:` may stand before the whole id, before the name, or nowhere.
     let text = strip_prefix(text);
@@ -179,7 +215,8 @@ pub fn request_json(spec: &JobSpec, workspace: &WorkspaceKey) -> String {
             "jobType": JOB_TYPE,
             "properties": Some(properties).filter(|properties| !properties.is_empty()),
             "command": spec.command,
-            "computeId": format!("{}/computes/{}", workspace_id(workspace), spec.compute),
+            "computeId": compute_id(spec, workspace),
+            "identity": spec.identity.as_deref().map(IdentityEntry::of),
             "environmentId": spec.environment.as_ref().map(|environment| &environment.id),
             "codeId": spec.code_asset.as_ref().map(|code| &code.id),
             "inputs": named(&spec.inputs, InputEntry::of),
@@ -187,10 +224,11 @@ pub fn request_json(spec: &JobSpec, workspace: &WorkspaceKey) -> String {
             "distribution": spec.distribution.map(DistributionEntry::of),
             "resources": {
                 "instanceCount": spec.nodes,
+                "instanceType": spec.instance_type,
                 "properties": share,
                 "shmSize": spec.shared_memory_mb.map(shared_memory_text),
             },
-            "queueSettings": QueueSettings::of(spec.priority),
+            "queueSettings": QueueSettings::of(spec),
             "displayName": spec.display_name,
             "experimentName": spec.experiment_name,
             "description": spec.description,
@@ -200,6 +238,12 @@ pub fn request_json(spec: &JobSpec, workspace: &WorkspaceKey) -> String {
         },
     });
     without_nulls(body).to_string()
+}
+
+/// Nothing for a serverless job, as with Azure.
+pub(super) fn compute_id(spec: &JobSpec, workspace: &WorkspaceKey) -> Option<String> {
+    let id = || format!("{}/computes/{}", workspace_id(workspace), spec.compute);
+    (!spec.is_serverless()).then(id)
 }
 
 /// What clients noted, and what a specification says in properties of ours.

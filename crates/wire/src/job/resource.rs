@@ -10,9 +10,11 @@ use muster_core::model::{
 use muster_core::time::Wall;
 use serde::{Deserialize, Serialize};
 
-use super::request::job_properties;
+use super::request::{compute_id, job_properties};
 use super::wants::shared_memory_text;
-use super::{DistributionEntry, InputEntry, NodeShare, OutputEntry, QueueSettings, property};
+use super::{
+    DistributionEntry, IdentityEntry, InputEntry, NodeShare, OutputEntry, QueueSettings, property,
+};
 use crate::path::workspace_id;
 use crate::{SystemData, duration, timestamp};
 
@@ -28,6 +30,7 @@ pub struct JobFacts<'a> {
     pub attempts: &'a [AttemptRecord],
     /// Why it waits, in words, if it does.
     pub wait_reason: Option<&'a str>,
+    pub is_archived: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +71,8 @@ pub struct CommandJob {
     pub resources: Option<JobResources>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_settings: Option<QueueSettings>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<IdentityEntry>,
     #[serde(default)]
     pub limits: Option<JobLimits>,
     #[serde(default)]
@@ -172,6 +177,8 @@ impl JobStatus {
 pub struct JobResources {
     #[serde(default)]
     pub instance_count: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_type: Option<String>,
     #[serde(default)]
     pub properties: NodeShare,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -213,16 +220,18 @@ pub fn resource(facts: &JobFacts<'_>) -> JobResource {
             experiment_name: Some(spec.experiment_name.to_string()),
             description: spec.description.as_deref().map(str::to_owned),
             command: Some(spec.command.to_string()),
-            compute_id: Some(format!("{workspace}/computes/{}", spec.compute)),
+            compute_id: compute_id(spec, facts.workspace),
             environment_id: spec.environment.as_ref().map(|named| named.id.to_string()),
             code_id: spec.code_asset.as_ref().map(|code| code.id.to_string()),
             distribution: spec.distribution.map(DistributionEntry::of),
             resources: Some(JobResources {
                 instance_count: Some(spec.nodes),
+                instance_type: spec.instance_type.as_deref().map(str::to_owned),
                 properties: NodeShare::of(spec.share),
                 shm_size: spec.shared_memory_mb.map(shared_memory_text),
             }),
-            queue_settings: QueueSettings::of(spec.priority),
+            queue_settings: QueueSettings::of(spec),
+            identity: spec.identity.as_deref().map(IdentityEntry::of),
             limits: spec.timeout.map(|timeout| JobLimits {
                 job_limits_type: Some("Command".into()),
                 timeout: Some(duration::format(timeout)),
@@ -233,7 +242,7 @@ pub fn resource(facts: &JobFacts<'_>) -> JobResource {
             services: BTreeMap::new(),
             inputs: named(&spec.inputs, InputEntry::of),
             outputs: named(&spec.outputs, OutputEntry::of),
-            is_archived: false,
+            is_archived: facts.is_archived,
             creation_context: Some(CreationContext {
                 created_at: Some(timestamp::format(job.submitted_at)),
                 created_by: facts.submitted_by.map(str::to_owned),

@@ -54,6 +54,8 @@ pub struct RunData {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Run {
+    /// Every run is the first of its name here.
+    pub run_number: u32,
     pub run_id: String,
     pub root_run_id: String,
     #[serde(default)]
@@ -110,6 +112,7 @@ pub fn run(facts: &JobFacts<'_>, location: &str, dialect: Dialect) -> Run {
     // What it has not completed, it has not left.
     let outputs = spec.outputs.iter().filter(|_| status == JobStatus::Completed).map(output);
     Run {
+        run_number: 1,
         run_id: job.name.to_string(),
         root_run_id: job.name.to_string(),
         parent_run_id: None,
@@ -121,7 +124,7 @@ pub fn run(facts: &JobFacts<'_>, location: &str, dialect: Dialect) -> Run {
         display_name: Some(spec.display_name.as_ref().unwrap_or(&job.name).to_string()),
         description: spec.description.as_deref().map(str::to_owned),
         data_container_id: format!("dcid.{}", job.name),
-        hidden: false,
+        hidden: facts.is_archived,
         run_type: "azureml.scriptrun".to_owned(),
         properties: facts.properties(),
         tags: spec.tags.clone(),
@@ -187,6 +190,27 @@ pub struct ResolvedUri {
     pub uri: String,
     #[serde(rename = "type")]
     pub kind: String,
+}
+
+/// The same for models, whose clients ask for it in other words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResolvedPaths {
+    pub values: BTreeMap<String, ResolvedPath>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResolvedPath {
+    pub path: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+}
+
+impl From<ResolvedUris> for ResolvedPaths {
+    fn from(uris: ResolvedUris) -> ResolvedPaths {
+        let path = |uri: ResolvedUri| ResolvedPath { path: uri.uri, kind: uri.kind };
+        let values = uris.values.into_iter().map(|(id, uri)| (id, path(uri)));
+        ResolvedPaths { values: values.collect() }
+    }
 }
 
 /// Where a folder or a file of a datastore is.

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use muster_core::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use muster_core::model::{
     Attempt, AttemptRecord, CancelReason, Carrying, DataKind, Exit, Failure, Job, JobEnvironment,
-    JobInput, JobSpec, JobState, OnEviction, Outcome, Place, Priority, Scarce, ShareRequest,
-    Source, SpecHash, Verdict, WorkspaceKey,
+    JobIdentity, JobInput, JobSpec, JobState, JobTier, OnEviction, Outcome, Place, Priority,
+    Registration, Scarce, ShareRequest, Source, SpecHash, Verdict, WorkspaceKey,
 };
 use muster_core::time::{Span, Wall};
 use serde_json::{Value, json};
@@ -45,6 +45,13 @@ impl Resolve for Known {
                 Err("there is no such job".to_owned())
             }
             DataUri::Asset(reference) => place("assets", reference.name()),
+        }
+    }
+
+    fn registration(&self, _: DataKind, wanted: &Registration) -> Result<(), String> {
+        match &*wanted.name {
+            "taken" => Err("there is such a version".to_owned()),
+            _ => Ok(()),
         }
     }
 
@@ -95,6 +102,7 @@ fn spec() -> JobSpec {
         shared_memory_mb: Some(2_048),
         properties: BTreeMap::from([("mlflow.source.git.branch".into(), "main".into())]),
         workspace: Some(Box::new(key())),
+        identity: Some(Box::new(JobIdentity::AmlToken)),
         ..JobSpec::new("cpu", "echo hello")
     }
 }
@@ -133,7 +141,6 @@ fn a_compute_is_named_in_several_ways() {
         assert_eq!(&*spec.compute, "cpu", "{id}");
     }
     for id in [
-        String::new(),
         "azureml:".to_owned(),
         "/".to_owned(),
         WS.to_owned(),
@@ -150,7 +157,56 @@ fn a_compute_is_named_in_several_ways() {
     }
     let mut serverless = plain();
     serverless["properties"].as_object_mut().unwrap().remove("computeId");
-    assert!(parse(&serverless).unwrap_err().to_string().contains("computeId is missing"));
+    for body in [serverless, with("properties.computeId", json!(""))] {
+        assert!(parse(&body).unwrap().is_serverless());
+    }
+}
+
+#[test]
+fn a_job_without_compute_names_a_size_and_a_tier() {
+    let mut body = with("properties.resources.instanceType", json!("Standard_D2s_v3"));
+    body["properties"].as_object_mut().unwrap().remove("computeId");
+    body["properties"]["queueSettings"] = json!({"jobTier": "Spot", "priority": 1});
+    let spec = parse(&body).unwrap();
+    assert!(spec.is_serverless());
+    assert_eq!(spec.instance_type.as_deref(), Some("Standard_D2s_v3"));
+    assert_eq!(spec.job_tier, Some(JobTier::Spot));
+    let text = request_json(&spec, &key());
+    assert!(text.contains(r#""queueSettings":{"jobTier":"Spot","priority":1}"#), "{text}");
+    assert_eq!(read(request_json(&spec, &key()).as_bytes(), &key()).unwrap(), spec);
+    body["properties"]["queueSettings"] = json!({"jobTier": "Gold"});
+    assert_eq!(parse(&body).unwrap_err().target(), Some("properties.queueSettings.jobTier"));
+    let local = with("properties.resources.properties", json!({"IsLocal": {"IsLocal": true}}));
+    assert!(parse(&local).unwrap_err().to_string().contains("name a compute"));
+}
+
+#[test]
+fn an_identity_is_kept_as_it_was_written() {
+    for (given, shown) in [
+        (json!({"identityType": "amltoken"}), "AMLToken"),
+        (json!({"identityType": "UserIdentity"}), "UserIdentity"),
+        (json!({"identityType": "Managed", "clientId": "c", "resourceId": "/r"}), "Managed"),
+    ] {
+        let spec = parse(&with("properties.identity", given)).unwrap();
+        let text = request_json(&spec, &key());
+        assert!(text.contains(&format!(r#""identityType":"{shown}""#)), "{text}");
+        assert_eq!(read(text.as_bytes(), &key()).unwrap(), spec);
+    }
+    assert_eq!(parse(&with("properties.identity", json!({}))).unwrap().identity, None);
+    for bad in [json!({"identityType": "Other"}), json!({"clientId": "c"}), json!("Managed")] {
+        assert_eq!(parse(&with("properties.identity", bad)).unwrap_err().status, 400);
+    }
+}
+
+/// Azure shows them, so whoever sends a job again sends them along.
+#[test]
+fn what_every_job_has_is_no_wish() {
+    let own =
+        json!({"Tracking": {"jobServiceType": "Tracking"}, "Studio": {"jobServiceType": "Studio"}});
+    assert_eq!(parse(&with("properties.services", own)).unwrap(), spec());
+    let uri = "azureml://datastores/workspaceartifactstore/ExperimentRun/dcid.calm_tree";
+    let outputs = json!({"default": {"jobOutputType": "uri_folder", "uri": uri}});
+    assert_eq!(parse(&with("properties.outputs", outputs)).unwrap(), spec());
 }
 
 #[test]
@@ -159,7 +215,6 @@ fn what_would_change_the_job_is_refused_and_not_ignored() {
         ("properties.componentId", json!("c")),
         ("properties.services", json!({"jl": {"jobServiceType": "JupyterLab"}})),
         ("properties.resources.dockerArgs", json!("--x")),
-        ("properties.isArchived", json!(true)),
         ("properties.jobType", json!("Sweep")),
     ] {
         let error = parse(&with(path, value)).unwrap_err();
@@ -284,6 +339,7 @@ fn shown(state: JobState, wait_reason: Option<&str>) -> (JobResource, RunDetails
         submitted_by: Some("ada"),
         attempts: &attempts,
         wait_reason,
+        is_archived: false,
     };
     let log = ("user_logs/std_log.txt".to_owned(), "https://h/log?sig=x".to_owned());
     (resource(&facts), details(&facts, &BTreeMap::from([log])))
@@ -331,6 +387,7 @@ fn a_job_has_azures_shape() {
             "command": "echo hello",
             "computeId": format!("{WS}/computes/cpu"),
             "resources": {"instanceCount": 2, "properties": {}, "shmSize": "2048m"},
+            "identity": {"identityType": "AMLToken"},
             "limits": {"jobLimitsType": "Command", "timeout": "PT1H"},
             "environmentVariables": {"X": "1"},
             "tags": {"a": "b"},
@@ -470,7 +527,8 @@ fn inputs_and_outputs_are_read_and_shown_again() {
     });
     body["properties"]["outputs"] = json!({
         "model": {"jobOutputType": "custom_model"},
-        "report": {"jobOutputType": "uri_file"},
+        "report": {"jobOutputType": "uri_file", "assetName": "azureml:reports"},
+        "kept": {"jobOutputType": "mltable", "assetName": "tables", "assetVersion": 3},
         "there": {"jobOutputType": "uri_folder", "mode": "Upload",
                   "uri": "azureml://datastores/mine/paths/x/${{name}}/"},
     });
@@ -485,8 +543,31 @@ fn inputs_and_outputs_are_read_and_shown_again() {
     assert_eq!(to("model"), ("default", "azureml/calm_tree/model"));
     assert_eq!(to("report"), ("default", "azureml/calm_tree/report/report"));
     assert_eq!(to("there"), ("mine", "x/calm_tree"));
+    let registered = |name: &str| spec.outputs[name].register.as_deref().cloned();
+    let wanted = |name: &str, version: Option<&str>| {
+        Some(Registration { name: name.into(), version: version.map(Into::into) })
+    };
+    assert_eq!(registered("model"), None);
+    assert_eq!(registered("report"), wanted("reports", None));
+    assert_eq!(registered("kept"), wanted("tables", Some("3")));
     let again: Value = serde_json::from_str(&request_json(&spec, &key())).unwrap();
     assert_eq!(parse(&again).unwrap(), spec);
+}
+
+#[test]
+fn outputs_that_cannot_be_registered_are_refused() {
+    for (output, word) in [
+        (json!({"jobOutputType": "uri_file", "assetVersion": "1"}), "missing"),
+        (json!({"jobOutputType": "uri_file", "assetName": "taken", "assetVersion": "1"}), "such"),
+    ] {
+        let mut body = plain();
+        body["properties"]["outputs"] = json!({ "x": output });
+        let error = parse(&body).unwrap_err().to_string();
+        assert!(
+            error.contains("properties.outputs.x.assetName") && error.contains(word),
+            "{error}"
+        );
+    }
 }
 
 #[test]

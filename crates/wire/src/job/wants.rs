@@ -1,6 +1,6 @@
 //! What a job wants beside its nodes: to go first or last, and a share of each node instead of all of it.
 
-use muster_core::model::{OnEviction, Priority, ShareRequest, TreeId};
+use muster_core::model::{JobSpec, JobTier, OnEviction, Priority, ShareRequest, TreeId};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ArmError;
@@ -9,6 +9,13 @@ use crate::json::{Field, shorten};
 /// As azure-ai-ml sends them.
 const PRIORITIES: [(u8, Priority); 3] =
     [(1, Priority::Low), (2, Priority::Medium), (3, Priority::High)];
+const JOB_TIERS: [(&str, JobTier); 5] = [
+    ("Null", JobTier::Null),
+    ("Spot", JobTier::Spot),
+    ("Basic", JobTier::Basic),
+    ("Standard", JobTier::Standard),
+    ("Premium", JobTier::Premium),
+];
 const MB_PER_GB: u64 = 1_024;
 /// More than any machine has.
 const SHARED_MEMORY_MB_MAX: u64 = 64 << 20;
@@ -16,15 +23,20 @@ const SHARED_MEMORY_MB_MAX: u64 = 64 << 20;
 /// `queueSettings`. Left out for the usual priority.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueSettings {
+    #[serde(default, rename = "jobTier", skip_serializing_if = "Option::is_none")]
+    pub job_tier: Option<String>,
     #[serde(default)]
     pub priority: Option<u8>,
 }
 
 impl QueueSettings {
-    pub(super) fn of(priority: Priority) -> Option<QueueSettings> {
-        let found = PRIORITIES.into_iter().find(|(_, known)| *known == priority);
+    pub(super) fn of(spec: &JobSpec) -> Option<QueueSettings> {
+        let found = PRIORITIES.into_iter().find(|(_, known)| *known == spec.priority);
         let number = found.map(|(number, _)| number);
-        (priority != Priority::default()).then_some(QueueSettings { priority: number })
+        let word = |tier| JOB_TIERS.into_iter().find(|(_, known)| *known == tier);
+        let job_tier = spec.job_tier.and_then(word).map(|(word, _)| word.to_owned());
+        let is_usual = spec.priority == Priority::default() && job_tier.is_none();
+        (!is_usual).then_some(QueueSettings { job_tier, priority: number })
     }
 
     pub fn priority(&self) -> Option<Priority> {
@@ -68,6 +80,10 @@ pub(super) fn parse_priority(field: &Field<'_>) -> Result<Priority, ArmError> {
             shorten(&text)
         ))
     })
+}
+
+pub(super) fn parse_job_tier(field: &Field<'_>) -> Result<Option<JobTier>, ArmError> {
+    field.choice(&JOB_TIERS)
 }
 
 /// How users write it.

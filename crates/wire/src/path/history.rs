@@ -13,6 +13,11 @@ pub enum HistoryRoute {
         workspace: WorkspaceKey,
         run: Box<str>,
     },
+    /// A run itself.
+    Run {
+        workspace: WorkspaceKey,
+        run: Box<str>,
+    },
     /// What a run is and left, asked by its id in the body.
     RunData(WorkspaceKey),
     RunChildren {
@@ -27,6 +32,8 @@ pub enum HistoryRoute {
     },
     /// Where data that a run left is.
     ResolvedData(WorkspaceKey),
+    /// Where a model that a run left is.
+    ResolvedModels(WorkspaceKey),
 }
 
 impl HistoryRoute {
@@ -34,14 +41,11 @@ impl HistoryRoute {
         segments: &[String],
         words: &[&str],
     ) -> Result<Option<HistoryRoute>, PathError> {
-        let (service, is_history) = match words {
-            ["history", "v1.0", ..] => (2, true),
-            ["data", "v1.0", ..] => (2, false),
-            _ => return Ok(None),
+        let [service @ ("history" | "data" | "modelregistry"), "v1.0", ..] = words else {
+            return Ok(None);
         };
-        let Some((workspace, names, rest)) =
-            split_workspace(&segments[service..], &words[service..])
-        else {
+        let is_history = *service == "history";
+        let Some((workspace, names, rest)) = split_workspace(&segments[2..], &words[2..]) else {
             return Ok(None);
         };
         // A run's name is unique in its workspace; the experiment adds nothing.
@@ -50,6 +54,9 @@ impl HistoryRoute {
             _ => (names, rest),
         };
         Ok(match rest {
+            ["runs", _] if is_history => {
+                Some(HistoryRoute::Run { workspace, run: name_of(&names[1])? })
+            }
             ["runs", _, "details"] if is_history => {
                 Some(HistoryRoute::RunDetails { workspace, run: name_of(&names[1])? })
             }
@@ -61,7 +68,10 @@ impl HistoryRoute {
                 Some(HistoryRoute::RunServices { workspace, run, node })
             }
             ["rundata"] if is_history => Some(HistoryRoute::RunData(workspace)),
-            ["dataversion", "batchgetresolveduris"] if !is_history => {
+            ["models", "batchgetresolveduris"] if *service == "modelregistry" => {
+                Some(HistoryRoute::ResolvedModels(workspace))
+            }
+            ["dataversion", "batchgetresolveduris"] if *service == "data" => {
                 Some(HistoryRoute::ResolvedData(workspace))
             }
             _ => None,
@@ -71,6 +81,8 @@ impl HistoryRoute {
     pub fn workspace(&self) -> &WorkspaceKey {
         match self {
             HistoryRoute::RunDetails { workspace, .. }
+            | HistoryRoute::Run { workspace, .. }
+            | HistoryRoute::ResolvedModels(workspace)
             | HistoryRoute::RunData(workspace)
             | HistoryRoute::RunChildren { workspace, .. }
             | HistoryRoute::RunServices { workspace, .. }
@@ -83,6 +95,10 @@ impl HistoryRoute {
         match self {
             HistoryRoute::RunDetails { run, .. } => {
                 format!("/history/v1.0{at}/runs/{}/details", encode(run))
+            }
+            HistoryRoute::Run { run, .. } => format!("/history/v1.0{at}/runs/{}", encode(run)),
+            HistoryRoute::ResolvedModels(_) => {
+                format!("/modelregistry/v1.0{at}/models/batchGetResolvedUris")
             }
             HistoryRoute::RunData(_) => format!("/history/v1.0{at}/rundata"),
             HistoryRoute::RunChildren { run, .. } => {
@@ -103,7 +119,10 @@ impl HistoryRoute {
             HistoryRoute::RunDetails { .. }
             | HistoryRoute::RunChildren { .. }
             | HistoryRoute::RunServices { .. } => "GET",
-            HistoryRoute::RunData(_) | HistoryRoute::ResolvedData(_) => "POST",
+            HistoryRoute::Run { .. } => "GET, PATCH",
+            HistoryRoute::RunData(_)
+            | HistoryRoute::ResolvedData(_)
+            | HistoryRoute::ResolvedModels(_) => "POST",
         }
     }
 }

@@ -8,7 +8,7 @@ impl Route {
         match self {
             Route::Compute { .. } => "GET, PUT, PATCH, DELETE",
             Route::Workspace(_) => "GET, PUT, PATCH, DELETE",
-            Route::Job { .. } => "GET, PUT",
+            Route::Job { .. } => "GET, PUT, DELETE",
             Route::Tree { .. } | Route::Blob { .. } => "PUT",
             // Asked with POST; the clients follow the links to further pages with GET.
             Route::ComputeNodes { .. } => "GET, POST",

@@ -377,7 +377,7 @@ impl Route {
 }
 
 /// A resource's ARM id. Unlike a path it is not encoded: it is compared and taken apart as it stands.
-pub(crate) fn workspace_id(key: &WorkspaceKey) -> String {
+pub fn workspace_id(key: &WorkspaceKey) -> String {
     format!(
         "/subscriptions/{}/resourceGroups/{}/providers/{PROVIDER}/workspaces/{}",
         key.subscription, key.resource_group, key.name

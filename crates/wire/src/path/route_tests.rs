@@ -281,6 +281,8 @@ proptest! {
                 workspace: workspace.clone(),
                 run: name.clone(),
             }),
+            Route::History(HistoryRoute::Run { workspace: workspace.clone(), run: name.clone() }),
+            Route::History(HistoryRoute::ResolvedModels(workspace.clone())),
             Route::History(HistoryRoute::RunChildren {
                 workspace: workspace.clone(),
                 run: name.clone(),

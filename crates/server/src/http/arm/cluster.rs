@@ -215,6 +215,7 @@ async fn no_keys(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
     let kind = match view.cluster.spec.kind {
         ComputeKind::Cluster => "a cluster (AmlCompute)",
         ComputeKind::Instance => "an instance (ComputeInstance)",
+        ComputeKind::Serverless => "a pool of the service's own",
     };
     let message = format!(
         "listKeys is not possible: '{name}' is {kind}, and has no keys; its nodes take jobs from this server only"

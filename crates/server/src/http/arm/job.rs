@@ -6,17 +6,18 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use muster_core::ids::{Epoch, JobId};
-use muster_core::model::{JobPhase, SavedTree, SpecHash, WorkspaceKey};
-use muster_core::{Input, JobRequest, Reply};
-use muster_store::{JobView, Reader};
-use muster_wire::job::{self, JobFacts};
+use muster_core::model::{JobPhase, SavedTree, Scope, SpecHash, WorkspaceKey};
+use muster_core::{ErrorChain, Input, JobEdit, JobRequest, JobWish, Reply};
+use muster_store::{Archived, JobQuery, JobView, Reader};
+use muster_wire::asset::View;
+use muster_wire::job::{self, JobFacts, JobResource};
 use muster_wire::{ArmError, Page, Route};
 
 use super::datastore::home;
 use super::job_data::Names;
 use super::{Call, Failed, paging, tree, unexpected};
 use crate::app::App;
-use crate::artifacts;
+use crate::artifacts::{self, ArtifactError};
 use crate::clock;
 use crate::http::respond::document;
 use crate::http::{log_files, tree_files};
@@ -36,6 +37,7 @@ pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
         spec: Arc::clone(&spec),
         spec_hash,
         by: call.caller.clone(),
+        is_archived: job::is_archived(&call.body)?,
         existing: None,
     };
     let reply = call.say(&workspace, Input::SubmitJob(Box::new(request))).await?;
@@ -52,6 +54,7 @@ pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
         submitted_by: Some(&call.caller.name),
         attempts: &[],
         wait_reason: None,
+        is_archived: false,
     };
     Ok(document(StatusCode::CREATED, &job::resource(&facts)))
 }
@@ -94,6 +97,7 @@ pub(super) fn facts<'a>(
         submitted_by: view.submitted_by.as_ref().map(|by| &*by.name),
         attempts: &view.attempts,
         wait_reason,
+        is_archived: view.is_archived,
     }
 }
 
@@ -109,14 +113,73 @@ async fn wait_reason(call: &Call, view: &JobView) -> Result<Option<String>, Fail
 
 pub async fn list(call: &Call, workspace: WorkspaceKey) -> Result<Response, Failed> {
     let (after, size) = (call.query.skip().map(str::to_owned), call.page_size(paging::LARGE)?);
+    let route = Route::Jobs(workspace.clone());
+    let tag = call.query.get("tag").filter(|tag| !tag.is_empty()).map(Box::from);
+    let query = JobQuery { archived: archived(View::parse(&call.query)?), tag };
+    if !job::asks_for_commands(&call.query)? {
+        return Ok(document(StatusCode::OK, &Page::<JobResource>::new(Vec::new(), None)));
+    }
     let key = workspace.clone();
-    let read = move |reader: &mut dyn Reader| reader.jobs(&key, after.as_deref(), size);
+    let read = move |reader: &mut dyn Reader| reader.jobs(&key, &query, after.as_deref(), size);
     let page = call.app.readers.read(read).await?;
     let value =
         page.items.iter().map(|view| job::resource(&facts(&workspace, view, None))).collect();
-    let route = Route::Jobs(workspace.clone());
     let next = page.next.and_then(|next| call.next_link(&route, &next));
     Ok(document(StatusCode::OK, &Page::new(value, next)))
+}
+
+fn archived(view: View) -> Archived {
+    match view {
+        View::Active => Archived::No,
+        View::Archived => Archived::Yes,
+        View::All => Archived::Both,
+    }
+}
+
+/// What it left goes before it does: whoever is stopped in between can ask again, and whoever takes its name later
+/// finds nothing of it. Named outputs stay, as other jobs and assets may be made of them.
+pub async fn delete(
+    call: &Call,
+    workspace: WorkspaceKey,
+    name: Box<str>,
+) -> Result<Response, Failed> {
+    let (key, wanted) = (workspace.clone(), name.to_string());
+    let found = call.app.readers.read(move |reader| reader.job(&key, &wanted)).await?;
+    let locks = call.app.live.estate();
+    let is_free = locks.against_delete(&Scope::workspace(&workspace)).is_none();
+    let ended = found.filter(|view| is_free && view.job.phase().is_terminal());
+    if let Some(view) = &ended {
+        artifacts::remove(&call.app, &view.job).await.map_err(unremoved)?;
+    }
+    let edit = JobEdit { workspace, name, wish: JobWish::Delete, known: None };
+    match call.tell(Input::EditJob(Box::new(edit))).await? {
+        Reply::Noted => {}
+        Reply::NothingToDelete => return Ok(StatusCode::NO_CONTENT.into_response()),
+        other => return Err(unexpected(&other)),
+    }
+    // Somebody may have looked at its log just now, which makes a blob of it.
+    if let Some(view) = &ended {
+        artifacts::remove(&call.app, &view.job).await.map_err(unremoved)?;
+    }
+    Ok(StatusCode::OK.into_response())
+}
+
+fn unremoved(failed: ArtifactError) -> Failed {
+    tracing::error!(error = %ErrorChain(&failed), "what a job left cannot be removed");
+    Failed(ArmError::internal("artifacts"))
+}
+
+pub(super) async fn patch(
+    call: &Call,
+    workspace: WorkspaceKey,
+    run: Box<str>,
+) -> Result<Response, Failed> {
+    let wish = JobWish::Patch(job::parse_patch(&call.body)?);
+    let edit = JobEdit { workspace: workspace.clone(), name: run.clone(), wish, known: None };
+    match call.tell(Input::EditJob(Box::new(edit))).await? {
+        Reply::Noted => super::history::run(call, workspace, run).await,
+        other => Err(unexpected(&other)),
+    }
 }
 
 pub async fn cancel(
@@ -125,7 +188,7 @@ pub async fn cancel(
     name: Box<str>,
 ) -> Result<Response, Failed> {
     let input =
-        Input::CancelJob { workspace: workspace.clone(), name: name.to_string(), finished: None };
+        Input::CancelJob { workspace: workspace.clone(), name: name.to_string(), known: None };
     match call.say(&workspace, input).await? {
         Reply::CancelAccepted => Ok(StatusCode::OK.into_response()),
         other => Err(unexpected(&other)),

@@ -1,7 +1,7 @@
 //! What a job names, found: its code, its inputs, where its outputs go.
 
 use muster_core::model::{
-    AssetKind, DataKind, JobEnvironment, Place, Source, Workspace, WorkspaceKey,
+    AssetKind, DataKind, JobEnvironment, Place, Registration, Source, Workspace, WorkspaceKey,
 };
 use muster_wire::ArmError;
 use muster_wire::asset::{self, Body, Reference};
@@ -165,6 +165,21 @@ impl Resolve for Names<'_> {
         };
         let place = asset::Place::parse(&uri, self.key());
         self.source_at(&place.map_err(|why| why.to_string())?)
+    }
+
+    /// What may be in the way by then is found out then: others register too.
+    fn registration(&self, kind: DataKind, wanted: &Registration) -> Result<(), String> {
+        let Some(version) = wanted.version.as_deref() else { return Ok(()) };
+        let (home, kind) = (self.home.id, kind.asset());
+        let found =
+            self.app.readers.look_up(|reader| reader.asset(home, kind, &wanted.name, version));
+        match found.map_err(|_| TRY_AGAIN.to_owned())? {
+            None => Ok(()),
+            Some(_) => Err(format!(
+                "it has a version '{version}' already, and versions are never changed; choose another version, or \
+                 none for the next one"
+            )),
+        }
     }
 
     fn output(&self, datastore: Option<&str>, path: &str) -> Result<Place, String> {

@@ -208,6 +208,7 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         ("GET", Route::Jobs(key)) => job::list(call, key).await,
         ("GET", Route::Job { workspace, name }) => job::get(call, workspace, name).await,
         ("PUT", Route::Job { workspace, name }) => job::put(call, workspace, name).await,
+        ("DELETE", Route::Job { workspace, name }) => job::delete(call, workspace, name).await,
         ("POST", Route::JobCancel { workspace, name }) => job::cancel(call, workspace, name).await,
         (method, Route::History(route)) => history::handle(call, method, route).await,
         ("GET", Route::JobAttempts { workspace, name }) => {

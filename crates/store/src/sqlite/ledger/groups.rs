@@ -94,15 +94,23 @@ impl<'a> Groups<'a> {
         if let Some(known) = self.jobs.get(&job) {
             return Ok(*known);
         }
-        let sql = "SELECT s.number FROM jobs j JOIN specs s ON s.hash = j.spec WHERE j.id = ?1";
-        let mut spec: Option<u64> = None;
+        // What is written on it now, what it was submitted with, or what was on it when it was deleted.
+        let sql = "SELECT s.number, j.face ->> '$.tags' FROM jobs j JOIN specs s ON s.hash = j.spec
+                   WHERE j.id = ?1 UNION ALL SELECT NULL, tags FROM gone_job_tags WHERE job = ?1";
+        let (mut spec, mut own): (Option<u64>, Option<Box<str>>) = (None, None);
         doc::each(self.connection, self.path, sql, (job,), |row| {
-            spec = Some(row.get(0).doing("reading the ledger", self.path)?);
+            spec = row.get(0).doing("reading the ledger", self.path)?;
+            own = row.get(1).doing("reading the ledger", self.path)?;
             Ok(())
         })?;
-        let group = match spec {
-            Some(spec) => self.of_spec(key, spec)?,
-            None => None,
+        let group = match (own, spec) {
+            (Some(tags), _) => {
+                let tags: Tags =
+                    serde_json::from_str(&tags).map_err(|why| doc::damaged(self.path, &why))?;
+                tags.get(key).map(|value| self.named(value))
+            }
+            (None, Some(spec)) => self.of_spec(key, spec)?,
+            (None, None) => None,
         };
         self.jobs.insert(job, group);
         Ok(group)

@@ -1,0 +1,346 @@
+"""Files of examples/jobs through azure-ai-ml and through `muster`: both send the same."""
+
+import datetime
+import json
+import pathlib
+import subprocess
+
+import pytest
+from conftest import REPOSITORY, WORKSPACE_FLAGS, wait_for
+
+FOLDER = REPOSITORY / "examples/jobs"
+JOBS = sorted(path.name for path in FOLDER.glob("*.yml"))
+COMPONENTS = sorted(path.name for path in (FOLDER / "components").glob("*.yml"))
+CLUSTER = "cpu-cluster"
+# These end within seconds with what every machine has.
+RUN = {
+    "hello-world.yml": "hello world",
+    "hello-world-env-var.yml": "hello world 42 yes",
+    "hello-world-input.yml": "hello world 42",
+    "hello-literals.yml": "rate=0.1 small=1e-3 tiny=1e-05 flag=True switch=False octal=8 many=1000",
+    "hello-code.yml": "hello from hello.py with code",
+    "code-subfolder.yml": "lines: 48",
+    "data-local-file.yml": "3 ",
+    "data-mltable.yml": "type: mltable",
+    "anchors.yml": "shared shared",
+    "serverless.yml": "hello serverless",
+}
+ENDS = ("Completed", "Failed", "Canceled")
+
+
+@pytest.fixture(scope="module")
+def cluster(muster):
+    flags = ("--name", CLUSTER, "--max-instances", "2", *WORKSPACE_FLAGS)
+    muster("compute", "create", *flags)
+    yield CLUSTER
+    muster("compute", "delete", "--name", CLUSTER, "--yes", *WORKSPACE_FLAGS)
+
+
+@pytest.fixture
+def sent(client_env, monkeypatch):
+    """Bodies of the jobs that azure-ai-ml puts; none of them is submitted."""
+    from azure.core.pipeline.transport import RequestsTransport
+
+    bodies, send = [], RequestsTransport.send
+
+    class NotSubmitted(Exception):
+        pass
+
+    def record(self, request, **options):
+        if request.method == "PUT" and "/jobs/" in request.url:
+            content = getattr(request, "content", None) or getattr(request, "body", None)
+            bodies.append(json.loads(content))
+            raise NotSubmitted
+        return send(self, request, **options)
+
+    monkeypatch.setattr(RequestsTransport, "send", record)
+
+    def of(ml_client, job):
+        with pytest.raises(NotSubmitted):
+            ml_client.jobs.create_or_update(job)
+        return bodies.pop()
+
+    return of
+
+
+def planned(muster, path):
+    """The body that `muster job create` would send."""
+    done = muster("job", "create", "--file", str(path), "--dry-run", "-o", "json", *WORKSPACE_FLAGS)
+    return json.loads(done.stdout)["body"]
+
+
+def normal(body, session, server):
+    """Without what differs from one submission to the next: names of code, and the state of git."""
+    properties = dict(body["properties"])
+    code = properties.pop("codeId", None)
+    if code and "/codes/" in code:
+        name = code.split("/codes/")[1].split("/")[0]
+        if len(name) != 64:
+            found = session.get(f"{server.url}{code}", params={"api-version": "2023-04-01"}).json()
+            name = found["properties"]["properties"]["hash_sha256"]
+        code = name
+    properties["codeId"] = code
+    properties["properties"] = {
+        key: value
+        for key, value in (properties.get("properties") or {}).items()
+        if not key.startswith(("mlflow.source.git.", "azureml.git."))
+    }
+    properties["environmentVariables"] = {
+        key: str(value) for key, value in (properties.get("environmentVariables") or {}).items()
+    }
+    return {key: value for key, value in properties.items() if value not in (None, {}, [])}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_both_send_the_same(name, muster, ml_client, sent, session, server, cluster, monkeypatch):
+    from azure.ai.ml import load_job
+
+    # The experiment is called after the folder.
+    monkeypatch.chdir(FOLDER)
+    if name == "code-git.yml":
+        # Both make an asset of it first, and the server has no way to fetch it.
+        assert "/codes/" in planned(muster, FOLDER / name)["properties"]["codeId"]
+        flags = ("--file", str(FOLDER / name), *WORKSPACE_FLAGS)
+        refused = muster("job", "create", *flags, check=False)
+        assert refused.returncode == 2 and "git+https://" in refused.stderr
+        return
+    theirs = sent(ml_client, load_job(FOLDER / name))
+    ours = planned(muster, FOLDER / name)
+    if "display_name" not in (FOLDER / name).read_text():
+        # It is the job's own name, which each client makes up.
+        assert ours["properties"].pop("displayName") and theirs["properties"].pop("displayName")
+    assert normal(ours, session, server) == normal(theirs, session, server)
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_a_component_of_a_file_is_run_as_a_job(name, muster, client_env, cluster, tmp_path):
+    from azure.ai.ml import load_component
+
+    component = load_component(FOLDER / "components" / name)
+    inputs = {
+        key: str(FOLDER / "data")
+        if str(value.type) == "uri_folder"
+        else str(FOLDER / "data/iris.csv")
+        for key, value in component.inputs.items()
+        if str(value.type).startswith("uri_")
+    }
+    lines = [f"component: file:{FOLDER / 'components' / name}", f"compute: azureml:{CLUSTER}"]
+    if inputs:
+        kinds = {key: str(component.inputs[key].type) for key in inputs}
+        lines.append("inputs:")
+        lines += [f"  {key}: {{type: {kinds[key]}, path: {path}}}" for key, path in inputs.items()]
+    job = tmp_path / "job.yml"
+    job.write_text("\n".join(lines) + "\n")
+    properties = planned(muster, job)["properties"]
+    assert properties["command"] == component.command
+    defaults = {
+        key: value.default for key, value in component.inputs.items() if value.default is not None
+    }
+    assert {key: properties["inputs"][key]["value"] for key in defaults} == {
+        key: str(value) for key, value in defaults.items()
+    }
+
+
+@pytest.mark.parametrize("name", sorted(RUN))
+def test_they_run(name, muster_bin, server, muster, cluster):
+    done = muster(
+        "job", "create", "--file", str(FOLDER / name), "--stream", *WORKSPACE_FLAGS, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert RUN[name] in done.stdout
+
+
+def test_what_one_client_sent_is_not_sent_again(
+    muster, ml_client, session, server, cluster, tmp_path
+):
+    from azure.ai.ml import Input, command
+    from azure.ai.ml.entities import Environment
+
+    folder = tmp_path / "code"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep/ü.py").write_text("print('hi')\n")
+    (folder / ".gitignore").write_text("*.tmp\nout/\n")
+    (folder / "x.tmp").write_text("never")
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "b.bin").write_bytes(bytes(9 << 20))
+    (data / "a.txt").write_text("")
+    theirs = ml_client.jobs.create_or_update(
+        command(
+            command="ls ${{inputs.data}}",
+            code=folder,
+            environment=Environment(image="library/python:3.11"),
+            compute=CLUSTER,
+            inputs={"data": Input(type="uri_folder", path=str(data))},
+        )
+    )
+    file = tmp_path / "job.yml"
+    file.write_text(
+        "command: ls ${{inputs.data}}\ncode: code\n"
+        "environment: {image: library/python:3.11}\n"
+        f"compute: azureml:{CLUSTER}\n"
+        "inputs: {data: {type: uri_folder, path: data}}\n"
+    )
+    ours = json.loads(
+        muster("job", "create", "--file", str(file), "-o", "json", *WORKSPACE_FLAGS).stdout
+    )
+    shown = session.get(f"{server.url}{ours['id']}", params={"api-version": "2024-01-01"}).json()
+    assert shown["properties"]["codeId"] == theirs.code.removeprefix("azureml:")
+    assert shown["properties"]["inputs"]["data"]["uri"].endswith(theirs.inputs["data"].path)
+    # The other way round, with what is new.
+    (data / "c.txt").write_text("new")
+    muster("job", "create", "--file", str(file), *WORKSPACE_FLAGS)
+    with_new = ml_client.jobs.create_or_update(
+        command(
+            command="ls ${{inputs.data}}",
+            code=folder,
+            environment=Environment(image="library/python:3.11"),
+            compute=CLUSTER,
+            inputs={"data": Input(type="uri_folder", path=str(data))},
+        )
+    )
+    wait_for("the end", 120, lambda: ml_client.jobs.get(with_new.name).status in ENDS)
+    assert ml_client.jobs.get(with_new.name).status == "Completed"
+
+
+def test_outputs_come_back(muster, cluster, tmp_path):
+    done = muster(
+        "job",
+        "create",
+        "--file",
+        str(FOLDER / "named-outputs.yml"),
+        "--name",
+        "named-outputs-1",
+        "--stream",
+        *WORKSPACE_FLAGS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    flags = ("--name", "named-outputs-1", *WORKSPACE_FLAGS)
+    muster("job", "download", *flags, "--all", "--download-path", str(tmp_path / "all"))
+    assert (tmp_path / "all/named-outputs/model/weights.txt").read_text() == "weights\n"
+    assert (tmp_path / "all/named-outputs/report/report.txt").read_text() == "done\n"
+    assert list((tmp_path / "all/artifacts/user_logs").iterdir())
+    muster("job", "download", *flags, "--output-name", "model", "-p", str(tmp_path / "one"))
+    assert [path.name for path in (tmp_path / "one").iterdir()] == ["named-outputs"]
+    missing = muster("job", "download", *flags, "--output-name", "models", check=False)
+    assert missing.returncode == 3 and "model" in missing.stderr
+
+
+def test_what_follows_a_submit(muster, cluster):
+    name = "hello-life"
+    flags = ("--name", name, *WORKSPACE_FLAGS)
+    file = str(FOLDER / "hello-world.yml")
+    muster("job", "create", "--file", file, "--name", name, "--stream", *WORKSPACE_FLAGS)
+    shown = json.loads(
+        muster("job", "update", *flags, "--set", "display_name=Anew", "tags.team=blue").stdout
+    )
+    assert shown["display_name"] == "Anew" and shown["tags"] == {"team": "blue"}
+    refused = muster("job", "update", *flags, "--set", "command=true", check=False)
+    assert refused.returncode == 2 and "submitted" in refused.stderr
+
+    def names(*more):
+        listed = muster("job", "list", "--all-results", *more, *WORKSPACE_FLAGS).stdout
+        return [job["name"] for job in json.loads(listed)]
+
+    assert name in names() and name not in names("--archived-only")
+    muster("job", "archive", *flags)
+    assert name not in names() and name in names("--archived-only")
+    assert name in names("--include-archived")
+    muster("job", "restore", *flags)
+    assert name in names()
+    assert (
+        json.loads(muster("job", "list", "--parent-job-name", name, *WORKSPACE_FLAGS).stdout) == []
+    )
+    muster("job", "delete", *flags, "--yes")
+    assert name not in names("--include-archived")
+
+
+def test_phases_add_up_to_the_wall_time(muster, cluster, session, server):
+    name = "timed"
+    file = str(FOLDER / "code-subfolder.yml")
+    muster("job", "create", "--file", file, "--name", name, "--stream", *WORKSPACE_FLAGS)
+    shown = json.loads(muster("job", "timeline", name, "-o", "json", *WORKSPACE_FLAGS).stdout)
+
+    def microseconds(seconds):
+        return int(seconds.replace(".", ""))
+
+    phases = [phase for attempt in shown["attempts"] for phase in attempt["phases"]]
+    assert [phase["phase"] for phase in phases] == [
+        "queue",
+        "provision",
+        "prepare",
+        "fetch",
+        "run",
+        "finalise",
+    ]
+    total = sum(microseconds(phase["seconds"]) for phase in phases)
+    assert total == microseconds(shown["wall_seconds"])
+    from_to = [datetime.datetime.fromisoformat(shown[key]) for key in ("submitted_at", "until")]
+    assert total == (from_to[1] - from_to[0]) // datetime.timedelta(microseconds=1)
+    taken = {phase["phase"]: microseconds(phase["seconds"]) for phase in phases}
+    assert taken["run"] > 0 and taken["fetch"] > 0 and taken["finalise"] > 0
+    table = muster("job", "timeline", name, *WORKSPACE_FLAGS).stdout
+    assert "provision" in table and "█" in table
+
+
+BAD = {
+    "command: [": (", line 1, column ", "is no YAML"),
+    "command: x\n  y: z\n": (", line 2, column ", "is no YAML"),
+    "commands: x\n": ("line 1, column 1: there is no field 'commands'", "did you mean 'command'?"),
+    "command: x\nresources:\n  instance_counts: 2\n": (
+        "line 3, column 3: there is no field 'resources.instance_counts'",
+        "did you mean 'instance_count'?",
+    ),
+    "command: echo ${{inputs.dta}}\ninputs:\n  data: 3\n": (
+        "line 1, column 10: the command uses '${{inputs.dta}}'",
+        "did you mean 'data'?",
+    ),
+    "command: x\ncode: ./nowhere\n": ("line 2, column 7: code: there is no file or folder",),
+    "command: x\ninputs:\n  a: {type: uri_file, path: nothing.csv}\ncommand2: y\n": (
+        "line 4, column 1: there is no field 'command2'",
+    ),
+    "command: x\ninputs:\n  a: {type: uri_file, path: nothing.csv}\n": (
+        "inputs.a.path: there is no file or folder",
+    ),
+    "command: x\ninputs:\n  a: {type: uri_files, path: a.csv}\n": ("inputs.a.type is 'uri_files'",),
+    "command: x\nenvironment: {conda_file: c.yml}\n": ("has neither image nor build",),
+    "type: sweep\ntrial: {}\n": ("jobs of type 'sweep' are not supported yet",),
+    "jobs: {}\n": ("jobs of type 'pipeline' are not supported yet",),
+    "command: x\ncode: evil\n": ("'link' is a link that leads out of the folder",),
+    "command: x\ncode: device\n": ("'pipe' is a pipe",),
+    "command: x\nlimits: {timeout: soon}\n": ("limits.timeout is 'soon'; give a whole number",),
+    "": ("holds no fields",),
+}
+
+
+@pytest.mark.parametrize("text", sorted(BAD))
+def test_what_is_wrong_is_said_with_its_place(text, muster, server, tmp_path):
+    (tmp_path / "evil").mkdir()
+    (tmp_path / "evil/link").symlink_to("/etc/hostname")
+    (tmp_path / "device").mkdir()
+    subprocess.run(["mkfifo", str(tmp_path / "device/pipe")], check=True)
+    file = tmp_path / "job.yml"
+    file.write_text(text)
+    for verb in (["create"], ["create", "--dry-run"], ["validate"]):
+        done = muster("job", *verb, "--file", str(file), *WORKSPACE_FLAGS, check=False)
+        assert done.returncode == 2, (verb, done.stderr)
+        for words in BAD[text]:
+            assert words in done.stderr, (verb, done.stderr)
+
+
+def test_a_good_file_is_valid(muster, cluster):
+    file = pathlib.Path(FOLDER / "hello-world.yml")
+    done = muster("job", "validate", "--file", str(file), "-o", "json", *WORKSPACE_FLAGS)
+    assert json.loads(done.stdout) == {"result": "Succeeded"}
+    done = muster(
+        "job",
+        "validate",
+        "-f",
+        str(file),
+        "--set",
+        "compute=azureml:cpu-clusters",
+        *WORKSPACE_FLAGS,
+        check=False,
+    )
+    assert done.returncode == 3 and CLUSTER in done.stderr

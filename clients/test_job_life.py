@@ -1,0 +1,152 @@
+"""What becomes of jobs, whichever client asks: lists, run history, what a deleted one leaves."""
+
+import hashlib
+import os
+import uuid
+
+from conftest import SUBSCRIPTION
+from job_flow import AT, ended, submit
+
+
+def test_an_update_merges(ml_client, job_cluster, job_environment):
+    job = submit(ml_client, job_environment, tags={"a": "1"})
+    changed = ml_client.jobs.update(job.name, display_name="new", tags={"z": "1"})
+    assert changed.display_name == "new"
+    assert {"a": "1", "z": "1"}.items() <= changed.tags.items()
+
+
+def test_what_a_deleted_job_left_is_gone(ml_client, session, server, job_cluster, job_environment):
+    job = submit(ml_client, job_environment, "echo kept > outputs/kept.txt; echo said").name
+    assert ended(ml_client, job).status == "Completed"
+    store = session.post(f"{server.url}{AT}/datastores/workspaceartifactstore/listSecrets", json={})
+    at = session.get(f"{server.url}{AT}/datastores/workspaceartifactstore").json()["properties"]
+    host = f"https://{at['accountName']}.blob.{at['endpoint']}/{at['containerName']}"
+    query = f"restype=container&comp=list&prefix=ExperimentRun/dcid.{job}/"
+
+    def blobs():
+        address = f"{host}?{query}&{store.json()['sasToken']}"
+        found = session.get(address, headers={"Authorization": None})
+        assert found.status_code == 200, found.text
+        return found.text.count("<Blob>")
+
+    assert blobs() == 2, "its log and its file"
+    log = session.get(f"{server.url}/history/v1.0{AT}/runs/{job}/details").json()["logFiles"]
+    assert session.delete(f"{server.url}{AT}/jobs/{job}").status_code == 200
+    assert blobs() == 0
+    for address in log.values():
+        assert "said" not in session.get(address, headers={"Authorization": None}).text
+    for path in ("details", "children"):
+        assert session.get(f"{server.url}/history/v1.0{AT}/runs/{job}/{path}").status_code == 404
+    assert session.delete(f"{server.url}{AT}/jobs/{job}").status_code == 204
+
+
+def test_lists_are_narrowed_by_tag_kind_and_page(
+    ml_client, session, server, job_cluster, job_environment
+):
+    key = f"k{uuid.uuid4().hex[:8]}"
+    mine = [submit(ml_client, job_environment, tags={key: str(number)}).name for number in range(3)]
+    ml_client.jobs.archive(mine[0])
+    jobs = f"{server.url}{AT}/jobs"
+
+    def found(**query):
+        answer = session.get(jobs, params=query)
+        assert answer.status_code == 200, answer.text
+        seen, answer = [], answer.json()
+        while True:
+            seen += [job["name"] for job in answer["value"]]
+            if not answer.get("nextLink"):
+                return seen
+            answer = session.get(answer["nextLink"]).json()
+
+    newest_first = mine[::-1]
+    assert found(tag=key) == newest_first[:2]
+    assert found(tag=key, listViewType="All") == newest_first
+    assert found(tag=key, listViewType="ArchivedOnly") == mine[:1]
+    assert found(tag=key, listViewType="All", **{"$top": "1"}) == newest_first
+    assert found(tag=key, jobType="Command") == newest_first[:2]
+    assert found(tag=key, jobType="Pipeline") == []
+    assert found(tag="nobody-has-it") == []
+    for bad in ({"jobType": "Nonsense"}, {"listViewType": "Some"}):
+        assert session.get(jobs, params=bad).status_code == 400
+
+
+def test_run_history_is_read_and_written(ml_client, session, server, job_cluster, job_environment):
+    job = submit(ml_client, job_environment, experiment_name="exp").name
+    ended(ml_client, job)
+    base = f"{server.url}/history/v1.0{AT}"
+    for path in (f"runs/{job}", f"experiments/exp/runs/{job}"):
+        run = session.get(f"{base}/{path}").json()
+        assert (run["runId"], run["status"], run["hidden"]) == (job, "Completed", False)
+    patched = session.patch(f"{base}/experiments/exp/runs/{job}", json={"hidden": True})
+    assert patched.status_code == 200 and patched.json()["hidden"] is True
+    assert ml_client.jobs.get(job).status == "Completed"
+    shown = session.get(f"{server.url}{AT}/jobs/{job}").json()["properties"]
+    assert shown["isArchived"] is True
+    log = session.get(
+        f"{server.url}/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Insights/eventtypes"
+        "/management/values",
+        params={"$filter": "eventTimestamp ge '2020-01-01T00:00:00Z'"},
+    )
+    assert f"runs/{job}" in log.text, "the activity log has it"
+    for body in ({"hidden": "x"}, {"tags": {"a" * 600: "1"}}, {"displayName": "x" * 300}):
+        assert session.patch(f"{base}/runs/{job}", json=body).status_code == 400
+    assert session.patch(f"{base}/runs/nobody", json={"hidden": True}).status_code == 404
+    assert session.delete(f"{base}/runs/{job}").status_code == 405
+
+
+def test_why_and_cost_know_serverless_jobs(ml_client, muster, session, server, job_environment):
+    job = submit(ml_client, job_environment, compute=None).name
+    assert ended(ml_client, job).status == "Completed"
+    cost = muster("cost", "--by", "cluster", "-o", "json")
+    assert "serverless-ds3-v2" in cost.stdout
+    assert muster("why", job).returncode == 0
+    name = "serverless-ds3-v2"
+    refused = session.delete(f"{server.url}{AT}/computes/{name}")
+    assert refused.status_code == 409, refused.text
+    wanted = {"location": "eastus", "properties": {"computeType": "AmlCompute", "properties": {}}}
+    for name in ("serverless", "serverless-x"):
+        refused = session.put(f"{server.url}{AT}/computes/{name}", json=wanted)
+        assert refused.status_code == 400, refused.text
+
+
+def test_large_empty_many_and_oddly_named_files_arrive(
+    ml_client, job_cluster, job_environment, tmp_path
+):
+    from azure.ai.ml import Input, Output
+
+    data = tmp_path / "data"
+    deep = data.joinpath(*(f"level-{number}" for number in range(20)))
+    deep.mkdir(parents=True)
+    (deep / "größe 雪 & +%41.txt").write_text("deep")
+    (data / "empty.bin").touch()
+    block = os.urandom(1 << 20)
+    with (data / "large.bin").open("wb") as large:
+        for _ in range(200):
+            large.write(block)
+    small = data / "small"
+    small.mkdir()
+    for number in range(5_000):
+        (small / f"{number:05}.txt").write_text(str(number))
+    job = submit(
+        ml_client,
+        job_environment,
+        "cp -r ${{inputs.data}}/. ${{outputs.copy}}/ && ls ${{inputs.data}}/small | wc -l",
+        inputs={"data": Input(type="uri_folder", path=str(data))},
+        outputs={"copy": Output(type="uri_folder")},
+    )
+    assert ended(ml_client, job.name).status == "Completed"
+    ml_client.jobs.download(job.name, download_path=tmp_path / "down", output_name="copy")
+    copy = tmp_path / "down" / "named-outputs" / "copy"
+
+    def digests(folder):
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        found = {}
+        for path in files:
+            with path.open("rb") as content:
+                digest = hashlib.file_digest(content, "sha256")
+            found[str(path.relative_to(folder))] = digest.hexdigest()
+        return found
+
+    sent, came = digests(data), digests(copy)
+    assert len(sent) == 5_003
+    assert came == sent

@@ -1,0 +1,302 @@
+//! Jobs as files: the YAML of `az ml job create`, read into the request that azure-ai-ml would send.
+//!
+//! Reading looks at nothing but the text. What the text names on this machine or on the server (code, data, an
+//! environment) stays a [`Need`] until [`settle`] sends it or looks it up.
+
+mod component;
+mod environment;
+mod git;
+mod inputs;
+mod parts;
+mod settle;
+
+pub use environment::Environment;
+pub use settle::settle;
+
+use environment::parse_environment;
+
+use std::path::{Path, PathBuf};
+
+use muster_wire::job::DEFAULT_EXPERIMENT;
+use muster_wire::yaml::tree::Node;
+use serde_json::{Map, Value as Json, json};
+
+use crate::document::reader::{self, Reader, Source};
+use crate::failure::{Failure, Outcome, quoted};
+
+const FIELDS: &[&str] = &[
+    "type",
+    "name",
+    "display_name",
+    "experiment_name",
+    "description",
+    "tags",
+    "properties",
+    "command",
+    "code",
+    "environment",
+    "environment_variables",
+    "compute",
+    "inputs",
+    "outputs",
+    "resources",
+    "distribution",
+    "limits",
+    "identity",
+    "services",
+    "queue_settings",
+    "component",
+    "parent_job_name",
+    "id",
+    "parameters",
+    "status",
+    "creation_context",
+    "log_files",
+    "resourceGroup",
+];
+/// What the server says about a job that is there; whoever sends it back means no harm.
+const SHOWN: [&str; 6] =
+    ["id", "parameters", "status", "creation_context", "log_files", "resourceGroup"];
+/// Kinds of jobs that Azure has and this version does not.
+const LATER: [&str; 8] = [
+    "sweep",
+    "pipeline",
+    "automl",
+    "spark",
+    "parallel",
+    "data_transfer",
+    "finetuning",
+    "distillation",
+];
+const COMMAND: &str = "command";
+
+/// A job as a file has it.
+#[derive(Debug, PartialEq)]
+pub struct Wanted {
+    pub name: Option<String>,
+    /// What its properties are without what the server or this machine must be asked for.
+    pub properties: Map<String, Json>,
+    pub code: Option<Code>,
+    pub environment: Option<Environment>,
+    /// Inputs whose `uri` is not known yet, by name.
+    pub data: Vec<(String, Data)>,
+    /// What cannot be set, and was left out.
+    pub notes: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Code {
+    /// To be sent.
+    Local { path: PathBuf, at: (usize, usize), file: String },
+    /// Elsewhere, such as a repository: an asset is made that says so, and the server decides whether it can be had.
+    Address(String),
+    /// An ARM id, or what the server makes one of.
+    Id(String),
+    /// Name and version.
+    Asset(String, String),
+}
+
+/// Where an input's data is to come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Data {
+    /// To be sent: a path, where it stands, and the datastore.
+    Local {
+        path: PathBuf,
+        kind: String,
+        datastore: Option<String>,
+        at: (usize, usize),
+        file: String,
+    },
+    /// A label, to be looked up: the kind of asset, a name, the label.
+    Label { is_model: bool, name: String, label: String },
+    /// The kind of asset, a name, a version.
+    Version { is_model: bool, name: String, version: String },
+}
+
+/// Reads a file with what `--set` changes, and what it names of other files of this machine.
+pub fn read(path: &Path, edits: &[String]) -> Outcome<Wanted> {
+    let (source, mut node) = reader::read_tree(path)?;
+    for edit in edits {
+        reader::set(&mut node, edit)?;
+    }
+    let merged = component::merged(&source, &node)?;
+    parse(&source, merged.as_ref().unwrap_or(&node))
+}
+
+/// Reads a job of any kind that there is.
+pub fn parse(source: &Source, node: &Node) -> Outcome<Wanted> {
+    match kind_of(source, node)?.as_str() {
+        COMMAND => command(source, node),
+        kind if LATER.contains(&kind) => {
+            let at = node.get("type").map_or(node.place, |node| node.place);
+            Err(Failure::refused(format!(
+                "{}jobs of type {} are not supported yet in this version",
+                reader::place(source, at),
+                quoted(kind)
+            ))
+            .hint("command jobs are: give 'type: command' with a command, or submit its steps one by one"))
+        }
+        other => {
+            let at = node.get("type").map_or(node.place, |node| node.place);
+            Err(Failure::refused(format!(
+                "{}there is no type of job {}",
+                reader::place(source, at),
+                quoted(other)
+            ))
+            .hint("give 'command'"))
+        }
+    }
+}
+
+/// Without one it is a command job, unless its own fields say that it is another.
+fn kind_of(source: &Source, node: &Node) -> Outcome<String> {
+    if let Some(kind) = node.get("type").filter(|kind| !kind.is_null()) {
+        let text = kind.as_text().map(str::to_ascii_lowercase);
+        return text.ok_or_else(|| reader::wrong(source, kind, "type", "a type of job: command"));
+    }
+    let has = |key: &str| node.get(key).is_some();
+    Ok(match () {
+        () if has("command") => COMMAND,
+        () if has("jobs") => "pipeline",
+        () if has("trial") || has("search_space") => "sweep",
+        () => COMMAND,
+    }
+    .to_owned())
+}
+
+fn command(source: &Source, node: &Node) -> Outcome<Wanted> {
+    let job = Reader::of(source, "", node, FIELDS)?;
+    let missing = |key: &str, why: &str| {
+        let at = reader::place(source, node.place);
+        Failure::refused(format!("{at}there is no '{key}'; {why}"))
+    };
+    let command = job.text("command")?.filter(|text| !text.trim().is_empty());
+    let command = command.ok_or_else(|| missing("command", "say what to run"))?;
+    let mut properties = Map::new();
+    let mut put = |key: &str, value: Option<Json>| {
+        if let Some(value) = value {
+            properties.insert(key.to_owned(), value);
+        }
+    };
+    put("jobType", Some(json!("Command")));
+    put("isArchived", Some(json!(false)));
+    put("displayName", job.text("display_name")?.map(Json::from));
+    put("description", job.text("description")?.map(Json::from));
+    put("experimentName", job.text("experiment_name")?.map(Json::from));
+    put("parentJobName", job.text("parent_job_name")?.map(Json::from));
+    put("tags", Some(job.texts("tags")?.unwrap_or_default().into()));
+    put("properties", Some(job.texts("properties")?.unwrap_or_default().into()));
+    put("environmentVariables", parts::variables(&job)?);
+    put("computeId", job.text("compute")?.map(|name| parts::without_prefix(&name).into()));
+    put("resources", parts::resources(&job)?);
+    put("distribution", parts::distribution(&job)?);
+    put("limits", parts::limits(&job)?);
+    put("identity", parts::identity(&job)?);
+    put("services", parts::services(&job)?);
+    put("queueSettings", parts::queue(&job)?);
+    let (inputs, data) = inputs::inputs(&job)?;
+    let outputs = inputs::outputs(&job)?;
+    inputs::check_command(&job, &command, &inputs, &data, &outputs)?;
+    put("command", Some(command.into()));
+    put("inputs", Some(inputs.into()));
+    put("outputs", Some(outputs.into()));
+    if job.get("component").is_some() {
+        return Err(missing("command", "its component was not read"));
+    }
+    let environment = match job.get("environment") {
+        Some(node) => Some(parse_environment(source, "environment", node)?),
+        None => None,
+    };
+    let shown = SHOWN.iter().filter(|key| job.get(key).is_some());
+    Ok(Wanted {
+        name: job.text("name")?,
+        properties,
+        code: parts::code(&job)?,
+        environment,
+        data,
+        notes: shown.map(|key| (*key).to_owned()).collect(),
+    })
+}
+
+/// The whole request. Where a job names no experiment, it goes where azure-ai-ml puts it: by the name of the folder that
+/// it is submitted from. Without a name for people it is shown by its own.
+pub fn body(mut properties: Map<String, Json>, name: &str) -> String {
+    properties.entry("displayName").or_insert_with(|| name.into());
+    if !properties.contains_key("experimentName") {
+        let here = std::env::current_dir().ok();
+        let name = here.as_deref().and_then(|here| here.file_stem()).and_then(|name| name.to_str());
+        let name = name.unwrap_or(DEFAULT_EXPERIMENT).replace(' ', "");
+        properties.insert("experimentName".to_owned(), name.into());
+    }
+    if let Some(Json::Object(notes)) = properties.get_mut("properties") {
+        git::note(notes);
+    }
+    json!({ "properties": properties }).to_string()
+}
+
+/// The compute's name, for a message about one that is not there.
+pub fn compute_of(body: &str) -> Option<String> {
+    let body: Json = serde_json::from_str(body).ok()?;
+    let id = body.get("properties")?.get("computeId")?.as_str()?;
+    id.rsplit('/').next().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str) -> Outcome<Wanted> {
+        let source = Source { name: "f.yml".to_owned(), folder: "/jobs".into() };
+        parse(&source, &reader::parse_tree(&source, text)?)
+    }
+
+    #[test]
+    fn a_file_is_the_request_that_azure_ai_ml_sends() {
+        let wanted = read_text(
+            "command: run ${{inputs.rate}} $[[--x ${{inputs.x}}]]\ncode: src\n\
+             compute: azureml:cpu\nlimits: {timeout: 3600}\n\
+             inputs: {rate: 1.0e-05, data: {type: uri_file, path: azureml:d@latest}}\n\
+             outputs: {o: }\nqueue_settings: {job_tier: Spot, priority: high}\n\
+             services: {s: {type: ssh, ssh_public_keys: k, nodes: all}}\n",
+        )
+        .unwrap();
+        let body = Json::Object(wanted.properties);
+        assert_eq!(body["inputs"]["rate"], json!({"jobInputType": "literal", "value": "1e-05"}));
+        assert_eq!(body["outputs"]["o"], json!({"jobOutputType": "uri_folder"}));
+        assert_eq!(body["limits"]["timeout"], "PT1H");
+        assert_eq!(body["queueSettings"], json!({"jobTier": "Spot", "priority": 3}));
+        let service = json!({"jobServiceType": "SSH", "nodes": {"nodesValueType": "All"},
+                             "properties": {"sshPublicKeys": "k"}});
+        assert_eq!(body["services"]["s"], service);
+        let label = Data::Label { is_model: false, name: "d".into(), label: "latest".into() };
+        assert_eq!(wanted.data, [("data".to_owned(), label)]);
+        let Some(Code::Local { path, at, .. }) = wanted.code else { panic!("a path") };
+        assert_eq!((path, at), (PathBuf::from("/jobs/src"), (2, 7)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        for (text, wanted) in [
+            ("commands: x", "'f.yml', line 1, column 1: there is no field 'commands'"),
+            ("code: x", "'f.yml', line 1, column 1: there is no 'command'"),
+            (
+                "command: x\nresources:\n  instance_counts: 2",
+                "'f.yml', line 3, column 3: there is no field 'resources.instance_counts'",
+            ),
+            (
+                "command: x\nresources: {instance_count: two}",
+                "'f.yml', line 2, column 29: resources.instance_count is 'two'; give a whole",
+            ),
+            ("command: x\ninputs:\n  1a: 3", "'f.yml', line 3, column 3: inputs has '1a'"),
+            ("command: ${{outputs.o}}", "'f.yml', line 1, column 10: the command uses"),
+            (
+                "type: pipeline\njobs: {}",
+                "'f.yml', line 1, column 7: jobs of type 'pipeline' are not",
+            ),
+            ("command: [", "'f.yml', line "),
+        ] {
+            let said = read_text(text).expect_err(text).to_string();
+            assert!(said.starts_with(wanted), "{text:?}: {said}");
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! From a job as a file has it to the request: files are sent, names are looked up.
+
+use std::path::Path;
+
+use muster_core::model::{AssetKind, WorkspaceKey};
+use muster_wire::asset::{self, AssetResource};
+use muster_wire::yaml::dump;
+use muster_wire::{AssetRoute, Page, Route};
+use serde_json::{Map, Value as Json, json};
+
+use super::environment::{Build, Conda, Environment, Inline, inline};
+use super::{Code, Data, Wanted};
+use crate::client::Client;
+use crate::document::reader::{self, Source};
+use crate::failure::{Failure, Outcome, quoted};
+use crate::upload::{self, Local};
+
+const ANONYMOUS: &str = "CliV2AnonymousEnvironment";
+const LATEST: &str = "latest";
+
+/// A job's request, and what had to be made for it.
+pub struct Settled {
+    /// The body's `properties`.
+    pub properties: Map<String, Json>,
+    /// Requests and uploads that a dry run leaves out, in words.
+    pub left_out: Vec<String>,
+}
+
+/// `dry`: nothing is sent, and what would be is named as it would be.
+pub async fn settle(
+    client: &Client,
+    workspace: &WorkspaceKey,
+    wanted: Wanted,
+    dry: bool,
+) -> Outcome<Settled> {
+    let mut left_out = Vec::new();
+    let mut properties = wanted.properties;
+    let id = muster_wire::path::workspace_id(workspace);
+    if let Some(compute) = properties.get_mut("computeId") {
+        let name = compute.as_str().unwrap_or_default();
+        if !name.starts_with('/') {
+            *compute = format!("{id}/computes/{name}").into();
+        }
+    }
+    // All of it is looked at before anything is sent: what is missing is known at once.
+    let code = wanted.code.map(|code| looked_at_code(&code).map(|local| (code, local)));
+    let code = code.transpose()?;
+    let mut data = Vec::new();
+    for (name, need) in wanted.data {
+        let local = looked_at_data(&name, &need)?;
+        data.push((name, need, local));
+    }
+    if let Some((code, local)) = code {
+        let id = match (code, local) {
+            (Code::Id(id), _) => id,
+            (Code::Address(uri), _) if dry => {
+                left_out.push(format!("the code at {}", quoted(&uri)));
+                asset::id(workspace, AssetKind::Code, &upload::of_text(&uri), "1")
+            }
+            (Code::Address(uri), _) => upload::code_at(client, workspace, &uri).await?,
+            (Code::Asset(name, version), _) => {
+                asset::id(workspace, AssetKind::Code, &name, &version)
+            }
+            (Code::Local { .. }, Some(local)) if dry => {
+                left_out.push(format!("the code in {}", local.path().display()));
+                let hash = local.content_hash()?;
+                asset::id(workspace, AssetKind::Code, &hash, "1")
+            }
+            (Code::Local { .. }, Some(local)) => upload::code(client, workspace, &local).await?,
+            (Code::Local { .. }, None) => unreachable!("it was looked at"),
+        };
+        properties.insert("codeId".to_owned(), id.into());
+    }
+    for (name, need, local) in data {
+        let uri = match (need, local) {
+            (Data::Local { kind, datastore, .. }, Some(local)) => {
+                let uri = if dry {
+                    left_out.push(format!("inputs.{name} from {}", local.path().display()));
+                    let store = datastore.as_deref().unwrap_or("workspaceblobstore");
+                    format!("azureml://datastores/{store}/paths/{}", upload::path_of(&local)?)
+                } else {
+                    let store = datastore.as_deref();
+                    upload::to_datastore(client, workspace, &local, store, None).await?.uri()
+                };
+                match kind.as_str() {
+                    "uri_folder" => format!("{uri}/"),
+                    _ => uri,
+                }
+            }
+            (Data::Version { is_model, name, version }, _) => {
+                asset::id(workspace, kind_of(is_model), &name, &version)
+            }
+            (Data::Label { is_model, name, label }, _) => {
+                labelled(client, workspace, kind_of(is_model), &name, &label).await?
+            }
+            (Data::Local { .. }, None) => unreachable!("it was looked at"),
+        };
+        if let Some(input) = properties.get_mut("inputs").and_then(|all| all.get_mut(&name)) {
+            input["uri"] = uri.into();
+        }
+    }
+    if let Some(environment) = wanted.environment {
+        let id = environment_id(client, workspace, environment, dry, &mut left_out).await?;
+        properties.insert("environmentId".to_owned(), id.into());
+    }
+    Ok(Settled { properties, left_out })
+}
+
+fn kind_of(is_model: bool) -> AssetKind {
+    if is_model { AssetKind::Model } else { AssetKind::Data }
+}
+
+fn looked_at_code(code: &Code) -> Outcome<Option<Local>> {
+    match code {
+        Code::Local { path, at, file } => looked_at("code", path, *at, file).map(Some),
+        Code::Address(_) | Code::Id(_) | Code::Asset(..) => Ok(None),
+    }
+}
+
+fn looked_at_data(name: &str, data: &Data) -> Outcome<Option<Local>> {
+    let Data::Local { path, kind, at, file, .. } = data else { return Ok(None) };
+    let what = format!("inputs.{name}.path");
+    let local = looked_at(&what, path, *at, file)?;
+    let wanted = match (kind.as_str(), local.is_folder()) {
+        ("uri_file", true) => "a folder, and its type is uri_file; give uri_folder",
+        ("uri_folder", false) => "a file, and its type is uri_folder; give uri_file",
+        ("mltable", false) => "a file; give the folder with its MLTable file",
+        _ => return Ok(Some(local)),
+    };
+    let source = Source { name: file.clone(), folder: Path::new(".").to_owned() };
+    Err(Failure::refused(format!("{}{what} is {wanted}", reader::place(&source, *at))))
+}
+
+/// With the place in the file where it is named.
+fn looked_at(what: &str, path: &Path, at: (usize, usize), file: &str) -> Outcome<Local> {
+    let source = Source { name: file.to_owned(), folder: Path::new(".").to_owned() };
+    let place = reader::place(&source, at);
+    Local::read(&format!("{place}{what}"), path)
+}
+
+/// The newest version, or the one that carries another label.
+async fn labelled(
+    client: &Client,
+    workspace: &WorkspaceKey,
+    kind: AssetKind,
+    name: &str,
+    label: &str,
+) -> Outcome<String> {
+    if label != LATEST {
+        return Err(Failure::refused(format!("there is no label {}", quoted(label)))
+            .hint("only 'latest' is known, or a version: azureml:NAME:VERSION"));
+    }
+    let route = AssetRoute::AssetVersions { workspace: workspace.clone(), kind, name: name.into() };
+    let query = [("$orderBy", "createdtime desc"), ("$top", "1"), ("listViewType", "ActiveOnly")];
+    let found: Page<AssetResource> = client.get_with(&Route::Assets(route), &query).await?;
+    let newest = found.value.into_iter().next();
+    newest.map(|newest| newest.id).ok_or_else(|| {
+        Failure::not_found(format!("there is no version of {}", quoted(name)))
+            .hint("create it first, or name another")
+    })
+}
+
+async fn environment_id(
+    client: &Client,
+    workspace: &WorkspaceKey,
+    environment: Environment,
+    dry: bool,
+    left_out: &mut Vec<String>,
+) -> Outcome<String> {
+    let kind = AssetKind::Environment;
+    let described = match environment {
+        Environment::Id(id) => return Ok(id),
+        Environment::Version { name, version } => {
+            return Ok(asset::id(workspace, kind, &name, &version));
+        }
+        Environment::Label { name, label } => {
+            return labelled(client, workspace, kind, &name, &label).await;
+        }
+        Environment::File { path, at, file } => {
+            let source = Source { name: file, folder: Path::new(".").to_owned() };
+            let (source, node) = reader::read_tree(&path).map_err(|failure| {
+                let place = reader::place(&source, at);
+                Failure::refused(format!("{place}environment: {failure}"))
+            })?;
+            inline(&source, "", &node)?
+        }
+        Environment::Inline(described) => *described,
+    };
+    let made = anonymous(client, workspace, described, dry).await?;
+    let id = asset::id(workspace, kind, ANONYMOUS, &made.version);
+    if dry {
+        left_out.push(format!("environment {ANONYMOUS}:{}", made.version));
+        return Ok(id);
+    }
+    let (name, version) = (ANONYMOUS.into(), made.version.into());
+    let route = AssetRoute::AssetVersion { workspace: workspace.clone(), kind, name, version };
+    let body = json!({ "properties": made.properties }).to_string();
+    let made: AssetResource = client.put(&Route::Assets(route), body).await?.document()?;
+    Ok(made.id)
+}
+
+/// An environment that nobody gave a name: known again by what is in it.
+struct Anonymous {
+    version: String,
+    properties: Map<String, Json>,
+}
+
+async fn anonymous(
+    client: &Client,
+    workspace: &WorkspaceKey,
+    described: Inline,
+    dry: bool,
+) -> Outcome<Anonymous> {
+    let conda = described.conda.as_ref().map(|conda| conda_text(&described, conda)).transpose()?;
+    let mut properties = described.more.clone();
+    properties.insert("isAnonymous".to_owned(), true.into());
+    properties.insert("isArchived".to_owned(), false.into());
+    if let Some(text) = &conda {
+        properties.insert("condaFile".to_owned(), text.as_str().into());
+    }
+    let mut known = String::new();
+    if let Some(image) = &described.image {
+        properties.insert("image".to_owned(), image.as_str().into());
+        known = upload::of_text(image);
+        if let Some(inference) = &described.inference {
+            known = woven(&known, &upload::of_text(&dump(inference)));
+        }
+        if let Some(text) = &conda {
+            known = woven(&known, &upload::of_text(text));
+        }
+    }
+    let (uri, dockerfile) = match &described.build {
+        None => (None, None),
+        Some(Build::Url { url, dockerfile }) => (Some(url.clone()), dockerfile.clone()),
+        Some(Build::Local { path, dockerfile }) => {
+            let local = looked_at("environment.build.path", path, described.at, &described.file)?;
+            known = upload::of_text(&local.object_hash()?);
+            if let Some(dockerfile) = dockerfile.as_deref().filter(|path| !path.is_empty()) {
+                known = woven(&known, &upload::of_text(dockerfile));
+            }
+            let uri = if dry {
+                format!("{}/", upload::path_of(&local)?)
+            } else {
+                let (store, version) = (described.datastore.as_deref(), upload::of_text(&known));
+                let noted = Some((ANONYMOUS, version.as_str()));
+                let sent = upload::to_datastore(client, workspace, &local, store, noted).await?;
+                format!("{}/{}/", sent.container_url, sent.path)
+            };
+            (Some(uri), dockerfile.clone())
+        }
+    };
+    if let Some(uri) = uri {
+        let mut build = Map::new();
+        build.insert("contextUri".to_owned(), uri.into());
+        if let Some(path) = dockerfile {
+            build.insert("dockerfilePath".to_owned(), path.into());
+        }
+        properties.insert("build".to_owned(), build.into());
+    }
+    Ok(Anonymous { version: upload::of_text(&known), properties })
+}
+
+/// `one` between all letters of `other`, as azure-ai-ml has it.
+fn woven(one: &str, other: &str) -> String {
+    other.chars().map(String::from).collect::<Vec<_>>().join(one)
+}
+
+fn conda_text(described: &Inline, conda: &Conda) -> Outcome<String> {
+    match conda {
+        Conda::Inline(node) => Ok(dump(node)),
+        Conda::File { path, at } => {
+            let (_, node) = reader::read_tree(path).map_err(|failure| {
+                let folder = Path::new(".").to_owned();
+                let source = Source { name: described.file.clone(), folder };
+                let place = reader::place(&source, *at);
+                Failure::refused(format!("{place}environment.conda_file: {failure}"))
+            })?;
+            Ok(dump(&node))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As azure-ai-ml 1.35.2 calls the same environment.
+    #[test]
+    fn an_environment_without_a_name_is_called_as_azure_ai_ml_calls_it() {
+        let image = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04";
+        let conda = "channels:\n- conda-forge\ndependencies:\n- python=3.8\n- pip\n- pip:\n  - a\n  \
+                     - b==1\n  - numpy>=1.0\nname: x\n";
+        let known = woven(&upload::of_text(image), &upload::of_text(conda));
+        let wanted = "4feee9bdb80b7bc50a40f54b26a373d84d8eaa587a2b6113ff9e69f5b2e17e5e";
+        assert_eq!(upload::of_text(&known), wanted);
+    }
+}

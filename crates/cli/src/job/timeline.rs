@@ -1,0 +1,158 @@
+//! `job timeline`: where a job's time went, from its submission to its end.
+
+use muster_wire::job::{Attempts, Phases};
+use serde::Serialize;
+
+use super::attempts;
+use crate::failure::Outcome;
+use crate::output::{self, Print};
+
+const HEADER: [&str; 5] = ["Attempt", "Phase", "Seconds", "Share", ""];
+const BAR_CHARS: u64 = 40;
+
+/// Show where a job's time went: queue, provision, prepare, fetch, run and finalise of each attempt
+///
+/// The phases of all attempts add up to the time from its submission to its end, or to now.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct Args {
+    /// The job's name
+    #[arg(value_name = "NAME", value_parser = crate::values::name, add = crate::complete::jobs(),
+          conflicts_with = "name", required_unless_present = "name")]
+    job: Option<String>,
+    #[command(flatten)]
+    print: Print<true>,
+    #[command(flatten)]
+    target: OptionalTarget,
+}
+
+/// As for other commands, but that the name may also stand alone.
+#[derive(Debug, clap::Args)]
+struct OptionalTarget {
+    /// The job's name, as az wants it
+    #[arg(short, long, value_parser = crate::values::name, help_heading = None,
+          add = crate::complete::jobs())]
+    name: Option<String>,
+    #[command(flatten)]
+    scope: crate::scope::Scope,
+}
+
+#[derive(Debug, Serialize)]
+struct Timeline {
+    name: String,
+    status: Option<String>,
+    submitted_at: Option<String>,
+    /// Its end, or now.
+    until: Option<String>,
+    /// What the phases of all attempts add up to.
+    wall_seconds: String,
+    attempts: Vec<Tried>,
+}
+
+#[derive(Debug, Serialize)]
+struct Tried {
+    /// None of the time after the last one, in which it waited.
+    attempt: Option<u32>,
+    outcome: String,
+    total_seconds: String,
+    phases: Vec<Phase>,
+}
+
+#[derive(Debug, Serialize)]
+struct Phase {
+    phase: &'static str,
+    seconds: String,
+    #[serde(skip)]
+    microseconds: u64,
+}
+
+pub async fn run(args: &Args) -> Outcome {
+    let name = args.job.as_ref().or(args.target.name.as_ref()).cloned().unwrap_or_default();
+    let workspace = args.target.scope.workspace()?;
+    let client = args.target.scope.connect().await?;
+    let timeline = of(name.clone(), attempts::fetch(&client, workspace, &name).await?);
+    args.print.show(&timeline, || print_table(&timeline))
+}
+
+fn of(name: String, all: Attempts) -> Timeline {
+    let status = all.status.clone().unwrap_or_default();
+    let tried = all.value.iter().map(|it| (Some(it.number), it.outcome.clone(), it.phases));
+    let waiting = all.waiting.iter().map(|phases| (None, status.clone(), *phases));
+    let attempts: Vec<Tried> = tried.chain(waiting).map(tried_of).collect();
+    let phases = attempts.iter().flat_map(|it| &it.phases);
+    let wall = phases.map(|phase| phase.microseconds).sum();
+    Timeline {
+        name,
+        status: all.status,
+        submitted_at: all.submitted_at,
+        until: all.until,
+        wall_seconds: seconds(wall),
+        attempts,
+    }
+}
+
+fn tried_of((attempt, outcome, phases): (Option<u32>, String, Phases)) -> Tried {
+    let of = |(phase, microseconds)| Phase { phase, seconds: seconds(microseconds), microseconds };
+    let total_seconds = seconds(phases.total());
+    Tried { attempt, outcome, total_seconds, phases: phases.named().map(of).into() }
+}
+
+/// All digits: so that they add up for whoever adds them up.
+fn seconds(microseconds: u64) -> String {
+    format!("{}.{:06}", microseconds / 1_000_000, microseconds % 1_000_000)
+}
+
+fn print_table(timeline: &Timeline) -> Outcome {
+    let all = timeline.attempts.iter().flat_map(|it| &it.phases);
+    let wall: u64 = all.map(|phase| phase.microseconds).sum();
+    let mut rows = Vec::new();
+    let mut before = 0;
+    for tried in &timeline.attempts {
+        for (index, phase) in tried.phases.iter().enumerate() {
+            let number = match (index, tried.attempt) {
+                (0, Some(number)) => format!("{number} ({})", tried.outcome),
+                (0, None) => format!("- ({})", tried.outcome),
+                _ => String::new(),
+            };
+            let share = share_of(phase.microseconds, wall);
+            let bar = bar(before, phase.microseconds, wall);
+            rows.push(vec![number, phase.phase.to_owned(), phase.seconds.clone(), share, bar]);
+            before += phase.microseconds;
+        }
+    }
+    let total = vec!["total".to_owned(), String::new(), timeline.wall_seconds.clone()];
+    rows.push([total, vec![String::new(), String::new()]].concat());
+    output::table(&HEADER, rows, "nothing has happened yet")
+}
+
+fn share_of(part: u64, whole: u64) -> String {
+    let thousandths = u128::from(part) * 1_000 / u128::from(whole.max(1));
+    format!("{}.{}%", thousandths / 10, thousandths % 10)
+}
+
+/// Where in the whole it was; what took any time is at least a dot.
+fn bar(before: u64, part: u64, whole: u64) -> String {
+    let at = |time: u64| {
+        let chars = u128::from(time) * u128::from(BAR_CHARS) / u128::from(whole.max(1));
+        usize::try_from(chars).unwrap_or(0)
+    };
+    let (from, to) = (at(before), at(before + part));
+    match (to > from, part) {
+        (true, _) => format!("{}{}", " ".repeat(from), "█".repeat(to - from)),
+        (false, 0) => String::new(),
+        (false, _) => format!("{}·", " ".repeat(from)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_stand_where_the_time_was() {
+        assert_eq!(bar(0, 50, 100), "█".repeat(20));
+        assert_eq!(bar(50, 50, 100), format!("{}{}", " ".repeat(20), "█".repeat(20)));
+        assert_eq!((bar(50, 0, 100), bar(99, 1, 1_000)), (String::new(), "   ·".to_owned()));
+        assert_eq!((share_of(1, 3), share_of(0, 0)), ("33.3%".to_owned(), "0.0%".to_owned()));
+    }
+}

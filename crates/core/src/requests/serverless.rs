@@ -1,0 +1,163 @@
+//! Pools for jobs that name no compute: found, or made with the first job that needs one.
+
+use std::sync::Arc;
+
+use super::cluster::check_size_is_offered;
+use super::cluster_rules::{check_known_size, new_spec};
+use super::estate::{being_deleted, refuse_locked_compute};
+use super::host::check_gpus;
+use crate::change::Change;
+use crate::ids::{ClusterId, PrincipalId, WorkspaceId};
+use crate::input::{ClusterPatch, Refused};
+use crate::limits;
+use crate::model::{
+    Backoff, Cluster, ClusterEvent, ClusterName, ClusterPhase, ComputeKind, JobSpec, JobTier,
+    QuotaName, QuotaScope, Rest, SERVERLESS_VM_SIZE, Tier,
+};
+use crate::step::Turn;
+
+/// Where a job is to run.
+pub(super) enum Pool {
+    There(Arc<Cluster>),
+    /// With everything but who asks for it.
+    ToMake(Box<Cluster>),
+}
+
+impl Pool {
+    pub(super) fn cluster(&self) -> &Cluster {
+        match self {
+            Pool::There(cluster) => cluster,
+            Pool::ToMake(cluster) => cluster,
+        }
+    }
+}
+
+/// The pool of a serverless job, if it can ever run there. Changes nothing.
+pub(super) fn find(
+    turn: &Turn<'_>,
+    workspace: WorkspaceId,
+    spec: &JobSpec,
+) -> Result<Pool, Refused> {
+    let vm_size = spec.instance_type.as_deref().unwrap_or(SERVERLESS_VM_SIZE);
+    check_known_size(turn.world, "resources.instanceType", vm_size)?;
+    if spec.nodes > limits::SERVERLESS_NODES_MAX {
+        return Err(Refused::invalid(
+            "resources.instanceCount",
+            format!(
+                "instanceCount is {}, but a serverless job has at most {} nodes; lower it, or create a \
+                 compute with more and name that",
+                spec.nodes,
+                limits::SERVERLESS_NODES_MAX
+            ),
+        ));
+    }
+    let home = turn.world.workspace_by_id(workspace).expect("looked up by the caller");
+    if home.deletion.is_some() {
+        return Err(being_deleted("workspace", "workspace", &home.key.name));
+    }
+    let tier = spec.job_tier.map_or(Tier::Dedicated, JobTier::tier);
+    let name = ClusterName::of_serverless(vm_size, tier);
+    let found = turn.world.cluster_by_name(workspace, name.as_str()).map(|cluster| cluster.id);
+    let pool = match found.and_then(|id| turn.world.shared_cluster(id)) {
+        Some(cluster) => Pool::There(Arc::clone(cluster)),
+        None => Pool::ToMake(Box::new(new_pool(turn, workspace, name, (vm_size, tier))?)),
+    };
+    check_quota(turn, pool.cluster(), spec.nodes)?;
+    Ok(pool)
+}
+
+fn new_pool(
+    turn: &Turn<'_>,
+    workspace: WorkspaceId,
+    name: ClusterName,
+    (vm_size, tier): (&str, Tier),
+) -> Result<Cluster, Refused> {
+    let home = turn.world.workspace_by_id(workspace).expect("looked up by the caller");
+    let size = turn.world.catalogue.get(vm_size).expect("checked by the caller");
+    let wanted = ClusterPatch {
+        kind: Some(ComputeKind::Serverless),
+        vm_size: Some((*size.name).into()),
+        tier: Some(tier),
+        ..ClusterPatch::default()
+    };
+    let spec = new_spec(&wanted, &home.location)?;
+    check_size_is_offered(turn, &spec)?;
+    refuse_locked_compute(turn, &home.key, name.as_str(), None, "created")?;
+    let capacity = size.capacity();
+    check_gpus(turn, workspace, name.as_str(), &spec, capacity)?;
+    if turn.world.clusters().len() >= limits::CLUSTERS_MAX {
+        return Err(Refused::too_many(
+            "computeId",
+            format!(
+                "there are {} computes, the most allowed; name one of them, or delete one",
+                limits::CLUSTERS_MAX
+            ),
+        ));
+    }
+    Ok(Cluster {
+        // Drawn when it is made.
+        id: ClusterId(0),
+        workspace,
+        name,
+        family: Arc::clone(&size.family),
+        spec,
+        phase: ClusterPhase::Creating,
+        operation: None,
+        created_at: turn.now.wall,
+        created_by: PrincipalId(0),
+        modified_at: turn.now.wall,
+        capacity,
+        backoff: Backoff::default(),
+        rest: Rest::default(),
+        boot: None,
+        last: None,
+    })
+}
+
+/// Nothing is reserved for these pools; but what could not run in an empty region would wait for ever.
+fn check_quota(turn: &Turn<'_>, cluster: &Cluster, nodes: u32) -> Result<(), Refused> {
+    let home = turn.world.workspace_by_id(cluster.workspace).expect("looked up by the caller");
+    let scope = QuotaScope::new(&home.key.subscription, &cluster.spec.location);
+    let Some(limits) = turn.world.quota_limits(&scope) else { return Ok(()) };
+    let vcpus = u64::from(nodes) * u64::from(cluster.capacity.vcpus);
+    for name in QuotaName::of(cluster.spec.tier, &cluster.family) {
+        let Some(limit) = limits.get(&name).filter(|limit| **limit < vcpus) else { continue };
+        return Err(Refused::quota(
+            "resources.instanceCount",
+            format!(
+                "{nodes} nodes of {} vCPUs do not fit into the quota {name} of region '{}': its limit is {limit} \
+                 vCPUs; lower instanceCount, choose a smaller instanceType, or raise the limit: muster quota \
+                 update --location {} --name '{name}' --limit {vcpus}",
+                cluster.capacity.vcpus, cluster.spec.location, cluster.spec.location
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// The pool's id, and the pool itself if it is not there yet.
+pub(super) fn make(turn: &mut Turn<'_>, pool: Pool, by: PrincipalId) -> ClusterId {
+    let cluster = match pool {
+        Pool::There(cluster) => return cluster.id,
+        Pool::ToMake(cluster) => cluster,
+    };
+    let id = ClusterId(turn.world.draw());
+    let cluster = Arc::new(Cluster { id, created_by: by, ..*cluster });
+    turn.emit(Change::ClusterChanged { event: ClusterEvent::CreateAsked, cluster });
+    id
+}
+
+/// Nobody changes or deletes what the service made for itself.
+pub(super) fn refuse(cluster: &Cluster) -> Result<(), Refused> {
+    if !cluster.is_serverless() {
+        return Ok(());
+    }
+    Err(Refused::conflict(
+        "name",
+        format!(
+            "'{}' is the service's own pool for jobs that name no compute; it comes and goes by itself, so \
+             create a compute of your own",
+            cluster.name
+        ),
+    ))
+}

@@ -1,0 +1,61 @@
+//! Jobs after their submit: what is written on them, lists of them, and their end as rows.
+
+use muster_core::ids::{JobId, WorkspaceId};
+use muster_core::model::JobFace;
+use rusqlite::types::Value;
+
+use super::doc;
+use super::write::Writer;
+use crate::{Archived, JobQuery, StoreError};
+
+pub(super) fn put_face(writer: &Writer<'_>, job: JobId, face: &JobFace) -> Result<(), StoreError> {
+    writer.run(
+        "UPDATE jobs SET face = ?2, archived = ?3 WHERE id = ?1",
+        (job.0, doc::encode(face), face.is_archived),
+    )
+}
+
+/// With everything that belongs to it alone. What it cost stays, and so does what that is added up by.
+pub(super) fn remove(writer: &Writer<'_>, job: JobId) -> Result<(), StoreError> {
+    let steps = [
+        "INSERT INTO gone_job_tags (job, tags)
+         SELECT j.id, coalesce(j.face ->> '$.tags', s.doc ->> '$.tags')
+         FROM jobs j JOIN specs s ON s.hash = j.spec
+         WHERE j.id = ?1 AND coalesce(j.face ->> '$.tags', s.doc ->> '$.tags') <> '{}'",
+        "DELETE FROM attempts WHERE job = ?1",
+        "DELETE FROM members WHERE job = ?1",
+        "DELETE FROM job_trees WHERE job = ?1",
+        "DELETE FROM specs WHERE hash = (SELECT spec FROM jobs WHERE id = ?1)
+         AND NOT EXISTS (SELECT 1 FROM jobs WHERE spec = specs.hash AND id <> ?1)",
+        "DELETE FROM jobs WHERE id = ?1",
+    ];
+    steps.into_iter().try_for_each(|sql| writer.run(sql, (job.0,)))
+}
+
+/// What follows `WHERE` in a list of jobs, newest first, and its values.
+pub(super) fn condition(
+    workspace: WorkspaceId,
+    before: JobId,
+    query: &JobQuery,
+    limit: usize,
+) -> (String, Vec<Value>) {
+    let mut sql = "j.workspace = ? AND j.id < ?".to_owned();
+    let number = |number: u64| Value::Integer(i64::try_from(number).unwrap_or(i64::MAX));
+    let mut values = vec![number(workspace.0), number(before.0)];
+    if let Some(archived) = match query.archived {
+        Archived::No => Some(0),
+        Archived::Yes => Some(1),
+        Archived::Both => None,
+    } {
+        sql += " AND j.archived = ?";
+        values.push(Value::Integer(archived));
+    }
+    if let Some(tag) = &query.tag {
+        let tags = "json_each(coalesce(j.face, s.doc), '$.tags')";
+        sql += &format!(" AND EXISTS (SELECT 1 FROM {tags} WHERE key = ?)");
+        values.push(Value::Text(tag.to_string()));
+    }
+    sql += " ORDER BY j.id DESC LIMIT ?";
+    values.push(number(limit as u64));
+    (sql, values)
+}

@@ -1,0 +1,135 @@
+//! Where a job's time went, from its submission to its end: phases that add up to it, whatever happened.
+
+use muster_core::model::Member;
+use muster_core::time::{Span, Wall};
+use serde::{Deserialize, Serialize};
+
+/// Of one attempt, in microseconds. Their sum is the time from the end of the attempt before it to its own end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phases {
+    /// It waited for its turn, or for nodes that others held.
+    pub queue: u64,
+    /// A node was made for it.
+    pub provision: u64,
+    /// It had its nodes, and its environment and folders were made.
+    pub prepare: u64,
+    /// Its code and data were brought.
+    pub fetch: u64,
+    pub run: u64,
+    /// Its processes had ended, and what they left was being kept.
+    pub finalise: u64,
+}
+
+impl Phases {
+    pub fn named(&self) -> [(&'static str, u64); 6] {
+        [
+            ("queue", self.queue),
+            ("provision", self.provision),
+            ("prepare", self.prepare),
+            ("fetch", self.fetch),
+            ("run", self.run),
+            ("finalise", self.finalise),
+        ]
+    }
+
+    pub fn total(&self) -> u64 {
+        self.named().iter().map(|(_, microseconds)| microseconds).sum()
+    }
+
+    /// It never got a node in this time.
+    pub fn waiting(from: Wall, to: Wall) -> Phases {
+        Phases { queue: (to - from).0, ..Phases::default() }
+    }
+
+    /// `from` is when it was submitted or its last attempt ended, `to` its end or now.
+    pub fn of(
+        from: Wall,
+        granted_at: Wall,
+        started_at: Option<Wall>,
+        to: Wall,
+        members: &[Member],
+    ) -> Phases {
+        // Clocks may be set; time that runs backwards is none.
+        let granted_at = granted_at.clamp(from, to.max(from));
+        let to = to.max(granted_at);
+        let started_at = started_at.map_or(to, |at| at.clamp(granted_at, to));
+        let waited = granted_at - from;
+        let provision = members.iter().filter_map(|member| member.provisioned);
+        let provision = provision
+            .map(|(asked, joined)| joined.clamp(from, granted_at) - asked.clamp(from, granted_at))
+            .max()
+            .unwrap_or(Span::ZERO)
+            .min(waited);
+        let spans = || members.iter().filter_map(|member| member.spans);
+        let before = started_at - granted_at;
+        let fetch = spans().map(|spans| spans.fetch).max().unwrap_or(Span::ZERO).min(before);
+        let after = to - started_at;
+        let finalise = spans().map(|spans| spans.finalise).max().unwrap_or(Span::ZERO).min(after);
+        Phases {
+            queue: waited.0 - provision.0,
+            provision: provision.0,
+            prepare: before.0 - fetch.0,
+            fetch: fetch.0,
+            run: after.0 - finalise.0,
+            finalise: finalise.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::NodeId;
+    use muster_core::model::{MemberPhase, Part, Spans};
+
+    use super::*;
+
+    fn member(provisioned: Option<(u64, u64)>, spans: Option<(u64, u64)>) -> Member {
+        Member {
+            node: NodeId(1),
+            price_micro_usd_per_hour: 0,
+            part: Part::default(),
+            phase: MemberPhase::Ordered,
+            meter: None,
+            spent: Vec::new(),
+            provisioned: provisioned.map(|(from, to)| (Wall(from), Wall(to))),
+            spans: spans
+                .map(|(fetch, finalise)| Spans { fetch: Span(fetch), finalise: Span(finalise) }),
+        }
+    }
+
+    #[test]
+    fn phases_are_what_happened() {
+        let members = [member(Some((12, 40)), Some((5, 7))), member(Some((15, 45)), Some((9, 2)))];
+        let phases = Phases::of(Wall(10), Wall(50), Some(Wall(70)), Wall(100), &members);
+        let wanted =
+            Phases { queue: 10, provision: 30, prepare: 11, fetch: 9, run: 23, finalise: 7 };
+        assert_eq!(phases, wanted);
+        // On a node that was there already, and with an agent that measured nothing.
+        let phases =
+            Phases::of(Wall(10), Wall(50), Some(Wall(70)), Wall(100), &[member(None, None)]);
+        let wanted = Phases { queue: 40, prepare: 20, run: 30, ..Phases::default() };
+        assert_eq!(phases, wanted);
+    }
+
+    /// Whatever is said, by clocks that were set and agents that exaggerate.
+    #[test]
+    fn phases_add_up_to_the_wall_time() {
+        let mut bits = 1_u64;
+        let mut next = |below: u64| {
+            bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (bits >> 33) % below
+        };
+        for _ in 0..10_000 {
+            let (from, to) = (next(100), next(100));
+            let members: Vec<Member> = (0..next(3))
+                .map(|_| {
+                    let made = (next(2) == 0).then(|| (next(100), next(100)));
+                    member(made, (next(2) == 0).then(|| (next(100), next(100))))
+                })
+                .collect();
+            let started = (next(3) > 0).then(|| Wall(next(100)));
+            let phases = Phases::of(Wall(from), Wall(next(100)), started, Wall(to), &members);
+            assert_eq!(phases.total(), to.saturating_sub(from), "{phases:?}");
+        }
+    }
+}
