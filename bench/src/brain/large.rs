@@ -310,7 +310,7 @@ pub fn finished_jobs(jobs: u32, commit: &mut dyn FnMut(Output)) {
 fn report(node: &str, attempt: Option<(Epoch, AttemptPhase)>) -> Input {
     let floor = attempt.as_ref().map_or(Epoch(0), |(epoch, _)| *epoch);
     let attempts =
-        attempt.map(|(epoch, phase)| AttemptReport { epoch, phase }).into_iter().collect();
+        attempt.map(|(epoch, phase)| AttemptReport::new(epoch, phase)).into_iter().collect();
     let report = Report { boot_id: "boot".into(), address: "10.0.0.4".into(), floor, attempts };
     Input::Report { node: node.to_owned(), report }
 }

@@ -84,10 +84,6 @@ impl<'r> Reader<'r> {
         (!found.value.is_null()).then_some(&found.value)
     }
 
-    pub fn entries(&self) -> &'r [Entry] {
-        self.entries
-    }
-
     pub fn wrong(&self, key: &str, node: &Node, wanted: &str) -> Failure {
         wrong(self.source, node, &self.name_of(key), wanted)
     }
