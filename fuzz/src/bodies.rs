@@ -75,6 +75,14 @@ impl job::Resolve for AllThere {
     fn output(&self, datastore: Option<&str>, path: &str) -> Result<Place, String> {
         Ok(Place { container: datastore.unwrap_or("own").into(), path: path.into() })
     }
+
+    fn registration(
+        &self,
+        _: DataKind,
+        _: &muster_core::model::Registration,
+    ) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 pub fn job(data: &[u8]) {
