@@ -76,15 +76,7 @@ impl job::Resolve for AllThere {
         Ok(Place { container: datastore.unwrap_or("own").into(), path: path.into() })
     }
 
-<<<<<<< ours
     fn registration(&self, _: DataKind, _: &Registration) -> Result<(), String> {
-=======
-    fn registration(
-        &self,
-        _: DataKind,
-        _: &muster_core::model::Registration,
-    ) -> Result<(), String> {
->>>>>>> theirs
         Ok(())
     }
 }

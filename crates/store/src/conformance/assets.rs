@@ -230,8 +230,6 @@ pub fn what_names_the_files_of_versions_is_known(database: &dyn Database) {
     say(&mut stage, AssetKind::Code, "c", AssetWish::Delete { version: "2".into() });
     assert_eq!(named(&mut stage), [container('a')]);
     let job = (home(), "j".to_owned());
-    stage
-        .say(Input::CancelJob { workspace: job.0, name: job.1, known: None })
-        .expect("canceled");
+    stage.say(Input::CancelJob { workspace: job.0, name: job.1, known: None }).expect("canceled");
     assert!(named(&mut stage).is_empty(), "it has ended");
 }
