@@ -1,6 +1,6 @@
 //! A word for whoever misspelt a name.
 
-use muster_wire::{AccessRoute, EstateRoute, HistoryRoute, Manager, Route};
+use muster_wire::{AccessRoute, AssetRoute, EstateRoute, HistoryRoute, Manager, Route};
 
 /// From 0 to 1. Below it a guess is more often wrong than right; "cpu" and "cpu-cluster" are at 0.83.
 const LIKENESS_MIN: f64 = 0.8;
@@ -23,6 +23,10 @@ pub fn listing(route: &Route) -> Option<(Route, &str)> {
             let (subscription, resource_group) =
                 (key.subscription.clone(), key.resource_group.clone());
             Some((Route::WorkspacesOfGroup { subscription, resource_group }, &key.name))
+        }
+        Route::Assets(AssetRoute::AssetContainer { workspace, kind, name }) => {
+            let (workspace, kind) = (workspace.clone(), *kind);
+            Some((Route::Assets(AssetRoute::AssetContainers { workspace, kind }), name))
         }
         Route::ComputeAction { workspace, name, .. } => {
             Some((Route::Computes(workspace.clone()), name))
