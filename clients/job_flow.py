@@ -24,3 +24,11 @@ def ended(ml_client, name):
         return job if job.status in over else None
 
     return wait_for(f"the end of {name}", 60, look)
+
+
+def listed(ml_client, view=None):
+    """The names of jobs in a list, or in this view of it."""
+    from azure.ai.ml.constants import ListViewType
+
+    options = {"list_view_type": getattr(ListViewType, view)} if view else {}
+    return {job.name for job in ml_client.jobs.list(**options)}

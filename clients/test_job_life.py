@@ -4,8 +4,9 @@ import hashlib
 import os
 import uuid
 
-from conftest import SUBSCRIPTION
-from job_flow import AT, ended, submit
+import pytest
+from conftest import RESOURCE_GROUP, SUBSCRIPTION, WORKSPACE
+from job_flow import AT, ended, listed, submit
 
 
 def test_an_update_merges(ml_client, job_cluster, job_environment):
@@ -13,6 +14,22 @@ def test_an_update_merges(ml_client, job_cluster, job_environment):
     changed = ml_client.jobs.update(job.name, display_name="new", tags={"z": "1"})
     assert changed.display_name == "new"
     assert {"a": "1", "z": "1"}.items() <= changed.tags.items()
+
+
+def test_only_what_has_ended_is_deleted(ml_client, job_cluster, job_environment):
+    from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
+
+    job = submit(ml_client, job_environment, "echo kept > outputs/kept.txt; sleep 60").name
+    with pytest.raises(HttpResponseError) as failed:
+        ml_client.jobs.begin_delete(job).result()
+    assert failed.value.status_code == 409
+    assert f"muster job cancel --name {job}" in str(failed.value)
+    ml_client.jobs.begin_cancel(job).result()
+    assert ended(ml_client, job).status == "Canceled"
+    ml_client.jobs.begin_delete(job).result()
+    with pytest.raises(ResourceNotFoundError):
+        ml_client.jobs.get(job)
+    assert job not in listed(ml_client, view="ALL")
 
 
 def test_what_a_deleted_job_left_is_gone(ml_client, session, server, job_cluster, job_environment):
@@ -97,9 +114,10 @@ def test_run_history_is_read_and_written(ml_client, session, server, job_cluster
 def test_why_and_cost_know_serverless_jobs(ml_client, muster, session, server, job_environment):
     job = submit(ml_client, job_environment, compute=None).name
     assert ended(ml_client, job).status == "Completed"
-    cost = muster("cost", "--by", "cluster", "-o", "json")
+    where = ("-g", RESOURCE_GROUP, "-w", WORKSPACE, "--subscription", SUBSCRIPTION)
+    cost = muster("cost", "--by", "cluster", "-o", "json", *where)
     assert "serverless-ds3-v2" in cost.stdout
-    assert muster("why", job).returncode == 0
+    assert "completed" in muster("why", job, *where).stdout
     name = "serverless-ds3-v2"
     refused = session.delete(f"{server.url}{AT}/computes/{name}")
     assert refused.status_code == 409, refused.text

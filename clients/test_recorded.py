@@ -66,9 +66,11 @@ class Replay:
             self.send("GET", "workspace", None, None)
 
     def prepare_jobs(self):
-        """What recorded jobs run on and with. They wait: how they end was not recorded."""
+        """What recorded jobs run on and with. How they end was not recorded."""
+        made = self.send("PUT", "workspace", None, {"location": self.location})
+        assert made.status_code in (200, 201), made.text
         for name in ("cpu-cluster", "compute-cluster"):
-            scale = {"maxNodeCount": 0, "minNodeCount": 0}
+            scale = {"maxNodeCount": 1, "minNodeCount": 0}
             properties = {"computeType": "AmlCompute", "properties": {"scaleSettings": scale}}
             body = {"location": self.location, "properties": properties}
             made = self.send("PUT", "compute", name, body)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::JobSpec;
+use super::{JobEnvironment, JobInput, JobSpec, Source};
 
 /// As it was submitted, until somebody writes something else. Never held by World.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,15 +47,45 @@ impl JobFace {
 impl JobSpec {
     /// Whether both would do the same, whatever is written on them.
     pub fn is_same_work(&self, other: &JobSpec) -> bool {
-        let environment = |spec: &JobSpec| spec.environment.as_ref().map(|named| named.id.clone());
-        // What stands in for an environment may be another one by now; the job has the one that it had.
-        environment(self) == environment(other) && self.bare() == other.bare()
+        let is_same_environment = match (&self.environment, &other.environment) {
+            (Some(one), Some(two)) => is_same_environment(one, two),
+            (one, two) => one.is_none() && two.is_none(),
+        };
+        let is_same_input = |(one, two): ((&String, &JobInput), (&String, &JobInput))| {
+            one.0 == two.0 && is_same_input(one.1, two.1)
+        };
+        is_same_environment
+            && self.inputs.len() == other.inputs.len()
+            && self.inputs.iter().zip(&other.inputs).all(is_same_input)
+            && self.bare() == other.bare()
     }
 
     fn bare(&self) -> JobSpec {
         let mut spec = self.clone();
         JobFace::default().write_on(&mut spec);
         spec.compute = spec.compute.to_ascii_lowercase().into();
-        JobSpec { workspace: None, environment: None, ..spec }
+        if let Some(code) = &mut spec.code_asset {
+            code.id = "".into();
+        }
+        JobSpec { workspace: None, environment: None, inputs: BTreeMap::new(), ..spec }
+    }
+}
+
+/// Clients spell a thing in more than one way, and what a name leads to may be another thing by now: the job has what
+/// it had. So it is the same if either is.
+fn is_same_environment(one: &JobEnvironment, two: &JobEnvironment) -> bool {
+    one.id == two.id || *one == JobEnvironment { id: one.id.clone(), ..two.clone() }
+}
+
+fn is_same_input(one: &JobInput, two: &JobInput) -> bool {
+    match (one, two) {
+        (
+            JobInput::Data { kind, mode, uri, source },
+            JobInput::Data { kind: other_kind, mode: other_mode, uri: other_uri, source: other },
+        ) => {
+            let is_found = source == other && *source != Source::Url;
+            (kind, mode) == (other_kind, other_mode) && (is_found || uri == other_uri)
+        }
+        (one, two) => one == two,
     }
 }

@@ -273,7 +273,8 @@ fn equal_specifications_have_one_text() {
             r#""experiment_name":"exp","description":null,"tags":{"a":"b"},"#,
             r#""environment_variables":{"X":"1"},"timeout":3600000000,"shared_memory_mb":2048,"#,
             r#""properties":{"mlflow.source.git.branch":"main"},"#,
-            r#""workspace":{"subscription":"s1","resource_group":"rg1","name":"ws1"}}"#
+            r#""workspace":{"subscription":"s1","resource_group":"rg1","name":"ws1"},"#,
+            r#""identity":"AmlToken"}"#
         )
     );
     assert_eq!(parse_spec_text(&text).unwrap(), spec());
