@@ -152,7 +152,7 @@ mod tests {
     fn bars_stand_where_the_time_was() {
         assert_eq!(bar(0, 50, 100), "█".repeat(20));
         assert_eq!(bar(50, 50, 100), format!("{}{}", " ".repeat(20), "█".repeat(20)));
-        assert_eq!((bar(50, 0, 100), bar(99, 1, 1_000)), (String::new(), "   ·".to_owned()));
+        assert_eq!((bar(50, 0, 100), bar(80, 1, 1_000)), (String::new(), "   ·".to_owned()));
         assert_eq!((share_of(1, 3), share_of(0, 0)), ("33.3%".to_owned(), "0.0%".to_owned()));
     }
 }

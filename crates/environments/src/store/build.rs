@@ -113,7 +113,8 @@ pub fn run(
     // Jobs cannot write there, and would each compile anew what they import. By the machine's interpreter and without
     // `site`: the environment's own would run what packages ask it to run at its start.
     let mut command = uv::command(&python.path);
-    command.args(["-I", "-S", "-m", "compileall", "-q", "-q", "-j", "2"]).arg(folder.join("lib"));
+    // In one process: the workers of several would wait for ever if the server is killed.
+    command.args(["-I", "-S", "-m", "compileall", "-q", "-q"]).arg(folder.join("lib"));
     let compiled = uv::run(command, &listener, until, within, is_stopping);
     // Some packages have files that are no Python of today; what could be compiled is.
     compiled.map_err(|source| BuildError::Run { doing: "compile its packages", source })?;
