@@ -1,6 +1,6 @@
 //! Bodies of requests. What is read is written by the code of our own clients, read again, and said to the core.
 
-use muster_core::model::{DataKind, JobEnvironment, Place, Source};
+use muster_core::model::{DataKind, JobEnvironment, Place, Registration, Source};
 use muster_core::{EstateRequest, Input};
 use muster_wire::{access, compute, job, lock, manager, quota, workspace};
 use serde_json::Value;
@@ -74,6 +74,10 @@ impl job::Resolve for AllThere {
 
     fn output(&self, datastore: Option<&str>, path: &str) -> Result<Place, String> {
         Ok(Place { container: datastore.unwrap_or("own").into(), path: path.into() })
+    }
+
+    fn registration(&self, _: DataKind, _: &Registration) -> Result<(), String> {
+        Ok(())
     }
 }
 
