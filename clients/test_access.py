@@ -427,7 +427,13 @@ def test_the_sdk_acts_as_the_user_whose_key_it_has(new_user, owner, server_env):
 def test_two_identities_submit_to_one_cluster(new_user, owner):
     made = owner("PUT", f"{OWN}/computes/shared", CLUSTER)
     assert made.status_code == 201, made.text
-    body = {"properties": {**JOB["properties"], "computeId": f"{OWN}/computes/shared"}}
+    body = {
+        "properties": {
+            "jobType": "Command",
+            "command": "true",
+            "computeId": f"{OWN}/computes/shared",
+        }
+    }
     for number in range(2):
         caller = new_user("AzureML Data Scientist")
         name = f"by-{caller.name}"

@@ -140,25 +140,22 @@ version: "1"
 type: command
 inputs:
   number: {type: integer, default: 4}
-outputs:
-  result: {type: uri_folder}
-command: echo $((${{inputs.number}} + 1)) > ${{outputs.result}}/sum.txt
+command: echo $((${{inputs.number}} + 1)) > outputs/sum.txt
 environment: azureml:life@latest
 """
 
 
 def test_a_component_is_submitted_alone(ml_client, job_cluster, job_environment, tmp_path):
-    from azure.ai.ml import Output, load_component
+    from azure.ai.ml import load_component
 
     (tmp_path / "adds.yml").write_text(COMPONENT)
     node = load_component(tmp_path / "adds.yml")(number=6)
     # The client does not look into the component for these.
     node.compute, node.environment = JOB_CLUSTER, job_environment
-    node.outputs.result = Output(type="uri_folder")
     job = ml_client.jobs.create_or_update(node)
     assert ended(ml_client, job.name).status == "Completed"
-    ml_client.jobs.download(job.name, download_path=tmp_path, output_name="result")
-    assert (tmp_path / "named-outputs" / "result" / "sum.txt").read_text() == "7\n"
+    ml_client.jobs.download(job.name, download_path=tmp_path)
+    assert (tmp_path / "artifacts" / "outputs" / "sum.txt").read_text() == "7\n"
 
 
 def test_a_canceled_job_says_so(ml_client, job_cluster, job_environment):

@@ -66,7 +66,7 @@ pub fn parse_request(
     };
     Ok(JobSpec {
         command,
-        compute: compute_name(&job.get("computeId")?, workspace)?,
+        compute: one_spelling(compute_name(&job.get("computeId")?, workspace)?),
         instance_type: resources.get("instanceType")?.text()?.filter(|name| !name.is_empty()),
         nodes: resources.get("instanceCount")?.count()?.unwrap_or(1),
         display_name: job.get("displayName")?.text()?,
@@ -150,6 +150,11 @@ pub(super) fn unsupported(field: &Field<'_>) -> ArmError {
         path,
         format!("{path} is not supported in this version, and was not ignored; leave it out"),
     )
+}
+
+/// No compute is written in one way, however it was said.
+fn one_spelling(compute: Box<str>) -> Box<str> {
+    if compute.eq_ignore_ascii_case(SERVERLESS) { SERVERLESS.into() } else { compute }
 }
 
 /// The name in a compute's ARM id, or the name alone.

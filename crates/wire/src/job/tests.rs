@@ -5,7 +5,7 @@ use muster_core::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId
 use muster_core::model::{
     Attempt, AttemptRecord, CancelReason, Carrying, DataKind, Exit, Failure, Job, JobEnvironment,
     JobIdentity, JobInput, JobSpec, JobState, JobTier, OnEviction, Outcome, Place, Priority,
-    Registration, Scarce, ShareRequest, Source, SpecHash, Verdict, WorkspaceKey,
+    Registration, SERVERLESS, Scarce, ShareRequest, Source, SpecHash, Verdict, WorkspaceKey,
 };
 use muster_core::time::{Span, Wall};
 use serde_json::{Value, json};
@@ -157,8 +157,9 @@ fn a_compute_is_named_in_several_ways() {
     }
     let mut serverless = plain();
     serverless["properties"].as_object_mut().unwrap().remove("computeId");
-    for body in [serverless, with("properties.computeId", json!(""))] {
-        assert!(parse(&body).unwrap().is_serverless());
+    let named = with("properties.computeId", json!(format!("{WS}/computes/Serverless")));
+    for body in [serverless, named, with("properties.computeId", json!(""))] {
+        assert_eq!(&*parse(&body).unwrap().compute, SERVERLESS);
     }
 }
 
