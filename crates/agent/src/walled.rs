@@ -21,6 +21,8 @@ pub(crate) enum StartError {
     Walls(String),
     #[error("its walls were not made within {} s", START_WITHIN.as_secs())]
     TooSlow,
+    #[error("it was killed before it had started (signal 9)")]
+    Killed,
     #[error("the nursery, which starts all jobs, is gone")]
     Orphaned,
     #[error(transparent)]
@@ -95,7 +97,8 @@ async fn started(
     match tokio::time::timeout(START_WITHIN, next(&line)).await {
         Ok(Ok(Some(Event::Started))) => Ok(line),
         Ok(Ok(Some(Event::NotStarted { message }))) => Err(StartError::Walls(message)),
-        Ok(Ok(Some(Event::Ended(_) | Event::Killed) | None)) => Err(StartError::Orphaned),
+        Ok(Ok(Some(Event::Ended(_) | Event::Killed))) => Err(StartError::Killed),
+        Ok(Ok(None)) => Err(StartError::Orphaned),
         Ok(Err(error)) => Err(error.into()),
         Err(_) => Err(StartError::TooSlow),
     }

@@ -13,7 +13,7 @@ use super::BadYaml;
 /// Deeper than any document that means something.
 const DEPTH_MAX: usize = 64;
 /// Of a whole document, aliases written out.
-const NODES_MAX: usize = 50_000;
+const NODES_MAX: usize = 10_000;
 const MERGE: &str = "<<";
 
 #[derive(Debug, Clone, PartialEq)]
