@@ -97,7 +97,7 @@ BAD_JOBS = [
     ({}, "properties"),
     ({"properties": {"jobType": "Sweep"}}, "Sweep"),
     ({"properties": {"jobType": "Command"}}, "command"),
-    (command(), "compute"),
+    (command(resources={"instanceType": "Standard_DS3_v9"}), "Standard_DS3_v"),
     (command(computeId="nowhere"), "nowhere"),
     (command(computeId=f"{WS}/computes/nowhere"), "nowhere"),
     (command(computeId=f"{WS}x/computes/nowhere"), ""),
@@ -139,7 +139,7 @@ BAD_JOBS = [
     (command(computeId="pool", command="echo ${{inputs.a}}"), "inputs.a"),
     (command(computeId="pool", command="echo ${{inputs.a"), "}}"),
     (command(computeId="pool", outputs={"a": {"uri": "https://elsewhere/x"}}), "outputs.a"),
-    (command(computeId="pool", outputs={"a": {"assetName": "x"}}), "assetName"),
+    (command(computeId="pool", outputs={"a": {"assetVersion": "1"}}), "assetName"),
     (command(computeId="pool", distribution={"distributionType": "Smoke"}), "Smoke"),
     (
         command(
@@ -173,7 +173,7 @@ BAD_ADDRESSES = [
     ("GET", f"/history/v1.0{WS}/runs/nobody/details", 404, "nobody"),
     ("PATCH", COMPUTE, 400, "empty"),
     ("POST", COMPUTE, 405, "POST"),
-    ("DELETE", JOB, 405, "DELETE"),
+    ("POST", JOB, 405, "POST"),
     ("POST", WS, 405, "POST"),
     ("DELETE", f"{COMPUTE}?underlyingResourceAction=Detach", 400, "Detach"),
     ("POST", f"{WS}/computes/pool/start", 400, "raise minNodeCount"),
