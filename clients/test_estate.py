@@ -69,7 +69,8 @@ def test_a_lock_on_the_group_refuses_with_its_name_and_scope(owner, group):  # n
     refused(owner("DELETE", group), "keep")
 
     # Never a silent "resizing 0 → 0": the job that waits says why.
-    body = {"properties": {**JOB["properties"], "computeId": f"{workspace}/computes/locked-one"}}
+    compute = f"{workspace}/computes/locked-one"
+    body = {"properties": {**JOB["properties"], "command": "true", "computeId": compute}}
     assert owner("PUT", f"{workspace}/jobs/waits", body).status_code == 201
     for what in ("jobs/waits", "computes/locked-one"):
         why = owner("GET", f"{workspace}/providers/Muster.Why/{what}").json()["value"][0]
