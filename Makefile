@@ -48,7 +48,7 @@ conformance: setup-nextest setup-uv $(CLIENTS) $(AZ) ## run the tests behind doc
 
 bench: setup-rust setup-nginx setup-peers setup-uv $(CLIENTS) ## measure, each figure beside the raw limit of this machine and its peers
 	cargo build --release -p muster-cli -p muster-bench
-	@MIMALLOC_PURGE_DELAY=-1 $(TARGET)/release/muster-bench
+	@MIMALLOC_PURGE_DELAY=-1 GLIBC_TUNABLES=glibc.cpu.x86_rep_movsb_threshold=4294967296 $(TARGET)/release/muster-bench
 
 fuzz: setup-rust setup-cxx ## every parser under libFuzzer, for FUZZ_SECONDS (60) each
 	@scripts/fuzz $(or $(FUZZ_SECONDS),60) $(FUZZ_TARGETS)

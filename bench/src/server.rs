@@ -55,6 +55,8 @@ impl Server {
         let started = Instant::now();
         let process = command
             // Where it was last, if it was anywhere.
+            // What it needs it sets itself.
+            .env_remove("GLIBC_TUNABLES")
             .args(["up", "--listen", "127.0.0.1:0", "--state-dir"])
             .arg(&state_dir)
             .args(flags)

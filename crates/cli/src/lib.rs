@@ -20,6 +20,7 @@ mod compute;
 mod config;
 mod configure;
 mod confirm;
+mod copies;
 mod cost;
 mod datastore;
 mod defaults;
@@ -136,9 +137,10 @@ enum Command {
 pub fn main() -> ExitCode {
     completion::answer(Cli::command);
     let command = Cli::parse().command;
-    // A server reads its configuration first.
-    if !matches!(command, Command::Up(_) | Command::Serve(_)) {
-        logging::start();
+    match command {
+        // It reads its configuration before it logs.
+        Command::Up(_) | Command::Serve(_) => copies::hurry(),
+        _ => logging::start(),
     }
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! The bytes of the files that jobs bring and leave, and of the blob storage: each kept once, under its SHA-256, apart for
+//! The bytes of the files that jobs bring and leave, and of the blob storage: each kept once, under its digest (BLAKE3), apart for
 //! every workspace, so that nobody learns by asking what others have.
 //!
 //! ```text
@@ -204,7 +204,7 @@ impl Blobs {
             // The names of files are on disk before the list is.
             self.sync_folders(workspace, tree.files().iter().map(|file| file.digest))?;
             let mut incoming = self.begin(Some(text.len() as u64))?;
-            incoming.write(text)?;
+            incoming.write(&[text])?;
             incoming.keep(workspace, &as_blob)?;
             self.sync_folders(workspace, [as_blob])?;
         }
@@ -308,7 +308,7 @@ impl Blobs {
         let file = File::options().read(true).write(true).create_new(true).open(&path);
         let file = file.map_err(|why| self.failed(why))?;
         let (hasher, md5) = (Hasher::default(), md5.map(|wanted| (Md5::new(), wanted)));
-        Ok(Incoming { blobs: self, path, file, hasher, md5, bytes: 0, limit })
+        Ok(Incoming { blobs: self, path, file, hasher, md5, bytes: 0, limit, has_name: false })
     }
 
     fn check_room(&self, bytes: u64) -> Result<(), BlobError> {
@@ -339,20 +339,27 @@ pub struct Incoming<'b> {
     md5: Option<(Md5, [u8; 16])>,
     bytes: u64,
     limit: u64,
+    /// It is where it belongs.
+    has_name: bool,
 }
 
 impl Incoming<'_> {
-    pub fn write(&mut self, piece: &[u8]) -> Result<(), BlobError> {
-        self.bytes += piece.len() as u64;
+    pub fn write(&mut self, pieces: &[impl AsRef<[u8]>]) -> Result<(), BlobError> {
+        let bytes: u64 = pieces.iter().map(|piece| piece.as_ref().len() as u64).sum();
+        self.bytes += bytes;
         if self.bytes > self.limit {
             return Err(BlobError::TooLarge { limit: self.limit });
         }
-        self.blobs.check_room(piece.len() as u64)?;
-        self.hasher.add(piece);
-        if let Some((md5, _)) = &mut self.md5 {
-            md5.update(piece);
+        self.blobs.check_room(bytes)?;
+        for piece in pieces {
+            let piece = piece.as_ref();
+            self.hasher.add(piece);
+            if let Some((md5, _)) = &mut self.md5 {
+                md5.update(piece);
+            }
+            self.file.write_all(piece).map_err(|why| self.blobs.failed(why))?;
         }
-        self.file.write_all(piece).map_err(|why| self.blobs.failed(why))
+        Ok(())
     }
 
     /// All of it is here.
@@ -392,18 +399,28 @@ impl Incoming<'_> {
         }
         self.file.sync_all().map_err(|why| self.blobs.failed(why))?;
         let path = self.blobs.path(workspace, digest);
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(|why| self.blobs.failed(why))?;
-        }
-        let _gate = self.blobs.gate.lock();
-        fs::rename(&self.path, path).map_err(|why| self.blobs.failed(why))
+        let name = || {
+            let _gate = self.blobs.gate.lock();
+            fs::rename(&self.path, &path)
+        };
+        let named = match (name(), path.parent()) {
+            // The first of its folder.
+            (Err(missing), Some(folder)) if missing.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(folder).and_then(|()| name())
+            }
+            (named, _) => named,
+        };
+        named.map_err(|why| self.blobs.failed(why))?;
+        self.has_name = true;
+        Ok(())
     }
 }
 
 impl Drop for Incoming<'_> {
     fn drop(&mut self) {
-        // After it was kept there is nothing of that name.
-        let _ = fs::remove_file(&self.path);
+        if !self.has_name {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Files that travel: a folder as a list of what is in it ([`Tree`]), and folders that are read and written
 //! without ever leaving them ([`Folder`]).
 //!
-//! A tree names each file by its path, whether it may be run, its size and the SHA-256 of its bytes. Its own id is the
-//! SHA-256 of its text, so equal folders are one tree, and whoever has the id can check everything else.
+//! A tree names each file by its path, whether it may be run, its size and the digest of its bytes (BLAKE3). Its own id is the
+//! digest of its text, so equal folders are one tree, and whoever has the id can check everything else.
 //!
 //! It knows nothing of jobs, of HTTP, or of where bytes are kept.
 

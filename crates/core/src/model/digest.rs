@@ -1,4 +1,4 @@
-//! What is known by its SHA-256. Shown and stored in hex.
+//! What is known by the BLAKE3 digest of its bytes. Shown and stored in hex.
 
 use std::fmt;
 use std::str::FromStr;
@@ -54,7 +54,7 @@ macro_rules! digest {
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
                 let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
-                text.parse().map_err(|_| serde::de::Error::custom("not a SHA-256 in hex"))
+                text.parse().map_err(|_| serde::de::Error::custom("not a digest of 32 bytes in hex"))
             }
         }
     };

@@ -20,8 +20,6 @@ use crate::blobs::{BlobError, Blobs, Content, Incoming};
 const PIECE_BYTES: usize = 1 << 20;
 /// Of what goes out, read at once.
 pub const SENT_BYTES: usize = 256 << 10;
-/// What comes at once at most, beyond it.
-const FRAME_BYTES: usize = 64 << 10;
 /// Whoever sends nothing for so long is gone.
 const PIECE_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -70,7 +68,7 @@ pub async fn take_in<T: Send + 'static>(
     body: Body,
     keep: impl FnOnce(&Arc<Blobs>, &mut Pieces) -> Result<T, BlobError> + Send + 'static,
 ) -> Result<T, Lost> {
-    let (pieces, received) = tokio::sync::mpsc::channel::<Bytes>(2);
+    let (pieces, received) = tokio::sync::mpsc::channel(2);
     let blobs = blobs.clone();
     let written = tokio::task::spawn_blocking(move || keep(&blobs, &mut Pieces(received)));
     let sent = pass_on(body, pieces).await;
@@ -81,15 +79,18 @@ pub async fn take_in<T: Send + 'static>(
     }
 }
 
+/// What came after the other, as it came. The last is empty.
+type Gathered = Vec<Bytes>;
+
 /// A body on its way.
-pub struct Pieces(tokio::sync::mpsc::Receiver<Bytes>);
+pub struct Pieces(tokio::sync::mpsc::Receiver<Gathered>);
 
 impl Pieces {
     pub fn write_to<'b>(&mut self, mut incoming: Incoming<'b>) -> Result<Incoming<'b>, BlobError> {
         let mut is_whole = false;
-        while let Some(piece) = self.0.blocking_recv() {
-            is_whole = piece.is_empty();
-            incoming.write(&piece)?;
+        while let Some(pieces) = self.0.blocking_recv() {
+            is_whole = pieces.is_empty();
+            incoming.write(&pieces)?;
         }
         // An end that nobody announced is a client that went away.
         match is_whole {
@@ -99,12 +100,9 @@ impl Pieces {
     }
 }
 
-/// Ends early if nobody takes more. An empty piece says that this was all.
-async fn pass_on(mut body: Body, pieces: tokio::sync::mpsc::Sender<Bytes>) -> Result<(), Lost> {
-    let announced = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
-    // A small body needs no large piece.
-    let room = announced.unwrap_or(PIECE_BYTES).min(PIECE_BYTES) + FRAME_BYTES;
-    let mut gathered = Vec::with_capacity(room);
+/// Ends early if nobody takes more. Nothing says that this was all.
+async fn pass_on(mut body: Body, pieces: tokio::sync::mpsc::Sender<Gathered>) -> Result<(), Lost> {
+    let (mut gathered, mut bytes) = (Gathered::new(), 0);
     loop {
         let frame = match body.frame().now_or_never() {
             // The usual case where much comes: no clock is needed for what is here.
@@ -116,21 +114,20 @@ async fn pass_on(mut body: Body, pieces: tokio::sync::mpsc::Sender<Bytes>) -> Re
         };
         let is_end = frame.is_none();
         if let Some(frame) = frame {
-            let frame = frame.map_err(|_| Lost::Short)?;
-            gathered.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+            let data = frame.map_err(|_| Lost::Short)?.into_data().unwrap_or_default();
+            bytes += data.len();
+            gathered.extend(Some(data).filter(|data| !data.is_empty()));
         }
-        let is_due = gathered.len() >= PIECE_BYTES || is_end;
-        if is_due && !gathered.is_empty() {
-            let next = if is_end { Vec::new() } else { Vec::with_capacity(room) };
-            let piece = std::mem::replace(&mut gathered, next).into();
-            if pieces.send(piece).await.is_err() {
+        if bytes >= PIECE_BYTES || is_end && bytes > 0 {
+            bytes = 0;
+            if pieces.send(std::mem::take(&mut gathered)).await.is_err() {
                 // So that the client hears why.
                 body::discard_upload(body).await;
                 return Ok(());
             }
         }
         if is_end {
-            let _ = pieces.send(Bytes::new()).await;
+            let _ = pieces.send(Gathered::new()).await;
             return Ok(());
         }
     }

@@ -83,5 +83,8 @@ fn workspace_id(app: &App, key: &WorkspaceKey) -> Result<WorkspaceId, Failed> {
 
 fn no_digest(target: &str, text: &str) -> ArmError {
     let shown: String = text.chars().take(80).collect();
-    ArmError::invalid_property(target, format!("'{shown}' is no SHA-256; give 64 hex digits"))
+    ArmError::invalid_property(
+        target,
+        format!("'{shown}' is no digest (BLAKE3); give 64 hex digits"),
+    )
 }

@@ -24,16 +24,24 @@ pub async fn blob(call: &Call<'_>, name: &str, is_head: bool) -> Result<Response
     let (container, wanted) = (call.container.id, name.to_owned());
     let looked = span.unwrap_or(Span::ALL);
     let found = match is_head {
-        true => call
-            .app
-            .storage
-            .look_up(|reader| reader.blob(container, name))
-            .map(|found| found.map(|blob| Content { blob, starts: 0, segments: Vec::new() })),
+        true => call.app.storage.look_up(|reader| reader.blob(container, name)).map(|found| {
+            found.map(|blob| (Content { blob, starts: 0, segments: Vec::new() }, None))
+        }),
         false => {
-            call.app.storage.read(move |reader| reader.content(container, &wanted, looked)).await
+            let (blobs, workspace) = (call.app.blobs.clone(), call.container.workspace);
+            let read = call.app.storage.read(move |reader| {
+                let found = reader.content(container, &wanted, looked)?;
+                // While we are where waiting is allowed: most blobs are one file.
+                Ok(found.map(|content| {
+                    let first = open_first(&blobs, workspace, &content);
+                    (content, first)
+                }))
+            });
+            read.await
         }
     };
-    let content = found.map_err(|failed| unreadable(&failed))?.ok_or_else(StorageError::no_blob)?;
+    let found = found.map_err(|failed| unreadable(&failed))?;
+    let (content, first) = found.ok_or_else(StorageError::no_blob)?;
     let blob = content.blob;
     match guard.check(Some((blob.tag, blob.changed))) {
         Holds::Yes => {}
@@ -46,7 +54,8 @@ pub async fn blob(call: &Call<'_>, name: &str, is_head: bool) -> Result<Response
         let body = match is_head {
             true => Body::empty(),
             false => {
-                body_of(&call.app.blobs, call.container.workspace, content.segments, 0, blob.bytes)
+                let (blobs, workspace) = (&call.app.blobs, call.container.workspace);
+                body_of(blobs, workspace, content.segments, first, 0, blob.bytes)
             }
         };
         return Ok(described(StatusCode::OK, body, &blob, blob.bytes));
@@ -57,7 +66,8 @@ pub async fn blob(call: &Call<'_>, name: &str, is_head: bool) -> Result<Response
     let last = span.to.unwrap_or(u64::MAX).min(blob.bytes - 1);
     let length = last - span.from + 1;
     let (blobs, workspace) = (&call.app.blobs, call.container.workspace);
-    let body = body_of(blobs, workspace, content.segments, span.from - content.starts, length);
+    let skip = span.from - content.starts;
+    let body = body_of(blobs, workspace, content.segments, first, skip, length);
     let mut response = described(StatusCode::PARTIAL_CONTENT, body, &blob, length);
     let range = format!("bytes {}-{last}/{}", span.from, blob.bytes);
     put(&mut response, header::CONTENT_RANGE, &range);
@@ -117,26 +127,32 @@ struct Reading {
 /// All of a blob, without a word about it.
 pub fn whole(app: &App, workspace: WorkspaceId, content: Content) -> Response {
     let length = content.blob.bytes;
-    let mut response = body_of(&app.blobs, workspace, content.segments, 0, length).into_response();
+    let body = body_of(&app.blobs, workspace, content.segments, None, 0, length);
+    let mut response = body.into_response();
     response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
     response
 }
 
+/// What cannot be opened now is said when it is read.
+fn open_first(blobs: &Blobs, workspace: WorkspaceId, content: &Content) -> Option<File> {
+    blobs.open(workspace, &content.segments.first()?.digest).ok()?
+}
+
+/// `first` is the file of the first segment, if it is open already.
 fn body_of(
     blobs: &Arc<Blobs>,
     workspace: WorkspaceId,
     segments: Vec<Segment>,
-    skip: u64,
+    mut first: Option<File>,
+    mut skip: u64,
     left: u64,
 ) -> Body {
-    let reading = Reading {
-        blobs: blobs.clone(),
-        workspace,
-        segments: segments.into_iter(),
-        open: None,
-        skip,
-        left,
-    };
+    let mut segments = segments.into_iter();
+    if let Some(file) = &mut first {
+        file.skip(std::mem::take(&mut skip));
+        segments.next();
+    }
+    let reading = Reading { blobs: blobs.clone(), workspace, segments, open: first, skip, left };
     let pieces = stream::unfold(Some(reading), |reading| async move {
         let mut reading = reading?;
         match reading.next().await {
