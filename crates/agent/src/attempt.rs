@@ -180,6 +180,7 @@ pub(crate) async fn run(
     };
     tracing::info!(%epoch, job = %order.job_name, "started");
     let _ = events.send(Event::Started { epoch, timeout });
+    let started_at = clock::now();
     let (ended, has_ended) = watch::channel(false);
     let path = context.home.job_log(epoch);
     let log_bytes = context.log_bytes;
@@ -197,7 +198,8 @@ pub(crate) async fn run(
         let _ = events.send(Event::Ending { epoch });
         let since = clock::now();
         let exit = keep(&mut keeper, &mut told, exit, was_killed).await;
-        let spans = Spans { finalise: clock::now() - since, ..spans };
+        let (run, finalise) = (since - started_at, clock::now() - since);
+        let spans = Spans { run, finalise, ..spans };
         // A record that stays would only say that a dead process is dead.
         let _ = std::fs::remove_file(context.home.job_pid(epoch));
         let _ = events.send(Event::Exited { epoch, exit, spans });

@@ -288,11 +288,14 @@ pub struct Member {
     pub spans: Option<Spans>,
 }
 
-/// How long a member's files took, as its agent measured it.
+/// How long a member took, as its agent measured it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spans {
     /// Code and data, before it started.
     pub fetch: Span,
+    /// Its processes.
+    #[serde(default)]
+    pub run: Span,
     /// What it left, after its processes had ended.
     pub finalise: Span,
 }

@@ -1,6 +1,6 @@
 //! Where a job's time went, from its submission to its end: phases that add up to it, whatever happened.
 
-use muster_core::model::Member;
+use muster_core::model::{Member, Spans};
 use muster_core::time::{Span, Wall};
 use serde::{Deserialize, Serialize};
 
@@ -52,7 +52,13 @@ impl Phases {
         // Clocks may be set; time that runs backwards is none.
         let granted_at = granted_at.clamp(from, to.max(from));
         let to = to.max(granted_at);
-        let started_at = started_at.map_or(to, |at| at.clamp(granted_at, to));
+        let spans = || members.iter().filter_map(|member| member.spans);
+        let longest = |of: fn(&Spans) -> Span| spans().map(|all| of(&all)).max();
+        let finalise = longest(|spans| spans.finalise).unwrap_or(Span::ZERO);
+        let run = longest(|spans| spans.run).unwrap_or(Span::ZERO);
+        // An agent may say in one report that it started and that it has ended: it started before that.
+        let started_by = Wall(to.0.saturating_sub(run.0).saturating_sub(finalise.0));
+        let started_at = started_at.map_or(to, |at| at.min(started_by).clamp(granted_at, to));
         let waited = granted_at - from;
         let provision = members.iter().filter_map(|member| member.provisioned);
         let provision = provision
@@ -60,11 +66,10 @@ impl Phases {
             .max()
             .unwrap_or(Span::ZERO)
             .min(waited);
-        let spans = || members.iter().filter_map(|member| member.spans);
         let before = started_at - granted_at;
-        let fetch = spans().map(|spans| spans.fetch).max().unwrap_or(Span::ZERO).min(before);
+        let fetch = longest(|spans| spans.fetch).unwrap_or(Span::ZERO).min(before);
         let after = to - started_at;
-        let finalise = spans().map(|spans| spans.finalise).max().unwrap_or(Span::ZERO).min(after);
+        let finalise = finalise.min(after);
         Phases {
             queue: waited.0 - provision.0,
             provision: provision.0,
@@ -79,11 +84,11 @@ impl Phases {
 #[cfg(test)]
 mod tests {
     use muster_core::ids::NodeId;
-    use muster_core::model::{MemberPhase, Part, Spans};
+    use muster_core::model::{MemberPhase, Part};
 
     use super::*;
 
-    fn member(provisioned: Option<(u64, u64)>, spans: Option<(u64, u64)>) -> Member {
+    fn member(provisioned: Option<(u64, u64)>, spans: Option<(u64, u64, u64)>) -> Member {
         Member {
             node: NodeId(1),
             price_micro_usd_per_hour: 0,
@@ -92,17 +97,27 @@ mod tests {
             meter: None,
             spent: Vec::new(),
             provisioned: provisioned.map(|(from, to)| (Wall(from), Wall(to))),
-            spans: spans
-                .map(|(fetch, finalise)| Spans { fetch: Span(fetch), finalise: Span(finalise) }),
+            spans: spans.map(|(fetch, run, finalise)| Spans {
+                fetch: Span(fetch),
+                run: Span(run),
+                finalise: Span(finalise),
+            }),
         }
     }
 
     #[test]
     fn phases_are_what_happened() {
-        let members = [member(Some((12, 40)), Some((5, 7))), member(Some((15, 45)), Some((9, 2)))];
+        let members =
+            [member(Some((12, 40)), Some((5, 20, 7))), member(Some((15, 45)), Some((9, 22, 2)))];
         let phases = Phases::of(Wall(10), Wall(50), Some(Wall(70)), Wall(100), &members);
         let wanted =
             Phases { queue: 10, provision: 30, prepare: 11, fetch: 9, run: 23, finalise: 7 };
+        assert_eq!(phases, wanted);
+        // It started and ended within one report.
+        let members = [member(None, Some((5, 11, 3)))];
+        let phases = Phases::of(Wall(10), Wall(50), Some(Wall(100)), Wall(100), &members);
+        let wanted =
+            Phases { queue: 40, provision: 0, prepare: 31, fetch: 5, run: 11, finalise: 3 };
         assert_eq!(phases, wanted);
         // On a node that was there already, and with an agent that measured nothing.
         let phases =
@@ -124,7 +139,7 @@ mod tests {
             let members: Vec<Member> = (0..next(3))
                 .map(|_| {
                     let made = (next(2) == 0).then(|| (next(100), next(100)));
-                    member(made, (next(2) == 0).then(|| (next(100), next(100))))
+                    member(made, (next(2) == 0).then(|| (next(100), next(100), next(100))))
                 })
                 .collect();
             let started = (next(3) > 0).then(|| Wall(next(100)));
