@@ -37,13 +37,9 @@ def submit(ml_client, script, **options):
     from azure.ai.ml import command
     from azure.ai.ml.entities import Environment
 
-    job = command(
-        name=f"node-{uuid.uuid4().hex[:12]}",
-        command=script,
-        environment=Environment(image="ubuntu:22.04"),
-        compute=CLUSTER,
-        **options,
-    )
+    options = {"environment": Environment(image="ubuntu:22.04"), **options}
+    name = f"node-{uuid.uuid4().hex[:12]}"
+    job = command(name=name, command=script, compute=CLUSTER, **options)
     return ml_client.jobs.create_or_update(job).name
 
 
@@ -269,3 +265,54 @@ def test_a_rank_that_fails_ends_all_with_its_code(ml_client, cluster, mpi):
     wait_for("the job has failed", 120, lambda: ml_client.jobs.get(job).status == "Failed")
     shown = ml_client.jobs.get(job)
     assert "7" in json.dumps(shown._to_dict(), default=str), shown
+
+
+@pytest.mark.parametrize("ends_well", [True, False])
+def test_named_outputs_of_two_nodes_are_there_together_or_not_at_all(
+    ml_client, cluster, artifacts, server, session, server_env, ends_well
+):
+    """The first member ends at once and well, the second later."""
+    from azure.ai.ml import Output
+
+    store = Place(session, server.url, server_env["REQUESTS_CA_BUNDLE"], store="workspaceblobstore")
+    script = f"""
+echo $NODE_RANK > ${{{{outputs.both}}}}/part$NODE_RANK
+echo $NODE_RANK > ${{{{outputs.both}}}}/shared
+echo $NODE_RANK > outputs/done$NODE_RANK
+[ $NODE_RANK = 0 ] && exit 0
+sleep 4; exit {0 if ends_well else 3}
+"""
+    name = submit(ml_client, script, instance_count=2, outputs={"both": Output(type="uri_folder")})
+    top = f"azureml/{name}/both/"
+
+    def named():
+        client = store.client()
+        return {
+            blob.name.removeprefix(top): client.download_blob(blob.name).readall().decode().strip()
+            for blob in client.list_blobs(name_starts_with=top)
+        }
+
+    wait_for("the first member's files", 40, lambda: "outputs/done0" in seen(artifacts, name))
+    assert named() == {}, "the second member has not ended"
+    wanted = "Completed" if ends_well else "Failed"
+    wait_for("the second member's end", 40, lambda: ml_client.jobs.get(name).status == wanted)
+    assert named() == ({"part0": "0", "part1": "1", "shared": "0"} if ends_well else {})
+
+
+def test_pip_installs_for_its_own_job_only(ml_client, cluster, tmp_path):
+    """As many training programs begin. What is shared between jobs stays as it was."""
+    from azure.ai.ml.entities import Environment
+
+    conda = {"dependencies": ["python=3.11", "pip", {"pip": ["six==1.17.0"]}]}
+    shared = Environment(image="ubuntu:22.04", conda_file=conda)
+    look = "python -c 'import six; print(six.__version__, six.__file__)'"
+    script = f"""
+{look}; pip install --quiet six==1.16.0 pyfiglet==1.0.2 && {look}
+which pyfiglet; pyfiglet hi && python -m pip list
+"""
+    said = log_of(ml_client, submit(ml_client, script, environment=shared), tmp_path)
+    assert "1.17.0 /environments/" in said and "1.16.0 /job/.python/lib/" in said, said
+    assert "/job/.python/bin/pyfiglet" in said, said
+    look += "; pip --version; python -c 'import pyfiglet'"
+    said = log_of(ml_client, submit(ml_client, look, environment=shared), tmp_path)
+    assert "1.17.0 /environments/" in said and "No module named 'pyfiglet'" in said, said

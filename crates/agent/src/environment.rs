@@ -1,5 +1,7 @@
 //! The Python environment of a job: waits until the server has built it, and puts it before what the machine has.
 
+mod layer;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -38,6 +40,8 @@ enum BringError {
     Unseen(String),
     #[error("cannot write to the job's log")]
     Log(#[from] std::io::Error),
+    #[error("cannot make the job's layer of it")]
+    Layer(#[source] std::io::Error),
 }
 
 /// Has the job find its Python. Tries as long as the server cannot be reached; whoever does not want the job any more
@@ -70,7 +74,12 @@ fn plain(
     if let Some(folder) = folder.as_deref().and_then(Path::to_str) {
         // Behind all others: a machine that has a `python` of its own means that.
         let path = path_of(spec);
-        spec.environment_variables.insert("PATH".to_owned(), format!("{path}:{folder}"));
+        // Where pip puts programs of a user who may not write elsewhere. Many systems keep pip from that, for the sake of
+        // other users: here is none.
+        let own = seen_work(context, &context.home.work(order.epoch)).join(".local/bin");
+        let variables = &mut spec.environment_variables;
+        variables.insert("PATH".to_owned(), format!("{}:{path}:{folder}", own.display()));
+        variables.entry("PIP_BREAK_SYSTEM_PACKAGES".to_owned()).or_insert_with(|| "1".to_owned());
     }
     Ok(())
 }
@@ -109,15 +118,26 @@ async fn build(
     if !place.join("bin/python").exists() {
         return Err(unseen());
     }
-    enter(spec, place.to_str().ok_or_else(unseen)?);
+    let work = context.home.work(order.epoch);
+    layer::make(&work.join(layer::NAME), &place).map_err(BringError::Layer)?;
+    let own = seen_work(context, &work).join(layer::NAME);
+    enter(spec, own.to_str().ok_or_else(unseen)?, place.to_str().ok_or_else(unseen)?);
     Ok(())
 }
 
+/// Where the job sees its folder.
+fn seen_work<'a>(context: &Context, work: &'a Path) -> &'a Path {
+    match context.nursery {
+        Some(_) => Path::new(muster_sandbox::job::FOLDER),
+        None => work,
+    }
+}
+
 /// What programs go by that look for an environment.
-fn enter(spec: &mut JobSpec, place: &str) {
+fn enter(spec: &mut JobSpec, place: &str, shared: &str) {
     let path = path_of(spec);
     let variables = &mut spec.environment_variables;
-    variables.insert("PATH".to_owned(), format!("{place}/bin:{path}"));
+    variables.insert("PATH".to_owned(), format!("{place}/bin:{shared}/bin:{path}"));
     for name in ["VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"] {
         variables.entry(name.to_owned()).or_insert_with(|| place.to_owned());
     }

@@ -424,6 +424,8 @@ pub struct SaveRequest {
     pub tree: TreeId,
     pub files: u32,
     pub bytes: u64,
+    /// The member has ended well, and this is all that it leaves.
+    pub is_final: bool,
 }
 
 pub type Answer = Result<Reply, Refused>;

@@ -13,7 +13,14 @@ use support::{Stage, Wants, request};
 
 fn save(stage: &mut Stage, node: &str, epoch: Epoch, word: &str) -> Answer {
     let (node, tree) = (node.to_owned(), TreeId::made_up(word));
-    stage.say(Input::SaveTree(Box::new(SaveRequest { node, epoch, tree, files: 2, bytes: 7 })))
+    stage.say(Input::SaveTree(Box::new(SaveRequest {
+        node,
+        epoch,
+        tree,
+        files: 2,
+        bytes: 7,
+        is_final: true,
+    })))
 }
 
 fn saved(stage: &Stage) -> Vec<&SavedTree> {

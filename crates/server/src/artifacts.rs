@@ -81,8 +81,6 @@ pub struct Kept<'a> {
     pub rank: usize,
     pub id: TreeId,
     pub tree: &'a Tree,
-    /// Its end, and whether it was a good one.
-    pub end: Option<bool>,
 }
 
 /// Below it, in the workspace's artifact store, is everything of one job.
@@ -98,7 +96,7 @@ pub fn log_name(rank: usize, members: usize) -> String {
     }
 }
 
-/// Names what a job has left so far. Named outputs only when it has completed.
+/// Names what a job has left so far. Named outputs only when all members have ended well: all at once, or never.
 pub async fn publish(app: &App, kept: &Kept<'_>) -> Result<(), ArtifactError> {
     let _turn = app.turns.of(kept.job).await;
     // Whoever was given up meanwhile must not show anything over what its successor does.
@@ -117,6 +115,11 @@ pub async fn publish(app: &App, kept: &Kept<'_>) -> Result<(), ArtifactError> {
     }
     // Of a server before this one.
     let Some(owner) = spec.workspace.as_deref() else { return Ok(()) };
+    let is_final = |rank: u32| {
+        let own = |saved: &SavedTree| saved.rank == rank && saved.epoch == kept.epoch;
+        saved.iter().any(|saved| own(saved) && saved.is_final)
+    };
+    let is_over = (0..job.nodes).all(is_final);
     let others = others(app, &job, kept.rank, saved).await?;
     let mut members: BTreeMap<usize, &Tree> =
         others.iter().map(|(rank, tree)| (*rank, tree)).collect();
@@ -125,26 +128,25 @@ pub async fn publish(app: &App, kept: &Kept<'_>) -> Result<(), ArtifactError> {
         Containers { app, workspace: job.workspace, owner, known: BTreeMap::new() };
     let own = containers.id(&own_container(job.workspace, false)).await?;
     let mut folders = Vec::new();
+    // The first member's last: it stays.
+    let all_below = |top: &str| {
+        let files = members.values().rev().flat_map(|tree| below(tree, top));
+        files.collect::<BTreeMap<_, _>>().into_iter().collect()
+    };
     for top in KEPT_FOLDERS {
         let name = format!("{}/{top}", folder_of(&job.name)).into();
-        let mut files: BTreeMap<Box<str>, Segment> = BTreeMap::new();
-        for (name, file) in members.values().rev().flat_map(|tree| below(tree, top)) {
-            files.insert(name, file);
-        }
-        let files = files.into_iter().collect();
-        folders.push(Folder { container: own, name, files, is_all: true });
+        folders.push(Folder { container: own, name, files: all_below(top), is_all: true });
     }
-    for (name, output) in spec.outputs.iter().filter(|_| kept.end == Some(true)) {
+    for (name, output) in spec.outputs.iter().filter(|_| is_over) {
         let container = containers.id(&output.to.container).await?;
-        let files = below(kept.tree, &format!("{NAMED_OUTPUTS_FOLDER}/{name}")).collect();
-        let is_all = job.nodes == 1 && !output.kind.is_file();
-        folders.push(Folder { container, name: folder_of_output(output).into(), files, is_all });
+        let files = all_below(&format!("{NAMED_OUTPUTS_FOLDER}/{name}"));
+        let (name, is_all) = (folder_of_output(output).into(), !output.kind.is_file());
+        folders.push(Folder { container, name, files, is_all });
     }
     say(app, Order::Publish { workspace: job.workspace, folders }).await?;
-    match kept.end {
-        // The first of several speaks for all.
-        Some(true) if kept.rank == 0 => registered::register(app, &job, &spec).await,
-        _ => Ok(()),
+    match is_over {
+        true => registered::register(app, &job, &spec).await,
+        false => Ok(()),
     }
 }
 

@@ -208,7 +208,7 @@ impl Agent {
         let Some(task) = self.tasks.get(&epoch).filter(|task| task.is_running) else { return };
         let tree = TreeId::made_up(&format!("{epoch} {} {}", task.order.rank, site.now.0));
         let node = self.node().to_owned();
-        let request = SaveRequest { node, epoch, tree, files: 1, bytes: 1 };
+        let request = SaveRequest { node, epoch, tree, files: 1, bytes: 1, is_final: false };
         for at in site.network.carry(Direction::Report, self.id, true, site.now) {
             let Some(at) = at else { continue };
             let arrival = Arrival::Kept(Box::new(request.clone()));

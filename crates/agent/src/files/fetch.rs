@@ -62,7 +62,7 @@ async fn fill(context: &Context, order: &Order, spec: &JobSpec) -> Result<Keeper
         folder.make_folder(&path)?;
     }
     let log = context.home.job_log(epoch);
-    Ok(Keeper::new(client.clone(), epoch, Arc::new(folder), spec.checkpoint.clone(), log, last))
+    Ok(Keeper::new(client.clone(), epoch, Arc::new(folder), spec, log, last))
 }
 
 async fn lay_out(

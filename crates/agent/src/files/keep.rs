@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use muster_core::ErrorChain;
 use muster_core::agent::Signal;
 use muster_core::ids::Epoch;
-use muster_core::model::{BlobId, LOGS_FOLDER, NAMED_OUTPUTS_FOLDER, OUTPUTS_FOLDER};
+use muster_core::model::{BlobId, JobSpec, LOGS_FOLDER, NAMED_OUTPUTS_FOLDER, OUTPUTS_FOLDER};
 use muster_trees::{
     BadTree, File, Folder, Found, Memory, Snapshot, SnapshotError, Tree, glance, snapshot, tree_of,
 };
@@ -61,6 +61,8 @@ pub(crate) struct Keeper {
     epoch: Epoch,
     folder: Arc<Folder>,
     checkpoint: Option<Box<str>>,
+    /// The server waits for the end of every member, with files or without.
+    has_outputs: bool,
     log: PathBuf,
     memory: Arc<Mutex<Memory>>,
     /// What the server has.
@@ -78,13 +80,26 @@ impl Keeper {
         client: Client,
         epoch: Epoch,
         folder: Arc<Folder>,
-        checkpoint: Option<Box<str>>,
+        spec: &JobSpec,
         log: PathBuf,
         last: Tree,
     ) -> Keeper {
+        let (checkpoint, has_outputs) = (spec.checkpoint.clone(), !spec.outputs.is_empty());
         let (memory, said) = (Arc::default(), BTreeSet::new());
         let (is_unsure, bytes_sent) = (false, 0);
-        Keeper { client, epoch, folder, checkpoint, log, memory, last, is_unsure, bytes_sent, said }
+        Keeper {
+            client,
+            epoch,
+            folder,
+            checkpoint,
+            has_outputs,
+            log,
+            memory,
+            last,
+            is_unsure,
+            bytes_sent,
+            said,
+        }
     }
 
     /// Keeps each folder whenever it has changed, until dropped.
@@ -185,7 +200,7 @@ impl Keeper {
             let tree = Tree::new(files.chain(before).chain(&others).cloned().collect())?;
             // What it leaves at its end is shown to its owner: the server has to be told even of what it has.
             let is_news = self.is_unsure || tree != self.last;
-            if is_news || (end.is_some() && !tree.is_empty()) {
+            if is_news || (end.is_some() && (self.has_outputs || !tree.is_empty())) {
                 self.is_unsure = true;
                 match self.send(&tree, &taken, end).await {
                     Ok(()) => {}

@@ -31,6 +31,9 @@ pub struct SavedTree {
     pub tree: TreeId,
     pub files: u32,
     pub bytes: u64,
+    /// It had ended well, and this is all of it.
+    #[serde(default)]
+    pub is_final: bool,
     pub at: Wall,
 }
 

@@ -7,7 +7,7 @@ use crate::step::Turn;
 
 /// Only from the holder of the live epoch: whoever was given up must not overwrite what its successor leaves.
 pub(crate) fn on_tree(turn: &mut Turn<'_>, request: &SaveRequest) -> Answer {
-    let SaveRequest { node, epoch, tree, files, bytes } = request;
+    let SaveRequest { node, epoch, tree, files, bytes, is_final } = request;
     let node = turn.world.node_by_name(node);
     let lease = node.and_then(|node| node.lease_of(*epoch));
     let job = lease.and_then(|lease| turn.world.job(lease.job));
@@ -24,6 +24,7 @@ pub(crate) fn on_tree(turn: &mut Turn<'_>, request: &SaveRequest) -> Answer {
         tree: *tree,
         files: *files,
         bytes: *bytes,
+        is_final: *is_final,
         at: turn.now.wall,
     };
     turn.emit(Change::TreeSaved(saved));

@@ -190,10 +190,10 @@ pub async fn put_tree(
         tree,
         files: u32::try_from(listed.tree.files().len()).unwrap_or(u32::MAX),
         bytes: listed.tree.bytes(),
+        is_final: end == Some(End::Well),
     };
     let (job, epoch, rank) = (asking.job, asking.epoch, asking.rank);
-    let end = end.map(|end| end == End::Well);
-    let kept = Kept { job, epoch, rank, id: tree, tree: &listed.tree, end };
+    let kept = Kept { job, epoch, rank, id: tree, tree: &listed.tree };
     match app.writer.say(Input::SaveTree(Box::new(request))).await {
         // Only the holder of the live epoch comes this far.
         Ok(Ok(_)) => match artifacts::publish(&app, &kept).await {

@@ -27,7 +27,8 @@ pub fn what_jobs_bring_and_leave_reads_back(database: &dyn Database) {
     let epoch = job.attempt().expect("it has a node").epoch;
     let node = stage.nodes_that_are(NodePhase::Leased).remove(0);
     for tree in [first, second] {
-        let request = SaveRequest { node: node.clone(), epoch, tree, files: 1, bytes: 2 };
+        let request =
+            SaveRequest { node: node.clone(), epoch, tree, files: 1, bytes: 2, is_final: true };
         stage.say(Input::SaveTree(Box::new(request))).expect("it is live");
     }
     let saved = stage.reader.saved_trees(job.id).expect("it reads");

@@ -1,0 +1,109 @@
+//! A job's own layer over its environment, which all jobs share and none may write to: `pip install` in a job puts packages
+//! there, and every Python of the job finds them first. It goes with the job's folder.
+//!
+//! ```text
+//! pyvenv.cfg                          the shared one's: whoever starts bin/python is at home here
+//! bin/python*                         links to the shared ones
+//! bin/pip, …                          the shared programs that look for the Python beside them
+//! lib/pythonX.Y/site-packages/*.pth   leads to the shared packages
+//! ```
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+
+/// In the job's folder.
+pub(super) const NAME: &str = ".python";
+/// What programs begin with that uv made to be moved. Others know where they are, or are no scripts.
+const MOVABLE: &[u8] = b"#!/bin/sh\n";
+const SCRIPT_BYTES_MAX: u64 = 64 << 10;
+
+/// `shared` is where the job will see it, too.
+pub(super) fn make(layer: &Path, shared: &Path) -> io::Result<()> {
+    let folder = |path: &Path| DirBuilder::new().recursive(true).mode(0o755).create(path);
+    let bin = layer.join("bin");
+    folder(&bin)?;
+    fs::copy(shared.join("pyvenv.cfg"), layer.join("pyvenv.cfg"))?;
+    for program in fs::read_dir(shared.join("bin"))? {
+        let program = program?;
+        let (from, to) = (program.path(), bin.join(program.file_name()));
+        if program.file_type()?.is_symlink() {
+            symlink(&from, &to)?;
+        } else if let Some(script) = movable(&from)? {
+            fs::write(&to, script)?;
+            fs::set_permissions(&to, fs::Permissions::from_mode(0o755))?;
+        }
+    }
+    for python in fs::read_dir(shared.join("lib"))? {
+        let python = python?;
+        if !python.file_name().as_encoded_bytes().starts_with(b"python") {
+            continue;
+        }
+        let packages = layer.join("lib").join(python.file_name()).join("site-packages");
+        folder(&packages)?;
+        let shared = python.path().join("site-packages");
+        fs::write(packages.join("environment.pth"), line_to(shared.as_os_str())?)?;
+    }
+    Ok(())
+}
+
+/// With all that a folder of packages may ask for at the start of Python.
+fn line_to(packages: &OsStr) -> io::Result<String> {
+    let path = packages.to_str().filter(|path| !path.contains(['\'', '\\', '\n']));
+    let path = path.ok_or_else(|| io::Error::other("the environment's path cannot be quoted"))?;
+    Ok(format!("import site; site.addsitedir('{path}')\n"))
+}
+
+fn movable(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut text = Vec::new();
+    let mut file = File::open(path)?.take(SCRIPT_BYTES_MAX);
+    let mut start = [0; MOVABLE.len()];
+    match file.read_exact(&mut start) {
+        Err(short) if short.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        read => read?,
+    }
+    if start != *MOVABLE {
+        return Ok(None);
+    }
+    text.extend_from_slice(&start);
+    file.read_to_end(&mut text)?;
+    Ok(((text.len() as u64) < SCRIPT_BYTES_MAX).then_some(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_leads_to_what_is_shared_and_takes_what_is_new() {
+        let folder = tempfile::tempdir().unwrap();
+        let (shared, own) = (folder.path().join("shared"), folder.path().join("own"));
+        let packages = shared.join("lib/python3.9/site-packages");
+        fs::create_dir_all(&packages).unwrap();
+        fs::create_dir(shared.join("bin")).unwrap();
+        fs::write(shared.join("pyvenv.cfg"), "home = /usr/bin\n").unwrap();
+        symlink("/usr/bin/python3", shared.join("bin/python")).unwrap();
+        let files: [(&str, &[u8]); 4] = [
+            ("tool", b"#!/bin/sh\nexec python\n"),
+            ("fixed", b"#!/somewhere/python\n"),
+            ("empty", b""),
+            ("program", b"\x7fELF and more of it"),
+        ];
+        for (name, content) in files {
+            fs::write(shared.join("bin").join(name), content).unwrap();
+        }
+        make(&own, &shared).unwrap();
+        assert_eq!(fs::read_link(own.join("bin/python")).unwrap(), shared.join("bin/python"));
+        let mut programs: Vec<_> =
+            fs::read_dir(own.join("bin")).unwrap().map(|one| one.unwrap().file_name()).collect();
+        programs.sort();
+        assert_eq!(programs, ["python", "tool"]);
+        let mode = fs::metadata(own.join("bin/tool")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o755);
+        let line = own.join("lib/python3.9/site-packages/environment.pth");
+        let wanted = format!("import site; site.addsitedir('{}')\n", packages.display());
+        assert_eq!(fs::read_to_string(line).unwrap(), wanted);
+    }
+}
