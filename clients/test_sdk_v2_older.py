@@ -21,7 +21,7 @@ MODULES = sorted(
 SAME_FOR_ALL = (
     "clients/test_sdk_v2_compute.py::test_a_job_takes_the_cluster_from_zero_to_one_and_back"
 )
-LIMIT_S = 300
+LIMIT_S = 900
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,10 @@ pub fn hurry() {
     if std::env::var_os(VARIABLE).is_some() || !is_slow() {
         return;
     }
+    // By its name, which is what people see of it in a list of processes.
+    let Ok(program) = std::env::current_exe() else { return };
     let mut words = std::env::args_os();
-    let mut again = Command::new("/proc/self/exe");
+    let mut again = Command::new(program);
     if let Some(name) = words.next() {
         again.arg0(name);
     }
