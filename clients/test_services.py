@@ -16,7 +16,14 @@ import uuid
 
 import pytest
 import requests
-from conftest import RESOURCE_GROUP, SUBSCRIPTION, WORKSPACE, wait_for
+from conftest import (
+    REPOSITORY,
+    RESOURCE_GROUP,
+    SUBSCRIPTION,
+    WORKSPACE,
+    WORKSPACE_FLAGS,
+    wait_for,
+)
 from test_access import ROLES, USERS, Caller
 
 CLUSTER = "services-cpu"
@@ -368,12 +375,10 @@ def test_each_node_has_its_own(ml_client, job, session):
 
 
 def test_what_cannot_be_served_is_refused_at_submit(ml_client, cluster, environment):
-    from azure.ai.ml.entities import JobService, SshJobService, VsCodeJobService
+    from azure.ai.ml.entities import JobService
     from azure.core.exceptions import HttpResponseError
 
     for services, words in (
-        ({"s": SshJobService(ssh_public_keys="k")}, "JupyterLab, which has a terminal"),
-        ({"s": VsCodeJobService()}, "service of type Custom"),
         ({"s": JobService(type="custom")}, "has no port"),
         ({"s": JobService(type="custom", port=22)}, "give 1024 to 65535"),
         ({"a b": JobService(type="custom", port=2222)}, "cannot be the name of a service"),
@@ -382,6 +387,36 @@ def test_what_cannot_be_served_is_refused_at_submit(ml_client, cluster, environm
         with pytest.raises(HttpResponseError, match=re.escape(words)) as refused:
             submit(ml_client, "true", services)
         assert refused.value.status_code == 400
+
+
+def test_an_interactive_job_runs_as_azure_has_it(ml_client, cluster, environment, muster):
+    """What cannot be served stops nothing: the services and the job's log say why."""
+    from azure.ai.ml import load_job
+    from azure.ai.ml.entities import JobService
+
+    job = load_job(REPOSITORY / "examples/jobs/interactive.yml")
+    job.compute, job.environment = CLUSTER, "azureml:services@latest"
+    dashboard = free_port()
+    job.services["ray"] = JobService(type="RayDashboard", port=dashboard)
+    job.command = f"python3 -m http.server --bind 127.0.0.1 {dashboard}"
+    missing = {
+        "my_vs_code": "code-server is not installed",
+        "my_jupyter_lab": "jupyter-lab is not installed",
+        "my_tensor_board": "tensorboard is not installed",
+        "my_ssh": "there is no ssh into jobs here; use a service of type JupyterLab",
+    }
+    name = ml_client.jobs.create_or_update(job).name
+    try:
+        until_running(ml_client, name, "ray")
+        for service, words in missing.items():
+            found = shown(ml_client, name, service)
+            assert found.status == "Failed" and words in found.error, found.error
+        assert ml_client.jobs.get(name).status == "Running"
+    finally:
+        ml_client.jobs.begin_cancel(name).result()
+    log = muster("job", "stream", "--name", name, *WORKSPACE_FLAGS, check=False).stdout
+    for service, words in missing.items():
+        assert f"there is no service '{service}': {words}" in log
 
 
 def execute(stream, code):
