@@ -436,23 +436,42 @@ def execute(stream, code):
             return said["content"]
 
 
-def test_notebooks_and_boards_that_are_installed_open(
-    ml_client, cluster, environment, session, server_env, tmp_path
-):
-    """JupyterLab and TensorBoard, from the environment of the job, each under its own path."""
+# A curve for a board, without what would draw one in earnest.
+CURVE = """
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+writer = EventFileWriter("outputs/runs/first")
+for step in range(20):
+    value = Summary.Value(tag="loss", simple_value=1 / (1 + step))
+    writer.add_event(Event(step=step, wall_time=step, summary=Summary(value=[value])))
+writer.close()
+"""
+
+
+def submit_tools(ml_client, folder):
+    """A job that has JupyterLab, and TensorBoard with a curve."""
     from azure.ai.ml.entities import Environment, JupyterLabJobService, TensorBoardJobService
 
-    conda = tmp_path / "conda.yml"
+    conda = folder / "conda.yml"
     packages = ("jupyterlab==4.4.9", "tensorboard==2.20.0", "setuptools<81")
     pip = "".join(f"  - {package}\n" for package in packages)
     conda.write_text(f"dependencies:\n- python=3.11\n- pip\n- pip:\n{pip}")
     image = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04"
-    name = submit(
+    return submit(
         ml_client,
-        "mkdir -p outputs/runs/first && sleep 1000",
+        f"python3 -c '{CURVE}' && sleep 1000",
         {"jl": JupyterLabJobService(), "tb": TensorBoardJobService(log_dir="outputs/runs")},
         environment=Environment(name="tools", image=image, conda_file=str(conda)),
     )
+
+
+def test_notebooks_and_boards_that_are_installed_open(
+    ml_client, cluster, session, server_env, tmp_path
+):
+    """JupyterLab and TensorBoard, from the environment of the job, each under its own path."""
+    name = submit_tools(ml_client, tmp_path)
     try:
         board = until_running(ml_client, name, "tb", limit_s=180).endpoint.partition("?")[0]
         page = session.get(board)
