@@ -20,8 +20,9 @@ NODE := .venv-node/.made
 V1 := .venv-v1/.made
 S3 := .venv-s3/.made
 PEERS := .venv-bench/.made
+BROWSER := .venv-browser/.made
 
-.PHONY: help run test conformance bench fuzz check setup-rust setup-cc setup-cxx setup-nginx setup-peers setup-python setup-nextest setup-deny setup-systemd setup-mpi setup-uv
+.PHONY: help run test conformance bench fuzz check setup-rust setup-cc setup-cxx setup-nginx setup-peers setup-python setup-nextest setup-deny setup-systemd setup-mpi setup-uv setup-browser
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -34,7 +35,7 @@ run: setup-rust setup-uv ## build, start a server, run a first training job on i
 	cargo build --release -p muster-cli
 	@MUSTER_BIN=$(TARGET)/release/muster scripts/first-light
 
-test: check setup-nextest setup-systemd setup-mpi setup-uv $(CLIENTS) $(AZ) $(NODE) $(V1) $(S3) ## check, then every test, also with the real Azure clients
+test: check setup-nextest setup-systemd setup-mpi setup-uv setup-browser $(CLIENTS) $(AZ) $(NODE) $(V1) $(S3) ## check, then every test, also with the real Azure clients
 	@scripts/stage tests cargo nextest run --workspace --features muster-cli/object-store
 	@scripts/stage planted cargo nextest run -p muster-sim --features planted-bugs --test planted
 	@scripts/stage build cargo build --workspace --bin muster --features muster-cli/object-store
@@ -89,6 +90,10 @@ setup-systemd:
 # For a job of several nodes that talk MPI.
 setup-mpi:
 	@scripts/need 'mpicc --version && mpirun --version' gcc openmpi-bin libopenmpi-dev
+
+# For a look at the pages of jobs.
+setup-browser: $(BROWSER)
+	@scripts/need 'chromium --version' chromium
 
 # The peer of `make bench`, which goes on without it.
 setup-nginx:
@@ -146,6 +151,12 @@ $(V1): clients/v1/requirements.txt | setup-python
 
 # A server for the bytes of blobs. 0.2 GB.
 $(S3): clients/s3/requirements.txt | setup-python
+	python3 -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r $<
+	@touch $@
+
+# What drives Chromium. 0.2 GB, most of it a Node of its own.
+$(BROWSER): clients/requirements-browser.txt | setup-python
 	python3 -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r $<
 	@touch $@

@@ -16,7 +16,14 @@ import uuid
 
 import pytest
 import requests
-from conftest import RESOURCE_GROUP, SUBSCRIPTION, WORKSPACE, wait_for
+from conftest import (
+    REPOSITORY,
+    RESOURCE_GROUP,
+    SUBSCRIPTION,
+    WORKSPACE,
+    WORKSPACE_FLAGS,
+    wait_for,
+)
 from test_access import ROLES, USERS, Caller
 
 CLUSTER = "services-cpu"
@@ -368,12 +375,10 @@ def test_each_node_has_its_own(ml_client, job, session):
 
 
 def test_what_cannot_be_served_is_refused_at_submit(ml_client, cluster, environment):
-    from azure.ai.ml.entities import JobService, SshJobService, VsCodeJobService
+    from azure.ai.ml.entities import JobService
     from azure.core.exceptions import HttpResponseError
 
     for services, words in (
-        ({"s": SshJobService(ssh_public_keys="k")}, "JupyterLab, which has a terminal"),
-        ({"s": VsCodeJobService()}, "service of type Custom"),
         ({"s": JobService(type="custom")}, "has no port"),
         ({"s": JobService(type="custom", port=22)}, "give 1024 to 65535"),
         ({"a b": JobService(type="custom", port=2222)}, "cannot be the name of a service"),
@@ -382,6 +387,36 @@ def test_what_cannot_be_served_is_refused_at_submit(ml_client, cluster, environm
         with pytest.raises(HttpResponseError, match=re.escape(words)) as refused:
             submit(ml_client, "true", services)
         assert refused.value.status_code == 400
+
+
+def test_an_interactive_job_runs_as_azure_has_it(ml_client, cluster, environment, muster):
+    """What cannot be served stops nothing: the services and the job's log say why."""
+    from azure.ai.ml import load_job
+    from azure.ai.ml.entities import JobService
+
+    job = load_job(REPOSITORY / "examples/jobs/interactive.yml")
+    job.compute, job.environment = CLUSTER, "azureml:services@latest"
+    dashboard = free_port()
+    job.services["ray"] = JobService(type="RayDashboard", port=dashboard)
+    job.command = f"python3 -m http.server --bind 127.0.0.1 {dashboard}"
+    missing = {
+        "my_vs_code": "code-server is not installed",
+        "my_jupyter_lab": "jupyter-lab is not installed",
+        "my_tensor_board": "tensorboard is not installed",
+        "my_ssh": "there is no ssh into jobs here; use a service of type JupyterLab",
+    }
+    name = ml_client.jobs.create_or_update(job).name
+    try:
+        until_running(ml_client, name, "ray")
+        for service, words in missing.items():
+            found = shown(ml_client, name, service)
+            assert found.status == "Failed" and words in found.error, found.error
+        assert ml_client.jobs.get(name).status == "Running"
+    finally:
+        ml_client.jobs.begin_cancel(name).result()
+    log = muster("job", "stream", "--name", name, *WORKSPACE_FLAGS, check=False).stdout
+    for service, words in missing.items():
+        assert f"there is no service '{service}': {words}" in log
 
 
 def execute(stream, code):
@@ -401,23 +436,42 @@ def execute(stream, code):
             return said["content"]
 
 
-def test_notebooks_and_boards_that_are_installed_open(
-    ml_client, cluster, environment, session, server_env, tmp_path
-):
-    """JupyterLab and TensorBoard, from the environment of the job, each under its own path."""
+# A curve for a board, without what would draw one in earnest.
+CURVE = """
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+writer = EventFileWriter("outputs/runs/first")
+for step in range(20):
+    value = Summary.Value(tag="loss", simple_value=1 / (1 + step))
+    writer.add_event(Event(step=step, wall_time=step, summary=Summary(value=[value])))
+writer.close()
+"""
+
+
+def submit_tools(ml_client, folder):
+    """A job that has JupyterLab, and TensorBoard with a curve."""
     from azure.ai.ml.entities import Environment, JupyterLabJobService, TensorBoardJobService
 
-    conda = tmp_path / "conda.yml"
+    conda = folder / "conda.yml"
     packages = ("jupyterlab==4.4.9", "tensorboard==2.20.0", "setuptools<81")
     pip = "".join(f"  - {package}\n" for package in packages)
     conda.write_text(f"dependencies:\n- python=3.11\n- pip\n- pip:\n{pip}")
     image = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04"
-    name = submit(
+    return submit(
         ml_client,
-        "mkdir -p outputs/runs/first && sleep 1000",
+        f"python3 -c '{CURVE}' && sleep 1000",
         {"jl": JupyterLabJobService(), "tb": TensorBoardJobService(log_dir="outputs/runs")},
         environment=Environment(name="tools", image=image, conda_file=str(conda)),
     )
+
+
+def test_notebooks_and_boards_that_are_installed_open(
+    ml_client, cluster, session, server_env, tmp_path
+):
+    """JupyterLab and TensorBoard, from the environment of the job, each under its own path."""
+    name = submit_tools(ml_client, tmp_path)
     try:
         board = until_running(ml_client, name, "tb", limit_s=180).endpoint.partition("?")[0]
         page = session.get(board)

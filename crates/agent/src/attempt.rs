@@ -150,14 +150,16 @@ pub(crate) async fn run(
     let started = match prepared {
         Ok(Prepared { engine, spec, facts, mut keeper }) => {
             let gpus = context.gpus.grant(spec.share);
+            let planned = Services::plan(&order, &spec, context.client.server_port());
+            let refusals = planned.iter().flat_map(Services::refusals);
             // In its log before anything of its own.
             let notes: Vec<String> =
-                context.warning.iter().cloned().chain(gpus.shortage()).collect();
+                context.warning.iter().cloned().chain(gpus.shortage()).chain(refusals).collect();
             if !notes.is_empty() && open_log(&context.home.job_log(epoch)).is_ok() {
                 notes.into_iter().for_each(|text| keeper.say(text));
             }
             let started = async {
-                let services = Services::plan(&order, &spec, context.client.server_port())?;
+                let services = planned?;
                 let (facts, gpus) = (facts.as_ref(), &gpus);
                 let launching =
                     Launching { order: &order, spec: &spec, facts, gpus, services: &services };

@@ -140,8 +140,9 @@ impl Services {
             let report = ServiceReport {
                 phase,
                 port: service.port,
-                keeps_path: service.is_ours(),
+                keeps_path: service.keeps_path(),
                 authorization: service.authorization(),
+                cookie: service.cookie(),
             };
             services.insert(name.clone(), report);
         }

@@ -21,6 +21,10 @@ const BEFORE: &str = "eval \"$MUSTER_SERVICES\"; unset MUSTER_SERVICES\n";
 const LOGS: &str = "logs/services";
 /// What a board shows if nobody says.
 const DEFAULT_LOG_DIR: &str = "outputs";
+/// What code-server calls the cookie of whoever is logged in.
+const EDITOR_COOKIE: &str = "code-server-session";
+const NO_SSH: &str =
+    "there is no ssh into jobs here; use a service of type JupyterLab, which has a terminal";
 
 #[derive(Debug, Default)]
 pub(crate) struct Services(BTreeMap<String, Service>);
@@ -29,6 +33,7 @@ pub(crate) struct Services(BTreeMap<String, Service>);
 pub(super) struct Service {
     kind: ServiceKind,
     pub(super) port: Option<u16>,
+    /// What it lets in, and others on the node do not know.
     token: Option<String>,
     /// Where it is found.
     path: String,
@@ -39,20 +44,28 @@ pub(super) struct Service {
 impl Service {
     /// Whether we start it.
     pub(super) fn is_ours(&self) -> bool {
-        match self.kind {
-            ServiceKind::JupyterLab | ServiceKind::TensorBoard => true,
-            ServiceKind::Custom => false,
-        }
+        program(self.kind).is_some()
+    }
+
+    /// Whether it is told under which path it is found.
+    pub(super) fn keeps_path(&self) -> bool {
+        matches!(self.kind, ServiceKind::JupyterLab | ServiceKind::TensorBoard)
     }
 
     pub(super) fn authorization(&self) -> Option<Box<str>> {
-        self.token.as_ref().map(|token| format!("token {token}").into())
+        let token = self.token.as_ref().filter(|_| self.kind == ServiceKind::JupyterLab)?;
+        Some(format!("token {token}").into())
+    }
+
+    pub(super) fn cookie(&self) -> Option<Box<str>> {
+        let token = self.token.as_ref().filter(|_| self.kind == ServiceKind::VsCode)?;
+        Some(format!("{EDITOR_COOKIE}={token}").into())
     }
 
     fn command(&self, name: &str, log_dir: Option<&str>) -> Option<String> {
         let (port, path) = (self.port.filter(|_| self.refused.is_none())?, &self.path);
         let start = match self.kind {
-            ServiceKind::Custom => return None,
+            ServiceKind::Custom | ServiceKind::RayDashboard | ServiceKind::Ssh => return None,
             ServiceKind::JupyterLab => format!(
                 "JUPYTER_TOKEN={} jupyter-lab --no-browser --allow-root --ServerApp.ip=127.0.0.1 \
                  --ServerApp.port={port} --ServerApp.port_retries=0 --ServerApp.base_url={path}/ \
@@ -63,6 +76,12 @@ impl Service {
             ServiceKind::TensorBoard => format!(
                 "tensorboard --logdir {} --host 127.0.0.1 --port {port} --path_prefix {path} --reload_interval 5",
                 folder(log_dir.unwrap_or(DEFAULT_LOG_DIR))
+            ),
+            // A job's own PORT would win over the flag. What it calls the hash of a password, it takes as its cookie.
+            ServiceKind::VsCode => format!(
+                "HASHED_PASSWORD={} env -u PORT -u CODE_SERVER_HOST code-server --bind-addr 127.0.0.1:{port} \
+                 --auth password --disable-telemetry --disable-update-check --disable-workspace-trust .",
+                self.token.as_deref().unwrap_or_default()
             ),
         };
         Some(format!("( {start} </dev/null >>{LOGS}/{name}.log 2>&1 & )\n"))
@@ -79,13 +98,17 @@ impl Services {
         for (name, wanted) in spec.services.iter().filter(|(_, one)| one.is_on(order.rank)) {
             let path = service_path(order.epoch, order.rank, name);
             let refused = refusal(wanted, &path_of(spec), server_port);
-            let port = match (wanted.port, wanted.kind) {
-                (None, ServiceKind::JupyterLab | ServiceKind::TensorBoard) => Some(free_port()?),
+            let port = match (wanted.known_port(), program(wanted.kind)) {
+                (None, Some(_)) => Some(free_port()?),
                 (port, _) => port,
             };
+            // Both run whatever they are given.
             let token = match wanted.kind {
-                ServiceKind::JupyterLab => Some(secret()?),
-                ServiceKind::TensorBoard | ServiceKind::Custom => None,
+                ServiceKind::JupyterLab | ServiceKind::VsCode => Some(secret()?),
+                ServiceKind::TensorBoard
+                | ServiceKind::RayDashboard
+                | ServiceKind::Ssh
+                | ServiceKind::Custom => None,
             };
             all.insert(name.clone(), Service { kind: wanted.kind, port, token, path, refused });
         }
@@ -98,6 +121,14 @@ impl Services {
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// What the job's log says of those that there cannot be.
+    pub(crate) fn refusals(&self) -> impl Iterator<Item = String> {
+        self.0.iter().filter_map(|(name, service)| {
+            let why = service.refused.as_deref()?;
+            Some(format!("there is no service '{name}': {why}"))
+        })
     }
 
     /// What to run instead of the job's command, and the variable that goes with it.
@@ -125,20 +156,33 @@ pub(super) fn log_words(name: &str) -> String {
 
 /// Why there cannot be such a service here, and what helps.
 fn refusal(wanted: &JobService, path: &str, server_port: Option<u16>) -> Option<String> {
-    if let Some(port) = wanted.port.filter(|_| wanted.port == server_port) {
+    if wanted.kind == ServiceKind::Ssh {
+        return Some(NO_SSH.to_owned());
+    }
+    if let Some(port) = wanted.known_port().filter(|port| Some(*port) == server_port) {
         return Some(format!("port {port} leads to the server on every node; choose another"));
     }
-    let (program, package) = match wanted.kind {
-        ServiceKind::JupyterLab => ("jupyter-lab", "jupyterlab"),
-        ServiceKind::TensorBoard => ("tensorboard", "tensorboard"),
-        ServiceKind::Custom => return None,
-    };
+    let (program, remedy) = program(wanted.kind)?;
     let is_there = path.split(':').any(|folder| is_program(&Path::new(folder).join(program)));
-    (!is_there).then(|| {
-        format!(
-            "{program} is not installed in the job's environment; add {package} to the pip packages of its conda file"
-        )
-    })
+    (!is_there).then(|| format!("{program} is not installed in the job's environment; {remedy}"))
+}
+
+/// What we start for it, and how a job comes by that. There is none where the job's own command listens, or nothing.
+fn program(kind: ServiceKind) -> Option<(&'static str, &'static str)> {
+    match kind {
+        ServiceKind::JupyterLab => {
+            Some(("jupyter-lab", "add jupyterlab to the pip packages of its conda file"))
+        }
+        ServiceKind::TensorBoard => {
+            Some(("tensorboard", "add tensorboard to the pip packages of its conda file"))
+        }
+        ServiceKind::VsCode => Some((
+            "code-server",
+            "install code-server on the machine of the node (it is no pip package), or start an editor that is a web \
+             server in the command and give its port to a service of type Custom",
+        )),
+        ServiceKind::RayDashboard | ServiceKind::Ssh | ServiceKind::Custom => None,
+    }
 }
 
 fn is_program(path: &Path) -> bool {
@@ -211,8 +255,45 @@ mod tests {
             why.contains("jupyter-lab is not installed") && why.contains("jupyterlab"),
             "{why}"
         );
+        let said: Vec<String> = plan.refusals().collect();
+        assert_eq!(said, [format!("there is no service 'jl': {why}")]);
         // Then there is nothing to start.
         assert_eq!(plan.beside("true".into(), &BTreeMap::new()), ("true".to_owned(), None));
+    }
+
+    #[test]
+    fn what_azure_has_and_we_have_not_does_not_stop_a_job() {
+        let all = [
+            ("code", service(ServiceKind::VsCode, None)),
+            ("ray", service(ServiceKind::RayDashboard, None)),
+            ("shell", service(ServiceKind::Ssh, Some(22))),
+        ];
+        let plan = Services::plan(&order(0), &spec(&all, "/nowhere"), None).unwrap();
+        let said: Vec<String> = plan.refusals().collect();
+        assert_eq!(said.len(), 2);
+        assert!(said[0].contains("code-server is not installed"), "{said:?}");
+        assert!(said[1].contains("no ssh into jobs here"), "{said:?}");
+        assert_eq!((plan.0["ray"].port, plan.0["shell"].port), (Some(8265), None));
+        assert_eq!(plan.beside("true".into(), &BTreeMap::new()), ("true".to_owned(), None));
+    }
+
+    #[test]
+    fn an_editor_lets_in_only_whoever_has_its_cookie() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("code-server");
+        std::fs::write(&program, "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let path = folder.path().display().to_string();
+        let spec = spec(&[("code", service(ServiceKind::VsCode, Some(8080)))], &path);
+        let plan = Services::plan(&order(0), &spec, None).unwrap();
+        let editor = &plan.0["code"];
+        assert!(!editor.keeps_path() && editor.authorization().is_none());
+        let cookie = editor.cookie().unwrap();
+        let secret = cookie.strip_prefix("code-server-session=").unwrap();
+        let (_, variable) = plan.beside("true".into(), &BTreeMap::new());
+        let script = variable.unwrap().1.into_string().unwrap();
+        assert!(script.contains(&format!("HASHED_PASSWORD={secret} ")), "{script}");
+        assert!(script.contains("--bind-addr 127.0.0.1:8080 --auth password"), "{script}");
     }
 
     #[test]

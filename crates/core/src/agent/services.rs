@@ -22,6 +22,9 @@ pub struct ServiceReport {
     /// What it wants to see as `Authorization`: others on the node do not know it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<Box<str>>,
+    /// The same as a cookie, `NAME=VALUE`, for one that knows no other way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cookie: Option<Box<str>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

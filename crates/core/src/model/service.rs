@@ -25,9 +25,17 @@ pub const LOG_DIR: &str = "logDir";
 pub enum ServiceKind {
     JupyterLab,
     TensorBoard,
+    VsCode,
+    /// The job's own command listens there, on a port that is known.
+    RayDashboard,
+    /// Taken, so that jobs that ask for it run; there is none.
+    Ssh,
     /// The job's own command listens there.
     Custom,
 }
+
+/// Where Ray has it if nobody says.
+const RAY_DASHBOARD_PORT: u16 = 8265;
 
 impl ServiceKind {
     /// As Azure spells it.
@@ -35,6 +43,9 @@ impl ServiceKind {
         match self {
             ServiceKind::JupyterLab => "JupyterLab",
             ServiceKind::TensorBoard => "TensorBoard",
+            ServiceKind::VsCode => "VSCode",
+            ServiceKind::RayDashboard => "RayDashboard",
+            ServiceKind::Ssh => "SSH",
             ServiceKind::Custom => "Custom",
         }
     }
@@ -43,6 +54,18 @@ impl ServiceKind {
 impl JobService {
     pub fn is_on(&self, rank: u32) -> bool {
         rank == 0 || self.on_all_nodes
+    }
+
+    /// Where it listens, as far as that is known before it runs.
+    pub fn known_port(&self) -> Option<u16> {
+        match self.kind {
+            ServiceKind::Ssh => None,
+            ServiceKind::RayDashboard => self.port.or(Some(RAY_DASHBOARD_PORT)),
+            ServiceKind::JupyterLab
+            | ServiceKind::TensorBoard
+            | ServiceKind::VsCode
+            | ServiceKind::Custom => self.port,
+        }
     }
 }
 

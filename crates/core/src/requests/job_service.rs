@@ -23,7 +23,7 @@ pub(super) fn check(spec: &JobSpec) -> Result<(), Refused> {
         check_name(name)?;
         check_properties(name, &service.properties)?;
         let target = format!("services.{name}.port");
-        let Some(port) = service.port else {
+        let Some(port) = service.known_port() else {
             if service.kind == ServiceKind::Custom {
                 return Err(Refused::invalid(
                     &target,
@@ -110,12 +110,16 @@ mod tests {
 
     #[test]
     fn services_have_names_and_ports_of_their_own() {
-        use ServiceKind::{Custom, JupyterLab, TensorBoard};
+        use ServiceKind::{Custom, JupyterLab, RayDashboard, Ssh, TensorBoard, VsCode};
         assert_eq!(refused(&[]), None);
         let good = [
             ("a-1", JupyterLab, None),
             ("b_2", TensorBoard, Some(6006)),
             ("c", Custom, Some(65_535)),
+            ("d", VsCode, None),
+            ("e", RayDashboard, None),
+            // Nothing listens there.
+            ("f", Ssh, Some(22)),
         ];
         assert_eq!(refused(&good), None);
         let long = "n".repeat(65);
@@ -126,6 +130,7 @@ mod tests {
             (vec![("a", Custom, None)], "has no port"),
             (vec![("a", Custom, Some(1_023))], "give 1024 to 65535"),
             (vec![("a", Custom, Some(2_000)), ("b", JupyterLab, Some(2_000))], "both have port"),
+            (vec![("a", Custom, Some(8_265)), ("b", RayDashboard, None)], "both have port 8265"),
         ] {
             let said = refused(&services).expect("refused");
             assert!(said.contains(words), "{said}");

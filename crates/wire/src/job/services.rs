@@ -13,13 +13,13 @@ use crate::json::{Field, shorten};
 const ALL_NODES: &str = "All";
 /// What a server adds by itself to what it shows; clients send it back with a job that they submit again.
 const OWN: [&str; 2] = ["Tracking", "Studio"];
-const KINDS: [ServiceKind; 3] =
-    [ServiceKind::JupyterLab, ServiceKind::TensorBoard, ServiceKind::Custom];
-/// Azure's others, and what does the same here.
-const REFUSED: [(&str, &str); 3] = [
-    ("SSH", "use a service of type JupyterLab, which has a terminal"),
-    ("VSCode", "run an editor that is a web server, and give its port to a service of type Custom"),
-    ("RayDashboard", "give the dashboard's port to a service of type Custom"),
+const KINDS: [ServiceKind; 6] = [
+    ServiceKind::JupyterLab,
+    ServiceKind::TensorBoard,
+    ServiceKind::VsCode,
+    ServiceKind::RayDashboard,
+    ServiceKind::Ssh,
+    ServiceKind::Custom,
 ];
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,12 +155,6 @@ fn kind_of(field: &Field<'_>, text: Option<&str>) -> Result<ServiceKind, ArmErro
         return Ok(kind);
     }
     let path = &field.path;
-    if let Some((kind, remedy)) = REFUSED.into_iter().find(|(kind, _)| is_any_of(text, &[kind])) {
-        return Err(ArmError::not_supported(
-            path,
-            format!("{path} is '{kind}', which is not supported in this version; {remedy}"),
-        ));
-    }
     let known: Vec<String> = KINDS.iter().map(|kind| format!("'{}'", kind.as_str())).collect();
     Err(field.invalid(format!("{path} is '{}'; give {}", shorten(text), known.join(" or "))))
 }
@@ -257,14 +251,20 @@ mod tests {
             "jl": {"jobServiceType": "JupyterLab"},
             "tb": {"jobServiceType": "TensorBoard", "port": 6006, "properties": {"logDir": "outputs"},
                    "nodes": {"nodesValueType": "All"}},
+            "code": {"jobServiceType": "vscode"},
+            "ray": {"jobServiceType": "RayDashboard"},
+            "shell": {"jobServiceType": "SSH", "properties": {"sshPublicKeys": "<keys>"}},
             "web": {"jobServiceType": null, "port": 8080, "nodes": null, "endpoint": null},
             "Tracking": {"jobServiceType": "Tracking", "endpoint": "https://x", "port": null},
             "Studio": {"jobServiceType": "Studio", "endpoint": "https://x"},
             "none": null,
         }))
         .unwrap();
-        assert_eq!(read.keys().collect::<Vec<_>>(), ["jl", "tb", "web"]);
+        assert_eq!(read.keys().collect::<Vec<_>>(), ["code", "jl", "ray", "shell", "tb", "web"]);
         assert_eq!(read["jl"].kind, ServiceKind::JupyterLab);
+        assert_eq!(read["code"].kind, ServiceKind::VsCode);
+        assert_eq!((read["ray"].port, read["ray"].known_port()), (None, Some(8265)));
+        assert_eq!((read["shell"].kind, read["shell"].known_port()), (ServiceKind::Ssh, None));
         assert!(read["tb"].on_all_nodes && !read["web"].on_all_nodes);
         assert_eq!((read["tb"].port, read["web"].kind), (Some(6006), ServiceKind::Custom));
         assert_eq!(read["tb"].properties["logDir"], "outputs");
@@ -276,21 +276,15 @@ mod tests {
 
     #[test]
     fn what_cannot_be_served_is_refused_with_what_can() {
-        for (service, code, words) in [
-            (json!({"jobServiceType": "SSH"}), "NotSupported", "which has a terminal"),
-            (json!({"jobServiceType": "vscode"}), "NotSupported", "type Custom"),
-            (json!({"jobServiceType": "Web"}), "InvalidPropertyValue", "give 'JupyterLab' or"),
-            (json!({"port": 70000}), "InvalidPropertyValue", "the last port is 65535"),
-            (json!({"port": "x"}), "InvalidPropertyValue", "port"),
-            (
-                json!({"port": 1, "nodes": {"nodesValueType": "Some"}}),
-                "InvalidPropertyValue",
-                "'All'",
-            ),
-            (json!([]), "InvalidPropertyValue", "services.s"),
+        for (service, words) in [
+            (json!({"jobServiceType": "Web"}), "give 'JupyterLab' or"),
+            (json!({"port": 70000}), "the last port is 65535"),
+            (json!({"port": "x"}), "port"),
+            (json!({"port": 1, "nodes": {"nodesValueType": "Some"}}), "'All'"),
+            (json!([]), "services.s"),
         ] {
             let error = parse(&json!({ "s": service })).unwrap_err();
-            assert_eq!((error.status, error.code()), (400, code), "{error}");
+            assert_eq!((error.status, error.code()), (400, "InvalidPropertyValue"), "{error}");
             assert!(error.to_string().contains(words), "{error}");
         }
     }

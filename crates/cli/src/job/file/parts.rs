@@ -220,6 +220,8 @@ pub fn services(job: &Reader<'_>) -> Outcome<Option<Json>> {
         ("ssh", Some("SSH")),
         ("tensor_board", Some("TensorBoard")),
         ("vs_code", Some("VSCode")),
+        // The classes of azure-ai-ml send this one with its type, its files without: then nothing would say its port.
+        ("ray_dashboard", Some("RayDashboard")),
         // Azure's clients send these without their type.
         ("custom", None),
         ("tracking", None),

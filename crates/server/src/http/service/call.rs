@@ -263,8 +263,11 @@ fn outgoing(headers: &mut HeaderMap, service: &ServiceReport, mount: &Mount<'_>,
         set(header::CONNECTION, "upgrade");
         set(header::UPGRADE, WEBSOCKET);
     }
-    if let Some(cookies) = cookies {
-        headers.insert(header::COOKIE, cookies);
+    // Ours first: of two with one name, the first counts.
+    let theirs = cookies.as_ref().and_then(|cookies| cookies.to_str().ok());
+    let all: Vec<&str> = service.cookie.as_deref().into_iter().chain(theirs).collect();
+    if !all.is_empty() {
+        set(header::COOKIE, &all.join("; "));
     }
 }
 
@@ -328,6 +331,7 @@ mod tests {
             port: Some(1),
             keeps_path: false,
             authorization: None,
+            cookie: Some("session=known".into()),
         };
         let mount = Mount { origin: "https://host:1", path: "/services/a/0/x", is_kept: false };
         outgoing(&mut headers, &service, &mount, false);
@@ -340,7 +344,7 @@ mod tests {
             left,
             [
                 "accept: text/html",
-                "cookie: own=1",
+                "cookie: session=known; own=1",
                 "host: host:1",
                 "x-forwarded-host: host:1",
                 "x-forwarded-prefix: /services/a/0/x",
