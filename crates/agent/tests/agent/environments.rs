@@ -15,7 +15,9 @@ const NAME: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccdd
 
 fn job(command: &str, recipe: Option<Recipe>) -> JobSpec {
     let notes = vec!["the conda package numpy is installed from PyPI as numpy".into()];
-    let environment = JobEnvironment { id: "azureml:mine:1".into(), recipe, image: None, notes };
+    let variables = [("FROM_IT".to_owned(), "environment".to_owned())].into();
+    let environment =
+        JobEnvironment { id: "azureml:mine:1".into(), recipe, image: None, notes, variables };
     JobSpec { environment: Some(Box::new(environment)), ..spec(command) }
 }
 
@@ -91,13 +93,14 @@ async fn a_users_own_path_comes_after_the_environments() {
         book.environments = vec![json!({"state": "ready", "folder": NAME})];
     });
     let agent = agent(&harness, Some(folder.path()));
-    let mut spec = job("echo $PATH $VIRTUAL_ENV", recipe());
-    for (name, value) in [("PATH", "/usr/bin:/bin"), ("VIRTUAL_ENV", "mine")] {
+    let mut spec = job("echo $PATH $VIRTUAL_ENV $FROM_IT", recipe());
+    let own = [("PATH", "/usr/bin:/bin"), ("VIRTUAL_ENV", "mine"), ("FROM_IT", "job")];
+    for (name, value) in own {
         spec.environment_variables.insert(name.to_owned(), value.to_owned());
     }
     let epoch = harness.order_with(1, spec);
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
-    let wanted = format!("{}/bin:/usr/bin:/bin mine\n", folder.path().join(NAME).display());
+    let wanted = format!("{}/bin:/usr/bin:/bin mine job\n", folder.path().join(NAME).display());
     assert!(harness.log(epoch).ends_with(&wanted), "{}", harness.log(epoch));
     agent.abort();
 }
@@ -107,9 +110,9 @@ async fn the_machines_own_python_is_found_by_both_its_names() {
     let harness = Harness::new().await;
     let folder = folder();
     let agent = agent(&harness, Some(folder.path()));
-    let epoch = harness.order_with(1, job("python -c 'print(6 * 7)'", None));
+    let epoch = harness.order_with(1, job("python -c 'print(6 * 7)'; echo $FROM_IT", None));
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
-    assert!(harness.log(epoch).ends_with("\n42\n"), "{}", harness.log(epoch));
+    assert!(harness.log(epoch).ends_with("\n42\nenvironment\n"), "{}", harness.log(epoch));
     assert_eq!(harness.server.look().environments_asked_for, 0);
     agent.abort();
 }
