@@ -55,22 +55,13 @@ pub async fn settled(desk: &Desk<'_>, document: &Fields) -> Outcome<Settled> {
     let datastore = document::text(document, "datastore");
     let placed = files::place(desk, &path, local.as_ref(), datastore.as_deref()).await?;
     let context_uri = match placed.url {
-        Some(url) => format!("{}/", without_account(&url)),
+        Some(url) => format!("{url}/"),
         None => placed.uri,
     };
     let dockerfile_path = document::text(build, "dockerfile_path");
     let dockerfile_path = dockerfile_path.unwrap_or_else(|| "Dockerfile".to_owned());
     properties.build = Some(Build { context_uri, dockerfile_path });
     Ok(Settled { properties, hash: placed.hash })
-}
-
-/// As azure-ai-ml joins an account's address and a path: the account goes, and the server finds it all the same.
-fn without_account(url: &str) -> String {
-    let mut parts = url.splitn(5, '/');
-    match (parts.next(), parts.nth(1), parts.next(), parts.next()) {
-        (Some(scheme), Some(host), Some(_), Some(path)) => format!("{scheme}//{host}/{path}"),
-        _ => url.to_owned(),
-    }
 }
 
 /// The same without the build context.
@@ -299,13 +290,6 @@ mod tests {
             of("ubuntu:22.04", Some("dependencies:\n- pip\n")),
             "7a56a0e7d700dedbe11e2f3d2d6d5801982394f44c4522e3eb58629e6aa94e9c"
         );
-    }
-
-    #[test]
-    fn an_address_is_joined_as_azures_client_joins_it() {
-        let url = "https://localhost:7444/muster.blob.muster.internal/azureml-1/LocalUpload/a/b";
-        assert_eq!(without_account(url), "https://localhost:7444/azureml-1/LocalUpload/a/b");
-        assert_eq!(without_account("x"), "x");
     }
 
     #[test]

@@ -47,8 +47,7 @@ pub async fn place(
         return Ok(Placed { uri, url: None, hash });
     }
     let sent = upload::to_datastore(desk.client, desk.workspace, local, datastore, None).await?;
-    let url = Some(format!("{}/{}", sent.container_url, sent.path));
-    Ok(Placed { uri: sent.uri(), url, hash })
+    Ok(Placed { uri: sent.uri(), url: Some(sent.url()), hash })
 }
 
 /// A small file that a user named. The error names it too.

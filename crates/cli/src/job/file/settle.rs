@@ -244,7 +244,7 @@ async fn anonymous(
                 let (store, version) = (described.datastore.as_deref(), upload::of_text(&known));
                 let noted = Some((ANONYMOUS, version.as_str()));
                 let sent = upload::to_datastore(client, workspace, &local, store, noted).await?;
-                format!("{}/{}/", sent.container_url, sent.path)
+                format!("{}/", sent.url())
             };
             (Some(uri), dockerfile.clone())
         }
