@@ -3,11 +3,14 @@
 
 mod fetch;
 mod hash;
+mod includes;
 mod local;
 mod send;
+mod zip;
 
 pub use fetch::download;
 pub use hash::of_text;
+pub use includes::{Includes, component_code};
 pub use local::{Local, read_ignore, resolved};
 
 use std::hash::{BuildHasher as _, RandomState};

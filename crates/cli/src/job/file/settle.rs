@@ -13,7 +13,7 @@ use super::{Code, Data, Wanted};
 use crate::client::Client;
 use crate::document::reader::{self, Source};
 use crate::failure::{Failure, Outcome, quoted};
-use crate::upload::{self, Local};
+use crate::upload::{self, Includes, Local};
 
 const ANONYMOUS: &str = "CliV2AnonymousEnvironment";
 const LATEST: &str = "latest";
@@ -43,8 +43,7 @@ pub async fn settle(
         }
     }
     // All of it is looked at before anything is sent: what is missing is known at once.
-    let code = wanted.code.map(|code| looked_at_code(&code).map(|local| (code, local)));
-    let code = code.transpose()?;
+    let code = looked_at_code(wanted.code, &wanted.includes)?;
     let mut data = Vec::new();
     for (name, need) in wanted.data {
         let local = looked_at_data(&name, &need)?;
@@ -110,11 +109,26 @@ fn kind_of(is_model: bool) -> AssetKind {
     if is_model { AssetKind::Model } else { AssetKind::Data }
 }
 
-fn looked_at_code(code: &Code) -> Outcome<Option<Local>> {
-    match code {
-        Code::Local { path, at, file } => looked_at("code", path, *at, file).map(Some),
-        Code::Address(_) | Code::Id(_) | Code::Asset(..) => Ok(None),
+/// With what is to be sent of it.
+fn looked_at_code(
+    code: Option<Code>,
+    includes: &Includes,
+) -> Outcome<Option<(Code, Option<Local>)>> {
+    let path = match &code {
+        Some(Code::Local { path, .. }) => Some(path.as_path()),
+        Some(Code::Address(_) | Code::Id(_) | Code::Asset(..)) => {
+            return Ok(code.map(|code| (code, None)));
+        }
+        None => None,
+    };
+    if !includes.paths.is_empty() {
+        let local = upload::component_code("component", path, includes)?;
+        let (path, file) = (includes.base.clone(), String::new());
+        return Ok(Some((Code::Local { path, at: (0, 0), file }, Some(local))));
     }
+    let Some(Code::Local { path, at, file }) = &code else { return Ok(None) };
+    let local = looked_at("code", path, *at, file)?;
+    Ok(code.map(|code| (code, Some(local))))
 }
 
 fn looked_at_data(name: &str, data: &Data) -> Outcome<Option<Local>> {
