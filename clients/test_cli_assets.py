@@ -329,7 +329,7 @@ def test_what_is_wrong_in_a_file_is_named_with_its_place(refused, tmp_path):
             ["inputs.a.typ", "'type'"],
         ),
         ("component", "name: x\ncommand: echo\nenvironment: azureml:x\n", ["names no version"]),
-        ("environment", "name: x\nconda_file: {dependencies: []}\n", ["neither is given"]),
+        ("environment", "name: x\nconda_file: {dependencies: []}\n", ["neither image nor build"]),
         ("environment", "image: x\n", ["name is not given"]),
     ]:
         file.write_text(text)

@@ -27,6 +27,7 @@ mod doctor;
 mod document;
 mod dry;
 mod env;
+mod environment;
 mod failure;
 mod group;
 mod helper;
