@@ -219,6 +219,51 @@ def test_a_component_brings_its_code_and_its_environment(ml_client, printed, tmp
     assert (seen.display_name, seen.tags) == ("Other", {"a": "b"})
 
 
+def test_what_a_component_includes_is_the_same_code_from_both(
+    ml_client, printed, refused, tmp_path
+):
+    from azure.ai.ml import load_component
+
+    name = f"includes_{uuid.uuid4().hex[:12]}"
+    for path, text in {
+        "component/src/train.py": f"print('{uuid.uuid4()}')\n",
+        "component/src/.amlignore": "*.tmp\n",
+        "component/src/__pycache__/train.pyc": "no",
+        "lib/deep/one.py": "1\n",
+        "lib/deep/one.tmp": "no",
+        "lib/deep/.gitignore": "two.py\n",
+        "lib/deep/two.py": "no",
+        "packed/three.py": "3\n",
+        "shared.txt": "shared\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    file = tmp_path / "component/component.yml"
+    text = (
+        f"name: {name}\ntype: command\ncode: src\nenvironment: {{image: {IMAGE}}}\n"
+        "command: python train.py\nadditional_includes: [%s]\n"
+    )
+    file.write_text(text % "../lib, ../shared.txt, ../packed.zip")
+    made = printed("component", "create", "-f", file)
+    assert made["additional_includes"] == ["../lib", "../shared.txt", "../packed.zip"]
+    theirs = ml_client.components.create_or_update(load_component(str(file)), version="2")
+    assert theirs.code.removeprefix("azureml:") == made["code"].removeprefix("azureml:")
+    # Without them, and without code of its own.
+    file.write_text((text % "../lib").replace("code: src\n", ""))
+    theirs = ml_client.components.create_or_update(load_component(str(file)), version="3")
+    made = printed("component", "create", "-f", file)
+    assert theirs.code.removeprefix("azureml:") == made["code"].removeprefix("azureml:")
+    (tmp_path / "train.py").write_text("another")
+    for include, wanted in {
+        "../train.py": "the code has",
+        "../nowhere": "there is no file or folder",
+        "{type: artifact, feed: f, name: n, version: v}": "nothing is fetched",
+        "/dev/null": "no plain file",
+    }.items():
+        file.write_text(text % include)
+        assert wanted in refused(2, "component", "create", "-f", file), include
+
+
 def test_a_pipeline_names_components_by_their_files(ml_client, printed, refused, tmp_path):
     (tmp_path / "steps").mkdir()
     (tmp_path / "steps" / "one.yml").write_text(
@@ -284,7 +329,7 @@ def test_what_is_wrong_in_a_file_is_named_with_its_place(refused, tmp_path):
             ["inputs.a.typ", "'type'"],
         ),
         ("component", "name: x\ncommand: echo\nenvironment: azureml:x\n", ["names no version"]),
-        ("environment", "name: x\nconda_file: {dependencies: []}\n", ["neither is given"]),
+        ("environment", "name: x\nconda_file: {dependencies: []}\n", ["neither image nor build"]),
         ("environment", "image: x\n", ["name is not given"]),
     ]:
         file.write_text(text)

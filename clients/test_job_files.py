@@ -23,6 +23,7 @@ RUN = {
     "data-local-file.yml": "3 ",
     "data-mltable.yml": "type: mltable",
     "anchors.yml": "shared shared",
+    "environment-docker-context.yml": "hello from the Dockerfile with six 1.17.0",
     "serverless.yml": "hello serverless",
 }
 ENDS = ("Completed", "Failed", "Canceled")

@@ -1,5 +1,7 @@
 //! Bodies of requests. What is read is written by the code of our own clients, read again, and said to the core.
 
+use std::collections::BTreeMap;
+
 use muster_core::model::{DataKind, JobEnvironment, Place, Registration, Source};
 use muster_core::{EstateRequest, Input};
 use muster_wire::{access, compute, job, lock, manager, quota, workspace};
@@ -64,7 +66,8 @@ impl job::Resolve for AllThere {
     }
 
     fn environment(&self, id: &str) -> Result<JobEnvironment, String> {
-        Ok(JobEnvironment { id: id.into(), recipe: None, image: None, notes: Vec::new() })
+        let (notes, variables) = (Vec::new(), BTreeMap::new());
+        Ok(JobEnvironment { id: id.into(), recipe: None, image: None, notes, variables })
     }
 
     fn source(&self, kind: DataKind, uri: &job::DataUri) -> Result<Source, String> {

@@ -3,6 +3,7 @@
 use muster_core::ErrorChain;
 use muster_core::model::Recipe;
 use muster_environments::conda::{self, Names};
+use muster_environments::dockerfile::{self, Files, With};
 use muster_environments::table::{Table, curated_name};
 use muster_environments::{id_of, pip};
 
@@ -37,6 +38,39 @@ pub fn conda_file(data: &[u8]) {
             assert!(read.notes.iter().all(|note| !note.contains(['\n', '\r', '\u{1b}'])));
         }
         Err(why) => oracle::words(&ErrorChain(&why).to_string()),
+    }
+}
+
+/// A context that has everything, and the same in all of it.
+struct Everything<'a>(&'a str);
+
+impl Files for Everything<'_> {
+    fn read(&self, path: &str, bytes_max: usize) -> Result<Option<Vec<u8>>, String> {
+        assert!(!path.starts_with('/') && path.split('/').all(|part| part != ".."), "{path:?}");
+        Ok(Some(self.0.as_bytes().to_vec()).filter(|content| content.len() <= bytes_max))
+    }
+
+    fn has(&self, path: &str) -> Result<bool, String> {
+        assert!(!path.starts_with('/') && path.split('/').all(|part| part != ".."), "{path:?}");
+        Ok(true)
+    }
+}
+
+pub fn dockerfile(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    for content in ["six", "dependencies: [numpy]", text] {
+        let files = &Everything(content);
+        let (names, indexes) = (&Names::default(), &indexes());
+        match dockerfile::parse(text, With { files, names, indexes }) {
+            Ok(read) => {
+                read.recipe.iter().for_each(check);
+                assert!(read.notes.iter().all(|note| !note.contains(['\n', '\r', '\u{1b}'])));
+                assert!(read.variables.iter().all(|(name, value)| {
+                    !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0')
+                }));
+            }
+            Err(why) => oracle::words(&ErrorChain(&why).to_string()),
+        }
     }
 }
 

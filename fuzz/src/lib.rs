@@ -57,6 +57,7 @@ pub const TARGETS: &[Target] = &[
     target("datastore", blobs::datastore),
     target("defaults", commands::defaults),
     target("deployment", templates::deployment),
+    target("dockerfile", environments::dockerfile),
     target("duration", texts::duration),
     target("environment_table", environments::environment_table),
     target("flag_values", commands::flag_values),

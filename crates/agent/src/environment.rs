@@ -51,7 +51,10 @@ pub(crate) async fn bring(
     order: &Order,
     spec: &mut JobSpec,
 ) -> Result<(), String> {
-    let Some(environment) = spec.environment.take() else { return Ok(()) };
+    let Some(mut environment) = spec.environment.take() else { return Ok(()) };
+    for (name, value) in std::mem::take(&mut environment.variables) {
+        spec.environment_variables.entry(name).or_insert(value);
+    }
     let brought = match environment.recipe {
         Some(_) => build(context, order, &environment, spec).await,
         None => plain(context, order, &environment, spec),

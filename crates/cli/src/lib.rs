@@ -28,6 +28,7 @@ mod doctor;
 mod document;
 mod dry;
 mod env;
+mod environment;
 mod failure;
 mod group;
 mod helper;

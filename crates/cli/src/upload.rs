@@ -3,11 +3,14 @@
 
 mod fetch;
 mod hash;
+mod includes;
 mod local;
 mod send;
+mod zip;
 
 pub use fetch::download;
 pub use hash::of_text;
+pub use includes::{Includes, component_code};
 pub use local::{Local, read_ignore, resolved};
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -42,6 +45,19 @@ impl Uploaded {
     /// `azureml://datastores/NAME/paths/PATH`.
     pub fn uri(&self) -> String {
         format!("azureml://datastores/{}/paths/{}", self.datastore, self.path)
+    }
+
+    /// The same as a web address, as azure-ai-ml joins it: the account goes, and the server finds it all the same.
+    pub fn url(&self) -> String {
+        format!("{}/{}", without_account(&self.container_url), self.path)
+    }
+}
+
+fn without_account(url: &str) -> String {
+    let mut parts = url.splitn(5, '/');
+    match (parts.next(), parts.nth(1), parts.next(), parts.next()) {
+        (Some(scheme), Some(host), Some(_), Some(path)) => format!("{scheme}//{host}/{path}"),
+        _ => url.to_owned(),
     }
 }
 
@@ -174,4 +190,16 @@ pub fn uuid() -> String {
     let bits = bits & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
     let text = format!("{bits:032x}");
     format!("{}-{}-{}-{}-{}", &text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_joined_as_azures_client_joins_it() {
+        let url = "https://localhost:7444/muster.blob.muster.internal/azureml-1/LocalUpload/a/b";
+        assert_eq!(without_account(url), "https://localhost:7444/azureml-1/LocalUpload/a/b");
+        assert_eq!(without_account("x"), "x");
+    }
 }

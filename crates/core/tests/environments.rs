@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::collections::BTreeMap;
+
 use std::sync::Arc;
 
 use muster_core::Input;
@@ -19,7 +21,8 @@ fn recipe(package: &str) -> Recipe {
 fn submit_with(stage: &mut Stage, name: &str, package: &str, nodes: u32) {
     let mut request = request(name, "pool", Wants { nodes, ..Wants::default() });
     let (id, recipe) = (package.into(), Some(recipe(package)));
-    let environment = JobEnvironment { id, recipe, image: None, notes: Vec::new() };
+    let (notes, variables) = (Vec::new(), BTreeMap::new());
+    let environment = JobEnvironment { id, recipe, image: None, notes, variables };
     Arc::make_mut(&mut request.spec).environment = Some(Box::new(environment));
     stage.say(Input::SubmitJob(Box::new(request))).expect("accepted");
 }

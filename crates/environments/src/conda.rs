@@ -16,6 +16,7 @@ use muster_wire::yaml::BadYaml;
 use self::spec::{BadSpec, Spec};
 use self::yaml::Node;
 use crate::brief;
+use crate::notes::Notes;
 use crate::pip::{self, PipError, Requirement};
 use crate::python::{BadWish, Wish};
 
@@ -23,8 +24,9 @@ pub const TEXT_BYTES_MAX: usize = 256 << 10;
 /// Of conda's own, beside those under `pip:`.
 pub const DEPENDENCIES_MAX: usize = 500;
 
-/// They go with every job that has the environment.
-const NOTES_MAX: usize = 100;
+/// Where conda would look for packages.
+pub(crate) const NO_CHANNELS: &str =
+    "conda's channels are not used; packages come from the index of packages";
 
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,13 +81,7 @@ pub fn parse(text: &str, names: &Names, indexes: &[String]) -> Result<Read, Cond
     let root: Node = muster_wire::yaml::from_yaml(text)
         .map_err(|BadYaml { place, words }| CondaError::Yaml { place, words: brief(&words) })?;
     let Node::Map(fields) = root else { return Err(CondaError::NoFields) };
-    let mut reading = Reading {
-        names,
-        python: None,
-        requirements: Vec::new(),
-        notes: Vec::new(),
-        notes_left_out: 0,
-    };
+    let mut reading = Reading::new(names);
     let mut pip_lines: Vec<String> = Vec::new();
     for (name, value) in fields {
         match (name.as_str(), value) {
@@ -97,50 +93,54 @@ pub fn parse(text: &str, names: &Names, indexes: &[String]) -> Result<Read, Cond
             ("name" | "prefix", _) | ("channels" | "variables", Node::Null) => {}
             ("channels", Node::List(all)) if all.is_empty() => {}
             ("channels", _) => {
-                reading.note(
-                    "conda's channels are not used; packages come from the index of packages"
-                        .into(),
-                );
+                reading.notes.add(NO_CHANNELS);
             }
             ("variables", _) => {
-                reading.note("the conda file's variables are left out; give them as environment_variables of the job".into());
+                reading.notes.add("the conda file's variables are left out; give them as environment_variables of the job");
             }
             (other, _) => {
-                reading.note(format!("the conda file's field {} is left out", brief(other)));
+                reading.notes.add(&format!("the conda file's field {} is left out", brief(other)));
             }
         }
     }
     let piped = pip::parse_lines(pip_lines.iter().map(String::as_str), indexes);
     let piped = piped.map_err(CondaError::Pip)?;
-    let Reading { python, mut requirements, mut notes, notes_left_out, .. } = reading;
-    if notes_left_out > 0 {
-        notes.push(format!("and {notes_left_out} more of conda's packages likewise").into());
+    reading.requirements.extend(piped.requirements);
+    let mut read = reading.finish();
+    (read.recipe.index, read.recipe.extra_indexes) = (piped.index, piped.extra_indexes);
+    Ok(read)
+}
+
+/// What would stand among `dependencies:`, one by one, as `conda install` takes it.
+pub fn packages<'a>(
+    specs: impl IntoIterator<Item = &'a str>,
+    names: &Names,
+) -> Result<Read, CondaError> {
+    let mut reading = Reading::new(names);
+    for (index, spec) in specs.into_iter().enumerate() {
+        if index == DEPENDENCIES_MAX {
+            return Err(CondaError::TooMany { count: index + 1 });
+        }
+        reading.dependency(spec)?;
     }
-    requirements.extend(piped.requirements);
-    let mut recipe = Recipe::new(python, requirements);
-    (recipe.index, recipe.extra_indexes) = (piped.index, piped.extra_indexes);
-    Ok(Read { recipe, notes })
+    Ok(reading.finish())
 }
 
 struct Reading<'a> {
     names: &'a Names,
     python: Option<Box<str>>,
     requirements: Vec<Box<str>>,
-    notes: Vec<Box<str>>,
-    notes_left_out: usize,
+    notes: Notes,
 }
 
-impl Reading<'_> {
-    fn note(&mut self, text: String) {
-        // What a user wrote may be in it, and it becomes a line of a log.
-        let text = text.replace(char::is_control, " ");
-        if self.notes.iter().any(|known| **known == *text) {
-            return;
-        }
-        match self.notes.len() < NOTES_MAX {
-            true => self.notes.push(text.into()),
-            false => self.notes_left_out += 1,
-        }
+impl<'a> Reading<'a> {
+    fn new(names: &'a Names) -> Reading<'a> {
+        Reading { names, python: None, requirements: Vec::new(), notes: Notes::default() }
+    }
+
+    fn finish(self) -> Read {
+        let recipe = Recipe::new(self.python, self.requirements);
+        Read { recipe, notes: self.notes.finish("of conda's packages") }
     }
 
     fn dependencies(
@@ -191,7 +191,7 @@ impl Reading<'_> {
                 // Everybody names it, and nobody misses anything.
                 if spec.name != "pip" {
                     let text = format!("the conda package {} is left out: {why}", spec.name);
-                    self.note(text);
+                    self.notes.add(&text);
                 }
                 return Ok(());
             }
@@ -206,7 +206,8 @@ impl Reading<'_> {
         };
         let requirement = Requirement::new(name, spec.specifiers().map_err(bad)?);
         let line = requirement.to_string();
-        self.note(format!("the conda package {} is installed from PyPI as {line}", spec.shown()));
+        let text = format!("the conda package {} is installed from PyPI as {line}", spec.shown());
+        self.notes.add(&text);
         self.requirements.push(line.into());
         Ok(())
     }

@@ -1,14 +1,16 @@
 //! Python environments for jobs: what users write about them becomes a recipe, and a recipe becomes a folder that
 //! jobs share.
 //!
-//! * [`conda`] and [`pip`] read what users write; [`table`] knows what stands in for images and for Azure's curated
-//!   environments. These three are pure: text in, [`muster_core::model::Recipe`] and notes out;
+//! * [`conda`], [`pip`] and [`dockerfile`] read what users write; [`table`] knows what stands in for images and for
+//!   Azure's curated environments. These are pure: text in, [`muster_core::model::Recipe`] and notes out;
 //! * [`store`] builds with `uv` and keeps what is built, each recipe once.
 //!
 //! Only wheels are installed, so nobody's code runs during a build. It knows nothing of jobs, nodes and HTTP.
 
 pub mod conda;
+pub mod dockerfile;
 mod marker;
+mod notes;
 pub mod pip;
 pub mod python;
 pub mod store;
@@ -26,11 +28,16 @@ pub fn id_of(recipe: &Recipe) -> RecipeId {
 
 /// Something that a user wrote, for a message: in quotes, not too long, and without what a terminal would obey.
 fn brief(text: &str) -> String {
+    format!("'{}'", shown(text))
+}
+
+/// The same without quotes.
+fn shown(text: &str) -> String {
     const CHARS_MAX: usize = 80;
     let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     let mut shown: String = text.chars().take(CHARS_MAX).map(plain).collect();
     if text.chars().nth(CHARS_MAX).is_some() {
         shown.push('…');
     }
-    format!("'{shown}'")
+    shown
 }

@@ -230,11 +230,11 @@ fn stand_in(id: &str, what: &str, row: Option<&StandIn>) -> JobEnvironment {
     };
     let mut notes = vec![format!("the {what} is not run here; {with} stands in for it").into()];
     notes.extend(row.into_iter().flat_map(|row| row.notes.iter().cloned()));
-    JobEnvironment { id: id.into(), recipe, image: None, notes }
+    JobEnvironment { id: id.into(), recipe, image: None, notes, variables: BTreeMap::new() }
 }
 
 /// A canonical requirement begins with its name.
-fn package(line: &str) -> &str {
+pub(crate) fn package(line: &str) -> &str {
     let end = line.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(line.len());
     &line[..end]
 }
@@ -313,7 +313,7 @@ pub fn curated_name(id: &str) -> &str {
 
 /// Whether a text is as a pattern with `*` has it. In time that grows with both lengths multiplied at most, however
 /// many stars there are.
-fn fits(pattern: &str, text: &str) -> bool {
+pub(crate) fn fits(pattern: &str, text: &str) -> bool {
     let small =
         |text: &str| text.bytes().take(NAME_BYTES_MAX).map(|b| b.to_ascii_lowercase()).collect();
     let (pattern, text): (Vec<u8>, Vec<u8>) = (small(pattern), small(text));

@@ -3,7 +3,7 @@
 //! They are built here, by the server's own user, and nodes on this machine see the folder with all that are ready. Nodes
 //! need no way out for it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use muster_core::ErrorChain;
 use muster_core::ids::JobId;
 use muster_core::model::{JobEnvironment, Recipe, RecipeId};
 use muster_environments::conda;
+use muster_environments::dockerfile::{self, Files, With};
 use muster_environments::id_of;
 pub use muster_environments::store::find_uv;
 use muster_environments::store::{Config, Habits, State, Store, StoreError};
@@ -91,7 +92,22 @@ impl Service {
             notes.insert(0, note.into());
         }
         let image = image.map(String::into_boxed_str);
-        Ok(JobEnvironment { id: id.into(), recipe: Some(recipe), image, notes })
+        let variables = BTreeMap::new();
+        Ok(JobEnvironment { id: id.into(), recipe: Some(recipe), image, notes, variables })
+    }
+
+    /// The environment of a Dockerfile with the files of its context: what stands in for its image, and what it installs.
+    pub fn resolve_build(
+        &self,
+        id: &str,
+        text: &str,
+        files: &dyn Files,
+    ) -> Result<JobEnvironment, ArmError> {
+        let with = With { files, names: self.table.conda_names(), indexes: &self.indexes };
+        let read = dockerfile::parse(text, with);
+        let read = read.map_err(|error| refused(&ErrorChain(&error).to_string()))?;
+        let base = self.table.image(id, &read.image);
+        Ok(read.on(base))
     }
 
     /// The environment of an image alone: every image has a stand-in.

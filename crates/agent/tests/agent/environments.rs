@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use muster_agent::AgentError;
+use muster_core::ids::Epoch;
 use muster_core::model::{Exit, JobEnvironment, JobSpec, Recipe};
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -15,7 +16,9 @@ const NAME: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccdd
 
 fn job(command: &str, recipe: Option<Recipe>) -> JobSpec {
     let notes = vec!["the conda package numpy is installed from PyPI as numpy".into()];
-    let environment = JobEnvironment { id: "azureml:mine:1".into(), recipe, image: None, notes };
+    let variables = [("FROM_IT".to_owned(), "environment".to_owned())].into();
+    let environment =
+        JobEnvironment { id: "azureml:mine:1".into(), recipe, image: None, notes, variables };
     JobSpec { environment: Some(Box::new(environment)), ..spec(command) }
 }
 
@@ -28,6 +31,8 @@ fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let bin = folder.path().join(NAME).join("bin");
     std::fs::create_dir_all(&bin).unwrap();
+    std::fs::create_dir_all(folder.path().join(NAME).join("lib/python3.9/site-packages")).unwrap();
+    std::fs::write(folder.path().join(NAME).join("pyvenv.cfg"), "home = /usr/bin\n").unwrap();
     std::fs::write(bin.join("python"), "#!/bin/sh\necho made here\n").unwrap();
     std::fs::set_permissions(bin.join("python"), PermissionsExt::from_mode(0o755)).unwrap();
     let plain = folder.path().join("plain/bin");
@@ -40,6 +45,11 @@ fn agent(harness: &Harness, folder: Option<&Path>) -> JoinHandle<Result<(), Agen
     let mut config = harness.config();
     config.environments = folder.map(PathBuf::from);
     tokio::spawn(muster_agent::run_with_habits(config, None, habits()))
+}
+
+/// The job's own, over the environment.
+fn layer(harness: &Harness, epoch: Epoch) -> String {
+    harness.home.work(epoch).join(".python").display().to_string()
 }
 
 fn reason(exit: Exit) -> String {
@@ -66,7 +76,7 @@ async fn a_job_waits_for_its_environment_and_finds_it_first() {
     let epoch = harness.order_with(1, job(command, recipe()));
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     let log = harness.log(epoch);
-    let place = folder.path().join(NAME).display().to_string();
+    let place = layer(&harness, epoch);
     let lines: Vec<&str> = log.lines().collect();
     let wanted = [
         "muster: the conda package numpy is installed from PyPI as numpy",
@@ -91,13 +101,15 @@ async fn a_users_own_path_comes_after_the_environments() {
         book.environments = vec![json!({"state": "ready", "folder": NAME})];
     });
     let agent = agent(&harness, Some(folder.path()));
-    let mut spec = job("echo $PATH $VIRTUAL_ENV", recipe());
-    for (name, value) in [("PATH", "/usr/bin:/bin"), ("VIRTUAL_ENV", "mine")] {
+    let mut spec = job("echo $PATH $VIRTUAL_ENV $FROM_IT", recipe());
+    let own = [("PATH", "/usr/bin:/bin"), ("VIRTUAL_ENV", "mine"), ("FROM_IT", "job")];
+    for (name, value) in own {
         spec.environment_variables.insert(name.to_owned(), value.to_owned());
     }
     let epoch = harness.order_with(1, spec);
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
-    let wanted = format!("{}/bin:/usr/bin:/bin mine\n", folder.path().join(NAME).display());
+    let (own, shared) = (layer(&harness, epoch), folder.path().join(NAME));
+    let wanted = format!("{own}/bin:{}/bin:/usr/bin:/bin mine job\n", shared.display());
     assert!(harness.log(epoch).ends_with(&wanted), "{}", harness.log(epoch));
     agent.abort();
 }
@@ -107,9 +119,9 @@ async fn the_machines_own_python_is_found_by_both_its_names() {
     let harness = Harness::new().await;
     let folder = folder();
     let agent = agent(&harness, Some(folder.path()));
-    let epoch = harness.order_with(1, job("python -c 'print(6 * 7)'", None));
+    let epoch = harness.order_with(1, job("python -c 'print(6 * 7)'; echo $FROM_IT", None));
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
-    assert!(harness.log(epoch).ends_with("\n42\n"), "{}", harness.log(epoch));
+    assert!(harness.log(epoch).ends_with("\n42\nenvironment\n"), "{}", harness.log(epoch));
     assert_eq!(harness.server.look().environments_asked_for, 0);
     agent.abort();
 }

@@ -12,7 +12,7 @@ use super::draft::Desk;
 use super::{environment, fields, files, id_of, pick};
 use crate::document::{self, Fields};
 use crate::failure::{Failure, Outcome, quoted};
-use crate::upload;
+use crate::upload::{self, Includes};
 
 /// What azure-ai-ml calls components that nobody gave a name.
 const ANONYMOUS: &str = "azureml_anonymous";
@@ -67,8 +67,9 @@ async fn settled_at(desk: &Desk<'_>, document: &Fields, depth: usize) -> Outcome
 
 /// The code and the environment of one step.
 async fn settle_step(desk: &Desk<'_>, step: &mut Fields, path: &str) -> Outcome {
-    if let Some(Value::String(code)) = step.get("code") {
-        let found = code_of(desk, code, &format!("{path}code")).await?;
+    let includes = Includes { base: desk.base.clone(), paths: includes_of(step, path)? };
+    let code = step.get("code").and_then(Value::as_str);
+    if let Some(found) = code_of(desk, code, &includes, &format!("{path}code")).await? {
         step.insert("code".to_owned(), Value::String(found));
     }
     let found = match step.get("environment") {
@@ -86,20 +87,61 @@ async fn settle_step(desk: &Desk<'_>, step: &mut Fields, path: &str) -> Outcome 
     Ok(())
 }
 
-async fn code_of(desk: &Desk<'_>, code: &str, path: &str) -> Outcome<String> {
-    if code.starts_with("git+") || code.starts_with("git@") {
+/// `additional_includes`: paths of this machine.
+fn includes_of(step: &Fields, path: &str) -> Outcome<Vec<String>> {
+    let refused = |what: &str, hint: &str| {
+        Failure::refused(format!("{path}additional_includes {what}")).hint(hint)
+    };
+    let all = match step.get("additional_includes") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(all)) => all,
+        Some(_) => return Err(refused("is no list", "give files and folders: [../lib, x.py]")),
+    };
+    let text = |one: &Value| match one {
+        Value::String(text) => Ok(text.clone()),
+        _ => Err(refused(
+            "has something that is no path; nothing is fetched from feeds of Azure DevOps",
+            "fetch it yourself, and name the folder",
+        )),
+    };
+    all.iter().map(text).collect()
+}
+
+/// The code that is sent, if it is here; else it stays as it is.
+async fn code_of(
+    desk: &Desk<'_>,
+    code: Option<&str>,
+    includes: &Includes,
+    path: &str,
+) -> Outcome<Option<String>> {
+    if let Some(code) = code.filter(|code| code.starts_with("git+") || code.starts_with("git@")) {
         return Err(Failure::refused(format!(
             "{path} is {}; nothing is cloned here",
             quoted(code)
         ))
         .hint("clone it yourself, and name the folder"));
     }
-    let Some(local) = files::local(path, code, &desk.base)? else { return Ok(code.to_owned()) };
+    let has_includes = !includes.paths.is_empty();
+    if code.is_none() && !has_includes {
+        return Ok(None);
+    }
+    if let Some(code) = code.filter(|code| files::is_address(code)) {
+        return match has_includes {
+            false => Ok(None),
+            true => Err(Failure::refused(format!(
+                "{path} is {}, and additional_includes go with code of this machine",
+                quoted(code)
+            ))
+            .hint("name the folder of the code, or leave them out")),
+        };
+    }
+    let place = code.map(|code| desk.base.join(code));
+    let local = upload::component_code(path, place.as_deref(), includes)?;
     if desk.is_dry {
-        return Ok(code.to_owned());
+        return Ok(None);
     }
     let id = upload::code(desk.client, desk.workspace, &local).await?;
-    Ok(format!("azureml:{id}"))
+    Ok(Some(format!("azureml:{id}")))
 }
 
 /// The environment that is named, as an id; those of registries stay as they are.

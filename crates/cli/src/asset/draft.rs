@@ -42,7 +42,7 @@ pub async fn properties(
     };
     Ok(match kind {
         AssetKind::Environment => {
-            let of = environment::settled(desk, document).await?.properties;
+            let of = environment::settled(desk, document).await?;
             AssetProperties { description: about.description, tags: about.tags, ..of }
         }
         AssetKind::Data => data(desk, document, about).await?,
@@ -85,7 +85,7 @@ async fn data(
     };
     let placed =
         files::place(desk, &path, local.as_ref(), text(document, "datastore").as_deref()).await?;
-    let (data_uri, data_type) = (Some(placed.uri), Some(data_type));
+    let (data_uri, data_type) = (Some(placed), Some(data_type));
     Ok(AssetProperties { data_uri, data_type, referenced_uris, ..about })
 }
 
@@ -110,7 +110,7 @@ async fn model(
     let properties =
         serde_json::to_string(&texts(document, "properties")).expect("texts under names are JSON");
     Ok(AssetProperties {
-        model_uri: Some(placed.uri),
+        model_uri: Some(placed),
         model_type: text(document, "type"),
         stage: text(document, "stage"),
         flavors,

@@ -5,7 +5,6 @@ use crate::failure::{Failure, Outcome, quoted};
 use crate::nearest;
 
 const NO_AUTO_DELETE: &str = "versions stay until somebody deletes them; leave it out";
-const NO_INCLUDES: &str = "put these files beside the code, or a link to them; leave it out";
 const NO_TEMPLATES: &str = "there are no deployments here; leave it out";
 
 const BUILD: [Field; 2] = [field("path", Kind::Text), field("dockerfile_path", Kind::Text)];
@@ -151,7 +150,7 @@ const COMMAND: &[Field] = component![
     field("resources", Kind::Object(&RESOURCES)),
     field("distribution", Kind::Object(&DISTRIBUTION)),
     field("queue_settings", Kind::Any),
-    field("additional_includes", Kind::Refused(NO_INCLUDES)),
+    field("additional_includes", Kind::Any),
 ];
 const PARALLEL: &[Field] = component![
     field("task", Kind::Any),
@@ -166,7 +165,7 @@ const PARALLEL: &[Field] = component![
     field("resources", Kind::Object(&RESOURCES)),
     field("environment_variables", Kind::Any),
     field("code", Kind::Text),
-    field("additional_includes", Kind::Refused(NO_INCLUDES)),
+    field("additional_includes", Kind::Any),
 ];
 const PIPELINE: &[Field] = component![field("jobs", Kind::Any), field("settings", Kind::Any)];
 const SWEEP: &[Field] = component![
@@ -189,7 +188,7 @@ const SPARK: &[Field] = component![
     field("conf", Kind::Any),
     field("environment", Kind::Any),
     field("args", Kind::Text),
-    field("additional_includes", Kind::Refused(NO_INCLUDES)),
+    field("additional_includes", Kind::Any),
 ];
 
 const COMPONENTS: [(&str, &[Field]); 5] = [

@@ -8,15 +8,6 @@ use super::draft::Desk;
 use crate::failure::{Outcome, quoted};
 use crate::upload::{self, Local};
 
-/// Where files are, now that they are there.
-pub struct Placed {
-    pub uri: String,
-    /// The same as a web address, if they are in a container of this server.
-    pub url: Option<String>,
-    /// Of their content, if they were here.
-    pub hash: Option<String>,
-}
-
 /// Whether a path is none of this machine.
 pub fn is_address(path: &str) -> bool {
     path.contains("://") || ["azureml:", "runs:/"].iter().any(|scheme| path.starts_with(scheme))
@@ -30,25 +21,20 @@ pub fn local(what: &str, path: &str, base: &Path) -> Outcome<Option<Local>> {
     }
 }
 
-/// Sends what is here, unless the same was sent before.
+/// Where files are, now that they are there: sent, unless the same was sent before.
 pub async fn place(
     desk: &Desk<'_>,
     path: &str,
     local: Option<&Local>,
     datastore: Option<&str>,
-) -> Outcome<Placed> {
-    let Some(local) = local else {
-        return Ok(Placed { uri: path.to_owned(), url: None, hash: None });
-    };
-    let hash = Some(local.object_hash()?);
+) -> Outcome<String> {
+    let Some(local) = local else { return Ok(path.to_owned()) };
     if desk.is_dry {
         let datastore = datastore.unwrap_or(muster_core::model::DEFAULT_DATASTORE);
-        let uri = format!("azureml://datastores/{datastore}/paths/{}", upload::path_of(local)?);
-        return Ok(Placed { uri, url: None, hash });
+        return Ok(format!("azureml://datastores/{datastore}/paths/{}", upload::path_of(local)?));
     }
     let sent = upload::to_datastore(desk.client, desk.workspace, local, datastore, None).await?;
-    let url = Some(format!("{}/{}", sent.container_url, sent.path));
-    Ok(Placed { uri: sent.uri(), url, hash })
+    Ok(sent.uri())
 }
 
 /// A small file that a user named. The error names it too.

@@ -179,8 +179,11 @@ pub fn wrong(source: &Source, node: &Node, path: &str, wanted: &str) -> Failure 
     Failure::refused(format!("{}{path} is {found}; give {wanted}", place(source, node.place)))
 }
 
-/// `'f.yml', line 3, column 1: `
+/// `'f.yml', line 3, column 1: `, or nothing for what is of no file.
 pub fn place(source: &Source, (line, column): (usize, usize)) -> String {
+    if source.name.is_empty() {
+        return String::new();
+    }
     format!("{}, line {line}, column {column}: ", quoted(&source.name))
 }
 

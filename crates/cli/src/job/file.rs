@@ -23,6 +23,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::document::reader::{self, Reader, Source};
 use crate::failure::{Failure, Outcome, quoted};
+use crate::upload::Includes;
 
 const FIELDS: &[&str] = &[
     "type",
@@ -77,6 +78,8 @@ pub struct Wanted {
     /// What its properties are without what the server or this machine must be asked for.
     pub properties: Map<String, Json>,
     pub code: Option<Code>,
+    /// What a component's code includes from elsewhere.
+    pub includes: Includes,
     pub environment: Option<Environment>,
     /// Inputs whose `uri` is not known yet, by name.
     pub data: Vec<(String, Data)>,
@@ -119,8 +122,10 @@ pub fn read(path: &Path, edits: &[String]) -> Outcome<Wanted> {
     for edit in edits {
         reader::set(&mut node, edit)?;
     }
-    let merged = component::merged(&source, &node)?;
-    parse(&source, merged.as_ref().unwrap_or(&node))
+    match component::merged(&source, &node)? {
+        None => parse(&source, &node),
+        Some((merged, includes)) => Ok(Wanted { includes, ..parse(&source, &merged)? }),
+    }
 }
 
 /// Reads a job of any kind that there is.
@@ -212,6 +217,7 @@ fn command(source: &Source, node: &Node) -> Outcome<Wanted> {
         name: job.text("name")?,
         properties,
         code: parts::code(&job)?,
+        includes: Includes::default(),
         environment,
         data,
         notes: shown.map(|key| (*key).to_owned()).collect(),

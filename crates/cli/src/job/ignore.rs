@@ -38,6 +38,12 @@ impl Ignore {
         }
     }
 
+    /// The same with one pattern more, which counts above all others.
+    pub fn and(mut self, pattern: &str) -> Ignore {
+        self.rules.extend(Rule::parse(pattern));
+        self
+    }
+
     /// Whether this path is left out, if what is above it is not.
     pub fn leaves_out(&self, path: &str, is_folder: bool) -> bool {
         let names: Vec<&[u8]> = path.split('/').map(str::as_bytes).collect();

@@ -7,6 +7,7 @@ use std::io::{Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use muster_trees::{Folder, Skipped, Stamp};
+use tempfile::TempDir;
 
 use super::hash;
 use crate::failure::{Failure, Outcome, printable, quoted};
@@ -19,18 +20,22 @@ const LINKS_MAX: usize = 999;
 pub struct Local {
     path: PathBuf,
     name: String,
-    /// The folder itself, or the one that the file is in.
-    folder: Folder,
+    /// The folder itself, or the one that the file is in; several, if it was put together.
+    folders: Vec<Folder>,
     is_folder: bool,
     files: Vec<LocalFile>,
     /// What is in each folder, by its path: names, and whether they are folders.
     entries: BTreeMap<String, Vec<(String, Option<usize>)>>,
+    /// Where files are that were made for it.
+    _scratch: Option<TempDir>,
 }
 
 #[derive(Debug)]
 pub struct LocalFile {
     /// Below what is sent, with slashes.
     pub path: String,
+    /// Which of the folders it is in.
+    folder: usize,
     /// Where its bytes are, below the folder: elsewhere than its path if it is a link.
     source: String,
     stamp: Stamp,
@@ -40,11 +45,21 @@ impl LocalFile {
     pub fn bytes(&self) -> u64 {
         self.stamp.bytes
     }
+
+    /// The same in another folder of what is sent; `top` ends with a slash, or is empty.
+    pub(super) fn below(self, top: &str) -> LocalFile {
+        LocalFile { path: format!("{top}{}", self.path), ..self }
+    }
 }
 
 impl Local {
     /// `what` is what names it, such as `inputs.data`, for messages.
     pub fn read(what: &str, path: &Path) -> Outcome<Local> {
+        Local::read_but(what, path, None)
+    }
+
+    /// The same without what one more pattern names.
+    pub fn read_but(what: &str, path: &Path, pattern: Option<&str>) -> Outcome<Local> {
         let shown = path.display().to_string();
         let unreadable = |why: &dyn std::fmt::Display| {
             let why = printable(&why.to_string());
@@ -59,24 +74,56 @@ impl Local {
         let name = found.file_name().and_then(|name| name.to_str()).map(str::to_owned);
         let name = name.ok_or_else(|| unreadable(&"its name is not UTF-8, or it has none"))?;
         if found.is_dir() {
-            return Local::read_folder(what, found, name);
+            return Local::read_folder(what, found, name, pattern);
         }
         let parent = found.parent().unwrap_or(Path::new("/"));
         let folder = Folder::open(parent).map_err(|why| unreadable(&why))?;
         let (_, stamp) = folder.open_file(&name).map_err(|why| unreadable(&why))?;
-        let files = vec![LocalFile { path: name.clone(), source: name.clone(), stamp }];
-        let entries = BTreeMap::new();
-        Ok(Local { path: found, name, folder, is_folder: false, files, entries })
+        let files = vec![LocalFile { path: name.clone(), folder: 0, source: name.clone(), stamp }];
+        let (folders, entries) = (vec![folder], BTreeMap::new());
+        Ok(Local { path: found, name, folders, is_folder: false, files, entries, _scratch: None })
     }
 
-    fn read_folder(what: &str, path: PathBuf, name: String) -> Outcome<Local> {
-        let shown = path.display().to_string();
-        let refused = |why: &str| Failure::refused(format!("{what}: {} {why}", quoted(&shown)));
-        let unreadable = |why: std::io::Error| {
-            refused(&format!("cannot be read: {}", printable(&why.to_string())))
-        };
-        let folder = Folder::open(&path).map_err(unreadable)?;
+    /// Files of several folders, each by its place in all of it.
+    pub(super) fn gathered(
+        path: PathBuf,
+        name: &str,
+        parts: Vec<(Folder, Vec<LocalFile>)>,
+        scratch: Option<TempDir>,
+    ) -> Local {
+        let mut folders = Vec::new();
+        // Of two that have the same place the later one is meant.
+        let mut files = BTreeMap::new();
+        for (folder, found) in parts {
+            let number = folders.len();
+            let found = found.into_iter().map(|file| LocalFile { folder: number, ..file });
+            files.extend(found.map(|file| (file.path.clone(), file)));
+            folders.push(folder);
+        }
+        let (name, files) = (name.to_owned(), files.into_values().collect());
+        let entries = BTreeMap::new();
+        Local { path, name, folders, is_folder: true, files, entries, _scratch: scratch }
+    }
+
+    /// A single file with its folder, to be gathered with others.
+    pub(super) fn into_part(mut self) -> (Folder, Vec<LocalFile>) {
+        (self.folders.swap_remove(0), self.files)
+    }
+
+    /// Without what `leaves_out` says.
+    pub(super) fn without(mut self, leaves_out: impl Fn(&str) -> bool) -> Local {
+        self.files.retain(|file| !leaves_out(&file.path));
+        self
+    }
+
+    fn read_folder(
+        what: &str,
+        path: PathBuf,
+        name: String,
+        pattern: Option<&str>,
+    ) -> Outcome<Local> {
         let ignore = read_ignore(&path)?;
+        let ignore = pattern.into_iter().fold(ignore, Ignore::and);
         let folders = RefCell::new(Vec::new());
         let keep = |path: &str, is_folder: bool| match is_folder {
             true => {
@@ -88,31 +135,13 @@ impl Local {
             }
             false => !ignore.leaves_out_file(path),
         };
-        let listing = folder.list_all(&keep).map_err(unreadable)?;
-        if listing.skipped.len() > LINKS_MAX {
-            let why = format!("has more than {LINKS_MAX} links; put plain files there");
-            return Err(refused(&why));
-        }
-        let mut files: Vec<LocalFile> = listing
-            .files
-            .into_iter()
-            .map(|file| {
-                let path = file.path.to_string();
-                LocalFile { source: path.clone(), path, stamp: file.stamp }
-            })
-            .collect();
-        for skipped in &listing.skipped {
-            let source = resolved(what, &path, skipped)?;
-            let (_, stamp) = folder.open_file(&source).map_err(unreadable)?;
-            files.push(LocalFile { path: skipped.path.clone(), source, stamp });
-        }
+        let (folder, files) = listed(what, &path, &keep)?;
         if files.is_empty() {
-            return Err(refused("has nothing in it to send"));
+            let shown = quoted(&path.display().to_string());
+            return Err(Failure::refused(format!("{what}: {shown} has nothing in it to send")));
         }
-        // The order in which azure-ai-ml sends them: the first one is marked when all are there.
-        files.sort_by(|one, other| one.source.cmp(&other.source).then(one.path.cmp(&other.path)));
-        let entries = entries_of(&files, folders.take());
-        Ok(Local { path, name, folder, is_folder: true, files, entries })
+        let (folders, entries) = (vec![folder], entries_of(&files, folders.take()));
+        Ok(Local { path, name, folders, is_folder: true, files, entries, _scratch: None })
     }
 
     pub fn path(&self) -> &Path {
@@ -150,7 +179,7 @@ impl Local {
             Failure::error(format!("cannot read {}: {why}", quoted(&file.path)))
         };
         let (mut opened, stamp) =
-            self.folder.open_file(&file.source).map_err(|why| failed(&why))?;
+            self.folders[file.folder].open_file(&file.source).map_err(|why| failed(&why))?;
         if stamp != file.stamp {
             return Err(failed(&"it is being changed; try again when nobody writes to it"));
         }
@@ -197,6 +226,40 @@ impl Local {
         }
         Ok(hasher.finish())
     }
+}
+
+/// The plain files of a folder that are to be kept. What else is kept must be a link to one.
+pub(super) fn listed(
+    what: &str,
+    path: &Path,
+    keep: &dyn Fn(&str, bool) -> bool,
+) -> Outcome<(Folder, Vec<LocalFile>)> {
+    let shown = path.display().to_string();
+    let refused = |why: &str| Failure::refused(format!("{what}: {} {why}", quoted(&shown)));
+    let unreadable =
+        |why: std::io::Error| refused(&format!("cannot be read: {}", printable(&why.to_string())));
+    let folder = Folder::open(path).map_err(unreadable)?;
+    let listing = folder.list_all(keep).map_err(unreadable)?;
+    if listing.skipped.len() > LINKS_MAX {
+        let why = format!("has more than {LINKS_MAX} links; put plain files there");
+        return Err(refused(&why));
+    }
+    let mut files: Vec<LocalFile> = listing
+        .files
+        .into_iter()
+        .map(|file| {
+            let path = file.path.to_string();
+            LocalFile { source: path.clone(), folder: 0, path, stamp: file.stamp }
+        })
+        .collect();
+    for skipped in &listing.skipped {
+        let source = resolved(what, path, skipped)?;
+        let (_, stamp) = folder.open_file(&source).map_err(unreadable)?;
+        files.push(LocalFile { path: skipped.path.clone(), folder: 0, source, stamp });
+    }
+    // The order in which azure-ai-ml sends them: the first one is marked when all are there.
+    files.sort_by(|one, other| one.source.cmp(&other.source).then(one.path.cmp(&other.path)));
+    Ok((folder, files))
 }
 
 fn joined(folder: &str, name: &str) -> String {

@@ -2,6 +2,7 @@
 //!
 //! Here are only the words. Who reads them from files, builds them and keeps them is `muster-environments`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
@@ -70,6 +71,9 @@ pub struct JobEnvironment {
     /// What the user should know about how it came about, for the job's log.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Box<str>>,
+    /// What its processes find in their environment, where the job itself says nothing else.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub variables: BTreeMap<String, String>,
 }
 
 #[cfg(test)]

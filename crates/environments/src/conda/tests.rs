@@ -1,4 +1,5 @@
 use super::*;
+use crate::notes::NOTES_MAX;
 
 fn read(text: &str) -> Read {
     parse(text, &Names::default(), &[]).unwrap_or_else(|why| panic!("{text}: {why}"))

@@ -28,7 +28,8 @@ impl Resolve for Known {
     }
 
     fn environment(&self, id: &str) -> Result<JobEnvironment, String> {
-        Ok(JobEnvironment { id: id.into(), recipe: None, image: None, notes: Vec::new() })
+        let (notes, variables) = (Vec::new(), BTreeMap::new());
+        Ok(JobEnvironment { id: id.into(), recipe: None, image: None, notes, variables })
     }
 
     fn source(&self, _: DataKind, uri: &DataUri) -> Result<Source, String> {

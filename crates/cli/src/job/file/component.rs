@@ -6,6 +6,7 @@ use muster_wire::yaml::tree::{Entry, Node, Value};
 
 use crate::document::reader::{self, Reader, Source};
 use crate::failure::{Failure, Outcome};
+use crate::upload::Includes;
 
 const TAKEN: [&str; 6] =
     ["command", "code", "environment", "distribution", "resources", "environment_variables"];
@@ -33,8 +34,8 @@ const FIELDS: &[&str] = &[
     "instance_count",
 ];
 
-/// The job with its component's parts in it.
-pub fn merged(source: &Source, job: &Node) -> Outcome<Option<Node>> {
+/// The job with its component's parts in it, and what its code includes from elsewhere.
+pub fn merged(source: &Source, job: &Node) -> Outcome<Option<(Node, Includes)>> {
     let Some(component) = job.get("component").filter(|node| !node.is_null()) else {
         return Ok(None);
     };
@@ -58,6 +59,10 @@ pub fn merged(source: &Source, job: &Node) -> Outcome<Option<Node>> {
     let said = Reader::of(&from, "component", &component, FIELDS)?;
     let Value::Map(mut entries) = job.value.clone() else { return Ok(None) };
     entries.retain(|entry| entry.key != "component");
+    // They belong to the component's code.
+    let has_own_code = entries.iter().any(|entry| entry.key == "code" && !entry.value.is_null());
+    let paths = if has_own_code { Vec::new() } else { includes(&said)? };
+    let includes = Includes { base: from.folder.clone(), paths };
     for key in TAKEN {
         let is_said = entries.iter().any(|entry| entry.key == key && !entry.value.is_null());
         if let Some(value) = said.get(key).filter(|_| !is_said) {
@@ -67,7 +72,15 @@ pub fn merged(source: &Source, job: &Node) -> Outcome<Option<Node>> {
     }
     take_inputs(&said, &mut entries)?;
     take_outputs(&said, &mut entries)?;
-    Ok(Some(Node { place: job.place, value: Value::Map(entries) }))
+    Ok(Some((Node { place: job.place, value: Value::Map(entries) }, includes)))
+}
+
+fn includes(said: &Reader<'_>) -> Outcome<Vec<String>> {
+    let name = "additional_includes";
+    let Some(node) = said.get(name) else { return Ok(Vec::new()) };
+    let wrong = |node: &Node| said.wrong(name, node, "a list of files and folders of this machine");
+    let Value::List(all) = &node.value else { return Err(wrong(node)) };
+    all.iter().map(|one| one.as_text().map(str::to_owned).ok_or_else(|| wrong(one))).collect()
 }
 
 /// Paths of the component start from its own file.

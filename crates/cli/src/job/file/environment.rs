@@ -3,30 +3,11 @@
 use std::path::PathBuf;
 
 use muster_wire::yaml::tree::{Node, Value};
-use serde_json::{Map, Value as Json};
 
 use super::parts;
-use crate::document::reader::{self, Reader, Source};
-use crate::failure::{Failure, Outcome};
-
-const FIELDS: &[&str] = &[
-    "name",
-    "version",
-    "id",
-    "type",
-    "image",
-    "conda_file",
-    "build",
-    "inference_config",
-    "os_type",
-    "description",
-    "tags",
-    "properties",
-    "datastore",
-    "latest_version",
-    "creation_context",
-    "resourceGroup",
-];
+use crate::document::reader::{self, Source};
+use crate::environment::Described;
+use crate::failure::Outcome;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Environment {
@@ -46,38 +27,14 @@ pub enum Environment {
         at: (usize, usize),
         file: String,
     },
-    Inline(Box<Inline>),
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct Inline {
-    pub image: Option<String>,
-    pub conda: Option<Conda>,
-    pub build: Option<Build>,
-    /// The other fields, as they are sent.
-    pub more: Map<String, Json>,
-    pub inference: Option<Node>,
-    pub datastore: Option<String>,
-    pub at: (usize, usize),
-    pub file: String,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum Conda {
-    Inline(Node),
-    File { path: PathBuf, at: (usize, usize) },
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum Build {
-    Local { path: PathBuf, dockerfile: Option<String> },
-    Url { url: String, dockerfile: Option<String> },
+    Inline(Box<Described>),
 }
 
 pub fn parse_environment(source: &Source, path: &str, node: &Node) -> Outcome<Environment> {
     match &node.value {
         Value::Text(text) => reference(source, path, node, text),
-        _ => inline(source, path, node).map(|inline| Environment::Inline(Box::new(inline))),
+        _ => Described::read(source, path, node)
+            .map(|described| Environment::Inline(Box::new(described))),
     }
 }
 
@@ -111,61 +68,4 @@ fn reference(source: &Source, path: &str, node: &Node, text: &str) -> Outcome<En
             "azureml:NAME:VERSION, azureml:NAME@latest, or an image with 'image:'",
         )),
     }
-}
-
-pub fn inline(source: &Source, path: &str, node: &Node) -> Outcome<Inline> {
-    let said = Reader::of(source, path, node, FIELDS)?;
-    let image = said.text("image")?;
-    let build = build(&said)?;
-    let place = reader::place(source, node.place);
-    match (&image, &build) {
-        (Some(_), None) | (None, Some(_)) => {}
-        (None, None) => {
-            return Err(Failure::refused(format!("{place}{path} has neither image nor build"))
-                .hint("add 'image: …'; a conda_file is put on top of it"));
-        }
-        (Some(_), Some(_)) => {
-            let text = format!("{place}{path} has an image and a build; keep one of them");
-            return Err(Failure::refused(text));
-        }
-    }
-    let conda = said.get("conda_file").map(|node| match &node.value {
-        Value::Text(text) => Conda::File { path: parts::local(&said, text), at: node.place },
-        _ => Conda::Inline(node.clone()),
-    });
-    let mut more = Map::new();
-    if let Some(system) = said.choice("os_type", &[("linux", "linux"), ("windows", "windows")])? {
-        more.insert("osType".to_owned(), system.into());
-    }
-    if let Some(text) = said.text("description")? {
-        more.insert("description".to_owned(), text.into());
-    }
-    for key in ["tags", "properties"] {
-        if let Some(texts) = said.texts(key)?.filter(|texts| !texts.is_empty()) {
-            more.insert(key.to_owned(), texts.into());
-        }
-    }
-    Ok(Inline {
-        image,
-        conda,
-        build,
-        more,
-        inference: said.get("inference_config").cloned(),
-        datastore: said.text("datastore")?,
-        at: node.place,
-        file: source.name.clone(),
-    })
-}
-
-fn build(said: &Reader<'_>) -> Outcome<Option<Build>> {
-    let Some(build) = said.inner("build", &["path", "dockerfile_path"])? else { return Ok(None) };
-    let dockerfile = build.text("dockerfile_path")?;
-    let Some(path) = build.text("path")? else {
-        let node = said.get("build").unwrap_or(said.node);
-        return Err(said.wrong("build", node, "its path, the folder with the Dockerfile"));
-    };
-    Ok(Some(match path.contains("://") {
-        true => Build::Url { url: path, dockerfile },
-        false => Build::Local { path: parts::local(&build, &path), dockerfile },
-    }))
 }

@@ -4,18 +4,17 @@ use std::path::Path;
 
 use muster_core::model::{AssetKind, WorkspaceKey};
 use muster_wire::asset::{self, AssetResource};
-use muster_wire::yaml::dump;
 use muster_wire::{AssetRoute, Page, Route};
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value as Json};
 
-use super::environment::{Build, Conda, Environment, Inline, inline};
+use super::environment::Environment;
 use super::{Code, Data, Wanted};
 use crate::client::Client;
 use crate::document::reader::{self, Source};
+use crate::environment::{self, Described};
 use crate::failure::{Failure, Outcome, quoted};
-use crate::upload::{self, Local};
+use crate::upload::{self, Includes, Local};
 
-const ANONYMOUS: &str = "CliV2AnonymousEnvironment";
 const LATEST: &str = "latest";
 
 /// A job's request, and what had to be made for it.
@@ -43,8 +42,7 @@ pub async fn settle(
         }
     }
     // All of it is looked at before anything is sent: what is missing is known at once.
-    let code = wanted.code.map(|code| looked_at_code(&code).map(|local| (code, local)));
-    let code = code.transpose()?;
+    let code = looked_at_code(wanted.code, &wanted.includes)?;
     let mut data = Vec::new();
     for (name, need) in wanted.data {
         let local = looked_at_data(&name, &need)?;
@@ -110,11 +108,26 @@ fn kind_of(is_model: bool) -> AssetKind {
     if is_model { AssetKind::Model } else { AssetKind::Data }
 }
 
-fn looked_at_code(code: &Code) -> Outcome<Option<Local>> {
-    match code {
-        Code::Local { path, at, file } => looked_at("code", path, *at, file).map(Some),
-        Code::Address(_) | Code::Id(_) | Code::Asset(..) => Ok(None),
+/// With what is to be sent of it.
+fn looked_at_code(
+    code: Option<Code>,
+    includes: &Includes,
+) -> Outcome<Option<(Code, Option<Local>)>> {
+    let path = match &code {
+        Some(Code::Local { path, .. }) => Some(path.as_path()),
+        Some(Code::Address(_) | Code::Id(_) | Code::Asset(..)) => {
+            return Ok(code.map(|code| (code, None)));
+        }
+        None => None,
+    };
+    if !includes.paths.is_empty() {
+        let local = upload::component_code("component", path, includes)?;
+        let (path, file) = (includes.base.clone(), String::new());
+        return Ok(Some((Code::Local { path, at: (0, 0), file }, Some(local))));
     }
+    let Some(Code::Local { path, at, file }) = &code else { return Ok(None) };
+    let local = looked_at("code", path, *at, file)?;
+    Ok(code.map(|code| (code, Some(local))))
 }
 
 fn looked_at_data(name: &str, data: &Data) -> Outcome<Option<Local>> {
@@ -182,116 +195,13 @@ async fn environment_id(
                 let place = reader::place(&source, at);
                 Failure::refused(format!("{place}environment: {failure}"))
             })?;
-            inline(&source, "", &node)?
+            Described::read(&source, "", &node)?
         }
         Environment::Inline(described) => *described,
     };
-    let made = anonymous(client, workspace, described, dry).await?;
-    let id = asset::id(workspace, kind, ANONYMOUS, &made.version);
+    let (id, version) = environment::nameless(client, workspace, &described, dry).await?;
     if dry {
-        left_out.push(format!("environment {ANONYMOUS}:{}", made.version));
-        return Ok(id);
+        left_out.push(format!("environment {}:{version}", environment::NAMELESS));
     }
-    let (name, version) = (ANONYMOUS.into(), made.version.into());
-    let route = AssetRoute::AssetVersion { workspace: workspace.clone(), kind, name, version };
-    let body = json!({ "properties": made.properties }).to_string();
-    let made: AssetResource = client.put(&Route::Assets(route), body).await?.document()?;
-    Ok(made.id)
-}
-
-/// An environment that nobody gave a name: known again by what is in it.
-struct Anonymous {
-    version: String,
-    properties: Map<String, Json>,
-}
-
-async fn anonymous(
-    client: &Client,
-    workspace: &WorkspaceKey,
-    described: Inline,
-    dry: bool,
-) -> Outcome<Anonymous> {
-    let conda = described.conda.as_ref().map(|conda| conda_text(&described, conda)).transpose()?;
-    let mut properties = described.more.clone();
-    properties.insert("isAnonymous".to_owned(), true.into());
-    properties.insert("isArchived".to_owned(), false.into());
-    if let Some(text) = &conda {
-        properties.insert("condaFile".to_owned(), text.as_str().into());
-    }
-    let mut known = String::new();
-    if let Some(image) = &described.image {
-        properties.insert("image".to_owned(), image.as_str().into());
-        known = upload::of_text(image);
-        if let Some(inference) = &described.inference {
-            known = woven(&known, &upload::of_text(&dump(inference)));
-        }
-        if let Some(text) = &conda {
-            known = woven(&known, &upload::of_text(text));
-        }
-    }
-    let (uri, dockerfile) = match &described.build {
-        None => (None, None),
-        Some(Build::Url { url, dockerfile }) => (Some(url.clone()), dockerfile.clone()),
-        Some(Build::Local { path, dockerfile }) => {
-            let local = looked_at("environment.build.path", path, described.at, &described.file)?;
-            known = upload::of_text(&local.object_hash()?);
-            if let Some(dockerfile) = dockerfile.as_deref().filter(|path| !path.is_empty()) {
-                known = woven(&known, &upload::of_text(dockerfile));
-            }
-            let uri = if dry {
-                format!("{}/", upload::path_of(&local)?)
-            } else {
-                let (store, version) = (described.datastore.as_deref(), upload::of_text(&known));
-                let noted = Some((ANONYMOUS, version.as_str()));
-                let sent = upload::to_datastore(client, workspace, &local, store, noted).await?;
-                format!("{}/{}/", sent.container_url, sent.path)
-            };
-            (Some(uri), dockerfile.clone())
-        }
-    };
-    if let Some(uri) = uri {
-        let mut build = Map::new();
-        build.insert("contextUri".to_owned(), uri.into());
-        if let Some(path) = dockerfile {
-            build.insert("dockerfilePath".to_owned(), path.into());
-        }
-        properties.insert("build".to_owned(), build.into());
-    }
-    Ok(Anonymous { version: upload::of_text(&known), properties })
-}
-
-/// `one` between all letters of `other`, as azure-ai-ml has it.
-fn woven(one: &str, other: &str) -> String {
-    other.chars().map(String::from).collect::<Vec<_>>().join(one)
-}
-
-fn conda_text(described: &Inline, conda: &Conda) -> Outcome<String> {
-    match conda {
-        Conda::Inline(node) => Ok(dump(node)),
-        Conda::File { path, at } => {
-            let (_, node) = reader::read_tree(path).map_err(|failure| {
-                let folder = Path::new(".").to_owned();
-                let source = Source { name: described.file.clone(), folder };
-                let place = reader::place(&source, *at);
-                Failure::refused(format!("{place}environment.conda_file: {failure}"))
-            })?;
-            Ok(dump(&node))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// As azure-ai-ml 1.35.2 calls the same environment.
-    #[test]
-    fn an_environment_without_a_name_is_called_as_azure_ai_ml_calls_it() {
-        let image = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04";
-        let conda = "channels:\n- conda-forge\ndependencies:\n- python=3.8\n- pip\n- pip:\n  - a\n  \
-                     - b==1\n  - numpy>=1.0\nname: x\n";
-        let known = woven(&upload::of_text(image), &upload::of_text(conda));
-        let wanted = "4feee9bdb80b7bc50a40f54b26a373d84d8eaa587a2b6113ff9e69f5b2e17e5e";
-        assert_eq!(upload::of_text(&known), wanted);
-    }
+    Ok(id)
 }

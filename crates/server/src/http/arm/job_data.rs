@@ -10,6 +10,7 @@ use muster_wire::datastore::{is_own, own_container};
 use muster_wire::job::{DataUri, Resolve};
 
 use super::asset::resolve;
+use super::build_context::BuildContext;
 use crate::app::App;
 use crate::artifacts;
 
@@ -114,6 +115,28 @@ impl Names<'_> {
     }
 }
 
+impl Names<'_> {
+    /// What a Dockerfile and its context in our storage amount to.
+    fn built(&self, id: &str, build: &asset::Build) -> Result<JobEnvironment, String> {
+        let place = asset::Place::parse(&build.context_uri, self.key());
+        let place = match self.source_at(&place.map_err(|why| why.to_string())?)? {
+            Source::Blobs(place) => place,
+            Source::Url => {
+                return Err("its build context is not in the storage of this server; give a folder, which the client \
+                            uploads"
+                    .to_owned());
+            }
+        };
+        let context = BuildContext::open(self.app, self.home, &place)?;
+        // The files of a context may be elsewhere: they are waited for.
+        tokio::task::block_in_place(|| {
+            let text = context.dockerfile(&build.dockerfile_path)?;
+            let built = self.app.environments.resolve_build(id, &text, &context);
+            built.map_err(|why| why.to_string())
+        })
+    }
+}
+
 impl Resolve for Names<'_> {
     fn code(&self, id: &str) -> Result<Place, String> {
         let reference = Reference::parse(AssetKind::Code, id, self.key());
@@ -139,15 +162,13 @@ impl Resolve for Names<'_> {
         let Body::Environment(body) = self.asset(&reference)? else {
             return Err("it is no environment".to_owned());
         };
-        match (&body.conda_file, &body.image) {
-            (Some(conda), image) => {
+        match (&body.conda_file, &body.image, &body.build) {
+            (Some(conda), image, _) => {
                 environments.resolve_conda(id, conda, image.as_deref()).map_err(words)
             }
-            (None, Some(image)) => environments.resolve_image(id, image).map_err(words),
-            (None, None) => Err(
-                "it is built by a Dockerfile, and images are not built here; give it a conda file"
-                    .to_owned(),
-            ),
+            (None, Some(image), _) => environments.resolve_image(id, image).map_err(words),
+            (None, None, Some(build)) => self.built(id, build),
+            (None, None, None) => Err("it has neither an image nor packages".to_owned()),
         }
     }
 

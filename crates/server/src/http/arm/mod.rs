@@ -4,6 +4,7 @@
 
 mod access;
 mod asset;
+mod build_context;
 mod cloud;
 mod cluster;
 mod datastore;

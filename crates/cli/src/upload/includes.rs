@@ -1,0 +1,248 @@
+//! A component's code with what it includes from elsewhere (`additional_includes`), put together as azure-ai-ml does it:
+//! the same files under the same names, so that either client knows what the other sent.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::local::{self, Local, LocalFile, read_ignore};
+use super::zip;
+use crate::failure::{Failure, Outcome, quoted};
+use crate::job::ignore::{self, Ignore};
+
+/// What azure-ai-ml never sends of components.
+const NEVER: &str = "__pycache__";
+/// What it calls the folder.
+const NAME: &str = "code_with_additional_includes";
+const ZIP: &str = "zip";
+pub const INCLUDES_MAX: usize = 100;
+
+/// Files and folders beside a component's code, and the folder that their paths start from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Includes {
+    pub base: PathBuf,
+    pub paths: Vec<String>,
+}
+
+/// What is to be sent of a component; `what` names it in messages.
+pub fn component_code(what: &str, code: Option<&Path>, includes: &Includes) -> Outcome<Local> {
+    if let (Some(code), true) = (code, includes.paths.is_empty()) {
+        return Local::read_but(what, code, Some(NEVER));
+    }
+    if includes.paths.len() > INCLUDES_MAX {
+        return Err(Failure::refused(format!(
+            "{what}: there are {} additional_includes, at most {INCLUDES_MAX} are taken; name a folder that they are in",
+            includes.paths.len()
+        )));
+    }
+    let code = code.map(|code| found(what, code)).transpose()?;
+    let is_folder = code.as_deref().is_some_and(Path::is_dir);
+    // What the code leaves out is left out of the others as well.
+    let outer = match &code {
+        Some(_) if !is_folder => Ignore::default(),
+        Some(code) => read_ignore(code)?,
+        None => read_ignore(&includes.base)?,
+    };
+    let outer = outer.and(NEVER);
+    let others = includes.paths.iter().map(|path| Include::find(what, &includes.base, path));
+    let others = others.collect::<Outcome<Vec<Include>>>()?;
+    let mut parts = Vec::new();
+    match &code {
+        Some(folder) if is_folder => {
+            others.iter().try_for_each(|other| other.check_free(folder))?;
+            // A link to just what is included is that.
+            let is_other = |path: &str| others.iter().any(|other| other.name == path);
+            let keep = |path: &str| !is_other(path);
+            parts.push(of_folder(what, folder, "", &outer, &keep)?);
+        }
+        Some(file) => parts.extend(of_file(what, file, &Ignore::default())?),
+        None => {}
+    }
+    let scratch = tempfile::tempdir()
+        .map_err(|why| Failure::error(format!("cannot make a folder for a while: {why}")))?;
+    for (number, Include { what, source, name, is_zip }) in others.iter().enumerate() {
+        if *is_zip {
+            let place = scratch.path().join(number.to_string());
+            std::fs::create_dir(&place)
+                .map_err(|why| Failure::error(format!("cannot make {}: {why}", place.display())))?;
+            zip::write(&place.join(name), source, &zipped(what, source, &outer)?)?;
+            parts.extend(of_file(what, &place.join(name), &Ignore::default())?);
+        } else if source.is_dir() {
+            parts.push(of_folder(what, source, &format!("{name}/"), &outer, &|_| true)?);
+        } else {
+            parts.extend(of_file(what, source, &outer)?);
+        }
+    }
+    let path = code.unwrap_or_else(|| includes.base.clone());
+    let gathered = Local::gathered(path, NAME, parts, Some(scratch));
+    check_places(what, &gathered)?;
+    let ignore = ignore_of(&gathered)?.and(NEVER);
+    let gathered = gathered.without(|path| ignore.leaves_out_file(path));
+    match gathered.files().is_empty() {
+        true => Err(Failure::refused(format!("{what}: there is nothing in it to send"))),
+        false => Ok(gathered),
+    }
+}
+
+fn found(what: &str, path: &Path) -> Outcome<PathBuf> {
+    path.canonicalize().map_err(|why| {
+        let shown = quoted(&path.display().to_string());
+        match why.kind() {
+            std::io::ErrorKind::NotFound => {
+                Failure::refused(format!("{what}: there is no file or folder {shown}"))
+            }
+            _ => Failure::refused(format!("{what}: cannot read {shown}: {why}")),
+        }
+    })
+}
+
+fn name_of(what: &str, path: &Path) -> Outcome<String> {
+    let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    name.ok_or_else(|| {
+        Failure::refused(format!("{what}: it has no name, or one that is not UTF-8; name another"))
+    })
+}
+
+/// `x.zip` that is not there stands for the folder `x`, packed.
+fn folder_to_zip(path: &Path) -> Option<PathBuf> {
+    let is_wanted = path.extension().is_some_and(|end| end == ZIP) && !path.exists();
+    is_wanted.then(|| path.with_extension("")).filter(|folder| folder.is_dir())
+}
+
+/// One of them, as it is here.
+struct Include {
+    /// For messages.
+    what: String,
+    source: PathBuf,
+    /// Where it goes.
+    name: String,
+    is_zip: bool,
+}
+
+impl Include {
+    fn find(what: &str, base: &Path, include: &str) -> Outcome<Include> {
+        let what = format!("{what}: additional_includes {}", quoted(include));
+        let path = base.join(include);
+        let folder = folder_to_zip(&path);
+        let source = found(&what, folder.as_deref().unwrap_or(&path))?;
+        let (name, is_zip) = (name_of(&what, &source)?, folder.is_some());
+        let name = if is_zip { format!("{name}.{ZIP}") } else { name };
+        Ok(Include { what, source, name, is_zip })
+    }
+
+    /// The code has nothing of that name, or a link to just this.
+    fn check_free(&self, code: &Path) -> Outcome {
+        let place = code.join(&self.name);
+        let is_taken = match place.is_symlink() {
+            true => place.canonicalize().ok().as_ref() != Some(&self.source),
+            false => place.exists(),
+        };
+        match is_taken {
+            false => Ok(()),
+            true => Err(Failure::refused(format!(
+                "{}: the code has {} already; rename one of them, or leave it out",
+                self.what,
+                quoted(&place.display().to_string())
+            ))),
+        }
+    }
+}
+
+type Part = (muster_trees::Folder, Vec<LocalFile>);
+
+/// All of a folder that is not left out: by `outer`, or by its own ignore file or one further down, each from where it is.
+fn of_folder(
+    what: &str,
+    path: &Path,
+    top: &str,
+    outer: &Ignore,
+    is_wanted: &dyn Fn(&str) -> bool,
+) -> Outcome<Part> {
+    let inner: RefCell<Vec<(String, Ignore)>> = RefCell::default();
+    let failed: RefCell<Option<Failure>> = RefCell::default();
+    let read = |below: &str| match read_ignore(&path.join(below)) {
+        Ok(ignore) => inner.borrow_mut().push((below.to_owned(), ignore)),
+        Err(failure) => drop(failed.borrow_mut().get_or_insert(failure)),
+    };
+    if !top.is_empty() {
+        read("");
+    }
+    let keep = |below: &str, is_folder: bool| {
+        let is_left_out = |(folder, ignore): &(String, Ignore)| {
+            let rest = below.strip_prefix(folder.as_str());
+            rest.is_some_and(|rest| ignore.leaves_out_file(rest.trim_start_matches('/')))
+        };
+        let is_above = |(folder, _): &&(String, Ignore)| {
+            folder.is_empty() || below.starts_with(&format!("{folder}/"))
+        };
+        if !is_wanted(below)
+            || outer.leaves_out_file(&format!("{top}{below}"))
+            || inner.borrow().iter().filter(is_above).any(is_left_out)
+        {
+            return false;
+        }
+        if is_folder {
+            read(below);
+        }
+        true
+    };
+    let listed = local::listed(what, path, &keep)?;
+    if let Some(failure) = failed.take() {
+        return Err(failure);
+    }
+    let (folder, files) = listed;
+    Ok((folder, files.into_iter().map(|file| file.below(top)).collect()))
+}
+
+fn of_file(what: &str, path: &Path, outer: &Ignore) -> Outcome<Option<Part>> {
+    let name = name_of(what, path)?;
+    if outer.leaves_out_file(&name) {
+        return Ok(None);
+    }
+    Local::read(what, path).map(|local| Some(local.into_part()))
+}
+
+/// What is packed of a folder, by the names that it has there.
+fn zipped(what: &str, path: &Path, outer: &Ignore) -> Outcome<Vec<String>> {
+    let name = name_of(what, path)?;
+    let own = read_ignore(path)?.and(NEVER);
+    let keep = |below: &str, is_folder: bool| {
+        let is_left_out =
+            own.leaves_out_file(below) || outer.leaves_out_file(&format!("{name}/{below}"));
+        is_folder || !is_left_out
+    };
+    let (_, files) = local::listed(what, path, &keep)?;
+    let mut paths: Vec<String> = files.into_iter().map(|file| file.path).collect();
+    paths.sort();
+    Ok(paths)
+}
+
+/// No file is where a folder is.
+fn check_places(what: &str, gathered: &Local) -> Outcome {
+    let files: BTreeSet<&str> = gathered.files().iter().map(|file| file.path.as_str()).collect();
+    for path in &files {
+        let above = path.match_indices('/').map(|(at, _)| &path[..at]);
+        if let Some(both) = above.into_iter().find(|above| files.contains(above)) {
+            return Err(Failure::refused(format!(
+                "{what}: additional_includes has a file and a folder {}; rename one of them",
+                quoted(both)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// That of all of it: it came with the code.
+fn ignore_of(gathered: &Local) -> Outcome<Ignore> {
+    for name in ignore::FILES {
+        if let Some(file) = gathered.files().iter().find(|file| file.path == name) {
+            let text = std::io::read_to_string(gathered.open(file, 0)?)
+                .map_err(|why| Failure::refused(format!("{name}: {why}")))?;
+            return Ignore::parse(&text).map_err(|why| Failure::refused(format!("{name}: {why}")));
+        }
+    }
+    Ok(Ignore::default())
+}
+
+#[cfg(test)]
+mod tests;

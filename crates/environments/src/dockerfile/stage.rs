@@ -1,0 +1,328 @@
+//! The stages of a Dockerfile, line by line: what variables are worth, where files are, and what is installed.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use muster_core::model::Recipe;
+
+use super::copies::{COPIES_MAX, Copy, absolute};
+use super::lines::Instruction;
+use super::words::{Scope, Word};
+use super::{BadDockerfile, Refusal, STAGES_MAX, VARIABLES_MAX, With};
+use crate::notes::Notes;
+use crate::{brief, shown};
+
+/// Those that say where Python is: the environment that is made here says it.
+const OWN_VARIABLES: [&str; 4] = ["PATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX"];
+
+/// From one FROM to the next.
+struct StageText<'a> {
+    image: String,
+    name: Option<String>,
+    instructions: &'a [Instruction],
+}
+
+/// What stands before the first FROM, and the stages.
+fn stages<'a>(
+    all: &'a [Instruction],
+    spent: &'a Cell<usize>,
+) -> Result<(Scope<'a>, Vec<StageText<'a>>), BadDockerfile> {
+    let mut globals = Scope { values: BTreeMap::new(), spent };
+    let is_from = |one: &Instruction| one.name == "FROM";
+    let first = all.iter().position(is_from).ok_or(BadDockerfile::NoFrom)?;
+    for one in &all[..first] {
+        match one.name.as_str() {
+            "ARG" => argument(one, &mut globals, None).map_err(|why| one.refused(why))?,
+            _ => return Err(BadDockerfile::NoFrom),
+        }
+    }
+    let mut stages = Vec::new();
+    for part in all[first..].chunk_by(|_, next| !is_from(next)) {
+        let (from, instructions) = part.split_first().ok_or(BadDockerfile::NoFrom)?;
+        let (image, name) = from_words(from, &globals).map_err(|why| from.refused(why))?;
+        if stages.len() == STAGES_MAX {
+            return Err(BadDockerfile::TooManyStages);
+        }
+        stages.push(StageText { image, name, instructions });
+    }
+    Ok((globals, stages))
+}
+
+/// The image, and what the stage is called.
+fn from_words(
+    from: &Instruction,
+    globals: &Scope<'_>,
+) -> Result<(String, Option<String>), Refusal> {
+    let words: Vec<String> =
+        globals.words(&from.rest)?.into_iter().map(known).collect::<Result<_, _>>()?;
+    let words: Vec<&str> =
+        words.iter().map(String::as_str).filter(|word| !word.starts_with("--")).collect();
+    match words[..] {
+        [image] if !image.is_empty() => Ok((image.to_owned(), None)),
+        [image, word, name] if word.eq_ignore_ascii_case("as") => {
+            Ok((image.to_owned(), Some(name.to_ascii_lowercase())))
+        }
+        _ => Err(Refusal::From),
+    }
+}
+
+/// Whether it can be looked for by its name.
+fn is_plain(source: &str) -> bool {
+    !source.is_empty() && !source.contains(['*', '?', '['])
+}
+
+/// A word whose value is all known.
+pub fn known(word: Word) -> Result<String, Refusal> {
+    match word.unknown {
+        None => Ok(word.text),
+        Some(name) => Err(Refusal::Unknown { name }),
+    }
+}
+
+/// `NAME=VALUE`, or `NAME` for what was said before the first FROM.
+fn argument(
+    one: &Instruction,
+    scope: &mut Scope<'_>,
+    globals: Option<&Scope<'_>>,
+) -> Result<(), Refusal> {
+    for word in scope.words(&one.rest)? {
+        let (name, value) = match word.text.split_once('=') {
+            Some((name, value)) => {
+                (name, Some(value.to_owned()).filter(|_| word.unknown.is_none()))
+            }
+            None => {
+                let name = word.text.as_str();
+                (name, globals.and_then(|globals| globals.values.get(name).cloned()))
+            }
+        };
+        if let Some(value) = value {
+            scope.values.insert(name.to_owned(), value);
+        }
+        if scope.values.len() > VARIABLES_MAX {
+            return Err(Refusal::Variables);
+        }
+    }
+    Ok(())
+}
+
+/// What a stage is at some line.
+#[derive(Clone)]
+pub struct Stage<'a> {
+    /// Of the first of those that it is made from.
+    pub image: String,
+    pub scope: Scope<'a>,
+    pub variables: BTreeMap<String, String>,
+    pub folder: String,
+    pub copies: Vec<Copy>,
+}
+
+/// All that is known so far.
+pub struct Build<'a> {
+    pub with: With<'a>,
+    globals: Scope<'a>,
+    stages: Vec<StageText<'a>>,
+    done: BTreeMap<usize, Stage<'a>>,
+    pub notes: Notes,
+    pub installs: Vec<Recipe>,
+    pub python: Option<Box<str>>,
+    pub commands: usize,
+    pub files: usize,
+    /// Sources of COPY and ADD.
+    pub copied: usize,
+    spent: &'a Cell<usize>,
+}
+
+impl<'a> Build<'a> {
+    pub fn new(
+        instructions: &'a [Instruction],
+        with: With<'a>,
+        spent: &'a Cell<usize>,
+    ) -> Result<Build<'a>, BadDockerfile> {
+        let (globals, stages) = stages(instructions, spent)?;
+        Ok(Build {
+            with,
+            globals,
+            stages,
+            done: BTreeMap::new(),
+            notes: Notes::default(),
+            installs: Vec::new(),
+            python: None,
+            commands: 0,
+            files: 0,
+            copied: 0,
+            spent,
+        })
+    }
+
+    /// The stage that an image would be made of.
+    pub fn last_stage(&mut self) -> Result<Stage<'a>, BadDockerfile> {
+        let last = self.stages.len().checked_sub(1).ok_or(BadDockerfile::NoFrom)?;
+        let stage = self.stage(last)?;
+        for copy in stage.copies.iter().filter(|copy| !copy.is_used) {
+            let why = "files of the context are not there for jobs; put them into the job's code";
+            self.not_done(&copy.shown, why);
+        }
+        Ok(stage)
+    }
+
+    /// Says that something makes no difference here, and why.
+    pub fn not_done(&mut self, what: &str, why: &str) {
+        self.notes.add(&format!("not done here: {}: {why}", shown(what)));
+    }
+
+    fn stage_called(&self, name: &str, before: usize) -> Option<usize> {
+        let is_it = |stage: &StageText<'_>| {
+            stage.name.as_deref().is_some_and(|own| own.eq_ignore_ascii_case(name))
+        };
+        let by_name = self.stages[..before].iter().rposition(is_it);
+        by_name.or_else(|| name.parse().ok().filter(|index| *index < before))
+    }
+
+    /// A stage, after those that it is made from.
+    fn stage(&mut self, index: usize) -> Result<Stage<'a>, BadDockerfile> {
+        if let Some(done) = self.done.get(&index) {
+            return Ok(done.clone());
+        }
+        let (image, instructions) =
+            (self.stages[index].image.clone(), self.stages[index].instructions);
+        let mut stage = match self.stage_called(&image, index) {
+            Some(earlier) => self.stage(earlier)?,
+            None => Stage {
+                image,
+                scope: Scope { values: BTreeMap::new(), spent: self.spent },
+                variables: BTreeMap::new(),
+                folder: "/".to_owned(),
+                copies: Vec::new(),
+            },
+        };
+        // Arguments end with their stage.
+        stage.scope.values = stage.variables.clone();
+        for one in instructions {
+            self.instruction(index, &mut stage, one)?;
+        }
+        self.done.insert(index, stage.clone());
+        Ok(stage)
+    }
+
+    fn instruction(
+        &mut self,
+        index: usize,
+        stage: &mut Stage<'a>,
+        one: &Instruction,
+    ) -> Result<(), BadDockerfile> {
+        let refused = |why| one.refused(why);
+        let words =
+            |stage: &Stage<'_>| stage.scope.words(&one.rest).map_err(|why| refused(why.into()));
+        match one.name.as_str() {
+            "ARG" => argument(one, &mut stage.scope, Some(&self.globals)).map_err(refused)?,
+            "ENV" => self.environment(stage, words(stage)?, one).map_err(refused)?,
+            "WORKDIR" => {
+                let folder = words(stage)?.into_iter().map(known).collect::<Result<Vec<_>, _>>();
+                stage.folder = absolute(&stage.folder, &folder.map_err(refused)?.join(" "));
+            }
+            "COPY" | "ADD" => self.copy(index, stage, one)?,
+            "RUN" => self.run(stage, one).map_err(refused)?,
+            "CMD" | "ENTRYPOINT" => self.not_done(&one.shown(), "a job has its own command"),
+            "USER" => self.not_done(&one.shown(), "jobs run as the user of their node"),
+            "SHELL" => self.not_done(&one.shown(), "commands are translated, not run"),
+            "LABEL" | "MAINTAINER" | "EXPOSE" | "VOLUME" | "STOPSIGNAL" | "HEALTHCHECK"
+            | "ONBUILD" => {
+                self.not_done(&one.shown(), "no image is made");
+            }
+            other => return Err(refused(Refusal::Instruction(brief(other)))),
+        }
+        Ok(())
+    }
+
+    /// `ENV A=b C=d`, or `ENV A b` of old.
+    fn environment(
+        &mut self,
+        stage: &mut Stage<'a>,
+        words: Vec<Word>,
+        one: &Instruction,
+    ) -> Result<(), Refusal> {
+        let is_old = words.first().is_some_and(|word| !word.text.contains('='));
+        let pairs: Vec<Word> = match (is_old, words.split_first()) {
+            (true, Some((name, values))) => {
+                let texts: Vec<&str> = values.iter().map(|word| word.text.as_str()).collect();
+                let unknown = values.iter().find_map(|word| word.unknown.clone());
+                vec![Word { text: format!("{}={}", name.text, texts.join(" ")), unknown }]
+            }
+            _ => words,
+        };
+        for Word { text, unknown } in pairs {
+            let (name, value) = text.split_once('=').unwrap_or((&text, ""));
+            let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+            if !is_name || value.contains('\0') {
+                return Err(Refusal::Instruction(brief(&text)));
+            }
+            if OWN_VARIABLES.contains(&name) {
+                self.not_done(&one.shown(), "jobs find the environment that is made here");
+            } else if let Some(unknown) = unknown {
+                self.not_done(
+                    &one.shown(),
+                    &format!("what {unknown} is in the image is not known"),
+                );
+            } else if value.contains("${{") {
+                // A job's own would be filled in there.
+                self.not_done(&one.shown(), "${{ stands for inputs of jobs");
+            } else {
+                stage.scope.values.insert(name.to_owned(), value.to_owned());
+                stage.variables.insert(name.to_owned(), value.to_owned());
+            }
+            if stage.scope.values.len() > VARIABLES_MAX {
+                return Err(Refusal::Variables);
+            }
+        }
+        Ok(())
+    }
+
+    fn copy(
+        &mut self,
+        index: usize,
+        stage: &mut Stage<'a>,
+        one: &Instruction,
+    ) -> Result<(), BadDockerfile> {
+        let refused = |why| one.refused(why);
+        let words = self.copy_words(stage, &one.rest).map_err(refused)?;
+        let (flags, words): (Vec<String>, Vec<String>) =
+            words.into_iter().partition(|word| word.starts_with("--"));
+        if let Some(from) = flags.iter().find_map(|flag| flag.strip_prefix("--from=")) {
+            match self.stage_called(from, index) {
+                // Whatever it installed may be what is copied.
+                Some(earlier) => {
+                    self.stage(earlier)?;
+                    self.not_done(&one.shown(), "only the Python packages of that stage are taken");
+                }
+                None => self.not_done(&one.shown(), "files of images are not there"),
+            }
+            return Ok(());
+        }
+        let copy = Copy::new(words, &stage.folder, one.shown()).map_err(refused)?;
+        self.copied += copy.sources().len();
+        if self.copied > COPIES_MAX {
+            return Err(refused(Refusal::Copies));
+        }
+        for source in copy.sources().iter().filter(|source| is_plain(source)) {
+            match self.with.files.has(source) {
+                Ok(true) => {}
+                Ok(false) => return Err(refused(Refusal::NotThere { path: brief(source) })),
+                Err(words) => return Err(refused(Refusal::Context(words))),
+            }
+        }
+        stage.copies.push(copy);
+        Ok(())
+    }
+
+    fn copy_words(&self, stage: &Stage<'_>, rest: &str) -> Result<Vec<String>, Refusal> {
+        let (flags, list) = rest.find('[').map_or((rest, ""), |at| rest.split_at(at));
+        let is_flag = |word: &str| word.starts_with("--");
+        if let Ok(list) = serde_json::from_str::<Vec<String>>(list)
+            && flags.split_whitespace().all(is_flag)
+        {
+            return Ok(flags.split_whitespace().map(str::to_owned).chain(list).collect());
+        }
+        stage.scope.words(rest)?.into_iter().map(known).collect()
+    }
+}

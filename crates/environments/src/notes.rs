@@ -1,0 +1,32 @@
+//! What a user should know about how an environment came about: lines for the log of each job that uses it.
+
+/// They go with every job that has the environment.
+pub const NOTES_MAX: usize = 100;
+
+#[derive(Debug, Default)]
+pub struct Notes {
+    all: Vec<Box<str>>,
+    left_out: usize,
+}
+
+impl Notes {
+    pub fn add(&mut self, text: &str) {
+        // What a user wrote may be in it, and it becomes a line of a log.
+        let text = text.replace(char::is_control, " ");
+        if self.all.iter().any(|known| **known == *text) {
+            return;
+        }
+        match self.all.len() < NOTES_MAX {
+            true => self.all.push(text.into()),
+            false => self.left_out += 1,
+        }
+    }
+
+    /// `what`: of which there were too many.
+    pub fn finish(mut self, what: &str) -> Vec<Box<str>> {
+        if self.left_out > 0 {
+            self.all.push(format!("and {} more {what} likewise", self.left_out).into());
+        }
+        self.all
+    }
+}
