@@ -17,6 +17,15 @@ MODULES = sorted(
     for path in (REPOSITORY / "clients").glob("test_sdk_v2_*.py")
     if path != pathlib.Path(__file__).resolve()
 )
+# What is not said in these files: how a job's services are asked for and shown.
+SERVICES = [
+    f"clients/test_services.py::{name}"
+    for name in (
+        "test_a_job_shows_its_services",
+        "test_each_node_has_its_own",
+        "test_after_the_end_there_is_nothing",
+    )
+]
 # It waits for real nodes, whichever client asks.
 SAME_FOR_ALL = (
     "clients/test_sdk_v2_compute.py::test_a_job_takes_the_cluster_from_zero_to_one_and_back"
@@ -39,7 +48,7 @@ def runs(muster_bin):
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         command = ["-m", "pytest", "--quiet", "--disable-warnings", "-p", "no:cacheprovider"]
         runs[version] = subprocess.Popen(
-            [sys.executable, *command, f"--deselect={SAME_FOR_ALL}", *MODULES],
+            [sys.executable, *command, f"--deselect={SAME_FOR_ALL}", *MODULES, *SERVICES],
             cwd=REPOSITORY,
             env=environment,
             stdout=subprocess.PIPE,

@@ -37,6 +37,8 @@ const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// The server answers within a commit; a minute is a server that hangs.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+/// A connection that rests longer is not used again: the server lets go of it after ten seconds, perhaps while we write.
+const RESTS_FOR: Duration = Duration::from_secs(5);
 
 pub struct Client {
     http: reqwest::Client,
@@ -398,6 +400,7 @@ fn http_client(server: &Server) -> Outcome<reqwest::Client> {
         .http1_only()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
+        .pool_idle_timeout(RESTS_FOR)
         .connect_timeout(CONNECT_WITHIN)
         .timeout(ANSWER_WITHIN);
     if let Some(port) = localhost_port(&server.url) {
