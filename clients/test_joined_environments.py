@@ -94,20 +94,20 @@ def test_a_machine_that_joined_builds_environments_once(lab, tmp_path):
     with joined(lab.server, tmp_path) as box:
         lab.cluster()
         environment = lab.environment("six", CONDA)
-        command = 'python -c "import six, sys; print(six.__name__, sys.prefix)"; nproc'
+        command = 'python -c "import six; print(six.__name__, six.__file__)"; nproc'
         first = lab.submit(command, environment)
         status, said = lab.ended(first), lab.log(first)
         assert status == "Completed", said
         ready = [path.name for path in (box / "environments" / "ready").iterdir()]
         [built] = [name for name in ready if len(name) == 64]
-        assert f"six /environments/{built}" in said
+        assert f"six /environments/{built}/" in said
         made = (box / "environments" / "ready" / built).stat()
         at_home = lab.server.state / "environments" / "ready"
         assert not (at_home / built).exists(), "the server's machine needs none of it"
 
         second = lab.submit(command, environment)
         assert lab.ended(second) == "Completed"
-        assert f"six /environments/{built}" in lab.log(second)
+        assert f"six /environments/{built}/" in lab.log(second)
         same = (box / "environments" / "ready" / built).stat()
         assert (same.st_ino, same.st_ctime) == (made.st_ino, made.st_ctime), "it was built once"
 

@@ -6,6 +6,7 @@
 //! bin/python*                         links to the shared ones
 //! bin/pip, …                          the shared programs that look for the Python beside them
 //! lib/pythonX.Y/site-packages/*.pth   leads to the shared packages
+//! share/, etc/, …                     links to what packages brought beside their code, in folders of its own
 //! ```
 
 use std::ffi::OsStr;
@@ -20,13 +21,45 @@ pub(super) const NAME: &str = ".python";
 const MOVABLE: &[u8] = b"#!/bin/sh\n";
 const SCRIPT_BYTES_MAX: u64 = 64 << 10;
 
+/// So deep folders are the layer's own, so that others can put theirs beside what is there: `share/jupyter/labextensions/mine`.
+const OWN_DEPTH: usize = 3;
+
 /// `shared` is where the job will see it, too.
 pub(super) fn make(layer: &Path, shared: &Path) -> io::Result<()> {
-    let folder = |path: &Path| DirBuilder::new().recursive(true).mode(0o755).create(path);
-    let bin = layer.join("bin");
-    folder(&bin)?;
+    folder(layer)?;
     fs::copy(shared.join("pyvenv.cfg"), layer.join("pyvenv.cfg"))?;
-    for program in fs::read_dir(shared.join("bin"))? {
+    for top in fs::read_dir(shared)? {
+        let top = top?;
+        let (name, from, to) = (top.file_name(), top.path(), layer.join(top.file_name()));
+        match name.to_str() {
+            Some("bin") => programs(&to, &from)?,
+            Some("lib") => packages(&to, &from)?,
+            _ if top.file_type()?.is_dir() => link(&to, &from, OWN_DEPTH)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o755).create(path)
+}
+
+fn link(to: &Path, from: &Path, depth: usize) -> io::Result<()> {
+    if depth == 0 || !fs::symlink_metadata(from)?.is_dir() {
+        return symlink(from, to);
+    }
+    folder(to)?;
+    for one in fs::read_dir(from)? {
+        let one = one?;
+        link(&to.join(one.file_name()), &one.path(), depth - 1)?;
+    }
+    Ok(())
+}
+
+fn programs(bin: &Path, shared: &Path) -> io::Result<()> {
+    folder(bin)?;
+    for program in fs::read_dir(shared)? {
         let program = program?;
         let (from, to) = (program.path(), bin.join(program.file_name()));
         if program.file_type()?.is_symlink() {
@@ -36,12 +69,16 @@ pub(super) fn make(layer: &Path, shared: &Path) -> io::Result<()> {
             fs::set_permissions(&to, fs::Permissions::from_mode(0o755))?;
         }
     }
-    for python in fs::read_dir(shared.join("lib"))? {
+    Ok(())
+}
+
+fn packages(lib: &Path, shared: &Path) -> io::Result<()> {
+    for python in fs::read_dir(shared)? {
         let python = python?;
         if !python.file_name().as_encoded_bytes().starts_with(b"python") {
             continue;
         }
-        let packages = layer.join("lib").join(python.file_name()).join("site-packages");
+        let packages = lib.join(python.file_name()).join("site-packages");
         folder(&packages)?;
         let shared = python.path().join("site-packages");
         fs::write(packages.join("environment.pth"), line_to(shared.as_os_str())?)?;
@@ -94,7 +131,12 @@ mod tests {
         for (name, content) in files {
             fs::write(shared.join("bin").join(name), content).unwrap();
         }
+        fs::create_dir_all(shared.join("share/jupyter/lab/static")).unwrap();
+        fs::write(shared.join("share/jupyter/lab/static/page"), "").unwrap();
         make(&own, &shared).unwrap();
+        assert!(own.join("share/jupyter/lab/static/page").exists());
+        fs::create_dir(own.join("share/jupyter/lab/mine")).unwrap();
+        assert!(!shared.join("share/jupyter/lab/mine").exists());
         assert_eq!(fs::read_link(own.join("bin/python")).unwrap(), shared.join("bin/python"));
         let mut programs: Vec<_> =
             fs::read_dir(own.join("bin")).unwrap().map(|one| one.unwrap().file_name()).collect();
