@@ -302,7 +302,7 @@ pub async fn run(
         keyring,
         guesses: Guesses::default(),
         writer: writer.clone(),
-        readers,
+        readers: readers.clone(),
         blobs,
         post_mortems,
         environments: environments.clone(),
@@ -353,6 +353,7 @@ pub async fn run(
     // Its threads end when what they run is killed.
     let _ = tokio::task::spawn_blocking(move || environments.stop()).await;
     check.end().await;
+    let _ = tokio::task::spawn_blocking(move || readers.end()).await;
     storage.stop();
     writer.stop();
     // The writer finishes its batch; everything acknowledged is on disk already.
