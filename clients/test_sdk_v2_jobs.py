@@ -271,20 +271,22 @@ dependencies:
   - pip
   - pip:
       - joblib>=1.0
+variables:
+  MODEL_FILE: model.pkl
 """
 
 FIT = """
-import pathlib, sys
+import os, pathlib, sys
 import joblib, sklearn
 from sklearn.linear_model import LogisticRegression
 
 model = LogisticRegression().fit([[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1])
-joblib.dump(model, pathlib.Path(sys.argv[1]) / "model.pkl")
+joblib.dump(model, pathlib.Path(sys.argv[1]) / os.environ["MODEL_FILE"])
 print("accuracy", model.score([[0.5], [2.5]], [0, 1]), sys.prefix)
 """
 
 
-def test_a_training_with_a_conda_file_has_its_packages(ml_client, cluster, tmp_path):
+def test_a_training_with_a_conda_file_has_its_packages_and_variables(ml_client, cluster, tmp_path):
     from azure.ai.ml import Output, command
     from azure.ai.ml.entities import Environment
 

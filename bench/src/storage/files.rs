@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use muster_trees::Target;
+use rustix::fs::{Advice, fadvise};
 use rustls::ClientConfig;
 
 use super::line::Line;
@@ -86,6 +88,11 @@ impl Large {
         Ok(took)
     }
 
+    /// Another one for every content, for servers keep open what they gave out.
+    fn name(&self) -> String {
+        format!("large{}", self.sent.load(Ordering::Relaxed))
+    }
+
     fn parts(&self) -> u64 {
         self.bytes.div_ceil(PART_BYTES)
     }
@@ -112,13 +119,13 @@ impl Large {
                 let (from, bytes) = self.part(number);
                 source.seek(SeekFrom::Start(from))?;
                 let more = format!("comp=block&blockid={}", id(number));
-                line.put(&place.at("large", &more), &mut source, bytes)?;
+                line.put(&place.at(&self.name(), &more), &mut source, bytes)?;
             }
         })?;
         let names: String =
             (0..self.parts()).map(|number| format!("<Latest>{}</Latest>", id(number))).collect();
         let list = format!("<BlockList>{names}</BlockList>");
-        let at = place.at("large", "comp=blocklist");
+        let at = place.at(&self.name(), "comp=blocklist");
         place.connect()?.put(&at, &mut list.as_bytes(), list.len() as u64)?;
         Ok(started.elapsed())
     }
@@ -133,7 +140,7 @@ impl Large {
             place.connect()?.put(&place.at(&format!("part{own}"), ""), &mut source, share)
         })?;
         let mut source = File::open(&self.path)?;
-        place.connect()?.put(&place.at("large", ""), &mut source, self.bytes)?;
+        place.connect()?.put(&place.at(&self.name(), ""), &mut source, self.bytes)?;
         Ok(took)
     }
 
@@ -145,16 +152,17 @@ impl Large {
         let started = Instant::now();
         at_once(LINES, |_| {
             let mut line = place.connect()?;
-            let mut own = File::options().write(true).open(&to)?;
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 if number >= self.parts() {
                     return Ok(());
                 }
                 let (from, bytes) = self.part(number);
+                let mut own = File::options().write(true).open(&to)?;
                 own.seek(SeekFrom::Start(from))?;
-                let at = place.at("large", "");
-                let got = line.get(&at, Some((from, from + bytes - 1)), &mut own)?;
+                let range = Some((from, from + bytes - 1));
+                let mut own = Target::new(own, Some(bytes));
+                let got = line.get(&place.at(&self.name(), ""), range, &mut own)?;
                 anyhow::ensure!(got == bytes, "{got} of {bytes} bytes came");
             }
         })?;
@@ -174,6 +182,13 @@ impl Large {
             file.write_all(&run.to_le_bytes())?;
         }
         Ok(file.sync_all()?)
+    }
+
+    /// So that whoever reads it next reads it from disk.
+    pub fn forget(&self) -> Result<()> {
+        let file = File::open(&self.path)?;
+        file.sync_all()?;
+        Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
     }
 
     pub fn remove(self) -> Result<()> {
@@ -203,8 +218,8 @@ pub struct Small {
 }
 
 impl Small {
-    pub fn new(folder: &Path, files: u64, bytes: usize) -> Result<Small> {
-        let folder = folder.join("small");
+    pub fn new(folder: &Path, round: u64, files: u64, bytes: usize) -> Result<Small> {
+        let folder = folder.join(format!("small{round}"));
         fs::create_dir_all(&folder)?;
         let mut chance = File::open("/dev/urandom")?;
         let mut content = vec![0; bytes];
@@ -213,6 +228,10 @@ impl Small {
             fs::write(folder.join(number.to_string()), &content)?;
         }
         Ok(Small { folder, files, bytes })
+    }
+
+    pub fn remove(self) -> Result<()> {
+        Ok(fs::remove_dir_all(self.folder)?)
     }
 
     fn of(&self, own: u64) -> impl Iterator<Item = u64> {
@@ -254,9 +273,9 @@ impl Small {
         let took = at_once(SMALL_LINES, |own| {
             let mut line = place.connect()?;
             for number in self.of(own) {
-                let mut file = File::create(to.join(number.to_string()))?;
+                let mut file = Target::new(File::create(to.join(number.to_string()))?, None);
                 line.get(&place.at(&format!("small{number}"), ""), None, &mut file)?;
-                file.sync_all()?;
+                file.sync()?;
             }
             Ok(())
         })?;

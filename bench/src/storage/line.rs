@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use muster_trees::{PIECE_BYTES, Piece, Target};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-const PIECE_BYTES: usize = 256 << 10;
+const READ_BYTES: usize = 256 << 10;
 /// For anything that should take seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -59,10 +60,11 @@ impl Line {
         tcp.set_nodelay(true)?;
         tcp.set_read_timeout(Some(PATIENCE))?;
         tcp.set_write_timeout(Some(PATIENCE))?;
-        let tls = ClientConnection::new(tls.clone(), ServerName::try_from("localhost")?)?;
-        let buffer = vec![0; PIECE_BYTES].into_boxed_slice();
+        let mut tls = ClientConnection::new(tls.clone(), ServerName::try_from("localhost")?)?;
+        tls.set_buffer_limit(Some(READ_BYTES));
+        let buffer = vec![0; READ_BYTES].into_boxed_slice();
         let stream = StreamOwned::new(tls, Ahead { tcp, buffer, from: 0, to: 0 });
-        Ok(Line { stream, piece: vec![0; PIECE_BYTES] })
+        Ok(Line { stream, piece: vec![0; READ_BYTES] })
     }
 
     /// Sends so many bytes and waits until the server says that it has them.
@@ -74,32 +76,27 @@ impl Line {
         self.stream.write_all(head.as_bytes())?;
         let mut left = bytes;
         while left > 0 {
-            let wanted = usize::try_from(left).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+            let wanted = usize::try_from(left).unwrap_or(READ_BYTES).min(READ_BYTES);
             let got = source.read(&mut self.piece[..wanted])?;
             anyhow::ensure!(got > 0, "the file is shorter than announced");
             self.stream.write_all(&self.piece[..got])?;
             left -= got as u64;
         }
         self.stream.flush()?;
-        self.answer(&mut io::sink()).map(drop)
+        self.answer(None).map(drop)
     }
 
     /// All of a file, or a part: from a byte up to and with another.
-    pub fn get(
-        &mut self,
-        path: &str,
-        range: Option<(u64, u64)>,
-        into: &mut impl Write,
-    ) -> Result<u64> {
+    pub fn get(&mut self, path: &str, range: Option<(u64, u64)>, into: &mut Target) -> Result<u64> {
         let range =
             range.map(|(from, to)| format!("Range: bytes={from}-{to}\r\n")).unwrap_or_default();
         let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{range}\r\n");
         self.stream.write_all(head.as_bytes())?;
-        self.answer(into)
+        self.answer(Some(into))
     }
 
-    /// The body of a good answer.
-    fn answer(&mut self, into: &mut impl Write) -> Result<u64> {
+    /// Takes the body of a good answer, and writes it in large pieces.
+    fn answer(&mut self, mut into: Option<&mut Target>) -> Result<u64> {
         let mut have = 0;
         let head_end = loop {
             have += self.more(have)?;
@@ -109,12 +106,22 @@ impl Line {
         };
         let head = std::str::from_utf8(&self.piece[..head_end])?.to_owned();
         let length = length(&head)?;
-        into.write_all(&self.piece[head_end..have])?;
-        let mut left = length - (have - head_end) as u64;
-        while left > 0 {
-            let got = self.more(0)?;
-            into.write_all(&self.piece[..got])?;
-            left -= got as u64;
+        let (mut from, mut left) = (head_end, length);
+        let mut piece = Piece::with_room(usize::try_from(length)?);
+        loop {
+            let mut rest = &self.piece[from..have];
+            left -= rest.len() as u64;
+            while !rest.is_empty() {
+                rest = piece.fill(rest);
+                let is_ready = piece.is_full() || left == 0 && rest.is_empty();
+                if is_ready && let Some(into) = &mut into {
+                    into.write(&std::mem::replace(&mut piece, Piece::with_room(PIECE_BYTES)))?;
+                }
+            }
+            if left == 0 {
+                break;
+            }
+            (from, have) = (0, self.more(0)?);
         }
         anyhow::ensure!(head.starts_with("HTTP/1.1 2"), "not a good answer: {head}");
         Ok(length)

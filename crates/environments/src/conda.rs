@@ -10,6 +10,8 @@ mod yaml;
 
 pub use names::{BadNames, Names, NamesFile};
 
+use std::collections::BTreeMap;
+
 use muster_core::model::Recipe;
 use muster_wire::yaml::BadYaml;
 
@@ -19,6 +21,7 @@ use crate::brief;
 use crate::notes::Notes;
 use crate::pip::{self, PipError, Requirement};
 use crate::python::{BadWish, Wish};
+use crate::variables::{self, Unfit, VARIABLES_MAX};
 
 pub const TEXT_BYTES_MAX: usize = 256 << 10;
 /// Of conda's own, beside those under `pip:`.
@@ -28,10 +31,16 @@ pub const DEPENDENCIES_MAX: usize = 500;
 pub(crate) const NO_CHANNELS: &str =
     "conda's channels are not used; packages come from the index of packages";
 
+/// Said where conda's environment would have to be active for them.
+pub(crate) const NO_VARIABLES: &str =
+    "the conda file's variables are left out; give them as environment_variables of the job";
+
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Read {
     pub recipe: Recipe,
+    /// Which conda sets where the environment is active.
+    pub variables: BTreeMap<String, String>,
     pub notes: Vec<Box<str>>,
 }
 
@@ -65,6 +74,14 @@ pub enum CondaError {
     Unknown { name: String, guess: Option<String> },
     #[error("the Python that is asked for, {text}, cannot be had: {why}")]
     Python { text: String, why: BadWish },
+    #[error(
+        "the conda file has {count} variables, at most {VARIABLES_MAX} are taken; leave some out"
+    )]
+    Variables { count: usize },
+    #[error(
+        "the conda file's variable {name} cannot be set; give letters, digits and _ as its name, and one text as its value"
+    )]
+    Variable { name: String },
     #[error("under pip")]
     Pip(#[source] PipError),
 }
@@ -95,8 +112,9 @@ pub fn parse(text: &str, names: &Names, indexes: &[String]) -> Result<Read, Cond
             ("channels", _) => {
                 reading.notes.add(NO_CHANNELS);
             }
+            ("variables", Node::Map(all)) => reading.variables(all)?,
             ("variables", _) => {
-                reading.notes.add("the conda file's variables are left out; give them as environment_variables of the job");
+                return Err(CondaError::Kind { field: "variables", wanted: "names with values" });
             }
             (other, _) => {
                 reading.notes.add(&format!("the conda file's field {} is left out", brief(other)));
@@ -128,6 +146,7 @@ pub fn packages<'a>(
 
 struct Reading<'a> {
     names: &'a Names,
+    variables: BTreeMap<String, String>,
     python: Option<Box<str>>,
     requirements: Vec<Box<str>>,
     notes: Notes,
@@ -135,12 +154,36 @@ struct Reading<'a> {
 
 impl<'a> Reading<'a> {
     fn new(names: &'a Names) -> Reading<'a> {
-        Reading { names, python: None, requirements: Vec::new(), notes: Notes::default() }
+        let (variables, notes) = (BTreeMap::new(), Notes::default());
+        Reading { names, variables, python: None, requirements: Vec::new(), notes }
     }
 
     fn finish(self) -> Read {
         let recipe = Recipe::new(self.python, self.requirements);
-        Read { recipe, notes: self.notes.finish("of conda's packages") }
+        let notes = self.notes.finish("of conda's packages");
+        Read { recipe, variables: self.variables, notes }
+    }
+
+    fn variables(&mut self, all: Vec<(String, Node)>) -> Result<(), CondaError> {
+        if all.len() > VARIABLES_MAX {
+            return Err(CondaError::Variables { count: all.len() });
+        }
+        for (name, value) in all {
+            let bad = || CondaError::Variable { name: brief(&name) };
+            let value = match value {
+                Node::Text(value) | Node::Scalar(value) => value,
+                Node::Null => String::new(),
+                Node::List(_) | Node::Map(_) => return Err(bad()),
+            };
+            match variables::check(&name, &value) {
+                Ok(()) => drop(self.variables.insert(name, value)),
+                Err(Unfit::LeftOut(why)) => {
+                    self.notes.add(&format!("the conda file's variable {name} is left out: {why}"));
+                }
+                Err(Unfit::Malformed) => return Err(bad()),
+            }
+        }
+        Ok(())
     }
 
     fn dependencies(

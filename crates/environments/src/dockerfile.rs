@@ -24,6 +24,7 @@ use crate::conda::{CondaError, Names};
 use crate::pip::{self, PipError};
 use crate::python::Wish;
 use crate::table::package;
+use crate::variables::VARIABLES_MAX;
 
 pub const TEXT_BYTES_MAX: usize = 256 << 10;
 pub const INSTRUCTIONS_MAX: usize = 1_000;
@@ -32,7 +33,6 @@ pub const STAGES_MAX: usize = 50;
 pub const COMMANDS_MAX: usize = 2_000;
 /// Requirements and conda files of the context that are read.
 pub const FILES_MAX: usize = 50;
-pub const VARIABLES_MAX: usize = 200;
 
 /// The folder that a Dockerfile takes files from.
 pub trait Files {

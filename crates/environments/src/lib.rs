@@ -15,6 +15,7 @@ pub mod pip;
 pub mod python;
 pub mod store;
 pub mod table;
+mod variables;
 mod version;
 
 use aws_lc_rs::digest::{SHA256, digest};

@@ -255,7 +255,8 @@ impl Ingredients {
             (None, Some(text)) => {
                 let read = conda::parse(&text, names, indexes);
                 let read = read.map_err(|source| BadTable::Conda { name: owned(), source })?;
-                (read.recipe, read.notes)
+                let left_out = (!read.variables.is_empty()).then(|| conda::NO_VARIABLES.into());
+                (read.recipe, read.notes.into_iter().chain(left_out).collect())
             }
             (None, None) => return Err(BadTable::Empty { name: owned() }),
             (Some(_), Some(_)) => return Err(BadTable::Both { name: owned() }),

@@ -278,7 +278,7 @@ async fn show_log(
             if piece.bytes.is_empty() {
                 break;
             }
-            incoming.write(&[&piece.bytes])?;
+            incoming.write(&piece.bytes)?;
             at += piece.bytes.len() as u64;
         }
         let held = incoming.keep_as_found(&blobs, workspace)?;

@@ -23,7 +23,7 @@ mod wanted;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,7 +32,9 @@ use std::time::SystemTime;
 use md5::{Digest as _, Md5};
 use muster_core::ids::WorkspaceId;
 use muster_core::model::{BlobId, TreeId};
-use muster_trees::{BadTree, FILE_BYTES_MAX, Hasher, MANIFEST_BYTES_MAX, Tree, tree_of};
+use muster_trees::{
+    BadTree, FILE_BYTES_MAX, Hasher, MANIFEST_BYTES_MAX, Piece, Pool, Target, Tree, tree_of,
+};
 use rustix::fs::statvfs;
 
 pub use self::content::Content;
@@ -75,6 +77,8 @@ pub struct Blobs {
     next: AtomicU64,
     gate: Gate,
     on_disk: Mutex<OnDisk>,
+    /// For what comes in.
+    pub pieces: Pool,
 }
 
 /// Folders whose own names are on disk.
@@ -112,7 +116,8 @@ impl Blobs {
         }
         fs::create_dir_all(&incoming)?;
         let (next, gate, on_disk) = (AtomicU64::new(0), Gate::default(), Mutex::default());
-        Ok(Blobs { root, remote: None, reserve_bytes, next, gate, on_disk })
+        let pieces = Pool::default();
+        Ok(Blobs { root, remote: None, reserve_bytes, next, gate, on_disk, pieces })
     }
 
     fn path(&self, workspace: WorkspaceId, digest: &BlobId) -> PathBuf {
@@ -204,7 +209,7 @@ impl Blobs {
             // The names of files are on disk before the list is.
             self.sync_folders(workspace, tree.files().iter().map(|file| file.digest))?;
             let mut incoming = self.begin(Some(text.len() as u64))?;
-            incoming.write(&[text])?;
+            incoming.write(text)?;
             incoming.keep(workspace, &as_blob)?;
             self.sync_folders(workspace, [as_blob])?;
         }
@@ -306,7 +311,7 @@ impl Blobs {
         let path = self.root.join("incoming").join(number.to_string());
         // What goes elsewhere is read again.
         let file = File::options().read(true).write(true).create_new(true).open(&path);
-        let file = file.map_err(|why| self.failed(why))?;
+        let file = Target::new(file.map_err(|why| self.failed(why))?, bytes);
         let (hasher, md5) = (Hasher::default(), md5.map(|wanted| (Md5::new(), wanted)));
         Ok(Incoming { blobs: self, path, file, hasher, md5, bytes: 0, limit, has_name: false })
     }
@@ -334,7 +339,7 @@ impl Blobs {
 pub struct Incoming<'b> {
     blobs: &'b Blobs,
     path: PathBuf,
-    file: File,
+    file: Target,
     hasher: Hasher,
     md5: Option<(Md5, [u8; 16])>,
     bytes: u64,
@@ -344,21 +349,23 @@ pub struct Incoming<'b> {
 }
 
 impl Incoming<'_> {
-    pub fn write(&mut self, pieces: &[impl AsRef<[u8]>]) -> Result<(), BlobError> {
-        let bytes: u64 = pieces.iter().map(|piece| piece.as_ref().len() as u64).sum();
-        self.bytes += bytes;
+    pub fn write(&mut self, piece: &[u8]) -> Result<(), BlobError> {
+        self.bytes += piece.len() as u64;
         if self.bytes > self.limit {
             return Err(BlobError::TooLarge { limit: self.limit });
         }
-        self.blobs.check_room(bytes)?;
-        for piece in pieces {
-            let piece = piece.as_ref();
-            self.hasher.add(piece);
-            if let Some((md5, _)) = &mut self.md5 {
-                md5.update(piece);
-            }
-            self.file.write_all(piece).map_err(|why| self.blobs.failed(why))?;
+        self.blobs.check_room(piece.len() as u64)?;
+        self.hasher.add(piece);
+        if let Some((md5, _)) = &mut self.md5 {
+            md5.update(piece);
         }
+        self.file.write(piece).map_err(|why| self.blobs.failed(why))
+    }
+
+    /// The same, and others may use its memory.
+    pub fn take(&mut self, piece: Piece) -> Result<(), BlobError> {
+        self.write(&piece)?;
+        self.blobs.pieces.give(piece);
         Ok(())
     }
 
@@ -395,9 +402,10 @@ impl Incoming<'_> {
     /// Its bytes are on disk, and then it has its name.
     fn settle(&mut self, workspace: WorkspaceId, digest: &BlobId) -> Result<(), BlobError> {
         if let Some(remote) = &self.blobs.remote {
-            return remote.put(workspace, digest, &mut self.file, self.bytes);
+            let file = self.file.file().map_err(BlobError::Io)?;
+            return remote.put(workspace, digest, file, self.bytes);
         }
-        self.file.sync_all().map_err(|why| self.blobs.failed(why))?;
+        self.file.sync().map_err(|why| self.blobs.failed(why))?;
         let path = self.blobs.path(workspace, digest);
         let name = || {
             let _gate = self.blobs.gate.lock();

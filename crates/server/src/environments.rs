@@ -3,7 +3,7 @@
 //! They are built here, by the server's own user, and nodes on this machine see the folder with all that are ready. Nodes
 //! need no way out for it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,7 +82,7 @@ impl Service {
     ) -> Result<JobEnvironment, ArmError> {
         let read = conda::parse(text, self.table.conda_names(), &self.indexes);
         let read = read.map_err(|error| refused(&ErrorChain(&error).to_string()))?;
-        let conda::Read { recipe, mut notes } = read;
+        let conda::Read { recipe, variables, mut notes } = read;
         let brief = |image: &str| image.chars().filter(|c| !c.is_control()).take(200).collect();
         let image: Option<String> = image.filter(|image| !image.is_empty()).map(brief);
         if let Some(image) = &image {
@@ -92,7 +92,6 @@ impl Service {
             notes.insert(0, note.into());
         }
         let image = image.map(String::into_boxed_str);
-        let variables = BTreeMap::new();
         Ok(JobEnvironment { id: id.into(), recipe: Some(recipe), image, notes, variables })
     }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{KeyPair, PublicKeyData};
+use rustls::CipherSuite;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -124,13 +125,26 @@ impl Identity {
 pub fn server_config(
     certificates: Arc<dyn ResolvesServerCert>,
 ) -> Result<Arc<rustls::ServerConfig>, PkiError> {
-    let mut config = rustls::ServerConfig::builder_with_provider(provider())
+    let mut provider = aws_lc_rs::default_provider();
+    // As safe as AES-256, and a quarter cheaper where gigabytes come in.
+    provider.cipher_suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
+    let mut config = rustls::ServerConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .map_err(PkiError::Tls)?
         .with_no_client_auth()
         .with_cert_resolver(certificates);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.ignore_client_order = true;
     Ok(Arc::new(config))
+}
+
+fn is_aes_128(suite: CipherSuite) -> bool {
+    matches!(
+        suite,
+        CipherSuite::TLS13_AES_128_GCM_SHA256
+            | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+            | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
+    )
 }
 
 /// Reads the identity in `dir`, or makes what is missing, near its end or for other names.

@@ -7,6 +7,7 @@
 //! It knows nothing of jobs, of HTTP, or of where bytes are kept.
 
 mod digest;
+mod direct;
 mod folder;
 mod manifest;
 mod pieces;
@@ -14,6 +15,7 @@ mod placing;
 mod snapshot;
 
 pub use digest::{Hasher, blob_of, tree_of};
+pub use direct::{PIECE_BYTES, Piece, Pool, Target};
 pub use folder::{Folder, Found, Listing, Skipped, Stamp};
 pub use manifest::{
     BadTree, FILE_BYTES_MAX, FILES_MAX, File, MANIFEST_BYTES_MAX, TREE_BYTES_MAX, Tree,

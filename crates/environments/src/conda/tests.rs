@@ -30,7 +30,7 @@ dependencies:
     - mlflow== 1.26.1
     - azureml-mlflow==1.42.0
 ";
-    let Read { recipe, notes } = read(text);
+    let Read { recipe, notes, .. } = read(text);
     assert_eq!(recipe.python.as_deref(), Some("3.8"));
     let lines: Vec<&str> = recipe.requirements.iter().map(|line| &**line).collect();
     assert_eq!(
@@ -64,15 +64,31 @@ fn little_is_enough() {
     {
         assert_eq!(read(text).recipe, Recipe::default(), "{text}");
     }
-    let text = "dependencies: [numpy]\nvariables: {A: b}\nplatforms: [linux-64]";
-    let notes = read(text).notes.join("\n");
-    assert!(notes.contains("environment_variables of the job"), "{notes}");
+    let notes = read("dependencies: [numpy]\nplatforms: [linux-64]").notes.join("\n");
     assert!(notes.contains("field 'platforms' is left out"), "{notes}");
 }
 
 #[test]
+fn variables_are_for_the_jobs() {
+    let found = read("variables: {A: b, N: 3, E: , PATH: /x, I: '${{inputs.x}}'}");
+    let pairs: Vec<_> =
+        found.variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    assert_eq!(pairs, ["A=b", "E=", "N=3"]);
+    let notes = found.notes.join("\n");
+    assert!(notes.contains("variable PATH is left out: jobs find"), "{notes}");
+    assert!(notes.contains("variable I is left out: ${{ stands"), "{notes}");
+    assert!(read("variables:").variables.is_empty());
+}
+
+#[test]
 fn what_cannot_be_had_is_named_with_what_to_do() {
+    let many: String = (0..=VARIABLES_MAX).map(|number| format!("  A{number}: x\n")).collect();
+    let many = format!("variables:\n{many}");
     for (text, wanted) in [
+        ("variables: [A]", "names with values"),
+        ("variables: {A: [b]}", "variable 'A' cannot be set"),
+        ("variables: {A-B: c}", "variable 'A-B' cannot be set"),
+        (&*many, "201 variables, at most 200"),
         ("", "holds no fields"),
         ("- a", "holds no fields"),
         ("a: [", "is no YAML"),

@@ -283,6 +283,9 @@ impl<'a> Build<'a> {
 
     fn take(&mut self, read: conda::Read) -> Result<(), Refusal> {
         read.notes.iter().for_each(|note| self.notes.add(note));
+        if !read.variables.is_empty() {
+            self.notes.add(conda::NO_VARIABLES);
+        }
         self.install(read.recipe)
     }
 

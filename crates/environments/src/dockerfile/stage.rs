@@ -8,12 +8,10 @@ use muster_core::model::Recipe;
 use super::copies::{COPIES_MAX, Copy, absolute};
 use super::lines::Instruction;
 use super::words::{Scope, Word};
-use super::{BadDockerfile, Refusal, STAGES_MAX, VARIABLES_MAX, With};
+use super::{BadDockerfile, Refusal, STAGES_MAX, With};
 use crate::notes::Notes;
+use crate::variables::{self, Unfit, VARIABLES_MAX};
 use crate::{brief, shown};
-
-/// Those that say where Python is: the environment that is made here says it.
-const OWN_VARIABLES: [&str; 4] = ["PATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX"];
 
 /// From one FROM to the next.
 struct StageText<'a> {
@@ -252,24 +250,17 @@ impl<'a> Build<'a> {
         };
         for Word { text, unknown } in pairs {
             let (name, value) = text.split_once('=').unwrap_or((&text, ""));
-            let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-            if !is_name || value.contains('\0') {
-                return Err(Refusal::Instruction(brief(&text)));
-            }
-            if OWN_VARIABLES.contains(&name) {
-                self.not_done(&one.shown(), "jobs find the environment that is made here");
-            } else if let Some(unknown) = unknown {
-                self.not_done(
-                    &one.shown(),
-                    &format!("what {unknown} is in the image is not known"),
-                );
-            } else if value.contains("${{") {
-                // A job's own would be filled in there.
-                self.not_done(&one.shown(), "${{ stands for inputs of jobs");
-            } else {
-                stage.scope.values.insert(name.to_owned(), value.to_owned());
-                stage.variables.insert(name.to_owned(), value.to_owned());
+            match (variables::check(name, value), unknown) {
+                (Err(Unfit::Malformed), _) => return Err(Refusal::Instruction(brief(&text))),
+                (Err(Unfit::LeftOut(why)), _) => self.not_done(&one.shown(), why),
+                (Ok(()), Some(unknown)) => {
+                    let why = format!("what {unknown} is in the image is not known");
+                    self.not_done(&one.shown(), &why);
+                }
+                (Ok(()), None) => {
+                    stage.scope.values.insert(name.to_owned(), value.to_owned());
+                    stage.variables.insert(name.to_owned(), value.to_owned());
+                }
             }
             if stage.scope.values.len() > VARIABLES_MAX {
                 return Err(Refusal::Variables);

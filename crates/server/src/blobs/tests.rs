@@ -15,7 +15,7 @@ fn blobs() -> (tempfile::TempDir, Blobs) {
 
 fn keep(blobs: &Blobs, content: &[u8]) {
     let mut incoming = blobs.begin(None).unwrap();
-    incoming.write(&[content]).unwrap();
+    incoming.write(content).unwrap();
     incoming.keep(HERE, &blob_of(content)).unwrap();
 }
 
@@ -59,7 +59,7 @@ fn a_list_is_kept_when_all_its_files_are_there() {
 fn other_bytes_than_named_leave_nothing() {
     let (dir, blobs) = blobs();
     let mut incoming = blobs.begin(Some(3)).unwrap();
-    incoming.write(&[b"two"]).unwrap();
+    incoming.write(b"two").unwrap();
     let refused = incoming.keep(HERE, &blob_of(b"one"));
     assert!(matches!(refused, Err(BlobError::WrongDigest { .. })));
     let (id, _) = list_of(&[b"one"]);
@@ -122,7 +122,7 @@ fn on_the_small_disk() {
     let piece = vec![7; 300_000];
     keep(&blobs, &piece);
     let mut incoming = blobs.begin(None).unwrap();
-    let full = (0..9).find_map(|_| incoming.write(&[&piece]).err());
+    let full = (0..9).find_map(|_| incoming.write(&piece).err());
     assert!(matches!(full, Some(BlobError::Full { .. })), "{full:?}");
     drop(incoming);
     assert_eq!(files_below(disk), 1, "what was there is there, and nothing else");
@@ -158,7 +158,7 @@ fn what_a_blob_is_made_of_stays_and_what_is_held_too() {
     let blobs = Arc::new(blobs);
     let take = |content: &[u8]| {
         let mut incoming = blobs.begin(None).unwrap();
-        incoming.write(&[content]).unwrap();
+        incoming.write(content).unwrap();
         incoming.keep_as_found(&blobs, HERE).unwrap()
     };
     let (named, held) = (take(b"named"), take(b"held"));
@@ -189,14 +189,14 @@ fn a_digest_that_was_sent_along_is_checked() {
     let blobs = Arc::new(blobs);
     let take = |md5: [u8; 16]| {
         let mut incoming = blobs.begin_up_to(3, Some(3), Some(md5)).unwrap();
-        incoming.write(&[b"abc"]).unwrap();
+        incoming.write(b"abc").unwrap();
         incoming.keep_as_found(&blobs, HERE)
     };
     assert!(matches!(take([0; 16]), Err(BlobError::WrongMd5)));
     assert_eq!(files_below(dir.path()), 0);
     assert_eq!(take(Md5::digest(b"abc").into()).unwrap().bytes, 3);
     let mut long = blobs.begin_up_to(3, None, None).unwrap();
-    assert!(matches!(long.write(&[b"abcd"]), Err(BlobError::TooLarge { limit: 3 })));
+    assert!(matches!(long.write(b"abcd"), Err(BlobError::TooLarge { limit: 3 })));
 }
 
 #[test]

@@ -21,6 +21,7 @@ use tracing::{debug, warn};
 use super::limits::{self, PATIENCE, Patient, WRITE_PATIENCE};
 use super::login::Source;
 use super::read_ahead::ReadAhead;
+use super::trees::SENT_BYTES;
 
 /// Where connections come in.
 pub trait Door {
@@ -135,7 +136,9 @@ async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     acceptor: &TlsAcceptor,
 ) -> Option<tokio_rustls::server::TlsStream<S>> {
-    match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
+    // What is read at once goes out at once.
+    let accept = acceptor.accept_with(stream, |tls| tls.set_buffer_limit(Some(SENT_BYTES)));
+    match tokio::time::timeout(PATIENCE, accept).await {
         Ok(Ok(stream)) => Some(stream),
         Ok(Err(failed)) => {
             debug!(error = %failed, "no TLS");

@@ -11,13 +11,13 @@ use http_body_util::BodyExt as _;
 use muster_core::ErrorChain;
 use muster_core::ids::WorkspaceId;
 use muster_core::model::BlobId;
+use muster_trees::{PIECE_BYTES, Piece, Pool};
 use muster_wire::ArmError;
+use tokio::sync::mpsc;
 
 use super::body;
 use crate::blobs::{BlobError, Blobs, Content, Incoming};
 
-/// Of what comes in before it is written.
-const PIECE_BYTES: usize = 1 << 20;
 /// Of what goes out, read at once.
 pub const SENT_BYTES: usize = 256 << 10;
 /// Whoever sends nothing for so long is gone.
@@ -68,10 +68,10 @@ pub async fn take_in<T: Send + 'static>(
     body: Body,
     keep: impl FnOnce(&Arc<Blobs>, &mut Pieces) -> Result<T, BlobError> + Send + 'static,
 ) -> Result<T, Lost> {
-    let (pieces, received) = tokio::sync::mpsc::channel(2);
-    let blobs = blobs.clone();
-    let written = tokio::task::spawn_blocking(move || keep(&blobs, &mut Pieces(received)));
-    let sent = pass_on(body, pieces).await;
+    let (pieces, received) = mpsc::channel(1);
+    let own = blobs.clone();
+    let written = tokio::task::spawn_blocking(move || keep(&own, &mut Pieces(received)));
+    let sent = pass_on(&blobs.pieces, body, pieces).await;
     match written.await {
         Ok(Ok(kept)) => Ok(kept),
         Ok(Err(failed)) => Err(sent.err().unwrap_or(Lost::Refused(failed))),
@@ -79,18 +79,15 @@ pub async fn take_in<T: Send + 'static>(
     }
 }
 
-/// What came after the other, as it came. The last is empty.
-type Gathered = Vec<Bytes>;
-
-/// A body on its way.
-pub struct Pieces(tokio::sync::mpsc::Receiver<Gathered>);
+/// A body on its way. The last piece is empty.
+pub struct Pieces(mpsc::Receiver<Piece>);
 
 impl Pieces {
     pub fn write_to<'b>(&mut self, mut incoming: Incoming<'b>) -> Result<Incoming<'b>, BlobError> {
         let mut is_whole = false;
-        while let Some(pieces) = self.0.blocking_recv() {
-            is_whole = pieces.is_empty();
-            incoming.write(&pieces)?;
+        while let Some(piece) = self.0.blocking_recv() {
+            is_whole = piece.is_empty();
+            incoming.take(piece)?;
         }
         // An end that nobody announced is a client that went away.
         match is_whole {
@@ -100,37 +97,43 @@ impl Pieces {
     }
 }
 
-/// Ends early if nobody takes more. Nothing says that this was all.
-async fn pass_on(mut body: Body, pieces: tokio::sync::mpsc::Sender<Gathered>) -> Result<(), Lost> {
-    let (mut gathered, mut bytes) = (Gathered::new(), 0);
-    loop {
-        let frame = match body.frame().now_or_never() {
-            // The usual case where much comes: no clock is needed for what is here.
-            Some(frame) => frame,
-            None => {
-                let late = tokio::time::timeout(PIECE_PATIENCE, body.frame()).await;
-                late.map_err(|_| Lost::Late)?
-            }
-        };
-        let is_end = frame.is_none();
-        if let Some(frame) = frame {
-            let data = frame.map_err(|_| Lost::Short)?.into_data().unwrap_or_default();
-            bytes += data.len();
-            gathered.extend(Some(data).filter(|data| !data.is_empty()));
-        }
-        if bytes >= PIECE_BYTES || is_end && bytes > 0 {
-            bytes = 0;
-            if pieces.send(std::mem::take(&mut gathered)).await.is_err() {
+/// What a connection brings is a few records of TLS at a time. It is put together first: one large write costs the system far
+/// less than many small ones.
+async fn pass_on(pool: &Pool, mut body: Body, pieces: mpsc::Sender<Piece>) -> Result<(), Lost> {
+    let announced = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
+    let empty = || pool.take(announced.unwrap_or(PIECE_BYTES));
+    let mut piece = empty();
+    while let Some(frame) = next_frame(&mut body).await? {
+        let mut rest = &frame[..];
+        while !rest.is_empty() {
+            rest = piece.fill(rest);
+            if piece.is_full() && pieces.send(std::mem::replace(&mut piece, empty())).await.is_err()
+            {
                 // So that the client hears why.
                 body::discard_upload(body).await;
                 return Ok(());
             }
         }
-        if is_end {
-            let _ = pieces.send(Gathered::new()).await;
-            return Ok(());
-        }
     }
+    // If nobody takes these, they say why.
+    if !piece.is_empty() {
+        let _ = pieces.send(piece).await;
+    }
+    let _ = pieces.send(Piece::default()).await;
+    Ok(())
+}
+
+async fn next_frame(body: &mut Body) -> Result<Option<Bytes>, Lost> {
+    let frame = match body.frame().now_or_never() {
+        // The usual case where much comes: no clock is needed for what is here.
+        Some(frame) => frame,
+        None => {
+            let late = tokio::time::timeout(PIECE_PATIENCE, body.frame()).await;
+            late.map_err(|_| Lost::Late)?
+        }
+    };
+    let Some(frame) = frame else { return Ok(None) };
+    Ok(Some(frame.map_err(|_| Lost::Short)?.into_data().unwrap_or_default()))
 }
 
 /// What is wrong with files, for people and programs.

@@ -1,0 +1,208 @@
+//! Writing past the system's cache. What comes in by the megabyte would push out what is read more often, and pages for it
+//! cost more than the disk does: a virtual machine may have to ask its host for each.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::ops::Deref;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+/// Of what comes in before it is written.
+pub const PIECE_BYTES: usize = 2 << 20;
+/// Of memory, of lengths and of places in files: what any disk takes.
+const ALIGNMENT: usize = 4096;
+/// In a pool: what a few uploads need at once.
+const KEPT_MAX: usize = 12;
+
+/// A part of a file in memory, where a disk can take it from.
+#[derive(Default)]
+pub struct Piece {
+    memory: Vec<u8>,
+    from: usize,
+}
+
+impl Piece {
+    pub fn with_room(bytes: usize) -> Piece {
+        let mut memory = Vec::<u8>::with_capacity(bytes.min(PIECE_BYTES) + ALIGNMENT);
+        let from = memory.as_ptr().align_offset(ALIGNMENT);
+        memory.resize(from, 0);
+        Piece { memory, from }
+    }
+
+    /// Takes what there is room for, and returns the rest.
+    pub fn fill<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        let (now, later) = bytes.split_at(bytes.len().min(PIECE_BYTES - self.len()));
+        self.memory.extend_from_slice(now);
+        later
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.len() == PIECE_BYTES
+    }
+}
+
+/// Pieces that were used before: memory costs something only when the system gives it.
+#[derive(Default)]
+pub struct Pool(Mutex<Vec<Piece>>);
+
+impl Pool {
+    /// With room for so many bytes, or as many as a piece has.
+    pub fn take(&self, bytes: usize) -> Piece {
+        let used = if bytes < PIECE_BYTES { None } else { self.lock().pop() };
+        used.unwrap_or_else(|| Piece::with_room(bytes))
+    }
+
+    pub fn give(&self, mut piece: Piece) {
+        let mut pieces = self.lock();
+        if piece.memory.capacity() >= PIECE_BYTES && pieces.len() < KEPT_MAX {
+            piece.memory.truncate(piece.from);
+            pieces.push(piece);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Piece>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Deref for Piece {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.memory[self.from..]
+    }
+}
+
+/// A file that is written from its beginning to its end.
+pub struct Target {
+    file: File,
+    is_direct: bool,
+}
+
+impl Target {
+    /// Past the cache if so many bytes are worth it and the file system can.
+    pub fn new(file: File, bytes: Option<u64>) -> Target {
+        let is_large = bytes.is_some_and(|bytes| bytes >= PIECE_BYTES as u64);
+        let is_direct = is_large && set_direct(&file, true).is_ok();
+        Target { file, is_direct }
+    }
+
+    pub fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        let is_aligned = bytes.as_ptr().align_offset(ALIGNMENT) == 0;
+        if !is_aligned || !bytes.len().is_multiple_of(ALIGNMENT) {
+            self.through_cache()?;
+        }
+        while !bytes.is_empty() {
+            match self.file.write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => bytes = &bytes[written..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // This file system takes other places only, or a part was written that is none of them.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput && self.is_direct => {
+                    self.through_cache()?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn through_cache(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.is_direct) {
+            set_direct(&self.file, false)?;
+        }
+        Ok(())
+    }
+
+    /// All that was written, on disk.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    /// To read what was written.
+    pub fn file(&mut self) -> io::Result<&mut File> {
+        self.through_cache()?;
+        Ok(&mut self.file)
+    }
+}
+
+fn set_direct(file: &File, is_direct: bool) -> io::Result<()> {
+    let mut flags = fcntl_getfl(file)?;
+    flags.set(OFlags::DIRECT, is_direct);
+    Ok(fcntl_setfl(file, flags)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(folder: &std::path::Path, content: &[u8], step: usize) -> Vec<u8> {
+        let path = folder.join("file");
+        let mut target = Target::new(File::create(&path).unwrap(), Some(content.len() as u64));
+        let mut piece = Piece::with_room(step);
+        for part in content.chunks(step) {
+            let mut rest = part;
+            while !rest.is_empty() {
+                rest = piece.fill(rest);
+                if piece.is_full() {
+                    target.write(&std::mem::replace(&mut piece, Piece::with_room(step))).unwrap();
+                }
+            }
+        }
+        target.write(&piece).unwrap();
+        target.sync().unwrap();
+        std::fs::read(path).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_past_the_cache_is_what_is_read() {
+        let content: Vec<u8> = (0..700_000u32).flat_map(u32::to_le_bytes).collect();
+        // The second knows no way past its cache, or has none.
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap()];
+        for folder in folders {
+            for bytes in [0, 1, 4096, PIECE_BYTES, PIECE_BYTES + 1, content.len()] {
+                for step in [1_000, 65_536, 3 << 20] {
+                    let content = &content[..bytes];
+                    assert!(written(folder.path(), content, step) == content, "{bytes} by {step}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_lie_where_a_disk_takes_them() {
+        for _ in 0..9 {
+            let mut piece = Piece::with_room(usize::MAX);
+            let long = vec![7; PIECE_BYTES + 5];
+            assert_eq!(piece.fill(&long).len(), 5);
+            assert!(piece.is_full() && piece.as_ptr().align_offset(ALIGNMENT) == 0);
+        }
+    }
+
+    #[test]
+    fn a_used_piece_is_empty_when_it_is_used_again() {
+        let pool = Pool::default();
+        let mut piece = pool.take(usize::MAX);
+        let at = piece.as_ptr();
+        piece.fill(&[1; PIECE_BYTES]);
+        pool.give(piece);
+        let again = pool.take(PIECE_BYTES);
+        assert!(again.is_empty() && again.as_ptr() == at);
+        // Small ones are not worth it.
+        pool.give(pool.take(10));
+        assert!(pool.lock().is_empty());
+    }
+
+    #[test]
+    fn parts_that_no_disk_takes_go_through_the_cache() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let mut target = Target::new(File::create(&path).unwrap(), Some(PIECE_BYTES as u64));
+        target.write(b"odd").unwrap();
+        let mut piece = Piece::with_room(PIECE_BYTES);
+        piece.fill(&[1; PIECE_BYTES]);
+        target.write(&piece).unwrap();
+        assert_eq!(std::fs::read(path).unwrap().len(), PIECE_BYTES + 3);
+    }
+}
