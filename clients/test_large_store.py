@@ -18,7 +18,7 @@ def test_a_large_store_is_at_peace_after_a_stop_and_damage_stops_a_server(own): 
     # Stopped at once, while the check still reads: the writer closes the file last all the same.
     for _ in range(2):
         assert own(folder=server.folder).stop() == 0
-        assert not database.with_name("muster.db-wal").exists()
+        assert not list(server.state.glob("*.db-wal")), "neither the store's nor the blobs'"
 
     rows = sqlite3.connect(database)
     root = rows.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'ledger_by_end'")

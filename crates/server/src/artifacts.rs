@@ -202,7 +202,7 @@ impl Containers<'_> {
         if let Some(id) = self.known.get(name) {
             return Ok(*id);
         }
-        let found = self.app.storage.look_up(|reader| reader.container(name))?;
+        let found = self.app.storage.readers.look_up(|reader| reader.container(name))?;
         let id = match found.filter(|found| found.workspace == self.workspace) {
             Some(found) => found.id,
             None => {
@@ -225,7 +225,9 @@ pub async fn remove(app: &App, job: &Job) -> Result<(), ArtifactError> {
     let removed = tokio::task::spawn_blocking(move || logs.remove(id));
     removed.await.map_err(|_| ArtifactError::Panicked)?.map_err(ArtifactError::Log)?;
     let name = own_container(job.workspace, false);
-    let Some(own) = app.storage.look_up(|reader| reader.container(&name))? else { return Ok(()) };
+    let Some(own) = app.storage.readers.look_up(|reader| reader.container(&name))? else {
+        return Ok(());
+    };
     let folder = Folder {
         container: own.id,
         name: folder_of(&job.name).into(),
@@ -252,7 +254,7 @@ pub async fn show_logs(app: &App, container: &Container, asked: &str) -> Result<
     let Some(last) = view.attempts.last() else { return Ok(()) };
     for rank in 0..last.members.len() {
         let name = format!("{}/{}", folder_of(&view.job.name), log_name(rank, last.members.len()));
-        let found = app.storage.look_up(|reader| reader.blob(container.id, &name))?;
+        let found = app.storage.readers.look_up(|reader| reader.blob(container.id, &name))?;
         if found.is_none() {
             show_log(app, container, &view, rank, name).await?;
         }

@@ -278,7 +278,8 @@ pub async fn run(
     };
     let offer = http::Offer { ca_pem, authority, terms };
     let blobs = Arc::new(Blobs::new(state_dir.blobs(), config.blob_store.as_deref())?);
-    let readers = Readers::new(database.clone());
+    let readers: Readers =
+        Readers::new(database.clone(), |path| Ok(Box::new(SqliteReader::open(path)?)));
     let (storage, storage_thread) = Storage::open(state_dir.storage())?;
     let retention = config.retention;
     let sweeping = storage::run_sweeper(storage.clone(), blobs.clone(), readers.clone(), retention);
@@ -353,8 +354,11 @@ pub async fn run(
     // Its threads end when what they run is killed.
     let _ = tokio::task::spawn_blocking(move || environments.stop()).await;
     check.end().await;
-    let _ = tokio::task::spawn_blocking(move || readers.end()).await;
-    storage.stop();
+    let end = move || {
+        readers.end();
+        storage.stop();
+    };
+    let _ = tokio::task::spawn_blocking(end).await;
     writer.stop();
     // The writer finishes its batch; everything acknowledged is on disk already.
     let joined = move || (storage_thread.join().is_ok(), writer_thread.join());

@@ -1,38 +1,50 @@
-//! A few read connections, lent to handlers one call at a time.
+//! A few read connections to a store, lent to handlers one call at a time.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_store::{Reader, SqliteReader, StoreError};
+use muster_store::{Reader, StoreError};
+
+/// What is read of World.
+pub type Rows = dyn Reader;
 
 /// Kept open between calls; more may be open while many read at once.
 const KEPT_MAX: usize = 8;
 /// For reads that are under way when the server ends.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
-#[derive(Clone)]
-pub struct Readers {
-    path: PathBuf,
-    shared: Arc<Shared>,
+/// Cheap to clone.
+pub struct Readers<R: ?Sized = Rows> {
+    shared: Arc<Shared<R>>,
 }
 
-#[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+type Open<R> = fn(&Path) -> Result<Box<R>, StoreError>;
+
+struct Shared<R: ?Sized> {
+    path: PathBuf,
+    open: Open<R>,
+    state: Mutex<State<R>>,
     came_back: Condvar,
 }
 
-#[derive(Default)]
-struct State {
-    idle: Vec<SqliteReader>,
+struct State<R: ?Sized> {
+    idle: Vec<Box<R>>,
     lent: usize,
     has_ended: bool,
 }
 
-impl Readers {
-    pub fn new(path: PathBuf) -> Readers {
-        Readers { path, shared: Arc::default() }
+impl<R: ?Sized> Clone for Readers<R> {
+    fn clone(&self) -> Readers<R> {
+        Readers { shared: self.shared.clone() }
+    }
+}
+
+impl<R: ?Sized + Send + 'static> Readers<R> {
+    pub fn new(path: PathBuf, open: Open<R>) -> Readers<R> {
+        let state = State { idle: Vec::new(), lent: 0, has_ended: false };
+        let (state, came_back) = (Mutex::new(state), Condvar::new());
+        Readers { shared: Arc::new(Shared { path, open, state, came_back }) }
     }
 
     /// Closes those that nobody uses, and waits for the others, but not for ever. Whoever reads later opens one of his own.
@@ -40,7 +52,7 @@ impl Readers {
         let mut state = self.shared.lock();
         state.has_ended = true;
         state.idle.clear();
-        let are_out = |state: &mut State| state.lent > 0;
+        let are_out = |state: &mut State<R>| state.lent > 0;
         let _ = self.shared.came_back.wait_timeout_while(state, END_PATIENCE, are_out);
     }
 
@@ -48,14 +60,14 @@ impl Readers {
     /// writer, and two hops between threads would take longer. Lists go through [`Readers::read`].
     pub fn look_up<T>(
         &self,
-        read: impl FnOnce(&mut dyn Reader) -> Result<T, StoreError>,
+        read: impl FnOnce(&mut R) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut lent = self.shared.lend();
         let mut reader = match lent.kept.take() {
             Some(reader) => reader,
-            None => SqliteReader::open(&self.path)?,
+            None => (self.shared.open)(&self.shared.path)?,
         };
-        let result = read(&mut reader);
+        let result = read(&mut *reader);
         // A connection that failed is not trusted again.
         lent.kept = result.is_ok().then_some(reader);
         result
@@ -64,7 +76,7 @@ impl Readers {
     /// Runs a read off the async threads, on a snapshot of what is committed.
     pub async fn read<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&mut dyn Reader) -> Result<T, StoreError> + Send + 'static,
+        read: impl FnOnce(&mut R) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let readers = self.clone();
         match tokio::task::spawn_blocking(move || readers.look_up(read)).await {
@@ -74,12 +86,12 @@ impl Readers {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl<R: ?Sized> Shared<R> {
+    fn lock(&self) -> MutexGuard<'_, State<R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lend(&self) -> Lent<'_> {
+    fn lend(&self) -> Lent<'_, R> {
         let mut state = self.lock();
         state.lent += 1;
         Lent { shared: self, kept: state.idle.pop() }
@@ -87,12 +99,12 @@ impl Shared {
 }
 
 /// Given back when dropped, even by who panics.
-struct Lent<'s> {
-    shared: &'s Shared,
-    kept: Option<SqliteReader>,
+struct Lent<'s, R: ?Sized> {
+    shared: &'s Shared<R>,
+    kept: Option<Box<R>>,
 }
 
-impl Drop for Lent<'_> {
+impl<R: ?Sized> Drop for Lent<'_, R> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         if !state.has_ended && state.idle.len() < KEPT_MAX {

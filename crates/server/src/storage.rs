@@ -6,7 +6,6 @@ mod uploads;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,6 +17,7 @@ use tokio::sync::oneshot;
 use tracing::error;
 
 use crate::clock;
+use crate::readers::Readers;
 pub use sweep::{Retention, gc, run as run_sweeper};
 pub use uploads::let_go;
 
@@ -25,7 +25,6 @@ pub use uploads::let_go;
 const QUEUE_MAX: usize = 4_096;
 /// Orders that share one commit.
 const BATCH_MAX: usize = 256;
-const READERS_KEPT_MAX: usize = 8;
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -51,8 +50,7 @@ enum Message {
 #[derive(Clone)]
 pub struct Storage {
     sender: SyncSender<Message>,
-    path: PathBuf,
-    idle: Arc<Mutex<Vec<SqliteStorageReader>>>,
+    pub readers: Readers<dyn StorageReader>,
 }
 
 impl Storage {
@@ -65,7 +63,8 @@ impl Storage {
             .name("storage".to_owned())
             .spawn(move || write(&own, store, &receiver))
             .map_err(|source| StoreError::Io { doing: "starting the storage's writer", source })?;
-        Ok((Storage { sender, path, idle: Arc::default() }, thread))
+        let open = |path: &Path| Ok(Box::new(SqliteStorageReader::open(path)?) as Box<_>);
+        Ok((Storage { sender, readers: Readers::new(path, open) }, thread))
     }
 
     /// Waits until it is on disk, or refused.
@@ -79,41 +78,10 @@ impl Storage {
         answer.await.unwrap_or(Err(Unavailable::Stopping))
     }
 
+    /// Waits for reads that are under way, but not for ever: the last to close the file leaves it at peace.
     pub fn stop(&self) {
+        self.readers.end();
         let _ = self.sender.send(Message::Stop);
-    }
-
-    /// Looks one thing up by its key, where the caller is.
-    pub fn look_up<T>(
-        &self,
-        read: impl FnOnce(&mut dyn StorageReader) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut reader = match kept {
-            Some(reader) => reader,
-            None => SqliteStorageReader::open(&self.path)?,
-        };
-        let result = read(&mut reader);
-        // A connection that failed is not trusted again.
-        if result.is_ok() {
-            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-            if idle.len() < READERS_KEPT_MAX {
-                idle.push(reader);
-            }
-        }
-        result
-    }
-
-    /// The same for what may take longer, off the async threads.
-    pub async fn read<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&mut dyn StorageReader) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let storage = self.clone();
-        match tokio::task::spawn_blocking(move || storage.look_up(read)).await {
-            Ok(result) => result,
-            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
-        }
     }
 }
 

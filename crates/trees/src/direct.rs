@@ -55,7 +55,7 @@ impl Pool {
 
     pub fn give(&self, mut piece: Piece) {
         let mut pieces = self.lock();
-        if piece.memory.capacity() >= PIECE_BYTES && pieces.len() < KEPT_MAX {
+        if piece.memory.capacity() >= PIECE_BYTES + ALIGNMENT && pieces.len() < KEPT_MAX {
             piece.memory.truncate(piece.from);
             pieces.push(piece);
         }

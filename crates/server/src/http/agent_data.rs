@@ -58,8 +58,11 @@ async fn listed(
 ) -> Result<DataList, Refused> {
     let (container, place) = find(app, headers, epoch, what).await?;
     let exact = place.path.clone();
-    let one =
-        app.storage.look_up(|reader| reader.blob(container.id, &exact)).map_err(unreadable)?;
+    let one = app
+        .storage
+        .readers
+        .look_up(|reader| reader.blob(container.id, &exact))
+        .map_err(unreadable)?;
     if let Some(blob) = one {
         let name = exact.rsplit('/').next().unwrap_or(&exact);
         check(name)?;
@@ -74,7 +77,7 @@ async fn listed(
     let mut after = None;
     loop {
         let query = ListQuery { prefix: prefix.clone(), delimiter: None, after, limit: PAGE };
-        let page = app.storage.read(move |reader| reader.list(container.id, &query)).await;
+        let page = app.storage.readers.read(move |reader| reader.list(container.id, &query)).await;
         let page = page.map_err(unreadable)?;
         for item in page.items {
             let Listed::Blob(blob) = item else { continue };
@@ -125,7 +128,7 @@ async fn opened(
         false => format!("{}/{path}", place.path).into(),
     };
     let look = |name: Box<str>| {
-        app.storage.read(move |reader| reader.content(container.id, &name, Span::ALL))
+        app.storage.readers.read(move |reader| reader.content(container.id, &name, Span::ALL))
     };
     let mut found = look(inside).await.map_err(unreadable)?;
     if found.is_none() && is_it {
@@ -147,7 +150,7 @@ async fn find(
     let spec = spec_of(app, &asking).await?;
     let place = place(&spec, what)
         .ok_or((StatusCode::NOT_FOUND, format!("the job has nothing that is called {what}")))?;
-    let found = app.storage.look_up(|reader| reader.container(&place.container));
+    let found = app.storage.readers.look_up(|reader| reader.container(&place.container));
     let found = found.map_err(unreadable)?.filter(|found| found.workspace == asking.workspace);
     Ok((found.ok_or_else(|| nothing_at(&place))?, place))
 }

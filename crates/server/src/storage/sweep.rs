@@ -92,7 +92,7 @@ struct Sweeper {
 }
 
 fn is_named(storage: &Storage, workspace: WorkspaceId, digest: &BlobId) -> Result<bool, BlobError> {
-    let named = storage.look_up(|reader| reader.is_named(workspace, digest));
+    let named = storage.readers.look_up(|reader| reader.is_named(workspace, digest));
     named.map_err(|failed| BlobError::Io(std::io::Error::other(failed)))
 }
 
@@ -124,7 +124,8 @@ impl Sweeper {
         self.forget().await?;
         let grace = self.retention.grace;
         let limit = Wall(clock::unix_us().saturating_sub(grace.as_micros() as u64));
-        let unwanted = self.storage.read(move |reader| reader.unwanted(limit, ROUND_MAX)).await?;
+        let unwanted =
+            self.storage.readers.read(move |reader| reader.unwanted(limit, ROUND_MAX)).await?;
         let mut doubted = self.blobs.take_doubted();
         let (dropped, known) = self.follow(std::mem::take(wanted)).await?;
         doubted.extend(dropped);
@@ -164,7 +165,7 @@ impl Sweeper {
         let lifetime_us = self.retention.blocks.as_micros() as u64;
         let limit_us = clock::unix_us().saturating_sub(lifetime_us);
         let _ = storage.say(Order::ExpireStaged { before: Wall(limit_us) }).await?;
-        let containers = storage.read(|reader| reader.containers()).await?;
+        let containers = storage.readers.read(|reader| reader.containers()).await?;
         let owners: BTreeMap<_, _> = containers
             .into_iter()
             .map(|container| (container.workspace, container.owner))

@@ -42,7 +42,7 @@ async fn try_let_go(
         if named.contains(name) || !is_upload_container(name) {
             continue;
         }
-        let found = storage.look_up(|reader| reader.container(name))?;
+        let found = storage.readers.look_up(|reader| reader.container(name))?;
         if let Some(found) = found.filter(|found| found.workspace == workspace) {
             remove(storage, &found).await?;
         }
@@ -59,7 +59,7 @@ async fn remove(storage: &Storage, container: &Container) -> Result<(), SweepErr
 
 /// Those that became unwanted without a delete: uploads that were given up, and files that a job still needed then.
 pub async fn sweep(storage: &Storage, readers: &Readers) -> Result<(), SweepError> {
-    let containers = storage.read(|reader| reader.containers()).await?;
+    let containers = storage.readers.read(|reader| reader.containers()).await?;
     let mut by_workspace: BTreeMap<WorkspaceId, Vec<Container>> = BTreeMap::new();
     for container in containers.into_iter().filter(|one| is_upload_container(&one.name)) {
         by_workspace.entry(container.workspace).or_default().push(container);
@@ -69,7 +69,7 @@ pub async fn sweep(storage: &Storage, readers: &Readers) -> Result<(), SweepErro
         let unnamed = containers.iter().filter(|one| !named.contains(&one.name));
         let mut touched = Vec::new();
         for container in unnamed {
-            let at = storage.look_up(|reader| reader.touched(container.id))?;
+            let at = storage.readers.look_up(|reader| reader.touched(container.id))?;
             touched.extend(at.map(|at| (&*container.name, at)));
         }
         let now = Wall(clock::unix_us());

@@ -26,7 +26,7 @@ impl BuildContext<'_> {
         home: &'a Workspace,
         place: &Place,
     ) -> Result<BuildContext<'a>, String> {
-        let found = app.storage.look_up(|reader| reader.container(&place.container));
+        let found = app.storage.readers.look_up(|reader| reader.container(&place.container));
         let found = found.map_err(|_| TRY_AGAIN.to_owned())?;
         let container = found.filter(|found| found.workspace == home.id);
         let container = container.ok_or("its build context is gone; create it again")?.id;
@@ -55,7 +55,7 @@ impl Files for BuildContext<'_> {
     fn read(&self, path: &str, bytes_max: usize) -> Result<Option<Vec<u8>>, String> {
         let (name, failed) = (self.name(path), || TRY_AGAIN.to_owned());
         let storage = &self.app.storage;
-        let found = storage.look_up(|reader| reader.blob(self.container, &name));
+        let found = storage.readers.look_up(|reader| reader.blob(self.container, &name));
         let Some(blob) = found.map_err(|_| failed())? else { return Ok(None) };
         if blob.bytes > bytes_max as u64 {
             return Err(format!(
@@ -63,7 +63,8 @@ impl Files for BuildContext<'_> {
                 blob.bytes
             ));
         }
-        let found = storage.look_up(|reader| reader.content(self.container, &name, Span::ALL));
+        let found =
+            storage.readers.look_up(|reader| reader.content(self.container, &name, Span::ALL));
         let Some(content) = found.map_err(|_| failed())? else { return Ok(None) };
         let body = blob::whole(self.app, self.home.id, content).into_body();
         let bytes = Handle::current().block_on(to_bytes(body, bytes_max));
@@ -74,7 +75,7 @@ impl Files for BuildContext<'_> {
         let name = self.name(path);
         let query =
             |prefix: &str| ListQuery { prefix: prefix.into(), limit: 1, ..ListQuery::default() };
-        let found = self.app.storage.look_up(|reader| {
+        let found = self.app.storage.readers.look_up(|reader| {
             let is_file = reader.blob(self.container, &name)?.is_some();
             let below = query(&format!("{name}/"));
             Ok(is_file || !reader.list(self.container, &below)?.items.is_empty())

@@ -8,12 +8,13 @@ use muster_core::model::{
     Action, Caller, Capacity, Cluster, ComputeKind, Power, Principal, Scope, WorkspaceKey,
 };
 use muster_core::{Input, Reply};
-use muster_store::{ClusterView, Reader, StoreError};
+use muster_store::{ClusterView, StoreError};
 use muster_wire::compute::{self, ComputeFacts, NodeCounts, NodeFacts, ProvisioningState};
 use muster_wire::{ArmError, ComputeAction, Page, Route, operation};
 
 use super::{Call, Failed, paging, unexpected};
 use crate::http::respond::{document, with_operation, with_retry_after};
+use crate::readers::Rows;
 use crate::secrets;
 
 pub async fn get(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
@@ -24,7 +25,7 @@ pub async fn get(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
 
 type Viewed = Option<(ClusterView, Option<Caller>)>;
 
-fn view(reader: &mut dyn Reader, key: &WorkspaceKey, name: &str) -> Result<Viewed, StoreError> {
+fn view(reader: &mut Rows, key: &WorkspaceKey, name: &str) -> Result<Viewed, StoreError> {
     let Some(view) = reader.cluster(key, name)? else { return Ok(None) };
     let by = reader.principal(view.cluster.created_by)?;
     let by = by.map(|Principal { object_id, name, .. }| Caller { object_id, name });
@@ -44,7 +45,7 @@ pub(super) fn no_such(workspace: &WorkspaceKey, name: &str) -> ArmError {
 pub async fn list(call: &Call, workspace: WorkspaceKey) -> Result<Response, Failed> {
     let (after, size) = (call.query.skip().map(str::to_owned), call.page_size(paging::LARGE)?);
     let key = workspace.clone();
-    let read = move |reader: &mut dyn Reader| reader.clusters(&key, after.as_deref(), size);
+    let read = move |reader: &mut Rows| reader.clusters(&key, after.as_deref(), size);
     let page = call.app.readers.read(read).await?;
     let value =
         page.items.iter().map(|view| resource(call, &workspace, view, None, None)).collect();
@@ -151,7 +152,7 @@ pub async fn nodes(
     name: Box<str>,
 ) -> Result<Response, Failed> {
     let (key, wanted) = (workspace.clone(), name.clone());
-    let read = move |reader: &mut dyn Reader| {
+    let read = move |reader: &mut Rows| {
         let Some(view) = reader.cluster(&key, &wanted)? else { return Ok(None) };
         Ok(Some((view.cluster.spec.kind, reader.nodes(&key, &wanted)?)))
     };

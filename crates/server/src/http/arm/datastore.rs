@@ -74,7 +74,7 @@ fn no_such(name: &str) -> Failed {
 
 /// Makes a container of the workspace, or sees that it is there.
 pub async fn ensure(call: &Call, home: &Workspace, container: &str) -> Result<(), Failed> {
-    let found = call.app.storage.look_up(|reader| reader.container(container))?;
+    let found = call.app.storage.readers.look_up(|reader| reader.container(container))?;
     if found.is_some_and(|found| found.workspace == home.id) {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use muster_core::ids::OperationId;
 use muster_core::model::{Action, Deed, Deployment, Operation, Scope};
 use muster_core::time::Wall;
 use muster_core::{DeployRequest, DeployStep, DeployWhat, Foreseen, Input, Reply};
-use muster_store::{Reader, StoreError};
+use muster_store::StoreError;
 use muster_wire::deployment::{self, DeploymentDocument, Plan, Progress, Setting};
 use muster_wire::path::Home;
 use muster_wire::{ArmError, DeploymentRoute, Page, Route, activity};
@@ -18,6 +18,7 @@ use super::{Call, Failed, unexpected};
 use crate::Workspaces;
 use crate::http::auth::{self, Need};
 use crate::http::respond::{document, with_operation, with_retry_after};
+use crate::readers::Rows;
 use crate::{clock, secrets};
 
 pub async fn handle(call: &Call, method: &str, route: DeploymentRoute) -> Result<Response, Failed> {
@@ -81,7 +82,7 @@ impl Found {
     }
 }
 
-fn with_operations(reader: &mut dyn Reader, deployment: Deployment) -> Result<Found, StoreError> {
+fn with_operations(reader: &mut Rows, deployment: Deployment) -> Result<Found, StoreError> {
     let mut operations = Vec::new();
     let waited: Vec<OperationId> =
         deployment.made.iter().filter_map(|made| made.operation).collect();
@@ -94,7 +95,7 @@ fn with_operations(reader: &mut dyn Reader, deployment: Deployment) -> Result<Fo
 /// Whoever may not see a deployment is told that there is none.
 async fn find(call: &Call, home: &Home, name: &str) -> Result<Found, Failed> {
     let (scope, wanted) = (home.scope(), name.to_owned());
-    let read = move |reader: &mut dyn Reader| {
+    let read = move |reader: &mut Rows| {
         let Some(found) = reader.deployment(&scope, &wanted)? else { return Ok(None) };
         with_operations(reader, found).map(Some)
     };
@@ -125,7 +126,7 @@ async fn list(call: &Call, home: &Home) -> Result<Response, Failed> {
     all.retain(|found| sees(call, found) && key(found).as_str() > after);
     all.sort_by_key(key);
     // Only what is shown is looked into: how far a deployment is takes a read for each instance in it.
-    let read = move |reader: &mut dyn Reader| {
+    let read = move |reader: &mut Rows| {
         let mut page = Vec::new();
         for found in all {
             if page.len() > size {
@@ -157,7 +158,7 @@ async fn put(call: &Call, home: Home, name: Box<str>) -> Result<Response, Failed
     }
     let (made, _) = carry_out(call, home.clone(), name.clone(), false).await?;
     let id = made.id.to_string().into();
-    let read = move |reader: &mut dyn Reader| with_operations(reader, made);
+    let read = move |reader: &mut Rows| with_operations(reader, made);
     let found = call.app.readers.read(read).await?;
     let version = call.query.api_version().unwrap_or("2020-06-01");
     let route = Route::Deployments(DeploymentRoute::Status { home, name, id });

@@ -5,13 +5,14 @@ use axum::response::{IntoResponse, Response};
 use muster_core::estate::Estate;
 use muster_core::model::{Action, ResourceGroup, Scope};
 use muster_core::{EstateRequest, Input, NewLock, Reply};
-use muster_store::{ActivityEntry, ActivityQuery, Reader};
+use muster_store::{ActivityEntry, ActivityQuery};
 use muster_wire::activity::{self, ActivityFilter, ChainDocument};
 use muster_wire::{ArmError, EstateRoute, Page, Route, lock, manager};
 
 use super::{Call, Failed, unexpected};
 use crate::http::auth;
 use crate::http::respond::document;
+use crate::readers::Rows;
 
 /// Lines of the log on one page, and how many are looked at to find them.
 const ACTIVITY_PAGE: usize = 200;
@@ -91,7 +92,7 @@ async fn activity(call: &Call, subscription: Option<Box<str>>) -> Result<Respons
     loop {
         let (query, from) = (query.clone(), after.clone());
         let read =
-            move |reader: &mut dyn Reader| reader.activity(&query, from.as_deref(), ACTIVITY_BATCH);
+            move |reader: &mut Rows| reader.activity(&query, from.as_deref(), ACTIVITY_BATCH);
         let page = call.app.readers.read(read).await?;
         let is_wanted = |entry: &ActivityEntry| {
             filter.fits(&entry.activity) && call.may(Action::Read, &entry.activity.deed.scope)

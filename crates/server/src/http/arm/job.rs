@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use muster_core::ids::{Epoch, JobId};
 use muster_core::model::{JobPhase, SavedTree, Scope, SpecHash, WorkspaceKey};
 use muster_core::{ErrorChain, Input, JobEdit, JobRequest, JobWish, Reply};
-use muster_store::{Archived, JobQuery, JobView, Reader};
+use muster_store::{Archived, JobQuery, JobView};
 use muster_wire::asset::View;
 use muster_wire::job::{self, JobFacts, JobResource};
 use muster_wire::{ArmError, Page, Route};
@@ -21,6 +21,7 @@ use crate::artifacts::{self, ArtifactError};
 use crate::clock;
 use crate::http::respond::document;
 use crate::http::{log_files, service, tree_files};
+use crate::readers::Rows;
 use crate::secrets;
 
 pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
@@ -128,7 +129,7 @@ pub async fn list(call: &Call, workspace: WorkspaceKey) -> Result<Response, Fail
         return Ok(document(StatusCode::OK, &Page::<JobResource>::new(Vec::new(), None)));
     }
     let key = workspace.clone();
-    let read = move |reader: &mut dyn Reader| reader.jobs(&key, &query, after.as_deref(), size);
+    let read = move |reader: &mut Rows| reader.jobs(&key, &query, after.as_deref(), size);
     let page = call.app.readers.read(read).await?;
     let value =
         page.items.iter().map(|view| job::resource(&facts(&workspace, view, None))).collect();

@@ -26,7 +26,7 @@ pub fn place_of(app: &App, home: &Workspace, uri: &str) -> Option<Place> {
     // What opens it says nothing about where it is.
     let path = path.split(['?', '#']).next().unwrap_or(path);
     let Address { container, blob } = Address::parse(path).ok()?;
-    let found = app.storage.look_up(|reader| reader.container(&container)).ok()??;
+    let found = app.storage.readers.look_up(|reader| reader.container(&container)).ok()??;
     let path = blob.unwrap_or_default();
     let path = path.trim_end_matches('/').into();
     (found.workspace == home.id).then_some(Place { container, path })

@@ -5,13 +5,14 @@
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use muster_core::model::{Action, QuotaScope, ResourceGroup, Scope, Workspace};
-use muster_store::{ClusterView, Reader, StoreError};
+use muster_store::{ClusterView, StoreError};
 use muster_wire::manager;
 use muster_wire::resources::{Found, ResourcesRequest};
 use muster_wire::{ArmError, Manager, Page, Route, quota, vm_size};
 
 use super::{Call, Failed, estate};
 use crate::http::respond::document;
+use crate::readers::Rows;
 
 /// Clusters that are read at a time.
 const BATCH: usize = 500;
@@ -96,7 +97,7 @@ fn list<T: serde::Serialize>(value: Vec<T>) -> Response {
 
 async fn workspaces(call: &Call, subscription: &str) -> Result<Vec<Workspace>, Failed> {
     let subscription = subscription.to_owned();
-    let read = move |reader: &mut dyn Reader| reader.workspaces(&subscription, None);
+    let read = move |reader: &mut Rows| reader.workspaces(&subscription, None);
     let mut found = call.app.readers.read(read).await?;
     found.retain(|workspace| call.may(Action::Read, &Scope::workspace(&workspace.key)));
     Ok(found)
@@ -126,7 +127,7 @@ async fn resources(
 ) -> Result<Response, Failed> {
     let request = ResourcesRequest::parse(&call.query)?;
     let (wanted, within) = (subscription.clone(), group.clone());
-    let read = move |reader: &mut dyn Reader| everything(reader, &wanted, within.as_deref());
+    let read = move |reader: &mut Rows| everything(reader, &wanted, within.as_deref());
     let mut everything = call.app.readers.read(read).await?;
     everything.retain(|(workspace, _)| call.may(Action::Read, &Scope::workspace(&workspace.key)));
     if let Some(name) = &group {
@@ -148,7 +149,7 @@ async fn resources(
 type WithClusters = Vec<(Workspace, Vec<ClusterView>)>;
 
 fn everything(
-    reader: &mut dyn Reader,
+    reader: &mut Rows,
     subscription: &str,
     group: Option<&str>,
 ) -> Result<WithClusters, StoreError> {

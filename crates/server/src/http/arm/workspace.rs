@@ -11,10 +11,11 @@ use muster_wire::{ArmError, Route, WorkspaceAction, cost, diagnosis, workspace};
 use super::{Call, Failed, cluster, unexpected};
 use crate::clock;
 use crate::http::respond::{document, with_operation};
+use crate::readers::Rows;
 
 pub async fn get(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
     let wanted = key.clone();
-    let read = move |reader: &mut dyn muster_store::Reader| {
+    let read = move |reader: &mut Rows| {
         let Some(workspace) = reader.workspace(&wanted)? else { return Ok(None) };
         let by = reader.principal(workspace.created_by)?;
         Ok(Some((workspace, by)))

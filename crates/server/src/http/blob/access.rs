@@ -49,7 +49,7 @@ pub fn check(
 }
 
 fn find(app: &App, address: &Address) -> Result<Option<Container>, StorageError> {
-    let found = app.storage.look_up(|reader| reader.container(&address.container));
+    let found = app.storage.readers.look_up(|reader| reader.container(&address.container));
     found.map_err(|failed| unreadable(&failed))
 }
 

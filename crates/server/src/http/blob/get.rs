@@ -23,23 +23,24 @@ pub async fn blob(call: &Call<'_>, name: &str, is_head: bool) -> Result<Response
     let span = if is_head { None } else { call.asked.span()? };
     let (container, wanted) = (call.container.id, name.to_owned());
     let looked = span.unwrap_or(Span::ALL);
-    let found = match is_head {
-        true => call.app.storage.look_up(|reader| reader.blob(container, name)).map(|found| {
-            found.map(|blob| (Content { blob, starts: 0, segments: Vec::new() }, None))
-        }),
-        false => {
-            let (blobs, workspace) = (call.app.blobs.clone(), call.container.workspace);
-            let read = call.app.storage.read(move |reader| {
-                let found = reader.content(container, &wanted, looked)?;
-                // While we are where waiting is allowed: most blobs are one file.
-                Ok(found.map(|content| {
-                    let first = open_first(&blobs, workspace, &content);
-                    (content, first)
-                }))
-            });
-            read.await
-        }
-    };
+    let found =
+        match is_head {
+            true => call.app.storage.readers.look_up(|reader| reader.blob(container, name)).map(
+                |found| found.map(|blob| (Content { blob, starts: 0, segments: Vec::new() }, None)),
+            ),
+            false => {
+                let (blobs, workspace) = (call.app.blobs.clone(), call.container.workspace);
+                let read = call.app.storage.readers.read(move |reader| {
+                    let found = reader.content(container, &wanted, looked)?;
+                    // While we are where waiting is allowed: most blobs are one file.
+                    Ok(found.map(|content| {
+                        let first = open_first(&blobs, workspace, &content);
+                        (content, first)
+                    }))
+                });
+                read.await
+            }
+        };
     let found = found.map_err(|failed| unreadable(&failed))?;
     let (content, first) = found.ok_or_else(StorageError::no_blob)?;
     let blob = content.blob;
@@ -232,7 +233,7 @@ pub async fn list(call: &Call<'_>) -> Result<Response, StorageError> {
         limit: limit.unwrap_or(PAGE_MAX),
     };
     let container = call.container.id;
-    let found = call.app.storage.read(move |reader| reader.list(container, &query)).await;
+    let found = call.app.storage.readers.read(move |reader| reader.list(container, &query)).await;
     let found = found.map_err(|failed| unreadable(&failed))?;
     let include = call.query.get("include").unwrap_or_default();
     let page = Page {
@@ -262,7 +263,8 @@ pub async fn blocks(call: &Call<'_>, name: &str) -> Result<Response, StorageErro
         }
     };
     let (container, wanted) = (call.container.id, name.to_owned());
-    let found = call.app.storage.read(move |reader| reader.blocks(container, &wanted)).await;
+    let found =
+        call.app.storage.readers.read(move |reader| reader.blocks(container, &wanted)).await;
     let found = found.map_err(|failed| unreadable(&failed))?;
     if found.blob.is_none() && found.uncommitted.is_empty() {
         return Err(StorageError::no_blob());

@@ -60,7 +60,8 @@ pub async fn block_list(
     let blocks = parse_block_list(&text)?;
     let (own, wanted, at) = (call.container.id, blocks.clone(), call.at(name));
     let found = at.name.clone();
-    let found = call.app.storage.read(move |reader| reader.find_blocks(own, &found, &wanted)).await;
+    let found =
+        call.app.storage.readers.read(move |reader| reader.find_blocks(own, &found, &wanted)).await;
     let found = found.map_err(|failed| unreadable(&failed))?;
     let mut parts = Vec::with_capacity(blocks.len());
     for (block, segment) in blocks.into_iter().zip(found) {
