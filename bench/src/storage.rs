@@ -77,13 +77,32 @@ struct Times {
     down_theirs: Vec<Duration>,
 }
 
+impl Times {
+    /// The way in and the way out, each beside the copy and beside nginx.
+    fn tell(
+        &self,
+        report: &mut Report,
+        [way_in, way_out]: [&str; 2],
+        say: impl Fn(Duration) -> String + Copy,
+    ) -> Result<()> {
+        let copy = middle(&self.copy)?;
+        for (what, ours, theirs) in
+            [(way_in, &self.up, &self.up_theirs), (way_out, &self.down, &self.down_theirs)]
+        {
+            beside(report, what, say, middle(ours)?, copy, middle(theirs).ok());
+        }
+        Ok(())
+    }
+}
+
 /// Begins when nobody's files are on their way to the disk any more.
 fn at_rest(measure: impl FnOnce() -> Result<Duration>) -> Result<Duration> {
     rustix::fs::sync();
     measure()
 }
 
-fn middle(mut times: Vec<Duration>) -> Result<Duration> {
+fn middle(times: &[Duration]) -> Result<Duration> {
+    let mut times = times.to_vec();
     times.sort_unstable();
     times.get(times.len() / 2).copied().context("nothing was measured")
 }
@@ -114,12 +133,8 @@ fn large_file(
     }
     let speed =
         |took: Duration| format!("{:.0} MB/s", large.bytes as f64 / 1e6 / took.as_secs_f64());
-    let copy = middle(times.copy)?;
-    let (up, up_theirs) = (middle(times.up)?, middle(times.up_theirs).ok());
-    beside(report, "a large file in, in blocks", speed, up, copy, up_theirs);
-    let (down, down_theirs) = (middle(times.down)?, middle(times.down_theirs).ok());
-    beside(report, "the same out, from memory", speed, down, copy, down_theirs);
-    let (down, copy) = (middle(times.down_cold)?, middle(times.copy_cold)?);
+    let (down, copy) = (middle(&times.down_cold)?, middle(&times.copy_cold)?);
+    times.tell(report, ["a large file in, in blocks", "the same out, from memory"], speed)?;
     let (goal, is_met) = of_copy(speed, down, copy);
     report.goal("the same out, from disk", speed(down), &goal, is_met);
     large.remove()
@@ -146,12 +161,7 @@ fn small_files(
         small.remove()?;
     }
     let rate = |took: Duration| format!("{:.0} per second", files as f64 / took.as_secs_f64());
-    let copy = middle(times.copy)?;
-    let (up, up_theirs) = (middle(times.up)?, middle(times.up_theirs).ok());
-    beside(report, "small files in", rate, up, copy, up_theirs);
-    let (down, down_theirs) = (middle(times.down)?, middle(times.down_theirs).ok());
-    beside(report, "the same out", rate, down, copy, down_theirs);
-    Ok(())
+    times.tell(report, ["small files in", "the same out"], rate)
 }
 
 /// A number that a variable may set.

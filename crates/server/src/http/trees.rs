@@ -116,8 +116,9 @@ async fn pass_on(pool: &Pool, mut body: Body, pieces: mpsc::Sender<Piece>) -> Re
         }
     }
     // If nobody takes these, they say why.
-    if !piece.is_empty() {
-        let _ = pieces.send(piece).await;
+    match piece.is_empty() {
+        true => pool.give(piece),
+        false => drop(pieces.send(piece).await),
     }
     let _ = pieces.send(Piece::default()).await;
     Ok(())
