@@ -56,7 +56,7 @@ pub enum CondaError {
         "the conda file holds no fields; it begins with 'dependencies:' and a list of packages"
     )]
     NoFields,
-    #[error("{field} of the conda file is not {wanted}")]
+    #[error("{field} of the conda file is not {wanted}; give {wanted}")]
     Kind { field: &'static str, wanted: &'static str },
     #[error(
         "the conda file has {count} dependencies, at most {DEPENDENCIES_MAX} are taken; name fewer"
