@@ -153,12 +153,11 @@ fn small_files(
         let small = Small::new(folder, round, files, SMALL_BYTES)?;
         times.copy.push(at_rest(|| small.copy())?);
         times.up.push(at_rest(|| small.upload(ours))?);
-        times.down.push(at_rest(|| small.download(ours))?);
+        times.down.push(at_rest(|| small.download(ours, "ours"))?);
         if let Some(theirs) = theirs {
             times.up_theirs.push(at_rest(|| small.upload(theirs))?);
-            times.down_theirs.push(at_rest(|| small.download(theirs))?);
+            times.down_theirs.push(at_rest(|| small.download(theirs, "theirs"))?);
         }
-        small.remove()?;
     }
     let rate = |took: Duration| format!("{:.0} per second", files as f64 / took.as_secs_f64());
     times.tell(report, ["small files in", "the same out"], rate)

@@ -211,6 +211,7 @@ fn is_same(one: &Path, other: &Path) -> Result<bool> {
     }
 }
 
+/// Nothing of it is removed while others are measured: ext4 looks for a long time at places that were freed a moment ago.
 pub struct Small {
     folder: PathBuf,
     files: u64,
@@ -230,10 +231,6 @@ impl Small {
         Ok(Small { folder, files, bytes })
     }
 
-    pub fn remove(self) -> Result<()> {
-        Ok(fs::remove_dir_all(self.folder)?)
-    }
-
     fn of(&self, own: u64) -> impl Iterator<Item = u64> {
         (own..self.files).step_by(SMALL_LINES as usize)
     }
@@ -242,7 +239,7 @@ impl Small {
     pub fn copy(&self) -> Result<Duration> {
         let to = self.folder.with_extension("copy");
         fs::create_dir_all(&to)?;
-        let took = at_once(SMALL_LINES, |own| {
+        at_once(SMALL_LINES, |own| {
             for number in self.of(own) {
                 let content = fs::read(self.folder.join(number.to_string()))?;
                 let mut file = File::create(to.join(number.to_string()))?;
@@ -250,9 +247,7 @@ impl Small {
                 file.sync_all()?;
             }
             Ok(())
-        })?;
-        fs::remove_dir_all(to)?;
-        Ok(took)
+        })
     }
 
     pub fn upload(&self, place: &Place) -> Result<Duration> {
@@ -267,10 +262,10 @@ impl Small {
     }
 
     /// Into files that are on disk before the next is asked for.
-    pub fn download(&self, place: &Place) -> Result<Duration> {
-        let to = self.folder.with_extension("down");
+    pub fn download(&self, place: &Place, from: &str) -> Result<Duration> {
+        let to = self.folder.with_extension(from);
         fs::create_dir_all(&to)?;
-        let took = at_once(SMALL_LINES, |own| {
+        at_once(SMALL_LINES, |own| {
             let mut line = place.connect()?;
             for number in self.of(own) {
                 let mut file = Target::new(File::create(to.join(number.to_string()))?, None);
@@ -278,8 +273,6 @@ impl Small {
                 file.sync()?;
             }
             Ok(())
-        })?;
-        fs::remove_dir_all(to)?;
-        Ok(took)
+        })
     }
 }

@@ -68,15 +68,27 @@ pub async fn take_in<T: Send + 'static>(
     body: Body,
     keep: impl FnOnce(&Arc<Blobs>, &mut Pieces) -> Result<T, BlobError> + Send + 'static,
 ) -> Result<T, Lost> {
-    let (pieces, received) = mpsc::channel(1);
-    let own = blobs.clone();
-    let written = tokio::task::spawn_blocking(move || keep(&own, &mut Pieces(received)));
-    let sent = pass_on(&blobs.pieces, body, pieces).await;
+    let (own, is_one) = (blobs.clone(), is_one_piece(&body));
+    let (pieces, received) = mpsc::channel(if is_one { 2 } else { 1 });
+    let write = move || keep(&own, &mut Pieces(received));
+    let pass_on = pass_on(&blobs.pieces, body, pieces);
+    // A thread is not woken for what is not here yet, if all of it can wait in memory.
+    let (sent, written) = match is_one {
+        true => (pass_on.await, tokio::task::spawn_blocking(write)),
+        false => {
+            let written = tokio::task::spawn_blocking(write);
+            (pass_on.await, written)
+        }
+    };
     match written.await {
         Ok(Ok(kept)) => Ok(kept),
         Ok(Err(failed)) => Err(sent.err().unwrap_or(Lost::Refused(failed))),
         Err(_) => Err(Lost::Panicked),
     }
+}
+
+fn is_one_piece(body: &Body) -> bool {
+    body.size_hint().exact().is_some_and(|bytes| bytes <= PIECE_BYTES as u64)
 }
 
 /// A body on its way. The last piece is empty.
