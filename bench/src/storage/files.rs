@@ -231,16 +231,26 @@ impl Small {
         Ok(Small { folder, files, bytes })
     }
 
-    fn of(&self, own: u64) -> impl Iterator<Item = u64> {
-        (own..self.files).step_by(SMALL_LINES as usize)
+    /// The share of one of so many.
+    fn of(&self, own: u64, all: u64) -> impl Iterator<Item = u64> {
+        (own..self.files).step_by(all as usize)
     }
 
-    /// Each on disk before the next, by as many threads as there are connections elsewhere.
+    /// As `cp` does it, and each on disk before the next.
     pub fn copy(&self) -> Result<Duration> {
-        let to = self.folder.with_extension("copy");
+        self.copy_by(1)
+    }
+
+    /// As fast as a copy can be: by as many threads as there are connections elsewhere.
+    pub fn copy_fast(&self) -> Result<Duration> {
+        self.copy_by(SMALL_LINES)
+    }
+
+    fn copy_by(&self, threads: u64) -> Result<Duration> {
+        let to = self.folder.with_extension(format!("by{threads}"));
         fs::create_dir_all(&to)?;
-        at_once(SMALL_LINES, |own| {
-            for number in self.of(own) {
+        at_once(threads, |own| {
+            for number in self.of(own, threads) {
                 let content = fs::read(self.folder.join(number.to_string()))?;
                 let mut file = File::create(to.join(number.to_string()))?;
                 file.write_all(&content)?;
@@ -253,7 +263,7 @@ impl Small {
     pub fn upload(&self, place: &Place) -> Result<Duration> {
         at_once(SMALL_LINES, |own| {
             let mut line = place.connect()?;
-            for number in self.of(own) {
+            for number in self.of(own, SMALL_LINES) {
                 let mut file = File::open(self.folder.join(number.to_string()))?;
                 line.put(&place.at(&format!("small{number}"), ""), &mut file, self.bytes as u64)?;
             }
@@ -267,7 +277,7 @@ impl Small {
         fs::create_dir_all(&to)?;
         at_once(SMALL_LINES, |own| {
             let mut line = place.connect()?;
-            for number in self.of(own) {
+            for number in self.of(own, SMALL_LINES) {
                 let mut file = Target::new(File::create(to.join(number.to_string()))?, None);
                 line.get(&place.at(&format!("small{number}"), ""), None, &mut file)?;
                 file.sync()?;
