@@ -499,6 +499,30 @@ def test_notebooks_and_boards_that_are_installed_open(
         ml_client.jobs.begin_cancel(name).result()
 
 
+def test_a_cancelled_job_whose_services_are_over_says_so(ml_client, cluster, environment, session):
+    from azure.ai.ml.entities import JobService
+
+    port = free_port()
+    # It ends its service when it is told to end, and takes its time with the rest.
+    line = (
+        f"python3 -m http.server --bind 127.0.0.1 {port} & server=$!; "
+        "trap 'kill $server; sleep 4; exit 1' TERM; wait"
+    )
+    name = submit(ml_client, line, {"web": JobService(port=port)})
+    base = until_running(ml_client, name, "web").endpoint.partition("?")[0]
+    wait_for("its page", 10, lambda: session.get(base).status_code == 200)
+    ml_client.jobs.begin_cancel(name)
+
+    def other():
+        answer = session.get(base)
+        return (answer.status_code, answer.text) if answer.status_code != 200 else None
+
+    status, text = wait_for("another answer", 20, other)
+    assert status == 410 and "was cancelled and is ending" in text, text
+    wait_for("its end", 30, lambda: ml_client.jobs.get(name).status == "Canceled")
+    assert "not running any more" in session.get(base).text
+
+
 def test_after_the_end_there_is_nothing(ml_client, job, session, base, server_env):
     link = shown(ml_client, job, "web").endpoint
     for rank in range(ml_client.jobs.get(job).resources.instance_count):

@@ -9,7 +9,7 @@ use muster_core::access::Directory;
 use muster_core::estate::Estate;
 use muster_core::hosts::Hosts;
 use muster_core::ids::{ClusterId, Epoch, JobId, NodeId, WorkspaceId};
-use muster_core::model::{HostName, Job, User};
+use muster_core::model::{HostName, Job, JobPhase, User};
 use muster_core::{Change, World};
 use muster_providers::joined::Roster;
 use muster_wire::host::Load;
@@ -47,6 +47,8 @@ pub struct LiveAttempt {
     pub workspace: WorkspaceId,
     /// Member nodes by rank.
     pub nodes: Vec<Arc<str>>,
+    /// It was cancelled, and is not over yet.
+    pub is_ending: bool,
 }
 
 impl LiveAttempt {
@@ -285,7 +287,8 @@ impl Inner {
         if let Some(attempt) = job.attempt() {
             let name = |node: NodeId| world.node(node).map_or("".into(), |node| node.name.clone());
             let nodes = attempt.members.iter().map(|member| name(member.node)).collect();
-            let live = LiveAttempt { job: job.id, workspace: job.workspace, nodes };
+            let is_ending = job.phase() == JobPhase::CancelRequested;
+            let live = LiveAttempt { job: job.id, workspace: job.workspace, nodes, is_ending };
             self.attempts.insert(attempt.epoch, live);
             self.epoch_of.insert(job.id, attempt.epoch);
         }

@@ -146,6 +146,7 @@ impl Write for Line {
     }
 }
 
+/// What the service says, or else why it says nothing.
 pub async fn pass_on(
     app: &App,
     station: &Arc<Station>,
@@ -154,9 +155,9 @@ pub async fn pass_on(
     service: &ServiceReport,
     mount: &Mount<'_>,
     mut request: Request,
-) -> Response {
+) -> Result<Response, Box<Response>> {
     let Some(host) = host_of(station, name) else {
-        return page(StatusCode::NOT_FOUND, "this job has no such service");
+        return Ok(page(StatusCode::NOT_FOUND, "this job has no such service"));
     };
     let is_socket = wants_socket(&request);
     let near = is_socket.then(|| hyper::upgrade::on(&mut request));
@@ -166,7 +167,7 @@ pub async fn pass_on(
     let uri =
         Uri::builder().scheme("http").authority(host).path_and_query(format!("{path}{query}"));
     let Ok(uri) = uri.build() else {
-        return page(StatusCode::BAD_REQUEST, "this address cannot be passed on");
+        return Ok(page(StatusCode::BAD_REQUEST, "this address cannot be passed on"));
     };
     outgoing(&mut parts.headers, service, mount, is_socket);
     let mut asked = Request::new(Body::new(Paced::new(body, BODY_PATIENCE)));
@@ -177,13 +178,13 @@ pub async fn pass_on(
     let pool = station.pool.get_or_init(|| pool(station));
     let answered = match tokio::time::timeout(IDLE_MAX, pool.request(asked)).await {
         Ok(Ok(answered)) => answered,
-        Ok(Err(failed)) => return refusal(&failed),
+        Ok(Err(failed)) => return Err(Box::new(refusal(&failed))),
         Err(_) => {
             let text = format!("the service did not answer within {} s", IDLE_MAX.as_secs());
-            return page(StatusCode::GATEWAY_TIMEOUT, &text);
+            return Err(Box::new(page(StatusCode::GATEWAY_TIMEOUT, &text)));
         }
     };
-    match (answered.status(), near) {
+    Ok(match (answered.status(), near) {
         (StatusCode::SWITCHING_PROTOCOLS, Some(near)) => switched(app, answered, near, mount),
         (StatusCode::SWITCHING_PROTOCOLS, None) => {
             page(StatusCode::BAD_GATEWAY, "the service changed the protocol without being asked")
@@ -195,7 +196,7 @@ pub async fn pass_on(
             let body = Paced::new(Body::new(body), IDLE_MAX);
             Response::from_parts(parts, Body::new(body))
         }
-    }
+    })
 }
 
 /// Both ends speak a protocol of their own from here on.

@@ -62,10 +62,29 @@ pub async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
             let (name, rest) = (address.name, address.rest);
             let mount =
                 Mount { origin: &app.files_url, path: &mount_path, is_kept: service.keeps_path };
-            call::pass_on(&app, &station, name, rest, &service, &mount, request).await
+            let said = call::pass_on(&app, &station, name, rest, &service, &mount, request).await;
+            said.unwrap_or_else(|refusal| match ending(&app, address.epoch) {
+                Some(text) => page(StatusCode::GONE, &text),
+                None => *refusal,
+            })
         }
         Err(response) => *response,
     }
+}
+
+/// What to say of a service that does not answer because its job ends, or has ended.
+fn ending(app: &App, epoch: Epoch) -> Option<String> {
+    match app.live.attempt(epoch) {
+        None => Some(over()),
+        Some(attempt) if attempt.is_ending => {
+            Some(format!("the job was cancelled and is ending; if it runs again, {HOW}"))
+        }
+        Some(_) => None,
+    }
+}
+
+fn over() -> String {
+    format!("the job, or this attempt of it, is not running any more; if it runs again, {HOW}")
 }
 
 struct Admitted {
@@ -103,12 +122,7 @@ fn admit(app: &App, request: &Request, address: &Address<'_>) -> Result<Admitted
         );
     }
     if app.live.attempt(address.epoch).is_none() {
-        return refuse(
-            StatusCode::GONE,
-            &format!(
-                "the job, or this attempt of it, is not running any more; if it runs again, {HOW}"
-            ),
-        );
+        return refuse(StatusCode::GONE, &over());
     }
     let Some(station) = app.services.of(address.epoch, address.rank) else {
         let wait = page(StatusCode::SERVICE_UNAVAILABLE, "the job is starting; try again soon");
@@ -138,7 +152,10 @@ fn admit(app: &App, request: &Request, address: &Address<'_>) -> Result<Admitted
         return refuse(StatusCode::FORBIDDEN, "service workers are not allowed here");
     }
     if let ServicePhase::Failed(why) = &service.phase {
-        return refuse(StatusCode::BAD_GATEWAY, &format!("the service is not running: {why}"));
+        return match ending(app, address.epoch) {
+            Some(text) => refuse(StatusCode::GONE, &text),
+            None => refuse(StatusCode::BAD_GATEWAY, &format!("the service is not running: {why}")),
+        };
     }
     Ok(Admitted { mount_path: path, service, station })
 }
