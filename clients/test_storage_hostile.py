@@ -36,6 +36,18 @@ def bytes_kept(server):
     return [path for path in root.rglob("*") if path.is_file()]
 
 
+def begin_upload(server, place, name, size, query=""):
+    """A connection on which so many bytes are announced, and none was sent."""
+    base, path = place.account.removeprefix("https://").split("/", 1)
+    host, port = base.rsplit(":", 1)
+    context = ssl.create_default_context(cafile=server.ca)
+    line = http.client.HTTPSConnection(host, int(port), context=context, timeout=20)
+    line.putrequest("PUT", f"/{path}/{place.container}/{name}?{query}{place.sas}")
+    line.putheader("Content-Length", str(size))
+    line.endheaders()
+    return line
+
+
 def test_signatures_are_as_narrow_as_they_say(own):
     server = own()
     place = place_of(server)
@@ -89,14 +101,8 @@ def test_signatures_are_as_narrow_as_they_say(own):
 def test_a_client_that_stops_half_way_leaves_nothing(own):
     server = own()
     place = place_of(server)
-    base, path = place.account.removeprefix("https://").split("/", 1)
-    host, port = base.rsplit(":", 1)
-    context = ssl.create_default_context(cafile=server.ca)
     for query in ("", "comp=block&blockid=YQ%3D%3D&"):
-        line = http.client.HTTPSConnection(host, int(port), context=context, timeout=20)
-        line.putrequest("PUT", f"/{path}/{place.container}/half?{query}{place.sas}")
-        line.putheader("Content-Length", str(50 << 20))
-        line.endheaders()
+        line = begin_upload(server, place, "half", 50 << 20, query)
         line.send(bytes(5 << 20))
         deadline = time.monotonic() + 20
         while not bytes_kept(server) and time.monotonic() < deadline:
@@ -108,6 +114,23 @@ def test_a_client_that_stops_half_way_leaves_nothing(own):
         assert bytes_kept(server) == []
     assert place.raw("HEAD", "half").headers["x-ms-error-code"] == "BlobNotFound"
     assert list(place.client().list_blobs()) == []
+
+
+def test_slow_uploads_keep_nobody_else_waiting(own):
+    """More of them than the server has threads that may wait."""
+    server = own()
+    place = place_of(server)
+    assert place.raw("PUT", "there", data=b"1").status_code == 201
+    slow = [begin_upload(server, place, f"slow{number}", 64 << 20) for number in range(600)]
+    try:
+        for line in slow:
+            line.send(b"1")
+        assert "<Name>there</Name>" in place.raw("GET", "", "restype=container&comp=list").text
+        assert place.raw("GET", "there").content == b"1"
+        assert place.raw("PUT", "new", data=bytes(5 << 20)).status_code == 201
+    finally:
+        for line in slow:
+            line.close()
 
 
 def test_what_is_deleted_or_replaced_goes_with_gc_and_the_rest_stays(own):

@@ -283,7 +283,7 @@ async fn show_log(
             incoming.write(&piece.bytes)?;
             at += piece.bytes.len() as u64;
         }
-        let held = incoming.keep_as_found(&blobs, workspace)?;
+        let held = incoming.keep_as_found(workspace)?;
         blobs.sync_folders(workspace, [held.digest])?;
         Ok(held)
     });

@@ -184,7 +184,7 @@ impl Blobs {
 
     /// Says what is missing of a list of files, of so many bytes at most, and keeps the list if that is nothing.
     pub fn list(
-        &self,
+        self: &Arc<Self>,
         workspace: WorkspaceId,
         wanted: &TreeId,
         text: &[u8],
@@ -291,17 +291,17 @@ impl Blobs {
     }
 
     /// Begins to take in a file, of this length if it is known.
-    pub fn begin(&self, bytes: Option<u64>) -> Result<Incoming<'_>, BlobError> {
+    pub fn begin(self: &Arc<Self>, bytes: Option<u64>) -> Result<Incoming, BlobError> {
         self.begin_up_to(FILE_BYTES_MAX, bytes, None)
     }
 
     /// The same with another limit, and with the MD5 digest that it must have.
     pub fn begin_up_to(
-        &self,
+        self: &Arc<Self>,
         limit: u64,
         bytes: Option<u64>,
         md5: Option<[u8; 16]>,
-    ) -> Result<Incoming<'_>, BlobError> {
+    ) -> Result<Incoming, BlobError> {
         let announced = bytes.unwrap_or(0);
         if announced > limit {
             return Err(BlobError::TooLarge { limit });
@@ -313,7 +313,8 @@ impl Blobs {
         let file = File::options().read(true).write(true).create_new(true).open(&path);
         let file = Target::new(file.map_err(|why| self.failed(why))?, bytes);
         let (hasher, md5) = (Hasher::default(), md5.map(|wanted| (Md5::new(), wanted)));
-        Ok(Incoming { blobs: self, path, file, hasher, md5, bytes: 0, limit, has_name: false })
+        let blobs = self.clone();
+        Ok(Incoming { blobs, path, file, hasher, md5, bytes: 0, limit, has_name: false })
     }
 
     fn check_room(&self, bytes: u64) -> Result<(), BlobError> {
@@ -336,8 +337,8 @@ impl Blobs {
 }
 
 /// A file on its way in. Dropped before it is kept, it is gone.
-pub struct Incoming<'b> {
-    blobs: &'b Blobs,
+pub struct Incoming {
+    blobs: Arc<Blobs>,
     path: PathBuf,
     file: Target,
     hasher: Hasher,
@@ -348,7 +349,7 @@ pub struct Incoming<'b> {
     has_name: bool,
 }
 
-impl Incoming<'_> {
+impl Incoming {
     pub fn write(&mut self, piece: &[u8]) -> Result<(), BlobError> {
         self.bytes += piece.len() as u64;
         if self.bytes > self.limit {
@@ -385,16 +386,12 @@ impl Incoming<'_> {
     }
 
     /// All of it is here, whatever it is. The name of the file is not on disk before its folder is.
-    pub fn keep_as_found(
-        mut self,
-        blobs: &Arc<Blobs>,
-        workspace: WorkspaceId,
-    ) -> Result<Held, BlobError> {
+    pub fn keep_as_found(mut self, workspace: WorkspaceId) -> Result<Held, BlobError> {
         if self.md5.take().is_some_and(|(md5, wanted)| md5.finalize()[..] != wanted) {
             return Err(BlobError::WrongMd5);
         }
         let digest = std::mem::take(&mut self.hasher).finish();
-        let held = Held::new(blobs, workspace, digest, self.bytes);
+        let held = Held::new(&self.blobs, workspace, digest, self.bytes);
         self.settle(workspace, &digest)?;
         Ok(held)
     }
@@ -424,7 +421,7 @@ impl Incoming<'_> {
     }
 }
 
-impl Drop for Incoming<'_> {
+impl Drop for Incoming {
     fn drop(&mut self) {
         if !self.has_name {
             let _ = fs::remove_file(&self.path);

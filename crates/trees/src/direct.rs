@@ -4,7 +4,8 @@
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::ops::Deref;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
@@ -14,46 +15,82 @@ pub const PIECE_BYTES: usize = 2 << 20;
 const ALIGNMENT: usize = 4096;
 /// In a pool: what a few uploads need at once.
 const KEPT_MAX: usize = 12;
+/// Of those that are out of one pool: half a gigabyte. Whoever comes later gets small ones, so that many clients that send
+/// little take little memory.
+const LARGE_MAX: usize = 256;
+const SMALL_BYTES: usize = 128 << 10;
 
 /// A part of a file in memory, where a disk can take it from.
-#[derive(Default)]
 pub struct Piece {
     memory: Vec<u8>,
     from: usize,
+    most: usize,
+    place: Option<Place>,
 }
 
 impl Piece {
     pub fn with_room(bytes: usize) -> Piece {
-        let mut memory = Vec::<u8>::with_capacity(bytes.min(PIECE_BYTES) + ALIGNMENT);
+        Piece::up_to(PIECE_BYTES, bytes)
+    }
+
+    fn up_to(most: usize, bytes: usize) -> Piece {
+        let mut memory = Vec::<u8>::with_capacity(bytes.min(most) + ALIGNMENT);
         let from = memory.as_ptr().align_offset(ALIGNMENT);
         memory.resize(from, 0);
-        Piece { memory, from }
+        Piece { memory, from, most, place: None }
     }
 
     /// Takes what there is room for, and returns the rest.
     pub fn fill<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
-        let (now, later) = bytes.split_at(bytes.len().min(PIECE_BYTES - self.len()));
+        let (now, later) = bytes.split_at(bytes.len().min(self.most - self.len()));
         self.memory.extend_from_slice(now);
         later
     }
 
     pub fn is_full(&self) -> bool {
-        self.len() == PIECE_BYTES
+        self.len() == self.most
+    }
+}
+
+/// One of the large pieces that a pool has given out.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn find(taken: &Arc<AtomicUsize>) -> Option<Place> {
+        let place = Place(taken.clone());
+        // Counted before it is looked at, and given back if that was too many.
+        (taken.fetch_add(1, Ordering::Relaxed) < LARGE_MAX).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Pieces that were used before: memory costs something only when the system gives it.
 #[derive(Default)]
-pub struct Pool(Mutex<Vec<Piece>>);
+pub struct Pool {
+    kept: Mutex<Vec<Piece>>,
+    taken: Arc<AtomicUsize>,
+}
 
 impl Pool {
     /// With room for so many bytes, or as many as a piece has.
     pub fn take(&self, bytes: usize) -> Piece {
+        if bytes <= SMALL_BYTES {
+            return Piece::with_room(bytes);
+        }
+        let Some(place) = Place::find(&self.taken) else {
+            return Piece::up_to(SMALL_BYTES, bytes);
+        };
         let used = if bytes < PIECE_BYTES { None } else { self.lock().pop() };
-        used.unwrap_or_else(|| Piece::with_room(bytes))
+        Piece { place: Some(place), ..used.unwrap_or_else(|| Piece::with_room(bytes)) }
     }
 
     pub fn give(&self, mut piece: Piece) {
+        piece.place = None;
         let mut pieces = self.lock();
         if piece.memory.capacity() >= PIECE_BYTES + ALIGNMENT && pieces.len() < KEPT_MAX {
             piece.memory.truncate(piece.from);
@@ -62,7 +99,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Piece>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -189,9 +226,24 @@ mod tests {
         pool.give(piece);
         let again = pool.take(PIECE_BYTES);
         assert!(again.is_empty() && again.as_ptr() == at);
-        // Small ones are not worth it.
+        // Smaller ones are not worth it.
         pool.give(pool.take(10));
         assert!(pool.lock().is_empty());
+    }
+
+    #[test]
+    fn who_comes_late_gets_small_pieces() {
+        let pool = Pool::default();
+        let mut out: Vec<Piece> = (0..LARGE_MAX).map(|_| pool.take(PIECE_BYTES)).collect();
+        let long = vec![1; PIECE_BYTES];
+        let room = |mut piece: Piece| PIECE_BYTES - piece.fill(&long).len();
+        assert_eq!(room(pool.take(PIECE_BYTES)), SMALL_BYTES);
+        assert_eq!(room(pool.take(SMALL_BYTES)), PIECE_BYTES, "it takes no more than it needs");
+        out.pop();
+        assert_eq!(room(pool.take(PIECE_BYTES)), PIECE_BYTES);
+        pool.give(out.pop().unwrap());
+        let (one, other) = (pool.take(PIECE_BYTES), pool.take(PIECE_BYTES));
+        assert_eq!([room(one), room(other), room(pool.take(usize::MAX))], [PIECE_BYTES; 3]);
     }
 
     #[test]

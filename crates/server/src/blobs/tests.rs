@@ -7,13 +7,13 @@ use super::*;
 const HERE: WorkspaceId = WorkspaceId(1);
 const THERE: WorkspaceId = WorkspaceId(2);
 
-fn blobs() -> (tempfile::TempDir, Blobs) {
+fn blobs() -> (tempfile::TempDir, Arc<Blobs>) {
     let dir = tempfile::tempdir().unwrap();
     let blobs = Blobs::with_reserve(dir.path().join("blobs"), 0).unwrap();
-    (dir, blobs)
+    (dir, Arc::new(blobs))
 }
 
-fn keep(blobs: &Blobs, content: &[u8]) {
+fn keep(blobs: &Arc<Blobs>, content: &[u8]) {
     let mut incoming = blobs.begin(None).unwrap();
     incoming.write(content).unwrap();
     incoming.keep(HERE, &blob_of(content)).unwrap();
@@ -79,7 +79,7 @@ fn other_bytes_than_named_leave_nothing() {
 #[test]
 fn room_is_kept_for_the_store() {
     let dir = tempfile::tempdir().unwrap();
-    let blobs = Blobs::with_reserve(dir.path().join("blobs"), u64::MAX).unwrap();
+    let blobs = Arc::new(Blobs::with_reserve(dir.path().join("blobs"), u64::MAX).unwrap());
     assert!(matches!(blobs.begin(Some(1)), Err(BlobError::Full { .. })));
     let (id, text) = list_of(&[b"one"]);
     let listed = |bytes_max| blobs.list(HERE, &id, text.as_bytes(), bytes_max);
@@ -118,7 +118,7 @@ fn a_full_disk_is_said_and_leaves_nothing() {
 fn on_the_small_disk() {
     let Ok(disk) = std::env::var(DISK) else { return };
     let disk = Path::new(&disk);
-    let blobs = Blobs::with_reserve(disk.to_owned(), 0).unwrap();
+    let blobs = Arc::new(Blobs::with_reserve(disk.to_owned(), 0).unwrap());
     let piece = vec![7; 300_000];
     keep(&blobs, &piece);
     let mut incoming = blobs.begin(None).unwrap();
@@ -155,11 +155,10 @@ fn what_no_job_has_goes_after_its_time_and_the_rest_stays() {
 #[test]
 fn what_a_blob_is_made_of_stays_and_what_is_held_too() {
     let (_dir, blobs) = blobs();
-    let blobs = Arc::new(blobs);
     let take = |content: &[u8]| {
         let mut incoming = blobs.begin(None).unwrap();
         incoming.write(content).unwrap();
-        incoming.keep_as_found(&blobs, HERE).unwrap()
+        incoming.keep_as_found(HERE).unwrap()
     };
     let (named, held) = (take(b"named"), take(b"held"));
     let named_digest = named.digest;
@@ -186,11 +185,10 @@ fn what_a_blob_is_made_of_stays_and_what_is_held_too() {
 fn a_digest_that_was_sent_along_is_checked() {
     use md5::{Digest as _, Md5};
     let (dir, blobs) = blobs();
-    let blobs = Arc::new(blobs);
     let take = |md5: [u8; 16]| {
         let mut incoming = blobs.begin_up_to(3, Some(3), Some(md5)).unwrap();
         incoming.write(b"abc").unwrap();
-        incoming.keep_as_found(&blobs, HERE)
+        incoming.keep_as_found(HERE)
     };
     assert!(matches!(take([0; 16]), Err(BlobError::WrongMd5)));
     assert_eq!(files_below(dir.path()), 0);

@@ -13,7 +13,7 @@ use muster_core::ids::WorkspaceId;
 use muster_core::model::BlobId;
 use muster_trees::{PIECE_BYTES, Piece, Pool};
 use muster_wire::ArmError;
-use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use super::body;
 use crate::blobs::{BlobError, Blobs, Content, Incoming};
@@ -53,87 +53,79 @@ pub async fn receive(
     wanted: BlobId,
     body: Body,
 ) -> Result<(), ArmError> {
-    let announced = body.size_hint().exact();
-    let keep = move |blobs: &Arc<Blobs>, pieces: &mut Pieces| {
-        let incoming = pieces.write_to(blobs.begin(announced)?)?;
-        incoming.keep(workspace, &wanted)
-    };
-    Ok(take_in(blobs, body, keep).await?)
-}
-
-/// Hands the pieces of a body to `keep`, on one thread for as long as it takes: a file on its way is not handed from one
-/// to the other.
-pub async fn take_in<T: Send + 'static>(
-    blobs: &Arc<Blobs>,
-    body: Body,
-    keep: impl FnOnce(&Arc<Blobs>, &mut Pieces) -> Result<T, BlobError> + Send + 'static,
-) -> Result<T, Lost> {
-    let (own, is_one) = (blobs.clone(), is_one_piece(&body));
-    let (pieces, received) = mpsc::channel(if is_one { 2 } else { 1 });
-    let write = move || keep(&own, &mut Pieces(received));
-    let pass_on = pass_on(&blobs.pieces, body, pieces);
-    // A thread is not woken for what is not here yet, if all of it can wait in memory.
-    let (sent, written) = match is_one {
-        true => (pass_on.await, tokio::task::spawn_blocking(write)),
-        false => {
-            let written = tokio::task::spawn_blocking(write);
-            (pass_on.await, written)
-        }
-    };
-    match written.await {
-        Ok(Ok(kept)) => Ok(kept),
-        Ok(Err(failed)) => Err(sent.err().unwrap_or(Lost::Refused(failed))),
-        Err(_) => Err(Lost::Panicked),
-    }
-}
-
-fn is_one_piece(body: &Body) -> bool {
-    body.size_hint().exact().is_some_and(|bytes| bytes <= PIECE_BYTES as u64)
-}
-
-/// A body on its way. The last piece is empty.
-pub struct Pieces(mpsc::Receiver<Piece>);
-
-impl Pieces {
-    pub fn write_to<'b>(&mut self, mut incoming: Incoming<'b>) -> Result<Incoming<'b>, BlobError> {
-        let mut is_whole = false;
-        while let Some(piece) = self.0.blocking_recv() {
-            is_whole = piece.is_empty();
-            incoming.take(piece)?;
-        }
-        // An end that nobody announced is a client that went away.
-        match is_whole {
-            true => Ok(incoming),
-            false => Err(BlobError::Io(std::io::ErrorKind::UnexpectedEof.into())),
-        }
-    }
+    let (announced, own) = (body.size_hint().exact(), blobs.clone());
+    let begin = move || own.begin(announced);
+    let keep = move |incoming: Incoming| incoming.keep(workspace, &wanted);
+    Ok(take_in(&blobs.pieces, body, begin, keep).await?)
 }
 
 /// What a connection brings is a few records of TLS at a time. It is put together first: one large write costs the system far
-/// less than many small ones.
-async fn pass_on(pool: &Pool, mut body: Body, pieces: mpsc::Sender<Piece>) -> Result<(), Lost> {
+/// less than many small ones. A thread writes what has come, and waits for nothing: clients may be slow, and threads are few.
+pub async fn take_in<T: Send + 'static>(
+    pool: &Pool,
+    mut body: Body,
+    begin: impl FnOnce() -> Result<Incoming, BlobError> + Send + 'static,
+    keep: impl FnOnce(Incoming) -> Result<T, BlobError> + Send + 'static,
+) -> Result<T, Lost> {
     let announced = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
     let empty = || pool.take(announced.unwrap_or(PIECE_BYTES));
-    let mut piece = empty();
+    let (mut file, mut piece) = (Written::Not(Box::new(begin)), empty());
     while let Some(frame) = next_frame(&mut body).await? {
         let mut rest = &frame[..];
         while !rest.is_empty() {
             rest = piece.fill(rest);
-            if piece.is_full() && pieces.send(std::mem::replace(&mut piece, empty())).await.is_err()
-            {
-                // So that the client hears why.
-                body::discard_upload(body).await;
-                return Ok(());
+            if !piece.is_full() {
+                continue;
             }
+            let full = std::mem::replace(&mut piece, empty());
+            file = match file.append(full, Ok).await {
+                Ok(writing) => Written::Soon(writing),
+                Err(lost) => {
+                    // So that the client hears why.
+                    body::discard_upload(body).await;
+                    return Err(lost);
+                }
+            };
         }
     }
-    // If nobody takes these, they say why.
-    match piece.is_empty() {
-        true => pool.give(piece),
-        false => drop(pieces.send(piece).await),
+    ended(file.append(piece, keep).await?).await
+}
+
+type Open = Box<dyn FnOnce() -> Result<Incoming, BlobError> + Send>;
+
+/// A file on its way, up to the last piece of it.
+enum Written {
+    Not(Open),
+    Soon(JoinHandle<Result<Incoming, BlobError>>),
+}
+
+impl Written {
+    /// Begins to write one more piece when the last one is written, and then to do what is said.
+    async fn append<T: Send + 'static>(
+        self,
+        piece: Piece,
+        then: impl FnOnce(Incoming) -> Result<T, BlobError> + Send + 'static,
+    ) -> Result<JoinHandle<Result<T, BlobError>>, Lost> {
+        let open = match self {
+            Written::Not(open) => open,
+            Written::Soon(writing) => {
+                let incoming = ended(writing).await?;
+                Box::new(move || Ok(incoming))
+            }
+        };
+        Ok(tokio::task::spawn_blocking(move || {
+            let mut incoming = open()?;
+            incoming.take(piece)?;
+            then(incoming)
+        }))
     }
-    let _ = pieces.send(Piece::default()).await;
-    Ok(())
+}
+
+async fn ended<T>(writing: JoinHandle<Result<T, BlobError>>) -> Result<T, Lost> {
+    match writing.await {
+        Ok(written) => Ok(written?),
+        Err(_) => Err(Lost::Panicked),
+    }
 }
 
 async fn next_frame(body: &mut Body) -> Result<Option<Bytes>, Lost> {

@@ -163,10 +163,11 @@ async fn take_in(
         body::discard_upload(content).await;
         return Err(StorageError::too_large(limit));
     }
-    let workspace = call.container.workspace;
-    let kept = trees::take_in(&call.app.blobs, content, move |blobs, pieces| {
-        let incoming = pieces.write_to(blobs.begin_up_to(limit, announced, md5)?)?;
-        let held = incoming.keep_as_found(blobs, workspace)?;
+    let (workspace, blobs) = (call.container.workspace, call.app.blobs.clone());
+    let begin = move || blobs.begin_up_to(limit, announced, md5);
+    let blobs = call.app.blobs.clone();
+    let kept = trees::take_in(&call.app.blobs.pieces, content, begin, move |incoming| {
+        let held = incoming.keep_as_found(workspace)?;
         if sync == Sync::WithFolder {
             blobs.sync_folders(workspace, [held.digest])?;
         }
