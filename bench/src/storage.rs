@@ -139,8 +139,9 @@ fn large_file(
             times.up_theirs.push(at_rest(|| large.upload_whole(theirs))?);
             times.down_theirs.push(at_rest(|| large.download(theirs))?);
         }
+        // What is forgotten is memory at hand: the fastest of its kind.
         large.forget()?;
-        times.copy_cold.push(at_rest(|| large.copy())?);
+        times.copy_cold.push(large.copy()?);
     }
     let speed =
         |took: Duration| format!("{:.0} MB/s", large.bytes as f64 / 1e6 / took.as_secs_f64());
@@ -182,7 +183,7 @@ pub fn number((variable, usual): (&str, u64), least: u64, most: u64) -> Result<u
     number.with_context(|| format!("{variable} is {text:?}; give a number from {least} to {most}"))
 }
 
-/// The goal, with how near it is, and whether it is met.
+/// The goal, with how near it is, and whether it is met: that is said beside the fastest copy, if there are two.
 fn of_copy(
     say: impl Fn(Duration) -> String,
     ours: Duration,
@@ -191,9 +192,14 @@ fn of_copy(
 ) -> (String, bool) {
     let ratio = |copy: Duration| copy.as_secs_f64() / ours.as_secs_f64();
     let beside = |copy: Duration| format!("({}; here {:.0} %)", say(copy), 100.0 * ratio(copy));
-    let fast = fast.map(|fast| format!("; of the fastest copy {}", beside(fast)));
-    let goal = format!("70 % of a copy + fsync {}{}", beside(copy), fast.unwrap_or_default());
-    (goal, ratio(copy) >= COPY_GOAL)
+    let plain = fast.map(|_| format!("; of a plain one {}", beside(copy)));
+    let fastest = fast.unwrap_or(copy);
+    let goal = format!(
+        "70 % of the fastest copy + fsync {}{}",
+        beside(fastest),
+        plain.unwrap_or_default()
+    );
+    (goal, ratio(fastest) >= COPY_GOAL)
 }
 
 /// How much more memory the server has at most while so many bytes go in and out than it had before.
