@@ -32,9 +32,12 @@ for ((i = 0; i < MUSTER_PROCESSES; i++)); do
 done
 left=$MUSTER_PROCESSES
 while ((left)); do
-    read -r -t 1 -u 3 i code
+    # The second may be over in the middle of a line: what was read of it counts.
+    IFS= read -r -t 1 -u 3 part
     heard=$?
+    said+=$part
     if ((heard == 0)); then
+        i=${said% *} code=${said#* } said=
         unset "pids[i]"
         left=$((left - 1))
         ((code)) && end "$code"
@@ -48,6 +51,7 @@ while ((left)); do
         ((heard)) && gone[i]=1
     done
 done
+exit 0
 "#;
 
 /// Azure's own launcher for these.
@@ -217,6 +221,21 @@ mod tests {
             assert_eq!(run(many, "true"), (Some(0), String::new()));
         }
         assert_eq!(run(many, "exit 3").0, Some(3));
+    }
+
+    /// A shell that looked up in the middle of a line took its rest for another process's, and good jobs for failed ones.
+    #[test]
+    fn a_line_that_comes_in_two_parts_is_one() {
+        let slow = r#"code=$?; { printf "$i "; sleep 1.5; echo "$code"; } >&3"#;
+        let script = EACH.replace(r#"echo "$i $?" >&3"#, slow);
+        assert_ne!(script, EACH);
+        let done = Command::new("/bin/bash")
+            .args(["-c", &script])
+            .envs([("NODE_RANK", "0"), ("MUSTER_PROCESSES", "1"), (COMMAND_VARIABLE, "exit 7")])
+            .env("TMPDIR", std::env::temp_dir())
+            .process_group(0)
+            .status();
+        assert_eq!(done.expect("a shell").code(), Some(7));
     }
 
     #[test]
