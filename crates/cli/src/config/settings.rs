@@ -4,9 +4,9 @@
 use std::net::SocketAddr;
 
 use muster_core::lease::{LEASE_MAX, LEASE_MIN};
-use tracing_subscriber::EnvFilter;
 
 use crate::failure::quoted;
+use crate::logging;
 
 /// A drain that takes longer is a server that does not stop.
 const DRAIN_S_MAX: u64 = 3_600;
@@ -409,7 +409,7 @@ impl Kind {
             (Kind::Switch, Value::Switch(_)) => true,
             (Kind::Word(words), Value::Text(text)) => words.contains(&text.as_str()),
             (Kind::Filter, Value::Text(text)) => {
-                !text.is_empty() && EnvFilter::try_new(text).is_ok()
+                !text.is_empty() && logging::filter(text).is_some()
             }
             _ => false,
         }
