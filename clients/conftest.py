@@ -31,6 +31,29 @@ WORKSPACE_FLAGS = (
 STRAY_PREFIXES = ("AZURE_", "AZUREML_", "ARM_", "MSI_", "IDENTITY_")
 
 
+# The files with the longest tests. Processes take whole files, so these begin first, or all others
+# would wait for them in the end.
+LONGEST = (
+    "test_sdk_v2_older.py",
+    "test_identity_older.py",
+    "test_storage_kills.py",
+    "test_hostile_connections.py",
+    "test_sdk_v2_nodes.py",
+    "test_sdk_v2_jobs.py",
+)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "alone: needs the machine to itself; nothing runs beside it")
+
+
+def pytest_collection_modifyitems(items):
+    def place(item):
+        return LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST)
+
+    items.sort(key=place)
+
+
 @dataclass(frozen=True)
 class Server:
     url: str

@@ -415,6 +415,7 @@ def run_program(program, env, *arguments):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+# Takes 13 s: azure-ai-ml is imported by a process for each user.
 def test_the_sdk_acts_as_the_user_whose_key_it_has(new_user, owner, server_env):
     made = owner("PUT", f"{OWN}/computes/shared", CLUSTER)
     assert made.status_code == 201, made.text

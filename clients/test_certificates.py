@@ -107,6 +107,7 @@ def test_ours_is_renewed_without_a_restart(own):  # noqa: F811
     assert server.stop() == 0
 
 
+# Takes 20 s: a server looks at its certificate's files every ten seconds.
 def test_the_operators_is_taken_when_its_files_change(own, tmp_path):  # noqa: F811
     authority = Authority(tmp_path)
     first = authority.write()

@@ -131,6 +131,7 @@ print(json.dumps(seen))
 """
 
 
+# Takes 13 s with the older client: it makes, changes and deletes workspaces, and waits for each.
 @pytest.mark.parametrize("older", [None, "ai-ml-1.20.0"])
 def test_azure_ai_ml_creates_a_workspace_with_its_template(owner, older):
     first = {"PYTHONPATH": str(pathlib.Path(sys.prefix) / older)} if older else {}

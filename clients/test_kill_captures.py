@@ -95,6 +95,7 @@ def watch(lab, jobs, count, is_over, found):
         found.append(torn)
 
 
+# Takes 30 s: twenty restarts, each in the middle of a capture.
 def test_twenty_kills_tear_nothing(own):  # noqa: F811
     chance = random.Random(seed := int(os.environ.get("MUSTER_STORM_SEED", time.time())))
     print("MUSTER_STORM_SEED", seed)

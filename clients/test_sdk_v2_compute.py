@@ -112,6 +112,7 @@ def test_update_of_what_was_read_keeps_network_and_account(ml_client, create, se
     assert aml["remoteLoginPortPublicAccess"] == "Enabled"
 
 
+# Takes 10 s: five of them are the node's idle time.
 def test_a_job_takes_the_cluster_from_zero_to_one_and_back(ml_client, create, muster):
     create("sdk-elastic")
     job = f"sdk-elastic-{time.time_ns()}"

@@ -286,6 +286,7 @@ print("accuracy", model.score([[0.5], [2.5]], [0, 1]), sys.prefix)
 """
 
 
+# Takes 13 s: scikit-learn is installed from PyPI.
 def test_a_training_with_a_conda_file_has_its_packages_and_variables(ml_client, cluster, tmp_path):
     from azure.ai.ml import Output, command
     from azure.ai.ml.entities import Environment

@@ -72,6 +72,7 @@ kill $!; echo end > logs/end
 """
 
 
+# Takes 30 s: the job rests between its changes, so that each state can be seen.
 def test_outputs_and_logs_are_seen_while_the_job_runs(ml_client, cluster, artifacts, tmp_path):
     job = submit(ml_client, f"bash -c '{RESTLESS}'")
     look = lambda: seen(artifacts, job)  # noqa: E731
@@ -260,6 +261,7 @@ def test_mpi_starts_its_processes_on_every_node(ml_client, cluster, mpi, tmp_pat
     assert {last for *_, last in ranks} == {"(null)"}, "it is MPI that says who is who"
 
 
+# Takes 13 s: the other ranks have ten seconds to end.
 def test_a_rank_that_fails_ends_all_with_its_code(ml_client, cluster, mpi):
     job = mpi_job(ml_client, mpi, f"{COMPILE} fail")
     wait_for("the job has failed", 120, lambda: ml_client.jobs.get(job).status == "Failed")

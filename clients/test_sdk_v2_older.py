@@ -61,6 +61,7 @@ def runs(muster_bin):
         process.wait()
 
 
+# Takes minutes: all tests of azure-ai-ml again, for each version.
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_older_version(runs, version):
     said, _ = runs[version].communicate(timeout=LIMIT_S)

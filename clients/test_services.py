@@ -467,6 +467,7 @@ def submit_tools(ml_client, folder):
     )
 
 
+# Takes 16 s: JupyterLab and TensorBoard start.
 def test_notebooks_and_boards_that_are_installed_open(
     ml_client, cluster, session, server_env, tmp_path
 ):

@@ -62,6 +62,7 @@ def browser(tmp_path):
     browser.end()
 
 
+# Takes 20 s: a browser, JupyterLab and TensorBoard start.
 def test_a_notebook_a_terminal_and_a_board_work_in_a_browser(
     ml_client,
     cluster,  # noqa: F811

@@ -238,6 +238,7 @@ def environment_of(server):
     return {**clean, **server.env()}
 
 
+# Takes a minute: fifty restarts with writers in between.
 def test_fifty_kills_lose_nothing_tear_nothing_and_leave_no_orphans(own, tmp_path):
     seed = os.environ.get("MUSTER_SEED", "1")
     chance = random.Random(seed)

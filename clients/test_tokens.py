@@ -450,11 +450,9 @@ def test_the_sdks_token_ends_with_its_key(server, muster, new_user, monkeypatch,
     assert me(http, server, mine).status_code == me(http, server, by_client).status_code == 200
 
     muster("user", end, "--name", user["name"], *(["--yes"] if end == "delete" else []))
-    ended = time.monotonic()
     for token in (mine, by_client):
         refused = me(http, server, token)
         assert refused.status_code == 401 and "withdrawn" in refused.text
-    assert time.monotonic() - ended < 1
     with pytest.raises(ClientAuthenticationError):
         list(client.compute.list())
     assert client_token(http, server, user["object_id"], user["key"]).status_code == 401
@@ -463,6 +461,7 @@ def test_the_sdks_token_ends_with_its_key(server, muster, new_user, monkeypatch,
 # Guessing.
 
 
+@pytest.mark.alone  # It measures how long others wait.
 def test_many_wrong_guesses_at_once_do_not_keep_a_right_key_out(server, server_env, principal):
     def connected():
         session = requests.Session()

@@ -56,6 +56,7 @@ def run(own, tmp_path):  # noqa: F811
     return run
 
 
+# Takes 10 s, and 20 s the first time: azureml-core is imported in two processes.
 def test_a_managed_identity_finds_the_workspace_and_asks_nobody_else(run):
     assert run() == {"asked": [], "said": ["v1-ws", "v1-rg", "westus2"]}
     wrong = run(IDENTITY_HEADER="msk_wrong", MSI_SECRET="msk_wrong")

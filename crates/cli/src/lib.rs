@@ -285,7 +285,7 @@ mod tests {
     /// One file per command. `MUSTER_GOLDEN=write` writes them anew: look at the difference then.
     #[test]
     fn the_help_of_every_command_is_as_it_was() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/help");
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/golden/help");
         let writes = std::env::var_os("MUSTER_GOLDEN").is_some();
         for (path, command) in leaves() {
             let file = folder.join(format!("{}.txt", path.replace(' ', "-")));

@@ -29,6 +29,7 @@ mod failpoints;
 mod failure;
 mod faults;
 mod hosts;
+mod many;
 mod mischief;
 mod network;
 mod oracle;
@@ -43,6 +44,7 @@ mod workload;
 pub use failpoints::{Failpoint, Side};
 pub use failure::Failure;
 pub use faults::{Fault, FaultCounts};
+pub use many::run_many;
 pub use summary::{LedgerSum, Summary};
 
 /// The most inputs that may share a step: what the writer of the real server takes at once.

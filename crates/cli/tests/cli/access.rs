@@ -1,0 +1,161 @@
+//! A server for many: workspaces made by hand, users with keys and roles of their own.
+
+use crate::support::{Done, Site, done};
+use serde_json::Value;
+
+const WORKSPACE: &str = "/subscriptions/s/resourceGroups/lab/providers/\
+                         Microsoft.MachineLearningServices/workspaces/vision";
+const PLACE: [&str; 6] = ["-g", "lab", "-w", "vision", "--subscription", "s"];
+
+fn site() -> Site {
+    let mut site = Site::empty();
+    site.start_as("serve");
+    site
+}
+
+/// The address of the server and a user's key, as on another machine.
+fn run_as(site: &Site, key: &str, arguments: &[&str]) -> Done {
+    let connection = std::fs::read(site.state().join("connection.json")).expect("it is up");
+    let connection: Value = serde_json::from_slice(&connection).expect("JSON");
+    let mut command = site.command(arguments);
+    command
+        .env_remove("MUSTER_STATE_DIR")
+        .env("HOME", site.folder())
+        .env("MUSTER_URL", connection["url"].as_str().expect("an address"))
+        .env("MUSTER_API_KEY", key)
+        .env("MUSTER_CA_FILE", site.state().join("pki/ca.pem"));
+    done(command.output().expect("the binary runs"))
+}
+
+fn new_key(site: &Site, name: &str) -> String {
+    let user = site.json(&["user", "create", "-n", name]);
+    user["key"].as_str().expect("it is shown once").to_owned()
+}
+
+fn make_workspace(site: &Site) {
+    let place = ["-g", "lab", "--subscription", "s"];
+    site.text(&[&["workspace", "create", "-n", "vision", "-l", "westeurope"], &place[..]].concat());
+}
+
+#[test]
+fn workspaces_exist_once_somebody_made_them() {
+    let site = site();
+    let list = [&["compute", "list"], &PLACE[..]].concat();
+    let create = [&["compute", "create", "-n", "cpu"], &PLACE[..]].concat();
+    for command in [&create, &list] {
+        let refused = site.run(command);
+        assert_eq!(refused.code, 3, "{}", refused.stderr);
+        assert!(
+            refused.stderr.contains("muster workspace create --name vision"),
+            "{}",
+            refused.stderr
+        );
+    }
+    make_workspace(&site);
+    let shown = site.json(&[&["workspace", "show"], &PLACE[..]].concat());
+    assert_eq!(shown["location"], "westeurope");
+    // Making it again changes nothing.
+    make_workspace(&site);
+    site.text(&create);
+    assert_eq!(site.json(&list).as_array().map(Vec::len), Some(1));
+    site.text(&[&["compute", "delete", "-n", "cpu", "--yes"], &PLACE[..]].concat());
+}
+
+#[test]
+fn a_user_does_what_the_role_allows() {
+    let site = site();
+    make_workspace(&site);
+    let key = new_key(&site, "ada");
+    let list = [&["compute", "list"], &PLACE[..]].concat();
+    let create = [&["compute", "create", "-n", "cpu", "--max-instances", "0"], &PLACE[..]].concat();
+    let refused = run_as(&site, &key, &list);
+    assert_eq!(refused.code, 1, "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("muster role assignment create --assignee ada"),
+        "{}",
+        refused.stderr
+    );
+
+    let assign = |role: &str, verb: &str| {
+        let command = ["role", "assignment", verb, "--assignee", "ada", "--role", role];
+        site.text(&[&command, &["--scope", WORKSPACE][..]].concat())
+    };
+    assign("reader", "create");
+    assert_eq!(run_as(&site, &key, &list).code, 0);
+    assert_eq!(run_as(&site, &key, &create).code, 1);
+    assign("AzureML Compute Operator", "create");
+    assert_eq!(run_as(&site, &key, &create).code, 0);
+    // Given twice is given once.
+    assign("reader", "create");
+    let roles = site.json(&["role", "assignment", "list", "--assignee", "ADA"]);
+    assert_eq!(roles.as_array().map(Vec::len), Some(2), "{roles}");
+    assign("AzureML Compute Operator", "delete");
+    assert_eq!(run_as(&site, &key, &create).code, 1);
+
+    let me = run_as(&site, &key, &[&["whoami", "-o", "json"], &PLACE[..]].concat());
+    let me: Value = serde_json::from_slice(&me.stdout).expect("JSON");
+    assert_eq!((&me["name"], &me["is_owner"]), (&"ada".into(), &false.into()));
+    assert_eq!(me["roles"][0]["scope"], WORKSPACE);
+    assert_eq!(site.json(&["whoami", "-o", "json"])["is_owner"], true);
+    site.text(&[&["compute", "delete", "-n", "cpu", "--yes"], &PLACE[..]].concat());
+}
+
+#[test]
+fn a_key_is_replaced_and_taken_at_once() {
+    let site = site();
+    let old = new_key(&site, "ada");
+    assert_eq!(run_as(&site, &old, &["whoami"]).code, 0);
+    let new = site.json(&["user", "rotate-key", "-n", "ada"]);
+    let refused = run_as(&site, &old, &["whoami"]);
+    assert_eq!(refused.code, 1, "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("does not accept the key in MUSTER_API_KEY"),
+        "{}",
+        refused.stderr
+    );
+    let new = new["key"].as_str().expect("a key");
+    assert_eq!(run_as(&site, new, &["whoami"]).code, 0);
+    site.text(&["user", "revoke-key", "-n", "ada"]);
+    assert_eq!(run_as(&site, new, &["whoami"]).code, 1);
+    let listed = site.text(&["user", "list", "-o", "table"]);
+    assert!(listed.contains("ada") && listed.contains("no key"), "{listed}");
+    assert!(!listed.contains("msk_"), "{listed}");
+
+    let asked = site.run(&["user", "delete", "-n", "ada"]);
+    assert_eq!(asked.code, 2, "{}", asked.stderr);
+    site.text(&["user", "delete", "-n", "ada", "--yes"]);
+    assert_eq!(site.run(&["user", "show", "-n", "ada"]).code, 3);
+}
+
+#[test]
+fn what_is_missing_to_reach_a_server_is_said() {
+    let site = site();
+    let with = |variables: &[(&str, &str)]| {
+        let mut command = site.command(&["whoami"]);
+        command.env_remove("MUSTER_STATE_DIR").envs(variables.iter().copied());
+        done(command.output().expect("the binary runs"))
+    };
+    for (variables, word) in [
+        (&[("MUSTER_URL", "http://localhost:1")][..], "https"),
+        (&[("MUSTER_URL", "https://localhost:1")][..], "MUSTER_API_KEY"),
+        (&[("MUSTER_URL", "https://localhost:1"), ("MUSTER_API_KEY", "k")][..], "MUSTER_CA_FILE"),
+    ] {
+        let refused = with(variables);
+        assert_eq!(refused.code, 2, "{}", refused.stderr);
+        assert!(refused.stderr.contains(word), "{}", refused.stderr);
+    }
+    let bad = site.run(&["role", "assignment", "list", "--scope", "everywhere"]);
+    assert_eq!(bad.code, 2, "{}", bad.stderr);
+    let bad = site.run(&[
+        "role",
+        "assignment",
+        "create",
+        "--assignee",
+        "a",
+        "--role",
+        "god",
+        "--scope",
+        "/",
+    ]);
+    assert!(bad.stderr.contains("AzureML Data Scientist"), "{}", bad.stderr);
+}

@@ -1,0 +1,156 @@
+//! Jobs that do harm, on real nodes behind walls: each is held, its neighbours do not notice, and the outcome says what
+//! it was.
+
+use crate::support::Site;
+use crate::support::walls::{cluster, processes, ran, wait_until, walled, works};
+
+/// Submits and waits for the end; gives the state, and what was said about it.
+fn ended(site: &Site, name: &str, command: &str, more: &[&str]) -> String {
+    let create =
+        ["job", "create", "--compute", "cpu", "--command", command, "-n", name, "-o", "none"];
+    let done = site.run(&[&create[..], more].concat());
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    let mut shown = String::new();
+    wait_until(name, || {
+        shown = site.text(&["job", "show", "-n", name]);
+        ["Completed", "Failed", "Canceled"].iter().any(|state| shown.contains(state))
+    });
+    shown
+}
+
+/// What a failed job says that failed.
+fn class(site: &Site, name: &str) -> String {
+    let shown = site.json(&["job", "show", "-n", name]);
+    shown["properties"]["muster.failureClass"].as_str().unwrap_or("none").to_owned()
+}
+
+/// A job beside those that do harm, which counts on until it is told to end.
+struct Neighbour<'a>(&'a Site);
+
+impl Neighbour<'_> {
+    fn start(site: &Site) -> Neighbour<'_> {
+        let counts = "n=0; while [ ! -e end ]; do n=$((n+1)); echo $n; sleep 0.1; done";
+        let create = ["job", "create", "--compute", "cpu", "--command", counts, "-n", "neighbour"];
+        assert_eq!(site.run(&create).code, 0);
+        site.wait_for_job("neighbour", |job| job["status"] == "Running");
+        Neighbour(site)
+    }
+
+    /// It ran all the time, in one attempt, and left out no number.
+    fn ends_unharmed(self) {
+        let Neighbour(site) = self;
+        site.wait_for_job("neighbour", |job| job["status"] == "Running");
+        let end = works(site).into_iter().map(|work| work.join("end"));
+        end.for_each(|end| std::fs::write(end, "").expect("its folder is there"));
+        site.wait_for_job("neighbour", |job| job["status"] == "Completed");
+        let attempts = site.json(&["job", "list-attempts", "-n", "neighbour"]);
+        assert_eq!(attempts.as_array().map(Vec::len), Some(1), "{attempts}");
+        let log = site.text(&["job", "stream", "-n", "neighbour"]);
+        let numbers: Vec<usize> = log.lines().map(|line| line.parse().expect("a number")).collect();
+        assert!(numbers.len() > 5 && numbers.iter().copied().eq(1..=numbers.len()), "{log}");
+    }
+}
+
+/// Takes 10 s: the neighbour has to outlive both bombs.
+#[test]
+fn bombs_are_held_and_neighbours_do_not_notice() {
+    let site = walled();
+    cluster(&site, "cpu", &["--min-instances", "2", "--size", "Standard_DS1_v2"]);
+    let neighbour = "n=0; while [ $n -lt 400 ]; do n=$((n+1)); sleep 0.02; done; echo unharmed";
+    let create = ["job", "create", "--compute", "cpu", "--command", neighbour, "-n", "neighbour"];
+    assert_eq!(site.run(&create).code, 0);
+    wait_until("it runs", || site.text(&["job", "show", "-n", "neighbour"]).contains("Running"));
+
+    // The size has 3.5 GiB.
+    let bomb = "exec perl -e '@a = map { \"x\" x (64 << 20) } 1..128; print \"lived\\n\"'";
+    let memory = ended(&site, "memory", bomb, &[]);
+    assert!(
+        memory.contains("Failed") && memory.contains("has, 3.5 GiB, and was ended"),
+        "{memory}"
+    );
+    assert_eq!(class(&site, "memory"), "user code");
+    let forks = "exec perl -e 'for my $n (1..20000) { my $p = fork; \
+                 if (!defined $p) { print \"refused after $n\\n\"; exit 3 } \
+                 if (!$p) { sleep 100; exit } }'";
+    let forks = ended(&site, "forks", forks, &[]);
+    assert!(forks.contains("Failed") && forks.contains("exit code 3"), "{forks}");
+    assert_eq!(class(&site, "forks"), "user code");
+
+    wait_until("it ends", || !site.text(&["job", "show", "-n", "neighbour"]).contains("Running"));
+    assert!(site.text(&["job", "show", "-n", "neighbour"]).contains("Completed"));
+    assert!(ran(&site, "cpu", "after", "echo still here").contains("still here"));
+    let nodes = site.text(&["compute", "list-nodes", "-n", "cpu"]);
+    assert_eq!(nodes.matches("\"node_id\"").count(), 2, "no node was lost: {nodes}");
+}
+
+/// Takes 11 s: it writes gigabytes and a hundred thousand files.
+#[test]
+fn a_full_folder_ends_its_job_and_no_other() {
+    let mut site = Site::empty();
+    site.start_with(&["--isolation", "walls", "--job-disk-gb", "1"]);
+    cluster(&site, "cpu", &["--min-instances", "2", "--size", "Standard_DS1_v2"]);
+    let neighbour = Neighbour::start(&site);
+    let filler = "mkdir deep; while :; do head -c 200000000 /dev/zero >> deep/file; done";
+    let filler = ended(&site, "filler", filler, &[]);
+    assert!(filler.contains("Failed") && filler.contains("the 1.0 GiB that it may"), "{filler}");
+    assert_eq!(class(&site, "filler"), "user code");
+    // What has no name any more takes as much room.
+    let hidden = "exec 3> file; rm file; while :; do head -c 200000000 /dev/zero >&3; done";
+    let hidden = ended(&site, "hidden", hidden, &[]);
+    assert!(hidden.contains("Failed") && hidden.contains("the 1.0 GiB that it may"), "{hidden}");
+    assert_eq!(class(&site, "hidden"), "user code");
+    // And files without a byte in them are files all the same.
+    let empty = "exec perl -e 'for (1..1000000) { open my $f, \">\", $_ or die }'";
+    let empty = ended(&site, "empty", empty, &[]);
+    assert!(empty.contains("Failed") && empty.contains("the 65536 that it may"), "{empty}");
+    assert_eq!(class(&site, "empty"), "user code");
+    neighbour.ends_unharmed();
+    let modest =
+        "head -c 100000000 /dev/zero > file; ls; bash -c 'ulimit -f; ulimit -u'; echo fine";
+    let modest = ran(&site, "cpu", "modest", modest);
+    assert!(modest.contains("fine") && !modest.contains("deep"), "{modest}");
+    // One file may be as large as twice a log, in KiB.
+    assert!(modest.contains("2097152\n4096\n"), "{modest}");
+}
+
+/// Takes 13 s: a job that is asked to end has ten seconds for it.
+#[test]
+fn what_will_not_end_is_ended_with_all_that_it_started() {
+    let site = walled();
+    cluster(&site, "cpu", &["--min-instances", "2", "--size", "Standard_DS1_v2"]);
+    let neighbour = Neighbour::start(&site);
+    let deaf = "trap '' TERM INT HUP; setsid sh -c 'trap \"\" TERM; sleep 54321' & sleep 54321; sleep 54321";
+    let deaf = ended(&site, "deaf", deaf, &["--timeout", "1"]);
+    assert!(deaf.contains("Failed") && deaf.contains("its timeout had passed"), "{deaf}");
+    assert_eq!(class(&site, "deaf"), "user code");
+    let forker = "setsid sh -c 'sleep 64321 & sleep 64321' >/dev/null 2>&1 & sleep 0.2; echo gone";
+    assert!(ended(&site, "forker", forker, &[]).contains("Completed"));
+    assert_eq!(class(&site, "forker"), "none");
+    assert!(processes(&["sleep", "54321"]).is_empty(), "of the deaf one nothing lives");
+    assert!(processes(&["sleep", "64321"]).is_empty(), "nor of the one that left its children");
+    neighbour.ends_unharmed();
+}
+
+#[test]
+fn a_flood_of_output_is_taken_whole() {
+    let site = walled();
+    cluster(&site, "cpu", &["--min-instances", "2", "--size", "Standard_DS1_v2"]);
+    let neighbour = "while [ ! -e /job/end ]; do echo tick; sleep 0.2; done";
+    let create = ["job", "create", "--compute", "cpu", "--command", neighbour, "-n", "neighbour"];
+    assert_eq!(site.run(&create).code, 0);
+    wait_until("it runs", || site.text(&["job", "show", "-n", "neighbour"]).contains("Running"));
+    let lines = ran(&site, "cpu", "lines", "yes | head -n 10000000");
+    assert_eq!(lines.len(), 20_000_000);
+    assert!(lines.bytes().all(|byte| byte == b'y' || byte == b'\n'));
+    let command = "head -c 30000000 /dev/zero | tr '\\0' '\\377'";
+    let job = ["job", "create", "--compute", "cpu", "--command", command, "-n", "raw", "--stream"];
+    let raw = site.run(&job);
+    assert_eq!(raw.code, 0, "{}", raw.stderr);
+    assert!(raw.stdout.len() == 30_000_000 && raw.stdout.iter().all(|byte| *byte == 0xff));
+
+    assert!(site.text(&["job", "show", "-n", "neighbour"]).contains("Running"));
+    assert_eq!(site.run(&["job", "cancel", "-n", "neighbour"]).code, 0);
+    let ticks = String::from_utf8(site.run(&["job", "stream", "-n", "neighbour"]).stdout);
+    let ticks = ticks.expect("text");
+    assert!(!ticks.is_empty() && ticks.lines().all(|line| line == "tick"), "{ticks}");
+}

@@ -1,0 +1,107 @@
+//! What `muster up` and `muster serve` do where nobody set anything, that they say so, and that it is so.
+
+use crate::support::Site;
+use crate::support::walls::{cluster, ran, wait_until};
+
+/// A size with GPUs, and a workspace of a server where none is made by itself.
+const GPUS: [&str; 8] =
+    ["compute", "create", "-n", "gpu", "--size", "Standard_ND96asr_v4", "--max-instances", "1"];
+const PLACE: [&str; 6] = ["-g", "lab", "-w", "vision", "--subscription", "s"];
+/// Its devices of the network, and whether somebody outside is in reach.
+const LOOK: &str = "ls /sys/class/net | tr '\\n' ' '; \
+                    timeout 5 bash -c 'exec 3<>/dev/tcp/ADDRESS' 2>/dev/null && echo reached; true";
+
+/// With walls and nothing else set. What it said, as soon as it has said all.
+fn started(how: &str) -> (Site, String) {
+    let mut site = Site::empty();
+    let said = site.start_heard(how, &["--isolation", "walls"]);
+    let mut text = String::new();
+    wait_until("it has said all", || {
+        text = std::fs::read_to_string(&said).expect("it is there");
+        text.contains("Ctrl-C stops the server")
+    });
+    (site, text)
+}
+
+/// What is not enforced is in what it said, in the same words as where hosts are shown.
+fn says_what_is_missing(site: &Site, said: &str) {
+    let shown = site.json(&["host", "show", "local"]);
+    let missing = shown["not_enforced"].as_array().expect("a list");
+    assert_eq!(missing.is_empty(), said.contains("files, users and limits;"), "{said}{shown}");
+    assert_eq!(missing.is_empty(), !said.contains("not enforced: "), "{said}{shown}");
+    for what in missing {
+        assert!(said.contains(what.as_str().expect("text")), "{said}{shown}");
+    }
+    let table = site.text(&["host", "list", "-o", "table"]);
+    assert_eq!(missing.is_empty(), !table.contains("not all enforced"), "{table}");
+}
+
+fn has_gpus(site: &Site) -> bool {
+    site.json(&["host", "show", "local"])["gpus"] != 0
+}
+
+/// Somebody who listens on an address of this machine that is not its loopback, if it has one.
+fn outside() -> Option<std::net::TcpListener> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent.
+    socket.connect("192.0.2.1:9").ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    let listener = std::net::TcpListener::bind((address, 0)).ok()?;
+    (!address.is_loopback()).then_some(listener)
+}
+
+fn look(outside: Option<&std::net::TcpListener>) -> String {
+    let place = outside.and_then(|listener| listener.local_addr().ok());
+    let place = place.map(|place| format!("{}/{}", place.ip(), place.port()));
+    LOOK.replace("ADDRESS", place.as_deref().unwrap_or("127.0.0.1/1"))
+}
+
+#[test]
+fn one_persons_server_is_generous_and_says_so() {
+    let (site, said) = started("up");
+    assert!(said.contains("(over-commit = true)"), "{said}");
+    assert_eq!(site.json(&["host", "show", "local"])["over_commit"], true);
+    says_what_is_missing(&site, &said);
+    let outside = outside();
+    cluster(&site, "cpu", &[]);
+    let seen = ran(&site, "cpu", "look", &look(outside.as_ref()));
+    if said.contains("they reach what this machine reaches, but for its loopback") {
+        assert!(seen.starts_with("eth0 lo tap0 "), "{seen}");
+        assert_eq!(seen.contains("reached"), outside.is_some(), "{seen}");
+    } else {
+        // Then it says why not, and what to do.
+        assert!(said.contains("this server only, as slirp4netns"), "{said}");
+        assert!(!seen.contains("tap0"), "{seen}");
+    }
+    if !has_gpus(&site) {
+        let made = site.run(&GPUS);
+        assert_eq!(made.code, 0, "{}", made.stderr);
+        assert!(made.stderr.contains("note: no host has the 8 GPUs"), "{}", made.stderr);
+        assert!(made.stderr.contains("numbers without devices"), "{}", made.stderr);
+    }
+}
+
+#[test]
+fn a_server_for_many_is_strict_and_says_so() {
+    let (site, said) = started("serve");
+    assert!(said.contains("(over-commit = false)"), "{said}");
+    assert_eq!(site.json(&["host", "show", "local"])["over_commit"], false);
+    says_what_is_missing(&site, &said);
+    assert!(said.contains("reach their cluster and this server only (egress = false)"), "{said}");
+    let workspace = ["workspace", "create", "-n", "vision", "-g", "lab", "--subscription", "s"];
+    site.text(&workspace);
+    let create = ["compute", "create", "-n", "cpu", "--size", "Standard_DS1_v2"];
+    site.text(&[&create[..], &["--max-instances", "1"], &PLACE].concat());
+    let outside = outside();
+    let look = look(outside.as_ref());
+    let job = ["job", "create", "-n", "look", "--compute", "cpu", "--command", &look, "--stream"];
+    assert_eq!(site.text(&[&job[..], &PLACE].concat()).trim(), "eth0 lo");
+    if !has_gpus(&site) {
+        let refused = site.run(&[&GPUS[..], &PLACE].concat());
+        assert_eq!(refused.code, 2, "{}", refused.stderr);
+        assert!(refused.stderr.contains("GPUs"), "{}", refused.stderr);
+        let listed = site.text(&[&["compute", "list"][..], &PLACE].concat());
+        assert!(!listed.contains("gpu"), "nothing is left of it: {listed}");
+    }
+    site.text(&[&["compute", "delete", "-n", "cpu", "--yes"][..], &PLACE].concat());
+}

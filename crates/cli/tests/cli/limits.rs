@@ -1,0 +1,216 @@
+//! Why things wait, and that the command which is printed with a reason lifts it.
+
+use std::process::Command;
+
+use crate::support::{CLUSTER, Site, done};
+use serde_json::Value;
+
+const FAMILY: &str = "standardDSv2Family";
+
+/// Runs a command as a person would paste it.
+fn paste(site: &Site, command: &str) {
+    let arguments = command.strip_prefix("muster ").expect("a command of ours");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("exec \"$0\" {arguments}"), env!("CARGO_BIN_EXE_muster")]);
+    let shell = shell.env("MUSTER_STATE_DIR", site.state()).env("MUSTER_CONFIG_DIR", site.config());
+    let pasted = done(shell.output().expect("sh runs"));
+    assert_eq!(pasted.code, 0, "{command}: {}", pasted.stderr);
+}
+
+fn submit(site: &Site, name: &str, nodes: &str) {
+    let job = ["job", "create", "--compute", "cpu", "-n", name, "--instance-count", nodes];
+    site.text(&[&job[..], &["--command", "exec sleep 600"]].concat());
+}
+
+/// The first reason, which must be this one.
+fn first_reason(site: &Site, name: &str, code: &str) -> Value {
+    let why = site.json(&["why", name, "-o", "json"]);
+    assert_eq!(why["value"][0]["code"], code, "{why}");
+    why["value"][0].clone()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().expect("text")
+}
+
+#[test]
+fn a_job_says_why_it_waits_and_the_command_lifts_it() {
+    let site = Site::start();
+    site.text(&["compute", "create", "-n", "cpu", "--max-instances", "0", "-d", "60"]);
+    submit(&site, "held", "1");
+    let shown = site.text(&["why", "held"]);
+    assert!(
+        shown.starts_with(
+            "1. MaximumTooLow: compute 'cpu' has at most 0 nodes, this job needs 1; raise it\n   \
+             max_instances is 0, needed 1\n     muster compute update --name cpu --max-instances 1\n"
+        ),
+        "{shown}"
+    );
+    let table = site.text(&["job", "show", "-n", "held", "-o", "table"]);
+    assert!(table.contains("held waits because:\n1. compute 'cpu' has at most 0"), "{table}");
+    let reason = first_reason(&site, "held", "MaximumTooLow");
+    assert_eq!((&reason["limit"], &reason["value"]), (&"max_instances".into(), &0.into()));
+    assert_eq!(reason["needed"], 1);
+    let of_cluster = site.json(&["why", "cpu", "-o", "json"]);
+    assert_eq!(
+        of_cluster["value"][0], reason,
+        "what keeps the first job waiting keeps the pool small"
+    );
+
+    paste(&site, text(&reason["command"]));
+    site.wait_for_job("held", |job| job["status"] == "Running");
+    let running = site.text(&["why", "held"]);
+    assert!(running.starts_with("job 'held' has been running since 2"), "{running}");
+    assert_eq!(site.json(&["why", "held", "-o", "json"])["value"], Value::Array(Vec::new()));
+    let busy = site.text(&["why", "--compute", "cpu"]);
+    assert!(busy.starts_with("1. Busy: "), "{busy}");
+    site.run(&["job", "cancel", "-n", "held"]);
+    let ended = site.text(&["why", "held"]);
+    assert!(ended.starts_with("job 'held' was canceled at 2"), "{ended}");
+}
+
+#[test]
+fn what_does_not_exist_has_no_reasons() {
+    let site = Site::start();
+    let nobody = site.run(&["why", "nobody"]);
+    assert_eq!((nobody.code, nobody.stdout.len()), (3, 0));
+    assert!(nobody.stderr.contains("neither a job nor a cluster 'nobody'"), "{}", nobody.stderr);
+    assert!(nobody.stderr.contains("hint: `muster job list"), "{}", nobody.stderr);
+    assert_eq!(site.run(&["why", "nobody", "--job"]).code, 3);
+    assert_eq!(site.run(&["why", "nobody", "--compute"]).code, 3);
+}
+
+#[test]
+fn a_misspelt_name_gets_the_one_that_was_meant() {
+    let site = Site::start();
+    site.text(&["compute", "create", "-n", "cpu-cluster", "--max-instances", "0"]);
+    let job = ["job", "create", "--command", "true", "-n", "training-run", "--compute"];
+    site.text(&[&job[..], &["cpu-cluster"]].concat());
+    let cases: [(&[&str], i32, &str); 12] = [
+        (&["compute", "show", "-n", "cpu"], 3, "cpu-cluster"),
+        (&["compute", "list-nodes", "-n", "cpu-xluster"], 3, "cpu-cluster"),
+        (&["compute", "update", "-n", "cpu_cluster"], 3, "cpu-cluster"),
+        (&["compute", "delete", "-y", "-n", "cpucluster"], 3, "cpu-cluster"),
+        (&["job", "create", "--command", "true", "--compute", "cpu"], 2, "cpu-cluster"),
+        (&["job", "show", "-n", "trainingrun"], 3, "training-run"),
+        (&["job", "stream", "-n", "training"], 3, "training-run"),
+        (&["job", "cancel", "-n", "training-rum"], 3, "training-run"),
+        (&["why", "cpu"], 3, "cpu-cluster"),
+        (&["why", "training"], 3, "training-run"),
+        (&["why", "training", "--job"], 3, "training-run"),
+        (&["quota", "show", "-l", "eastus", "-n", "TotalDedicatedCore"], 3, "TotalDedicatedCores"),
+    ];
+    for (command, code, wanted) in cases {
+        let failed = site.run(command);
+        assert_eq!((failed.code, failed.stdout.len()), (code, 0), "{command:?}");
+        let hint = format!("\nhint: did you mean '{wanted}'?\n");
+        assert!(failed.stderr.ends_with(&hint), "{command:?}: {}", failed.stderr);
+    }
+    let other = site.run(&["compute", "show", "-n", "zebra"]);
+    assert!(!other.stderr.contains("did you mean"), "{}", other.stderr);
+    // A refusal for another reason does not doubt the name.
+    let refused = site.run(&[&job[..], &["cpu-cluster", "--cpus", "64"]].concat());
+    assert_eq!(refused.code, 2);
+    assert!(!refused.stderr.contains("did you mean"), "{}", refused.stderr);
+}
+
+#[test]
+fn the_commands_of_a_reason_reach_the_place_that_was_asked_about() {
+    let site = Site::start();
+    let place = ["-w", "other-space", "--subscription", "s"];
+    let create = ["compute", "create", "-n", "idle", "--max-instances", "1"];
+    site.text(&[&create[..], &place].concat());
+    let why = site.json(&[&["why", "idle", "-o", "json"], &place[..]].concat());
+    assert_eq!(why["value"][0]["code"], "Empty");
+    let command = text(&why["value"][0]["command"]).to_owned();
+    assert!(command.ends_with("--workspace-name other-space --subscription s"), "{command}");
+    let shown = || site.json(&[&["compute", "show", "-n", "idle"], &place[..]].concat());
+    assert_eq!(shown()["min_instances"], 0);
+    paste(&site, &command);
+    assert_eq!(shown()["min_instances"], 1);
+    site.text(&[&["compute", "delete", "-y", "-n", "idle"], &place[..]].concat());
+}
+
+#[test]
+fn a_quota_refuses_clusters_and_holds_jobs_until_it_is_raised() {
+    let site = Site::start();
+    site.text(&["compute", "create", "-n", "probe", "--max-instances", "0"]);
+    let region = site.json(&["compute", "show", "-n", "probe"])["location"].clone();
+    let region = text(&region);
+    let limit =
+        |vcpus: &str| site.json(&["quota", "update", "-l", region, "-n", FAMILY, "--limit", vcpus]);
+    assert_eq!(
+        limit("4").to_string(),
+        r#"{"limit":4,"name":"standardDSv2Family","reserved":0,"used":0}"#
+    );
+    let refused = site.run(&CLUSTER);
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
+    assert!(refused.stderr.contains("\nerror: (QuotaExceeded) "), "{}", refused.stderr);
+    assert!(refused.stderr.contains("muster quota update --location"), "{}", refused.stderr);
+
+    assert!(limit("none").get("limit").is_none());
+    site.text(&CLUSTER);
+    assert_eq!(limit("4")["reserved"], 8, "clusters that are there stay");
+    submit(&site, "first", "1");
+    site.wait_for_job("first", |job| job["status"] == "Running");
+    submit(&site, "second", "1");
+    let reason = first_reason(&site, "second", "QuotaReached");
+    assert_eq!((&reason["value"], &reason["needed"]), (&4.into(), &8.into()));
+    paste(&site, text(&reason["command"]));
+    site.wait_for_job("second", |job| job["status"] == "Running");
+    let shown =
+        site.text(&["quota", "show", "-l", region, "-n", "standarddsv2family", "-o", "table"]);
+    assert_eq!(shown.lines().last(), Some("standardDSv2Family  8      8         8"), "{shown}");
+
+    for job in ["first", "second"] {
+        site.text(&["job", "cancel", "-n", job]);
+    }
+    limit("4");
+    submit(&site, "pair", "2");
+    let reason = first_reason(&site, "pair", "QuotaTooLow");
+    paste(&site, text(&reason["command"]));
+    site.wait_for_job("pair", |job| job["status"] == "Running");
+
+    let table = site.text(&["quota", "list", "-l", region, "-o", "table"]);
+    assert!(table.starts_with("Name "), "{table}");
+    assert!(
+        table.lines().any(|line| line.starts_with("TotalDedicatedCores ") && line.contains("none"))
+    );
+    let unknown = site.run(&["quota", "update", "-l", region, "-n", "nothing", "--limit", "1"]);
+    assert_eq!(unknown.code, 2, "{}", unknown.stderr);
+    assert_eq!(site.run(&["quota", "show", "-l", region, "-n", "nothing"]).code, 3);
+}
+
+#[test]
+fn priorities_shares_and_ways_to_grow_are_kept_and_shown() {
+    let site = Site::start();
+    let create = ["compute", "create", "-n", "cpu", "--max-instances", "1", "-d", "60"];
+    let created = site.json(&[&create[..], &["--scale-up", "predictive"]].concat());
+    assert_eq!(created["scale_up"], "predictive");
+    let updated = site.json(&["compute", "update", "-n", "cpu", "--scale-up", "immediate"]);
+    assert_eq!(updated["scale_up"], "immediate");
+
+    let job = |name: &'static str| ["job", "create", "--compute", "cpu", "-n", name];
+    let share = ["--command", "sleep 600", "--cpus", "2", "--memory", "4GB", "--gpus", "0"];
+    let one = site.json(&[&job("one")[..], &share, &["--priority", "high"]].concat());
+    assert_eq!(one["queue_settings"]["priority"], "high");
+    assert_eq!(one["resources"]["properties"].to_string(), r#"{"cpus":2,"gpus":0,"memory":"4GB"}"#);
+    site.json(&[&job("two")[..], &share].concat());
+    // Both fit on the only node.
+    for name in ["one", "two"] {
+        site.wait_for_job(name, |job| job["status"] == "Running");
+    }
+    let usual = site.json(&["job", "show", "-n", "two"]);
+    assert!(usual.get("queue_settings").is_none(), "{usual}");
+    for (bad, words) in [
+        (&["--cpus", "0"][..], "at least 1"),
+        (&["--cpus", "64"], "ask for less"),
+        (&["--gpus", "1"], "ask for less"),
+        (&["--memory", "lots"], "4GB"),
+        (&["--priority", "urgent"], "low, medium or high"),
+    ] {
+        let refused = site.run(&[&job("bad")[..], &["--command", "true"], bad].concat());
+        assert_eq!(refused.code, 2, "{bad:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains(words), "{bad:?}: {}", refused.stderr);
+    }
+}

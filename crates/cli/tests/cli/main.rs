@@ -1,0 +1,44 @@
+//! The real binary against real servers, one module for each subject. They are one program, because linking a
+//! program for each file takes minutes.
+
+mod access;
+mod bad_input;
+mod bad_place;
+mod carried;
+mod commands;
+mod completion;
+mod config;
+mod configure;
+mod containment;
+mod defaults;
+mod doctor;
+mod dry_run;
+mod estate;
+mod files;
+mod gangs;
+mod golden;
+mod gpus;
+mod hosts;
+mod instances;
+mod jobs;
+mod joined;
+mod keeper;
+mod kill_storm;
+mod limits;
+mod login;
+mod metadata;
+mod mpi;
+mod nodes;
+mod output;
+mod packaging;
+mod post_mortems;
+mod prying;
+mod rootless;
+mod server_kill;
+mod shared_sandbox;
+mod support;
+mod two_servers;
+mod unserved;
+mod verbs;
+mod walled_provider;
+mod whatif;

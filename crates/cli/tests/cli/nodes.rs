@@ -1,0 +1,287 @@
+//! Nodes behind walls, made by a real server: their own address, limits and end.
+
+use crate::support;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::walls::{cgroups_of, cluster, processes, ran, wait_until, walled};
+
+#[test]
+fn a_node_is_a_place_of_its_own_and_leaves_nothing() {
+    let site = walled();
+    cluster(&site, "cpu", &["--min-instances", "1"]);
+    let seen = ran(
+        &site,
+        "cpu",
+        "look",
+        "hostname; hostname -I; ls /; ls /proc | grep -c '^[0-9]'; cat /etc/hostname; \
+         touch /usr/muster-was-here /etc/muster-was-here 2>&1; ls /root /home 2>&1; true",
+    );
+    assert!(seen.contains("cpu-"), "it has its own name: {seen}");
+    assert!(seen.contains("100.64.0.2"), "it has its own address: {seen}");
+    assert!(!Path::new("/usr/muster-was-here").exists() && seen.contains("Read-only file system"));
+    let state = site.state().display().to_string();
+    let hidden = ran(&site, "cpu", "hidden", &format!("ls -d {state} /root/* 2>&1; true"));
+    assert!(hidden.contains(&format!("cannot access '{state}'")), "{hidden}");
+    let helper = processes(&["helper", &state]);
+    let line = std::fs::read_to_string(format!("/proc/{}/cmdline", helper[0])).expect("it runs");
+    let mut words = line.split('\0').skip_while(|word| *word != "--instance");
+    let instance = words.nth(1).expect("it has a name").to_owned();
+    assert_eq!(helper.len(), 3, "a helper, its porter, and the first process of a node");
+
+    let delete = site.run(&["compute", "delete", "-n", "cpu", "--yes"]);
+    assert_eq!(delete.code, 0, "{}", delete.stderr);
+    for folder in ["sandboxes", "relays"] {
+        let left: Vec<_> =
+            std::fs::read_dir(site.state().join(folder)).expect("it is there").collect();
+        assert!(left.is_empty(), "{folder}: {left:?}");
+    }
+    // A node's first process has the helper's own command line.
+    assert_eq!(processes(&["helper", &state]).len(), 2, "of the nodes nothing runs");
+    assert_eq!(cgroups_of(&instance), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn nodes_of_a_cluster_see_each_other_and_no_others() {
+    let site = walled();
+    cluster(&site, "one", &["--min-instances", "2"]);
+    cluster(&site, "two", &["--min-instances", "1"]);
+    // The server of the machine listens on its loopback, and that is another one in here but for the relay.
+    let machine = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = machine.local_addr().expect("it listens").port();
+    let listen = "exec python3 -m http.server 8765 --bind 0.0.0.0";
+    let create = ["job", "create", "--compute", "one", "--command", listen, "-n", "listens"];
+    assert_eq!(site.run(&create).code, 0);
+    wait_until("the job runs", || site.text(&["job", "show", "-n", "listens"]).contains("Running"));
+    let call = |address: &str, port: u16| {
+        format!("timeout 2 bash -c 'exec 3<>/dev/tcp/{address}/{port}' && echo reached {address}")
+    };
+    // Either node of the cluster may have the listening one.
+    let near = format!(
+        "for i in $(seq 50); do {}; {}; sleep 0.1; done 2>/dev/null | head -1; true",
+        call("100.64.0.2", 8765),
+        call("100.64.0.3", 8765)
+    );
+    assert!(ran(&site, "one", "near", &near).contains("reached 100.64.0."));
+    let far = format!(
+        "({}; {}; {}; {}) 2>/dev/null; true",
+        call("100.64.0.2", 8765),
+        call("100.64.0.3", 8765),
+        call("127.0.0.1", port),
+        call("169.254.169.254", 80),
+    );
+    assert_eq!(ran(&site, "two", "far", &far).trim(), "");
+    drop(machine);
+}
+
+#[test]
+fn nodes_outlive_the_server_and_its_helper() {
+    let mut site = walled();
+    cluster(&site, "cpu", &["--min-instances", "1"]);
+    let before = ran(&site, "cpu", "before", "hostname");
+    let long =
+        ["job", "create", "--compute", "cpu", "--command", "sleep 3; echo slept", "-n", "long"];
+    assert_eq!(site.run(&long).code, 0);
+    wait_until("it runs", || site.text(&["job", "show", "-n", "long"]).contains("Running"));
+    site.kill();
+    site.start_with(&["--isolation", "walls"]);
+    wait_until("it ends", || site.text(&["job", "show", "-n", "long"]).contains("Completed"));
+    assert_eq!(ran(&site, "cpu", "after", "hostname"), before, "the same node");
+
+    let state = site.state().display().to_string();
+    // Of a node's first process the command line is the helper's, and its parent is the helper or nobody.
+    let server = site.server_pid();
+    let is_child = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok())
+            == Some(server)
+    };
+    let helper: Vec<u32> =
+        processes(&["helper", &state]).into_iter().filter(|pid| is_child(pid)).collect();
+    let [helper] = helper[..] else { panic!("one helper, not {helper:?}") };
+    assert!(Command::new("kill").args(["-9", &helper.to_string()]).status().unwrap().success());
+    assert_eq!(ran(&site, "cpu", "still", "hostname"), before, "the same node");
+    cluster(&site, "cpu", &["--min-instances", "2"]);
+    wait_until("a second node", || {
+        site.text(&["compute", "list-nodes", "-n", "cpu"]).matches("\"node_id\"").count() == 2
+    });
+    assert_eq!(site.run(&["compute", "delete", "-n", "cpu", "--yes"]).code, 0);
+}
+
+/// The namespaces of a process and, as the machine sees them, its users: the first, and how many.
+fn walls_of(pid: &str) -> (Vec<PathBuf>, (u64, u64)) {
+    let kinds = ["pid", "mnt", "uts", "ipc", "user", "net"];
+    let namespaces = kinds.map(|kind| std::fs::read_link(format!("/proc/{pid}/ns/{kind}")));
+    let map = std::fs::read_to_string(format!("/proc/{pid}/uid_map")).expect("it runs");
+    let numbers = map.split_whitespace().map(|number| number.parse().expect("a number"));
+    let [_, first, count] = numbers.collect::<Vec<u64>>()[..] else { panic!("{map}") };
+    (namespaces.map(|namespace| namespace.expect("it runs")).into(), (first, count))
+}
+
+#[test]
+fn no_two_nodes_and_no_two_jobs_share_a_wall() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("not root: there are no ranges of users");
+    }
+    let site = walled();
+    cluster(&site, "cpu", &["--min-instances", "2", "--size", "Standard_DS1_v2"]);
+    let sleeps = ["1", "2"].map(|end| format!("600.{}{end}", std::process::id()));
+    for (name, seconds) in ["one", "two"].iter().zip(&sleeps) {
+        let command = format!("exec sleep {seconds}");
+        let create = ["job", "create", "--compute", "cpu", "--command", &command, "-n", name];
+        assert_eq!(site.run(&create).code, 0);
+    }
+    let job = |seconds: &str| {
+        wait_until("it sleeps", || processes(&[&format!("sleep {seconds}")]).len() == 1);
+        processes(&[&format!("sleep {seconds}")])[0].to_string()
+    };
+    let jobs = sleeps.each_ref().map(|seconds| walls_of(&job(seconds)));
+    let nodes = std::fs::read_dir(site.state().join("sandboxes")).expect("nodes").flatten();
+    let first = |node: std::fs::DirEntry| {
+        let record = std::fs::read(node.path().join("init")).expect("it runs");
+        let record: serde_json::Value = serde_json::from_slice(&record).expect("JSON");
+        walls_of(&record["pid"].to_string())
+    };
+    let nodes: Vec<_> = nodes.map(first).collect();
+    let machine = walls_of("self");
+    assert_eq!(nodes.len(), 2);
+
+    let all: Vec<_> = jobs.iter().chain(&nodes).chain([&machine]).collect();
+    for kind in 0..5 {
+        let different: BTreeSet<_> = all.iter().map(|(namespaces, _)| &namespaces[kind]).collect();
+        assert_eq!(different.len(), all.len(), "{different:?}");
+    }
+    // The network is the node's: one for each, and each job in another.
+    let networks = |walls: &[(Vec<PathBuf>, (u64, u64))]| -> BTreeSet<PathBuf> {
+        walls.iter().map(|(namespaces, _)| namespaces[5].clone()).collect()
+    };
+    assert_eq!(networks(&nodes).len(), 2);
+    assert_eq!(networks(&nodes), networks(&jobs));
+    assert!(!networks(&nodes).contains(&machine.0[5]));
+
+    let [(one, many), (other, as_many)] = [nodes[0].1, nodes[1].1];
+    assert_eq!((many, as_many), (65_536, 65_536));
+    assert!(one.abs_diff(other) >= many && one.min(other) >= many, "{one} {other}");
+    for (_, (user, count)) in &jobs {
+        let is_within = |(first, count): (u64, u64)| (first + 1..first + count).contains(user);
+        assert_eq!(*count, 1);
+        assert_eq!([nodes[0].1, nodes[1].1].into_iter().filter(|n| is_within(*n)).count(), 1);
+    }
+    assert_ne!(jobs[0].1, jobs[1].1);
+    for name in ["one", "two"] {
+        assert_eq!(site.run(&["job", "cancel", "-n", name]).code, 0);
+    }
+}
+
+#[test]
+fn a_way_out_does_not_lead_back_to_the_machine() {
+    if Command::new("slirp4netns").arg("--version").output().is_err() {
+        return eprintln!("no slirp4netns, and so no node with a way out");
+    }
+    let mut site = support::Site::empty();
+    site.start_with(&["--isolation", "walls", "--egress=true"]);
+    cluster(&site, "cpu", &[]);
+    let url = site.url();
+    let (_, server) = url.rsplit_once(':').expect("a port");
+    let machine = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let other = machine.local_addr().expect("it listens").port().to_string();
+    // The name that the program which leads out has for the machine itself.
+    let call = |port: &str| {
+        format!(
+            "timeout 5 bash -c 'exec 3<>/dev/tcp/10.0.2.2/{port}' 2>/dev/null && echo reached; "
+        )
+    };
+    let calls = format!("ls /sys/class/net; {}{}true", call(server), call(&other));
+    let seen = ran(&site, "cpu", "back", &calls);
+    assert_eq!(seen.split_whitespace().collect::<Vec<_>>(), ["eth0", "lo", "tap0"]);
+
+    // The server is where clients have it, under the same name and certificate.
+    assert!(url.starts_with("https://localhost:"), "{url}");
+    assert!(site.text(&["env"]).contains(&url), "{url} is what clients are told");
+    let asks = format!("curl -sS -o answer -w '%{{http_code}} ' {url}/subscriptions; cat answer");
+    let answer = ran(&site, "cpu", "asks", &asks);
+    assert!(answer.starts_with("401 ") && answer.contains("\"error\""), "{answer}");
+    let distrusts = "CURL_CA_BUNDLE=/etc/hostname ";
+    let answer = ran(&site, "cpu", "distrusts", &format!("{distrusts}{asks} 2>&1; true"));
+    assert!(!answer.contains("401 "), "{answer}");
+}
+
+/// An address of this machine that is not its loopback, if it has one. Nothing is sent.
+fn own_address() -> Option<std::net::IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback())
+}
+
+#[test]
+fn nodes_get_out_only_where_they_may() {
+    let Some(address) = own_address() else {
+        return eprintln!("skipped: this machine has no address but its loopback");
+    };
+    let outside = std::net::TcpListener::bind((address, 0)).expect("a port");
+    let port = outside.local_addr().expect("it listens").port();
+    let call = format!(
+        "timeout 5 bash -c 'exec 3<>/dev/tcp/{address}/{port}' 2>/dev/null && echo reached; \
+         timeout 5 bash -c 'exec 3<>/dev/tcp/169.254.169.254/80' 2>/dev/null && echo metadata; true"
+    );
+    for (flag, wanted) in [("true", "reached"), ("false", "")] {
+        let mut site = support::Site::empty();
+        site.start_with(&["--isolation", "walls", &format!("--egress={flag}")]);
+        cluster(&site, "cpu", &[]);
+        assert_eq!(ran(&site, "cpu", "call", &call).trim(), wanted, "egress = {flag}");
+        assert_eq!(site.run(&["compute", "delete", "-n", "cpu", "--yes"]).code, 0);
+    }
+}
+
+#[test]
+fn a_node_that_cannot_be_made_fails_no_job() {
+    let site = walled();
+    cluster(&site, "cpu", &[]);
+    // What every node is given, and so none can be made without.
+    let bundle = site.state().join("pki/ca-bundle.pem");
+    let away = site.folder().join("away");
+    std::fs::rename(&bundle, &away).expect("it is there");
+    let create = ["job", "create", "--compute", "cpu", "--command", "true", "-n", "waits"];
+    assert_eq!(site.run(&create).code, 0);
+    let mut why = serde_json::Value::Null;
+    wait_until("it is known why", || {
+        why = site.json(&["why", "waits", "-o", "json"]);
+        why["value"][0]["code"] == "CreateFailing"
+    });
+    assert_eq!(why["value"][0]["class"], "provision", "{why}");
+    assert!(why.to_string().contains("cannot prepare the node's folder"), "{why}");
+    let text = site.text(&["why", "waits"]);
+    assert!(text.starts_with("1. CreateFailing (provision): "), "{text}");
+    let shown = site.json(&["job", "show", "-n", "waits"]);
+    assert_eq!((&shown["status"], &shown["failure"]), (&"Queued".into(), &shown["none"]));
+    std::fs::rename(&away, &bundle).expect("it is there");
+    wait_until("it runs after all", || {
+        site.text(&["job", "show", "-n", "waits"]).contains("Completed")
+    });
+}
+
+#[test]
+fn environments_are_seen_but_not_written_to_also_those_that_come_later() {
+    let site = walled();
+    cluster(&site, "cpu", &["--min-instances", "1"]);
+    let seen = ran(
+        &site,
+        "cpu",
+        "look",
+        "/environments/plain/bin/python -c 'print(6 * 7)'; touch /environments/x 2>&1; \
+         grep ' /environments ' /proc/self/mountinfo | cut -d' ' -f6; true",
+    );
+    assert!(seen.contains("42\n") && seen.contains("Read-only file system"), "{seen}");
+    let options = seen.lines().last().unwrap_or_default();
+    for wanted in ["ro", "nosuid", "nodev"] {
+        assert!(options.split(',').any(|option| option == wanted), "{wanted}: {seen}");
+    }
+    // What is built while the node lives is there.
+    std::fs::create_dir(site.state().join("environments/ready/later")).expect("it is ours");
+    assert!(ran(&site, "cpu", "later", "ls /environments").contains("later"));
+    let elsewhere =
+        ran(&site, "cpu", "elsewhere", "ls /environments/..; ls /environments/../cache 2>&1; true");
+    assert!(!elsewhere.contains("building") && elsewhere.contains("cannot access"), "{elsewhere}");
+    assert_eq!(site.run(&["compute", "delete", "-n", "cpu", "--yes"]).code, 0);
+}

@@ -1,0 +1,49 @@
+//! What a job cannot get at, tried from inside a real one: the server's state, its node's secrets, and a neighbour on the
+//! same node. What it cannot reach over the network is in `nodes`.
+
+use crate::support;
+use crate::support::walls::{processes, wait_until, walled};
+
+const VICTIM: &str = "echo only-the-$KNOWS | tee /job/file /tmp/file /dev/shm/file > /dev/null; \
+                      while [ ! -e /job/end ]; do sleep 0.07654; done";
+
+#[test]
+fn a_job_gets_at_nothing_that_is_not_its_own() {
+    let site = walled();
+    let size = ["--size", "Standard_DS2_v2", "--max-instances", "1", "-d", "600"];
+    site.text(&[&["compute", "create", "-n", "cpu"][..], &size].concat());
+    let half = ["--compute", "cpu", "--cpus", "1", "-o", "none"];
+    let victim = ["job", "create", "-n", "victim", "--command", VICTIM];
+    let knows = ["--env", "KNOWS=victim-knows", "ALL=only-the-victim-knows", "--timeout", "600"];
+    site.text(&[&victim[..], &half, &knows].concat());
+    wait_until("it runs", || site.text(&["job", "show", "-n", "victim"]).contains("Running"));
+    wait_until("it sleeps", || !processes(&["sleep", "0.07654"]).is_empty());
+    // As this machine numbers them: the agent, what starts its jobs, their first processes, and the neighbour's own.
+    let mut pids = processes(&["agent", "--walls", "--node cpu-", &port(&site)]);
+    assert!(pids.len() >= 3, "{pids:?}");
+    pids.extend(processes(&["sh", "-c", "only-the-$KNOWS"]));
+    let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+    let state = site.state().display().to_string();
+    let command = format!("exec python3 -c \"$PRY\" {state} {}", pids.join(" "));
+    let pry = ["job", "create", "-n", "pry", "--command", &command, "--stream"];
+    let program = concat!("PRY=", include_str!("prying/pry.py"));
+    let done = site.run(&[&pry[..], &half[..4], &["--env", program]].concat());
+    let text = String::from_utf8(done.stdout).expect("text");
+    assert_eq!(done.code, 0, "{text}{}", done.stderr);
+    assert_eq!(text.lines().last(), Some("got:[]"), "{text}");
+
+    let victim = site.text(&["job", "show", "-n", "victim"]);
+    assert!(victim.contains("Running"), "nobody ended it: {victim}");
+    assert!(site.text(&["job", "show", "-n", "pry"]).contains("Completed"));
+    let nodes = site.json(&["compute", "list-nodes", "-n", "cpu"]);
+    assert_eq!(nodes.as_array().map(Vec::len), Some(1), "and they were on one node: {nodes}");
+}
+
+/// The server's port, which the command lines of its nodes have.
+fn port(site: &support::Site) -> String {
+    let env = site.json(&["env", "--shell", "json"]);
+    let all = env.as_object().expect("variables").values().filter_map(|value| value.as_str());
+    let ports = all.filter_map(|value| value.strip_prefix("https://localhost:"));
+    let port = ports.map(|rest| rest.split('/').next().expect("a first part")).next();
+    format!("https://127.0.0.1:{} ", port.expect("an address"))
+}

@@ -1,0 +1,97 @@
+//! Jobs that share the sandbox of their node: quicker to start, each still a user of its own that gets at nothing of the
+//! others' and leaves nothing running.
+
+use crate::support::Site;
+use crate::support::walls::{cluster, processes, ran, wait_until};
+
+fn shared() -> Site {
+    let mut site = Site::empty();
+    site.start_with(&["--isolation", "walls", "--job-sandbox", "shared"]);
+    site
+}
+
+/// Prints what it got that it should not have.
+const PRY: &str = r#"
+import os, signal
+got, root = [], os.getuid() == 0
+def tries(what, call):
+    try:
+        if call() is not False: got.append(what)
+    except OSError: pass
+others = [int(p) for p in os.listdir("/proc") if p.isdigit() and int(p) != os.getpid()]
+neighbour = [p for p in others if b"neighbour" in open(f"/proc/{p}/cmdline", "rb").read()]
+for pid in others:
+    if pid != os.getppid():
+        tries(f"environ {pid}", lambda: open(f"/proc/{pid}/environ").read())
+        tries(f"memory {pid}", lambda: open(f"/proc/{pid}/mem", "rb").close())
+        tries(f"signals {pid}", lambda: os.kill(pid, 0))
+tries("node's folder", lambda: os.listdir("/node"))
+tries("secret", lambda: open("/run/muster/given/secret").read())
+tries("neighbour's tmp", lambda: open("/tmp/hers").read())
+tries("neighbour's folder", lambda: open("/job/hers").read())
+tries("root", lambda: os.setuid(0))
+tries("namespaces", lambda: os.unshare(0x10000000) if hasattr(os, "unshare") else False)
+status = dict(line.split(":\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\t" in line)
+rights = [status[key] for key in ("CapEff", "CapPrm", "CapBnd", "NoNewPrivs", "Seccomp")]
+zero = "0" * 16
+if rights != [zero, zero, zero, "1", "2"]: got.append(rights)
+print("sees", bool(neighbour), "root", root, "got", got)
+"#;
+
+#[test]
+fn jobs_of_one_node_are_different_users_and_keep_to_themselves() {
+    let site = shared();
+    let size = ["--size", "Standard_DS2_v2", "--max-instances", "1", "-d", "600"];
+    site.text(&[&["compute", "create", "-n", "cpu"][..], &size].concat());
+    let half = ["--compute", "cpu", "--cpus", "1", "-o", "none"];
+    let hers = "touch /tmp/hers /job/hers; echo her user is $(id -u); while :; do sleep 0.06543; done # neighbour";
+    site.text(&[&["job", "create", "-n", "hers", "--command", hers][..], &half].concat());
+    wait_until("she sleeps", || !processes(&["sleep", "0.06543"]).is_empty());
+    let pry = ["job", "create", "-n", "pry", "--command", "id -u; exec python3 -c \"$PRY\""];
+    let program = format!("PRY={PRY}");
+    let done = site.run(&[&pry[..], &half[..4], &["--stream", "--env", &program]].concat());
+    let text = String::from_utf8(done.stdout).expect("text");
+    assert_eq!(done.code, 0, "{text}{}", done.stderr);
+    // She is seen, which is what sharing means, and nothing more.
+    assert_eq!(text.lines().last(), Some("sees True root False got []"), "{text}");
+    site.text(&["job", "cancel", "-n", "hers"]);
+    wait_until("she is gone", || processes(&["sleep", "0.06543"]).is_empty());
+    wait_until("and told", || site.text(&["job", "show", "-n", "hers"]).contains("Canceled"));
+    let log = String::from_utf8(site.run(&["job", "stream", "-n", "hers"]).stdout).expect("text");
+    let hers = log.lines().find_map(|line| line.strip_prefix("her user is "));
+    assert!(hers.is_some() && hers != text.lines().next(), "{log}{text}");
+}
+
+/// Takes 12 s: a job that is asked to end has ten seconds for it.
+#[test]
+fn they_end_whole_and_their_ends_are_told_apart() {
+    let site = shared();
+    cluster(&site, "cpu", &[]);
+    let away = "setsid sh -c 'trap \"\" TERM; while :; do sleep 0.05432; done' & sleep 0.2; exit 3";
+    let create = ["job", "create", "--compute", "cpu", "--stream", "-n"];
+    let code = site.run(&[&create[..], &["code", "--command", away]].concat());
+    assert_ne!(code.code, 0);
+    assert!(processes(&["sleep", "0.05432"]).is_empty(), "nothing outlives its job");
+    assert!(site.text(&["job", "show", "-n", "code"]).contains("3"));
+    site.run(&[&create[..], &["signal", "--command", "kill -SEGV $$"]].concat());
+    let signal = site.text(&["job", "show", "-n", "signal"]);
+    assert!(signal.contains("ended by signal 11"), "{signal}");
+
+    let stubborn = "trap '' TERM; setsid sh -c 'trap \"\" TERM; sleep 0.04321; while :; do sleep 1.04321; done' & \
+                    while :; do sleep 1.04321; done";
+    let more = ["--compute", "cpu", "-o", "none", "-n", "stubborn", "--command", stubborn];
+    site.text(&[&["job", "create"][..], &more].concat());
+    wait_until("it runs", || processes(&["sleep", "1.04321"]).len() >= 2);
+    site.text(&["job", "cancel", "-n", "stubborn"]);
+    wait_until("it is killed whole", || processes(&["1.04321"]).is_empty());
+    wait_until("and told", || site.text(&["job", "show", "-n", "stubborn"]).contains("Canceled"));
+
+    // Its folder, its own /tmp, and whom to trust are where every job finds them.
+    let found = ran(
+        &site,
+        "cpu",
+        "found",
+        "pwd; test -w /tmp && ls -A /tmp; test -s $SSL_CERT_FILE && echo trust",
+    );
+    assert_eq!(found.trim(), "/job\ntrust");
+}

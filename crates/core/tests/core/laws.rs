@@ -1,0 +1,267 @@
+//! Laws of deciding, under random histories: indexes and timers change nothing, batching changes nothing,
+//! deciding twice changes nothing, and every promise holds on the way.
+
+use std::sync::Arc;
+
+use crate::support::{Stage, known_job, someone, user, workspace};
+use muster_core::agent::{AttemptPhase, AttemptReport, Report};
+use muster_core::ids::Epoch;
+use muster_core::model::{
+    Exit, JobSpec, JobTier, Priority, QuotaName, QuotaScope, SERVERLESS, ScaleUp, ShareRequest,
+    SpecHash, Tier,
+};
+use muster_core::time::Span;
+use muster_core::{
+    Change, ClusterPatch, Input, JobEdit, JobPatch, JobRequest, JobWish, World, decide, invariants,
+    step, step_deciding_everything,
+};
+use proptest::prelude::*;
+
+/// What may happen, in terms that make sense whatever the world looks like.
+#[derive(Debug, Clone)]
+enum Act {
+    Put {
+        cluster: u8,
+        min: u32,
+        max: u32,
+        idle_s: u64,
+        is_predictive: bool,
+        is_low_priority: bool,
+    },
+    /// A limit for one of the names, or none.
+    Limit {
+        name: u8,
+        nodes: Option<u64>,
+    },
+    Evict {
+        node: u8,
+    },
+    Delete {
+        cluster: u8,
+    },
+    Submit {
+        job: u8,
+        cluster: u8,
+        nodes: u32,
+        by: u8,
+        priority: u8,
+        cores: u32,
+    },
+    Cancel {
+        job: u8,
+    },
+    /// Hides a job, or deletes it if it has ended.
+    Edit {
+        job: u8,
+        deletes: bool,
+    },
+    /// The provider answers the oldest wish of the outbox, or the second oldest.
+    Provide {
+        second: bool,
+        fails: bool,
+    },
+    /// A node reports: nothing new, that it runs, or that it ended.
+    Report {
+        node: u8,
+        says: u8,
+    },
+    Pass {
+        seconds: u64,
+    },
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        1 => (0..3u8, 0..3u32, 0..5u32, 0..200u64, any::<bool>(), any::<bool>()).prop_map(
+            |(cluster, min, more, idle_s, is_predictive, is_low_priority)| {
+                Act::Put { cluster, min, max: min + more, idle_s, is_predictive, is_low_priority }
+            }
+        ),
+        1 => (0..3u8, prop::option::of(0..8u64)).prop_map(|(name, nodes)| Act::Limit { name, nodes }),
+        1 => any::<u8>().prop_map(|node| Act::Evict { node }),
+        1 => (0..3u8).prop_map(|cluster| Act::Delete { cluster }),
+        6 => (any::<u8>(), 0..5u8, 1..4u32, 0..3u8, 0..6u8, 0..6u32).prop_map(
+            |(job, cluster, nodes, by, priority, cores)| {
+                Act::Submit { job, cluster, nodes, by, priority, cores }
+            }
+        ),
+        1 => any::<u8>().prop_map(|job| Act::Cancel { job }),
+        1 => (any::<u8>(), any::<bool>()).prop_map(|(job, deletes)| Act::Edit { job, deletes }),
+        6 => (any::<bool>(), prop::bool::weighted(0.1))
+            .prop_map(|(second, fails)| Act::Provide { second, fails }),
+        10 => (any::<u8>(), 0..7u8).prop_map(|(node, says)| Act::Report { node, says }),
+        3 => prop_oneof![3 => 0..60u64, 1 => 0..4_000u64].prop_map(|seconds| Act::Pass { seconds }),
+    ]
+}
+
+fn input(world: &World, act: &Act) -> Option<Input> {
+    // The last two are no computes at all.
+    let cluster_name = |cluster: u8| {
+        let names = ["poola", "poolb", "poolc", SERVERLESS, SERVERLESS];
+        names[usize::from(cluster)].to_owned()
+    };
+    Some(match act {
+        Act::Put { cluster, min, max, idle_s, is_predictive, is_low_priority } => {
+            Input::PutCluster {
+                workspace: workspace(),
+                name: cluster_name(*cluster),
+                wanted: Box::new(ClusterPatch {
+                    nodes_min: Some(*min),
+                    nodes_max: Some(*max),
+                    idle_time: Some(Span::seconds(*idle_s)),
+                    scale_up: is_predictive.then_some(ScaleUp::Predictive),
+                    // Fixed for life: a later wish to change it is refused, which is fine here.
+                    tier: is_low_priority.then_some(Tier::LowPriority),
+                    ..ClusterPatch::default()
+                }),
+                by: someone(),
+            }
+        }
+        Act::Delete { cluster } => {
+            Input::DeleteCluster { workspace: workspace(), name: cluster_name(*cluster) }
+        }
+        Act::Limit { name, nodes } => {
+            let name = match name {
+                0 => QuotaName::Region,
+                1 => QuotaName::LowPriority,
+                _ => QuotaName::parse("standardDSv2Family"),
+            };
+            let scope = QuotaScope::new("sub", "eastus");
+            let limits = [(name, nodes.map(|nodes| nodes * 4))].into_iter().collect();
+            Input::SetQuota { scope, limits }
+        }
+        Act::Evict { node } => {
+            let count = world.nodes().count();
+            let node = world.nodes().nth(usize::from(*node) % count.max(1))?;
+            Input::NodeEvicted { node: node.name.to_string() }
+        }
+        Act::Submit { job, cluster, nodes, by, priority, cores } => {
+            Input::SubmitJob(Box::new(JobRequest {
+                workspace: workspace(),
+                name: format!("job{job}"),
+                spec: Arc::new(JobSpec {
+                    nodes: *nodes,
+                    priority: match priority {
+                        0 => Priority::Low,
+                        1 => Priority::High,
+                        _ => Priority::Medium,
+                    },
+                    // Of the four that a node has; most jobs take all.
+                    share: ShareRequest {
+                        vcpus: Some(*cores).filter(|cores| (1..4).contains(cores)),
+                        ..ShareRequest::default()
+                    },
+                    job_tier: (*cluster == 4).then_some(JobTier::Spot),
+                    ..JobSpec::new(&cluster_name(*cluster), "true")
+                }),
+                spec_hash: SpecHash::made_up(&format!("{cluster}/{nodes}")),
+                by: user(&format!("user{by}")),
+                is_archived: None,
+                existing: None,
+            }))
+        }
+        Act::Cancel { job } => {
+            Input::CancelJob { workspace: workspace(), name: format!("job{job}"), known: None }
+        }
+        Act::Edit { job, deletes } => {
+            let hide = JobPatch { is_archived: Some(true), ..JobPatch::default() };
+            Input::EditJob(Box::new(JobEdit {
+                workspace: workspace(),
+                name: format!("job{job}").into(),
+                wish: if *deletes { JobWish::Delete } else { JobWish::Patch(hide) },
+                known: None,
+            }))
+        }
+        Act::Provide { second, fails } => {
+            let effect = world.effects().nth(usize::from(*second))?.id;
+            let result = if *fails { Err("no capacity".to_owned()) } else { Ok(()) };
+            Input::EffectDone { effect, result }
+        }
+        Act::Report { node, says } => return report(world, *node, *says),
+        Act::Pass { .. } => Input::Tick,
+    })
+}
+
+fn report(world: &World, node: u8, says: u8) -> Option<Input> {
+    let count = world.nodes().count();
+    let node = world.nodes().nth(usize::from(node) % count.max(1))?;
+    // One of those that it holds; of the others it says nothing.
+    let leases = node.leases();
+    let held = leases.get(usize::from(says) % leases.len().max(1)).map(|lease| lease.epoch);
+    let phase = match says {
+        0 | 1 => None,
+        2 | 3 => Some(AttemptPhase::Running),
+        4 => Some(AttemptPhase::Ended(Exit::Code(0))),
+        5 => Some(AttemptPhase::Ended(Exit::Code(1))),
+        _ => Some(AttemptPhase::Ended(Exit::Stopped)),
+    };
+    // "Nothing held" with a floor at the epoch means that the node has forgotten it.
+    let forgot = says == 1;
+    let attempts = held.zip(phase).map(|(epoch, phase)| AttemptReport::new(epoch, phase));
+    let floor = if attempts.is_some() || forgot { held } else { None };
+    Some(Input::Report {
+        node: node.name.to_string(),
+        report: Report {
+            boot_id: "boot".into(),
+            address: "10.0.0.4".into(),
+            floor: floor.unwrap_or(Epoch(0)),
+            attempts: attempts.into_iter().collect(),
+        },
+    })
+}
+
+/// What the rows would show of a job after these changes.
+fn look_up(changes: &[Change], input: &Input) -> Input {
+    let known = |name: &str| known_job(changes, name);
+    let mut input = input.clone();
+    match &mut input {
+        Input::SubmitJob(request) => request.existing = known(&request.name),
+        Input::CancelJob { name, known: found, .. } => *found = known(name).map(Box::new),
+        Input::EditJob(edit) => edit.known = known(&edit.name),
+        _ => {}
+    }
+    input
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn decide_equals_decide_everything(acts in prop::collection::vec(act(), 1..120)) {
+        let mut stage = Stage::new();
+        for act in &acts {
+            if let Act::Pass { seconds } = act {
+                stage.silence(Span::seconds(*seconds));
+            }
+            let Some(input) = input(&stage.world, act) else { continue };
+            let mut slow = stage.world.clone();
+            let expected =
+                step_deciding_everything(&mut slow, std::slice::from_ref(&input), stage.now);
+            let output = step(&mut stage.world, std::slice::from_ref(&input), stage.now);
+            prop_assert_eq!(&output.changes, &expected.changes, "after {:?}", act);
+            prop_assert_eq!(stage.world.difference(&slow), None);
+            prop_assert_eq!(decide(&mut stage.world.clone(), stage.now), vec![]);
+            let checked = invariants::check(&stage.world, stage.now, Span::ZERO);
+            prop_assert!(checked.is_ok(), "after {:?}: {:?}", act, checked);
+        }
+    }
+
+    #[test]
+    fn batching_changes_nothing(acts in prop::collection::vec(act(), 1..60)) {
+        let mut stage = Stage::new();
+        stage.put_cluster("poola", 0, 3, 60).expect("valid");
+        stage.submit("job0", "poola", 2).expect("accepted");
+        stage.provide();
+        let inputs: Vec<Input> = acts.iter().filter_map(|act| input(&stage.world, act)).collect();
+        let mut one_by_one = stage.world.clone();
+        let mut changes = Vec::new();
+        for input in &inputs {
+            let input = look_up(&changes, input);
+            let mut output = step(&mut one_by_one, &[input], stage.now);
+            changes.append(&mut output.changes);
+        }
+        // Looked up before the batch, when the rows showed nothing of what it does.
+        let together = step(&mut stage.world, &inputs, stage.now);
+        prop_assert_eq!(together.changes, changes);
+    }
+}

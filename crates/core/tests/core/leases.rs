@@ -1,0 +1,134 @@
+//! Under every lease that may be set: nothing runs on a node any more when its job may be given to another.
+
+use std::sync::Arc;
+
+use crate::support::{Stage, rows};
+use muster_core::agent::{Action, Desired, Habits, Machine, Order, Signal};
+use muster_core::catalogue::Catalogue;
+use muster_core::ids::Epoch;
+use muster_core::lease::{LEASE_MAX, LEASE_MIN, held, patience, silence};
+use muster_core::model::{JobPhase, NodePhase, SpecHash};
+use muster_core::time::{Elapsed, Span};
+use muster_core::{Input, Settings, World};
+
+fn every_lease() -> impl Iterator<Item = Span> {
+    (LEASE_MIN.as_seconds()..=LEASE_MAX.as_seconds()).map(Span::seconds)
+}
+
+fn desired(lease: Span, orders: Vec<Order>) -> Desired {
+    let (as_of, floor) = (Epoch(100), Epoch(0));
+    Desired { lease, orders, as_of, floor, acknowledged: Vec::new(), end: false }
+}
+
+/// Runs a job since its report of second 1000 was answered, and hears nothing more.
+fn alone(lease: Span) -> (Machine, Elapsed) {
+    let sent = Elapsed(1_000_000_000);
+    let mut machine = Machine::new("boot", "10.0.0.4", Habits::default(), Elapsed(0));
+    let order = Order {
+        epoch: Epoch(7),
+        job_name: "job".into(),
+        attempt: 1,
+        spec: SpecHash::made_up("hash"),
+        rank: 0,
+        nodes: 1,
+        go: true,
+        addresses: Vec::new(),
+        evict: None,
+    };
+    machine.on_desired(&desired(lease, vec![order]), 1, sent, sent);
+    machine.on_started(Epoch(7), None, sent);
+    (machine, sent)
+}
+
+/// When the machine asks for it and what it then sends, until nothing is left to send.
+fn signals(machine: &mut Machine) -> Vec<(Elapsed, Signal)> {
+    let mut sent = Vec::new();
+    while !sent.iter().any(|(_, signal)| *signal == Signal::Kill) {
+        let now = machine.next_tick();
+        sent.extend(machine.on_tick(now).into_iter().filter_map(|action| match action {
+            Action::Signal { signal, .. } => Some((now, signal)),
+            _ => None,
+        }));
+    }
+    sent
+}
+
+#[test]
+fn what_does_not_listen_is_killed_before_anybody_else_may_have_it() {
+    for lease in every_lease() {
+        let (mut machine, sent) = alone(lease);
+        let [(asked, Signal::Terminate), (killed, Signal::Kill)] = signals(&mut machine)[..] else {
+            panic!("first it is asked, then killed");
+        };
+        // The controller counts from when it heard what was sent then, or later.
+        let (ends, given_on) = (sent + lease, sent + patience(lease));
+        let slack = Span(lease.0 / 12);
+        assert!(asked + slack <= killed && killed + slack <= ends, "{lease:?}");
+        assert!(ends + slack <= given_on, "{lease:?}");
+        // Even if a report is as late as can be, the next one comes before anything stops.
+        assert!(sent + held(lease) + held(lease) < asked, "{lease:?}");
+        assert!(silence(lease) < patience(lease), "its host is known to be silent before");
+    }
+}
+
+#[test]
+fn a_cancelled_job_has_its_time_but_not_beyond_the_lease() {
+    let (mut machine, sent) = alone(LEASE_MIN);
+    let actions = machine.on_desired(&desired(LEASE_MIN, Vec::new()), 2, sent, sent);
+    assert!(actions.contains(&Action::Signal { epoch: Epoch(7), signal: Signal::Terminate }));
+    let [(killed, Signal::Kill)] = signals(&mut machine)[..] else { panic!("it was asked before") };
+    assert!(killed < sent + LEASE_MIN, "{killed:?}");
+}
+
+#[test]
+fn who_wakes_up_after_its_lease_kills_at_once() {
+    let (mut machine, sent) = alone(LEASE_MAX);
+    let late = sent + LEASE_MAX;
+    let sent: Vec<Signal> = machine
+        .on_tick(late)
+        .into_iter()
+        .filter_map(|action| match action {
+            Action::Signal { signal, .. } => Some(signal),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(sent, [Signal::Terminate, Signal::Kill]);
+}
+
+#[test]
+fn a_silent_node_is_lost_after_its_own_lease() {
+    let mut stage = Stage::new();
+    stage.world.settings.lease = LEASE_MIN;
+    stage.put_cluster("pool", 0, 1, 120).expect("a valid cluster");
+    stage.submit("job", "pool", 1).expect("accepted");
+    stage.provide();
+    stage.run("job");
+    stage.silence(Span(patience(LEASE_MIN).0 - 1));
+    stage.say(Input::Tick).expect("a tick");
+    assert_eq!(stage.phase("job"), JobPhase::Running);
+    stage.silence(Span(1));
+    stage.say(Input::Tick).expect("a tick");
+    assert_eq!(stage.phase("job"), JobPhase::Queued);
+    assert_eq!(stage.nodes(), [NodePhase::Unusable]);
+}
+
+#[test]
+fn a_shorter_lease_does_not_shorten_what_was_promised_before() {
+    let mut stage = Stage::with_cluster("pool", 0, 1, 120);
+    stage.submit("job", "pool", 1).expect("accepted");
+    stage.provide();
+    stage.run("job");
+    // Just answered, with a lease of a minute; then the server starts again with another.
+    let settings = Settings { lease: LEASE_MIN, ..Settings::default() };
+    let catalogue = Arc::new(Catalogue::builtin());
+    stage.world = World::rebuild(rows(&stage.log), 2, settings, catalogue, stage.now);
+    // It is heard, but whether it hears the answer is not known.
+    stage.silence(Span::seconds(1));
+    stage.run("job");
+    stage.silence(Span(patience(LEASE_MAX).0 - 1_000_001));
+    stage.say(Input::Tick).expect("a tick");
+    assert_eq!(stage.phase("job"), JobPhase::Running, "its agent may still hold the old lease");
+    stage.silence(Span(1));
+    stage.say(Input::Tick).expect("a tick");
+    assert_eq!(stage.phase("job"), JobPhase::Queued);
+}

@@ -1,0 +1,31 @@
+//! The core's scenarios and laws, one module for each subject. They are one program, because linking a program for
+//! each file takes longer than running them.
+
+mod access;
+mod agent_machine;
+mod assets;
+mod choosing_hosts;
+mod datastores;
+mod decision_chart;
+mod deployments;
+mod environments;
+mod estate;
+mod eviction;
+mod gang;
+mod hosts;
+mod instances;
+mod job_life;
+mod laws;
+mod leases;
+mod node_ended;
+mod placement;
+mod quota_verdicts;
+mod reservations;
+mod saved;
+mod scenarios;
+mod serverless;
+mod silent_hosts;
+mod state_diagrams;
+mod support;
+mod uploads;
+mod why;

@@ -1,0 +1,81 @@
+//! A provider sees that a node is dead: its job goes on elsewhere at once, and the pool does not wait for it.
+
+use crate::support::Stage;
+use muster_core::model::{Fate, JobPhase, NodePhase, Trouble};
+use muster_core::{EffectKind, Input};
+
+fn only_node(stage: &Stage) -> String {
+    let mut names = stage.world.nodes().map(|node| node.name.to_string());
+    let name = names.next().expect("a node");
+    assert_eq!(names.next(), None, "only one");
+    name
+}
+
+fn ended(stage: &mut Stage, node: &str) {
+    stage.say(Input::NodeEnded { node: node.to_owned() }).expect("noted");
+}
+
+/// What the delete calls in the outbox carry along.
+fn fates(stage: &Stage) -> Vec<Option<Fate>> {
+    let fate = |kind: &EffectKind| match kind {
+        EffectKind::DeleteNode { fate, .. } => Some(fate.as_deref().cloned()),
+        EffectKind::CreateNode(_) => None,
+    };
+    stage.world.effects().filter_map(|effect| fate(&effect.kind)).collect()
+}
+
+#[test]
+fn the_job_of_a_dead_node_does_not_wait_for_its_lease() {
+    let mut stage = Stage::with_cluster("pool", 0, 1, 120);
+    stage.submit("job", "pool", 1).expect("accepted");
+    stage.provide();
+    stage.run("job");
+    let first = only_node(&stage);
+    ended(&mut stage, &first);
+    assert_eq!(stage.phase("job"), JobPhase::Queued);
+    assert_eq!(stage.nodes(), [NodePhase::Unusable]);
+    let [Some(fate)] = &fates(&stage)[..] else { panic!("its fate is known") };
+    assert_eq!(
+        (&fate.why, fate.was, &*fate.cluster_name),
+        (&Trouble::Ended, NodePhase::Leased, "pool")
+    );
+    assert_eq!(fate.jobs.iter().map(|job| &*job.name).collect::<Vec<_>>(), ["job"]);
+    ended(&mut stage, &first);
+    stage.provide();
+    stage.provide();
+    stage.run("job");
+    assert_eq!(stage.phase("job"), JobPhase::Running);
+    assert_ne!(only_node(&stage), first);
+}
+
+#[test]
+fn a_node_that_dies_while_it_comes_up_is_not_waited_for() {
+    let mut stage = Stage::with_cluster("pool", 0, 1, 120);
+    stage.submit("job", "pool", 1).expect("accepted");
+    let first = only_node(&stage);
+    ended(&mut stage, &first);
+    assert_eq!(stage.nodes(), [NodePhase::Requested], "whoever makes it has not spoken yet");
+    stage.settle_effects(|_| true);
+    assert_eq!(stage.nodes(), [NodePhase::Booting]);
+    ended(&mut stage, &first);
+    assert_eq!(stage.nodes(), [NodePhase::Unusable]);
+    stage.provide();
+    assert_eq!(stage.nodes(), [], "a pool whose node died does not try again at once");
+    stage.pass_s(60);
+    stage.provide();
+    assert_eq!(stage.phase("job"), JobPhase::Starting);
+}
+
+#[test]
+fn the_end_of_a_node_that_was_to_end_says_nothing() {
+    let mut stage = Stage::with_cluster("pool", 1, 1, 120);
+    stage.provide();
+    stage.put_cluster("pool", 0, 1, 0).expect("changed");
+    stage.pass_s(1);
+    assert_eq!(stage.nodes(), [NodePhase::Leaving]);
+    assert_eq!(fates(&stage), [None], "it leaves in peace");
+    let leaving = only_node(&stage);
+    ended(&mut stage, &leaving);
+    assert_eq!(stage.nodes(), [NodePhase::Leaving]);
+    ended(&mut stage, "nobody");
+}

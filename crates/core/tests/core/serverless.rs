@@ -1,0 +1,156 @@
+//! Jobs that name a size instead of a compute: the service makes a pool for them.
+
+use std::sync::Arc;
+
+use crate::support::{Stage, Wants, request, someone, workspace};
+use muster_core::model::{
+    Cluster, ClusterName, JobSpec, JobTier, LockLevel, QuotaName, QuotaScope, SERVERLESS, Scope,
+    SpecHash, Tier,
+};
+use muster_core::time::Span;
+use muster_core::{
+    Answer, ClusterPatch, EstateRequest, Input, JobRequest, NewLock, RefusalKind, Reply, why,
+};
+
+fn job(name: &str, change: impl FnOnce(&mut JobSpec)) -> JobRequest {
+    let mut wanted = request(name, SERVERLESS, Wants::default());
+    let mut spec = (*wanted.spec).clone();
+    change(&mut spec);
+    wanted.spec_hash = SpecHash::made_up(&format!("{name} {spec:?}"));
+    wanted.spec = Arc::new(spec);
+    wanted
+}
+
+fn submit(stage: &mut Stage, name: &str, change: impl FnOnce(&mut JobSpec)) -> Answer {
+    stage.say(Input::SubmitJob(Box::new(job(name, change))))
+}
+
+fn pools(stage: &Stage) -> Vec<&Cluster> {
+    stage.world.clusters().filter(|cluster| cluster.is_serverless()).collect()
+}
+
+#[test]
+fn a_pool_comes_with_its_first_job_and_is_shared() {
+    let mut stage = Stage::new();
+    submit(&mut stage, "a", |_| {}).expect("accepted");
+    submit(&mut stage, "b", |spec| spec.instance_type = Some("STANDARD_DS3_V2".into()))
+        .expect("the same size");
+    let [pool] = pools(&stage)[..] else { panic!("{:?}", pools(&stage)) };
+    assert_eq!(pool.name.as_str(), "serverless-ds3-v2");
+    assert_eq!((&*pool.spec.vm_size, pool.spec.tier), ("Standard_DS3_v2", Tier::Dedicated));
+    assert_eq!(pool.spec.scale.nodes_min, 0);
+    submit(&mut stage, "c", |spec| spec.job_tier = Some(JobTier::Spot)).expect("accepted");
+    submit(&mut stage, "d", |spec| spec.instance_type = Some("Standard_D2s_v3".into()))
+        .expect("accepted");
+    let names: Vec<_> = pools(&stage).iter().map(|pool| pool.name.to_string()).collect();
+    assert_eq!(names, ["serverless-ds3-v2", "serverless-ds3-v2-spot", "serverless-d2s-v3"]);
+    assert_eq!(pools(&stage)[1].spec.tier, Tier::LowPriority);
+    // Nodes are on their way for each, and a waiting job can say so.
+    for name in ["a", "b", "c", "d"] {
+        let id = stage.job(name).expect("it waits").id;
+        let reasons = why::why(&stage.world, id);
+        assert!(!reasons.is_empty(), "{name} waits without a reason");
+        for reason in reasons {
+            assert!(!reason.to_string().contains("compute update"), "{reason}");
+        }
+    }
+}
+
+#[test]
+fn a_pool_goes_back_to_zero() {
+    let mut stage = Stage::new();
+    submit(&mut stage, "a", |_| {}).expect("accepted");
+    stage.provide();
+    stage.run("a");
+    stage.finish("a");
+    let id = pools(&stage)[0].id;
+    assert_eq!(stage.world.pool(id).expect("a pool").alive(), 1);
+    stage.pass(Span::seconds(120));
+    stage.provide();
+    assert_eq!(stage.world.pool(id).expect("a pool").alive(), 0);
+}
+
+#[test]
+fn what_can_never_run_is_refused_and_makes_nothing() {
+    let mut stage = Stage::new();
+    let refused =
+        submit(&mut stage, "a", |spec| spec.instance_type = Some("Standard_DS3_v22".into()));
+    let refused = refused.expect_err("an unknown size");
+    assert_eq!(refused.kind, RefusalKind::Invalid);
+    assert!(refused.message.contains("did you mean Standard_DS3_v2?"), "{refused}");
+    let refused = submit(&mut stage, "a", |spec| spec.nodes = 33).expect_err("too many");
+    assert!(refused.message.contains("at most 32"), "{refused}");
+    let refused = submit(&mut stage, "a", |spec| spec.share.gpus = Some(1));
+    assert!(refused.expect_err("no GPU").message.contains("has 0"));
+    let scope = QuotaScope::new(&workspace().subscription, "eastus");
+    let limits = [(QuotaName::Region, Some(4))].into();
+    stage.say(Input::SetQuota { scope, limits }).expect("a limit");
+    let refused = submit(&mut stage, "a", |spec| spec.nodes = 2).expect_err("beyond the quota");
+    assert_eq!(refused.kind, RefusalKind::QuotaExceeded);
+    assert!(refused.message.contains("--limit 8"), "{refused}");
+    assert_eq!(pools(&stage).len(), 0);
+    submit(&mut stage, "a", |_| {}).expect("one node fits");
+}
+
+#[test]
+fn the_pool_is_nobodys_and_its_name_too() {
+    let mut stage = Stage::new();
+    submit(&mut stage, "a", |_| {}).expect("accepted");
+    let name = ClusterName::of_serverless("Standard_DS3_v2", Tier::Dedicated).to_string();
+    let wanted = ClusterPatch { nodes_max: Some(1), ..ClusterPatch::default() };
+    let put = |name: &str| Input::PutCluster {
+        workspace: workspace(),
+        name: name.into(),
+        wanted: Box::new(wanted.clone()),
+        by: someone(),
+    };
+    let inputs = [
+        put(&name),
+        Input::PatchCluster {
+            workspace: workspace(),
+            name: name.clone(),
+            wanted: Box::new(wanted.clone()),
+        },
+        Input::DeleteCluster { workspace: workspace(), name: name.clone() },
+    ];
+    for input in inputs {
+        let refused = stage.say(input).expect_err("the service's own");
+        assert_eq!(refused.kind, RefusalKind::Conflict);
+    }
+    for name in [SERVERLESS, "serverless-mine"] {
+        assert_eq!(stage.say(put(name)).expect_err("reserved").kind, RefusalKind::Invalid);
+    }
+}
+
+#[test]
+fn it_goes_with_its_workspace_and_a_lock_keeps_it_away() {
+    let mut stage = Stage::new();
+    let scope = Scope::workspace(&workspace());
+    let lock = NewLock { name: "l".into(), scope, level: LockLevel::ReadOnly, notes: None };
+    let put = EstateRequest::PutLock(lock.clone());
+    stage.say(Input::ChangeEstate(Box::new(put))).expect("locked");
+    assert_eq!(submit(&mut stage, "a", |_| {}).expect_err("locked").kind, RefusalKind::Locked);
+    let unlock = EstateRequest::DeleteLock { scope: lock.scope, name: lock.name };
+    stage.say(Input::ChangeEstate(Box::new(unlock))).expect("unlocked");
+    submit(&mut stage, "a", |_| {}).expect("accepted");
+    let gone = stage.say(Input::DeleteWorkspace { key: workspace() });
+    assert!(matches!(gone, Ok(Reply::Deleting { .. })), "{gone:?}");
+    let refused = submit(&mut stage, "b", |_| {}).expect_err("too late");
+    assert!(matches!(refused.kind, RefusalKind::Conflict | RefusalKind::NotFound), "{refused}");
+}
+
+/// A node is called after its pool, with 17 more characters, and a machine's name has at most 63.
+#[test]
+fn every_size_makes_a_name_that_nodes_can_have() {
+    let stage = Stage::new();
+    let mut names = std::collections::BTreeSet::new();
+    for size in stage.world.catalogue.iter() {
+        for tier in [Tier::Dedicated, Tier::LowPriority] {
+            let name = ClusterName::of_serverless(&size.name, tier);
+            let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            assert!(name.as_str().len() <= 63 - 17, "{name}");
+            assert!(name.as_str().chars().all(is_plain), "{name}");
+            assert!(names.insert(name.folded()), "{name} twice");
+        }
+    }
+}
