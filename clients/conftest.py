@@ -31,8 +31,8 @@ WORKSPACE_FLAGS = (
 STRAY_PREFIXES = ("AZURE_", "AZUREML_", "ARM_", "MSI_", "IDENTITY_")
 
 
-# The files with the longest tests. Processes take whole files, so these begin first, or all others
-# would wait for them in the end.
+# The files with the longest tests. Each worker takes whole files, so start the slowest files first.
+# Otherwise the run would end waiting for them.
 LONGEST = (
     "test_sdk_v2_older.py",
     "test_identity_older.py",

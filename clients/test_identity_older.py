@@ -15,7 +15,8 @@ MODULES = ("clients/test_tokens.py", "clients/test_env.py")
 LIMIT_S = 300
 
 
-# Takes a minute: the tests of tokens and of `muster env` again.
+# Takes a minute: the tests of tokens and of `muster env` again. What needs the machine to itself is
+# not among them: it tests the server, whatever the client.
 def test_an_older_azure_identity(muster_bin):
     older = pathlib.Path(sys.prefix) / f"identity-{VERSION}"
     environment = {**os.environ, "MUSTER_BIN": str(muster_bin), "PYTHONPATH": str(older)}

@@ -1,4 +1,4 @@
-//! How long the simulated days of `make test` take.
+//! How long simulated days take.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use muster_sim::{Scenario, run};
 
 use crate::report::Report;
 
-/// As many as `make test` simulates, and as many of them as are measured here.
+/// The goal is for so many seeds; fewer are measured, and the rest is calculated.
 const SEEDS: u64 = 500;
 const MEASURED: u64 = 40;
 const DAYS: u32 = 30;

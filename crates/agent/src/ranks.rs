@@ -15,6 +15,8 @@ const HERE: &str = "127.0.0.1";
 /// them by itself, and the shells wait for what it comes to.
 const EACH: &str = r#"
 command=$MUSTER_COMMAND; unset MUSTER_COMMAND
+# The job's variables may have any names.
+pids=() gone=() said= part=
 trap : TERM
 pipe=$TMPDIR/.muster-ends-$$
 mkfifo "$pipe" && exec 3<>"$pipe" && rm "$pipe" || exit 125
@@ -32,7 +34,7 @@ for ((i = 0; i < MUSTER_PROCESSES; i++)); do
 done
 left=$MUSTER_PROCESSES
 while ((left)); do
-    # The second may be over in the middle of a line: what was read of it counts.
+    # The timeout can expire in the middle of a line, so keep what has been read so far.
     IFS= read -r -t 1 -u 3 part
     heard=$?
     said+=$part
@@ -223,7 +225,7 @@ mod tests {
         assert_eq!(run(many, "exit 3").0, Some(3));
     }
 
-    /// A shell that looked up in the middle of a line took its rest for another process's, and good jobs for failed ones.
+    /// If the timeout expired in the middle of a line, the rest was taken for another process's line, and good jobs failed.
     #[test]
     fn a_line_that_comes_in_two_parts_is_one() {
         let slow = r#"code=$?; { printf "$i "; sleep 1.5; echo "$code"; } >&3"#;
@@ -232,6 +234,8 @@ mod tests {
         let done = Command::new("/bin/bash")
             .args(["-c", &script])
             .envs([("NODE_RANK", "0"), ("MUSTER_PROCESSES", "1"), (COMMAND_VARIABLE, "exit 7")])
+            // As any job may have.
+            .envs([("said", "1 "), ("part", "x"), ("gone", "1"), ("pids", "1")])
             .env("TMPDIR", std::env::temp_dir())
             .process_group(0)
             .status();

@@ -13,9 +13,13 @@ use crate::output;
 const VARIABLE: &str = "MUSTER_LOG";
 const DEFAULT: LevelFilter = LevelFilter::WARN;
 
-/// What a filter is like; both levels and parts of the program may be named, with commas between them.
+/// Parses a filter: levels (`info`) and targets (`muster_server=debug`), separated by commas. `None` for anything else: the
+/// library would take much of it for the name of a target, and then log nothing.
 pub fn filter(text: &str) -> Option<Targets> {
-    text.parse().ok()
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '=');
+    let parts: Vec<&str> = text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
+    let is_good = !parts.is_empty() && parts.iter().all(|part| part.chars().all(is_plain));
+    is_good.then(|| parts.join(",").parse().ok()).flatten()
 }
 
 /// For a server. The filter was checked with the configuration.
@@ -36,7 +40,7 @@ pub fn start() {
         filter(&wanted).unwrap_or_else(|| {
             let wanted = quoted(&wanted);
             output::say(&format!(
-                "{VARIABLE} is {wanted}, which is no filter; using {DEFAULT}. \
+                "{VARIABLE} is {wanted}, which is not a valid filter; using {DEFAULT}. \
                  Write it like info or muster_server=debug"
             ));
             default()
@@ -48,4 +52,32 @@ pub fn start() {
 
 fn default() -> Targets {
     Targets::new().with_default(DEFAULT)
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn a_filter_has_levels_and_targets_and_nothing_that_would_silence_everything() {
+        let server =
+            |text: &str, level| filter(text).map(|it| it.would_enable("muster_server", &level));
+        for text in [
+            "info",
+            "info,",
+            " info , other=error",
+            "muster_server=info",
+            "error, muster_server=info",
+        ] {
+            assert_eq!(server(text, Level::INFO), Some(true), "{text}");
+            assert_eq!(server(text, Level::DEBUG), Some(false), "{text}");
+        }
+        for text in
+            ["", ",", " ", "muster_core[span]=trace", "a b", "x=loud", "info;debug", "größe"]
+        {
+            assert!(filter(text).is_none(), "{text}");
+        }
+    }
 }

@@ -4,20 +4,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{Failure, Scenario, Summary, run};
 
-/// Simulates all of them, and returns how each went in the order of `scenarios`. `done` hears of each as it ends.
-pub fn run_many(
-    scenarios: &[Scenario],
-    done: impl Fn(&Result<Summary, Failure>) + Sync,
-) -> Vec<Result<Summary, Failure>> {
+/// Simulates all of them, and returns how each went in the order of `scenarios`.
+pub fn run_many(scenarios: &[Scenario]) -> Vec<Result<Summary, Failure>> {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut results = Vec::new();
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(scenario) = scenarios.get(index) else { return results };
-            let result = run(scenario);
-            done(&result);
-            results.push((index, result));
+            results.push((index, run(scenario)));
         }
     };
     let threads = std::thread::available_parallelism().map_or(2, usize::from);

@@ -127,7 +127,7 @@ async fn a_log_that_the_server_has_moved_on_from_is_not_sent() {
     agent.abort();
 }
 
-/// Takes 11 s: so long an agent tries to send the rest of a log.
+/// Takes 11 s: that is how long an agent keeps trying to send the rest of a log.
 #[tokio::test]
 async fn an_ending_does_not_wait_for_ever_for_its_log() {
     let harness = Harness::new().await;

@@ -408,9 +408,7 @@ impl Kind {
             (Kind::ObjectStore, Value::Text(text)) => is_object_store(text),
             (Kind::Switch, Value::Switch(_)) => true,
             (Kind::Word(words), Value::Text(text)) => words.contains(&text.as_str()),
-            (Kind::Filter, Value::Text(text)) => {
-                !text.is_empty() && logging::filter(text).is_some()
-            }
+            (Kind::Filter, Value::Text(text)) => logging::filter(text).is_some(),
             _ => false,
         }
     }

@@ -1,11 +1,10 @@
 //! What a job brings, leaves, and finds again in its next attempt, on real nodes behind walls.
 
-use crate::support;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use crate::support::Site;
 use crate::support::walls::{cluster, wait_until, walled};
+use crate::support::{self, Site};
 
 /// Counts steps, and writes every tenth down as one who knows how: to another name first. Polite ones write down where
 /// they are when their node is taken away; the others do not hear it.
@@ -228,7 +227,7 @@ fn fifty_evictions_change_nothing_but_the_time() {
     check_costs(&site, &["train"]);
 }
 
-/// Takes 18 s: five evictions, whose whole grace passes, and fifteen seconds of steps.
+/// Takes 18 s: five evictions, each of which uses its whole grace period, and fifteen seconds of steps.
 #[test]
 fn a_loop_that_does_not_listen_loses_no_more_than_an_interval() {
     const STEPS: u64 = 1_500;

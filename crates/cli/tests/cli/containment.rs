@@ -113,7 +113,7 @@ fn a_full_folder_ends_its_job_and_no_other() {
     assert!(modest.contains("2097152\n4096\n"), "{modest}");
 }
 
-/// Takes 13 s: a job that is asked to end has ten seconds for it.
+/// Takes 13 s: a job that is asked to end is given ten seconds to stop.
 #[test]
 fn what_will_not_end_is_ended_with_all_that_it_started() {
     let site = walled();

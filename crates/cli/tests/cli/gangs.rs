@@ -27,7 +27,7 @@ else:
     call.sendall(b'%d\n' % (rank + 41))
 ""#;
 
-/// Takes 12 s: a member that is asked to end has ten seconds for it.
+/// Takes 12 s: a member that is asked to end is given ten seconds to stop.
 #[test]
 fn members_start_together_and_reach_each_other() {
     let site = walled();

@@ -1,6 +1,5 @@
 //! Machines that join: real processes, each machine in a network of its own.
 
-use crate::support;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::support::Site;
 use crate::support::machines::{Cut, Pair, to_all};
 use crate::support::walls::{cluster, ran, wait_until};
+use crate::support::{self, Site};
 
 /// A lease, what the controller waits beyond it, and a new node, on a busy machine.
 const LOST_WITHIN: Duration = Duration::from_secs(120);
@@ -178,7 +177,7 @@ fn a_host_that_is_drained_is_empty_and_one_that_is_removed_ends() {
     assert!(!pair.machine.state().join("key").exists());
 }
 
-/// Takes 18 s: the shortest lease that there is, and the run that follows.
+/// Takes 18 s: it waits for the shortest possible lease to expire, and then for the second run.
 #[test]
 fn a_job_on_a_machine_that_dies_runs_again_and_never_twice_at_once() {
     let mut pair = Pair::joined();
@@ -189,7 +188,7 @@ fn a_job_on_a_machine_that_dies_runs_again_and_never_twice_at_once() {
     assert_one_after_the_other(&pair, watch);
 }
 
-/// Takes 18 s: the lease of the node that was given up passes first.
+/// Takes 18 s: the lease of the node that was given up has to expire first.
 #[test]
 fn what_runs_on_a_host_that_is_given_up_goes_on_elsewhere() {
     let mut pair = Pair::joined();
@@ -217,25 +216,25 @@ fn survives(cut: Cut) {
     assert!(pair.machine.nodes().iter().any(|node| node.starts_with("more-")), "it is used again");
 }
 
-/// Takes 20 s: the shortest lease that there is, and the run that follows.
+/// Takes 20 s: it waits for the shortest possible lease to expire, and then for the second run.
 #[test]
 fn a_machine_whose_words_are_lost_stops_its_job_in_time() {
     survives(Cut::FromMachine);
 }
 
-/// Takes 20 s: the shortest lease that there is, and the run that follows.
+/// Takes 20 s: it waits for the shortest possible lease to expire, and then for the second run.
 #[test]
 fn a_machine_that_hears_nothing_stops_its_job_in_time() {
     survives(Cut::ToMachine);
 }
 
-/// Takes 20 s: the shortest lease that there is, and the run that follows.
+/// Takes 20 s: it waits for the shortest possible lease to expire, and then for the second run.
 #[test]
 fn a_machine_that_is_cut_off_stops_its_job_in_time() {
     survives(Cut::BothWays);
 }
 
-/// Takes 20 s: the shortest lease that there is, and the run that follows.
+/// Takes 20 s: it waits for the shortest possible lease to expire, and then for the second run.
 #[test]
 fn a_machine_that_was_paused_cannot_end_a_job_that_went_on_elsewhere() {
     let pair = Pair::joined();

@@ -1,10 +1,10 @@
 //! Nodes behind walls, made by a real server: their own address, limits and end.
 
-use crate::support;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support;
 use crate::support::walls::{cgroups_of, cluster, processes, ran, wait_until, walled};
 
 #[test]

@@ -1,13 +1,12 @@
 //! A server without any privilege, from its start to its end: its nodes have what walls can be had without root, and it says
 //! which cannot.
 
-use crate::support;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use crate::support::Site;
 use crate::support::storm::ours;
 use crate::support::walls::{NOT_ENFORCED, cluster, processes, ran, wait_until};
+use crate::support::{self, Site};
 
 /// Nobody's, on most machines: it needs no name.
 const USER: u32 = 23_456;

@@ -62,7 +62,7 @@ fn jobs_of_one_node_are_different_users_and_keep_to_themselves() {
     assert!(hers.is_some() && hers != text.lines().next(), "{log}{text}");
 }
 
-/// Takes 12 s: a job that is asked to end has ten seconds for it.
+/// Takes 12 s: a job that is asked to end is given ten seconds to stop.
 #[test]
 fn they_end_whole_and_their_ends_are_told_apart() {
     let site = shared();

@@ -1,7 +1,6 @@
 //! Two of everything: a second server in the same folder, and a second controller of the same store.
 
-use crate::support;
-use crate::support::{Site, ends};
+use crate::support::{self, Site, ends};
 use muster_store::{Durability, SqliteStore, Store};
 
 #[test]

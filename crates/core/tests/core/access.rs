@@ -1,7 +1,6 @@
 //! Users, keys and roles: what is refused changes nothing, and what a user may do follows from the roles.
 
-use crate::support;
-use crate::support::Stage;
+use crate::support::{self, Stage};
 use muster_core::model::{
     Action, Identity, KeyDigest, Role, RoleAssignment, Scope, UserKind, WorkspaceKey,
 };

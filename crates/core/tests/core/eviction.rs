@@ -1,9 +1,8 @@
 //! Low-priority nodes are taken away: with notice, with time to end, and with the job back in the queue.
 
-use crate::support;
 use std::sync::Arc;
 
-use crate::support::{Stage, Wants, request, user, workspace};
+use crate::support::{self, Stage, Wants, request, user, workspace};
 use muster_core::agent::{
     Action, AttemptPhase, AttemptReport, Desired, Habits, Machine, Order, Report, Signal,
 };

@@ -1,7 +1,6 @@
 //! Jobs of several nodes: all members start together or none does, and all know where the others are.
 
-use crate::support;
-use crate::support::{Stage, Wants, request, someone};
+use crate::support::{self, Stage, Wants, request, someone};
 use muster_core::Change;
 use muster_core::agent::{
     Action, AttemptPhase, AttemptReport, Desired, Habits, Machine, Order, Report, Signal,

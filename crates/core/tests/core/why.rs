@@ -1,8 +1,7 @@
 //! Why a job waits and why a pool is as large as it is: hand-made states with their exact reasons, and the
 //! proof that each reason's remedy lifts it.
 
-use crate::support;
-use crate::support::{Stage, Wants, user};
+use crate::support::{self, Stage, Wants, user};
 use muster_core::agent::AttemptPhase;
 use muster_core::model::{
     Exit, NodePhase, Priority, QuotaName, QuotaScope, ScaleUp, ShareRequest, Tier,

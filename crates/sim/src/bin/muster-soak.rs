@@ -1,5 +1,5 @@
-//! `make soak`: new seeds for hours, to find what the fixed ones do not. It writes down how far it has come, and goes on
-//! from there when it is started again.
+//! `make soak`: runs new seeds for hours, to find bugs that the fixed seeds miss. It records its progress and resumes
+//! there when it is started again.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,95 +9,151 @@ use muster_sim::{Scenario, run_many};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const USAGE: &str = "usage: muster-soak RECORD FIRST-SEED SEEDS DAYS";
+/// Nothing here draws at random: whoever calls does.
+const USAGE: &str = "usage: muster-soak RECORD DRAWN-SEED FIRST-SEED SEEDS DAYS, of which the last three may be empty";
+const SEEDS: u64 = 10_000;
+const DAYS: u32 = 30;
 /// How many seeds are simulated between two records: a minute or so on two cores.
 const CHUNK: u64 = 64;
 
-/// What is to be simulated, and how much of it is done. The record has these numbers, in this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What is to be simulated, how much of it is done, and which seeds have failed. The record has these numbers, in this
+/// order.
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Soak {
     first: u64,
     seeds: u64,
     days: u32,
     done: u64,
+    failed: Vec<u64>,
+}
+
+/// What the caller asks for; whatever is not said is drawn or usual.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    first: Option<u64>,
+    seeds: Option<u64>,
+    days: Option<u32>,
+}
+
+impl Asked {
+    fn parse(numbers: [&str; 3]) -> Option<Asked> {
+        let number = |text: &str| match text {
+            "" => Some(None),
+            text => text.parse::<u64>().ok().map(Some),
+        };
+        let [first, seeds, days] = numbers.map(number);
+        let days = days?.map(u32::try_from).transpose().ok()?;
+        Some(Asked { first: first?, seeds: seeds?, days })
+    }
+
+    fn begin(self, drawn: u64) -> Option<Soak> {
+        let soak = Soak {
+            first: self.first.unwrap_or(drawn),
+            seeds: self.seeds.unwrap_or(SEEDS),
+            days: self.days.unwrap_or(DAYS),
+            done: 0,
+            failed: Vec::new(),
+        };
+        soak.is_sound().then_some(soak)
+    }
+
+    fn differs_from(self, soak: &Soak) -> bool {
+        self.first.is_some_and(|first| first != soak.first)
+            || self.seeds.is_some_and(|seeds| seeds != soak.seeds)
+            || self.days.is_some_and(|days| days != soak.days)
+    }
 }
 
 impl Soak {
+    fn is_sound(&self) -> bool {
+        let is_some = self.seeds > 0 && self.days > 0;
+        is_some && self.done <= self.seeds && self.first.checked_add(self.seeds).is_some()
+    }
+
     fn parse(text: &str) -> Option<Soak> {
-        let mut words = text.split_whitespace();
-        let mut number = || words.next()?.parse::<u64>().ok();
-        let (first, seeds, days) = (number()?, number()?, u32::try_from(number()?).ok()?);
-        let done = number()?;
-        let is_sound = days > 0 && done <= seeds && first.checked_add(seeds).is_some();
-        (words.next().is_none() && is_sound).then_some(Soak { first, seeds, days, done })
+        let numbers: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
+        let [first, seeds, days, done, ref failed @ ..] = numbers.ok()?[..] else { return None };
+        let days = u32::try_from(days).ok()?;
+        let soak = Soak { first, seeds, days, done, failed: failed.to_vec() };
+        soak.is_sound().then_some(soak)
     }
 
     /// What was begun and not finished, or else what is asked for.
-    fn begin(record: &Path, asked: Soak) -> Result<Soak, String> {
-        let Ok(text) = std::fs::read_to_string(record) else { return Ok(asked) };
-        let record = record.display();
-        let soak = Soak::parse(&text).ok_or_else(|| {
-            format!("{record} does not say how far the last run came; delete it to begin anew")
-        })?;
+    fn resume(record: &Path, drawn: u64, asked: Asked) -> Result<Soak, String> {
+        let Ok(text) = std::fs::read_to_string(record) else {
+            return asked.begin(drawn).ok_or_else(|| USAGE.to_owned());
+        };
+        let path = record.display();
+        let soak = Soak::parse(&text)
+            .ok_or_else(|| format!("{path} is not a valid soak record; delete it to start over"))?;
+        if asked.differs_from(&soak) {
+            return Err(format!(
+                "a soak of {} seeds from {}, {} days each, is unfinished; run `make soak` to continue it, or delete \
+                 {path} to start over",
+                soak.seeds, soak.first, soak.days
+            ));
+        }
         println!(
-            "going on after {} of {} seeds; delete {record} to begin anew",
+            "resuming after {} of {} seeds; delete {path} to start over",
             soak.done, soak.seeds
         );
         Ok(soak)
     }
 
     fn save(&self, record: &Path) -> std::io::Result<()> {
-        let Soak { first, seeds, days, done } = self;
+        let Soak { first, seeds, days, done, failed } = self;
+        let failed: String = failed.iter().map(|seed| format!(" {seed}")).collect();
         let beside = record.with_extension("new");
-        std::fs::write(&beside, format!("{first} {seeds} {days} {done}\n"))?;
+        std::fs::write(&beside, format!("{first} {seeds} {days} {done}{failed}\n"))?;
         std::fs::rename(&beside, record)
     }
 
-    /// The next seeds; returns how many of them broke a promise.
-    fn advance(&mut self) -> usize {
+    /// Simulates the next seeds.
+    fn advance(&mut self) {
         let chunk = CHUNK.min(self.seeds - self.done);
         let from = self.first + self.done;
         let scenarios: Vec<Scenario> =
             (from..from + chunk).map(|seed| Scenario::new(seed, self.days)).collect();
-        let results = run_many(&scenarios, |result| {
-            if let Err(failure) = result {
-                println!("{failure}");
-            }
-        });
+        for failure in run_many(&scenarios).into_iter().filter_map(Result::err) {
+            println!("{failure}");
+            self.failed.push(failure.scenario.seed);
+        }
         self.done += chunk;
         println!("{} of {} seeds, the last of them {}", self.done, self.seeds, from + chunk - 1);
-        results.iter().filter(|result| result.is_err()).count()
     }
 }
 
-fn soak() -> Result<usize, String> {
+fn run() -> Result<Soak, String> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [record, first, seeds, days] = &arguments[..] else { return Err(USAGE.to_owned()) };
-    let asked = Soak::parse(&format!("{first} {seeds} {days} 0")).ok_or(USAGE)?;
+    let [record, drawn, first, seeds, days] = &arguments[..] else { return Err(USAGE.to_owned()) };
+    let drawn = drawn.parse().map_err(|_| USAGE)?;
+    let asked = Asked::parse([first, seeds, days]).ok_or(USAGE)?;
     let record = PathBuf::from(record);
-    let mut soak = Soak::begin(&record, asked)?;
+    let mut soak = Soak::resume(&record, drawn, asked)?;
     println!("{} seeds from {}, {} days each", soak.seeds, soak.first, soak.days);
-    let mut broken = 0;
     while soak.done < soak.seeds {
-        broken += soak.advance();
+        soak.advance();
         soak.save(&record)
             .map_err(|error| format!("cannot write {}: {error}", record.display()))?;
     }
-    std::fs::remove_file(&record).map_err(|error| error.to_string())?;
-    Ok(broken)
+    std::fs::remove_file(&record)
+        .map_err(|error| format!("cannot delete {}: {error}", record.display()))?;
+    Ok(soak)
 }
 
 fn main() -> ExitCode {
-    match soak() {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(broken) => {
+    match run() {
+        Ok(soak) if soak.failed.is_empty() => ExitCode::SUCCESS,
+        Ok(soak) => {
             eprintln!(
-                "{broken} seeds broke a promise. Add each to FOUND in crates/sim/tests/sim/seeds.rs, and fix it."
+                "these seeds broke a promise within {} days: {:?}; add them to FOUND in \
+                 crates/sim/tests/sim/seeds.rs, and fix what they show",
+                soak.days, soak.failed
             );
             ExitCode::FAILURE
         }
         Err(why) => {
-            eprintln!("{why}");
+            eprintln!("error: {why}");
             ExitCode::from(2)
         }
     }
