@@ -11,11 +11,14 @@ use std::path::{Path, PathBuf};
 
 use muster_core::agent::Record;
 use muster_core::ids::Epoch;
+use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
 
 /// Beyond this the journal is written anew as soon as nothing in it is still owed. A node that
 /// lives for years runs any number of jobs.
 const LENGTH_TO_COMPACT: u64 = 256 * 1024;
+/// Taken from the disk when the journal is begun, so that an agent can go on writing it on a disk that others have filled.
+const RESERVED: u64 = 4 * LENGTH_TO_COMPACT;
 
 #[derive(Debug)]
 pub(crate) struct Journal {
@@ -81,12 +84,13 @@ impl Journal {
     }
 
     /// Starts anew with the floor alone, if the journal has grown long. Only for a node that owes
-    /// nothing.
-    pub(crate) fn compact(&mut self, floor: Epoch) -> Result<(), JournalError> {
-        if self.length < LENGTH_TO_COMPACT {
-            return Ok(());
+    /// nothing. Where that fails, the long one is as good.
+    pub(crate) fn compact(&mut self, floor: Epoch) {
+        if self.length >= LENGTH_TO_COMPACT
+            && let Err(error) = self.try_compact(floor)
+        {
+            tracing::warn!(%error, "the journal could not be shortened");
         }
-        self.try_compact(floor).map_err(|source| self.failed(source))
     }
 
     fn try_append(&mut self, record: &Record) -> io::Result<()> {
@@ -134,7 +138,10 @@ fn line_of(record: &impl Serialize) -> io::Result<Vec<u8>> {
 }
 
 fn open_for_append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    // Not every file system can; then it is written as far as there is space.
+    let _ = rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, RESERVED);
+    Ok(file)
 }
 
 #[cfg(test)]
@@ -209,11 +216,53 @@ mod tests {
         let (_dir, path) = path();
         let (mut journal, _) = Journal::open(path.clone(), BOOT).unwrap();
         journal.append(&Record::Took(Epoch(1))).unwrap();
-        journal.compact(Epoch(1)).unwrap();
+        journal.compact(Epoch(1));
         assert_eq!(read(&path), [Record::Took(Epoch(1))]);
         journal.length = LENGTH_TO_COMPACT;
-        journal.compact(Epoch(7)).unwrap();
+        journal.compact(Epoch(7));
         journal.append(&ended(8)).unwrap();
         assert_eq!(read(&path), [Record::Floor(Epoch(7)), ended(8)]);
+    }
+
+    const DISK: &str = "MUSTER_JOURNAL_DISK";
+
+    #[test]
+    fn a_disk_that_others_have_filled_does_not_stop_it() {
+        let namespaces = std::process::Command::new("unshare").args(["-rm", "true"]).status();
+        if !namespaces.is_ok_and(|status| status.success()) {
+            return eprintln!("no user namespaces here: nothing shown");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!("mount -t tmpfs -o size=2m none \"${DISK}\" && exec \"$@\"");
+        let output = std::process::Command::new("unshare")
+            .args(["-rm", "sh", "-c", &script, "sh"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "journal::tests::on_the_full_disk", "--nocapture"])
+            .env(DISK, folder.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains("it went on"), "{said}");
+    }
+
+    /// The inner part. Run as an ordinary test it has nothing to do.
+    #[test]
+    fn on_the_full_disk() {
+        let Ok(disk) = std::env::var(DISK) else { return };
+        let path = Path::new(&disk).join("journal");
+        let (mut journal, _) = Journal::open(path.clone(), BOOT).unwrap();
+        journal.append(&Record::Took(Epoch(1))).unwrap();
+        let full = std::fs::write(Path::new(&disk).join("ballast"), vec![1; 4 << 20]);
+        assert_eq!(full.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        let mut last = 1;
+        while journal.length < 2 * LENGTH_TO_COMPACT {
+            last += 1;
+            journal.append(&ended(last)).unwrap();
+        }
+        journal.compact(Epoch(last));
+        journal.append(&ended(last + 1)).unwrap();
+        assert_eq!(read(&path).last(), Some(&ended(last + 1)));
+        println!("it went on");
     }
 }

@@ -201,7 +201,7 @@ impl Node {
             self.tidy_up(*epoch);
             let report = self.machine.report();
             if report.attempts.is_empty() {
-                self.journal.compact(report.floor)?;
+                self.journal.compact(report.floor);
             }
         }
         Ok(())

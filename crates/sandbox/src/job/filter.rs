@@ -80,12 +80,31 @@ const NAMESPACES: [libc::c_int; 7] = [
 /// Only for `unshare`: in `clone` the bit is part of a signal's number.
 const CLONE_NEWTIME: u32 = 0x80;
 
-/// Both have to be applied. Made once: a job only loads them.
+/// The kinds of sockets that a network namespace keeps apart. Others (`AF_VSOCK`, `AF_TIPC`, `AF_ALG`, …) reach the
+/// machine itself, or other nodes on it.
+const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+/// Of netlink only what lists interfaces and routes, which libraries do to resolve names.
+const NETLINK_PROTOCOLS: [libc::c_int; 1] = [libc::NETLINK_ROUTE];
+/// Of the internet's protocols those that every program knows. MPTCP is not among them: its subflows are not seen by rules
+/// for TCP.
+const INTERNET_PROTOCOLS: [libc::c_int; 6] = [
+    libc::IPPROTO_IP,
+    libc::IPPROTO_ICMP,
+    libc::IPPROTO_TCP,
+    libc::IPPROTO_UDP,
+    libc::IPPROTO_ICMPV6,
+    libc::IPPROTO_UDPLITE,
+];
+
+/// All have to be applied. Made once: a job only loads them.
 #[derive(Debug, Clone)]
 pub(crate) struct Filter {
     refusing: BpfProgram,
     /// `clone3` hides its flags behind a pointer. Where it is missing, libraries use `clone`.
     without_clone3: BpfProgram,
+    /// Programs try other families and protocols when these are not supported, and give up when they are forbidden.
+    without_families: BpfProgram,
+    without_protocols: BpfProgram,
 }
 
 impl Filter {
@@ -96,9 +115,24 @@ impl Filter {
         rules.insert(libc::SYS_clone, any_of(&flags)?);
         rules.insert(libc::SYS_unshare, any_of(&[&flags[..], &[CLONE_NEWTIME]].concat())?);
         let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+        let other_family = || rule(FAMILIES.iter().map(|family| is_not(FAMILY, *family)));
+        let families = BTreeMap::from([
+            (libc::SYS_socket, vec![other_family()?]),
+            (libc::SYS_socketpair, vec![other_family()?]),
+        ]);
+        let protocols = BTreeMap::from([(
+            libc::SYS_socket,
+            vec![
+                other_protocol(libc::AF_NETLINK, &NETLINK_PROTOCOLS)?,
+                other_protocol(libc::AF_INET, &INTERNET_PROTOCOLS)?,
+                other_protocol(libc::AF_INET6, &INTERNET_PROTOCOLS)?,
+            ],
+        )]);
         Ok(Filter {
             refusing: only_this_numbering(program(rules, libc::EPERM)?),
             without_clone3: program(clone3, libc::ENOSYS)?,
+            without_families: program(families, libc::EAFNOSUPPORT)?,
+            without_protocols: program(protocols, libc::EPROTONOSUPPORT)?,
         })
     }
 
@@ -106,9 +140,40 @@ impl Filter {
     pub(crate) fn apply(&self) -> Result<(), String> {
         let failed =
             |error| format!("seccomp: {error}; a kernel with CONFIG_SECCOMP_FILTER is needed");
-        seccompiler::apply_filter(&self.refusing).map_err(failed)?;
-        seccompiler::apply_filter(&self.without_clone3).map_err(failed)
+        let all =
+            [&self.refusing, &self.without_clone3, &self.without_families, &self.without_protocols];
+        all.into_iter().try_for_each(|program| seccompiler::apply_filter(program).map_err(failed))
     }
+}
+
+/// Which arguments of `socket` and `socketpair` these are.
+const FAMILY: u8 = 0;
+const PROTOCOL: u8 = 2;
+
+type Condition = Result<SeccompCondition, seccompiler::BackendError>;
+
+fn condition(argument: u8, op: SeccompCmpOp, value: libc::c_int) -> Condition {
+    let value = u64::from(value.cast_unsigned());
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, op, value)
+}
+
+fn is_not(argument: u8, value: libc::c_int) -> Condition {
+    condition(argument, SeccompCmpOp::Ne, value)
+}
+
+/// Holds when all conditions do.
+fn rule(conditions: impl Iterator<Item = Condition>) -> Result<SeccompRule, String> {
+    conditions
+        .collect::<Result<Vec<_>, _>>()
+        .and_then(SeccompRule::new)
+        .map_err(|error| error.to_string())
+}
+
+/// Holds for sockets of this family with none of these protocols.
+fn other_protocol(family: libc::c_int, protocols: &[libc::c_int]) -> Result<SeccompRule, String> {
+    let is_family = condition(FAMILY, SeccompCmpOp::Eq, family);
+    let others = protocols.iter().map(|protocol| is_not(PROTOCOL, *protocol));
+    rule(std::iter::once(is_family).chain(others))
 }
 
 /// One rule for each flag: one that holds is enough.

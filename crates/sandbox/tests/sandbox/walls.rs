@@ -164,6 +164,35 @@ fn system_calls_that_walls_are_made_of_are_refused() {
     }
 }
 
+/// Sockets of other kinds are the machine's: no network namespace keeps them apart.
+#[test]
+fn only_sockets_that_networks_keep_apart_can_be_opened() {
+    let Some(node) = node() else { return };
+    let python = r#"
+import errno, socket
+def tried(call, *arguments):
+    try:
+        call(*arguments).close() if call is socket.socket else [end.close() for end in call(*arguments)]
+        return "yes"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+stream, datagram, raw = socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW
+print("good", *[tried(socket.socket, *kind) for kind in [
+    (1, stream), (1, datagram), (2, stream), (2, datagram), (10, stream), (2, stream, 6), (10, datagram, 17), (16, raw, 0)]])
+print("families", *sorted({tried(socket.socket, family, kind) for family in range(64) if family not in (1, 2, 10, 16)
+    for kind in (stream, datagram, raw)}))
+print("netlink", *sorted({tried(socket.socket, 16, raw, protocol) for protocol in range(1, 32)}))
+print("internet", *sorted({tried(socket.socket, family, kind, protocol) for family in (2, 10) for kind in (stream, datagram)
+    for protocol in (33, 132, 262)}))
+print("pairs", tried(socket.socketpair, 1, stream), tried(socket.socketpair, 30, stream), tried(socket.socketpair, 40, stream))
+"#;
+    let log = node.said("sockets", &format!("python3 -c '{python}'"));
+    let expected = "good yes yes yes yes yes yes yes yes\n\
+                    families EAFNOSUPPORT\nnetlink EPROTONOSUPPORT\ninternet EPROTONOSUPPORT\n\
+                    pairs yes EAFNOSUPPORT EAFNOSUPPORT\n";
+    assert_eq!(log, expected);
+}
+
 #[test]
 fn programs_find_what_they_need() {
     let Some(node) = node() else { return };
