@@ -4,6 +4,7 @@ mod colour;
 mod growth;
 pub mod query;
 pub mod render;
+mod terminal;
 
 use std::io::{self, IsTerminal as _, Write};
 
@@ -121,6 +122,18 @@ impl<const FOR_PEOPLE: bool> Print<FOR_PEOPLE> {
 pub fn bytes(bytes: &[u8]) -> Outcome {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(cannot_write)
+}
+
+/// Bytes that a job or a tool of it wrote: to a file or a program as they are, to a terminal without what it would obey.
+#[derive(Default)]
+pub struct Raw {
+    safe: terminal::Safe,
+}
+
+impl Raw {
+    pub fn write(&mut self, piece: &[u8]) -> Outcome {
+        if io::stdout().is_terminal() { bytes(&self.safe.take(piece)) } else { bytes(piece) }
+    }
 }
 
 /// A document for programs alone, whose format is no choice.

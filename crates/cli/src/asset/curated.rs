@@ -98,7 +98,7 @@ pub async fn build_log(args: &BuildLogArgs) -> Outcome {
         say_notes(&found.notes)?;
         output::say(&format!("state: {}", found.state));
         match &found.log {
-            Some(log) => output::bytes(log.as_bytes()),
+            Some(log) => output::Raw::default().write(log.as_bytes()),
             None => Ok(()),
         }
     })

@@ -70,10 +70,10 @@ pub async fn log(client: &Client, workspace: WorkspaceKey, name: &str, attempt: 
         if found.log_files.len() > 1 {
             output::say(&format!("{name}:"));
         }
-        let mut offset = 0;
+        let (mut offset, mut out) = (0, output::Raw::default());
         loop {
             let piece = client.log(url, offset).await?;
-            output::bytes(&piece.bytes)?;
+            out.write(&piece.bytes)?;
             offset += piece.bytes.len() as u64;
             if piece.bytes.is_empty() || piece.total.is_none_or(|total| offset >= total) {
                 break;

@@ -49,6 +49,7 @@ struct Log {
     /// The address without its signature. Another attempt has another one.
     address: String,
     offset: u64,
+    out: output::Raw,
 }
 
 impl Stream<'_> {
@@ -98,11 +99,11 @@ impl Stream<'_> {
             if self.log.offset > 0 {
                 output::say(&format!("{}: started again; its new log follows", self.name));
             }
-            self.log = Log { address: address.to_owned(), offset: 0 };
+            self.log = Log { address: address.to_owned(), ..Log::default() };
         }
         loop {
             let piece = self.client.log(url, self.log.offset).await?;
-            output::bytes(&piece.bytes)?;
+            self.log.out.write(&piece.bytes)?;
             self.log.offset += piece.bytes.len() as u64;
             let is_all = piece.total.is_none_or(|total| self.log.offset >= total);
             if piece.bytes.is_empty() || is_all {

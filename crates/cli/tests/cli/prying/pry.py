@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import signal
+import socket
 import sys
 
 state, pids = sys.argv[1], [int(pid) for pid in sys.argv[2:]]
@@ -72,6 +73,22 @@ for place, _, files in os.walk("/sys/fs/cgroup"):
     for file in files:
         path = os.path.join(place, file)
         tries(f"may write to {path}", lambda path=path: os.access(path, os.W_OK))
+
+# Sockets that no network keeps apart: of the machine, of its kernel, and those that other rules do not see.
+def opens(*kind):
+    with socket.socket(*kind):
+        return True
+
+
+for family in sorted(set(range(64)) - {socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK}):
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET):
+        tries(f"opens a socket of family {family}", lambda family=family, kind=kind: opens(family, kind))
+for protocol in range(1, 32):
+    kind = (socket.AF_NETLINK, socket.SOCK_RAW, protocol)
+    tries(f"talks to the kernel by netlink {protocol}", lambda kind=kind: opens(*kind))
+for family in (socket.AF_INET, socket.AF_INET6):
+    tries("opens MPTCP", lambda family=family: opens(family, socket.SOCK_STREAM, 262))
+    tries("opens SCTP", lambda family=family: opens(family, socket.SOCK_STREAM, 132))
 
 # Its first process takes no signal from inside. Last, all that it reaches but itself; not where the walls are not there.
 if not got:
