@@ -8,7 +8,8 @@
 //!   cluster;
 //! * [`porter`] gives a node a way out, where it may have one;
 //! * [`job`] runs one job inside a node, with its own processes, files and user;
-//! * [`probe`] tries every wall once, and leaves nothing behind.
+//! * [`probe`] tries every wall once, and leaves nothing behind;
+//! * [`private`] keeps other users of the machine out of our folders.
 //!
 //! Everything here blocks and runs on one thread: it forks, and what is forked from a process with threads may do
 //! next to nothing. It knows nothing of servers, schedules and protocols.
@@ -25,5 +26,6 @@ mod mounts;
 pub mod network;
 pub mod node;
 pub mod porter;
+pub mod private;
 pub mod probe;
 pub mod protocol;

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use muster_sandbox::private;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
@@ -134,12 +135,7 @@ impl StateDir {
     /// as the returned file is open.
     pub fn take(&self) -> Result<File, StateDirError> {
         let unusable = |source| StateDirError::Unusable { path: self.root.clone(), source };
-        use std::os::unix::fs::DirBuilderExt;
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.root)
-            .map_err(unusable)?;
+        private::make(&self.root).map_err(unusable)?;
         let lock = File::create(self.root.join("lock")).map_err(unusable)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(lock),

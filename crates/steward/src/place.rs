@@ -9,9 +9,9 @@
 //! DIR/sandboxes/    its nodes, as its helper keeps them; with relays/ and node-logs/
 //! ```
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::{digest, rand};
@@ -45,7 +45,7 @@ impl Place {
     pub fn take(root: &Path) -> Result<Place, StewardError> {
         let failed = |source| StewardError::File { path: root.to_owned(), source };
         let root = std::path::absolute(root).map_err(failed)?;
-        DirBuilder::new().recursive(true).mode(0o700).create(&root).map_err(failed)?;
+        muster_sandbox::private::make(&root).map_err(failed)?;
         let lock = File::create(root.join("lock")).map_err(failed)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Place { root, _lock: lock }),

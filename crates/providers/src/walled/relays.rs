@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_sandbox::node::RELAY_SOCKET as SOCKET;
+use muster_sandbox::private;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Relays;
@@ -43,9 +44,10 @@ impl Sockets {
     }
 
     fn listen(&self, node: &str) -> io::Result<UnixListener> {
+        // By its path nobody else gets to it. The node, which is another user, is shown its own folder only.
+        private::make(&self.folder)?;
         let folder = self.folder.join(node);
         std::fs::create_dir_all(&folder)?;
-        // Only who is shown the folder gets here, and is another user there.
         std::fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
         let socket = folder.join(SOCKET);
         match std::fs::remove_file(&socket) {
@@ -79,5 +81,22 @@ impl Relays for Sockets {
         {
             tracing::warn!(node, %error, "cannot remove the socket of a node that is gone");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_else_reaches_a_socket_by_its_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("relays");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
+        let (sockets, _doors) = Sockets::new(folder.clone());
+        sockets.listen("pool-1").unwrap();
+        let mode = folder.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "also where it was there before");
     }
 }
