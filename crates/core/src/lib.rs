@@ -9,7 +9,8 @@
 //! 6. [`agent`]: the node's side of the protocol, equally pure;
 //! 7. [`why`]: why a job waits, computed when asked;
 //! 8. [`access`]: who may do what; [`estate`]: what is locked; [`hosts`]: on which machines;
-//! 9. [`invariants`]: what must always hold; [`binding`]: what stands for `${{inputs.x}}` in a command.
+//! 9. [`invariants`]: what must always hold; [`binding`]: what stands for `${{inputs.x}}` in a command;
+//!    [`read_only`]: what is answered while nothing can be written.
 //!
 //! The driver (server or simulator) owns the clock, the disk and the network: it calls `step`, commits the
 //! changes in one transaction, and only then lets answers and effects out.
@@ -35,6 +36,7 @@ mod meter;
 pub mod model;
 mod observations;
 pub mod planted;
+pub mod read_only;
 mod requests;
 mod step;
 pub mod storage;

@@ -86,7 +86,12 @@ async fn carry_out(effect: Effect, hands: Hands, writer: Handle, calls: Arc<Sema
             match writer.say(done).await {
                 Ok(_) => return,
                 Err(Unavailable::Stopping) => return, // It is in the outbox: the next start goes on.
-                Err(Unavailable::Busy | Unavailable::Unconfirmed) => {}
+                Err(
+                    Unavailable::Busy
+                    | Unavailable::Full
+                    | Unavailable::ReadOnly
+                    | Unavailable::Unconfirmed,
+                ) => {}
             }
         }
         tokio::time::sleep(pause).await;

@@ -1,23 +1,26 @@
 //! The writer: one thread that owns World and the store, and the only one that changes either.
 //!
 //! It takes what has queued up as one batch, calls `core::step`, commits the changes in one transaction, and
-//! only then lets answers and effects out. After a failed commit (whose outcome nobody can know) or a panic it
-//! drops World and its connection, reads the rows again, and only then goes on. When another controller has
-//! taken the store over, it ends: two that take it from each other would serve nobody.
+//! only then lets answers and effects out. After a failed commit or a panic it drops World and its connection, reads
+//! the rows again, and only then goes on. As long as the store takes no writes (a full disk, say), every change is
+//! refused at once, and nodes keep their leases: see `recover`. When another controller has taken the store over, it
+//! ends: two that take it from each other would serve nobody.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muster_core::catalogue::Catalogue;
 use muster_core::ids::{ClusterId, JobId};
 use muster_core::model::{QuotaName, QuotaScope};
 use muster_core::why::{self, Reason};
-use muster_core::{Answer, Change, Effect, ErrorChain, Input, Settings, Wake, World, step};
-use muster_store::{Store, StoreError, look_up};
+use muster_core::{
+    Answer, Change, Effect, ErrorChain, Input, Output, Settings, Wake, World, read_only, step,
+};
+use muster_store::{Revision, Store, StoreError, look_up};
 use muster_wire::quota::QuotaFigures;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info};
@@ -32,6 +35,7 @@ const QUEUE_MAX: usize = 4_096;
 const BATCH_MAX: usize = 256;
 /// The longest sleep: a wall clock that was set forward is noticed within it.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
+const RETRY_PAUSE_MIN: Duration = Duration::from_millis(50);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +44,17 @@ pub enum Unavailable {
         "the server has {QUEUE_MAX} requests waiting, the most it takes; try again in a moment"
     )]
     Busy,
+    /// It is certain that nothing was changed.
+    #[error(
+        "the server's disk is full, so nothing can be changed; free space on it (`muster doctor` shows how much there \
+         is), then try again"
+    )]
+    Full,
+    /// It is certain that nothing was changed.
+    #[error(
+        "the server cannot write to its store, so nothing can be changed; see its log, then try again"
+    )]
+    ReadOnly,
     #[error("the change could not be confirmed on disk; ask for the present state, then try again")]
     Unconfirmed,
     #[error("the server is stopping; try again when it is back")]
@@ -60,6 +75,16 @@ enum Message {
 #[derive(Clone)]
 pub struct Handle {
     sender: SyncSender<Message>,
+}
+
+impl Unavailable {
+    /// To those who ask while the store takes no writes.
+    fn because_of(failed: &StoreError) -> Unavailable {
+        match failed {
+            StoreError::Full { .. } => Unavailable::Full,
+            _ => Unavailable::ReadOnly,
+        }
+    }
 }
 
 impl Handle {
@@ -130,6 +155,10 @@ struct Writer {
     live: Arc<Live>,
     effects: mpsc::UnboundedSender<Effect>,
     store: Box<dyn Store>,
+    /// Ours since the store was claimed.
+    epoch: u64,
+    /// The last that is known to be on disk.
+    revision: Revision,
     world: World,
 }
 
@@ -158,8 +187,9 @@ pub fn start(
     live: Arc<Live>,
     effects: mpsc::UnboundedSender<Effect>,
 ) -> Result<(Handle, Thread), StoreError> {
-    let (store, world) = claim(&mut open_store, &settings, &catalogue)?;
-    let mut writer = Writer { open_store, settings, catalogue, live, effects, store, world };
+    let Claimed { store, epoch, revision, world } = claim(&mut open_store, &settings, &catalogue)?;
+    let mut writer =
+        Writer { open_store, settings, catalogue, live, effects, store, epoch, revision, world };
     writer.announce();
     let (sender, receiver) = sync_channel(QUEUE_MAX);
     let (alive, ended) = oneshot::channel();
@@ -173,45 +203,53 @@ pub fn start(
     Ok((Handle { sender }, Thread { handle, ended }))
 }
 
+struct Claimed {
+    store: Box<dyn Store>,
+    epoch: u64,
+    revision: Revision,
+    world: World,
+}
+
 fn claim(
     open_store: &mut OpenStore,
     settings: &Settings,
     catalogue: &Arc<Catalogue>,
-) -> Result<(Box<dyn Store>, World), StoreError> {
+) -> Result<Claimed, StoreError> {
     let mut store = open_store()?;
     let epoch = store.claim(clock::unix_us() / 1_000)?;
     let rows = store.load()?;
+    let revision = store.revision()?;
     info!(epoch, jobs = rows.jobs.len(), nodes = rows.nodes.len(), "the store is ours");
     let world = World::rebuild(rows, epoch, settings.clone(), catalogue.clone(), clock::now());
-    Ok((store, world))
+    Ok(Claimed { store, epoch, revision, world })
 }
 
 impl Writer {
     fn run(&mut self, receiver: &Receiver<Message>) -> Result<(), StoreError> {
         // The first step decides about everything that the rows brought.
-        let mut wake = self.take_or_recover(Vec::new())?;
+        let mut batch = Vec::new();
         loop {
-            let mut batch = Vec::new();
+            let stops = batch.iter().any(|message| matches!(message, Message::Stop));
+            let wake = match self.take(batch) {
+                Ok(wake) => wake,
+                Err(Lost::Fenced(fenced)) => return Err(fenced),
+                Err(Lost::Unknown) if stops => return Ok(()),
+                Err(Lost::Unknown) => match self.recover(receiver)? {
+                    Some(wake) => wake,
+                    None => return Ok(()),
+                },
+            };
+            if stops {
+                self.audit();
+                return Ok(());
+            }
+            batch = Vec::new();
             match receiver.recv_timeout(clock::until(wake, SLEEP_MAX)) {
                 Ok(message) => batch.push(message),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
             batch.extend(receiver.try_iter().take(BATCH_MAX - 1));
-            let stops = batch.iter().any(|message| matches!(message, Message::Stop));
-            wake = self.take_or_recover(batch)?;
-            if stops {
-                self.audit();
-                return Ok(());
-            }
-        }
-    }
-
-    fn take_or_recover(&mut self, batch: Vec<Message>) -> Result<Wake, StoreError> {
-        match self.take(batch) {
-            Ok(wake) => Ok(wake),
-            Err(Lost::Fenced(fenced)) => Err(fenced),
-            Err(Lost::Unknown) => Ok(self.recover()),
         }
     }
 
@@ -240,16 +278,21 @@ impl Writer {
         let output = catch_unwind(AssertUnwindSafe(|| step(world, &inputs, clock::now())));
         let Ok(output) = output else {
             error!("the core panicked; reading the rows again");
-            give_up_all(replies);
+            tell_all(replies, Unavailable::Unconfirmed);
             return Err(Lost::Unknown);
         };
         // Without changes nothing is written, but an answer that goes out must still be that of the one
         // controller: from one that was replaced, a mere renewal would keep a node running what the next
         // controller has given to another.
         let must_hold = !output.changes.is_empty() || !replies.is_empty();
-        if must_hold && let Err(failed) = self.store.commit(&output.changes, output.wall) {
-            error!(error = %ErrorChain(&failed), "the commit failed");
-            return Err(give_up(replies, failed));
+        if must_hold {
+            match self.store.commit(&output.changes, output.wall) {
+                Ok(revision) => self.revision = revision,
+                Err(failed) => {
+                    error!(error = %ErrorChain(&failed), "the commit failed");
+                    return Err(self.commit_failed(replies, output, failed));
+                }
+            }
         }
         self.live.publish(&self.world, &output.changes);
         self.dispatch(&output.changes);
@@ -287,26 +330,101 @@ impl Writer {
         assert_eq!(difference, None, "World is not what the rows say");
     }
 
-    /// Drops World and the connection and starts again from the rows, for as long as it takes.
-    fn recover(&mut self) -> Wake {
-        let mut pause = Duration::from_millis(50);
-        loop {
-            match claim(&mut self.open_store, &self.settings, &self.catalogue) {
-                Ok((store, world)) => {
-                    (self.store, self.world) = (store, world);
-                    self.announce();
-                    if let Ok(wake) = self.take(Vec::new()) {
-                        return wake;
-                    }
-                }
-                Err(failed) => {
-                    error!(error = %ErrorChain(&failed), "the store cannot be opened; trying again")
+    /// An error does not say whether the changes are on disk. The disk does: whoever asked is told what became of it.
+    fn commit_failed(&mut self, replies: Replies, output: Output, failed: StoreError) -> Lost {
+        if matches!(failed, StoreError::Fenced { .. }) {
+            return give_up(replies, failed);
+        }
+        match self.store.revision() {
+            Ok(revision) if revision == self.revision => {
+                tell_all(replies, Unavailable::because_of(&failed));
+            }
+            Ok(revision) if revision.0 == self.revision.0 + output.changes.len() as u64 => {
+                for (reply, answer) in replies.into_iter().zip(output.answers) {
+                    let _ = reply.send(Ok(answer));
                 }
             }
-            std::thread::sleep(pause);
+            _ => tell_all(replies, Unavailable::Unconfirmed),
+        }
+        Lost::Unknown
+    }
+
+    /// Drops World and the connection and starts again from the rows, for as long as it takes. Meanwhile whoever comes is
+    /// answered at once: changes are refused, so that nothing is done later that somebody has given up on, and nodes that
+    /// are known keep their leases, so that nothing they run is given to others. `None` when it is to stop.
+    fn recover(&mut self, receiver: &Receiver<Message>) -> Result<Option<Wake>, StoreError> {
+        // What World has now may never have been written.
+        let mut known = Known::Nothing;
+        let mut pause = RETRY_PAUSE_MIN;
+        loop {
+            let failed = match claim(&mut self.open_store, &self.settings, &self.catalogue) {
+                Ok(claimed) => {
+                    let Claimed { store, epoch, revision, world } = claimed;
+                    (self.store, self.epoch, self.revision) = (store, epoch, revision);
+                    self.world = world;
+                    self.announce();
+                    match self.take(Vec::new()) {
+                        Ok(wake) => return Ok(Some(wake)),
+                        Err(Lost::Fenced(fenced)) => return Err(fenced),
+                        Err(Lost::Unknown) => known = Known::Nothing,
+                    }
+                    Unavailable::ReadOnly
+                }
+                Err(failed) => {
+                    error!(error = %ErrorChain(&failed), "the store cannot be written to; trying again");
+                    Unavailable::because_of(&failed)
+                }
+            };
+            if matches!(known, Known::Nothing) && self.read_rows_again() {
+                known = Known::Rows;
+            }
+            let until = Instant::now() + pause;
+            while let Some(left) = until.checked_duration_since(Instant::now()) {
+                match receiver.recv_timeout(left) {
+                    Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                    Ok(message) => self.answer_without_writing(message, &known, failed),
+                    Err(RecvTimeoutError::Timeout) => {}
+                }
+            }
             pause = (pause * 2).min(RETRY_PAUSE_MAX);
         }
     }
+
+    /// World from the rows, by the handle that cannot write any more. A store can often still be read.
+    fn read_rows_again(&mut self) -> bool {
+        let Ok(rows) = self.store.load() else { return false };
+        let (settings, catalogue) = (self.settings.clone(), self.catalogue.clone());
+        self.world = World::rebuild(rows, self.epoch, settings, catalogue, clock::now());
+        self.live.reset(&self.world);
+        true
+    }
+
+    fn answer_without_writing(&mut self, message: Message, known: &Known, failed: Unavailable) {
+        match (message, known) {
+            (Message::Say { input, reply }, known) => {
+                let renewed = match (*input, known) {
+                    (Input::Report { node, report }, Known::Rows)
+                        // Only the one controller may renew.
+                        if self.store.check_claim(self.epoch).is_ok() =>
+                    {
+                        read_only::renew(&mut self.world, &node, &report, clock::now())
+                    }
+                    _ => None,
+                };
+                let _ = reply.send(renewed.map(Ok).ok_or(failed));
+            }
+            (Message::Ask(question), Known::Rows) => question(&self.world),
+            // Its answer is dropped with it, which says that nobody is there.
+            (Message::Ask(_), Known::Nothing) | (Message::Stop, _) => {}
+        }
+    }
+}
+
+/// What World is worth while the store takes no writes.
+enum Known {
+    Nothing,
+    /// It is what the rows say.
+    Rows,
 }
 
 fn quota_figures(world: &World, scope: &QuotaScope) -> Vec<QuotaFigures> {
@@ -335,60 +453,20 @@ enum Lost {
 
 type Replies = Vec<oneshot::Sender<Result<Answer, Unavailable>>>;
 
+/// Nobody can know what became of these: whoever asked has to look.
 fn give_up(replies: Replies, failed: StoreError) -> Lost {
-    give_up_all(replies);
+    tell_all(replies, Unavailable::Unconfirmed);
     match failed {
         StoreError::Fenced { .. } => Lost::Fenced(failed),
         _ => Lost::Unknown,
     }
 }
 
-/// Nobody can know what became of these: whoever asked has to look.
-fn give_up_all(replies: Replies) {
+fn tell_all(replies: Replies, why: Unavailable) {
     for reply in replies {
-        let _ = reply.send(Err(Unavailable::Unconfirmed));
+        let _ = reply.send(Err(why)); // Whoever asked may have gone away.
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use muster_core::agent::Report;
-    use muster_core::ids::Epoch;
-    use muster_store::{Durability, SqliteStore};
-
-    use super::*;
-
-    /// A replaced writer that changed nothing committed nothing, so nobody told it that it had been replaced: it
-    /// went on renewing the leases of nodes whose jobs the next one gave to others. The simulator shows what
-    /// comes of that (`Bug::FencedAnswer`), but has a driver of its own: this one is tested here.
-    #[tokio::test]
-    async fn a_writer_that_was_replaced_does_not_even_renew_a_lease() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("muster.db");
-        let open_path = path.clone();
-        let open_store: OpenStore = Box::new(move || {
-            let store = SqliteStore::open(&open_path, Durability::None)?;
-            Ok(Box::new(store) as Box<dyn Store>)
-        });
-        let catalogue = Arc::new(Catalogue::builtin());
-        let (effects, _wishes) = mpsc::unbounded_channel();
-        let live = Arc::new(Live::new(1, Duration::from_secs(40)));
-        let (writer, thread) =
-            start(open_store, Settings::default(), catalogue, live, effects).unwrap();
-        let report = || Input::Report {
-            node: "node".into(),
-            report: Report {
-                boot_id: "boot".into(),
-                address: "here".into(),
-                floor: Epoch(0),
-                attempts: Vec::new(),
-            },
-        };
-        assert!(writer.say(report()).await.is_ok());
-        let mut next = SqliteStore::open(&path, Durability::None).unwrap();
-        next.claim(clock::unix_us() / 1_000 + 1_000).unwrap();
-        assert_eq!(writer.say(report()).await, Err(Unavailable::Unconfirmed));
-        let ended = thread.join().ok().unwrap();
-        assert!(matches!(ended, Err(StoreError::Fenced { .. })));
-    }
-}
+mod tests;

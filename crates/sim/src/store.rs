@@ -117,6 +117,10 @@ impl Store for FaultyStore {
     fn revision(&mut self) -> Result<Revision, StoreError> {
         self.inner.revision()
     }
+
+    fn check_claim(&mut self, epoch: u64) -> Result<(), StoreError> {
+        self.inner.check_claim(epoch)
+    }
 }
 
 /// Where the copy with a torn log is.

@@ -57,4 +57,7 @@ pub trait Store: Send {
 
     /// The highest revision on disk.
     fn revision(&mut self) -> Result<Revision, StoreError>;
+
+    /// Whether the claim of this epoch still holds on disk, also for a handle that gave it up after a failed commit.
+    fn check_claim(&mut self, epoch: u64) -> Result<(), StoreError>;
 }

@@ -244,7 +244,12 @@ impl ArmError {
         )
     }
 
-    /// 503: worth another try in a moment.
+    /// 500: nobody can say whether it was done.
+    pub fn unconfirmed(message: impl Into<String>) -> ArmError {
+        ArmError::new(500, code::INTERNAL_SERVER_ERROR, message)
+    }
+
+    /// 503: it was not done, and is worth another try in a moment.
     pub fn unavailable(message: impl Into<String>) -> ArmError {
         ArmError::new(503, code::SERVICE_UNAVAILABLE, message)
             .with_header("Retry-After", UNAVAILABLE_RETRY_AFTER_S.to_string())

@@ -66,7 +66,7 @@ pub(crate) fn on_report(turn: &mut Turn<'_>, name: &str, report: &Report) -> Ans
     Ok(Reply::Desired(Box::new(Desired { acknowledged: ended, ..nothing(turn.world) })))
 }
 
-fn is_given_up(world: &World, node: &Node) -> bool {
+pub(crate) fn is_given_up(world: &World, node: &Node) -> bool {
     let host = world.hosts().host(&node.host);
     host.is_some_and(|host| host.state == HostState::Removing)
 }

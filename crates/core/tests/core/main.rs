@@ -20,6 +20,7 @@ mod leases;
 mod node_ended;
 mod placement;
 mod quota_verdicts;
+mod read_only;
 mod reservations;
 mod saved;
 mod scenarios;

@@ -50,7 +50,15 @@ impl From<muster_core::Refused> for Failed {
 
 impl From<Unavailable> for Failed {
     fn from(unavailable: Unavailable) -> Failed {
-        Failed(ArmError::unavailable(unavailable.to_string()))
+        let message = unavailable.to_string();
+        Failed(match unavailable {
+            // 503 says that nothing was done.
+            Unavailable::Unconfirmed => ArmError::unconfirmed(message),
+            Unavailable::Busy
+            | Unavailable::Full
+            | Unavailable::ReadOnly
+            | Unavailable::Stopping => ArmError::unavailable(message),
+        })
     }
 }
 

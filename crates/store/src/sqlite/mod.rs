@@ -169,6 +169,10 @@ impl Store for SqliteStore {
     fn revision(&mut self) -> Result<Revision, StoreError> {
         Ok(Revision(Meta::read(&self.connection, &self.path)?.last_revision))
     }
+
+    fn check_claim(&mut self, epoch: u64) -> Result<(), StoreError> {
+        Meta::read_as(epoch, &self.connection, &self.path).map(|_| ())
+    }
 }
 
 #[cfg(test)]

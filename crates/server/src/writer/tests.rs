@@ -1,0 +1,232 @@
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use muster_core::agent::Report;
+use muster_core::ids::Epoch;
+use muster_core::model::{AssetKind, Caller, WorkspaceKey};
+use muster_core::time::Wall;
+use muster_core::{ClusterPatch, EffectKind, KnownAsset, KnownJob, Reply, Rows};
+use muster_store::{Durability, SqliteStore};
+
+use super::*;
+
+/// A replaced writer that changed nothing committed nothing, so nobody told it that it had been replaced: it
+/// went on renewing the leases of nodes whose jobs the next one gave to others. The simulator shows what
+/// comes of that (`Bug::FencedAnswer`), but has a driver of its own: this one is tested here.
+#[tokio::test]
+async fn a_writer_that_was_replaced_does_not_even_renew_a_lease() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("muster.db");
+    let open_path = path.clone();
+    let open_store: OpenStore = Box::new(move || {
+        let store = SqliteStore::open(&open_path, Durability::None)?;
+        Ok(Box::new(store) as Box<dyn Store>)
+    });
+    let catalogue = Arc::new(Catalogue::builtin());
+    let (effects, _wishes) = mpsc::unbounded_channel();
+    let live = Arc::new(Live::new(1, Duration::from_secs(40)));
+    let (writer, thread) =
+        start(open_store, Settings::default(), catalogue, live, effects).unwrap();
+    let report = || Input::Report {
+        node: "node".into(),
+        report: Report {
+            boot_id: "boot".into(),
+            address: "here".into(),
+            floor: Epoch(0),
+            attempts: Vec::new(),
+        },
+    };
+    assert!(writer.say(report()).await.is_ok());
+    let mut next = SqliteStore::open(&path, Durability::None).unwrap();
+    next.claim(clock::unix_us() / 1_000 + 1_000).unwrap();
+    assert_eq!(writer.say(report()).await, Err(Unavailable::Unconfirmed));
+    let ended = thread.join().ok().unwrap();
+    assert!(matches!(ended, Err(StoreError::Fenced { .. })));
+}
+
+/// A disk that can be full, and a commit that fails although it is on disk.
+#[derive(Debug, Clone, Default)]
+struct Disk {
+    is_full: Arc<AtomicBool>,
+    hides_a_commit: Arc<AtomicBool>,
+}
+
+struct OnDisk {
+    inner: SqliteStore,
+    disk: Disk,
+}
+
+impl OnDisk {
+    fn check(&self) -> Result<(), StoreError> {
+        let full = StoreError::Full { doing: "writing", path: "the store".into() };
+        if self.disk.is_full.load(Relaxed) { Err(full) } else { Ok(()) }
+    }
+}
+
+impl Store for OnDisk {
+    fn claim(&mut self, unix_ms: u64) -> Result<u64, StoreError> {
+        self.check()?;
+        self.inner.claim(unix_ms)
+    }
+
+    fn load(&mut self) -> Result<Rows, StoreError> {
+        self.inner.load()
+    }
+
+    fn commit(&mut self, changes: &[Change], wall: Wall) -> Result<Revision, StoreError> {
+        if changes.is_empty() {
+            return self.inner.commit(changes, wall);
+        }
+        self.check()?;
+        let revision = self.inner.commit(changes, wall)?;
+        match self.disk.hides_a_commit.swap(false, Relaxed) {
+            true => Err(StoreError::Io { doing: "fsync", source: std::io::Error::other("?") }),
+            false => Ok(revision),
+        }
+    }
+
+    fn find_job(
+        &mut self,
+        workspace: &WorkspaceKey,
+        name: &str,
+    ) -> Result<Option<KnownJob>, StoreError> {
+        self.inner.find_job(workspace, name)
+    }
+
+    fn find_asset(
+        &mut self,
+        workspace: &WorkspaceKey,
+        kind: AssetKind,
+        name: &str,
+        version: Option<&str>,
+    ) -> Result<KnownAsset, StoreError> {
+        self.inner.find_asset(workspace, kind, name, version)
+    }
+
+    fn revision(&mut self) -> Result<Revision, StoreError> {
+        self.inner.revision()
+    }
+
+    fn check_claim(&mut self, epoch: u64) -> Result<(), StoreError> {
+        self.inner.check_claim(epoch)
+    }
+}
+
+struct Running {
+    writer: Handle,
+    thread: Thread,
+    disk: Disk,
+    wishes: mpsc::UnboundedReceiver<Effect>,
+    _folder: tempfile::TempDir,
+}
+
+fn workspace() -> WorkspaceKey {
+    WorkspaceKey::new("s", "g", "w")
+}
+
+fn someone() -> Caller {
+    Caller { object_id: "o".into(), name: "n".into() }
+}
+
+fn put_cluster(name: &str, nodes_min: u32) -> Input {
+    let wanted = ClusterPatch { nodes_min: Some(nodes_min), ..ClusterPatch::default() };
+    let wanted = Box::new(ClusterPatch { nodes_max: Some(2), ..wanted });
+    Input::PutCluster { workspace: workspace(), name: name.into(), wanted, by: someone() }
+}
+
+fn report(node: &str) -> Input {
+    let report = Report {
+        boot_id: "boot".into(),
+        address: "here".into(),
+        floor: Epoch(0),
+        attempts: Vec::new(),
+    };
+    Input::Report { node: node.into(), report }
+}
+
+fn running() -> Running {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, disk) = (folder.path().join("muster.db"), Disk::default());
+    let its = disk.clone();
+    let open_store: OpenStore = Box::new(move || {
+        let inner = SqliteStore::open(&path, Durability::None)?;
+        Ok(Box::new(OnDisk { inner, disk: its.clone() }) as Box<dyn Store>)
+    });
+    let (effects, wishes) = mpsc::unbounded_channel();
+    let live = Arc::new(Live::new(1, Duration::from_secs(40)));
+    let catalogue = Arc::new(Catalogue::builtin());
+    let started = start(open_store, Settings::default(), catalogue, live, effects);
+    let (writer, thread) = started.unwrap();
+    Running { writer, thread, disk, wishes, _folder: folder }
+}
+
+/// Has a workspace and a pool with one node, which has joined.
+async fn with_a_node() -> (Running, String) {
+    let mut running = running();
+    let workspace = Input::workspace(workspace(), "north", someone());
+    assert!(running.writer.say(workspace).await.unwrap().is_ok());
+    assert!(running.writer.say(put_cluster("pool", 1)).await.unwrap().is_ok());
+    let wish = running.wishes.recv().await.unwrap();
+    let EffectKind::CreateNode(order) = wish.kind else { panic!("{wish:?}") };
+    let done = Input::EffectDone { effect: wish.id, result: Ok(()) };
+    assert!(running.writer.say(done).await.unwrap().is_ok());
+    let node = order.name.to_string();
+    assert!(running.writer.say(report(&node)).await.unwrap().is_ok());
+    (running, node)
+}
+
+#[tokio::test]
+async fn on_a_full_disk_changes_are_refused_at_once_and_never_done() {
+    let (Running { writer, thread, disk, _folder: _kept, .. }, node) = with_a_node().await;
+    disk.is_full.store(true, Relaxed);
+    for number in 0..20 {
+        let began = Instant::now();
+        let refused = writer.say(put_cluster(&format!("late{number}"), 0)).await;
+        assert_eq!(refused, Err(Unavailable::Full), "{number}");
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    }
+    // Those that it knows keep what they have; who is new has to come again.
+    let renewed = writer.say(report(&node)).await;
+    let Ok(Ok(Reply::Desired(desired))) = renewed else { panic!("{renewed:?}") };
+    assert!(!desired.end);
+    assert_eq!(writer.say(report("somebody")).await.map(|_| ()), Err(Unavailable::Full));
+    assert!(writer.is_there().await.is_ok(), "questions are answered");
+
+    disk.is_full.store(false, Relaxed);
+    let mut tried = 0;
+    while writer.say(put_cluster("later", 0)).await.is_err() {
+        tried += 1;
+        assert!(tried < 300, "it goes on when there is space");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let computes = writer.ask(|world| world.clusters().len()).await.unwrap();
+    assert_eq!(computes, 2, "what was refused was not done later");
+    let renewed = writer.say(report(&node)).await;
+    assert!(matches!(renewed, Ok(Ok(Reply::Desired(desired))) if !desired.end));
+    writer.stop();
+    assert!(thread.join().ok().unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn a_stop_is_heard_while_the_disk_is_full() {
+    let Running { writer, thread, disk, _folder: _kept, .. } = with_a_node().await.0;
+    disk.is_full.store(true, Relaxed);
+    assert_eq!(writer.say(put_cluster("late", 0)).await.map(|_| ()), Err(Unavailable::Full));
+    writer.stop();
+    tokio::task::spawn_blocking(move || thread.join().ok().unwrap()).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_change_that_is_on_disk_after_all_is_acknowledged() {
+    let Running { writer, thread, disk, _folder: _kept, .. } = with_a_node().await.0;
+    disk.hides_a_commit.store(true, Relaxed);
+    assert!(writer.say(put_cluster("there", 0)).await.unwrap().is_ok());
+    let mut seen = writer.ask(|world| world.clusters().len()).await;
+    while seen.is_err() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        seen = writer.ask(|world| world.clusters().len()).await;
+    }
+    assert_eq!(seen, Ok(2));
+    writer.stop();
+    assert!(thread.join().ok().unwrap().is_ok());
+}
