@@ -5,12 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use muster_core::agent::Report;
 use muster_core::catalogue::Catalogue;
 use muster_core::model::{JobSpec, NodeEvent, QuotaName, SpecHash, Tier};
 use muster_core::sweep::Sweep;
 use muster_core::time::{Now, Span, Wall};
 use muster_core::{
-    Change, Effect, Input, Output, Settings, Wake, World, decide_everything, invariants, step,
+    Change, Effect, Input, Output, Reply, Settings, Wake, World, decide_everything, invariants,
+    read_only, step,
 };
 use muster_store::{Reader, Revision, SqliteReader, Store, StoreError};
 
@@ -28,6 +30,8 @@ pub(crate) struct Controller {
     /// One that was replaced and does not know it yet.
     pub(crate) rival: Option<Live>,
     dead: Option<Dead>,
+    /// While its disk is full: what the rows say, and a handle to read them by.
+    held: Option<(FaultyStore, World)>,
     epoch: u64,
     pub(crate) steps: u64,
     /// Nothing is taken in before.
@@ -73,6 +77,7 @@ impl Controller {
             live: None,
             rival: None,
             dead: None,
+            held: None,
             epoch: 0,
             steps: 0,
             stalled_until: Moment::default(),
@@ -82,6 +87,7 @@ impl Controller {
 
     /// A new process takes over. Gives back what is still to be done outside.
     pub(crate) fn start(&mut self, now: Moment) -> Held<Vec<Effect>> {
+        self.held = None;
         let mut store = FaultyStore::open(&self.path)?;
         let unix_ms = self.clock.unix_ms(now);
         let epoch = store.claim(unix_ms)?;
@@ -127,8 +133,31 @@ impl Controller {
 
     /// The process dies, and what it leaves behind is about to be overwritten.
     pub(crate) fn die_without_trace(&mut self, now: Moment) {
-        (self.live, self.rival, self.dead) = (None, None, None);
+        (self.live, self.rival, self.dead, self.held) = (None, None, None, None);
         self.stalled_until = now;
+    }
+
+    /// The disk takes no writes: from now on the process only renews the leases of nodes that the rows know.
+    pub(crate) fn hold(&mut self, now: Moment) -> Held {
+        let mut store = FaultyStore::open(&self.path)?;
+        let now = self.clock.now(now);
+        let world = self.rebuild(&mut store, now)?;
+        self.held = Some((store, world));
+        Ok(())
+    }
+
+    /// What a node is told while the disk takes no writes; nothing if there is nobody to tell it, or if it has to come
+    /// again.
+    pub(crate) fn renew(
+        &mut self,
+        node: &str,
+        report: &Report,
+        now: Moment,
+    ) -> Held<Option<Reply>> {
+        let (now, epoch) = (self.clock.now(now), self.epoch);
+        let Some((store, world)) = &mut self.held else { return Ok(None) };
+        store.check_claim(epoch)?;
+        Ok(read_only::renew(world, node, report, now))
     }
 
     pub(crate) fn live(&mut self) -> Option<&mut Live> {

@@ -55,6 +55,7 @@ faults! {
     CommitKept => "fsync error, changes kept",
     /// The power fails in the middle of a commit; a part of it is on disk.
     CommitTorn => "commit torn",
+    /// Nothing can be written for a while; the controller renews leases and does nothing else.
     DiskFull => "disk full",
     ClockForward => "wall clock set an hour forward",
     ClockBack => "wall clock set an hour back",

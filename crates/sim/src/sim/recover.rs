@@ -73,6 +73,9 @@ impl Sim {
         self.controller.die(output.changes, is_kept, self.now)?;
         let until_free = self.controller.disk_full_until - self.now;
         self.go_down(REOPEN.max(until_free));
+        if until_free > Span::ZERO {
+            self.controller.hold(self.now)?;
+        }
         Ok(())
     }
 

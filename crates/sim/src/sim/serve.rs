@@ -61,6 +61,9 @@ impl Sim {
                 self.poke();
                 return Ok(());
             }
+            if !self.controller.is_up() {
+                return self.renew_held(inbox);
+            }
             // What reaches a dead controller is lost: whoever sent it gets no answer.
             while self.controller.is_up() && !inbox.is_empty() {
                 let length = inbox.len().min(self.batch_max());
@@ -68,6 +71,18 @@ impl Sim {
                 self.run_batch(batch)?;
             }
         }
+    }
+
+    /// Nobody is there, or somebody whose disk is full: then the nodes that it knows keep their leases, and everything else
+    /// is lost.
+    fn renew_held(&mut self, inbox: VecDeque<Arrival>) -> Held {
+        for arrival in inbox {
+            let Arrival::Report(sent) = arrival else { continue };
+            if let Some(reply) = self.controller.renew(&sent.node, &sent.report, self.now)? {
+                self.answer_agent(sent.from, &sent.report, false, Ok(reply))?;
+            }
+        }
+        Ok(())
     }
 
     /// Where something is about to go wrong, one input at a time: what it goes wrong with must not depend on
