@@ -117,11 +117,12 @@ setup-nextest: setup-rust
 setup-deny: setup-rust
 	@cargo deny --version >/dev/null 2>&1 || cargo install --locked --debug cargo-deny
 
-# For a test of the units in packaging/, for nodes' way out, and for machines that tests connect.
+# For a test of the units in packaging/, for nodes' way out, and for machines and disks that tests make.
 setup-systemd:
 	@scripts/need 'systemd-analyze --version' systemd
 	@scripts/need 'slirp4netns --version' slirp4netns
 	@scripts/need 'ip -V' iproute2
+	@scripts/need 'mkfs.ext4 -V && mount --version' e2fsprogs mount
 
 # For a job of several nodes that talk MPI.
 setup-mpi:

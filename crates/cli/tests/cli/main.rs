@@ -15,6 +15,7 @@ mod doctor;
 mod dry_run;
 mod estate;
 mod files;
+mod full_disk;
 mod gangs;
 mod golden;
 mod gpus;
