@@ -59,7 +59,7 @@ test-all: check
 
 test-setup: setup-systemd setup-mpi setup-uv setup-browser $(CLIENTS) $(AZ) $(NODE) $(V1) $(S3)
 
-test-core: setup-nextest ## the decisions, the store and the simulator: the quickest tests of the most code
+test-core: setup-nextest ## the tests of decisions, store and simulator, or those whose name matches K=...
 	@scripts/stage core cargo nextest run -p muster-core -p muster-store -p muster-sim --features muster-sim/planted-bugs \
 		$(if $(K),-E "test(/$$K/)")
 
@@ -73,7 +73,7 @@ test-clients: test-setup ## every test with a real client, or those that pytest'
 		-n $(AT_ONCE) --maxprocesses 16 --dist loadfile --no-loadscope-reorder clients $(if $(K),-k "$$K")
 	@MUSTER_BIN="$(TARGET)/debug/muster" scripts/stage alone scripts/pytest-some $(PYTEST) -m alone clients $(if $(K),-k "$$K")
 
-soak: setup-rust ## new seeds for the simulator: SEEDS (10000) of DAYS (30) each; resumes where it was interrupted
+soak: setup-rust ## new seeds for the simulator: SEEDS (10000) of DAYS (30) each, drawn or FROM one; resumes where it was interrupted
 	cargo build --profile fuzz -p muster-sim --bin muster-soak
 	@mkdir -p "$(TARGET)/soak"
 	@"$(TARGET)/fuzz/muster-soak" "$(TARGET)/soak/record" "$$(date +%s)00000" "$(FROM)" "$(SEEDS)" "$(DAYS)"

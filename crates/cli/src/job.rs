@@ -90,7 +90,8 @@ pub struct ListArgs {
 
 /// Follow a job's log to its end
 ///
-/// Standard output gets the log's bytes as the job wrote them, and nothing else. The exit code is 0 when the
+/// Standard output gets the log's bytes as the job wrote them, and nothing else; a terminal gets its text and its
+/// colours, without other control sequences. The exit code is 0 when the
 /// job completed, 1 when it failed or was canceled, and 130 when you leave with Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: Ctrl-C leaves the job alone.")]

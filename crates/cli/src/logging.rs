@@ -16,10 +16,17 @@ const DEFAULT: LevelFilter = LevelFilter::WARN;
 /// Parses a filter: levels (`info`) and targets (`muster_server=debug`), separated by commas. `None` for anything else: the
 /// library would take much of it for the name of a target, and then log nothing.
 pub fn filter(text: &str) -> Option<Targets> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '=');
+    let is_target = |target: &str| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
+        !target.is_empty() && target.chars().all(is_plain)
+    };
+    let is_good = |part: &&str| {
+        let (target, level) = part.rsplit_once('=').map_or((None, *part), |(a, b)| (Some(a), b));
+        target.is_none_or(is_target) && level.parse::<LevelFilter>().is_ok()
+    };
     let parts: Vec<&str> = text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
-    let is_good = !parts.is_empty() && parts.iter().all(|part| part.chars().all(is_plain));
-    is_good.then(|| parts.join(",").parse().ok()).flatten()
+    let is_filter = !parts.is_empty() && parts.iter().all(is_good);
+    is_filter.then(|| parts.join(",").parse().ok()).flatten()
 }
 
 /// For a server. The filter was checked with the configuration.
@@ -40,8 +47,8 @@ pub fn start() {
         filter(&wanted).unwrap_or_else(|| {
             let wanted = quoted(&wanted);
             output::say(&format!(
-                "{VARIABLE} is {wanted}, which is not a valid filter; using {DEFAULT}. \
-                 Write it like info or muster_server=debug"
+                "{VARIABLE} is {wanted}, which is not a valid filter; using \"{DEFAULT}\". Give a level (error, warn, \
+                 info, debug, trace) or a filter such as \"muster_server=debug,info\""
             ));
             default()
         })
@@ -74,9 +81,18 @@ mod tests {
             assert_eq!(server(text, Level::INFO), Some(true), "{text}");
             assert_eq!(server(text, Level::DEBUG), Some(false), "{text}");
         }
-        for text in
-            ["", ",", " ", "muster_core[span]=trace", "a b", "x=loud", "info;debug", "größe"]
-        {
+        for text in [
+            "",
+            ",",
+            "=",
+            "=info",
+            "inof",
+            "muster_core[span]=trace",
+            "a b",
+            "x=loud",
+            "info;debug",
+            "größe",
+        ] {
             assert!(filter(text).is_none(), "{text}");
         }
     }

@@ -134,6 +134,14 @@ impl Raw {
     pub fn write(&mut self, piece: &[u8]) -> Outcome {
         if io::stdout().is_terminal() { bytes(&self.safe.take(piece)) } else { bytes(piece) }
     }
+
+    /// Nothing more comes: on a terminal, what follows is not in the job's colours.
+    pub fn end(&mut self) -> Outcome {
+        match self.safe.end() {
+            [] => Ok(()),
+            reset => bytes(reset),
+        }
+    }
 }
 
 /// A document for programs alone, whose format is no choice.

@@ -98,7 +98,10 @@ pub async fn build_log(args: &BuildLogArgs) -> Outcome {
         say_notes(&found.notes)?;
         output::say(&format!("state: {}", found.state));
         match &found.log {
-            Some(log) => output::Raw::default().write(log.as_bytes()),
+            Some(log) => {
+                let mut out = output::Raw::default();
+                out.write(log.as_bytes()).and_then(|()| out.end())
+            }
             None => Ok(()),
         }
     })

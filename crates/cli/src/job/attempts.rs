@@ -79,6 +79,7 @@ pub async fn log(client: &Client, workspace: WorkspaceKey, name: &str, attempt: 
                 break;
             }
         }
+        out.end()?;
     }
     Ok(())
 }

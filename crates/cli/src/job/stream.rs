@@ -112,7 +112,8 @@ impl Stream<'_> {
         }
     }
 
-    fn end(&self, details: &RunDetails) -> Outcome {
+    fn end(&mut self, details: &RunDetails) -> Outcome {
+        self.log.out.end()?;
         let said = |key: &str| details.properties.get(key).map(String::as_str);
         let error = details.error.as_ref().map(|error| error.error.message.as_str());
         match details.status {

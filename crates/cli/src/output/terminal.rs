@@ -16,25 +16,33 @@ impl Safe {
         for byte in piece {
             self.parser.advance(&mut self.text, *byte);
         }
-        std::mem::take(&mut self.text.0).into_bytes()
+        std::mem::take(&mut self.text.shown).into_bytes()
+    }
+
+    /// What takes back a colour that was left on.
+    pub fn end(&mut self) -> &'static [u8] {
+        if std::mem::take(&mut self.text.is_coloured) { b"\x1b[0m" } else { b"" }
     }
 }
 
 #[derive(Default)]
-struct Text(String);
+struct Text {
+    shown: String,
+    is_coloured: bool,
+}
 
 impl Perform for Text {
     fn print(&mut self, character: char) {
         // Some control characters are written as text.
         if !character.is_control() {
-            self.0.push(character);
+            self.shown.push(character);
         }
     }
 
     fn execute(&mut self, byte: u8) {
         // Progress bars go back to the start of their line.
         if let b'\n' | b'\r' | b'\t' = byte {
-            self.0.push(char::from(byte));
+            self.shown.push(char::from(byte));
         }
     }
 
@@ -47,7 +55,8 @@ impl Perform for Text {
             parts.join(":")
         };
         let params: Vec<String> = params.iter().map(numbers).collect();
-        self.0.push_str(&format!("\x1b[{}m", params.join(";")));
+        self.is_coloured = params != ["0"];
+        self.shown.push_str(&format!("\x1b[{}m", params.join(";")));
     }
 }
 
@@ -75,6 +84,21 @@ mod tests {
             assert_eq!(shown(&single), text, "in pieces");
         }
         assert_eq!(shown(&[b"\x1b[mreset"]), "\x1b[0mreset");
+    }
+
+    #[test]
+    fn a_colour_that_was_left_on_is_taken_back() {
+        for (text, end) in [
+            ("plain", ""),
+            ("\x1b[31mred\x1b[0m", ""),
+            ("\x1b[1;31mred\x1b[m", ""),
+            ("\x1b[31mred", "\x1b[0m"),
+        ] {
+            let mut safe = Safe::default();
+            safe.take(text.as_bytes());
+            assert_eq!(safe.end(), end.as_bytes(), "{text:?}");
+            assert_eq!(safe.end(), b"", "once");
+        }
     }
 
     #[test]

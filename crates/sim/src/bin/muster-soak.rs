@@ -36,25 +36,29 @@ struct Asked {
 }
 
 impl Asked {
-    fn parse(numbers: [&str; 3]) -> Option<Asked> {
-        let number = |text: &str| match text {
-            "" => Some(None),
-            text => text.parse::<u64>().ok().map(Some),
+    /// By the names that `make soak` has for them.
+    fn parse([first, seeds, days]: [&str; 3]) -> Result<Asked, String> {
+        let number = |name: &str, text: &str, least: u64, most: u64| match text {
+            "" => Ok(None),
+            text => match text.parse::<u64>() {
+                Ok(number) if (least..=most).contains(&number) => Ok(Some(number)),
+                _ => Err(format!("{name} is '{text}'; give a whole number from {least} to {most}")),
+            },
         };
-        let [first, seeds, days] = numbers.map(number);
-        let days = days?.map(u32::try_from).transpose().ok()?;
-        Some(Asked { first: first?, seeds: seeds?, days })
+        let first = number("FROM", first, 0, u64::MAX / 2)?;
+        let seeds = number("SEEDS", seeds, 1, u64::MAX / 4)?;
+        let days = number("DAYS", days, 1, 365)?.and_then(|days| u32::try_from(days).ok());
+        Ok(Asked { first, seeds, days })
     }
 
-    fn begin(self, drawn: u64) -> Option<Soak> {
-        let soak = Soak {
+    fn begin(self, drawn: u64) -> Soak {
+        Soak {
             first: self.first.unwrap_or(drawn),
             seeds: self.seeds.unwrap_or(SEEDS),
             days: self.days.unwrap_or(DAYS),
             done: 0,
             failed: Vec::new(),
-        };
-        soak.is_sound().then_some(soak)
+        }
     }
 
     fn differs_from(self, soak: &Soak) -> bool {
@@ -81,7 +85,7 @@ impl Soak {
     /// What was begun and not finished, or else what is asked for.
     fn resume(record: &Path, drawn: u64, asked: Asked) -> Result<Soak, String> {
         let Ok(text) = std::fs::read_to_string(record) else {
-            return asked.begin(drawn).ok_or_else(|| USAGE.to_owned());
+            return Ok(asked.begin(drawn));
         };
         let path = record.display();
         let soak = Soak::parse(&text)
@@ -127,7 +131,7 @@ fn run() -> Result<Soak, String> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [record, drawn, first, seeds, days] = &arguments[..] else { return Err(USAGE.to_owned()) };
     let drawn = drawn.parse().map_err(|_| USAGE)?;
-    let asked = Asked::parse([first, seeds, days]).ok_or(USAGE)?;
+    let asked = Asked::parse([first, seeds, days])?;
     let record = PathBuf::from(record);
     let mut soak = Soak::resume(&record, drawn, asked)?;
     println!("{} seeds from {}, {} days each", soak.seeds, soak.first, soak.days);

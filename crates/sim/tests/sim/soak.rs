@@ -55,10 +55,14 @@ fn what_makes_no_sense_or_contradicts_the_record_is_refused() {
         assert!(said.contains(hint), "{said}");
         assert_eq!(std::fs::read_to_string(&record).expect("still there"), text);
     }
-    for numbers in
-        [["x", "1", "1"], ["0", "1", "0"], ["0", "0", "1"], ["18446744073709551615", "1", "1"]]
-    {
+    for (numbers, wrong) in [
+        (["x", "1", "1"], "FROM is 'x'"),
+        (["0", "0", "1"], "SEEDS is '0'"),
+        (["0", "1", "1.5"], "DAYS is '1.5'"),
+        (["18446744073709551615", "1", "1"], "FROM is"),
+    ] {
         let (done, said) = soak(&folder.path().join("none"), numbers);
         assert_eq!(done.status.code(), Some(2), "{numbers:?}: {said}");
+        assert!(said.contains(wrong) && said.contains("whole number"), "{said}");
     }
 }
