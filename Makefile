@@ -34,7 +34,7 @@ AT_ONCE := $(shell echo $$(( $$(nproc) * 2 )))
 export K
 PYTEST := .venv/bin/python -m pytest --quiet --disable-warnings
 
-.PHONY: help run test test-setup test-all test-core test-rust test-clients check soak conformance bench fuzz setup-rust setup-cc setup-cxx setup-nginx setup-peers setup-python setup-nextest setup-deny setup-systemd setup-mpi setup-uv setup-browser
+.PHONY: help run test test-setup test-all test-core test-rust test-clients check soak conformance bench fuzz setup-rust setup-cc setup-cxx setup-nginx setup-peers setup-python setup-nextest setup-deny setup-systemd setup-shells setup-mpi setup-uv setup-browser
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -57,7 +57,7 @@ test-all: check
 	@scripts/stage scripts .venv/bin/python -m pytest --quiet scripts
 	@scripts/stage promises scripts/conformance --check
 
-test-setup: setup-systemd setup-mpi setup-uv setup-browser $(CLIENTS) $(AZ) $(NODE) $(V1) $(S3)
+test-setup: setup-systemd setup-shells setup-mpi setup-uv setup-browser $(CLIENTS) $(AZ) $(NODE) $(V1) $(S3)
 
 test-core: setup-nextest ## the tests of decisions, store and simulator, or those whose name matches K=...
 	@scripts/stage core cargo nextest run -p muster-core -p muster-store -p muster-sim --features muster-sim/planted-bugs \
@@ -123,6 +123,10 @@ setup-systemd:
 	@scripts/need 'slirp4netns --version' slirp4netns
 	@scripts/need 'ip -V' iproute2
 	@scripts/need 'mkfs.ext4 -V && mount --version' e2fsprogs mount
+
+# For a test of `muster env`. Tests run in parallel, so they cannot install it themselves.
+setup-shells:
+	@scripts/need 'fish --version' fish
 
 # For a job of several nodes that talk MPI.
 setup-mpi:

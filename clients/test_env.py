@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import REPOSITORY, RESOURCE_GROUP, STRAY_PREFIXES, SUBSCRIPTION, WORKSPACE
+from conftest import RESOURCE_GROUP, STRAY_PREFIXES, SUBSCRIPTION, WORKSPACE
 from guard import GUARD
 
 # What somebody's shell may hold: another identity, another cloud, and no check of certificates.
@@ -89,8 +89,6 @@ def run_sdk(variables):
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "fish"])
 def test_shells_read_it_back(muster_bin, server, wanted, shell):
-    need = REPOSITORY / "scripts/need"
-    subprocess.run([need, f"{shell} --version || {shell} -c true", shell], check=True)
     script = printed(muster_bin, server, "fish" if shell == "fish" else "sh")
     found = after(shell, script, **STRAY)
     assert {name: found.get(name) for name in wanted} == wanted

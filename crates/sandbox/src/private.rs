@@ -1,4 +1,4 @@
-//! Folders that are one user's alone: with keys, logs and sockets in them that nobody else on the machine may reach.
+//! Private folders: they hold keys, logs and sockets that no other user of the machine may reach.
 
 use std::fs::{DirBuilder, Permissions};
 use std::io;

@@ -330,7 +330,7 @@ impl Writer {
         assert_eq!(difference, None, "World is not what the rows say");
     }
 
-    /// An error does not say whether the changes are on disk. The disk does: whoever asked is told what became of it.
+    /// A failed commit does not say whether its changes are on disk, but the revision there does. Callers are told which.
     fn commit_failed(&mut self, replies: Replies, output: Output, failed: StoreError) -> Lost {
         if matches!(failed, StoreError::Fenced { .. }) {
             return give_up(replies, failed);

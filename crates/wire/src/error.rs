@@ -244,7 +244,7 @@ impl ArmError {
         )
     }
 
-    /// 500: nobody can say whether it was done.
+    /// 500: it is not known whether it was done.
     pub fn unconfirmed(message: impl Into<String>) -> ArmError {
         ArmError::new(500, code::INTERNAL_SERVER_ERROR, message)
     }

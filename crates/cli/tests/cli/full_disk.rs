@@ -1,8 +1,8 @@
 //! A disk that somebody else has filled, or that became read-only: changes are refused at once and for good, what runs
 //! goes on and runs once, and a stop is heard.
 //!
-//! Each test has a small disk to itself, in namespaces of its own: of memory, or a file with ext4 in it, of which nothing is
-//! reserved for root.
+//! Each test has a small disk to itself, in namespaces of its own: a tmpfs, or a file with ext4 in it that
+//! reserves nothing for root.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -99,7 +99,7 @@ fn what_runs_goes_on_and_what_is_refused_is_never_done() {
         number += 1;
         let said = refused(&site, &format!("late{number}"));
         assert!(said.contains("disk is full"), "{said}");
-        // Whoever only looks is served.
+        // Reads are served.
         assert!(site.text(&["job", "show", "-n", "long"]).contains("Running"));
         std::thread::sleep(Duration::from_millis(500));
     }
@@ -148,5 +148,5 @@ fn a_disk_that_became_read_only_can_be_read_and_left() {
     let mut server = site.take_server();
     signal("-TERM", &server);
     assert!(ends(&mut server), "it stops");
-    // Nobody can end its nodes by an order any more; they end with these namespaces.
+    // The server cannot delete its nodes any more; they end with these namespaces.
 }

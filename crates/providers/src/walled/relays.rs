@@ -44,7 +44,7 @@ impl Sockets {
     }
 
     fn listen(&self, node: &str) -> io::Result<UnixListener> {
-        // By its path nobody else gets to it. The node, which is another user, is shown its own folder only.
+        // Other users cannot reach it by its path. The node, which is another user, is shown its own folder only.
         private::make(&self.folder)?;
         let folder = self.folder.join(node);
         std::fs::create_dir_all(&folder)?;

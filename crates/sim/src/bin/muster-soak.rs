@@ -9,7 +9,7 @@ use muster_sim::{Scenario, run_many};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Nothing here draws at random: whoever calls does.
+/// The simulator draws nothing at random, so the caller passes a seed that it has drawn.
 const USAGE: &str = "usage: muster-soak RECORD DRAWN-SEED FIRST-SEED SEEDS DAYS, of which the last three may be empty";
 const SEEDS: u64 = 10_000;
 const DAYS: u32 = 30;
