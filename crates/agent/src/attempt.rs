@@ -12,6 +12,7 @@ use muster_core::ids::Epoch;
 use muster_core::model::{Carrying, Exit, JobSpec, Spans};
 use muster_core::time::Span;
 use muster_sandbox::job::{self, Nursery};
+use rustix::fs::{FallocateFlags, fallocate};
 use tokio::sync::{mpsc, watch};
 
 use crate::backoff::Backoff;
@@ -29,6 +30,9 @@ use crate::{clock, files, log};
 /// Where programs are found if whoever started the agent did not say.
 pub(crate) const DEFAULT_PATH: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// So much of a job's output has its place on the node's disk before the job starts.
+const LOG_BYTES_RESERVED: u64 = 256 * 1024;
 
 /// What all attempts of a node share.
 #[derive(Debug)]
@@ -354,5 +358,8 @@ async fn fetch_spec(client: &Client, order: &Order) -> Result<JobSpec, String> {
 /// reader.
 pub(crate) fn open_log(path: &Path) -> io::Result<File> {
     path.parent().map_or(Ok(()), make_private_dir)?;
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    // A job that fills its disk can still say that it did. Without it there is a log all the same.
+    let _ = fallocate(&log, FallocateFlags::KEEP_SIZE, 0, LOG_BYTES_RESERVED);
+    Ok(log)
 }

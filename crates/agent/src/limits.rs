@@ -13,6 +13,10 @@ use muster_sandbox::cgroup::{Group, Groups, Shortage};
 /// How often a folder is looked through, and that this takes no more than a part of the time.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LOOK_PART: u32 = 20;
+/// With less than this a disk is full: whoever could not write a piece of a file wrote the part that fitted.
+const FULL_BYTES: u64 = 64 * 1024;
+/// A job that has less than one part in so many of a full disk is not what filled it.
+const LARGE_PART: u64 = 4;
 /// Where a process of a job has its folder, below what `/proc` says of it.
 const INSIDE: &str = "root/job";
 const BLOCK: u64 = 512;
@@ -71,14 +75,22 @@ impl Watch {
             tokio::time::sleep(pause).await;
             let (began, folder) = (Instant::now(), self.work_dir.clone());
             let used = tokio::task::spawn_blocking(move || used_by(&folder, most)).await;
-            if let Some(over) = used.ok().and_then(|used| used.beyond(most)) {
+            if let Some(over) = used.ok().and_then(|used| self.is_over(used, most)) {
                 return over;
             }
             pause = LOOK_EVERY.max(began.elapsed() * LOOK_PART);
         }
     }
 
-    /// What its end was, if the kernel killed it for the node's memory or for a file that grew too large.
+    /// Whether it has more than it may have, or a good part of a disk that is full: then it goes, and others can go on.
+    fn is_over(&self, used: Used, most: Used) -> Option<Exit> {
+        let is_large =
+            || used.bytes >= most.bytes / LARGE_PART || used.files >= most.files / LARGE_PART;
+        used.beyond(most).or_else(|| full(&self.work_dir, most.bytes).filter(|_| is_large()))
+    }
+
+    /// What its end was, if the kernel killed it for the node's memory or for a file that grew too large, or if it failed
+    /// with its node's disk full.
     pub(crate) fn explained(&self, exit: Exit) -> Exit {
         let is_by = |signal| exit == Exit::Signal(signal) || exit == Exit::Code(128 + signal);
         match (&self.memory, self.disk_bytes) {
@@ -86,8 +98,21 @@ impl Watch {
                 Exit::OverLimit { of: Scarce::Memory, most: memory.limit_bytes }
             }
             (_, Some(most)) if is_by(libc::SIGXFSZ) => Exit::OverLimit { of: Scarce::Disk, most },
+            (_, Some(most)) if exit != Exit::Code(0) => full(&self.work_dir, most).unwrap_or(exit),
             _ => exit,
         }
+    }
+}
+
+/// That the node's disk is full, if it is the node's own: then it is as large as what a job may write.
+fn full(folder: &Path, most: u64) -> Option<Exit> {
+    let disk = rustix::fs::statvfs(folder).ok()?;
+    let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+    match (bytes(disk.f_bavail), disk.f_favail) {
+        _ if bytes(disk.f_blocks) > most => None,
+        (..FULL_BYTES, _) => Some(Exit::OverLimit { of: Scarce::Disk, most }),
+        (_, 0) => Some(Exit::OverLimit { of: Scarce::Files, most: disk.f_files }),
+        _ => None,
     }
 }
 

@@ -23,6 +23,13 @@ impl Turns {
         Turn { turns: self, name }
     }
 
+    /// `None` if somebody has it.
+    pub(crate) fn try_take<'a>(&'a self, name: &'a str) -> Option<Turn<'a>> {
+        let is_free = self.lock().insert(name.to_owned());
+        // A turn that is not ours must not even be made: it would be given back.
+        is_free.then(|| Turn { turns: self, name })
+    }
+
     /// Every change to the set is a single call, so a panic elsewhere leaves it whole.
     fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
@@ -33,5 +40,21 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.turns.lock().remove(self.name);
         self.turns.given_back.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_one_callers_until_it_is_dropped() {
+        let turns = Turns::default();
+        let first = turns.take("a");
+        assert!(turns.try_take("a").is_none());
+        assert!(turns.try_take("a").is_none(), "asking does not give it back");
+        assert!(turns.try_take("b").is_some());
+        drop(first);
+        assert!(turns.try_take("a").is_some());
     }
 }

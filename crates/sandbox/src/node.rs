@@ -6,16 +6,20 @@
 //! NODES/NAME/given/      what it is given: its secret, the certificates, its names; read-only inside
 //! NODES/NAME/agent.log   what its agent says
 //! NODES/NAME/end         how its first process ended, if the helper saw it
-//! NODES/NAME/home/       its own: `/node` inside
+//! NODES/NAME/disk        its own disk: `/node` inside
+//! NODES/NAME/home/       the same where it has no disk of its own
+//! NODES.disks/           empty disks to begin with
 //! ```
 //!
-//! All but `home` belong to the helper, and of `home` it never opens anything by name: what lies there is the
-//! node's word against ours.
+//! All but `home` and what is on the disk belong to the helper, and there it never opens anything by name: what lies
+//! there is the node's word against ours.
 
 mod claims;
+pub mod disk;
 mod files;
 mod gpus;
 mod init;
+mod loops;
 mod remains;
 mod root;
 pub(crate) mod trial;
@@ -80,6 +84,8 @@ pub struct Workshop {
     pub server: Server,
     pub users: Users,
     pub groups: Groups,
+    /// Why nodes have no disks of their own, if so.
+    pub no_disks: Option<String>,
     pub hub: Hub,
     pub porter: Porter,
 }
@@ -137,7 +143,8 @@ impl Workshop {
         group.delegate(uid_of(uid), gid_of(gid)).doing("cannot give the node its cgroup")?;
 
         let (leash, held) = pipe()?;
-        let mut walls = self.inside(&folder, plan, group.folders(), held)?;
+        let home = self.home(&folder, plan)?;
+        let mut walls = self.inside(&folder, plan, home, group.folders(), held)?;
         walls.claims = claims;
         let (go_in, go) = pipe()?;
         let (told, told_out) = pipe()?;
@@ -192,10 +199,7 @@ impl Workshop {
         let given = folder.join("given");
         make_dir(folder, 0o711)?;
         make_dir(&given, 0o755)?;
-        make_dir(&folder.join("home"), 0o700)?;
         let (uid, gid) = self.users.root_of(plan.place.users);
-        // Its own folder is not entered by a link: we made it, and only we write beside it.
-        rustix::fs::chown(folder.join("home"), Some(uid_of(uid)), Some(gid_of(gid)))?;
         let hosts = format!(
             "127.0.0.1 localhost {}\n::1 localhost\n{} {}\n",
             self.server.host,
@@ -227,11 +231,33 @@ impl Workshop {
         write_whole(&folder.join("place"), &serde_json::to_vec(&plan.place)?)
     }
 
+    /// What becomes the node's own: a disk, or a folder where it cannot have one.
+    fn home(&self, folder: &Path, plan: &NodePlan) -> Result<Home, NodeError> {
+        let (uid, gid) = self.users.root_of(plan.place.users);
+        let (uid, gid) = (uid_of(uid), gid_of(gid));
+        if self.no_disks.is_none() {
+            let disk = disk::make(folder, plan.job_disk_bytes, (uid, gid))?;
+            return Ok(Home { mount: disk.mount, job_disk_bytes: disk.bytes });
+        }
+        let home = folder.join("home");
+        let made = make_dir(&home, 0o700);
+        // It is not entered by a link: we made it, and only we write beside it.
+        made.and_then(|()| Ok(rustix::fs::chown(&home, Some(uid), Some(gid))?))
+            .doing("cannot make the node's own folder")?;
+        let mount = take_up(&home, OpenTreeFlags::AT_SYMLINK_NOFOLLOW)
+            .doing("cannot take up the node's own folder")?;
+        // The server needs room as well.
+        let half = rustix::fs::statvfs(folder).map(|disk| disk.f_bavail * disk.f_frsize / 2);
+        let job_disk_bytes = plan.job_disk_bytes.min(half.unwrap_or(u64::MAX));
+        Ok(Home { mount, job_disk_bytes })
+    }
+
     /// All that the new process needs, taken up by us: it may not walk to any of it.
     fn inside(
         &self,
         folder: &Path,
         plan: &NodePlan,
+        home: Home,
         cgroups: &[Folder],
         leash: OwnedFd,
     ) -> Result<init::Inside, NodeError> {
@@ -261,7 +287,7 @@ impl Workshop {
             .open(folder.join("agent.log"))
             .doing("cannot open the agent's log")?;
         let address = address_of(&plan.place)?.ip().to_string();
-        let disk = plan.job_disk_bytes.to_string();
+        let disk = home.job_disk_bytes.to_string();
         let gpu_slots = plan.gpu_slots.to_string();
         let gpus = gpus::told(plan);
         let missing = crate::helper::missing(self);
@@ -302,7 +328,7 @@ impl Workshop {
         let argument = |text| CString::new(text).expect("checked: no argument has a zero byte");
         Ok(init::Inside {
             root: root::Root {
-                home: taken(&folder.join("home"))?,
+                home: home.mount,
                 given: taken(&folder.join("given"))?,
                 relay,
                 binary: taken(&self.config.binary)?,
@@ -359,6 +385,19 @@ impl Workshop {
         }
     }
 
+    /// Gives back what the disk of a node takes that does not live any more, and leaves the rest of it to be looked at.
+    pub fn empty(&self, node: &str) -> Result<(), NodeError> {
+        if self.alive(node)?.is_some() {
+            return Err(NodeError::new(format!("{node} still lives; it has to end first")));
+        }
+        let folder = self.config.nodes.join(node);
+        disk::remove(&folder).doing("cannot remove the node's disk")?;
+        match std::fs::remove_dir_all(folder.join("home")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done.doing("cannot remove the node's own folder"),
+        }
+    }
+
     pub fn list(&self) -> Result<Vec<Seen>, NodeError> {
         let what = "cannot read the folder of nodes";
         let mut seen = Vec::new();
@@ -374,8 +413,13 @@ impl Workshop {
         Ok(seen)
     }
 
-    /// Removes the groups of nodes that ended while nobody looked.
+    /// Removes the groups and disks of nodes that ended while nobody looked.
     pub fn sweep(&self) -> Result<(), NodeError> {
+        for Seen { node, is_alive, .. } in self.list()? {
+            if !is_alive {
+                self.empty(&node)?;
+            }
+        }
         let what = "cannot look for groups without a node";
         for node in self.groups.list(&self.config.instance).doing(what)? {
             if check_name(&node).is_ok() && self.alive(&node)?.is_none() {
@@ -402,6 +446,12 @@ impl Workshop {
         let record = record.doing("cannot read the node's record")?;
         Ok(record.filter(Identity::is_alive))
     }
+}
+
+/// What is a node's own, and the most that a job may write to it.
+struct Home {
+    mount: OwnedFd,
+    job_disk_bytes: u64,
 }
 
 /// The helper's ends of what leads into a new node.

@@ -47,6 +47,10 @@ pub enum Request {
     Remove {
         node: String,
     },
+    /// Gives back what the disk of a node takes that does not live any more. The rest of it stays.
+    Empty {
+        node: String,
+    },
     /// What is left of a node, dead or alive, for whoever wants to know what became of it.
     Examine {
         node: String,
@@ -83,7 +87,7 @@ pub struct NodePlan {
     pub secret: String,
     pub place: Place,
     pub limits: Limits,
-    /// The most that a job may write to its folder.
+    /// The most that a job may write to its folder. The node's disk is as large, if there is room for it.
     pub job_disk_bytes: u64,
     /// Whether its jobs share its sandbox instead of having one each.
     #[serde(default)]
@@ -209,9 +213,10 @@ impl Request {
         match &request {
             Request::Begin(server) => server.check()?,
             Request::Make(plan) => plan.check()?,
-            Request::Signal { node, .. } | Request::Remove { node } | Request::Examine { node } => {
-                check_name(node)?
-            }
+            Request::Signal { node, .. }
+            | Request::Remove { node }
+            | Request::Empty { node }
+            | Request::Examine { node } => check_name(node)?,
             Request::Walls => {}
             Request::List { after } if after.is_empty() => {}
             Request::List { after } => check_name(after)?,

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 
+use muster_sandbox::node;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, fsync, open, statfs};
 use rustix::io::Errno;
 
@@ -34,6 +35,8 @@ pub struct Disk {
     pub sync: Result<Duration, String>,
     /// The entry of the directory that was written last, and when.
     pub newest: Option<(PathBuf, SystemTime)>,
+    /// Whether nodes there can have disks of their own.
+    pub node_disks: Result<(), String>,
 }
 
 /// On a thread of its own: a server of files that is away lets nobody go.
@@ -63,6 +66,10 @@ fn examine(dir: &Path) -> Result<Disk, String> {
         kind: (about.f_type as u64) & 0xffff_ffff,
         sync: sync(nearest).map_err(told),
         newest: newest(dir),
+        node_disks: match rustix::process::geteuid().is_root() {
+            true => node::disk::check(nearest),
+            false => Err("only root can mount them".to_owned()),
+        },
     })
 }
 
@@ -94,7 +101,9 @@ fn newest(dir: &Path) -> Option<(PathBuf, SystemTime)> {
 pub fn check(disk: &Result<Disk, String>) -> Vec<Finding> {
     match disk {
         Ok(disk) => {
-            vec![directory(disk), space(disk), inodes(disk), file_system(disk), synced(disk)]
+            let node_disks = node_disks(&disk.node_disks);
+            let own = [directory(disk), space(disk), inodes(disk), file_system(disk), synced(disk)];
+            own.into_iter().chain([node_disks]).collect()
         }
         Err(why) => vec![
             Finding::failure("state-directory", why, "the server keeps everything in there")
@@ -226,6 +235,18 @@ fn synced(disk: &Disk) -> Finding {
     }
 }
 
+fn node_disks(there: &Result<(), String>) -> Finding {
+    const ID: &str = "node-disks";
+    const MEANING: &str = "with a disk of fixed size for each node no job can fill this machine's";
+    match there {
+        Ok(()) => Finding::ok(ID, "nodes get disks of their own", MEANING),
+        Err(why) => Finding::warning(ID, why, MEANING).fix(
+            "start the server with sudo, on a machine with mkfs.ext4 (apt install e2fsprogs) and loop devices (modprobe \
+             loop; in a container: --privileged), and a state directory on ext4, xfs or btrfs",
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::finding::State;
@@ -241,6 +262,7 @@ mod tests {
             kind: 0xef53,
             sync: Ok(Duration::from_millis(2)),
             newest: None,
+            node_disks: Ok(()),
         }
     }
 
@@ -271,6 +293,7 @@ mod tests {
             (Disk { kind: 0x794c_7630, ..good() }, "file-system", State::Note),
             (Disk { kind: 1, ..good() }, "file-system", State::Note),
             (Disk { sync: no(), ..good() }, "fsync", State::Failure),
+            (Disk { node_disks: no(), ..good() }, "node-disks", State::Warning),
             (Disk { sync: Ok(SYNC_SLOW), ..good() }, "fsync", State::Warning),
             (Disk { nearest: "/var/lib".into(), ..good() }, "state-directory", State::Note),
             (Disk { writable: no(), ..good() }, "state-directory", State::Failure),

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::support::machines::{Cut, Pair, to_all};
-use crate::support::walls::{cluster, ran, wait_until};
+use crate::support::walls::{cluster, ran, wait_until, works_in};
 use crate::support::{self, Site};
 
 /// A lease, what the controller waits beyond it, and a new node, on a busy machine.
@@ -47,25 +47,15 @@ impl Watch {
 }
 
 fn look(sandboxes: &Path, seen: &mut BTreeMap<String, (u128, u128)>) {
-    let inside = |folder: &Path| -> Vec<PathBuf> {
-        std::fs::read_dir(folder)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path())
-            .collect()
-    };
-    for node in inside(sandboxes) {
-        for work in inside(&node.join("home/work")) {
-            let text = std::fs::read_to_string(work.join("beats")).unwrap_or_default();
-            // The last line can be half a line.
-            let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-            let beat = |line: &str| line.parse::<u128>().ok();
-            let mut lines = whole.lines().filter_map(beat);
-            let Some(first) = lines.next() else { continue };
-            let epoch = work.file_name().expect("named").to_string_lossy().into_owned();
-            seen.insert(epoch, (first, lines.next_back().unwrap_or(first)));
-        }
+    for work in works_in(sandboxes) {
+        let text = std::fs::read_to_string(work.join("beats")).unwrap_or_default();
+        // The last line can be half a line.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let beat = |line: &str| line.parse::<u128>().ok();
+        let mut lines = whole.lines().filter_map(beat);
+        let Some(first) = lines.next() else { continue };
+        let epoch = work.file_name().expect("named").to_string_lossy().into_owned();
+        seen.insert(epoch, (first, lines.next_back().unwrap_or(first)));
     }
 }
 

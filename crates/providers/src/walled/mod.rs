@@ -6,6 +6,7 @@ mod machine;
 mod places;
 mod relays;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::hash::{Hash as _, Hasher as _};
 use std::io;
@@ -96,6 +97,8 @@ pub struct Walled {
     stop_grace: Duration,
     turns: Turns,
     places: Mutex<Places>,
+    /// Nodes that have ended and whose disks were given back.
+    emptied: Mutex<BTreeSet<String>>,
 }
 
 impl Walled {
@@ -114,7 +117,9 @@ impl Walled {
         }
         let (turns, places) = (Turns::default(), Mutex::new(places));
         let nodes_dir = walls.nodes.clone();
-        Ok((Walled { config, nodes_dir, stop_grace: STOP_GRACE, turns, places }, walls))
+        let emptied = Mutex::default();
+        let walled = Walled { config, nodes_dir, stop_grace: STOP_GRACE, turns, places, emptied };
+        Ok((walled, walls))
     }
 
     /// All nodes of which anything exists now, and whether they live.
@@ -159,19 +164,30 @@ impl Walled {
         numbers.iter().map(uuid).collect::<Option<Vec<String>>>().unwrap_or_default()
     }
 
-    /// A part of what is free now: the server needs room as well.
-    fn job_disk(&self) -> u64 {
-        let wanted = self.config.job_disk_bytes;
-        rustix::fs::statvfs(&self.nodes_dir)
-            .map_or(wanted, |disk| wanted.min(disk.f_bavail * disk.f_frsize / 2))
-    }
-
     /// Waits for the end of the node's first process, and with it of everything in the node.
     fn has_ended(&self, node: &str, within: Duration) -> io::Result<bool> {
         let record = Identity::read(&self.nodes_dir.join(node).join("init"))?;
         match record.map(|init| init.open()).transpose()?.flatten() {
             Some(init) => init.wait(within),
             None => Ok(true),
+        }
+    }
+
+    /// Gives back the disks of nodes that have ended, at once: whoever removes them for good may have to wait until the
+    /// store can write, and that may want this very space.
+    fn empty(&self, ended: &[String]) {
+        let mut emptied = self.emptied.lock().unwrap_or_else(PoisonError::into_inner);
+        emptied.retain(|node| ended.contains(node));
+        for node in ended {
+            // One that is being made or removed is left to whoever does that.
+            let Some(_turn) = self.turns.try_take(node) else { continue };
+            if emptied.contains(node) {
+                continue;
+            }
+            match self.config.link.empty(node) {
+                Ok(()) => drop(emptied.insert(node.clone())),
+                Err(error) => tracing::warn!(node, %error, "cannot give back a node's disk"),
+            }
         }
     }
 
@@ -187,7 +203,7 @@ impl Walled {
             secret,
             limits: limits(order.capacity, &self.config.machine),
             jobs_share: self.config.jobs_share,
-            job_disk_bytes: self.job_disk(),
+            job_disk_bytes: self.config.job_disk_bytes,
             has_way_out,
             gpu_slots: order.capacity.gpus,
             gpu_uuids: self.uuids(&place.gpus),
@@ -278,6 +294,7 @@ impl Provider for Walled {
                 ended.extend(entry.file_name().into_string());
             }
         }
+        self.empty(&ended);
         Ok(ended)
     }
 }

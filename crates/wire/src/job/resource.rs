@@ -314,6 +314,9 @@ impl JobFacts<'_> {
 }
 
 fn gigabytes(bytes: u64) -> String {
+    if bytes < 1 << 30 {
+        return format!("{} MiB", bytes >> 20);
+    }
     let tenths = bytes / (1 << 30) * 10 + bytes % (1 << 30) * 10 / (1 << 30);
     format!("{}.{} GiB", tenths / 10, tenths % 10)
 }
@@ -347,12 +350,12 @@ pub(super) fn failure_text(why: &Failure, nodes: u32) -> String {
                 ),
                 Exit::OverLimit { of: Scarce::Disk, most } => format!(
                     "the command wrote more to its folder on {node} than the {} that it may, and was ended; \
-                     write less, or have the operator raise job-disk-gb",
+                     write less, or have the operator free disk space or raise job-disk-gb",
                     gigabytes(*most)
                 ),
                 Exit::OverLimit { of: Scarce::Files, most } => format!(
                     "the command made more files in its folder on {node} than the {most} that it may, and was ended; \
-                     pack them into fewer, or have the operator raise job-disk-gb"
+                     pack them into fewer, or have the operator free disk space or raise job-disk-gb"
                 ),
                 Exit::NotStarted { message } => {
                     format!("the command could not be started on {node}: {message}")

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::walls::wait_until;
+use super::walls::{self, wait_until};
 use super::{Done, Site, done, ends, signal};
 
 /// So that nobody waits for a minute, and a busy machine still renews in time.
@@ -238,18 +238,13 @@ impl Machine {
 
     /// The first process of a node.
     pub fn init_of(&self, node: &str) -> Option<u32> {
-        let record = self.state().join("sandboxes").join(node).join("init");
-        let record = std::fs::read_to_string(record).unwrap_or_default();
-        let record: serde_json::Value = serde_json::from_str(&record).unwrap_or_default();
-        record["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok())
+        walls::init_of(&self.state().join("sandboxes").join(node))
     }
 
     /// The folder in which the one job on this machine runs.
     pub fn work(&self) -> PathBuf {
-        let nodes = self.nodes();
-        let folder = self.state().join("sandboxes").join(&nodes[0]).join("home/work");
-        let mut found = std::fs::read_dir(folder).expect("it runs").flatten();
-        found.next().expect("it runs").path()
+        let mut works = walls::works_in(&self.state().join("sandboxes"));
+        works.pop().expect("it runs")
     }
 
     /// The steward, its nodes, and everything that they started.

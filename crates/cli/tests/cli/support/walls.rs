@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use muster_sandbox::identity::Identity;
+
 use super::Site;
 
 /// How the log of a job begins on a node that lacks something.
@@ -41,11 +43,30 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// The folders of nodes that are made here, and whatever else is beside them.
+pub fn nodes_in(sandboxes: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(sandboxes).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+/// The first process of the node in this folder.
+pub fn init_of(node: &Path) -> Option<u32> {
+    Identity::read(&node.join("init")).ok()?.filter(Identity::is_alive).map(|init| init.pid)
+}
+
+/// What a living node has as its own, as this machine sees it. Its disk is mounted in the node alone.
+pub fn home_of(node: &Path) -> Option<PathBuf> {
+    Some(format!("/proc/{}/root/node", init_of(node)?).into())
+}
+
+/// The working folders on these nodes.
+pub fn works_in(sandboxes: &Path) -> Vec<PathBuf> {
+    let homes = nodes_in(sandboxes).into_iter().filter_map(|node| home_of(&node));
+    homes.flat_map(|home| nodes_in(&home.join("work"))).collect()
+}
+
 /// The working folders on this server's nodes.
 pub fn works(site: &Site) -> Vec<PathBuf> {
-    let inside = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let nodes = inside(site.state().join("sandboxes"));
-    nodes.flat_map(|node| inside(node.path().join("home/work"))).map(|work| work.path()).collect()
+    works_in(&site.state().join("sandboxes"))
 }
 
 /// Processes of this machine whose command line has all of these words.

@@ -1,0 +1,251 @@
+//! A node's disk: a file of fixed size with a file system of its own in it, which the kernel never lets grow.
+//!
+//! All of the file's space is taken when the node is made. So the disks of all nodes together never promise more than
+//! there is, whatever else is written to the machine's disk, and a node can use its space even while that is full.
+//!
+//! Nothing but the node's mounts holds the file system: with the last process of the node it is unmounted, and its loop
+//! device is given back. The file goes with the node's folder, or as soon as the node is seen to have ended.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::fs::{AtFlags, FallocateFlags, Gid, Mode, Uid, fallocate};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag,
+    fsconfig_set_string, fsmount, fsopen,
+};
+
+use super::files::make_dir;
+use super::loops::{self, Device};
+use super::{Doing, NodeError};
+
+/// In the node's folder.
+pub(super) const FILE: &str = "disk";
+/// Beside the folder of nodes: an empty file system of each size that was ever wanted. Copying one is quicker than making
+/// one.
+const TEMPLATES: &str = "disks";
+/// Where distributions have it. A server's search path seldom has these folders.
+const MKFS: [&str; 2] = ["/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"];
+/// The least that a node can work with.
+pub(crate) const BYTES_MIN: u64 = 64 << 20;
+/// A new node gets at most one part in so many of what is free.
+const SHARE: u64 = 8;
+/// The most that is left to the server's store, of a large disk. Of a small one a sixteenth is.
+const RESERVE_MAX: u64 = 512 << 20;
+const RESERVE_PART: u64 = 16;
+
+/// What nodes, logs and files of jobs leave free on a disk of this size, for the server's store.
+pub fn reserve(disk_bytes: u64) -> u64 {
+    (disk_bytes / RESERVE_PART).min(RESERVE_MAX)
+}
+
+/// How large a disk a new node gets: at most what is wanted and its share of what is free, and a size of few, so that there
+/// are few templates.
+fn size(wanted: u64, free: u64, reserve: u64) -> Result<u64, NodeError> {
+    let left = free.saturating_sub(reserve);
+    if left < BYTES_MIN {
+        let mib = |bytes: u64| bytes >> 20;
+        return Err(NodeError::new(format!(
+            "the disk of this machine has {} MiB free, of which {} MiB are kept for the server, and a node takes at \
+             least {} MiB; free some space, or wait until other nodes are gone",
+            mib(free),
+            mib(reserve),
+            mib(BYTES_MIN),
+        )));
+    }
+    Ok(round_down(wanted.min(left / SHARE).max(BYTES_MIN)))
+}
+
+/// To a power of two, or one and a half times one.
+fn round_down(bytes: u64) -> u64 {
+    let power = 1 << bytes.max(1).ilog2();
+    if bytes >= power / 2 * 3 { power / 2 * 3 } else { power }
+}
+
+/// Why nodes in this folder cannot have disks of their own, if so.
+pub fn check(nodes: &Path) -> Result<(), String> {
+    if mkfs().is_none() {
+        return Err("mkfs.ext4 is not installed: apt install e2fsprogs".to_owned());
+    }
+    let control = OpenOptions::new().read(true).write(true).open(loops::CONTROL);
+    control.map_err(|error| format!("cannot open {}: {error}", loops::CONTROL))?;
+    let known = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC);
+    known.map_err(|error| format!("the kernel has no ext4: {error}"))?;
+    match tempfile_in(nodes).and_then(|file| Ok(fallocate(&file, FallocateFlags::empty(), 0, 1)?)) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+            Err(format!("the file system of {} cannot reserve space", nodes.display()))
+        }
+        // Anything else may be over when a node is made.
+        _ => Ok(()),
+    }
+}
+
+/// A file without a name.
+fn tempfile_in(folder: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(folder)
+}
+
+fn mkfs() -> Option<&'static str> {
+    MKFS.into_iter().find(|path| Path::new(path).is_file())
+}
+
+/// A disk as nodes get it: not mounted anywhere yet.
+pub(super) struct Disk {
+    pub mount: OwnedFd,
+    pub bytes: u64,
+}
+
+/// Makes the disk of the node in this folder, at most this large, for this user. What was there before is gone.
+pub(super) fn make(folder: &Path, wanted: u64, owner: (Uid, Gid)) -> Result<Disk, NodeError> {
+    let nodes = folder.parent().unwrap_or(folder);
+    let disk = rustix::fs::statvfs(nodes).doing("cannot look at the disk of nodes")?;
+    let whole = disk.f_blocks.saturating_mul(disk.f_frsize);
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    let bytes = size(wanted, free, reserve(whole))?;
+    let template = template(nodes, bytes)?;
+    let path = folder.join(FILE);
+    let file = fill(&path, &template, bytes);
+    let file = file.inspect_err(|_| drop(std::fs::remove_file(&path)));
+    let file = file.doing(format!("cannot take {} MiB for the node's disk", bytes >> 20))?;
+    let device = loops::attach(&file).doing("cannot make the node's disk a device")?;
+    let mount = mount(&device, owner).doing("cannot mount the node's disk")?;
+    Ok(Disk { mount, bytes })
+}
+
+/// Gives back what the disk of the node in this folder takes. For one that does not live any more.
+pub fn remove(folder: &Path) -> io::Result<()> {
+    match std::fs::remove_file(folder.join(FILE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// An empty file system of this size. Most of it is a hole.
+fn template(nodes: &Path, bytes: u64) -> Result<File, NodeError> {
+    let folder = nodes.with_extension(TEMPLATES);
+    let path = folder.join(bytes.to_string());
+    if let Ok(file) = File::open(&path) {
+        return Ok(file);
+    }
+    make_dir(&folder, 0o700).doing("cannot make a folder for empty disks")?;
+    let temporary = path.with_extension("new");
+    let make = || {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        options.open(&temporary)?.set_len(bytes)?;
+        let program = mkfs().ok_or(io::ErrorKind::NotFound)?;
+        // Nothing of a node outlives a crash of the machine, so there is no journal. What is not written reads as zeros,
+        // so the tables need no zeros either. Of what is reserved only the node's agent may use.
+        let done = Command::new(program)
+            .args(["-q", "-F", "-m", "2", "-b", "4096", "-i", "16384"])
+            .args(["-O", "^has_journal,^resize_inode"])
+            .args(["-E", "lazy_itable_init=1,nodiscard,packed_meta_blocks=1"])
+            .arg(&temporary)
+            .stdin(Stdio::null())
+            .output()?;
+        if !done.status.success() {
+            let said = String::from_utf8_lossy(&done.stderr);
+            return Err(io::Error::other(format!("mkfs.ext4: {}", said.trim())));
+        }
+        std::fs::rename(&temporary, &path)?;
+        File::open(&path)
+    };
+    make()
+        .inspect_err(|_| drop(std::fs::remove_file(&temporary)))
+        .doing("cannot make an empty disk")
+}
+
+/// A file of which every byte has its place, with what the template has.
+fn fill(path: &Path, template: &File, bytes: u64) -> io::Result<File> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+    fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+    let mut at = 0;
+    // Beyond the last there is no more data, and the kernel says so by this error.
+    while let Some(start) = seek(template, rustix::fs::SeekFrom::Data(at))? {
+        let end = seek(template, rustix::fs::SeekFrom::Hole(start))?.unwrap_or(bytes);
+        let (mut from, mut to) = (start, start);
+        while from < end {
+            let wanted = usize::try_from(end - from).unwrap_or(usize::MAX);
+            let copied = rustix::fs::copy_file_range(
+                template,
+                Some(&mut from),
+                &file,
+                Some(&mut to),
+                wanted,
+            )?;
+            if copied == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        at = end;
+    }
+    Ok(file)
+}
+
+fn seek(file: &File, to: rustix::fs::SeekFrom) -> io::Result<Option<u64>> {
+    match rustix::fs::seek(file, to) {
+        Ok(at) => Ok(Some(at)),
+        Err(rustix::io::Errno::NXIO) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn mount(device: &Device, (uid, gid): (Uid, Gid)) -> io::Result<OwnedFd> {
+    let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(context.as_fd(), "source", &device.path)?;
+    fsconfig_set_string(context.as_fd(), "resuid", uid.as_raw().to_string())?;
+    // Nobody counts on it after a crash of the machine, so nothing has to wait for the machine's disk.
+    for flag in ["nobarrier", "noinit_itable"] {
+        fsconfig_set_flag(context.as_fd(), flag)?;
+    }
+    fsconfig_create(context.as_fd())?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOATIME;
+    let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+    // Made with every file system, for repairs that nobody will make.
+    rustix::fs::unlinkat(&mount, "lost+found", AtFlags::REMOVEDIR)?;
+    rustix::fs::chownat(&mount, ".", Some(uid), Some(gid), AtFlags::empty())?;
+    rustix::fs::chmodat(&mount, ".", Mode::RWXU, AtFlags::empty())?;
+    Ok(mount)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn a_disk_is_a_part_of_what_is_free_and_never_what_the_server_needs() {
+        assert_eq!(reserve(1000 * GIB), 512 << 20);
+        assert_eq!(reserve(GIB), 64 << 20);
+        let size = |wanted, free| size(wanted, free, 512 << 20).map_err(|error| error.told());
+        assert_eq!(size(64 * GIB, 1000 * GIB), Ok(64 * GIB), "what is wanted");
+        assert_eq!(size(64 * GIB, 64 * GIB), Ok(6 * GIB), "an eighth, in a round figure");
+        assert_eq!(size(64 * GIB, GIB), Ok(BYTES_MIN), "the least there is");
+        assert_eq!(size(64 * GIB, (512 << 20) + BYTES_MIN), Ok(BYTES_MIN));
+        let refused = size(64 * GIB, (512 << 20) + BYTES_MIN - 1).unwrap_err();
+        assert!(refused.contains("575 MiB free, of which 512 MiB are kept"), "{refused}");
+        let mut free = 64 * GIB;
+        while let Ok(next) = size(64 * GIB, free) {
+            free -= next;
+        }
+        assert!(free >= 512 << 20, "all together leave the server its part");
+    }
+
+    #[test]
+    fn sizes_are_few() {
+        for (bytes, rounded) in [(64, 64), (95, 64), (96, 96), (127, 96), (128, 128)] {
+            assert_eq!(round_down(bytes << 20), rounded << 20);
+        }
+    }
+}
