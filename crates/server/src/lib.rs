@@ -23,6 +23,7 @@ pub mod prices;
 mod readers;
 mod refusals;
 mod registered;
+mod reserve;
 mod secrets;
 mod services;
 mod silence;
@@ -65,6 +66,7 @@ pub use crate::nodes::Isolation;
 use crate::post_mortems::PostMortems;
 use crate::readers::Readers;
 use crate::refusals::Refusals;
+use crate::reserve::Reserve;
 use crate::services::Services;
 use crate::state_dir::{Connection, StateDir, StateDirError};
 pub use crate::storage::Retention;
@@ -183,6 +185,9 @@ pub async fn run(
         Some(path) => prices::read(path)?,
         None => Catalogue::builtin(),
     });
+    let reserve = Reserve::of(&state_dir);
+    // A start on a full disk needs a little space, too.
+    reserve.use_if_needed();
     let doors = open(&config, &state_dir).await?;
     let address = doors.api.local_addr().unwrap_or(config.listen);
     let files_port = doors.files.local_addr().map_or(config.files_port, |address| address.port());
@@ -212,7 +217,9 @@ pub async fn run(
     let open_path = database.clone();
     let is_check_left = Arc::new(AtomicBool::new(false));
     let left = Arc::clone(&is_check_left);
+    let reserved = reserve.clone();
     let open_store: writer::OpenStore = Box::new(move || {
+        reserved.use_if_needed();
         let (store, is_left) = SqliteStore::open_at_once(&open_path, Durability::Disk)?;
         left.fetch_or(is_left, Ordering::Relaxed);
         Ok(Box::new(store) as Box<dyn Store>)
@@ -284,6 +291,7 @@ pub async fn run(
     let retention = config.retention;
     let sweeping = storage::run_sweeper(storage.clone(), blobs.clone(), readers.clone(), retention);
     let blob_sweeper = tokio::spawn(sweeping);
+    let reserve = tokio::spawn(reserve.keep());
 
     let tidying = environments::run_tidier(environments.clone(), live.clone(), readers.clone());
     let tidier = tokio::spawn(tidying);
@@ -350,6 +358,7 @@ pub async fn run(
     sweeper.abort();
     silence.abort();
     blob_sweeper.abort();
+    reserve.abort();
     tidier.abort();
     // Its threads end when what they run is killed.
     let _ = tokio::task::spawn_blocking(move || environments.stop()).await;

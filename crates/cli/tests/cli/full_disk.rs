@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::walls::{cluster, ran, wait_until};
+use crate::support::walls::{cluster, init_of, nodes_in, ran, wait_until};
 use crate::support::{Site, ends, run_apart, signal};
 
 /// Set for the run that has the small disk to itself.
@@ -22,6 +22,8 @@ const OUTAGE: Duration = Duration::from_secs(15);
 enum Disk {
     Memory,
     Ext4,
+    /// The same with more room, for two nodes and what they leave.
+    Large,
 }
 
 /// Whether this is the inner run; the outer one starts it, and has nothing more to do.
@@ -40,6 +42,9 @@ fn is_inside(test: &str, disk: Disk) -> bool {
         Disk::Ext4 => {
             "truncate -s 256M image && mkfs.ext4 -q -m 0 image && mount -o loop image disk"
         }
+        Disk::Large => {
+            "truncate -s 1G image && mkfs.ext4 -q -m 0 image && mount -o loop image disk"
+        }
     };
     let setup = format!(
         "ip link set lo up; cd {folder} && mkdir disk && {mount} && export TMPDIR={folder}/disk || exit 1"
@@ -56,21 +61,35 @@ fn started() -> Site {
     site
 }
 
-/// Takes all that is left of the disk.
+/// Takes all that is left of the disk, and of what the store has in reserve.
 fn fill(site: &Site) -> PathBuf {
     let path = site.folder().join("ballast");
-    let mut ballast = std::fs::File::create(&path).expect("there is space at first");
-    for size in [1 << 20, 4096, 1] {
-        while ballast.write_all(&vec![1; size]).is_ok() {}
+    let options = || std::fs::OpenOptions::new().create(true).append(true).open(&path);
+    let mut ballast = options().expect("there is space at first");
+    // The store uses its reserve as soon as it needs it, and tidies up when it is opened again: that is there to be filled.
+    let mut refused = 0;
+    for number in 1.. {
+        for size in [1 << 20, 4096, 1] {
+            while ballast.write_all(&vec![1; size]).is_ok() {}
+        }
+        let is_refused = site.run(&submit(&format!("early{number}"))).code != 0;
+        refused = if is_refused { refused + 1 } else { 0 };
+        if refused == 3 {
+            break;
+        }
+        assert!(number < 100, "the disk does not become full");
     }
     path
+}
+
+fn submit(name: &str) -> [&str; 8] {
+    ["job", "create", "--compute", "cpu", "--command", "true", "-n", name]
 }
 
 /// Tries to submit; returns what was said, and that was soon.
 fn refused(site: &Site, name: &str) -> String {
     let began = Instant::now();
-    let create = ["job", "create", "--compute", "cpu", "--command", "true", "-n", name];
-    let done = site.run(&create);
+    let done = site.run(&submit(name));
     assert_ne!(done.code, 0, "{name} was accepted on a full disk");
     assert!(began.elapsed() < Duration::from_secs(5), "{name}: {:?}", began.elapsed());
     done.stderr
@@ -149,4 +168,113 @@ fn a_disk_that_became_read_only_can_be_read_and_left() {
     signal("-TERM", &server);
     assert!(ends(&mut server), "it stops");
     // The server cannot delete its nodes any more; they end with these namespaces.
+}
+
+/// The first process of the one node there is.
+fn the_node(site: &Site) -> (PathBuf, u32) {
+    let nodes = nodes_in(&site.state().join("sandboxes"));
+    let [node] = &nodes[..] else { panic!("one node: {nodes:?}") };
+    (node.clone(), init_of(node).expect("it lives"))
+}
+
+fn kill(pid: u32) {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(pid.expect("a process"), rustix::process::Signal::KILL)
+        .expect("it is ours");
+}
+
+#[test]
+fn what_dead_nodes_leave_is_given_back_although_nothing_can_be_written() {
+    if !is_inside(
+        "full_disk::what_dead_nodes_leave_is_given_back_although_nothing_can_be_written",
+        Disk::Ext4,
+    ) {
+        return;
+    }
+    let mut site = started();
+    let ballast = fill(&site);
+    let (node, init) = the_node(&site);
+    assert!(node.join("disk").exists());
+    kill(init);
+    // That is the space which the store needs to take note of its end.
+    wait_until("its disk is gone", || !node.join("disk").exists());
+    wait_until("there is space again", || site.run(&submit("after")).code == 0);
+    free(&ballast);
+    let shown = |name| site.text(&["job", "show", "-n", name]);
+    wait_until("it ends", || shown("after").contains("Completed"));
+
+    // The same for whoever starts on a full disk, when all that lived is dead.
+    let (node, init) = the_node(&site);
+    site.kill();
+    kill(init);
+    let mut ballast = std::fs::File::create(site.folder().join("more")).expect("there is space");
+    for size in [1 << 20, 4096, 1] {
+        while ballast.write_all(&vec![1; size]).is_ok() {}
+    }
+    site.start_with(&["--isolation", "walls", "--lease-seconds", LEASE_S]);
+    assert!(!node.join("disk").exists());
+    assert!(site.text(&["job", "show", "-n", "after"]).contains("Completed"));
+    assert_eq!(site.run(&submit("last")).code, 0);
+}
+
+#[test]
+fn a_job_that_takes_all_it_can_hurts_nobody_else() {
+    if !is_inside("full_disk::a_job_that_takes_all_it_can_hurts_nobody_else", Disk::Large) {
+        return;
+    }
+    let mut site = started();
+    cluster(&site, "other", &["--size", "Standard_DS1_v2", "--min-instances", "1"]);
+    ran(&site, "other", "warm", "true");
+    // What fills a disk in no time: space that is taken without a byte being written.
+    let greedy = "i=0; while [ $i -lt 20 ]; do i=$((i+1)); fallocate -l 1900M a$i; \
+                  fallocate -l 20M b$i; head -c 20M /dev/zero > c$i; done; echo took all; df . | tail -1; sleep 600";
+    let create = ["job", "create", "--compute", "cpu", "--command", greedy, "-n", "greedy"];
+    assert_eq!(site.run(&create).code, 0);
+    let mut number = 0;
+    wait_until("it ends", || {
+        number += 1;
+        // Each is accepted and runs, whatever the other one does.
+        let name = format!("tenant{number}");
+        assert!(ran(&site, "other", &name, "head -c 1M /dev/zero > file; ls").contains("file"));
+        site.text(&["job", "show", "-n", "greedy"]).contains("Failed")
+    });
+    let shown = site.text(&["job", "show", "-n", "greedy"]);
+    assert!(shown.contains("wrote more to its folder"), "{shown}");
+    let said = site.run(&["job", "stream", "-n", "greedy"]);
+    assert!(String::from_utf8_lossy(&said.stdout).contains("took all"), "its output is kept");
+
+    site.kill();
+    site.start_with(&["--isolation", "walls", "--lease-seconds", LEASE_S]);
+    assert!(ran(&site, "cpu", "after", "echo goes on").contains("goes on"));
+    let jobs = site.json(&["job", "list", "--query", "[?status=='Completed'].name"]);
+    assert_eq!(jobs.as_array().map(Vec::len), Some(number + 3), "none is lost: {jobs}");
+    for name in (1..=number).map(|number| format!("tenant{number}")) {
+        let attempts = site.json(&["job", "list-attempts", "-n", &name]);
+        assert_eq!(attempts.as_array().map(Vec::len), Some(1), "{name} ran once: {attempts}");
+    }
+}
+
+#[test]
+fn nodes_wait_for_room_on_the_disk_and_say_so() {
+    if !is_inside("full_disk::nodes_wait_for_room_on_the_disk_and_say_so", Disk::Memory) {
+        return;
+    }
+    let site = started();
+    cluster(&site, "late", &["--size", "Standard_DS1_v2"]);
+    // The store has all the room that it needs, and a node has not.
+    let ballast = site.folder().join("ballast");
+    let file = std::fs::File::create(&ballast).expect("there is space");
+    let disk = rustix::fs::statvfs(site.folder()).expect("it is mounted");
+    let left = disk.f_bavail * disk.f_frsize;
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, left - (40 << 20))
+        .expect("there is as much");
+    // Whoever holds it open keeps its space.
+    drop(file);
+    let create = ["job", "create", "--compute", "late", "--command", "true", "-n", "waits"];
+    assert_eq!(site.run(&create).code, 0);
+    let why = || site.text(&["why", "waits", "-o", "table"]);
+    wait_until("it says why", || why().contains("MiB are kept for the server"));
+    assert!(why().contains("free some space"), "{}", why());
+    free(&ballast);
+    wait_until("it runs", || site.text(&["job", "show", "-n", "waits"]).contains("Completed"));
 }

@@ -1,0 +1,124 @@
+//! Space on the disk that only the store can use: a file that takes it while nobody needs it.
+//!
+//! A full disk is often somebody else's doing. With the reserve, jobs that run can still end, and people can still cancel
+//! and delete what fills the disk. When it is used up as well, changes are refused until there is space again.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use muster_sandbox::identity::Identity;
+use muster_sandbox::node::disk;
+use rustix::fs::{FallocateFlags, StatVfs, fallocate, statvfs};
+
+use crate::state_dir::StateDir;
+
+/// Of what nodes and files leave to the store, this part is kept by the file.
+const PART: u64 = 4;
+/// With less than this the next commit may fail.
+const LOW_BYTES: u64 = 1 << 20;
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Clone)]
+pub struct Reserve {
+    state_dir: StateDir,
+    path: PathBuf,
+}
+
+impl Reserve {
+    pub fn of(state_dir: &StateDir) -> Reserve {
+        Reserve { state_dir: state_dir.clone(), path: state_dir.root().join("reserve") }
+    }
+
+    /// Gives the space back if there is no other. For whoever is about to open the store.
+    pub fn use_if_needed(&self) {
+        if self.free_bytes().is_some_and(|free| free >= LOW_BYTES) {
+            return;
+        }
+        match std::fs::remove_file(&self.path) {
+            Ok(()) => tracing::warn!("the disk is full; the store uses its reserve now"),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => tracing::warn!(%error, "the disk is full, and the reserve stays taken"),
+        }
+        // What was left by nodes that have ended goes anyway; here it goes before there is a helper.
+        if self.free_bytes().is_some_and(|free| free < LOW_BYTES) {
+            self.remove_dead_disks();
+        }
+    }
+
+    /// Takes the space again as soon as it can be had, until dropped.
+    pub async fn keep(self) {
+        loop {
+            let own = self.clone();
+            let taken = tokio::task::spawn_blocking(move || own.take()).await;
+            if let Ok(Err(error)) = taken {
+                tracing::debug!(%error, "no reserve can be taken now");
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn take(&self) -> io::Result<()> {
+        if self.path.exists() {
+            return Ok(());
+        }
+        let disk = self.disk()?;
+        let bytes = disk::reserve(bytes_of(&disk, disk.f_blocks)) / PART;
+        // Only from plenty: it must not be what fills the disk.
+        if bytes == 0 || bytes_of(&disk, disk.f_bavail) < bytes.saturating_mul(PART) {
+            return Ok(());
+        }
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.path)?;
+        let taken = fallocate(&file, FallocateFlags::empty(), 0, bytes);
+        if taken.is_err() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+        Ok(taken?)
+    }
+
+    fn remove_dead_disks(&self) {
+        let nodes = std::fs::read_dir(self.state_dir.sandboxes()).into_iter().flatten().flatten();
+        for node in nodes.map(|entry| entry.path()) {
+            let init = Identity::read(&node.join("init")).ok().flatten();
+            if init.is_some_and(|init| init.has_surely_ended())
+                && let Err(error) = disk::remove(&node)
+            {
+                tracing::warn!(%error, node = %node.display(), "a dead node's disk stays");
+            }
+        }
+    }
+
+    fn disk(&self) -> io::Result<StatVfs> {
+        Ok(statvfs(self.state_dir.root())?)
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        let disk = self.disk().ok()?;
+        Some(bytes_of(&disk, disk.f_bavail))
+    }
+}
+
+fn bytes_of(disk: &StatVfs, blocks: u64) -> u64 {
+    blocks.saturating_mul(disk.f_frsize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_taken_from_plenty_and_stays_while_there_is_space() {
+        let dir = tempfile::tempdir().unwrap();
+        let reserve = Reserve::of(&StateDir::new(dir.path()));
+        reserve.take().unwrap();
+        let wanted = {
+            let disk = reserve.disk().unwrap();
+            disk::reserve(bytes_of(&disk, disk.f_blocks)) / PART
+        };
+        assert_eq!(std::fs::metadata(&reserve.path).unwrap().len(), wanted);
+        reserve.use_if_needed();
+        assert!(reserve.path.exists(), "nobody needs it");
+    }
+}
