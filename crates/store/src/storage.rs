@@ -129,7 +129,7 @@ pub enum Done {
 pub enum Refusal {
     #[error("there is no such container any more")]
     NoContainer,
-    #[error("the container's name belongs to another workspace")]
+    #[error("the container's name is taken; choose another one")]
     ContainerTaken,
     #[error("there is no blob of this name")]
     NoBlob,

@@ -148,13 +148,19 @@ fn assign(turn: &mut Turn<'_>, wanted: &RoleAssignment) -> Answer {
         if is_same(known) {
             return Ok(Reply::Role(known.clone()));
         }
-        return Err(Refused::conflict(
-            "name",
-            format!(
-                "the role assignment '{}' gives another role; remove it and assign the new one",
-                shorten(&wanted.name)
+        let name = shorten(&wanted.name);
+        // Names are taken everywhere at once; what has one elsewhere is not for everyone to know.
+        let message = match known.scope == wanted.scope {
+            true => format!(
+                "the role assignment '{name}' gives another role; remove it and assign the new one"
             ),
-        ));
+            false => {
+                format!(
+                    "the role assignment name '{name}' is taken; choose another name (a new UUID)"
+                )
+            }
+        };
+        return Err(Refused::conflict("name", message));
     }
     if let Some(other) = directory.roles().find(|other| is_same(other)) {
         return Err(Refused::conflict(

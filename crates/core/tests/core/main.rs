@@ -17,6 +17,7 @@ mod instances;
 mod job_life;
 mod laws;
 mod leases;
+mod names;
 mod node_ended;
 mod placement;
 mod quota_verdicts;

@@ -1,0 +1,102 @@
+//! Names that are unique beyond one's own workspace: a conflict says that a name is taken, and not whose it is or where.
+
+use crate::support::{Stage, someone, user};
+use muster_core::model::{
+    Capacity, HostName, KeyDigest, Role, RoleAssignment, Scope, UserKind, WorkspaceKey,
+};
+use muster_core::time::{Span, Wall};
+use muster_core::{AccessRequest, ClusterPatch, HostRequest, Input, NewHost, NewUser, RefusalKind};
+
+/// Words of the one who has all the names. None of them may be in an answer to somebody else.
+const THEIRS: [&str; 5] = ["their-sub", "their-group", "their-space", "mallory", "owner"];
+const REGION: &str = "eastus";
+
+fn theirs() -> WorkspaceKey {
+    WorkspaceKey::new("their-sub", "their-group", "their-space")
+}
+
+fn ours() -> WorkspaceKey {
+    WorkspaceKey::new("our-sub", "our-group", "our-space")
+}
+
+fn workspace(key: WorkspaceKey, by: &str) -> Input {
+    Input::workspace(key, REGION, user(by))
+}
+
+fn cluster(workspace: WorkspaceKey, by: &str) -> Input {
+    let wanted = ClusterPatch { location: Some(REGION.into()), ..ClusterPatch::default() };
+    Input::PutCluster { workspace, name: "pool".into(), wanted: Box::new(wanted), by: user(by) }
+}
+
+fn role(role: Role, key: &WorkspaceKey) -> Input {
+    let (name, object_id) = ("assignment".into(), "oid of mallory".into());
+    let scope = Scope::workspace(key);
+    let assignment = RoleAssignment { name, object_id, role, scope, created_at: Wall(0) };
+    Input::ChangeAccess(Box::new(AccessRequest::AssignRole(assignment)))
+}
+
+fn account(object_id: &str) -> Input {
+    Input::ChangeAccess(Box::new(AccessRequest::CreateUser(NewUser {
+        name: "Taken".into(),
+        kind: UserKind::Person,
+        object_id: object_id.into(),
+        digest: KeyDigest::made_up(object_id),
+    })))
+}
+
+fn ticket(word: &str, intent: Scope) -> Input {
+    let digest = KeyDigest::made_up(word);
+    let good_for = Span::seconds(60);
+    Input::ChangeHosts(Box::new(HostRequest::IssueTicket { digest, intent, host: None, good_for }))
+}
+
+fn host(word: &str) -> Input {
+    let (ticket, key) = (KeyDigest::made_up(word), KeyDigest::made_up(word));
+    let name = HostName::new("machine").expect("a name");
+    let capacity = Capacity { vcpus: 4, memory_mb: 8_192, ..Capacity::default() };
+    Input::ChangeHosts(Box::new(HostRequest::Join(NewHost { ticket, name, capacity, key })))
+}
+
+#[test]
+fn a_name_that_is_taken_does_not_say_whose_it_is() {
+    let mut stage = Stage::new();
+    let mallory = Input::ChangeAccess(Box::new(AccessRequest::CreateUser(NewUser {
+        name: "mallory".into(),
+        kind: UserKind::Person,
+        object_id: "oid of mallory".into(),
+        digest: KeyDigest::made_up("mallory"),
+    })));
+    for input in [
+        mallory,
+        workspace(theirs(), "mallory"),
+        workspace(ours(), &someone().name),
+        cluster(theirs(), "mallory"),
+        role(Role::Owner, &theirs()),
+        account("oid of theirs"),
+        ticket("first", Scope::workspace(&theirs())),
+        host("first"),
+        ticket("second", Scope::workspace(&ours())),
+    ] {
+        stage.say(input).expect("the name is free");
+    }
+    for (what, input) in [
+        ("compute", cluster(ours(), "us")),
+        ("role assignment", role(Role::Reader, &ours())),
+        ("user", account("oid of ours")),
+        ("host", host("second")),
+    ] {
+        let before = stage.log.len();
+        let refused = stage.say(input).expect_err(what);
+        assert_eq!(refused.kind, RefusalKind::Conflict, "{what}: {refused}");
+        let said = refused.to_string().to_ascii_lowercase();
+        assert!(said.contains("choose another"), "{what}: {refused}");
+        let leaked: Vec<_> = THEIRS.iter().filter(|word| said.contains(*word)).collect();
+        assert!(leaked.is_empty(), "{what} tells {leaked:?}: {refused}");
+        // Nor what the other thing is like.
+        assert!(!said.contains("gives another role"), "{what}: {refused}");
+        assert_eq!(stage.log.len(), before, "{what}: something changed");
+    }
+    // Where somebody may see it, they are told what to do about it.
+    let refused = stage.say(role(Role::Reader, &theirs())).expect_err("it is another role");
+    assert!(refused.message.contains("gives another role; remove it"), "{refused}");
+}
