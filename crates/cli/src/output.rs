@@ -93,7 +93,9 @@ impl<const FOR_PEOPLE: bool> Print<FOR_PEOPLE> {
         let data = self.data(document)?;
         match self.output {
             _ if data.value.is_null() => Ok(()),
-            Format::Json | Format::Jsonc => bytes(format!("{}\n", data.value).as_bytes()),
+            Format::Json | Format::Jsonc => {
+                bytes(render::without_commands(format!("{}\n", data.value)).as_bytes())
+            }
             Format::Tsv => bytes(for_terminal(render::tsv(&data)).as_bytes()),
             Format::None => Ok(()),
             Format::Table | Format::Yaml | Format::Yamlc => Err(Failure::refused(

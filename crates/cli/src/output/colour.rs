@@ -3,6 +3,8 @@
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 
+use super::render;
+
 const KEY: Style = AnsiColor::Blue.on_default().bold();
 const TEXT: Style = AnsiColor::Green.on_default();
 /// Numbers, true, false and null.
@@ -13,7 +15,7 @@ pub fn json(value: &Value) -> String {
     let mut text = String::new();
     write_json(value, 0, &mut text);
     text.push('\n');
-    text
+    render::without_commands(text)
 }
 
 fn write_json(value: &Value, depth: usize, text: &mut String) {

@@ -12,6 +12,23 @@ const NOT_IN_TABLES: [&str; 3] = ["id", "type", "etag"];
 pub fn json(value: &Value) -> String {
     let mut text = serde_json::to_string_pretty(value).expect("a value is JSON");
     text.push('\n');
+    without_commands(text)
+}
+
+/// Some terminals obey U+0080 to U+009F as they obey escapes. JSON has another way to write them, which programs read as
+/// the same.
+pub fn without_commands(json: String) -> String {
+    let is_command = |c: char| matches!(c, '\u{7f}'..='\u{9f}');
+    if !json.contains(is_command) {
+        return json;
+    }
+    let mut text = String::with_capacity(json.len());
+    for character in json.chars() {
+        match is_command(character) {
+            true => text.push_str(&format!("\\u{:04x}", u32::from(character))),
+            false => text.push(character),
+        }
+    }
     text
 }
 
@@ -169,6 +186,24 @@ mod tests {
         assert_eq!(lists, "Column1  Column2\n-------- --------\none      True\ntwo\n");
         assert_eq!(asked("[?n=='three']").expect("no rows"), "");
         assert!(asked("[0].{id: id}").is_err());
+    }
+
+    #[test]
+    fn json_holds_nothing_that_a_terminal_obeys() {
+        let value =
+            json!({"\u{9b}31mkey": ["\u{9b}2J\u{9d}0;title\u{9c}\u{7f}\x1b", "größe\u{a0}✓"]});
+        let text = json(&value);
+        assert!(text.contains(r#""\u009b2J\u009d0;title\u009c\u007f\u001b""#), "{text}");
+        assert!(text.contains("größe\u{a0}✓"), "{text}");
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+        assert_eq!(serde_json::from_str::<Value>(&text).expect("JSON"), value);
+    }
+
+    #[test]
+    fn yaml_holds_nothing_that_a_terminal_obeys() {
+        let value = json!({"a": "\u{9b}2J\u{9d}0;title\u{9c}\u{7f}\x1b\u{85}x"});
+        let text = yaml(&value).expect("YAML");
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
     }
 
     #[test]

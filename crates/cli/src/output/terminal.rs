@@ -1,62 +1,133 @@
 //! What a job writes, for a terminal: its text and its colours. Whatever else a terminal would obey (titles, the clipboard,
 //! answers typed for the user, a cleared screen) is left out.
+//!
+//! A sequence that never ends must not take the rest of the log with it, nor memory: a newline ends every sequence, and so
+//! does its greatest length. What follows is text, which does no harm.
 
-use anstyle_parse::{Params, Parser, Perform};
-
-/// Takes a log piece by piece: a sequence may begin in one piece and end in the next.
+/// A log piece by piece: a character or a sequence may begin in one piece and end in the next.
 #[derive(Default)]
 pub struct Safe {
-    parser: Parser,
-    text: Text,
-}
-
-impl Safe {
-    /// What of the next piece may be shown.
-    pub fn take(&mut self, piece: &[u8]) -> Vec<u8> {
-        for byte in piece {
-            self.parser.advance(&mut self.text, *byte);
-        }
-        std::mem::take(&mut self.text.shown).into_bytes()
-    }
-
-    /// What takes back a colour that was left on.
-    pub fn end(&mut self) -> &'static [u8] {
-        if std::mem::take(&mut self.text.is_coloured) { b"\x1b[0m" } else { b"" }
-    }
-}
-
-#[derive(Default)]
-struct Text {
+    /// The first bytes of a character whose last ones have not come yet.
+    partial: Vec<u8>,
+    state: State,
     shown: String,
     is_coloured: bool,
 }
 
-impl Perform for Text {
-    fn print(&mut self, character: char) {
-        // Some control characters are written as text.
-        if !character.is_control() {
+/// What came before the next character.
+#[derive(Default)]
+enum State {
+    #[default]
+    Text,
+    /// ESC, and perhaps characters that say which table the last one is from.
+    Escape,
+    /// ESC [, and the sequence's parameters so far.
+    Control(String),
+    /// ESC ], P, X, ^ or _, and how many characters of the string came since.
+    Skipped(usize),
+}
+
+const ESCAPE: char = '\x1b';
+/// Colours take about 40 at most.
+const PARAMETERS_MAX: usize = 128;
+/// Titles and links are shorter.
+const STRING_CHARS_MAX: usize = 4096;
+
+impl Safe {
+    /// Returns what of the next piece may be shown.
+    pub fn take(&mut self, piece: &[u8]) -> Vec<u8> {
+        for byte in piece {
+            self.byte(*byte);
+        }
+        std::mem::take(&mut self.shown).into_bytes()
+    }
+
+    /// What takes back a colour that was left on.
+    pub fn end(&mut self) -> &'static [u8] {
+        if std::mem::take(&mut self.is_coloured) { b"\x1b[0m" } else { b"" }
+    }
+
+    fn byte(&mut self, byte: u8) {
+        self.partial.push(byte);
+        match std::str::from_utf8(&self.partial).map(|text| text.chars().next()) {
+            Ok(character) => {
+                self.partial.clear();
+                character.into_iter().for_each(|character| self.character(character));
+            }
+            Err(why) => {
+                // Without a length, the character may still become whole.
+                let Some(broken) = why.error_len() else { return };
+                let rest = self.partial.split_off(broken);
+                self.partial.clear();
+                self.character(char::REPLACEMENT_CHARACTER);
+                rest.into_iter().for_each(|byte| self.byte(byte));
+            }
+        }
+    }
+
+    fn character(&mut self, character: char) {
+        self.state = match (std::mem::take(&mut self.state), character) {
+            // Progress bars go back to the start of their line.
+            (_, '\n' | '\r') => {
+                self.shown.push(character);
+                State::Text
+            }
+            (_, ESCAPE) => State::Escape,
+            // CAN and SUB take back what has begun, and ST ends it.
+            (_, '\x18' | '\x1a' | '\u{9c}') => State::Text,
+            (_, '\u{9b}') => State::Control(String::new()),
+            (_, '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}') => State::Skipped(0),
+            (State::Text, _) => self.text(character),
+            (State::Escape, _) => self.escaped(character),
+            (State::Control(parameters), _) => self.control(parameters, character),
+            (State::Skipped(_), '\x07') => State::Text,
+            (State::Skipped(count), _) if count < STRING_CHARS_MAX => State::Skipped(count + 1),
+            (State::Skipped(_), _) => self.text(character),
+        };
+    }
+
+    fn text(&mut self, character: char) -> State {
+        if character == '\t' || !character.is_control() {
             self.shown.push(character);
         }
+        State::Text
     }
 
-    fn execute(&mut self, byte: u8) {
-        // Progress bars go back to the start of their line.
-        if let b'\n' | b'\r' | b'\t' = byte {
-            self.shown.push(char::from(byte));
+    fn escaped(&mut self, character: char) -> State {
+        match character {
+            '[' => State::Control(String::new()),
+            ']' | 'P' | 'X' | '^' | '_' => State::Skipped(0),
+            ' '..='/' => State::Escape,
+            '0'..='~' => State::Text,
+            _ => self.text(character),
         }
     }
 
-    fn csi_dispatch(&mut self, params: &Params, intermediates: &[u8], ignore: bool, action: u8) {
-        if action != b'm' || ignore || !intermediates.is_empty() {
+    fn control(&mut self, mut parameters: String, character: char) -> State {
+        match character {
+            ' '..='?' if parameters.len() < PARAMETERS_MAX => {
+                parameters.push(character);
+                State::Control(parameters)
+            }
+            '@'..='~' => {
+                if character == 'm' {
+                    self.colour(&parameters);
+                }
+                State::Text
+            }
+            _ => self.text(character),
+        }
+    }
+
+    fn colour(&mut self, parameters: &str) {
+        if !parameters.chars().all(|c| c.is_ascii_digit() || matches!(c, ';' | ':')) {
             return;
         }
-        let numbers = |parts: &[u16]| {
-            let parts: Vec<String> = parts.iter().map(u16::to_string).collect();
-            parts.join(":")
-        };
-        let params: Vec<String> = params.iter().map(numbers).collect();
-        self.is_coloured = params != ["0"];
-        self.shown.push_str(&format!("\x1b[{}m", params.join(";")));
+        let parameters = if parameters.is_empty() { "0" } else { parameters };
+        self.is_coloured = parameters != "0";
+        self.shown.push_str("\x1b[");
+        self.shown.push_str(parameters);
+        self.shown.push('m');
     }
 }
 
@@ -107,6 +178,7 @@ mod tests {
             "\x1b]0;title\x07",
             "\x1b]52;c;cm0gLXJmIC8K\x07",
             "\x1b]8;;https://example.org\x1b\\",
+            "\x1b]8;;größe ✓\u{9c}",
             "\x1b[2J\x1b[H",
             "\x1b[6n",
             "\x1b[?1049h\x1b[?25l",
@@ -119,16 +191,45 @@ mod tests {
             "\x1bc",
             "\x1b(0",
             "\u{9b}2J",
+            "\u{9b}38;2;1;2;3;20h",
+            "\u{90}$qm\x1b\\",
+            "\u{84}\u{85}\u{8d}",
             "\u{9d}0;title\u{9c}",
             "\x07\x08\x0b\x0c\x0e\x7f",
         ] {
             let text = format!("before{hostile}after");
-            let shown = shown(&[text.as_bytes()]);
-            assert!(
-                shown.starts_with("before") && !shown.contains('\x1b'),
-                "{hostile:?} became {shown:?}"
-            );
-            assert!(!shown.chars().any(char::is_control), "{hostile:?} became {shown:?}");
+            assert_eq!(shown(&[text.as_bytes()]), "beforeafter", "{hostile:?}");
+            let single: Vec<&[u8]> = text.as_bytes().chunks(1).collect();
+            assert_eq!(shown(&single), "beforeafter", "{hostile:?} in pieces");
+        }
+    }
+
+    #[test]
+    fn a_sequence_without_end_hides_one_line_at_most() {
+        for begin in
+            ["\x1b]", "\x1bP", "\x1bX", "\x1b^", "\x1b_", "\x1b[", "\x1b", "\u{9d}", "\u{9b}"]
+        {
+            let text = format!("before{begin}\nthe next line\n");
+            assert_eq!(shown(&[text.as_bytes()]), "before\nthe next line\n", "{begin:?}");
+            // Nor does a line without end.
+            let text = format!("{begin}{};the end", ";".repeat(2 * STRING_CHARS_MAX));
+            assert!(shown(&[text.as_bytes()]).ends_with(";the end"), "{begin:?}");
+        }
+    }
+
+    #[test]
+    fn whatever_follows_half_a_character_is_shown() {
+        for (bytes, wanted) in [
+            (&b"\xe2\x82\nnext"[..], "\u{fffd}\nnext"),
+            (b"\xc3A", "\u{fffd}A"),
+            (b"\xf0\x9f\x98\xe2\x9c\x93", "\u{fffd}\u{2713}"),
+            (b"\xf0\x9f\x98\x1b[2Jtext", "\u{fffd}text"),
+            (b"x\xe9 y\xe9.", "x\u{fffd} y\u{fffd}."),
+            (b"\xed\xa0\x80.", "\u{fffd}\u{fffd}\u{fffd}."),
+        ] {
+            assert_eq!(shown(&[bytes]), wanted, "{bytes:?}");
+            let single: Vec<&[u8]> = bytes.chunks(1).collect();
+            assert_eq!(shown(&single), wanted, "{bytes:?} in pieces");
         }
     }
 
