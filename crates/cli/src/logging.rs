@@ -1,12 +1,15 @@
 //! What the parts of Muster log goes to standard error, as much of it as `MUSTER_LOG` asks for. A server's log
-//! is configured with the rest of it, and may be JSON.
+//! is configured with the rest of it, may be JSON, and may go to a file of its own ([`file`]).
+
+pub mod file;
 
 use std::io::{IsTerminal as _, stderr};
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::fmt::layer;
+use tracing_subscriber::fmt::{MakeWriter, layer};
 use tracing_subscriber::prelude::*;
 
+use self::file::LogFile;
 use crate::failure::quoted;
 use crate::output;
 
@@ -30,13 +33,23 @@ pub fn filter(text: &str) -> Option<Targets> {
 }
 
 /// For a server. The filter was checked with the configuration.
-pub fn start_server(wanted: &str, is_json: bool) {
+pub fn start_server(wanted: &str, is_json: bool, file: Option<&LogFile>) {
+    match file {
+        Some(file) => start_writing(wanted, is_json, file.clone(), false),
+        None => start_writing(wanted, is_json, stderr, stderr().is_terminal()),
+    }
+}
+
+fn start_writing<W>(wanted: &str, is_json: bool, to: W, is_coloured: bool)
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     let log = tracing_subscriber::registry().with(filter(wanted).unwrap_or_else(default));
     if is_json {
         let json = layer().json().flatten_event(true).with_span_list(false).with_ansi(false);
-        log.with(json.with_writer(stderr)).init();
+        log.with(json.with_writer(to)).init();
     } else {
-        log.with(layer().with_writer(stderr).with_ansi(stderr().is_terminal())).init();
+        log.with(layer().with_writer(to).with_ansi(is_coloured)).init();
     }
 }
 

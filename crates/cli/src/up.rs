@@ -11,14 +11,19 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{self, Config, Filed};
 use crate::env::shell_quoted;
-use crate::failure::{Failure, Outcome, printable};
+use crate::failure::{Failure, Outcome, printable, quoted};
 use crate::keeper::{self, Account};
 use crate::logging;
+use crate::logging::file::{LogFile, Place};
 use crate::output;
 use crate::place::StateDirArg;
 
 /// The region of workspaces that are made on first use; clients show it, nothing depends on it.
 const LOCATION: &str = "eastus";
+/// How long a server that ends waits for a disk to take the end of its log.
+const LAST_LINES_WITHIN: Duration = Duration::from_secs(3);
+/// As long as nobody notices.
+const HURRIED_LINES_WITHIN: Duration = Duration::from_millis(500);
 
 /// Start the server and keep it in the foreground
 ///
@@ -59,13 +64,15 @@ pub fn start(args: &Start, workspaces: Workspaces) -> Outcome {
         return output::bytes(config::print(&config, &server.state_dir).as_bytes());
     }
     let is_json = config.text("log-format") == Some("json");
-    logging::start_server(config.text("log-level").expect("it is derived"), is_json);
-    let talk = Talk { is_json };
+    let log = log_file(&config)?;
+    logging::start_server(config.text("log-level").expect("it is derived"), is_json, log.as_ref());
+    let talk = Talk { is_json: is_json && log.is_none(), log: log.clone() };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|why| Failure::error(format!("cannot start: {why}")))?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let signals = Signals::listen()?;
-        muster_server::run(server, |ready| announce(ready, talk), signals.shutdown(talk))
+        let told = talk.clone();
+        muster_server::run(server, move |ready| announce(ready, &told), signals.shutdown(talk))
             .await
             .map_err(|why| match &why {
                 // The user's own files, as they gave them.
@@ -74,7 +81,29 @@ pub fn start(args: &Start, workspaces: Workspaces) -> Outcome {
                 }
                 _ => Failure::of(&why),
             })
-    })
+    });
+    if let Some(log) = &log {
+        if let Err(failure) = &ended {
+            tracing::error!("the server has ended: {failure}");
+        }
+        log.flush(LAST_LINES_WITHIN);
+    }
+    ended
+}
+
+fn log_file(config: &Config) -> Outcome<Option<LogFile>> {
+    let Some(path) = config.path("log-file") else { return Ok(None) };
+    let number = |key| config.number(key).expect("it has a default");
+    let place = Place {
+        path: path.clone(),
+        bytes_max: number("log-max-mb") << 20,
+        files_max: number("log-max-files"),
+    };
+    let opened = LogFile::open(place).map_err(|why| {
+        let path = quoted(&path.to_string_lossy());
+        Failure::refused(format!("cannot write the log-file {path}: {why}"))
+    });
+    opened.map(Some)
 }
 
 /// Root starts the server as somebody else, and keeps only what needs root. Returns if the server is to be root's.
@@ -165,13 +194,14 @@ fn server_config(
 }
 
 /// What is said to whoever started the server. A log of JSON has nothing between its lines.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Talk {
     is_json: bool,
+    log: Option<LogFile>,
 }
 
 impl Talk {
-    fn say(self, line: &str) {
+    fn say(&self, line: &str) {
         if self.is_json {
             tracing::info!("{line}");
         } else {
@@ -211,12 +241,15 @@ impl Signals {
         talk.say("stopping; once more to stop at once");
         tokio::spawn(async move {
             self.next().await;
+            if let Some(log) = &talk.log {
+                log.flush(HURRIED_LINES_WITHIN);
+            }
             std::process::exit(1);
         });
     }
 }
 
-fn announce(ready: &Ready, talk: Talk) {
+fn announce(ready: &Ready, talk: &Talk) {
     let mut out = std::io::stdout().lock();
     // Whoever closed it does not want to know; the server serves all the same.
     let _ = writeln!(out, "ready {}", ready.url).and_then(|()| out.flush());

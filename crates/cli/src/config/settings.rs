@@ -24,6 +24,10 @@ const OWN_FOLDERS: [&str; 8] =
     ["/tmp", "/proc", "/dev", "/sys", "/run", "/job", "/node", "/environments"];
 /// A mebi of them is an exbibyte.
 const JOB_DISK_GB_MAX: u64 = 1 << 20;
+/// A tebibyte.
+const LOG_MB_MAX: u64 = 1 << 20;
+/// Each has to be renamed when the log is rotated.
+const LOG_FILES_MAX: u64 = 1_000;
 /// Of the name of a user, on Linux.
 const ACCOUNT_CHARS_MAX: usize = 256;
 /// Of a host name, in DNS.
@@ -311,7 +315,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_LOG",
         kind: Kind::Filter,
-        what: "How much is logged to standard error: a level, or a filter by part.",
+        what: "How much is logged: a level, or a filter by part.",
         default: Preset::Derived("info with serve, a line per request; warn with up"),
     },
     Setting {
@@ -321,6 +325,30 @@ pub const SETTINGS: &[Setting] = &[
         kind: Kind::Word(&["text", "json"]),
         what: "Lines for people (text) or an object per line (json).",
         default: Preset::Fixed("text"),
+    },
+    Setting {
+        key: "log-file",
+        alias: None,
+        variable: "MUSTER_LOG_FILE",
+        kind: Kind::File,
+        what: "A file for the log, which the server rotates by size.",
+        default: Preset::Derived("standard error, without rotation"),
+    },
+    Setting {
+        key: "log-max-mb",
+        alias: None,
+        variable: "MUSTER_LOG_MAX_MB",
+        kind: Kind::Count { least: 1, most: LOG_MB_MAX },
+        what: "How large log-file may get before it is rotated, in MiB.",
+        default: Preset::Fixed("50"),
+    },
+    Setting {
+        key: "log-max-files",
+        alias: None,
+        variable: "MUSTER_LOG_MAX_FILES",
+        kind: Kind::Count { least: 2, most: LOG_FILES_MAX },
+        what: "How many files of the log are kept, with the one that is written to.",
+        default: Preset::Fixed("5"),
     },
 ];
 

@@ -31,6 +31,7 @@ mod metadata;
 mod mpi;
 mod nodes;
 mod output;
+mod own_log;
 mod packaging;
 mod post_mortems;
 mod prying;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Variables of whoever runs the tests that would lead commands elsewhere.
-const STRAY: [&str; 47] = [
+const STRAY: [&str; 50] = [
     "MUSTER_OVER_COMMIT",
     "MUSTER_URL",
     "MUSTER_API_KEY",
@@ -34,6 +34,9 @@ const STRAY: [&str; 47] = [
     "CI_WORKSPACE",
     "MUSTER_LOG",
     "MUSTER_LOG_FORMAT",
+    "MUSTER_LOG_FILE",
+    "MUSTER_LOG_MAX_MB",
+    "MUSTER_LOG_MAX_FILES",
     "MUSTER_CONFIG",
     "MUSTER_LISTEN",
     "MUSTER_PUBLIC_HOST",
