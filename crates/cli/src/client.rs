@@ -362,6 +362,18 @@ impl Answer {
     }
 }
 
+/// The server's figures, for a key that may read everything; else why it does not answer.
+pub async fn metrics(server: &Server, within: Duration) -> Result<String, String> {
+    let http = http_client(server).map_err(|failure| failure.to_string())?;
+    let url = format!("{}/metrics", server.url.trim_end_matches('/'));
+    let request = http.get(url).bearer_auth(&server.key).timeout(within);
+    let page = async { request.send().await?.error_for_status()?.text().await };
+    page.await.map_err(|why| match why.is_timeout() {
+        true => format!("no answer within {} ms", within.as_millis()),
+        false => printable(&ErrorChain(&why.without_url()).to_string()),
+    })
+}
+
 /// What the server answers whoever asks whether it is ready, which takes no token; else why it does not answer.
 pub async fn readiness(server: &Server, within: Duration) -> Result<u16, String> {
     let http = http_client(server).map_err(|failure| failure.to_string())?;

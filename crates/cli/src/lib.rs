@@ -26,6 +26,7 @@ mod datastore;
 mod defaults;
 mod doctor;
 mod document;
+mod down;
 mod dry;
 mod env;
 mod environment;
@@ -50,7 +51,9 @@ mod resource;
 mod role;
 mod scope;
 mod serve;
+mod server_process;
 mod sim;
+mod status;
 mod storage;
 mod up;
 mod upload;
@@ -84,6 +87,8 @@ struct Cli {
 enum Command {
     Up(up::Args),
     Serve(serve::Args),
+    Status(status::Args),
+    Down(down::Args),
     Env(env::Args),
     Configure(configure::Args),
     Login(login::Args),
@@ -153,6 +158,8 @@ fn run(command: Command) -> Outcome {
     match command {
         Command::Up(args) => up::run(args),
         Command::Serve(args) => serve::run(args),
+        Command::Status(args) => block_on(status::run(&args)),
+        Command::Down(args) => block_on(down::run(&args)),
         Command::Login(args) => block_on(login::run(&args)),
         Command::Logout(args) => login::log_out(&args),
         Command::Whoami(args) => block_on(whoami::run(&args)),
@@ -259,10 +266,11 @@ mod tests {
     /// What changes something on a server can be tried first, unless it is always refused.
     #[test]
     fn whatever_changes_something_has_a_dry_run() {
-        // These run a server or a node themselves, or keep a key in a file of their user.
+        // These run or end a server or a node themselves, or keep a key in a file of their user.
         let own = [
             "muster up",
             "muster serve",
+            "muster down",
             "muster agent",
             "muster helper",
             "muster keeper",

@@ -15,6 +15,7 @@ use muster_server::tokens::OWNER_KEY_FILE;
 use crate::defaults;
 use crate::failure::{Failure, Outcome, printable, quoted};
 use crate::login::Login;
+use crate::server_process;
 
 const VARIABLE: &str = "MUSTER_STATE_DIR";
 /// The three that say where a server is without its directory.
@@ -114,8 +115,20 @@ impl StateDirArg {
         Ok(server)
     }
 
+    /// The server that runs for this directory now, with its owner's key, and its process.
+    pub fn find_running(&self) -> Outcome<Option<(Server, u32)>> {
+        let dir = self.dir()?;
+        let Some(connection) = unless_never(dir.read_connection())? else { return Ok(None) };
+        let Some(pid) = server_process::holder(&dir, connection.pid) else { return Ok(None) };
+        Ok(Some((self.find_by_directory()?, pid)))
+    }
+
+    fn dir(&self) -> Outcome<StateDir> {
+        Ok(StateDir::new(&self.path()?))
+    }
+
     fn find_by_directory(&self) -> Outcome<Server> {
-        let dir = StateDir::new(&self.path()?);
+        let dir = self.dir()?;
         let connection = dir.read_connection().map_err(|why| match &why {
             StateDirError::NeverStarted { .. } => Failure::not_found(printable(&why.to_string())),
             StateDirError::Unusable { .. }
@@ -198,6 +211,15 @@ pub fn own_dir(url: &str) -> Outcome<PathBuf> {
 pub fn file_name_of(url: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     url.trim_start_matches("https://").chars().map(plain).collect()
+}
+
+/// What reading the directory came to, where no server at all is one of the answers.
+fn unless_never<T>(read: Result<T, StateDirError>) -> Outcome<Option<T>> {
+    match read {
+        Ok(found) => Ok(Some(found)),
+        Err(StateDirError::NeverStarted { .. }) => Ok(None),
+        Err(why) => Err(Failure::of(&why)),
+    }
 }
 
 fn variable(name: &str) -> Option<String> {

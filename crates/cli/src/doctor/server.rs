@@ -1,6 +1,5 @@
 //! The server of the state directory: how it is configured, by what it is trusted, and whether it answers.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -13,6 +12,7 @@ use crate::client;
 use crate::config::Config;
 use crate::failure::{Failure, Outcome, printable};
 use crate::place::Server;
+use crate::server_process;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Ours is renewed a month before its end: one that is nearer to it has a server that does not renew.
@@ -56,29 +56,12 @@ pub fn look(state_dir: &Path, config: &Outcome<Config>, within: Duration) -> Fac
             Err(StateDirError::NeverStarted { .. }) => Found::Never,
             Err(why) => Found::Unknown(printable(&ErrorChain(&why).to_string())),
             Ok(connection) => Found::Known {
-                is_held: is_held(&dir, connection.pid),
+                is_held: server_process::holder(&dir, connection.pid).is_some(),
                 answer: ask(&dir, &connection, within),
                 url: connection.url,
             },
         },
     }
-}
-
-/// By the kernel's list of locks: taking the lock to see whether it is free would keep a server from starting.
-fn is_held(dir: &StateDir, pid: u32) -> bool {
-    let Ok(lock) = std::fs::metadata(dir.root().join("lock")) else { return false };
-    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
-    holds(&locks, pid, lock.ino())
-}
-
-/// A line is `7: FLOCK ADVISORY WRITE 4321 08:01:1234 0 EOF`: after the kind the process, then device and inode.
-fn holds(locks: &str, pid: u32, inode: u64) -> bool {
-    locks.lines().any(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let is_its = words.get(4).is_some_and(|word| word.parse() == Ok(pid));
-        let place = words.get(5).and_then(|word| word.rsplit(':').next());
-        is_its && place.is_some_and(|word| word.parse() == Ok(inode))
-    })
 }
 
 fn ask(dir: &StateDir, connection: &Connection, within: Duration) -> Result<u16, String> {
@@ -289,12 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_and_addresses_are_read() {
-        let locks = "1: POSIX  ADVISORY  WRITE 77 fd:00:9 0 EOF\n\
-                     2: FLOCK  ADVISORY  WRITE 4321 08:01:1234 0 EOF\n\
-                     2: -> FLOCK  ADVISORY  WRITE 99 08:01:1234 0 EOF\n";
-        assert!(holds(locks, 4321, 1234));
-        assert!(!holds(locks, 4321, 9) && !holds(locks, 99, 1234) && !holds("", 0, 0));
+    fn addresses_are_read() {
         for (url, host) in [
             (URL, Some("localhost")),
             ("https://[::1]:7443/", Some("[::1]")),

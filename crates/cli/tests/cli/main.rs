@@ -41,6 +41,7 @@ mod shared_sandbox;
 mod support;
 mod two_servers;
 mod unserved;
+mod up_and_down;
 mod verbs;
 mod walled_provider;
 mod whatif;

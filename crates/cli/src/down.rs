@@ -1,0 +1,131 @@
+//! `muster down`: asks the server of a state directory to end, and waits until it has.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::place::StateDirArg;
+use crate::progress::Progress;
+use crate::server_process::{self, Figures, Running};
+
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// Between two words of progress.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+/// The kernel ends it at once, unless it waits for a disk that does not answer.
+const KILLED_WITHIN: Duration = Duration::from_secs(10);
+/// Longer than a server usually needs (`drain-seconds` is 10).
+const TIMEOUT_DEFAULT: &str = "60";
+const TIMEOUT_S_MAX: i64 = 24 * 3_600;
+
+/// Stop the server of a state directory
+///
+/// Asks it to end, as Ctrl-C does where it runs, and waits until it has. Requests under way are finished first; what was
+/// acknowledged is on disk. Nodes and their jobs go on for a while, and the next start finds them again. If no server runs,
+/// there is nothing to do.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit codes: 0 no server runs any more, 1 it still runs.\n\n\
+                        Mutating: ends the server. Clusters, jobs and all data stay.")]
+pub struct Args {
+    /// How long to wait for it to end
+    #[arg(short, long, value_name = "SECONDS", default_value = TIMEOUT_DEFAULT,
+          value_parser = clap::value_parser!(u32).range(0..=TIMEOUT_S_MAX))]
+    timeout: u32,
+    /// Kill it if it has not ended by then
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    place: StateDirArg,
+}
+
+pub async fn run(args: &Args) -> Outcome {
+    let path = args.place.path()?;
+    let nothing = || {
+        output::say(&format!(
+            "no server is running for the state directory {}; there is nothing to stop",
+            path.display()
+        ));
+        Ok(())
+    };
+    let Some((server, pid)) = args.place.find_running()? else { return nothing() };
+    let figures = server_process::figures(&server, ANSWER_WITHIN).await.ok();
+    let dir = server.dir.as_ref().expect("it was found by its directory");
+    let Some(running) = Running::open(dir, pid)? else { return nothing() };
+    running.signal(Signal::TERM)?;
+    let mut progress =
+        Progress::new(format!("stopping the server at {} (process {pid})", server.url));
+    let timeout = Duration::from_secs(args.timeout.into());
+    if !waited(&running, timeout, &mut progress).await {
+        if !args.force {
+            return Err(Failure::error(format!(
+                "the server (process {pid}) has not ended within {} seconds; it will when what it is doing is done",
+                args.timeout
+            ))
+            .hint("wait longer with --timeout, or kill it with --force: what was acknowledged is on disk"));
+        }
+        running.signal(Signal::KILL)?;
+        progress.state("killed");
+        if !running.ends(KILLED_WITHIN).await {
+            return Err(Failure::error(format!("process {pid} was killed and has not ended yet")));
+        }
+    }
+    progress.done("stopped");
+    if let Some(words) = figures.as_ref().and_then(left_behind) {
+        output::say(&words);
+    }
+    Ok(())
+}
+
+/// Whether it has ended in time.
+async fn waited(running: &Running, timeout: Duration, progress: &mut Progress) -> bool {
+    let started = Instant::now();
+    progress.state("asked to end");
+    loop {
+        let left = timeout.saturating_sub(started.elapsed());
+        if running.ends(left.min(TOLD_EVERY)).await {
+            return true;
+        }
+        if started.elapsed() >= timeout {
+            return false;
+        }
+        progress.state("finishing requests under way");
+    }
+}
+
+fn left_behind(figures: &Figures) -> Option<String> {
+    let Figures { nodes, jobs_running, jobs_queued, .. } = figures;
+    let counted = |count: &u64, what: &str| match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    };
+    let queued = match jobs_queued {
+        0 => String::new(),
+        count => format!("Queued until the next start: {}. ", counted(count, "job")),
+    };
+    if *nodes == 0 {
+        return Some(queued.trim_end().to_owned()).filter(|text| !text.is_empty());
+    }
+    Some(format!(
+        "{queued}Still running without the server: {}, {}. They stop when their leases end, a minute from now unless \
+         lease-seconds says otherwise; to keep them, start the server again before that: muster up",
+        counted(nodes, "node"),
+        counted(jobs_running, "job")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_on_is_told() {
+        let told = |nodes, jobs_running, jobs_queued| {
+            left_behind(&Figures { nodes, jobs_running, jobs_queued, ..Figures::default() })
+        };
+        assert_eq!(told(0, 0, 0), None);
+        assert_eq!(told(0, 0, 2).as_deref(), Some("Queued until the next start: 2 jobs."));
+        let words = told(1, 2, 0).expect("something goes on");
+        assert!(words.starts_with("Still running without the server: 1 node, 2 jobs."), "{words}");
+    }
+}

@@ -1,0 +1,110 @@
+//! Everyday operation: `muster status` says whether a server runs, `muster down` stops it and nothing else.
+
+use std::process::{Command, Stdio};
+
+use crate::support::{CLUSTER, Site, ends, signal};
+
+#[test]
+fn a_status_says_whether_a_server_runs_and_what_it_does() {
+    let mut site = Site::empty();
+    for command in [&["status"][..], &["status", "-o", "json"]] {
+        let done = site.run(command);
+        assert_eq!(done.code, 3, "{}", done.stderr);
+        assert!(done.stderr.contains("hint: start one: muster up"), "{}", done.stderr);
+        let said = String::from_utf8(done.stdout).expect("text");
+        assert!(said.contains("stopped"), "{said}");
+    }
+    assert!(!site.state().exists(), "looking made the folder");
+
+    site.start_with(&["--isolation", "none"]);
+    site.text(&CLUSTER);
+    let job = ["job", "create", "--compute", "cpu", "--command", "sleep 60", "-n", "long"];
+    site.text(&job);
+    site.wait_for_job("long", |job| job["status"] == "Running");
+    let status = site.json(&["status", "-o", "json"]);
+    assert_eq!(status["state"], "running", "{status}");
+    assert_eq!(status["url"], site.url().as_str());
+    assert_eq!(status["pid"], site.server_pid());
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    let figures = ["clusters", "nodes", "jobs_running", "jobs_queued"].map(|key| &status[key]);
+    assert_eq!(figures, [1, 1, 1, 0]);
+    let disk = ["disk_free_bytes", "disk_bytes"].map(|key| status[key].as_u64().expect("a number"));
+    assert!(0 < disk[0] && disk[0] <= disk[1], "{status}");
+    assert!(status["started_at"].as_str().expect("text").starts_with("20"), "{status}");
+    let table = site.text(&["status"]);
+    for row in ["State            running", "Jobs running     1"] {
+        assert!(table.contains(row), "{table}");
+    }
+
+    // What goes on is told, and the next start finds it.
+    let mut server = site.take_server();
+    let down = site.run(&["down"]);
+    assert_eq!((down.code, down.stdout.len()), (0, 0), "{}", down.stderr);
+    assert!(down.stderr.contains(": stopped\n"), "{}", down.stderr);
+    assert!(
+        down.stderr.contains("Still running without the server: 1 node, 1 job."),
+        "{}",
+        down.stderr
+    );
+    assert!(server.wait().expect("a child of ours").success());
+    assert_eq!(site.run(&["status"]).code, 3);
+    let again = site.run(&["down"]);
+    assert_eq!(again.code, 0);
+    assert!(again.stderr.contains("nothing to stop"), "{}", again.stderr);
+    site.start_with(&["--isolation", "none"]);
+    let attempts = site.json(&["job", "list-attempts", "-n", "long"]);
+    assert_eq!(attempts.as_array().map(Vec::len), Some(1), "{attempts}");
+}
+
+#[test]
+fn a_number_in_a_file_is_no_reason_to_stop_a_process() {
+    let mut site = Site::start_plain();
+    site.kill();
+    let mut stranger = Command::new("sleep");
+    let mut stranger = stranger.arg("600").stdin(Stdio::null()).spawn().expect("sleep is there");
+    let file = site.state().join("connection.json");
+    let text = std::fs::read_to_string(&file).expect("it was ready");
+    let mut connection: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    connection["pid"] = stranger.id().into();
+    std::fs::write(&file, connection.to_string()).expect("ours");
+    let down = site.run(&["down", "--force"]);
+    assert_eq!(down.code, 0, "{}", down.stderr);
+    assert!(down.stderr.contains("nothing to stop"), "{}", down.stderr);
+    assert!(stranger.try_wait().expect("a child of ours").is_none(), "it was stopped");
+    assert_eq!(site.run(&["status"]).code, 3);
+
+    // A server that runs is found whatever the file says.
+    site.start_with(&["--isolation", "none"]);
+    std::fs::write(&file, {
+        let text = std::fs::read_to_string(&file).expect("it is ready");
+        let mut connection: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        connection["pid"] = stranger.id().into();
+        connection.to_string()
+    })
+    .expect("ours");
+    let mut server = site.take_server();
+    assert_eq!(site.run(&["down"]).code, 0);
+    assert!(server.wait().expect("a child of ours").success());
+    assert!(stranger.try_wait().expect("a child of ours").is_none(), "it was stopped");
+    stranger.kill().expect("it runs");
+    stranger.wait().expect("it was killed");
+}
+
+#[test]
+fn a_server_that_hangs_is_killed_only_by_force() {
+    let mut site = Site::start_plain();
+    let mut server = site.take_server();
+    signal("-STOP", &server);
+    let status = site.run(&["status", "-o", "json"]);
+    assert_eq!(status.code, 1, "{}", status.stderr);
+    assert!(String::from_utf8_lossy(&status.stdout).contains("not_responding"));
+    let down = site.run(&["down", "--timeout", "1"]);
+    assert_eq!(down.code, 1, "{}", down.stderr);
+    assert!(down.stderr.contains("has not ended within 1 seconds"), "{}", down.stderr);
+    assert!(down.stderr.contains("--force"), "{}", down.stderr);
+    assert!(server.try_wait().expect("a child of ours").is_none());
+    let down = site.run(&["down", "--timeout", "0", "--force"]);
+    assert_eq!(down.code, 0, "{}", down.stderr);
+    assert!(ends(&mut server));
+    site.start_with(&["--isolation", "none"]);
+}
