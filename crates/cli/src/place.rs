@@ -123,8 +123,11 @@ impl StateDirArg {
         Ok(Some((self.find_by_directory()?, pid)))
     }
 
+    /// The directory, if nobody else could have written what is in it.
     fn dir(&self) -> Outcome<StateDir> {
-        Ok(StateDir::new(&self.path()?))
+        let dir = StateDir::new(&self.path()?);
+        dir.check_unshared(caller_of_sudo()).map_err(|why| Failure::of(&why))?;
+        Ok(dir)
     }
 
     fn find_by_directory(&self) -> Outcome<Server> {
@@ -220,6 +223,11 @@ fn unless_never<T>(read: Result<T, StateDirError>) -> Outcome<Option<T>> {
         Err(StateDirError::NeverStarted { .. }) => Ok(None),
         Err(why) => Err(Failure::of(&why)),
     }
+}
+
+/// With `sudo` somebody uses what is their own.
+fn caller_of_sudo() -> Option<u32> {
+    variable("SUDO_UID").filter(|_| rustix::process::geteuid().is_root())?.parse().ok()
 }
 
 fn variable(name: &str) -> Option<String> {

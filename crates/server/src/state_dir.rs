@@ -132,10 +132,10 @@ impl StateDir {
     }
 
     /// Makes the folder if it is not there, for the owner only, and keeps other servers out of it for as long
-    /// as the returned file is open.
+    /// as the returned file is open. One that holds something of another user's is refused.
     pub fn take(&self) -> Result<File, StateDirError> {
         let unusable = |source| StateDirError::Unusable { path: self.root.clone(), source };
-        private::make(&self.root).map_err(unusable)?;
+        private::adopt(&self.root).map_err(unusable)?;
         let lock = File::create(self.root.join("lock")).map_err(unusable)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(lock),
@@ -144,6 +144,24 @@ impl StateDir {
             }
             Err(other) => Err(unusable(other.into())),
         }
+    }
+
+    /// For a command that does what this folder says: refuses it where another user may have written what that is. `also`
+    /// is one more user who is as good as us.
+    pub fn check_unshared(&self, also: Option<u32>) -> Result<(), StateDirError> {
+        let [keys, pki] = [self.keys(), self.pki()];
+        let decisive = [
+            self.root.clone(),
+            self.connection_file(),
+            keys.join(crate::tokens::OWNER_KEY_FILE),
+            pki.join(crate::pki::CA_FILE),
+            pki.join(crate::pki::BUNDLE_FILE),
+            keys,
+            pki,
+        ];
+        private::check_way(&self.root, also)
+            .and_then(|()| decisive.iter().try_for_each(|path| private::check_unshared(path, also)))
+            .map_err(|source| StateDirError::Unusable { path: self.root.clone(), source })
     }
 
     pub fn write_connection(&self, connection: &Connection) -> Result<(), StateDirError> {

@@ -45,7 +45,7 @@ impl Place {
     pub fn take(root: &Path) -> Result<Place, StewardError> {
         let failed = |source| StewardError::File { path: root.to_owned(), source };
         let root = std::path::absolute(root).map_err(failed)?;
-        muster_sandbox::private::make(&root).map_err(failed)?;
+        muster_sandbox::private::adopt(&root).map_err(failed)?;
         let lock = File::create(root.join("lock")).map_err(failed)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Place { root, _lock: lock }),

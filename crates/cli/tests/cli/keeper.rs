@@ -49,8 +49,7 @@ fn a_server_of_roots_runs_as_somebody_else() {
     if !is_root() {
         return eprintln!("not root: only root can start a server for somebody else");
     }
-    let mut site = Site::empty();
-    std::os::unix::fs::chown(site.folder(), Some(USER), None).expect("root may");
+    let mut site = Site::empty_of(USER);
     let flags = ["--isolation", "walls", "--user", &USER.to_string()];
     site.start_with(&flags);
     let (keeper, server) = (site.server_pid(), serving(&site));

@@ -38,6 +38,7 @@ mod prying;
 mod rootless;
 mod server_kill;
 mod shared_sandbox;
+mod state_owner;
 mod support;
 mod two_servers;
 mod unserved;

@@ -35,8 +35,7 @@ fn a_server_without_privileges_makes_nodes_finds_them_again_and_leaves_nothing()
     if !rustix::process::geteuid().is_root() {
         return eprintln!("not root: the other tests run without privileges already");
     }
-    let mut site = Site::empty();
-    std::os::unix::fs::chown(site.folder(), Some(USER), Some(USER)).expect("root may");
+    let mut site = Site::empty_of(USER);
     // Others may not enter the folder that it was built in.
     let copy = site.folder().join("muster");
     std::fs::copy(env!("CARGO_BIN_EXE_muster"), &copy).expect("copied");

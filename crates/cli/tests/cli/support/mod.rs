@@ -99,6 +99,8 @@ pub fn run_apart(test: &str, setup: &str, inside: &str) {
 pub struct Site {
     folder: tempfile::TempDir,
     server: Option<Child>,
+    /// Whose server it is, if not that of whoever runs the tests.
+    owner: Option<u32>,
 }
 
 /// How a command ended.
@@ -111,7 +113,15 @@ pub struct Done {
 impl Site {
     /// A folder in which no server was ever started.
     pub fn empty() -> Site {
-        Site { folder: tempfile::tempdir().expect("a temporary folder"), server: None }
+        Site { folder: tempfile::tempdir().expect("a temporary folder"), server: None, owner: None }
+    }
+
+    /// For a server of another user. Root's commands then act for that user, as with `sudo`.
+    pub fn empty_of(owner: u32) -> Site {
+        let mut site = Site::empty();
+        site.owner = Some(owner);
+        std::os::unix::fs::chown(site.folder(), Some(owner), Some(owner)).expect("root may");
+        site
     }
 
     pub fn start() -> Site {
@@ -202,6 +212,9 @@ impl Site {
             command.env_remove(name);
         }
         command.env("MUSTER_STATE_DIR", self.state()).env("MUSTER_CONFIG_DIR", self.config());
+        if let Some(owner) = self.owner {
+            command.env("SUDO_UID", owner.to_string());
+        }
         command.args(arguments).stdin(Stdio::null());
         command
     }
