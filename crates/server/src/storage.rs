@@ -1,48 +1,35 @@
 //! The blob storage: its rows have a writer thread of their own, apart from World's, and a few readers. The bytes are
 //! files of [`Blobs`](crate::blobs::Blobs): they are on disk before a row names them.
+//!
+//! As with World's writer, what is on disk decides after a failed commit, and as long as the rows cannot be written every
+//! order is refused at once.
 
 mod sweep;
 mod uploads;
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muster_core::ErrorChain;
 use muster_core::time::Wall;
-use muster_store::storage::{Order, Outcome, Storage as _, StorageReader};
-use muster_store::{Durability, SqliteStorage, SqliteStorageReader, StoreError};
+use muster_store::storage::{Applied, NotApplied, Order, Outcome, Storage as Rows, StorageReader};
+use muster_store::{Durability, Revision, SqliteStorage, SqliteStorageReader, StoreError};
 use tokio::sync::oneshot;
-use tracing::error;
+use tracing::{error, info};
 
 use crate::clock;
 use crate::readers::Readers;
+pub use crate::writer::Unavailable;
+use crate::writer::{BATCH_MAX, QUEUE_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
 pub use sweep::{Retention, gc, run as run_sweeper};
 pub use uploads::let_go;
 
-/// Orders that may wait; beyond it clients are told to come back.
-const QUEUE_MAX: usize = 4_096;
-/// Orders that share one commit.
-const BATCH_MAX: usize = 256;
-const REOPEN_PAUSE: Duration = Duration::from_secs(1);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unavailable {
-    #[error(
-        "the server has {QUEUE_MAX} requests waiting, the most it takes; try again in a moment"
-    )]
-    Busy,
-    #[error("the server's disk is full; free some of it, then try again")]
-    Full,
-    #[error("the change could not be confirmed on disk; look at what is there, then try again")]
-    Unconfirmed,
-    #[error("the server is stopping; try again when it is back")]
-    Stopping,
-}
+type Reply = oneshot::Sender<Result<Outcome, Unavailable>>;
 
 enum Message {
-    Say { order: Box<Order>, reply: oneshot::Sender<Result<Outcome, Unavailable>> },
+    Say { order: Box<Order>, reply: Reply },
     Stop,
 }
 
@@ -53,15 +40,28 @@ pub struct Storage {
     pub readers: Readers<dyn StorageReader>,
 }
 
+/// Opens the rows anew; the writer calls it at start and after every failure.
+type OpenRows = Box<dyn FnMut() -> Result<Box<dyn Rows>, StoreError> + Send>;
+
 impl Storage {
     /// Opens the file, or makes it, and starts its writer.
     pub fn open(path: PathBuf) -> Result<(Storage, JoinHandle<()>), StoreError> {
-        let store = SqliteStorage::open(&path, Durability::Disk)?;
-        let (sender, receiver) = sync_channel(QUEUE_MAX);
         let own = path.clone();
+        let open = move || {
+            let rows = SqliteStorage::open(&own, Durability::Disk)?;
+            Ok(Box::new(rows) as Box<dyn Rows>)
+        };
+        Storage::start(path, Box::new(open))
+    }
+
+    fn start(path: PathBuf, mut open: OpenRows) -> Result<(Storage, JoinHandle<()>), StoreError> {
+        let mut rows = open()?;
+        let revision = rows.revision()?;
+        let mut writer = Writer { open, rows, revision };
+        let (sender, receiver) = sync_channel(QUEUE_MAX);
         let thread = std::thread::Builder::new()
             .name("storage".to_owned())
-            .spawn(move || write(&own, store, &receiver))
+            .spawn(move || writer.run(&receiver))
             .map_err(|source| StoreError::Io { doing: "starting the storage's writer", source })?;
         let open = |path: &Path| Ok(Box::new(SqliteStorageReader::open(path)?) as Box<_>);
         Ok((Storage { sender, readers: Readers::new(path, open) }, thread))
@@ -85,56 +85,131 @@ impl Storage {
     }
 }
 
-fn write(path: &Path, store: SqliteStorage, receiver: &Receiver<Message>) {
-    let mut store = Some(store);
-    while let Ok(first) = receiver.recv() {
-        let mut orders = Vec::new();
-        let mut replies = Vec::new();
-        let mut is_stopping = false;
-        for message in [first].into_iter().chain(receiver.try_iter().take(BATCH_MAX - 1)) {
-            match message {
-                Message::Say { order, reply } => {
-                    orders.push(*order);
-                    replies.push(reply);
+struct Writer {
+    open: OpenRows,
+    rows: Box<dyn Rows>,
+    /// The last that is known to be on disk.
+    revision: Revision,
+}
+
+/// Whether the writer goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    GoOn,
+    Stop,
+}
+
+impl Writer {
+    fn run(&mut self, receiver: &Receiver<Message>) {
+        while let Ok(first) = receiver.recv() {
+            let mut orders = Vec::new();
+            let mut replies = Vec::new();
+            let mut next = Next::GoOn;
+            for message in [first].into_iter().chain(receiver.try_iter().take(BATCH_MAX - 1)) {
+                match message {
+                    Message::Say { order, reply } => {
+                        orders.push(*order);
+                        replies.push(reply);
+                    }
+                    Message::Stop => next = Next::Stop,
                 }
-                Message::Stop => is_stopping = true,
+            }
+            let is_known = self.take(&orders, replies);
+            if next == Next::GoOn && !is_known {
+                next = self.recover(receiver);
+            }
+            if next == Next::Stop {
+                return;
             }
         }
-        let outcome = match &mut store {
-            Some(open) => open.apply(&orders, Wall(clock::unix_us())),
-            None => Err(StoreError::NotClaimed),
-        };
-        match outcome {
-            Ok(outcomes) => {
-                for (reply, outcome) in replies.into_iter().zip(outcomes) {
-                    let _ = reply.send(Ok(outcome)); // Whoever asked may have gone away.
+    }
+
+    /// One batch onto disk. `false` if these rows are not to be built on any more.
+    fn take(&mut self, orders: &[Order], replies: Vec<Reply>) -> bool {
+        match self.rows.apply(orders, Wall(clock::unix_us())) {
+            Ok(applied) => {
+                self.revision = applied.revision;
+                tell(replies, applied.outcomes);
+                true
+            }
+            Err(not_applied) => {
+                let failed = &not_applied.failed;
+                error!(error = %ErrorChain(failed), "the blob storage could not write its rows");
+                self.commit_failed(replies, not_applied);
+                false
+            }
+        }
+    }
+
+    /// A failed commit does not say whether its orders are on disk, but the revision there does. Callers are told which.
+    fn commit_failed(&mut self, replies: Vec<Reply>, not_applied: NotApplied) {
+        let NotApplied { failed, at_commit } = not_applied;
+        match (self.rows.revision(), at_commit) {
+            // The transaction was given up before its commit.
+            (_, None) => tell_all(replies, Unavailable::because_of(&failed)),
+            (Ok(there), _) if there == self.revision => {
+                tell_all(replies, Unavailable::because_of(&failed));
+            }
+            (Ok(there), Some(Applied { outcomes, revision })) if there == revision => {
+                tell(replies, outcomes);
+            }
+            _ => tell_all(replies, Unavailable::Unconfirmed),
+        }
+    }
+
+    /// Opens the rows again and writes to them, for as long as it takes. Meanwhile every order is refused at once, so that
+    /// nothing is done later that its caller has given up on.
+    fn recover(&mut self, receiver: &Receiver<Message>) -> Next {
+        let mut pause = RETRY_PAUSE_MIN;
+        loop {
+            let failed = match self.reopen() {
+                Ok(()) => {
+                    info!("the blob storage can write its rows again");
+                    return Next::GoOn;
                 }
+                Err(failed) => failed,
+            };
+            error!(error = %ErrorChain(&failed), "the blob storage cannot write its rows; trying again");
+            let why = Unavailable::because_of(&failed);
+            if refuse_for(pause, receiver, why) == Next::Stop {
+                return Next::Stop;
             }
-            Err(failed) => {
-                error!(error = %ErrorChain(&failed), "the blob storage could not write its rows");
-                let why = match failed {
-                    StoreError::Full { .. } => Unavailable::Full,
-                    _ => Unavailable::Unconfirmed,
-                };
-                replies.into_iter().for_each(|reply| drop(reply.send(Err(why))));
-                // What is on disk is unknown: nothing is built on it before it is read again.
-                drop(store.take());
-                store = reopen(path);
-            }
+            pause = (pause * 2).min(RETRY_PAUSE_MAX);
         }
-        if is_stopping {
-            return;
-        }
+    }
+
+    /// An empty batch shows whether they can be written: they often open on a full disk.
+    fn reopen(&mut self) -> Result<(), StoreError> {
+        let mut rows = (self.open)()?;
+        let applied = rows.apply(&[], Wall(clock::unix_us())).map_err(|not| not.failed)?;
+        (self.rows, self.revision) = (rows, applied.revision);
+        Ok(())
     }
 }
 
-fn reopen(path: &Path) -> Option<SqliteStorage> {
-    match SqliteStorage::open(path, Durability::Disk) {
-        Ok(store) => Some(store),
-        Err(failed) => {
-            error!(error = %ErrorChain(&failed), "the blob storage cannot be opened; trying again");
-            std::thread::sleep(REOPEN_PAUSE);
-            None
+fn refuse_for(pause: Duration, receiver: &Receiver<Message>, why: Unavailable) -> Next {
+    let until = Instant::now() + pause;
+    while let Some(left) = until.checked_duration_since(Instant::now()) {
+        match receiver.recv_timeout(left) {
+            Ok(Message::Say { reply, .. }) => drop(reply.send(Err(why))),
+            Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return Next::Stop,
+            Err(RecvTimeoutError::Timeout) => {}
         }
     }
+    Next::GoOn
 }
+
+fn tell(replies: Vec<Reply>, outcomes: Vec<Outcome>) {
+    for (reply, outcome) in replies.into_iter().zip(outcomes) {
+        let _ = reply.send(Ok(outcome)); // Whoever asked may have gone away.
+    }
+}
+
+fn tell_all(replies: Vec<Reply>, why: Unavailable) {
+    for reply in replies {
+        let _ = reply.send(Err(why)); // Whoever asked may have gone away.
+    }
+}
+
+#[cfg(test)]
+mod tests;

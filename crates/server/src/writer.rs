@@ -30,13 +30,13 @@ use crate::live::Live;
 use crate::metrics::Present;
 
 /// Requests that may wait for the writer; beyond it they are told to come back.
-const QUEUE_MAX: usize = 4_096;
+pub const QUEUE_MAX: usize = 4_096;
 /// Inputs that share one commit. More would only make the first of them wait longer.
-const BATCH_MAX: usize = 256;
+pub const BATCH_MAX: usize = 256;
 /// The longest sleep: a wall clock that was set forward is noticed within it.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
-const RETRY_PAUSE_MIN: Duration = Duration::from_millis(50);
-const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
+pub const RETRY_PAUSE_MIN: Duration = Duration::from_millis(50);
+pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
@@ -79,7 +79,7 @@ pub struct Handle {
 
 impl Unavailable {
     /// To those who ask while the store takes no writes.
-    fn because_of(failed: &StoreError) -> Unavailable {
+    pub fn because_of(failed: &StoreError) -> Unavailable {
         match failed {
             StoreError::Full { .. } => Unavailable::Full,
             _ => Unavailable::ReadOnly,

@@ -13,7 +13,7 @@ pub use muster_core::storage::{
 };
 use muster_core::time::Wall;
 
-use crate::StoreError;
+use crate::{Revision, StoreError};
 
 /// Blocks of one blob that wait.
 pub const STAGED_MAX: u64 = 100_000;
@@ -152,8 +152,32 @@ pub type Outcome = Result<Done, Refusal>;
 /// The writer's side.
 pub trait Storage: Send {
     /// Carries out all orders in one transaction, on disk when it returns. A refused one changes nothing; what it
-    /// brought counts as unwanted. After an error nothing is known: open anew.
-    fn apply(&mut self, orders: &[Order], now: Wall) -> Result<Vec<Outcome>, StoreError>;
+    /// brought counts as unwanted. After an error, [`Storage::revision`] says whether the orders are on disk; open anew
+    /// before anything else is applied.
+    fn apply(&mut self, orders: &[Order], now: Wall) -> Result<Applied, NotApplied>;
+    /// What is on disk, by the last batch that is. Every batch has a revision of its own, an empty one too.
+    fn revision(&mut self) -> Result<Revision, StoreError>;
+}
+
+/// A batch that is on disk.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Applied {
+    pub outcomes: Vec<Outcome>,
+    pub revision: Revision,
+}
+
+/// A batch of which it is not known whether it is on disk.
+#[derive(Debug)]
+pub struct NotApplied {
+    pub failed: StoreError,
+    /// What became of the orders, if this revision is on disk after all. `None` if the commit was not even tried.
+    pub at_commit: Option<Applied>,
+}
+
+impl From<StoreError> for NotApplied {
+    fn from(failed: StoreError) -> NotApplied {
+        NotApplied { failed, at_commit: None }
+    }
 }
 
 /// A blob, and the files that a part of it is in.

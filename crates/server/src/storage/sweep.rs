@@ -104,8 +104,8 @@ impl Sweeper {
         is_rehearsal: bool,
     ) -> Result<Removed, SweepError> {
         if !is_rehearsal {
-            self.forget().await?;
-            uploads::sweep(&self.storage, &self.readers).await?;
+            or_later(self.forget().await)?;
+            or_later(uploads::sweep(&self.storage, &self.readers).await)?;
         }
         let before = SystemTime::now() - grace.max(GRACE_MIN);
         let (_, known) = self.follow(std::mem::take(wanted)).await?;
@@ -121,7 +121,7 @@ impl Sweeper {
 
     /// What has become unwanted or was brought, and is on no list and in no row now.
     async fn changes(&self, wanted: &mut Wanted) -> Result<Removed, SweepError> {
-        self.forget().await?;
+        or_later(self.forget().await)?;
         let grace = self.retention.grace;
         let limit = Wall(clock::unix_us().saturating_sub(grace.as_micros() as u64));
         let unwanted =
@@ -139,8 +139,9 @@ impl Sweeper {
         *wanted = known;
         let (files, swept) = settled?;
         if !files.is_empty() {
-            let settled = self.storage.say(Order::Settle { files, before: limit }).await?;
-            debug_assert!(settled.is_ok(), "nothing refuses this");
+            let settled = self.storage.say(Order::Settle { files, before: limit }).await;
+            debug_assert!(!matches!(settled, Ok(Err(_))), "nothing refuses this");
+            or_later(settled.map(drop).map_err(SweepError::from))?;
         }
         Ok(swept)
     }
@@ -177,6 +178,17 @@ impl Sweeper {
             }
         }
         Ok(())
+    }
+}
+
+/// While no row can be written, files go all the same: on a full disk that is what helps.
+fn or_later(written: Result<(), SweepError>) -> Result<(), SweepError> {
+    match written {
+        Err(SweepError::Unavailable(why)) => {
+            warn!(%why, "rows that are not needed any more stay until the next sweep");
+            Ok(())
+        }
+        Ok(()) | Err(_) => written,
     }
 }
 

@@ -107,6 +107,7 @@ macro_rules! storage_conformance {
             what_is_unwanted_is_known_and_forgotten,
             a_container_is_its_workspaces_own,
             tags_are_never_used_again,
+            every_batch_has_a_revision,
             it_is_known_when_a_container_was_filled,
             a_folder_is_published_whole_or_not_at_all,
         );

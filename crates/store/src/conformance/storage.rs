@@ -38,7 +38,7 @@ impl Scene {
 
     fn say(&mut self, order: Order) -> Outcome {
         self.now.0 += 1_000_000;
-        let mut outcomes = self.storage.apply(&[order], self.now).expect("it is written");
+        let mut outcomes = self.storage.apply(&[order], self.now).expect("it is written").outcomes;
         assert_eq!(outcomes.len(), 1);
         outcomes.remove(0)
     }
@@ -92,7 +92,7 @@ fn make(
 ) -> Result<Container, Refusal> {
     let owner = WorkspaceKey::new("s", "g", &workspace.to_string());
     let order = Order::MakeContainer { name: name.into(), workspace, owner };
-    match storage.apply(&[order], Wall(1)).expect("it is written").remove(0)? {
+    match storage.apply(&[order], Wall(1)).expect("it is written").outcomes.remove(0)? {
         Done::Container(container) => Ok(container),
         other => panic!("{other:?} is no container"),
     }
@@ -161,7 +161,7 @@ pub fn conditions_are_decided_where_the_change_is(database: &dyn StorageDatabase
         guard: Guard { if_none_match: Some(Match::Any), ..Guard::default() },
     };
     let both = [put("a"), put("b")];
-    let outcomes = scene.storage.apply(&both, Wall(9_000_000)).expect("written");
+    let outcomes = scene.storage.apply(&both, Wall(9_000_000)).expect("written").outcomes;
     assert!(outcomes[0].is_ok() && outcomes[1] == Err(Refusal::Exists), "{outcomes:?}");
     assert_eq!(scene.files("z", Span::ALL).1, [file("a")]);
 }
@@ -345,6 +345,21 @@ pub fn tags_are_never_used_again(database: &dyn StorageDatabase) {
     scene.now = Wall(0);
     let third = scene.put("x", "three", Guard::default()).expect("replaced");
     assert!(first < second && second < third, "{first:?} {second:?} {third:?}");
+}
+
+pub fn every_batch_has_a_revision(database: &dyn StorageDatabase) {
+    let mut scene = Scene::new(database);
+    let mut last = scene.storage.revision().expect("it reads");
+    let at = scene.at("x");
+    let stage = Order::Stage { at: at.clone(), block: "b".into(), segment: file("one") };
+    let refused = Order::Delete { at, guard: Guard::default() };
+    for orders in [vec![stage], vec![refused], vec![]] {
+        let applied = scene.storage.apply(&orders, Wall(0)).expect("it is written");
+        assert!(applied.revision > last, "{orders:?}");
+        last = applied.revision;
+        assert_eq!(scene.storage.revision().expect("it reads"), last);
+        assert_eq!(database.storage().revision().expect("it reads"), last);
+    }
 }
 
 pub fn datastores_read_back_and_go_with_their_workspace(database: &dyn Database) {

@@ -13,11 +13,11 @@ use rusqlite::{Connection, Row, TransactionBehavior};
 use super::checkpoint::Checkpoints;
 use super::fault::Doing;
 use super::{Durability, doc, open, schema};
-use crate::StoreError;
 use crate::storage::{
-    Blob, BlockRef, Blocks, Container, ContainerId, Content, ListQuery, Listing, Order, Outcome,
-    Segment, Span, Storage, StorageReader, Tag,
+    Applied, Blob, BlockRef, Blocks, Container, ContainerId, Content, ListQuery, Listing,
+    NotApplied, Order, Segment, Span, Storage, StorageReader, Tag,
 };
+use crate::{Revision, StoreError};
 
 #[derive(Debug)]
 pub struct SqliteStorage {
@@ -37,19 +37,27 @@ impl SqliteStorage {
 }
 
 impl Storage for SqliteStorage {
-    fn apply(&mut self, orders: &[Order], now: Wall) -> Result<Vec<Outcome>, StoreError> {
+    fn apply(&mut self, orders: &[Order], now: Wall) -> Result<Applied, NotApplied> {
         let path = &self.path;
         let transaction = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
-            .doing("committing blobs", path)?;
+            .doing(orders::DOING, path)?;
         let mut hand = orders::Hand::new(&transaction, path, now)?;
         let outcomes = orders.iter().map(|order| hand.carry_out(order));
         let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
-        hand.finish()?;
-        transaction.commit().doing("committing blobs", path)?;
-        self.checkpoints.after_commit(&self.connection);
-        Ok(outcomes)
+        let applied = Applied { outcomes, revision: hand.finish()? };
+        match transaction.commit().doing(orders::DOING, path) {
+            Ok(()) => {
+                self.checkpoints.after_commit(&self.connection);
+                Ok(applied)
+            }
+            Err(failed) => Err(NotApplied { failed, at_commit: Some(applied) }),
+        }
+    }
+
+    fn revision(&mut self) -> Result<Revision, StoreError> {
+        orders::last_tag(&self.connection, &self.path).map(Revision)
     }
 }
 

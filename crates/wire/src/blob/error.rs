@@ -97,6 +97,12 @@ impl StorageError {
     }
 
     /// Worth trying again, and clients do.
+    /// 500: it is not known whether it was done.
+    pub fn unconfirmed(message: impl Into<String>) -> StorageError {
+        StorageError::new(500, "OperationTimedOut", message)
+    }
+
+    /// 503: it was not done, and is worth another try in a moment.
     pub fn unavailable(message: impl Into<String>) -> StorageError {
         StorageError::new(503, "ServerBusy", message)
     }

@@ -26,6 +26,7 @@ use muster_wire::blob::{
 use self::access::Holder;
 use super::body;
 use super::request_log::Noted;
+use super::respond::with_retry_after;
 use super::trees::Lost;
 use crate::app::App;
 use crate::artifacts;
@@ -244,7 +245,10 @@ fn refusal(failed: &StorageError, is_head: bool) -> Response {
     if status == StatusCode::UNAUTHORIZED {
         headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
-    response
+    match status {
+        StatusCode::SERVICE_UNAVAILABLE => with_retry_after(response),
+        _ => response,
+    }
 }
 
 fn refused(refusal: Refusal) -> StorageError {
@@ -263,8 +267,11 @@ fn refused(refusal: Refusal) -> StorageError {
 
 fn unavailable(why: Unavailable) -> StorageError {
     match why {
-        Unavailable::Full => StorageError::full(why.to_string()),
-        _ => StorageError::unavailable(why.to_string()),
+        // 503 says that nothing was done.
+        Unavailable::Unconfirmed => StorageError::unconfirmed(why.to_string()),
+        Unavailable::Busy | Unavailable::Full | Unavailable::ReadOnly | Unavailable::Stopping => {
+            StorageError::unavailable(why.to_string())
+        }
     }
 }
 

@@ -10,20 +10,26 @@ use muster_core::time::Wall;
 use rusqlite::{Connection, Params};
 
 use super::{container, digest_of, doc, reads};
-use crate::StoreError;
 use crate::sqlite::fault::Doing;
 use crate::storage::{
     About, AboutChange, At, Blob, BlockRef, Container, ContainerId, Done, Folder, Guard, Holds,
     Order, Outcome, Refusal, STAGED_MAX, Segment, Tag,
 };
+use crate::{Revision, StoreError};
 
-const DOING: &str = "committing blobs";
+pub(super) const DOING: &str = "committing blobs";
 
 pub(super) struct Hand<'t> {
     connection: &'t Connection,
     path: &'t Path,
     now: Wall,
     last_tag: u64,
+    /// The last tag before these orders.
+    first_tag: u64,
+}
+
+pub(super) fn last_tag(connection: &Connection, path: &Path) -> Result<u64, StoreError> {
+    connection.query_row("SELECT last_tag FROM meta", [], |row| row.get(0)).doing(DOING, path)
 }
 
 impl<'t> Hand<'t> {
@@ -32,13 +38,17 @@ impl<'t> Hand<'t> {
         path: &'t Path,
         now: Wall,
     ) -> Result<Hand<'t>, StoreError> {
-        let sql = "SELECT last_tag FROM meta";
-        let last_tag = connection.query_row(sql, [], |row| row.get(0)).doing(DOING, path)?;
-        Ok(Hand { connection, path, now, last_tag })
+        let last_tag = last_tag(connection, path)?;
+        Ok(Hand { connection, path, now, last_tag, first_tag: last_tag })
     }
 
-    pub(super) fn finish(self) -> Result<(), StoreError> {
-        self.run("UPDATE meta SET last_tag = ?1", (self.last_tag,))
+    /// The last tag is the batch's revision, so a batch takes one even if it gives none to a blob.
+    pub(super) fn finish(mut self) -> Result<Revision, StoreError> {
+        if self.last_tag == self.first_tag {
+            self.next_tag();
+        }
+        self.run("UPDATE meta SET last_tag = ?1", (self.last_tag,))?;
+        Ok(Revision(self.last_tag))
     }
 
     pub(super) fn carry_out(&mut self, order: &Order) -> Result<Outcome, StoreError> {

@@ -1,0 +1,196 @@
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use muster_core::ids::WorkspaceId;
+use muster_core::model::WorkspaceKey;
+use muster_store::storage::Done;
+
+use super::*;
+
+/// A disk that can be full or read-only, and a commit that fails although it is on disk.
+#[derive(Debug, Clone, Default)]
+struct Disk {
+    is_full: Arc<AtomicBool>,
+    is_read_only: Arc<AtomicBool>,
+    hides_a_commit: Arc<AtomicBool>,
+    opened: Arc<AtomicUsize>,
+}
+
+struct OnDisk {
+    inner: SqliteStorage,
+    disk: Disk,
+}
+
+impl Rows for OnDisk {
+    fn apply(&mut self, orders: &[Order], now: Wall) -> Result<Applied, NotApplied> {
+        if self.disk.is_full.load(Relaxed) {
+            return Err(StoreError::Full { doing: "writing", path: "the rows".into() }.into());
+        }
+        if self.disk.is_read_only.load(Relaxed) {
+            let source = std::io::Error::from(std::io::ErrorKind::ReadOnlyFilesystem);
+            return Err(StoreError::Io { doing: "writing", source }.into());
+        }
+        let applied = self.inner.apply(orders, now)?;
+        if !orders.is_empty() && self.disk.hides_a_commit.swap(false, Relaxed) {
+            let failed = StoreError::Io { doing: "fsync", source: std::io::Error::other("?") };
+            return Err(NotApplied { failed, at_commit: Some(applied) });
+        }
+        Ok(applied)
+    }
+
+    fn revision(&mut self) -> Result<Revision, StoreError> {
+        self.inner.revision()
+    }
+}
+
+struct Running {
+    storage: Storage,
+    thread: JoinHandle<()>,
+    disk: Disk,
+    _folder: tempfile::TempDir,
+}
+
+fn running() -> Running {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, disk) = (folder.path().join("storage.db"), Disk::default());
+    let (own, its) = (path.clone(), disk.clone());
+    let open: OpenRows = Box::new(move || {
+        its.opened.fetch_add(1, Relaxed);
+        let inner = SqliteStorage::open(&own, Durability::None)?;
+        Ok(Box::new(OnDisk { inner, disk: its.clone() }) as Box<dyn Rows>)
+    });
+    let (storage, thread) = Storage::start(path, open).expect("it starts");
+    Running { storage, thread, disk, _folder: folder }
+}
+
+fn make(name: &str) -> Order {
+    let owner = WorkspaceKey::new("s", "g", "w");
+    Order::MakeContainer { name: name.into(), workspace: WorkspaceId(1), owner }
+}
+
+fn names(storage: &Storage) -> Vec<String> {
+    let found = storage.readers.look_up(|reader| reader.containers()).expect("it reads");
+    found.into_iter().map(|container| container.name.to_string()).collect()
+}
+
+async fn goes_on(storage: &Storage) {
+    let mut tried = 0;
+    while storage.say(make("later")).await.is_err() {
+        tried += 1;
+        assert!(tried < 300, "it goes on when the rows can be written");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn stops(storage: Storage, thread: JoinHandle<()>) {
+    let stopped = tokio::task::spawn_blocking(move || {
+        storage.stop();
+        thread.join()
+    });
+    stopped.await.expect("it is waited for").expect("the writer did not panic");
+}
+
+async fn refuses(switch: impl Fn(&Disk, bool), why: Unavailable) {
+    let Running { storage, thread, disk, _folder: _kept } = running();
+    assert!(storage.say(make("before")).await.expect("it is written").is_ok());
+    switch(&disk, true);
+    const ORDERS: usize = 200;
+    for number in 0..ORDERS {
+        let refused = storage.say(make(&format!("late{number}"))).await;
+        assert_eq!(refused, Err(why), "{number}");
+    }
+    let opened = disk.opened.load(Relaxed);
+    assert!(opened < ORDERS / 4, "no order waits for a try of its own: {opened} tries");
+    assert_eq!(names(&storage), ["before"], "what is there can be read");
+    switch(&disk, false);
+    goes_on(&storage).await;
+    assert_eq!(names(&storage), ["before", "later"], "what was refused was not done later");
+    stops(storage, thread).await;
+}
+
+#[tokio::test]
+async fn on_a_full_disk_orders_are_refused_at_once_and_never_done() {
+    refuses(|disk, is| disk.is_full.store(is, Relaxed), Unavailable::Full).await;
+}
+
+#[tokio::test]
+async fn on_a_read_only_disk_orders_are_refused_at_once_and_never_done() {
+    refuses(|disk, is| disk.is_read_only.store(is, Relaxed), Unavailable::ReadOnly).await;
+}
+
+#[tokio::test]
+async fn a_stop_is_heard_while_the_disk_is_full() {
+    let Running { storage, thread, disk, _folder: _kept } = running();
+    disk.is_full.store(true, Relaxed);
+    assert_eq!(storage.say(make("late")).await, Err(Unavailable::Full));
+    stops(storage, thread).await;
+}
+
+#[tokio::test]
+async fn an_order_that_is_on_disk_after_all_is_acknowledged() {
+    let Running { storage, thread, disk, _folder: _kept } = running();
+    disk.hides_a_commit.store(true, Relaxed);
+    let made = storage.say(make("there")).await.expect("what is on disk decides");
+    assert!(matches!(made, Ok(Done::Container(_))), "{made:?}");
+    goes_on(&storage).await;
+    assert_eq!(names(&storage), ["there", "later"]);
+    stops(storage, thread).await;
+}
+
+const SMALL_DISK: &str = "MUSTER_SMALL_DISK_OF_ROWS";
+
+/// A disk that is really full: a small one of memory, in a mount namespace of its own. Where there are no user namespaces
+/// this shows nothing.
+#[test]
+fn rows_on_a_full_disk_are_refused_until_there_is_space() {
+    use std::process::Command;
+    let namespaces = Command::new("unshare").args(["-rm", "true"]).status();
+    if !namespaces.is_ok_and(|status| status.success()) {
+        println!("no user namespaces here: nothing shown");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = format!("mount -t tmpfs -o size=8m none \"${SMALL_DISK}\" && exec \"$@\"");
+    let output = Command::new("unshare")
+        .args(["-rm", "sh", "-c", &script, "sh"])
+        .arg(std::env::current_exe().expect("this program"))
+        .args(["--exact", "storage::tests::on_the_small_disk", "--nocapture"])
+        .env(SMALL_DISK, folder.path())
+        .output()
+        .expect("unshare runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("survived"), "{said}{output:?}");
+}
+
+/// The inner part. Run as an ordinary test it has nothing to do.
+#[tokio::test]
+async fn on_the_small_disk() {
+    let Ok(disk) = std::env::var(SMALL_DISK) else { return };
+    let disk = Path::new(&disk);
+    let (storage, thread) = Storage::open(disk.join("storage.db")).expect("it opens");
+    assert!(storage.say(make("before")).await.expect("it is written").is_ok());
+    let ballast = disk.join("ballast");
+    let mut file = std::fs::File::create(&ballast).expect("there is space at first");
+    while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
+    // The log may have room for a few that it had before.
+    let mut fitted = Vec::new();
+    let refused = loop {
+        let name = format!("late{}", fitted.len());
+        match storage.say(make(&name)).await {
+            Ok(made) => fitted.push(made.map(|_| name).expect("it is new")),
+            Err(refused) => break refused,
+        }
+        assert!(fitted.len() < 10_000, "it never fills up");
+    };
+    assert_eq!(refused, Unavailable::Full);
+    assert_eq!(storage.say(make("too-late")).await, Err(Unavailable::Full));
+    drop(file);
+    std::fs::remove_file(ballast).expect("it is ours");
+    goes_on(&storage).await;
+    let expected: Vec<String> =
+        ["before".to_owned()].into_iter().chain(fitted).chain(["later".to_owned()]).collect();
+    assert_eq!(names(&storage), expected);
+    stops(storage, thread).await;
+    println!("survived");
+}
