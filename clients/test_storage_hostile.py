@@ -163,13 +163,13 @@ LIST = b"<BlockList><Latest>YQ==</Latest></BlockList>"
 
 # In a mount namespace of its own, so that it goes with the server.
 SMALL_DISK = """#!/bin/sh
-exec unshare -rm sh -c 'mount -t tmpfs -o size=540m none "$SMALL_DISK" && exec "$@"' \\
+exec unshare -rm sh -c 'mount -t tmpfs -o size=30m none "$SMALL_DISK" && exec "$@"' \\
     sh {binary} "$@"
 """
 
 
 def test_a_full_disk_is_said_and_what_was_there_stays(muster_bin, tmp_path):
-    """512 MiB are kept for the server itself, so on a disk of 540 MiB there is room for 28."""
+    """A sixteenth is kept for the server itself, so on a disk of 30 MiB there is room for 28."""
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0:
         print("no user namespaces here: nothing shown")
         return

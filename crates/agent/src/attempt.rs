@@ -25,7 +25,7 @@ use crate::limits::{Memory, Watch};
 use crate::running::Running;
 use crate::services::Services;
 use crate::walled::StartError;
-use crate::{clock, files, log};
+use crate::{FullServer, clock, files, log};
 
 /// Where programs are found if whoever started the agent did not say.
 pub(crate) const DEFAULT_PATH: &str =
@@ -48,6 +48,7 @@ pub(crate) struct Context {
     pub(crate) disk_bytes: Option<u64>,
     /// The most of a job's output that is taken.
     pub(crate) log_bytes: u64,
+    pub(crate) full_server: FullServer,
     /// Instead of each having walls of its own.
     pub(crate) jobs_share: bool,
     pub(crate) memory: Option<Memory>,
@@ -189,8 +190,8 @@ pub(crate) async fn run(
     let started_at = clock::now();
     let (ended, has_ended) = watch::channel(false);
     let path = context.home.job_log(epoch);
-    let log_bytes = context.log_bytes;
-    tokio::join!(log::send_all(&context.client, epoch, &path, log_bytes, has_ended), async {
+    let bounds = log::Bounds::of(context);
+    tokio::join!(log::send_all(&context.client, epoch, &path, bounds, has_ended), async {
         let work_dir = context.home.work(epoch);
         let watch = Watch::new(work_dir, context.disk_bytes, context.memory.clone());
         let (exit, was_killed) = tokio::select! {
@@ -218,7 +219,8 @@ pub(crate) async fn run(
 pub(crate) async fn finish_log(context: &Context, epoch: Epoch, events: Events) {
     let (_ended, has_ended) = watch::channel(true);
     let path = context.home.job_log(epoch);
-    log::send_all(&context.client, epoch, &path, context.log_bytes, has_ended).await;
+    let bounds = log::Bounds::of(context);
+    log::send_all(&context.client, epoch, &path, bounds, has_ended).await;
     let _ = events.send(Event::LogDone { epoch });
 }
 

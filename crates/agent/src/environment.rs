@@ -106,8 +106,9 @@ async fn build(
                 let _ = over.send(true);
                 ready
             };
-            let sent =
-                log::send_all(&context.client, order.epoch, &path, context.log_bytes, is_over);
+            // What is missing is sent with what the job itself says.
+            let bounds = log::Bounds { full_waits: None, ..log::Bounds::of(context) };
+            let sent = log::send_all(&context.client, order.epoch, &path, bounds, is_over);
             tokio::join!(waited, sent).0?
         }
     };

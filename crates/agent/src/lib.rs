@@ -88,6 +88,7 @@ pub struct AgentConfig {
     /// The most of a job's output that is taken; the server takes no more than
     /// [`LOG_BYTES_MAX`](muster_core::agent::LOG_BYTES_MAX).
     pub log_bytes: u64,
+    pub full_server: FullServer,
     /// Whether jobs behind walls share the node's instead of having their own.
     pub jobs_share: bool,
     /// What the node does not enforce, in words.
@@ -102,6 +103,21 @@ pub struct AgentConfig {
     pub gpu_slots: u32,
     /// Those of them that are there.
     pub gpus: Vec<Gpu>,
+}
+
+/// How long the end of a job waits for a server whose disk is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FullServer {
+    /// With what the job leaves. Then the job fails, and says why.
+    pub outputs_wait: Duration,
+    /// With the rest of its log. Then the log says what is missing.
+    pub log_waits: Duration,
+}
+
+impl Default for FullServer {
+    fn default() -> FullServer {
+        FullServer { outputs_wait: Duration::from_secs(30), log_waits: Duration::from_secs(120) }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -173,7 +189,7 @@ pub async fn run_with_habits(
     let machine = Machine::new(&boot_id(&identity), address, habits, clock::now());
     let machine = machine.recover(&records);
     let hidden = hidden(&home, &config.hidden).map_err(failed)?;
-    let AgentConfig { disk_bytes, log_bytes, jobs_share, .. } = config;
+    let AgentConfig { disk_bytes, log_bytes, full_server, jobs_share, .. } = config;
     let way = config.relay.is_some().then(|| Way::new(&config.server, config.ca_bundle.clone()));
     let there = config.gpus.len();
     if (there as u64) < u64::from(config.gpu_slots) {
@@ -192,6 +208,7 @@ pub async fn run_with_habits(
         hidden,
         disk_bytes,
         log_bytes,
+        full_server,
         jobs_share,
         memory,
         warning,

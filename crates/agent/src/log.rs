@@ -6,6 +6,9 @@
 //! A log must not fill the disk. What the server has is cut out of the file, but for the last part, and so is what no
 //! server will ever take; the rest keeps its place. So a file is as large as what is not sent, and at most as large as a
 //! log may be. The last of what a full log keeps is a line that says so.
+//!
+//! While the server's disk is full, the file here keeps what is written. When the job has ended, that is waited out for a
+//! while; then the log ends with a line that says how much is missing.
 
 use std::fs::File;
 use std::io;
@@ -15,10 +18,12 @@ use std::time::Duration;
 
 use muster_core::ErrorChain;
 use muster_core::ids::Epoch;
+use reqwest::StatusCode;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
+use crate::attempt::Context;
 use crate::backoff::Backoff;
 use crate::client::{CallError, Client};
 
@@ -29,24 +34,40 @@ const PIECE_MAX: u64 = 256 * 1024;
 const KEPT_BYTES: u64 = 16 << 20;
 /// Space is given back in steps of this.
 const STEP_BYTES: u64 = 1 << 20;
-/// How long an ended job waits for a server that takes nothing.
+/// How long an ended job waits for a server that takes nothing, and does not say that its disk is full.
 const STUCK_MAX: Duration = Duration::from_secs(10);
 /// How often the server may fall back behind what it had said it has, before we take it for
 /// confused.
 const REWINDS_MAX: u32 = 64;
+
+/// How much is sent, and how patiently.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) bytes_max: u64,
+    /// How long an ended job waits for a server whose disk is full, before it says what is missing. `None`: it does not
+    /// wait, and says nothing.
+    pub(crate) full_waits: Option<Duration>,
+}
+
+impl Bounds {
+    pub(crate) fn of(context: &Context) -> Bounds {
+        let full_waits = Some(context.full_server.log_waits);
+        Bounds { bytes_max: context.log_bytes, full_waits }
+    }
+}
 
 /// Returns when the job has ended and the server has all of its output, or will not have it.
 pub(crate) async fn send_all(
     client: &Client,
     epoch: Epoch,
     path: &Path,
-    bytes_max: u64,
+    bounds: Bounds,
     ended: watch::Receiver<bool>,
 ) {
     let sent = match File::options().read(true).write(true).open(path) {
         Ok(file) => tokio::select! {
-            sent = Sending::new(client, epoch, &file, Full::at(bytes_max), ended).run() => sent,
-            error = cut_excess(&file, bytes_max) => Err(error.into()),
+            sent = Sending::new(client, epoch, &file, bounds, ended).run() => sent,
+            error = cut_excess(&file, bounds.bytes_max) => Err(error.into()),
         },
         Err(error) => Err(error.into()),
     };
@@ -67,6 +88,8 @@ enum Stopped {
     Superseded,
     #[error("the server took nothing for {} s", STUCK_MAX.as_secs())]
     Stuck,
+    #[error("the server's disk is full, and the last {missing} bytes are missing there")]
+    ServerFull { missing: u64 },
     #[error("the server keeps losing what it has")]
     Confused,
     #[error(
@@ -103,7 +126,9 @@ struct Sending<'a> {
     file: &'a File,
     full: Full,
     is_full: bool,
+    full_waits: Option<Duration>,
     ended: watch::Receiver<bool>,
+    saw_end: bool,
     /// Before this the file has nothing any more.
     kept_from: u64,
     /// Up to here the server has it, as it last said.
@@ -119,7 +144,7 @@ impl<'a> Sending<'a> {
         client: &'a Client,
         epoch: Epoch,
         file: &'a File,
-        full: Full,
+        bounds: Bounds,
         ended: watch::Receiver<bool>,
     ) -> Sending<'a> {
         let kept_from = first_byte(file);
@@ -127,9 +152,11 @@ impl<'a> Sending<'a> {
             client,
             epoch,
             file,
-            full,
+            full: Full::at(bounds.bytes_max),
             is_full: false,
+            full_waits: bounds.full_waits,
             ended,
+            saw_end: false,
             kept_from,
             offset: kept_from,
             rewinds: 0,
@@ -142,6 +169,10 @@ impl<'a> Sending<'a> {
         loop {
             // Asked before the length: what was written before the end is within it.
             let has_ended = *self.ended.borrow();
+            if has_ended && !std::mem::replace(&mut self.saw_end, true) {
+                self.went_on_at = Instant::now();
+                self.backoff.reset();
+            }
             let length = self.sendable(has_ended)?;
             if self.offset < length {
                 self.send_piece(length, has_ended).await?;
@@ -193,8 +224,8 @@ impl<'a> Sending<'a> {
             Err(CallError::Superseded) => return Err(Stopped::Superseded),
             Err(error) => Some(error),
         };
-        if has_ended && self.went_on_at.elapsed() >= STUCK_MAX {
-            return Err(Stopped::Stuck);
+        if has_ended {
+            self.be_patient(error.as_ref(), length).await?;
         }
         if let Some(error) = error {
             tracing::debug!(epoch = %self.epoch, error = %ErrorChain(&error), "cannot send a log");
@@ -202,6 +233,30 @@ impl<'a> Sending<'a> {
         let delay = self.backoff.grow();
         self.rest(delay).await;
         Ok(())
+    }
+
+    /// Waits no longer than is said for what went wrong.
+    async fn be_patient(&self, error: Option<&CallError>, length: u64) -> Result<(), Stopped> {
+        let is_full =
+            matches!(error, Some(CallError::Status { status: StatusCode::INSUFFICIENT_STORAGE }));
+        let waited = self.went_on_at.elapsed();
+        match (is_full, self.full_waits) {
+            (false, _) if waited >= STUCK_MAX => Err(Stopped::Stuck),
+            (true, None) => Err(Stopped::ServerFull { missing: length - self.offset }),
+            (true, Some(most)) if waited >= most => {
+                let missing = length - self.offset;
+                let line = format!(
+                    "\nmuster: the server's disk was full: the last {missing} bytes of this log are missing\n"
+                );
+                // A server keeps some room for this.
+                let said = self.client.send_log(self.epoch, self.offset, line.into_bytes()).await;
+                if let Err(error) = said {
+                    tracing::warn!(error = %ErrorChain(&error), "cannot say that a log is cut");
+                }
+                Err(Stopped::ServerFull { missing })
+            }
+            (true | false, _) => Ok(()),
+        }
     }
 
     fn cut_sent(&mut self) {
@@ -230,10 +285,7 @@ impl<'a> Sending<'a> {
             () = sleep(at_most) => {}
             // Fails only if nobody can say any more that the job ended; then nobody waits for us
             // either.
-            _ = self.ended.changed() => {
-                self.went_on_at = Instant::now();
-                self.backoff.reset();
-            }
+            _ = self.ended.changed() => {}
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use muster_agent::{AgentConfig, Gpu};
+use muster_agent::{AgentConfig, FullServer, Gpu};
 use muster_core::agent::LOG_BYTES_MAX;
 use muster_core::model::HostName;
 use muster_providers::joined::JoinToken;
@@ -190,6 +190,7 @@ fn node(args: Args) -> Outcome {
         environments,
         disk_bytes: disk,
         log_bytes: LOG_BYTES_MAX,
+        full_server: FullServer::default(),
         jobs_share,
         not_enforced,
         gpu_slots,

@@ -35,7 +35,6 @@ use muster_core::model::{BlobId, TreeId};
 use muster_trees::{
     BadTree, FILE_BYTES_MAX, Hasher, MANIFEST_BYTES_MAX, Piece, Pool, Target, Tree, tree_of,
 };
-use rustix::fs::statvfs;
 
 pub use self::content::Content;
 use self::gate::Gate;
@@ -44,16 +43,12 @@ pub use self::place::OpenError;
 use self::remote::Remote;
 pub use self::sweep::Removed;
 pub use self::wanted::Wanted;
-
-/// Room that stays for the store and the logs, without which the server could not go on.
-const RESERVE_BYTES: u64 = 512 << 20;
+use crate::room::{self, NoRoom, Room};
 
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
-    #[error(
-        "the server's disk is full: {free} bytes are free, and {reserve} are kept; free some, or send less"
-    )]
-    Full { free: u64, reserve: u64 },
+    #[error(transparent)]
+    Full(NoRoom),
     #[error("more than {limit} bytes, the most that is allowed; leave out what is not needed")]
     TooLarge { limit: u64 },
     #[error("its bytes are {found}, not {wanted}: it changed on its way, or while it was read")]
@@ -72,7 +67,7 @@ pub struct Blobs {
     root: PathBuf,
     /// Where files are once they are whole, if not here.
     remote: Option<Remote>,
-    reserve_bytes: u64,
+    room: Room,
     /// Of what is on its way.
     next: AtomicU64,
     gate: Gate,
@@ -103,11 +98,11 @@ impl Blobs {
     /// With the address of an object store, what is whole is kept there.
     pub fn new(root: PathBuf, elsewhere: Option<&str>) -> Result<Blobs, OpenError> {
         let remote = Remote::open(&root, elsewhere)?;
-        let blobs = Blobs::with_reserve(root, RESERVE_BYTES)?;
+        let blobs = Blobs::with_room(root.clone(), Room::of(root))?;
         Ok(Blobs { remote, ..blobs })
     }
 
-    fn with_reserve(root: PathBuf, reserve_bytes: u64) -> io::Result<Blobs> {
+    fn with_room(root: PathBuf, room: Room) -> io::Result<Blobs> {
         let incoming = root.join("incoming");
         // Whoever sent it starts again.
         match fs::remove_dir_all(&incoming) {
@@ -117,7 +112,7 @@ impl Blobs {
         fs::create_dir_all(&incoming)?;
         let (next, gate, on_disk) = (AtomicU64::new(0), Gate::default(), Mutex::default());
         let pieces = Pool::default();
-        Ok(Blobs { root, remote: None, reserve_bytes, next, gate, on_disk, pieces })
+        Ok(Blobs { root, remote: None, room, next, gate, on_disk, pieces })
     }
 
     fn path(&self, workspace: WorkspaceId, digest: &BlobId) -> PathBuf {
@@ -318,18 +313,16 @@ impl Blobs {
     }
 
     fn check_room(&self, bytes: u64) -> Result<(), BlobError> {
-        let disk = statvfs(&self.root).map_err(|why| BlobError::Io(why.into()))?;
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        match free >= bytes.saturating_add(self.reserve_bytes) {
-            true => Ok(()),
-            false => Err(BlobError::Full { free, reserve: self.reserve_bytes }),
-        }
+        self.room.check(bytes, room::Kind::Usual).map_err(|why| match why {
+            full @ NoRoom::Full { .. } => BlobError::Full(full),
+            NoRoom::Io(why) => BlobError::Io(why),
+        })
     }
 
     fn failed(&self, why: io::Error) -> BlobError {
         match why.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                BlobError::Full { free: 0, reserve: self.reserve_bytes }
+                self.check_room(u64::MAX).err().unwrap_or(BlobError::Io(why))
             }
             _ => BlobError::Io(why),
         }

@@ -24,6 +24,7 @@ mod readers;
 mod refusals;
 mod registered;
 mod reserve;
+mod room;
 mod secrets;
 mod services;
 mod silence;

@@ -1,5 +1,5 @@
 //! Job logs: bytes in files named by our own ids, one per attempt and rank, appended by the node that holds
-//! the attempt's live epoch.
+//! the attempt's live epoch, as long as the disk has room beyond its reserve.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -9,11 +9,37 @@ use std::sync::{Mutex, PoisonError};
 use muster_core::agent::LOG_BYTES_MAX;
 use muster_core::ids::{Epoch, JobId};
 
+use crate::room::{self, NoRoom, Room};
+
 /// Of one request to read.
 const READ_BYTES_MAX: u64 = 8 << 20;
+/// So little is taken for longer: what a node says when it has to give up the rest of a log.
+const SMALL_BYTES_MAX: usize = 4 << 10;
+
+#[derive(Debug, thiserror::Error)]
+pub enum AppendError {
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+    #[error("a log could not be written")]
+    Io(#[from] io::Error),
+}
+
+impl AppendError {
+    /// Whether it is for want of space.
+    pub fn is_full(&self) -> bool {
+        match self {
+            AppendError::NoRoom(NoRoom::Full { .. }) => true,
+            AppendError::NoRoom(NoRoom::Io(_)) => false,
+            AppendError::Io(why) => {
+                matches!(why.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            }
+        }
+    }
+}
 
 pub struct Logs {
     dir: PathBuf,
+    room: Room,
     /// Appends are rare and short: one lock for all is simpler than one each.
     append: Mutex<()>,
 }
@@ -27,7 +53,7 @@ pub struct Piece {
 
 impl Logs {
     pub fn new(dir: PathBuf) -> Logs {
-        Logs { dir, append: Mutex::new(()) }
+        Logs { room: Room::of(dir.clone()), dir, append: Mutex::new(()) }
     }
 
     fn path(&self, job: JobId, epoch: Epoch, rank: usize) -> PathBuf {
@@ -43,7 +69,7 @@ impl Logs {
         rank: usize,
         offset: u64,
         bytes: &[u8],
-    ) -> io::Result<u64> {
+    ) -> Result<u64, AppendError> {
         let _one_at_a_time = self.append.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.path(job, epoch, rank);
         if let Some(folder) = path.parent() {
@@ -60,6 +86,9 @@ impl Logs {
         };
         let room = usize::try_from(LOG_BYTES_MAX.saturating_sub(length)).unwrap_or(usize::MAX);
         let fresh = &fresh[..fresh.len().min(room)];
+        let is_small = fresh.len() <= SMALL_BYTES_MAX;
+        let kind = if is_small { room::Kind::Small } else { room::Kind::Usual };
+        self.room.check(fresh.len() as u64, kind)?;
         file.write_all(fresh)?;
         // The node forgets its copy once the job's end is on disk, so this must be there before.
         file.sync_data()?;
@@ -96,6 +125,23 @@ impl Logs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_there_is_no_room_for_is_refused_and_the_rest_is_taken_later() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let own = dir.path().to_owned();
+        let full =
+            Logs { room: Room::with_reserve(own.clone(), u64::MAX), ..Logs::new(own.clone()) };
+        let (job, epoch) = (JobId(1), Epoch(2));
+        let refused = full.append(job, epoch, 0, 0, b"hello").expect_err("there is no room");
+        assert!(refused.is_full(), "{refused}");
+        assert!(refused.to_string().contains("the server's disk is full"), "{refused}");
+        assert_eq!(full.read(job, epoch, 0, 0).expect("io").total, 0);
+        let logs = Logs { room: Room::with_reserve(own.clone(), 0), ..Logs::new(own) };
+        assert_eq!(logs.append(job, epoch, 0, 0, b"hello").expect("there is room"), 5);
+        // What is there already needs none.
+        assert_eq!(full.append(job, epoch, 0, 0, b"hello").expect("it is there"), 5);
+    }
 
     #[test]
     fn appends_once_whatever_is_sent_twice() {

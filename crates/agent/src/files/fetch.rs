@@ -62,7 +62,8 @@ async fn fill(context: &Context, order: &Order, spec: &JobSpec) -> Result<Keeper
         folder.make_folder(&path)?;
     }
     let log = context.home.job_log(epoch);
-    Ok(Keeper::new(client.clone(), epoch, Arc::new(folder), spec, log, last))
+    let full_waits = context.full_server.outputs_wait;
+    Ok(Keeper::new(client.clone(), epoch, Arc::new(folder), spec, (log, full_waits), last))
 }
 
 async fn lay_out(

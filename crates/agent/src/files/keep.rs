@@ -26,8 +26,6 @@ use crate::client::{CallError, Client, End};
 
 /// What its owner may look into while it runs.
 const SHOWN: [&str; 2] = [OUTPUTS_FOLDER, LOGS_FOLDER];
-/// How long an end waits for a server whose disk is full.
-const FULL_PATIENCE: Duration = Duration::from_secs(60);
 const FULL_PAUSE: Duration = Duration::from_secs(2);
 /// What is left for keeping when a job had to be killed. The node goes soon after.
 const AFTER_KILL: Duration = Duration::from_secs(5);
@@ -46,6 +44,10 @@ pub(crate) enum KeepError {
     Bad(#[from] BadTree),
     #[error("the server does not take it")]
     Call(#[source] CallError),
+    #[error(
+        "the server's disk is full, so it could not be kept; free space on the server, then submit the job again"
+    )]
+    ServerFull,
     #[error("{path} changed on its way")]
     Changed { path: String },
     #[error("the server has lost {digest}")]
@@ -56,6 +58,17 @@ pub(crate) enum KeepError {
     Panicked,
 }
 
+impl KeepError {
+    fn of(error: CallError) -> KeepError {
+        match error {
+            CallError::Refused { status: StatusCode::INSUFFICIENT_STORAGE, .. } => {
+                KeepError::ServerFull
+            }
+            other => KeepError::Call(other),
+        }
+    }
+}
+
 pub(crate) struct Keeper {
     client: Client,
     epoch: Epoch,
@@ -64,6 +77,8 @@ pub(crate) struct Keeper {
     /// The server waits for the end of every member, with files or without.
     has_outputs: bool,
     log: PathBuf,
+    /// How long an end waits for a server whose disk is full.
+    full_waits: Duration,
     memory: Arc<Mutex<Memory>>,
     /// What the server has.
     last: Tree,
@@ -81,7 +96,7 @@ impl Keeper {
         epoch: Epoch,
         folder: Arc<Folder>,
         spec: &JobSpec,
-        log: PathBuf,
+        (log, full_waits): (PathBuf, Duration),
         last: Tree,
     ) -> Keeper {
         let (checkpoint, has_outputs) = (spec.checkpoint.clone(), !spec.outputs.is_empty());
@@ -94,6 +109,7 @@ impl Keeper {
             checkpoint,
             has_outputs,
             log,
+            full_waits,
             memory,
             last,
             is_unsure,
@@ -165,10 +181,7 @@ impl Keeper {
                 ) if tries < TRIES_MAX => {
                     tries += 1;
                 }
-                Err(KeepError::Call(CallError::Refused { status, .. }))
-                    if status == StatusCode::INSUFFICIENT_STORAGE
-                        && began.elapsed() < FULL_PATIENCE =>
-                {
+                Err(KeepError::ServerFull) if began.elapsed() < self.full_waits => {
                     tokio::time::sleep(FULL_PAUSE).await;
                 }
                 Err(error) => return Err(error),
@@ -246,7 +259,7 @@ impl Keeper {
             let missing = match self.client.put_tree(self.epoch, &id, text.clone(), end).await {
                 Ok(missing) => missing,
                 Err(error) => {
-                    patience.forgive(error).await.map_err(KeepError::Call)?;
+                    patience.forgive(error).await.map_err(KeepError::of)?;
                     continue;
                 }
             };
@@ -285,7 +298,7 @@ impl Keeper {
                 Err(CallError::Refused { status: StatusCode::BAD_REQUEST, .. }) => {
                     return Err(changed());
                 }
-                Err(error) => patience.forgive(error).await.map_err(KeepError::Call)?,
+                Err(error) => patience.forgive(error).await.map_err(KeepError::of)?,
             }
         }
     }

@@ -66,6 +66,7 @@ impl Harness {
             environments: None,
             disk_bytes: None,
             log_bytes: muster_core::agent::LOG_BYTES_MAX,
+            full_server: muster_agent::FullServer::default(),
             jobs_share: false,
             not_enforced: Vec::new(),
             secret_file: None,

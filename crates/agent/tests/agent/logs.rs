@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
+use muster_agent::FullServer;
 use muster_core::model::Exit;
 
 use crate::harness::{Harness, eventually, habits};
@@ -137,5 +138,34 @@ async fn an_ending_does_not_wait_for_ever_for_its_log() {
     let epoch = harness.order(1, "echo one");
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     assert!(began.elapsed() >= Duration::from_secs(10));
+    agent.abort();
+}
+
+/// Takes 12 s: longer than an agent waits for a server that only does not answer.
+#[tokio::test]
+async fn a_log_outlives_a_full_server() {
+    let harness = Harness::new().await;
+    let agent = harness.agent();
+    harness.server.change(|book| book.log_status = Some(StatusCode::INSUFFICIENT_STORAGE));
+    let epoch = harness.order(1, "seq 1000");
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    harness.server.change(|book| book.log_status = None);
+    assert_eq!(harness.ending(epoch).await, Exit::Code(0));
+    let expected: String = (1..=1_000).map(|i| format!("{i}\n")).collect();
+    assert_eq!(harness.log(epoch), expected);
+    agent.abort();
+}
+
+#[tokio::test]
+async fn a_log_that_is_cut_says_what_is_missing() {
+    let harness = Harness::new().await;
+    let full_server = FullServer { log_waits: Duration::from_millis(500), ..FullServer::default() };
+    let config = muster_agent::AgentConfig { full_server, ..harness.config() };
+    let agent = tokio::spawn(muster_agent::run_with_habits(config, None, habits()));
+    harness.server.change(|book| book.log_piece_max = Some(1_000));
+    let epoch = harness.order(1, "echo begin; sleep 0.5; head -c 9000 /dev/zero | tr '\\0' x");
+    assert_eq!(harness.ending(epoch).await, Exit::Code(0));
+    let line = "muster: the server's disk was full: the last 9000 bytes of this log are missing\n";
+    assert_eq!(harness.log(epoch), format!("begin\n\n{line}"));
     agent.abort();
 }

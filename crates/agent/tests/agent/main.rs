@@ -32,6 +32,7 @@ fn agent_process() {
         environments: None,
         disk_bytes: None,
         log_bytes: muster_core::agent::LOG_BYTES_MAX,
+        full_server: muster_agent::FullServer::default(),
         jobs_share: false,
         not_enforced: Vec::new(),
         secret_file: None,

@@ -48,6 +48,8 @@ pub struct Book {
     /// Answers every request for a specification with this status instead.
     pub spec_status: Option<StatusCode>,
     pub log_status: Option<StatusCode>,
+    /// Larger pieces of logs find the disk full.
+    pub log_piece_max: Option<usize>,
     /// Once: forgets everything beyond this length of a log, when it has at least so much.
     pub forget_log_beyond: Option<usize>,
     pub specs_asked_for: u32,
@@ -105,6 +107,7 @@ impl Server {
             is_restless: false,
             spec_status: None,
             log_status: None,
+            log_piece_max: None,
             forget_log_beyond: None,
             specs_asked_for: 0,
             gives_specs: false,
@@ -308,6 +311,9 @@ async fn log(
     book.log_offsets.push(query["offset"]);
     if let Some(status) = book.log_status {
         return status.into_response();
+    }
+    if book.log_piece_max.is_some_and(|most| body.len() > most) {
+        return StatusCode::INSUFFICIENT_STORAGE.into_response();
     }
     let offset = usize::try_from(query["offset"]).unwrap();
     let log = book.logs.entry(epoch.parse().unwrap()).or_default();

@@ -9,7 +9,9 @@ const THERE: WorkspaceId = WorkspaceId(2);
 
 fn blobs() -> (tempfile::TempDir, Arc<Blobs>) {
     let dir = tempfile::tempdir().unwrap();
-    let blobs = Blobs::with_reserve(dir.path().join("blobs"), 0).unwrap();
+    let blobs =
+        Blobs::with_room(dir.path().join("blobs"), Room::with_reserve(dir.path().into(), 0))
+            .unwrap();
     (dir, Arc::new(blobs))
 }
 
@@ -79,11 +81,14 @@ fn other_bytes_than_named_leave_nothing() {
 #[test]
 fn room_is_kept_for_the_store() {
     let dir = tempfile::tempdir().unwrap();
-    let blobs = Arc::new(Blobs::with_reserve(dir.path().join("blobs"), u64::MAX).unwrap());
-    assert!(matches!(blobs.begin(Some(1)), Err(BlobError::Full { .. })));
+    let blobs = Arc::new(
+        Blobs::with_room(dir.path().join("blobs"), Room::with_reserve(dir.path().into(), u64::MAX))
+            .unwrap(),
+    );
+    assert!(matches!(blobs.begin(Some(1)), Err(BlobError::Full(_))));
     let (id, text) = list_of(&[b"one"]);
     let listed = |bytes_max| blobs.list(HERE, &id, text.as_bytes(), bytes_max);
-    assert!(matches!(listed(TREE_BYTES_MAX), Err(BlobError::Full { .. })), "before it is sent");
+    assert!(matches!(listed(TREE_BYTES_MAX), Err(BlobError::Full(_))), "before it is sent");
     assert!(matches!(listed(2), Err(BlobError::TooLarge { limit: 2 })));
     assert_eq!(files_below(dir.path()), 0);
 }
@@ -118,12 +123,13 @@ fn a_full_disk_is_said_and_leaves_nothing() {
 fn on_the_small_disk() {
     let Ok(disk) = std::env::var(DISK) else { return };
     let disk = Path::new(&disk);
-    let blobs = Arc::new(Blobs::with_reserve(disk.to_owned(), 0).unwrap());
+    let blobs =
+        Arc::new(Blobs::with_room(disk.to_owned(), Room::with_reserve(disk.into(), 0)).unwrap());
     let piece = vec![7; 300_000];
     keep(&blobs, &piece);
     let mut incoming = blobs.begin(None).unwrap();
     let full = (0..9).find_map(|_| incoming.write(&piece).err());
-    assert!(matches!(full, Some(BlobError::Full { .. })), "{full:?}");
+    assert!(matches!(full, Some(BlobError::Full(_))), "{full:?}");
     drop(incoming);
     assert_eq!(files_below(disk), 1, "what was there is there, and nothing else");
     keep(&blobs, &vec![8; 300_000]);

@@ -154,9 +154,12 @@ pub async fn log(
     });
     match written.await {
         Ok(Ok(next)) => Json(Next { next }).into_response(),
+        Ok(Err(full)) if full.is_full() => {
+            (StatusCode::INSUFFICIENT_STORAGE, full.to_string()).into_response()
+        }
         Ok(Err(failed)) => {
             error!(error = %ErrorChain(&failed), "a log could not be written");
-            StatusCode::INSUFFICIENT_STORAGE.into_response()
+            StatusCode::SERVICE_UNAVAILABLE.into_response()
         }
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }

@@ -145,7 +145,7 @@ async fn next_frame(body: &mut Body) -> Result<Option<Bytes>, Lost> {
 pub fn refusal(failed: &BlobError) -> ArmError {
     let message = failed.to_string();
     match failed {
-        BlobError::Full { .. } => ArmError::storage_full(message),
+        BlobError::Full(_) => ArmError::storage_full(message),
         BlobError::TooLarge { .. }
         | BlobError::WrongDigest { .. }
         | BlobError::WrongMd5

@@ -283,7 +283,7 @@ fn unreadable(failed: &StoreError) -> StorageError {
 fn lost(lost: Lost) -> StorageError {
     match &lost {
         Lost::Refused(BlobError::TooLarge { limit }) => StorageError::too_large(*limit),
-        Lost::Refused(full @ BlobError::Full { .. }) => StorageError::full(full.to_string()),
+        Lost::Refused(full @ BlobError::Full(_)) => StorageError::full(full.to_string()),
         Lost::Refused(BlobError::WrongMd5) => {
             StorageError::new(400, "Md5Mismatch", lost.to_string())
         }
@@ -295,7 +295,7 @@ fn lost(lost: Lost) -> StorageError {
 
 fn kept_badly(failed: &BlobError) -> StorageError {
     match failed {
-        BlobError::Full { .. } => StorageError::full(failed.to_string()),
+        BlobError::Full(_) => StorageError::full(failed.to_string()),
         other => {
             tracing::error!(error = %ErrorChain(other), "a blob's bytes cannot be kept or read");
             StorageError::unavailable("the server cannot keep or read files; see its log")

@@ -1,0 +1,94 @@
+//! How much of the server's disk is left. What jobs and clients bring (files, blobs, logs) is refused before it takes the
+//! last of it: without some room the server could not write down what happens.
+
+use std::io;
+use std::path::PathBuf;
+
+use rustix::fs::statvfs;
+
+/// Stays free, or this part of a disk that is small.
+const RESERVE_BYTES: u64 = 512 << 20;
+const RESERVE_PART: u64 = 16;
+
+#[derive(Debug, Clone)]
+pub struct Room {
+    dir: PathBuf,
+    reserve_bytes: u64,
+    reserve_part: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum NoRoom {
+    #[error(
+        "the server's disk is full: {free} bytes are free, and {reserve} are kept; free some, or send less"
+    )]
+    Full { free: u64, reserve: u64 },
+    #[error("cannot tell how much of the server's disk is free")]
+    Io(#[source] io::Error),
+}
+
+/// How much of the reserve may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing of it.
+    Usual,
+    /// Half of it.
+    Small,
+}
+
+impl Room {
+    /// Of the disk that this folder is on.
+    pub fn of(dir: PathBuf) -> Room {
+        Room { dir, reserve_bytes: RESERVE_BYTES, reserve_part: RESERVE_PART }
+    }
+
+    /// The same with another reserve.
+    #[cfg(test)]
+    pub fn with_reserve(dir: PathBuf, reserve_bytes: u64) -> Room {
+        Room { dir, reserve_bytes, reserve_part: 1 }
+    }
+
+    /// Whether so many bytes more can be taken.
+    pub fn check(&self, bytes: u64, kind: Kind) -> Result<(), NoRoom> {
+        let disk = statvfs(&self.dir).map_err(|why| NoRoom::Io(why.into()))?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let reserve = self.reserve(disk.f_blocks.saturating_mul(disk.f_frsize));
+        let reserve = match kind {
+            Kind::Usual => reserve,
+            Kind::Small => reserve / 2,
+        };
+        match free >= bytes.saturating_add(reserve) {
+            true => Ok(()),
+            false => Err(NoRoom::Full { free, reserve }),
+        }
+    }
+
+    fn reserve(&self, disk_bytes: u64) -> u64 {
+        self.reserve_bytes.min(disk_bytes / self.reserve_part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_disk_keeps_a_small_reserve() {
+        let room = Room::of("/".into());
+        for (disk, reserve) in [(256 << 20, 16 << 20), (4 << 30, 256 << 20), (1 << 40, 512 << 20)] {
+            assert_eq!(room.reserve(disk), reserve);
+        }
+    }
+
+    #[test]
+    fn what_is_small_may_use_half_of_the_reserve() {
+        let free = |room: &Room| match room.check(u64::MAX, Kind::Usual) {
+            Err(NoRoom::Full { free, .. }) => free,
+            other => panic!("{other:?}"),
+        };
+        let some = free(&Room::with_reserve("/".into(), 0));
+        let room = Room::with_reserve("/".into(), some + some / 2);
+        assert!(matches!(room.check(1, Kind::Usual), Err(NoRoom::Full { .. })));
+        assert!(room.check(1, Kind::Small).is_ok());
+    }
+}
