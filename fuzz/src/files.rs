@@ -12,7 +12,7 @@ use muster_core::catalogue::{Catalogue, VmSize};
 use muster_server::pki::{Own, OwnError, OwnFiles};
 use muster_server::prices;
 use muster_sim::replay::Trace;
-use muster_trees::Tree;
+use muster_trees::{Run, Tree, Unpacking};
 use tempfile::TempDir;
 
 use crate::oracle;
@@ -161,4 +161,33 @@ pub fn tree(data: &[u8]) {
         }
         Err(refusal) => oracle::words(&refusal.to_string()),
     }
+}
+
+/// A file in frames is the same in whatever pieces it comes, and nothing that came is lost.
+pub fn packed_file(data: &[u8]) {
+    let unpacked = |step: usize| {
+        let (mut unpacking, mut all) = (Unpacking::default(), Vec::new());
+        for mut come in data.chunks(step) {
+            while let Some(run) = unpacking.next(&mut come) {
+                match (run, all.last_mut()) {
+                    (Run::Data(bytes), Some(Part::Data(before))) => before.extend_from_slice(bytes),
+                    (Run::Data(bytes), _) => all.push(Part::Data(bytes.to_vec())),
+                    (Run::Hole(bytes), _) => all.push(Part::Hole(bytes)),
+                }
+            }
+            assert!(come.is_empty());
+        }
+        (all, unpacking.is_whole())
+    };
+    let whole = unpacked(data.len().max(1));
+    assert_eq!(whole, unpacked(1));
+    assert_eq!(whole, unpacked(5));
+    let kept = whole.0.iter().map(|part| if let Part::Data(data) = part { data.len() } else { 0 });
+    assert!(kept.sum::<usize>() <= data.len());
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Part {
+    Data(Vec<u8>),
+    Hole(u64),
 }

@@ -73,6 +73,7 @@ pub const TARGETS: &[Target] = &[
     target("lock", bodies::lock),
     target("login_file", commands::login_file),
     target("login_form", texts::login_form),
+    target("packed_file", files::packed_file),
     target("path", texts::path),
     target("prices", files::prices),
     target("query", commands::query),

@@ -33,7 +33,8 @@ use md5::{Digest as _, Md5};
 use muster_core::ids::WorkspaceId;
 use muster_core::model::{BlobId, TreeId};
 use muster_trees::{
-    BadTree, FILE_BYTES_MAX, Hasher, MANIFEST_BYTES_MAX, Piece, Pool, Target, Tree, tree_of,
+    BadTree, FILE_BYTES_MAX, Hasher, MANIFEST_BYTES_MAX, Piece, Pool, Run, Target, Tree, Unpacking,
+    tree_of,
 };
 
 pub use self::content::Content;
@@ -177,7 +178,8 @@ impl Blobs {
         Ok(missing)
     }
 
-    /// Says what is missing of a list of files, of so many bytes at most, and keeps the list if that is nothing.
+    /// Says what is missing of a list of files, of so many bytes at most, and keeps the list if that is nothing. Files may
+    /// take less room than they have bytes: whether there is any is known when they come.
     pub fn list(
         self: &Arc<Self>,
         workspace: WorkspaceId,
@@ -195,10 +197,7 @@ impl Blobs {
             return Err(BlobError::TooLarge { limit: bytes_max });
         }
         let missing = self.missing(workspace, &tree)?;
-        // Said now, before anybody sends what there is no room for.
-        let is_missing = |file: &&muster_trees::File| missing.binary_search(&file.digest).is_ok();
-        let bytes: u64 = tree.files().iter().filter(is_missing).map(|file| file.bytes).sum();
-        self.check_room(bytes)?;
+        self.check_room(0)?;
         let as_blob = BlobId(wanted.0);
         if missing.is_empty() && !self.has(workspace, &as_blob)? {
             // The names of files are on disk before the list is.
@@ -308,8 +307,15 @@ impl Blobs {
         let file = File::options().read(true).write(true).create_new(true).open(&path);
         let file = Target::new(file.map_err(|why| self.failed(why))?, bytes);
         let (hasher, md5) = (Hasher::default(), md5.map(|wanted| (Md5::new(), wanted)));
-        let blobs = self.clone();
-        Ok(Incoming { blobs, path, file, hasher, md5, bytes: 0, limit, has_name: false })
+        let (blobs, unpacking, bytes, has_name) = (self.clone(), None, 0, false);
+        Ok(Incoming { blobs, path, file, hasher, md5, unpacking, bytes, limit, has_name })
+    }
+
+    /// The same for a file that comes in frames, without its holes: so many bytes are on their way.
+    pub fn begin_packed(self: &Arc<Self>, bytes: Option<u64>) -> Result<Incoming, BlobError> {
+        let mut incoming = self.begin(bytes)?;
+        incoming.unpacking = Some(Unpacking::default());
+        Ok(incoming)
     }
 
     fn check_room(&self, bytes: u64) -> Result<(), BlobError> {
@@ -336,6 +342,8 @@ pub struct Incoming {
     file: Target,
     hasher: Hasher,
     md5: Option<(Md5, [u8; 16])>,
+    /// Of what comes in frames.
+    unpacking: Option<Unpacking>,
     bytes: u64,
     limit: u64,
     /// It is where it belongs.
@@ -343,11 +351,35 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    pub fn write(&mut self, piece: &[u8]) -> Result<(), BlobError> {
-        self.bytes += piece.len() as u64;
-        if self.bytes > self.limit {
-            return Err(BlobError::TooLarge { limit: self.limit });
+    pub fn write(&mut self, mut piece: &[u8]) -> Result<(), BlobError> {
+        let Some(mut unpacking) = self.unpacking.take() else { return self.write_data(piece) };
+        while let Some(run) = unpacking.next(&mut piece) {
+            match run {
+                Run::Data(data) => self.write_data(data)?,
+                Run::Hole(bytes) => self.write_hole(bytes)?,
+            }
         }
+        self.unpacking = Some(unpacking);
+        Ok(())
+    }
+
+    fn grow(&mut self, bytes: u64) -> Result<(), BlobError> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        match self.bytes > self.limit {
+            true => Err(BlobError::TooLarge { limit: self.limit }),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes no room.
+    fn write_hole(&mut self, bytes: u64) -> Result<(), BlobError> {
+        self.grow(bytes)?;
+        self.hasher.add_hole(bytes);
+        self.file.write_hole(bytes).map_err(|why| self.blobs.failed(why))
+    }
+
+    fn write_data(&mut self, piece: &[u8]) -> Result<(), BlobError> {
+        self.grow(piece.len() as u64)?;
         self.blobs.check_room(piece.len() as u64)?;
         self.hasher.add(piece);
         if let Some((md5, _)) = &mut self.md5 {

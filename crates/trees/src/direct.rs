@@ -2,17 +2,19 @@
 //! cost more than the disk does: a virtual machine may have to ask its host for each.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, Seek as _, Write as _};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
+use crate::sparse::{BLOCK_BYTES, Run, runs};
+
 /// Of what comes in before it is written.
 pub const PIECE_BYTES: usize = 2 << 20;
 /// Of memory, of lengths and of places in files: what any disk takes.
-const ALIGNMENT: usize = 4096;
+const ALIGNMENT: usize = BLOCK_BYTES;
 /// In a pool: what a few uploads need at once.
 const KEPT_MAX: usize = 12;
 /// Of those that are out of one pool: half a gigabyte. Whoever comes later gets small ones, so that many clients that send
@@ -111,10 +113,14 @@ impl Deref for Piece {
     }
 }
 
-/// A file that is written from its beginning to its end.
+/// A file that is written from its beginning to its end. Whole blocks of zeros become holes.
 pub struct Target {
     file: File,
     is_direct: bool,
+    /// Where the next byte belongs.
+    at: u64,
+    /// Then the file is not as long yet as it should be.
+    ends_in_hole: bool,
 }
 
 impl Target {
@@ -122,11 +128,33 @@ impl Target {
     pub fn new(file: File, bytes: Option<u64>) -> Target {
         let is_large = bytes.is_some_and(|bytes| bytes >= PIECE_BYTES as u64);
         let is_direct = is_large && set_direct(&file, true).is_ok();
-        Target { file, is_direct }
+        Target { file, is_direct, at: 0, ends_in_hole: false }
     }
 
-    pub fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for run in runs(self.at, bytes) {
+            match run {
+                Run::Data(bytes) => self.write_data(bytes)?,
+                Run::Hole(bytes) => self.write_hole(bytes)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// As many zeros.
+    pub fn write_hole(&mut self, bytes: u64) -> io::Result<()> {
+        self.at += bytes;
+        self.file.seek(io::SeekFrom::Start(self.at))?;
+        self.ends_in_hole = true;
+        Ok(())
+    }
+
+    fn write_data(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        self.at += bytes.len() as u64;
+        self.ends_in_hole = false;
         let is_aligned = bytes.as_ptr().align_offset(ALIGNMENT) == 0;
+        let begins = self.at - bytes.len() as u64;
+        let is_aligned = is_aligned && begins.is_multiple_of(ALIGNMENT as u64);
         if !is_aligned || !bytes.len().is_multiple_of(ALIGNMENT) {
             self.through_cache()?;
         }
@@ -153,12 +181,21 @@ impl Target {
     }
 
     /// All that was written, on disk.
-    pub fn sync(&self) -> io::Result<()> {
+    pub fn sync(&mut self) -> io::Result<()> {
+        self.lengthen()?;
         self.file.sync_all()
+    }
+
+    fn lengthen(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.ends_in_hole) {
+            self.file.set_len(self.at)?;
+        }
+        Ok(())
     }
 
     /// To read what was written.
     pub fn file(&mut self) -> io::Result<&mut File> {
+        self.lengthen()?;
         self.through_cache()?;
         Ok(&mut self.file)
     }

@@ -13,6 +13,7 @@ mod manifest;
 mod pieces;
 mod placing;
 mod snapshot;
+mod sparse;
 
 pub use digest::{Hasher, blob_of, tree_of};
 pub use direct::{PIECE_BYTES, Piece, Pool, Target};
@@ -22,4 +23,5 @@ pub use manifest::{
 };
 pub use pieces::pieces;
 pub use placing::{Placing, PlacingError};
-pub use snapshot::{Memory, Snapshot, SnapshotError, glance, snapshot};
+pub use snapshot::{HOLES_BYTES_MAX, Memory, Snapshot, SnapshotError, glance, snapshot};
+pub use sparse::{Packed, Run, Unpacking};

@@ -140,14 +140,28 @@ fn parse_line(line: &str) -> Option<File> {
     Some(File { digest, is_executable, bytes, path: parts.next()?.into() })
 }
 
+/// Returns the sum.
+pub(crate) fn check_sizes<'p>(files: impl Iterator<Item = (&'p str, u64)>) -> Result<u64, BadTree> {
+    let mut total = 0u64;
+    for (path, bytes) in files {
+        if bytes > FILE_BYTES_MAX {
+            return Err(BadTree::FileTooLarge { path: path.to_owned(), bytes });
+        }
+        total = total.saturating_add(bytes);
+    }
+    match total > TREE_BYTES_MAX {
+        true => Err(BadTree::TooLarge { bytes: total }),
+        false => Ok(total),
+    }
+}
+
 /// What holds for sorted files.
 fn check(files: &[File]) -> Result<(), BadTree> {
     if files.len() > FILES_MAX {
         return Err(BadTree::TooManyFiles { count: files.len() });
     }
-    let mut total = 0u64;
     let mut known = BTreeSet::new();
-    for (index, File { path, bytes, .. }) in files.iter().enumerate() {
+    for (index, File { path, .. }) in files.iter().enumerate() {
         checked(path)?;
         if index > 0 && files[index - 1].path >= *path {
             return match files[index - 1].path == *path {
@@ -155,15 +169,9 @@ fn check(files: &[File]) -> Result<(), BadTree> {
                 false => Err(BadTree::NotCanonical),
             };
         }
-        if *bytes > FILE_BYTES_MAX {
-            return Err(BadTree::FileTooLarge { path: path.to_string(), bytes: *bytes });
-        }
-        total = total.saturating_add(*bytes);
         known.insert(&**path);
     }
-    if total > TREE_BYTES_MAX {
-        return Err(BadTree::TooLarge { bytes: total });
-    }
+    check_sizes(files.iter().map(|file| (&*file.path, file.bytes)))?;
     let is_inside_a_file = |file: &&File| {
         file.path.match_indices('/').any(|(end, _)| known.contains(&file.path[..end]))
     };

@@ -1,7 +1,7 @@
 //! A file of a tree on its way into a folder: it is there under its name when it is whole and what it should be.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, renameat, unlinkat};
 
 use crate::blob_of;
 use crate::digest::Hasher;
+use crate::direct::Target;
 use crate::folder::Folder;
 use crate::manifest::File;
 
@@ -31,7 +32,7 @@ pub struct Placing {
     digest: Option<BlobId>,
     part: String,
     parent: OwnedFd,
-    file: fs::File,
+    file: Target,
     hasher: Hasher,
     bytes: u64,
     is_placed: bool,
@@ -72,7 +73,7 @@ impl Folder {
             digest,
             part,
             parent,
-            file: file.into(),
+            file: Target::new(file.into(), None),
             hasher: Hasher::default(),
             bytes: 0,
             is_placed: false,
@@ -103,7 +104,7 @@ impl Placing {
         if self.digest.is_some() {
             self.hasher.add(piece);
         }
-        self.file.write_all(piece).map_err(|source| self.failed(source))
+        self.file.write(piece).map_err(|source| self.failed(source))
     }
 
     /// The same for what did not say how long it is.
@@ -120,7 +121,8 @@ impl Placing {
         }
         let mode = if self.is_executable { 0o755 } else { 0o644 };
         let mode = fs::Permissions::from_mode(mode);
-        self.file.set_permissions(mode).map_err(|source| self.failed(source))?;
+        let whole = self.file.file().and_then(|file| file.set_permissions(mode));
+        whole.map_err(|source| self.failed(source))?;
         let name = self.path.rsplit('/').next().unwrap_or(&self.path);
         renameat(&self.parent, &self.part, &self.parent, name)
             .map_err(|why| self.failed(why.into()))?;

@@ -2,16 +2,21 @@
 //! whoever only wants to look, each file as far as it goes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read as _};
+use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, SystemTime};
 
 use muster_core::model::BlobId;
 
 use crate::digest::Hasher;
 use crate::folder::{Folder, Found, Listing, Skipped, Stamp};
-use crate::manifest::{BadTree, FILES_MAX, File, Tree};
+use crate::manifest::{BadTree, FILES_MAX, File, Tree, check_sizes};
+use crate::sparse::{Extent, extent, hole_bytes};
 
 const PIECE_BYTES: usize = 1 << 20;
+
+/// Of holes in all files together. They take no space, but the time that it takes to hash them: a minute or two for these.
+pub const HOLES_BYTES_MAX: u64 = 64 << 30;
 
 /// Two changes within a tick of the disk's clock look like one: what changed just now is read again next time.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
@@ -46,6 +51,11 @@ pub enum SnapshotError {
     Changed { path: String },
     #[error(transparent)]
     Bad(#[from] BadTree),
+    #[error(
+        "{path} has {bytes} bytes, of which {holes} are holes; all files together may have {HOLES_BYTES_MAX} bytes of \
+         holes: write only what is needed of it, or remove it"
+    )]
+    TooManyHoles { path: String, bytes: u64, holes: u64 },
     #[error("cannot read {path}")]
     Io { path: String, source: io::Error },
 }
@@ -104,7 +114,24 @@ fn list(folder: &Folder, below: &[&str]) -> Result<Listing, SnapshotError> {
     if listing.files.len() > FILES_MAX {
         return Err(BadTree::TooManyFiles { count: listing.files.len() }.into());
     }
+    // Said now: to read what is too large may take hours.
+    let sizes = listing.files.iter().map(|found| (&*found.path, found.stamp.bytes));
+    if check_sizes(sizes)? > HOLES_BYTES_MAX {
+        check_holes(folder, &listing)?;
+    }
     Ok(listing)
+}
+
+fn check_holes(folder: &Folder, listing: &Listing) -> Result<(), SnapshotError> {
+    let mut left = HOLES_BYTES_MAX;
+    for found in &listing.files {
+        let (path, bytes) = (found.path.to_string(), found.stamp.bytes);
+        // What goes meanwhile is missed by whoever reads it.
+        let Ok((file, _)) = folder.open_file(&path) else { continue };
+        let holes = hole_bytes(&file, bytes).map_err(|source| failed(found, source))?;
+        left = left.checked_sub(holes).ok_or(SnapshotError::TooManyHoles { path, bytes, holes })?;
+    }
+    Ok(())
 }
 
 impl Memory {
@@ -168,17 +195,30 @@ fn failed(found: &Found, source: io::Error) -> SnapshotError {
     }
 }
 
-/// Of so many bytes, or fewer where it ends; and how many there were.
+/// Of so many bytes, or fewer where it ends; and how many there were. Holes are not read.
 fn digest_of(file: &std::fs::File, bytes_max: u64) -> io::Result<(BlobId, u64)> {
     let mut hasher = Hasher::default();
     let mut piece = vec![0; PIECE_BYTES];
-    let mut left = file.take(bytes_max);
-    loop {
-        match left.read(&mut piece)? {
-            0 => return Ok((hasher.finish(), bytes_max - left.limit())),
-            read => hasher.add(&piece[..read]),
+    let end = file.metadata()?.len().min(bytes_max);
+    let mut at = 0;
+    while at < end {
+        let Extent { hole, data } = extent(file, at, end)?;
+        hasher.add_hole(hole);
+        at += hole;
+        let until = at + data;
+        while at < until {
+            let most = usize::try_from(until - at).unwrap_or(usize::MAX).min(PIECE_BYTES);
+            match file.read_at(&mut piece[..most], at)? {
+                // It has become shorter.
+                0 => return Ok((hasher.finish(), at)),
+                read => {
+                    hasher.add(&piece[..read]);
+                    at += read as u64;
+                }
+            }
         }
     }
+    Ok((hasher.finish(), end))
 }
 
 #[cfg(test)]
@@ -262,6 +302,27 @@ mod tests {
             blob_of(b"just now")
         );
         assert!(memory.known.is_empty(), "it may have changed again unseen");
+    }
+
+    #[test]
+    fn holes_count_as_what_they_read_as_and_too_many_are_refused_unread() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = fs::File::create(dir.path().join("a")).unwrap();
+        file.write_all_at(b"end", 3 << 20).unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        let whole = fs::read(dir.path().join("a")).unwrap();
+        let found = taken(&folder, &["a"], &mut Memory::default()).tree.files()[0].clone();
+        assert_eq!((found.bytes, found.digest), (whole.len() as u64, blob_of(&whole)));
+        // To hash this would take a quarter of an hour.
+        file.set_len(1 << 40).unwrap();
+        let refused = snapshot(&folder, &["a"], &mut Memory::default()).unwrap_err().to_string();
+        assert!(refused.contains("a has 1099511627776 bytes") && refused.contains("68719476736"));
+        for name in ["b", "c"] {
+            fs::File::create(dir.path().join(name)).unwrap().set_len(40 << 30).unwrap();
+        }
+        let refused = glance(&folder, &["b", "c"], &mut Memory::default()).unwrap_err();
+        assert!(matches!(refused, SnapshotError::TooManyHoles { .. }), "{refused}");
+        assert!(refused.to_string().starts_with("c has 42949672960 bytes"), "{refused}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use muster_core::agent::DataList;
 use muster_core::ids::Epoch;
 use muster_core::model::{BlobId, TreeId};
-use muster_trees::MANIFEST_BYTES_MAX;
+use muster_trees::{MANIFEST_BYTES_MAX, Packed};
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use reqwest::{Body, Response, StatusCode};
 use serde::Deserialize;
@@ -111,22 +111,25 @@ impl Client {
         Ok(missing.missing)
     }
 
-    /// Exactly so many bytes of a file.
+    /// Exactly so many bytes of a file. Its holes are not sent.
     pub(crate) async fn put_file(
         &self,
         epoch: Epoch,
         digest: &BlobId,
-        file: File,
+        file: Result<Packed, File>,
         bytes: u64,
     ) -> Result<(), CallError> {
-        let pieces = muster_trees::pieces(file, bytes);
+        let (query, sent, body) = match file {
+            Ok(packed) => ("?packed=true", packed.bytes, Body::wrap_stream(packed.pieces())),
+            Err(file) => ("", bytes, Body::wrap_stream(muster_trees::pieces(file, bytes))),
+        };
         let request = self
             .http
-            .put(format!("{}/blobs/{epoch}/{digest}", self.base))
+            .put(format!("{}/blobs/{epoch}/{digest}{query}", self.base))
             .timeout(patience(bytes))
             .header(CONTENT_TYPE, "application/octet-stream")
-            .header(CONTENT_LENGTH, bytes)
-            .body(Body::wrap_stream(pieces));
+            .header(CONTENT_LENGTH, sent)
+            .body(body);
         told(request.send().await?).await.map(|_| ())
     }
 }

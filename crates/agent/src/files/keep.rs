@@ -14,7 +14,8 @@ use muster_core::agent::Signal;
 use muster_core::ids::Epoch;
 use muster_core::model::{BlobId, JobSpec, LOGS_FOLDER, NAMED_OUTPUTS_FOLDER, OUTPUTS_FOLDER};
 use muster_trees::{
-    BadTree, File, Folder, Found, Memory, Snapshot, SnapshotError, Tree, glance, snapshot, tree_of,
+    BadTree, File, Folder, Found, Memory, Packed, Snapshot, SnapshotError, Tree, glance, snapshot,
+    tree_of,
 };
 use reqwest::StatusCode;
 use tokio::sync::mpsc;
@@ -291,8 +292,12 @@ impl Keeper {
             if !may_do {
                 return Err(changed());
             }
-            self.bytes_sent += bytes;
-            match self.client.put_file(self.epoch, digest, file, bytes).await {
+            let packing = tokio::task::spawn_blocking(move || Packed::new(file, bytes));
+            let Ok(packed) = packing.await.map_err(|_| KeepError::Panicked)? else {
+                return Err(changed());
+            };
+            self.bytes_sent += packed.as_ref().map_or(bytes, |packed| packed.bytes);
+            match self.client.put_file(self.epoch, digest, packed, bytes).await {
                 Ok(()) => return Ok(()),
                 // Its bytes are not what they were when it was looked at.
                 Err(CallError::Refused { status: StatusCode::BAD_REQUEST, .. }) => {

@@ -4,7 +4,7 @@
 //! Each test has a small disk to itself, in namespaces of its own: a tmpfs, or a file with ext4 in it that
 //! reserves nothing for root.
 
-use std::io::Write as _;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -277,4 +277,48 @@ fn nodes_wait_for_room_on_the_disk_and_say_so() {
     assert!(why().contains("free some space"), "{}", why());
     free(&ballast);
     wait_until("it runs", || site.text(&["job", "show", "-n", "waits"]).contains("Completed"));
+}
+
+/// A gigabyte of holes on a disk of a quarter of one.
+#[test]
+fn a_sparse_output_takes_no_more_than_it_has_and_keeps_its_holes() {
+    let test = "full_disk::a_sparse_output_takes_no_more_than_it_has_and_keeps_its_holes";
+    if !is_inside(test, Disk::Ext4) {
+        return;
+    }
+    let site = started();
+    ran(&site, "cpu", "sparse", "truncate -s 1G outputs/model; printf end >> outputs/model");
+    let blobs = allocated(&site.state().join("blobs"));
+    assert!(blobs < 16 << 20, "{blobs} bytes");
+    let to = site.folder().join("down");
+    let done = site.run(&["job", "download", "-n", "sparse", "-p", &to.display().to_string()]);
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    let model = to.join("artifacts/outputs/model");
+    let mut file = std::fs::File::open(&model).expect("it was kept");
+    assert_eq!(file.metadata().expect("it is open").len(), (1 << 30) + 3);
+    file.seek(SeekFrom::End(-5)).expect("it is that long");
+    let mut end = Vec::new();
+    file.read_to_end(&mut end).expect("it can be read");
+    assert_eq!(end, b"\0\0end");
+    assert!(allocated(&to) < 16 << 20, "{} bytes", allocated(&to));
+
+    // What would take minutes to hash is refused at once, by its name.
+    let command = "for i in $(seq 41); do truncate -s 1900M outputs/$i; done";
+    let create = ["job", "create", "--compute", "cpu", "--command", command, "-n", "huge"];
+    assert_eq!(site.run(&create).code, 0);
+    wait_until("it ends", || site.text(&["job", "show", "-n", "huge"]).contains("Failed"));
+    let shown = site.text(&["job", "show", "-n", "huge"]);
+    let words = "has 1992294400 bytes, of which 1992294400 are holes";
+    assert!(shown.contains(words) && shown.contains("outputs/"), "{shown}");
+}
+
+/// What files below it take on disk.
+fn allocated(folder: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    let entries = std::fs::read_dir(folder).expect("a folder").flatten();
+    let taken = |entry: std::fs::DirEntry| match entry.metadata().expect("it is there") {
+        about if about.is_dir() => allocated(&entry.path()),
+        about => about.blocks() * 512,
+    };
+    entries.map(taken).sum()
 }

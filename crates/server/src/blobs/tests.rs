@@ -93,6 +93,44 @@ fn room_is_kept_for_the_store() {
     assert_eq!(files_below(dir.path()), 0);
 }
 
+/// Its frames: what a node sends of a file that is a hole with three bytes after it.
+fn packed(hole: u64, data: &[u8]) -> Vec<u8> {
+    let frames = [hole | 1 << 63, data.len() as u64].map(u64::to_le_bytes);
+    [frames.as_flattened(), data].concat()
+}
+
+#[test]
+fn holes_that_are_sent_stay_holes_and_take_no_room() {
+    use std::os::unix::fs::MetadataExt as _;
+    let (dir, blobs) = blobs();
+    let mut hasher = Hasher::default();
+    hasher.add_hole(40 << 20);
+    hasher.add(b"end");
+    let digest = hasher.finish();
+    let sent = packed(40 << 20, b"end");
+    let mut incoming = blobs.begin_packed(Some(sent.len() as u64)).unwrap();
+    sent.chunks(5).for_each(|piece| incoming.write(piece).unwrap());
+    incoming.keep(HERE, &digest).unwrap();
+    let about = fs::metadata(blobs.path(HERE, &digest)).unwrap();
+    assert_eq!(about.len(), (40 << 20) + 3);
+    assert!(about.blocks() * 512 < 1 << 20, "{} blocks", about.blocks());
+    // Zeros that somebody sends one by one are the same file, and take as little.
+    let mut incoming = blobs.begin(None).unwrap();
+    (0..20).for_each(|_| incoming.write(&vec![0; 2 << 20]).unwrap());
+    incoming.write(b"end").unwrap();
+    incoming.keep(THERE, &digest).unwrap();
+    assert!(fs::metadata(blobs.path(THERE, &digest)).unwrap().blocks() * 512 < 1 << 20);
+    // A hole without end is refused before anything is done for it, and so is what ends within a frame.
+    let mut incoming = blobs.begin_packed(None).unwrap();
+    let refused = incoming.write(&packed(1 << 62, b""));
+    assert!(matches!(refused, Err(BlobError::TooLarge { .. })), "{refused:?}");
+    drop(incoming);
+    let mut incoming = blobs.begin_packed(None).unwrap();
+    incoming.write(&sent[..sent.len() - 1]).unwrap();
+    assert!(matches!(incoming.keep(HERE, &digest), Err(BlobError::WrongDigest { .. })));
+    assert_eq!(files_below(dir.path()), 2);
+}
+
 const DISK: &str = "MUSTER_SMALL_DISK";
 
 /// A disk that is really full: a small one of memory, in a mount namespace of its own. Where there are no user

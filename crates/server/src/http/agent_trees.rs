@@ -15,6 +15,7 @@ use muster_wire::ArmError;
 use muster_wire::trees::Missing;
 use serde::{Deserialize, Serialize};
 
+use super::trees::Form;
 use super::{agent, body, trees};
 use crate::app::App;
 use crate::artifacts::{self, ArtifactError, Kept};
@@ -122,9 +123,17 @@ pub async fn file(
     }
 }
 
+#[derive(Deserialize)]
+pub struct Sent {
+    /// In frames, without its holes.
+    #[serde(default)]
+    packed: bool,
+}
+
 pub async fn put_file(
     State(app): State<Arc<App>>,
     Path((epoch, digest)): Path<(String, String)>,
+    Query(Sent { packed }): Query<Sent>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
@@ -138,7 +147,8 @@ pub async fn put_file(
     let Ok(digest) = digest.parse::<BlobId>() else {
         return StatusCode::BAD_REQUEST.into_response();
     };
-    match trees::receive(&app.blobs, asking.workspace, digest, body).await {
+    let form = if packed { Form::Packed } else { Form::Plain };
+    match trees::receive(&app.blobs, asking.workspace, digest, form, body).await {
         Ok(()) => StatusCode::OK.into_response(),
         Err(error) => failed(&error),
     }

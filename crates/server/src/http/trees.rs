@@ -46,15 +46,27 @@ impl From<Lost> for ArmError {
     }
 }
 
+/// How a file is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Plain,
+    /// In frames, without its holes.
+    Packed,
+}
+
 /// Takes in a file. When it returns well, the file is on disk.
 pub async fn receive(
     blobs: &Arc<Blobs>,
     workspace: WorkspaceId,
     wanted: BlobId,
+    form: Form,
     body: Body,
 ) -> Result<(), ArmError> {
     let (announced, own) = (body.size_hint().exact(), blobs.clone());
-    let begin = move || own.begin(announced);
+    let begin = move || match form {
+        Form::Plain => own.begin(announced),
+        Form::Packed => own.begin_packed(announced),
+    };
     let keep = move |incoming: Incoming| incoming.keep(workspace, &wanted);
     Ok(take_in(&blobs.pieces, body, begin, keep).await?)
 }

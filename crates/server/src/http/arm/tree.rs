@@ -13,6 +13,7 @@ use muster_wire::{ArmError, Route};
 use super::{Call, Failed, workspace};
 use crate::app::App;
 use crate::http::respond::document;
+use crate::http::trees::Form;
 use crate::http::{body, trees};
 
 /// More than any code base; data belongs elsewhere.
@@ -45,7 +46,7 @@ pub async fn put_blob(app: &Arc<App>, route: &Route, content: Body) -> Result<Re
         .and_then(|digest| Ok((digest, workspace_id(app, workspace)?)));
     match ready {
         Ok((digest, workspace)) => {
-            trees::receive(&app.blobs, workspace, digest, content).await?;
+            trees::receive(&app.blobs, workspace, digest, Form::Plain, content).await?;
             Ok(StatusCode::OK.into_response())
         }
         Err(refused) => {
