@@ -135,7 +135,7 @@ impl Service {
             ca_file: self.state_dir.pki().join(pki::CA_FILE),
             ca_bundle: Some(self.state_dir.pki().join(pki::BUNDLE_FILE)),
             shown: self.shown.clone(),
-            environments: Some(self.state_dir.environments_ready()),
+            environments: Some(self.state_dir.environments_shown()),
             owner: Some(self.owner),
         }))
     }

@@ -1,8 +1,9 @@
 //! Environments that are built, each recipe once, and kept for all jobs.
 //!
 //! ```text
-//! DIR/ready/ID/       an environment; the whole folder is what nodes see, read-only
+//! DIR/ready/ID/       an environment
 //! DIR/ready/plain/    `python` for machines that have only `python3`
+//! DIR/shown/CLUSTER/  what the nodes of a cluster see, read-only: `plain`, and what its jobs have asked for, as hard links
 //! DIR/building/       what is not whole yet, or not any more; emptied at each start
 //! DIR/logs/ID.log     what uv said
 //! DIR/used/ID         empty; when it was last wanted
@@ -10,7 +11,7 @@
 //! ```
 //!
 //! What is in `ready` is whole: it comes there by a rename, after it is on disk, and leaves by one. Nothing of an
-//! environment is ever run here: Python alone, and `uv`.
+//! environment is ever run here: Python alone, and `uv`. Nodes of one cluster do not see what others have asked for.
 
 mod build;
 mod disk;
@@ -27,6 +28,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use muster_core::ErrorChain;
+use muster_core::ids::ClusterId;
 use muster_core::model::{Recipe, RecipeId};
 use tokio::sync::{Notify, watch};
 
@@ -81,7 +83,7 @@ pub struct StoreError {
 /// How an environment stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// Below `ready`, by this name; and what the user should know of it.
+    /// It has this name; and what the user should know of it.
     Ready {
         folder: String,
         notes: Vec<String>,
@@ -140,9 +142,36 @@ impl Store {
         Ok(Store { inner: Arc::new(inner) })
     }
 
-    /// What nodes are shown.
+    /// Every environment, by its name.
     pub fn ready_dir(&self) -> &Path {
         &self.inner.disk.ready
+    }
+
+    /// Has a folder for each cluster.
+    pub fn shown_dir(&self) -> &Path {
+        &self.inner.disk.shown
+    }
+
+    /// Makes the folder that the nodes of a cluster are to see, before the first of them is made.
+    pub fn open_to(&self, cluster: ClusterId) -> io::Result<()> {
+        self.inner.disk.open_to(cluster)
+    }
+
+    /// As [`get`](Store::get); when it is ready, the nodes of this cluster see it.
+    pub async fn get_for(&self, cluster: ClusterId, recipe: &Recipe, within: Duration) -> State {
+        let state = self.get(recipe, within).await;
+        let (State::Ready { .. }, id) = (&state, id_of(recipe)) else { return state };
+        let inner = self.inner.clone();
+        let shown = tokio::task::spawn_blocking(move || inner.disk.show(cluster, &id)).await;
+        match shown.map_err(io::Error::other).flatten() {
+            Ok(()) => state,
+            Err(error) => {
+                tracing::warn!(%id, %cluster, %error, "an environment cannot be shown to a cluster");
+                let message =
+                    format!("the environment is built, but its nodes cannot see it: {error}");
+                State::Failed { message, said: Vec::new() }
+            }
+        }
     }
 
     /// How this environment stands, after waiting for a change of that for a while. Begins to build it if nobody has.
@@ -227,9 +256,15 @@ impl Store {
         self.inner.built.notified().await;
     }
 
-    /// Removes what is too much, what was wanted longest ago first. `in_use` stays, and so does what is young.
-    pub fn tidy(&self, in_use: &BTreeSet<RecipeId>) -> io::Result<()> {
+    /// Removes what is too much, what was wanted longest ago first. `in_use` stays, and so does what is young. Clusters
+    /// that are gone see nothing any more.
+    pub fn tidy(
+        &self,
+        in_use: &BTreeSet<RecipeId>,
+        clusters: &BTreeSet<ClusterId>,
+    ) -> io::Result<()> {
         let inner = &self.inner;
+        inner.disk.close_to_others(clusters, inner.config.habits.young_for)?;
         let most = inner.config.bytes_max;
         let mut all = inner.disk.list()?;
         all.sort_by_key(|(_, used)| *used);

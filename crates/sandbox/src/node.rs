@@ -69,7 +69,8 @@ pub struct HelperConfig {
     pub ca_bundle: Option<PathBuf>,
     /// What of the machine a node sees, read-only, beside the usual folders.
     pub shown: Vec<PathBuf>,
-    /// The Python environments that the server has built: nodes see the folder as [`ENVIRONMENTS`], with what is added to it
+    /// Has a folder for each cluster, with the Python environments that the server has built for it: its nodes see that folder
+    /// as [`ENVIRONMENTS`], with what is added to it
     /// later.
     pub environments: Option<PathBuf>,
     /// Whose the certificates, the environments and the folders with the sockets must be, where their owner has fewer rights than
@@ -274,8 +275,10 @@ impl Workshop {
         check_owner(&relay, self.config.owner)
             .doing("cannot use the folder of the node's socket")?;
         // A server that has none yet makes it before it asks for the next node.
-        let environments = self.config.environments.as_deref().filter(|path| path.is_dir());
-        let environments = environments.map(&taken).transpose()?;
+        let environments = self.config.environments.as_deref();
+        let environments = environments.map(|path| path.join(plan.place.cluster.to_string()));
+        let environments = environments.filter(|path| path.is_dir());
+        let environments = environments.as_deref().map(&taken).transpose()?;
         if let Some(folder) = &environments {
             check_owner(folder, self.config.owner).doing("cannot show the environments")?;
         }

@@ -1,7 +1,7 @@
 //! The Python environments of jobs: which one a request means, and where it is built.
 //!
-//! They are built here, by the server's own user, and nodes on this machine see the folder with all that are ready. Nodes
-//! need no way out for it.
+//! They are built here, by the server's own user, and nodes on this machine see a folder with those that jobs of their
+//! cluster have asked for. Nodes need no way out for it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::ErrorChain;
-use muster_core::ids::JobId;
+use muster_core::ids::{ClusterId, JobId};
 use muster_core::model::{JobEnvironment, Recipe, RecipeId};
 use muster_environments::conda;
 use muster_environments::dockerfile::{self, Files, With};
@@ -24,6 +24,7 @@ use muster_wire::environment::{BuildLog, StandIn};
 use crate::live::Live;
 use crate::pki::files::{self, FileError};
 use crate::readers::Readers;
+use crate::writer;
 
 /// What an operator may say about them.
 #[derive(Debug, Clone)]
@@ -167,8 +168,14 @@ impl Service {
     }
 
     /// How it stands, when that changes or the time is over. Begins to build it if nobody has.
-    pub async fn get(&self, recipe: &Recipe, within: Duration) -> State {
-        self.store.get(recipe, within).await
+    /// When it is ready, the nodes of this cluster see it.
+    pub async fn get(&self, cluster: ClusterId, recipe: &Recipe, within: Duration) -> State {
+        self.store.get_for(cluster, recipe, within).await
+    }
+
+    /// Before the first node of a cluster is made.
+    pub fn open_to(&self, cluster: ClusterId) -> std::io::Result<()> {
+        self.store.open_to(cluster)
     }
 
     /// Ends every build.
@@ -206,9 +213,14 @@ fn own_table(path: &Path, indexes: &[String]) -> Result<Table, OpenError> {
 }
 
 /// Keeps them within their bounds: after each build, what is too much goes. What a live attempt uses stays.
-pub async fn run_tidier(service: Arc<Service>, live: Arc<Live>, readers: Readers) {
+pub async fn run_tidier(
+    service: Arc<Service>,
+    live: Arc<Live>,
+    (readers, writer): (Readers, writer::Handle),
+) {
     loop {
         service.store.built().await;
+        let Ok(clusters) = writer.clusters().await else { continue };
         let jobs = live.jobs_with_attempts();
         let in_use = readers.read(move |reader| in_use(reader, &jobs)).await;
         let in_use = match in_use {
@@ -220,7 +232,7 @@ pub async fn run_tidier(service: Arc<Service>, live: Arc<Live>, readers: Readers
             }
         };
         let store = service.store.clone();
-        let tidied = tokio::task::spawn_blocking(move || store.tidy(&in_use)).await;
+        let tidied = tokio::task::spawn_blocking(move || store.tidy(&in_use, &clusters)).await;
         if let Ok(Err(error)) = tidied {
             tracing::warn!(%error, "environments that are too many cannot be removed");
         }
@@ -233,19 +245,20 @@ fn in_use(
 ) -> Result<BTreeSet<RecipeId>, RowsError> {
     let mut in_use = BTreeSet::new();
     for job in jobs {
-        in_use.extend(recipe_of(reader, *job)?.map(|recipe| id_of(&recipe)));
+        in_use.extend(recipe_of(reader, *job)?.map(|(_, recipe)| id_of(&recipe)));
     }
     Ok(in_use)
 }
 
-/// What a job's environment is made of, if it has one that is made.
+/// What a job's environment is made of, if it has one that is made, and on which cluster it runs.
 pub fn recipe_of(
     reader: &mut dyn muster_store::Reader,
     job: JobId,
-) -> Result<Option<Recipe>, RowsError> {
+) -> Result<Option<(ClusterId, Recipe)>, RowsError> {
     let Some(job) = reader.job_by_id(job)? else { return Ok(None) };
     let spec = reader.spec(&job.spec)?;
-    Ok(spec.and_then(|spec| spec.environment).and_then(|environment| environment.recipe))
+    let recipe = spec.and_then(|spec| spec.environment).and_then(|environment| environment.recipe);
+    Ok(recipe.map(|recipe| (job.cluster, recipe)))
 }
 
 #[cfg(test)]

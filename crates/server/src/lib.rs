@@ -250,7 +250,7 @@ pub async fn run(
         server_host: host.clone(),
         ca_file,
         ca_bundle,
-        environments: state_dir.environments_ready(),
+        environments: state_dir.environments_shown(),
         shown: config.shown.clone(),
         has_way_out: config.egress,
         job_disk_bytes: config.job_disk_bytes,
@@ -263,7 +263,12 @@ pub async fn run(
         apart.map_err(ServeError::Walls)?;
     let provider: Arc<dyn Provider> = Arc::new(Joined::new(provider, live.roster()));
     let post_mortems = Arc::new(PostMortems::new(state_dir.post_mortems()));
-    let outbox = outbox::run(wishes, provider.clone(), writer.clone(), post_mortems.clone());
+    let outbox = outbox::Hands {
+        provider: provider.clone(),
+        post_mortems: post_mortems.clone(),
+        environments: environments.clone(),
+    };
+    let outbox = outbox::run(wishes, outbox, writer.clone());
     let outbox = tokio::spawn(outbox);
     let ended = tokio::spawn(ended::run(provider.clone(), live.clone(), writer.clone()));
     let sweeper = tokio::spawn(sweeper::run(provider, live.clone(), writer.clone()));
@@ -294,7 +299,11 @@ pub async fn run(
     let blob_sweeper = tokio::spawn(sweeping);
     let reserve = tokio::spawn(reserve.keep());
 
-    let tidying = environments::run_tidier(environments.clone(), live.clone(), readers.clone());
+    let tidying = environments::run_tidier(
+        environments.clone(),
+        live.clone(),
+        (readers.clone(), writer.clone()),
+    );
     let tidier = tokio::spawn(tidying);
 
     let (node_calls, calls) = http::calls();

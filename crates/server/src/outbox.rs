@@ -10,6 +10,7 @@ use muster_providers::Provider;
 use tokio::sync::{Semaphore, mpsc};
 use tracing::{info, warn};
 
+use crate::environments::Service;
 use crate::post_mortems::PostMortems;
 use crate::writer::{Handle, Unavailable};
 
@@ -19,12 +20,7 @@ const RETRY_PAUSE_FIRST: Duration = Duration::from_millis(500);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Runs until the writer's end of the channel closes.
-pub async fn run(
-    mut wishes: mpsc::UnboundedReceiver<Effect>,
-    provider: Arc<dyn Provider>,
-    writer: Handle,
-    post_mortems: Arc<PostMortems>,
-) {
+pub async fn run(mut wishes: mpsc::UnboundedReceiver<Effect>, hands: Hands, writer: Handle) {
     let calls = Arc::new(Semaphore::new(CALLS_MAX));
     let (finished, mut finishes) = mpsc::unbounded_channel::<NodeId>();
     let mut waiting: BTreeMap<NodeId, VecDeque<Effect>> = BTreeMap::new();
@@ -53,9 +49,8 @@ pub async fn run(
         match waiting.get_mut(&node).and_then(VecDeque::pop_front) {
             Some(effect) => {
                 busy.insert(node);
-                let (provider, writer) = (provider.clone(), writer.clone());
+                let (hands, writer) = (hands.clone(), writer.clone());
                 let (calls, finished) = (calls.clone(), finished.clone());
-                let hands = Hands { provider, post_mortems: post_mortems.clone() };
                 tokio::spawn(async move {
                     carry_out(effect, hands, writer, calls).await;
                     let _ = finished.send(node);
@@ -101,9 +96,10 @@ async fn carry_out(effect: Effect, hands: Hands, writer: Handle, calls: Arc<Sema
 
 /// What wishes are carried out with.
 #[derive(Clone)]
-struct Hands {
-    provider: Arc<dyn Provider>,
-    post_mortems: Arc<PostMortems>,
+pub struct Hands {
+    pub provider: Arc<dyn Provider>,
+    pub post_mortems: Arc<PostMortems>,
+    pub environments: Arc<Service>,
 }
 
 impl Hands {
@@ -111,6 +107,11 @@ impl Hands {
         match kind {
             EffectKind::CreateNode(order) => {
                 info!(node = %order.name, size = %order.vm_size, "creating");
+                // It sees this folder, and others see to theirs.
+                if order.host.is_local() {
+                    let opened = self.environments.open_to(order.cluster);
+                    opened.map_err(|failed| format!("no folder for its environments: {failed}"))?;
+                }
                 self.provider.create(order).map_err(|failed| ErrorChain(&failed).to_string())
             }
             EffectKind::DeleteNode { name, fate, .. } => {

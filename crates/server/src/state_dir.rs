@@ -123,8 +123,8 @@ impl StateDir {
     }
 
     /// The part of it that nodes see.
-    pub fn environments_ready(&self) -> PathBuf {
-        self.environments().join("ready")
+    pub fn environments_shown(&self) -> PathBuf {
+        self.environments().join("shown")
     }
 
     fn connection_file(&self) -> PathBuf {

@@ -115,6 +115,11 @@ impl Handle {
         self.ask(move |world| quota_figures(world, &scope)).await
     }
 
+    /// Those that there are.
+    pub async fn clusters(&self) -> Result<BTreeSet<ClusterId>, Unavailable> {
+        self.ask(|world| world.clusters().map(|cluster| cluster.id).collect()).await
+    }
+
     /// How things stand, for `/metrics`.
     pub async fn present(&self) -> Result<Present, Unavailable> {
         self.ask(Present::of).await

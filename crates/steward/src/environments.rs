@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_core::ErrorChain;
+use muster_core::ids::ClusterId;
 use muster_core::model::{Recipe, RecipeId};
 use muster_environments::id_of;
 use muster_environments::store::{Config, Habits, State, Store};
-use muster_providers::joined::protocol::{EnvironmentState, EnvironmentTerms, HeldEnvironment};
+use muster_providers::joined::protocol::{
+    EnvironmentState, EnvironmentTerms, HeldEnvironment, WantedEnvironment,
+};
 use tokio::task::JoinSet;
 
 use crate::StewardError;
@@ -20,12 +23,15 @@ const HELD_MAX: Duration = Duration::from_secs(20);
 const BUILD_WITHIN: Duration = Duration::from_secs(30 * 60);
 const BYTES_MAX: u64 = 20 << 30;
 
+/// An environment, and the cluster whose nodes see it.
+type Shown = (RecipeId, ClusterId);
+
 pub(crate) struct Environments {
     store: Store,
-    wanted: BTreeMap<RecipeId, Recipe>,
-    states: BTreeMap<RecipeId, EnvironmentState>,
-    asked: BTreeSet<RecipeId>,
-    questions: JoinSet<(RecipeId, State)>,
+    wanted: BTreeMap<Shown, Recipe>,
+    states: BTreeMap<Shown, EnvironmentState>,
+    asked: BTreeSet<Shown>,
+    questions: JoinSet<(Shown, State)>,
 }
 
 impl Environments {
@@ -51,24 +57,31 @@ impl Environments {
         })
     }
 
-    /// What nodes are shown.
-    pub(crate) fn ready_dir(&self) -> &Path {
-        self.store.ready_dir()
+    /// Where nodes find what is shown to their clusters.
+    pub(crate) fn shown_dir(&self) -> &Path {
+        self.store.shown_dir()
     }
 
-    pub(crate) fn want(&mut self, recipes: &[Recipe]) {
-        self.wanted = recipes.iter().map(|recipe| (id_of(recipe), recipe.clone())).collect();
+    /// To be made ready for the nodes of a cluster.
+    pub(crate) fn store(&self) -> Store {
+        self.store.clone()
+    }
+
+    pub(crate) fn want(&mut self, wanted: &[WantedEnvironment]) {
+        let shown =
+            |one: &WantedEnvironment| ((id_of(&one.recipe), one.cluster), one.recipe.clone());
+        self.wanted = wanted.iter().map(shown).collect();
         self.states.retain(|id, _| self.wanted.contains_key(id));
-        let all: Vec<RecipeId> = self.wanted.keys().copied().collect();
+        let all: Vec<Shown> = self.wanted.keys().copied().collect();
         all.into_iter().for_each(|id| self.ask(id));
     }
 
     /// Whatever it has come to: what has failed is tried again after a while, what is there may be gone again.
-    fn ask(&mut self, id: RecipeId) {
+    fn ask(&mut self, id: Shown) {
         let Some(recipe) = self.wanted.get(&id).cloned() else { return };
         if self.asked.insert(id) {
             let store = self.store.clone();
-            self.questions.spawn(async move { (id, store.get(&recipe, HELD_MAX).await) });
+            self.questions.spawn(async move { (id, store.get_for(id.1, &recipe, HELD_MAX).await) });
         }
     }
 
@@ -96,8 +109,9 @@ impl Environments {
 
     /// How those stand that are wanted.
     pub(crate) fn report(&self) -> Vec<HeldEnvironment> {
-        let held = |(id, state): (&RecipeId, &EnvironmentState)| HeldEnvironment {
-            id: *id,
+        let held = |(&(id, cluster), state): (&Shown, &EnvironmentState)| HeldEnvironment {
+            id,
+            cluster,
             state: state.clone(),
         };
         self.states.iter().map(held).collect()
@@ -105,9 +119,10 @@ impl Environments {
 
     /// Removes what is too much. Only while there is no node here: nobody else knows what their jobs use.
     pub(crate) fn tidy(&self) {
-        let (store, wanted) = (self.store.clone(), self.wanted.keys().copied().collect());
+        let (wanted, clusters) = self.wanted.keys().copied().unzip();
+        let store = self.store.clone();
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = store.tidy(&wanted) {
+            if let Err(error) = store.tidy(&wanted, &clusters) {
                 let error = ErrorChain(&error);
                 tracing::warn!(%error, "environments that are too many cannot be removed");
             }

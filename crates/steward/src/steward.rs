@@ -8,6 +8,7 @@ use std::time::Duration;
 use muster_core::ids::NodeId;
 use muster_core::model::{Capacity, HostName, Tier};
 use muster_core::{ErrorChain, NodeOrder};
+use muster_environments::store::Store;
 use muster_providers::joined::protocol::{
     HeldNode, HostReport, SyncAnswer, Terms, WantedNode, told,
 };
@@ -93,7 +94,7 @@ async fn provider(
 ) -> Result<(Walled, Walls), StewardError> {
     let (sockets, opened) = Sockets::new(place.path("relays"));
     tokio::spawn(relay::run(opened, way));
-    let shown = (config, environments.ready_dir());
+    let shown = (config, environments.shown_dir());
     let config = walled_config(place, shown, terms, sockets, Arc::clone(secrets))?;
     let started = tokio::task::spawn_blocking(move || Walled::start(config)).await;
     started.unwrap_or_else(|_| Err(broken())).map_err(StewardError::Walls)
@@ -213,7 +214,7 @@ impl Steward<'_> {
             self.busy.contains(name) || self.troubles.get(name).is_some_and(rests)
         };
         for deed in deeds(&answer.nodes, (&self.seen, &self.ended), rests) {
-            let provider = Arc::clone(&self.provider);
+            let hands = (Arc::clone(&self.provider), self.environments.store());
             let node = match &deed {
                 Deed::Make(wanted) => wanted.name.clone(),
                 Deed::Remove(name) => name.clone(),
@@ -223,8 +224,10 @@ impl Steward<'_> {
                 Deed::Make(wanted) => Some(order(wanted, &self.membership.name)),
                 Deed::Remove(_) => None,
             };
-            self.tasks
-                .spawn_blocking(move || Done { result: carry_out(&provider, &node, order), node });
+            self.tasks.spawn_blocking(move || Done {
+                result: carry_out((&hands.0, &hands.1), &node, order),
+                node,
+            });
         }
     }
 
@@ -277,9 +280,11 @@ impl Steward<'_> {
         // What cannot be seen now ends by itself when its lease does.
         self.look().await;
         for Seen { node, .. } in self.seen.clone() {
-            let provider = Arc::clone(&self.provider);
-            self.tasks
-                .spawn_blocking(move || Done { result: carry_out(&provider, &node, None), node });
+            let hands = (Arc::clone(&self.provider), self.environments.store());
+            self.tasks.spawn_blocking(move || Done {
+                result: carry_out((&hands.0, &hands.1), &node, None),
+                node,
+            });
         }
         self.finish_deeds().await;
     }
@@ -292,10 +297,16 @@ impl Steward<'_> {
 }
 
 /// Makes what is ordered, or removes the node.
-fn carry_out(provider: &Walled, node: &str, order: Option<NodeOrder>) -> Result<(), String> {
+fn carry_out(
+    (provider, environments): (&Walled, &Store),
+    node: &str,
+    order: Option<NodeOrder>,
+) -> Result<(), String> {
     match order {
         Some(order) => {
             tracing::info!(node, "making");
+            let opened = environments.open_to(order.cluster);
+            opened.map_err(|failed| format!("no folder for its environments: {failed}"))?;
             provider.create(&order).map_err(|error| ErrorChain(&error).to_string())
         }
         None => {

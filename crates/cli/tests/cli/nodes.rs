@@ -262,7 +262,7 @@ fn a_node_that_cannot_be_made_fails_no_job() {
 }
 
 #[test]
-fn environments_are_seen_but_not_written_to_also_those_that_come_later() {
+fn environments_of_the_cluster_are_seen_but_not_written_to_and_others_are_not_seen() {
     let site = walled();
     cluster(&site, "cpu", &["--min-instances", "1"]);
     let seen = ran(
@@ -278,8 +278,20 @@ fn environments_are_seen_but_not_written_to_also_those_that_come_later() {
         assert!(options.split(',').any(|option| option == wanted), "{wanted}: {seen}");
     }
     // What is built while the node lives is there.
-    std::fs::create_dir(site.state().join("environments/ready/later")).expect("it is ours");
-    assert!(ran(&site, "cpu", "later", "ls /environments").contains("later"));
+    let environments = site.state().join("environments");
+    let own = std::fs::read_dir(environments.join("shown")).expect("it is there").next();
+    let own = own.expect("the cluster has a folder").expect("it can be read").path();
+    std::fs::create_dir(own.join("later")).expect("it is ours");
+    // What was built for others, and what an earlier version has built.
+    std::fs::create_dir_all(environments.join("shown/4711/secret")).expect("it is ours");
+    std::fs::create_dir(environments.join("ready/secret")).expect("it is ours");
+    let seen = ran(
+        &site,
+        "cpu",
+        "later",
+        "ls -R /environments; ls /environments/.. /environments/4711 2>&1; true",
+    );
+    assert!(seen.contains("later") && !seen.contains("secret"), "{seen}");
     let elsewhere =
         ran(&site, "cpu", "elsewhere", "ls /environments/..; ls /environments/../cache 2>&1; true");
     assert!(!elsewhere.contains("building") && elsewhere.contains("cannot access"), "{elsewhere}");

@@ -51,6 +51,12 @@ fn a_server_without_privileges_makes_nodes_finds_them_again_and_leaves_nothing()
     let missing = shown["not_enforced"].as_array().expect("a list");
     assert!(shown.to_string().contains("users of their own for each node"), "{shown}");
     cluster(&site, "cpu", &["--min-instances", "1"]);
+    // What was built for the nodes of another cluster, and what an earlier version has built.
+    let environments = site.state().join("environments");
+    std::fs::create_dir_all(environments.join("shown/4711/secret")).expect("it may");
+    std::fs::create_dir_all(environments.join("ready/secret")).expect("it may");
+    let seen = ran(&site, "cpu", "prying", "ls -R /environments; ls /environments/4711 2>&1; true");
+    assert!(seen.contains("plain") && !seen.contains("secret"), "{seen}");
     ran(&site, "cpu", "before", "id -u; hostname");
     let before = site.text(&["job", "stream", "-n", "before"]);
     let mut lines = before.lines();

@@ -5,8 +5,10 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use muster_core::ids::ClusterId;
 use muster_core::model::RecipeId;
 
 use crate::python::Interpreters;
@@ -25,37 +27,43 @@ const PLAIN: &str = "plain";
 #[derive(Debug)]
 pub struct Disk {
     pub ready: PathBuf,
+    pub shown: PathBuf,
     pub building: PathBuf,
     pub cache: PathBuf,
     logs: PathBuf,
     used: PathBuf,
+    /// Held while something is shown, or hidden again.
+    showing: Mutex<()>,
 }
 
 impl Disk {
     pub fn open(dir: &Path) -> io::Result<Disk> {
         let disk = Disk {
             ready: dir.join("ready"),
+            shown: dir.join("shown"),
             building: dir.join("building"),
             cache: dir.join("cache"),
             logs: dir.join("logs"),
             used: dir.join("used"),
+            showing: Mutex::default(),
         };
         remove(&disk.building)?;
         for folder in [dir, &disk.building, &disk.cache, &disk.logs, &disk.used] {
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
         // Every user of a node reads in here; who is not in a node does not get this far.
-        DirBuilder::new().recursive(true).mode(0o755).create(&disk.ready)?;
-        fs::set_permissions(&disk.ready, Permissions::from_mode(0o755))?;
-        disk.make_plain()?;
+        for folder in [&disk.ready, &disk.shown] {
+            make_public(folder)?;
+        }
+        disk.make_plain(&disk.ready)?;
         disk.drop_old_logs();
         Ok(disk)
     }
 
     /// Many call it `python`, and some machines have only `python3`.
-    fn make_plain(&self) -> io::Result<()> {
+    fn make_plain(&self, folder: &Path) -> io::Result<()> {
         let Some(usual) = Interpreters::of_this_machine().usual else { return Ok(()) };
-        let bin = self.ready.join(PLAIN).join("bin");
+        let bin = folder.join(PLAIN).join("bin");
         let link = bin.join("python");
         if fs::read_link(&link).is_ok_and(|target| target == usual.path) {
             return Ok(());
@@ -66,7 +74,7 @@ impl Disk {
             fs::set_permissions(folder, Permissions::from_mode(0o755))?;
         }
         symlink(&usual.path, new.join("bin/python"))?;
-        let old = self.ready.join(PLAIN);
+        let old = folder.join(PLAIN);
         if old.exists() {
             fs::rename(&old, self.building.join("old-plain"))?;
         }
@@ -150,11 +158,71 @@ impl Disk {
         Ok(all)
     }
 
+    fn shown_to(&self, cluster: ClusterId) -> PathBuf {
+        self.shown.join(cluster.0.to_string())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.showing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the folder that the nodes of a cluster see, if it is not there.
+    pub fn open_to(&self, cluster: ClusterId) -> io::Result<()> {
+        let _one_at_a_time = self.lock();
+        let folder = self.shown_to(cluster);
+        make_public(&folder)?;
+        self.make_plain(&folder)
+    }
+
+    /// Shows an environment that is ready to the nodes of a cluster. Its files are the same, its folders are copies.
+    pub fn show(&self, cluster: ClusterId, id: &RecipeId) -> io::Result<()> {
+        let name = id.to_string();
+        let (from, place) = (self.ready.join(&name), self.shown_to(cluster).join(&name));
+        if place.is_dir() {
+            return Ok(());
+        }
+        self.open_to(cluster)?;
+        let _one_at_a_time = self.lock();
+        if place.is_dir() {
+            return Ok(());
+        }
+        let new = self.building.join(format!("shown-{name}"));
+        remove(&new)?;
+        link_all(&from, &new)?;
+        seal(&new)?;
+        // As with what is built: a folder is moved by who may write to it.
+        fs::set_permissions(&new, Permissions::from_mode(0o755))?;
+        fs::rename(&new, &place)?;
+        fs::set_permissions(&place, Permissions::from_mode(0o555))
+    }
+
+    /// Every cluster that is shown something.
+    fn viewers(&self) -> io::Result<Vec<ClusterId>> {
+        let mut all = Vec::new();
+        for entry in fs::read_dir(&self.shown)? {
+            let name = entry?.file_name();
+            all.extend(name.to_str().and_then(|name| name.parse().ok()).map(ClusterId));
+        }
+        Ok(all)
+    }
+
+    /// Shows nothing any more to clusters that are gone. What was made just now may be of one that is new.
+    pub fn close_to_others(&self, clusters: &BTreeSet<ClusterId>, age: Duration) -> io::Result<()> {
+        for cluster in self.viewers()?.into_iter().filter(|cluster| !clusters.contains(cluster)) {
+            let folder = self.shown_to(cluster);
+            let made = fs::metadata(&folder)?.modified()?;
+            if SystemTime::now().duration_since(made).is_ok_and(|passed| passed >= age) {
+                remove(&folder)?;
+            }
+        }
+        Ok(())
+    }
+
     /// What all environments take, each file once however many have it; with the cache, or without.
     pub fn bytes(&self, with_cache: bool) -> io::Result<u64> {
         let mut seen = BTreeSet::new();
         let mut bytes = 0;
-        let mut dirs = vec![self.ready.clone()];
+        let mut dirs = vec![self.ready.clone(), self.shown.clone()];
         dirs.extend(with_cache.then(|| self.cache.clone()));
         while let Some(dir) = dirs.pop() {
             let entries = match fs::read_dir(&dir) {
@@ -183,6 +251,10 @@ impl Disk {
         remove(&to)?;
         unlock(&from)?;
         fs::rename(&from, &to)?;
+        let _one_at_a_time = self.lock();
+        for cluster in self.viewers()? {
+            remove(&self.shown_to(cluster).join(id.to_string()))?;
+        }
         let _ = fs::remove_file(self.used.join(id.to_string())); // Then it counts as old, and it is gone.
         Ok(to)
     }
@@ -218,6 +290,36 @@ impl Disk {
         fs::rename(made, &place)?;
         fs::set_permissions(&place, Permissions::from_mode(0o555))?;
         File::open(&self.ready)?.sync_all()
+    }
+}
+
+fn make_public(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+    fs::set_permissions(folder, Permissions::from_mode(0o755))
+}
+
+/// The same files under other folders.
+fn link_all(from: &Path, to: &Path) -> io::Result<()> {
+    let mut dirs = vec![(from.to_owned(), to.to_owned())];
+    while let Some((from, to)) = dirs.pop() {
+        DirBuilder::new().mode(0o755).create(&to)?;
+        for entry in fs::read_dir(&from)? {
+            let entry = entry?;
+            let place = to.join(entry.file_name());
+            match entry.file_type()?.is_dir() {
+                true => dirs.push((entry.path(), place)),
+                false => link(&entry.path(), &place)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A file system has a limit for how many names a file may have.
+fn link(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::hard_link(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::TooManyLinks => fs::copy(from, to).map(drop),
+        linked => linked,
     }
 }
 

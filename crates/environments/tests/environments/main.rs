@@ -10,6 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use index::{File, Index};
+use muster_core::ids::ClusterId;
 use muster_core::model::Recipe;
 use muster_environments::id_of;
 use muster_environments::store::{Config, Habits, State, Store};
@@ -156,6 +157,55 @@ async fn many_who_ask_at_once_share_one_build() {
 }
 
 #[tokio::test]
+async fn a_cluster_sees_only_what_its_own_jobs_asked_for() {
+    let bench = Bench::new();
+    let store = bench.open();
+    let (one, other) = (ClusterId(1), ClusterId(2));
+    store.open_to(one).unwrap();
+    store.open_to(other).unwrap();
+    let recipe = bench.recipe(&["demo"]);
+    let id = id_of(&recipe).to_string();
+    assert!(is_ready(&store.get_for(one, &recipe, LONG).await));
+    let mut seen = vec![id.clone(), "plain".to_owned()];
+    seen.sort();
+    assert_eq!(
+        (bench.names("shown/1"), bench.names("shown/2")),
+        (seen.clone(), vec!["plain".into()])
+    );
+    assert!(is_ready(&store.get_for(other, &recipe, LONG).await));
+    assert_eq!((bench.names("shown/2"), bench.index.asked("demo")), (seen.clone(), 1));
+    // The bytes are there once, and nobody can write to them.
+    let shown = |cluster: &str| bench.dir.path().join("environments/shown").join(cluster).join(&id);
+    let file = |top: PathBuf| std::fs::metadata(top.join("pyvenv.cfg")).unwrap();
+    let inodes = [bench.place(&recipe), shown("1"), shown("2")].map(|top| file(top).ino());
+    assert!(inodes.iter().all(|inode| *inode == inodes[0]), "{inodes:?}");
+    let modes = [shown("1"), shown("1").join("lib"), shown("1").join("pyvenv.cfg")];
+    let modes = modes.map(|path| std::fs::metadata(path).unwrap().mode() & 0o777);
+    assert_eq!(modes, [0o555, 0o555, 0o444]);
+    let ran = Command::new(shown("2").join("bin/python")).args(["-c", "import demo"]).status();
+    assert!(ran.unwrap().success());
+
+    // What an earlier version left has no folders for clusters: it is kept, and shown when it is asked for.
+    store.stop();
+    for cluster in ["1", "2"] {
+        let top = bench.dir.path().join("environments/shown").join(cluster);
+        assert!(Command::new("rm").arg("-rf").arg(top).status().unwrap().success());
+    }
+    let habits = Habits { young_for: Duration::ZERO, ..Habits::default() };
+    let store = Store::open(Config { bytes_max: 1, habits, ..bench.config() }).unwrap();
+    assert!(is_ready(&store.get_for(other, &recipe, LONG).await));
+    assert_eq!((bench.names("shown/2"), bench.index.asked("demo")), (seen, 1));
+    // What goes is gone for all, and so are folders of clusters that are.
+    store.open_to(one).unwrap();
+    store.tidy(&BTreeSet::new(), &BTreeSet::from([other])).unwrap();
+    assert_eq!(
+        (bench.names("shown"), bench.names("shown/2")),
+        (vec!["2".into()], vec!["plain".into()])
+    );
+    assert_eq!(bench.names("ready"), ["plain"]);
+}
+
+#[tokio::test]
 async fn a_stop_in_the_middle_leaves_nothing_to_be_seen() {
     let bench = Bench::new();
     let store = bench.open();
@@ -266,12 +316,12 @@ async fn what_is_too_much_goes_the_oldest_first() {
     let is_there = || recipes.each_ref().map(|recipe| bench.place(recipe).exists());
     let [_, in_use, _] = recipes.each_ref().map(id_of);
     // Nothing is old enough.
-    open(1, Habits::default()).tidy(&BTreeSet::new()).unwrap();
+    open(1, Habits::default()).tidy(&BTreeSet::new(), &BTreeSet::new()).unwrap();
     assert_eq!(is_there(), [true; 3]);
     // There is room for all but a little.
     let bytes = {
         let sizes = open(u64::MAX, habits);
-        sizes.tidy(&BTreeSet::new()).unwrap();
+        sizes.tidy(&BTreeSet::new(), &BTreeSet::new()).unwrap();
         assert_eq!(is_there(), [true; 3]);
         let du = Command::new("du").args(["-s", "-B1"]).arg(store.ready_dir()).output().unwrap();
         String::from_utf8(du.stdout)
@@ -282,9 +332,9 @@ async fn what_is_too_much_goes_the_oldest_first() {
             .parse::<u64>()
             .unwrap()
     };
-    open(bytes - 16_384, habits).tidy(&BTreeSet::new()).unwrap();
+    open(bytes - 16_384, habits).tidy(&BTreeSet::new(), &BTreeSet::new()).unwrap();
     assert_eq!(is_there(), [false, true, true], "the one that was wanted longest ago");
-    store.tidy(&BTreeSet::from([in_use])).unwrap();
+    store.tidy(&BTreeSet::from([in_use]), &BTreeSet::new()).unwrap();
     assert_eq!(is_there(), [false, true, false], "what is in use stays");
     assert!(bench.names("cache").is_empty(), "and the cache went, too");
     let python = bench.place(&recipes[1]).join("bin/python");

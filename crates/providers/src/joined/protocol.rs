@@ -112,6 +112,9 @@ pub struct HostReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldEnvironment {
     pub id: RecipeId,
+    /// Whose nodes see it.
+    #[serde(default = "no_cluster")]
+    pub cluster: ClusterId,
     pub state: EnvironmentState,
 }
 
@@ -166,7 +169,21 @@ pub struct SyncAnswer {
     pub nodes: Vec<WantedNode>,
     /// Environments that jobs on its nodes wait for, or waited for lately.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub environments: Vec<Recipe>,
+    pub environments: Vec<WantedEnvironment>,
+}
+
+/// An environment for the nodes of one cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WantedEnvironment {
+    #[serde(default = "no_cluster")]
+    pub cluster: ClusterId,
+    #[serde(flatten)]
+    pub recipe: Recipe,
+}
+
+/// Of a machine with a version that showed everything to all.
+fn no_cluster() -> ClusterId {
+    ClusterId(0)
 }
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,11 +8,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use muster_core::NodeOrder;
+use muster_core::ids::ClusterId;
 use muster_core::model::{HostName, Node, NodePhase, Recipe, RecipeId};
 use tokio::sync::watch;
 
 use super::HostError;
-use super::protocol::{ENVIRONMENTS_MAX, EnvironmentState, HeldNode, Stamp, SyncRequest};
+use super::protocol::{
+    ENVIRONMENTS_MAX, EnvironmentState, HeldNode, Stamp, SyncRequest, WantedEnvironment,
+};
 
 /// What a node may take from being wanted to being there, and from not being wanted to being gone. Both are longer
 /// than what a host's own provider takes for it.
@@ -41,7 +44,7 @@ struct Inner {
 struct Entry {
     wanted: BTreeMap<Arc<str>, NodeOrder>,
     /// Environments that were asked for, and when last.
-    environments: BTreeMap<RecipeId, (Recipe, Instant)>,
+    environments: BTreeMap<(RecipeId, ClusterId), (Recipe, Instant)>,
     /// Counts the lists.
     news: watch::Sender<u64>,
     met: Option<Instant>,
@@ -54,7 +57,7 @@ struct Heard {
     following: Option<u64>,
     not_enforced: Vec<String>,
     nodes: BTreeMap<String, HeldNode>,
-    environments: BTreeMap<RecipeId, EnvironmentState>,
+    environments: BTreeMap<(RecipeId, ClusterId), EnvironmentState>,
     at: Instant,
 }
 
@@ -126,24 +129,28 @@ impl Roster {
     }
 
     /// The environments that jobs on its nodes wait for.
-    pub fn wanted_environments(&self, host: &HostName) -> Vec<Recipe> {
+    pub fn wanted_environments(&self, host: &HostName) -> Vec<WantedEnvironment> {
         let inner = self.lock();
         let entry = inner.hosts.get(host);
-        let all = entry.into_iter().flat_map(|entry| entry.environments.values());
-        all.map(|(recipe, _)| recipe.clone()).collect()
+        let all = entry.into_iter().flat_map(|entry| &entry.environments);
+        let wanted = |((_, cluster), (recipe, _)): (&(_, ClusterId), &(Recipe, _))| {
+            WantedEnvironment { cluster: *cluster, recipe: recipe.clone() }
+        };
+        all.map(wanted).collect()
     }
 
-    /// Has a host build an environment, if it has not, and says how it stands with it.
+    /// Has a host build an environment, if it has not, and show it to a cluster; says how it stands with it.
     pub fn environment(
         &self,
         host: &HostName,
-        id: RecipeId,
+        id: (RecipeId, ClusterId),
         recipe: &Recipe,
         now: Instant,
     ) -> EnvironmentState {
         let mut inner = self.lock();
         let entry = inner.hosts.entry(host.clone()).or_default();
-        let is_asked = |_: &RecipeId, (_, at): &mut (Recipe, Instant)| now - *at < ASKED_WITHIN;
+        let is_asked =
+            |_: &(RecipeId, ClusterId), (_, at): &mut (Recipe, Instant)| now - *at < ASKED_WITHIN;
         entry.environments.retain(is_asked);
         let is_new = !entry.environments.contains_key(&id);
         // Who asks for one too many asks again.
@@ -187,7 +194,7 @@ impl Roster {
             environments: report
                 .environments
                 .iter()
-                .map(|one| (one.id, one.state.clone()))
+                .map(|one| ((one.id, one.cluster), one.state.clone()))
                 .collect(),
             at: now,
         });

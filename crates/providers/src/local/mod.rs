@@ -32,7 +32,7 @@ pub struct LocalConfig {
     pub agent_binary: PathBuf,
     pub server_url: String,
     pub ca_file: PathBuf,
-    /// Python environments that the server has built.
+    /// Has a folder for each cluster, with the Python environments that its nodes see.
     pub environments: Option<PathBuf>,
     /// What the node of this name proves itself with.
     pub node_secret: Box<dyn Fn(&str) -> String + Send + Sync>,
@@ -76,7 +76,7 @@ impl Provider for Local {
     fn create(&self, order: &NodeOrder) -> Result<(), CreateError> {
         let home = self.home(&order.name)?;
         let _turn = self.turns.take(&order.name);
-        start::start(&self.config, &order.name, &home)
+        start::start(&self.config, (&order.name, order.cluster), &home)
     }
 
     fn delete(&self, node_name: &str) -> Result<(), DeleteError> {

@@ -10,6 +10,7 @@ use muster_agent::descriptors::close_others_on_exec;
 use muster_agent::home::{Home, make_private_dir};
 use muster_agent::identity::Identity;
 use muster_agent::kin;
+use muster_core::ids::ClusterId;
 use rustix::process::{Signal, setsid};
 
 use super::LocalConfig;
@@ -21,14 +22,18 @@ const INHERITED: [&str; 7] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "RUST_LOG"
 /// The waiting thread calls one function.
 const REAPER_STACK_BYTES: usize = 64 * 1024;
 
-pub(super) fn start(config: &LocalConfig, name: &str, home: &Home) -> Result<(), CreateError> {
+pub(super) fn start(
+    config: &LocalConfig,
+    (name, cluster): (&str, ClusterId),
+    home: &Home,
+) -> Result<(), CreateError> {
     let folder_failed = |source| CreateError::Folder { dir: home.dir().to_path_buf(), source };
     if has_agent(home).map_err(folder_failed)? {
         return Ok(());
     }
     let secret = (config.node_secret)(name);
     prepare(home, &secret).map_err(folder_failed)?;
-    spawn(config, name, home).map_err(|source| CreateError::Start {
+    spawn(config, (name, cluster), home).map_err(|source| CreateError::Start {
         node: name.to_owned(),
         program: config.agent_binary.clone(),
         source,
@@ -59,9 +64,9 @@ fn private() -> OpenOptions {
 
 /// If we die in here, nothing is lost: the agent records itself as the first thing it does, until
 /// then its environment tells whose it is, and a second agent for the folder leaves by itself.
-fn spawn(config: &LocalConfig, name: &str, home: &Home) -> io::Result<()> {
+fn spawn(config: &LocalConfig, (name, cluster): (&str, ClusterId), home: &Home) -> io::Result<()> {
     let log = private().append(true).open(home.agent_log())?;
-    let child = command(config, name, home, log)?.spawn()?;
+    let child = command(config, (name, cluster), home, log)?.spawn()?;
     // Not over what is there: that would be an earlier agent's own record, and ours is about to
     // leave.
     if let Some(agent) = Identity::of(child.id())? {
@@ -70,7 +75,13 @@ fn spawn(config: &LocalConfig, name: &str, home: &Home) -> io::Result<()> {
     reap_when_over(child)
 }
 
-fn command(config: &LocalConfig, name: &str, home: &Home, log: File) -> io::Result<Command> {
+fn command(
+    config: &LocalConfig,
+    (name, cluster): (&str, ClusterId),
+    home: &Home,
+    log: File,
+) -> io::Result<Command> {
+    let environments = config.environments.as_ref().map(|dir| dir.join(cluster.0.to_string()));
     let inherited = INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
     let mut command = Command::new(&config.agent_binary);
     command
@@ -78,9 +89,7 @@ fn command(config: &LocalConfig, name: &str, home: &Home, log: File) -> io::Resu
         .arg(home.dir())
         .args(["--server", &config.server_url, "--ca"])
         .arg(&config.ca_file)
-        .args(
-            config.environments.iter().flat_map(|dir| ["--environments".as_ref(), dir.as_os_str()]),
-        )
+        .args(environments.iter().flat_map(|dir| ["--environments".as_ref(), dir.as_os_str()]))
         .current_dir(home.dir())
         .env_clear()
         .envs(inherited)

@@ -7,6 +7,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use muster_core::ErrorChain;
+use muster_core::ids::ClusterId;
 use muster_core::model::{HostName, Recipe};
 use muster_environments::store;
 use muster_providers::joined::protocol::EnvironmentState;
@@ -50,8 +51,12 @@ pub async fn environment(
         Err(refused) => return refused.into_response(),
     };
     let job = asking.job;
-    let recipe = match app.readers.read(move |reader| environments::recipe_of(reader, job)).await {
-        Ok(Some(recipe)) => recipe,
+    let (cluster, recipe) = match app
+        .readers
+        .read(move |reader| environments::recipe_of(reader, job))
+        .await
+    {
+        Ok(Some(found)) => found,
         Ok(None) => return StatusCode::NOT_FOUND.into_response(),
         Err(error) => {
             tracing::error!(error = %ErrorChain(&error), "a job's environment could not be looked up");
@@ -63,8 +68,8 @@ pub async fn environment(
     let home = app.live.roster().home_of(&asking.node);
     let built = async {
         match &home {
-            Some(host) => on_host(&app, host, &recipe).await,
-            None => app.environments.get(&recipe, HELD_MAX).await,
+            Some(host) => on_host(&app, host, cluster, &recipe).await,
+            None => app.environments.get(cluster, &recipe, HELD_MAX).await,
         }
     };
     let state = tokio::select! {
@@ -75,11 +80,11 @@ pub async fn environment(
 }
 
 /// As the host says, when that is something else than that it is building, or when the time is over.
-async fn on_host(app: &App, host: &HostName, recipe: &Recipe) -> store::State {
+async fn on_host(app: &App, host: &HostName, cluster: ClusterId, recipe: &Recipe) -> store::State {
     let (id, roster) = (muster_environments::id_of(recipe), app.live.roster());
     let began = Instant::now();
     loop {
-        match roster.environment(host, id, recipe, Instant::now()) {
+        match roster.environment(host, (id, cluster), recipe, Instant::now()) {
             EnvironmentState::Ready { notes } => {
                 return store::State::Ready { folder: id.to_string(), notes };
             }

@@ -10,12 +10,13 @@ use axum::body::Bytes;
 use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use muster_core::model::{Caller, Deed, Host, HostName, KeyDigest, Recipe};
+use muster_core::model::{Caller, Deed, Host, HostName, KeyDigest};
 use muster_core::{
     ErrorChain, HostRequest, Input, NewHost, NodeOrder, RefusalKind, Refused, Reply,
 };
 use muster_providers::joined::protocol::{
-    BadBody, JoinRequest, Stamp, SyncAnswer, SyncRequest, Terms, WantedNode, Welcome,
+    BadBody, JoinRequest, Stamp, SyncAnswer, SyncRequest, Terms, WantedEnvironment, WantedNode,
+    Welcome,
 };
 
 use super::listener;
@@ -146,7 +147,7 @@ fn answer(
     sequence: u64,
     stamp: Stamp,
     orders: Vec<NodeOrder>,
-    environments: Vec<Recipe>,
+    environments: Vec<WantedEnvironment>,
 ) -> SyncAnswer {
     let wanted = |order: NodeOrder| WantedNode {
         secret: app.keyring.node_secret(&order.name),
