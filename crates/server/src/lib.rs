@@ -7,9 +7,11 @@ mod app;
 mod artifacts;
 mod blobs;
 mod certificates;
+mod check;
 mod clock;
 mod ended;
 pub mod environments;
+mod first_start;
 mod guesses;
 mod http;
 mod live;
@@ -35,9 +37,8 @@ pub mod tokens;
 mod writer;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use muster_core::catalogue::Catalogue;
@@ -51,12 +52,13 @@ use muster_providers::walled::{Machine, Sockets};
 use muster_store::{Durability, SqliteReader, SqliteStore, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
 use crate::app::App;
 use crate::artifacts::Turns;
 use crate::blobs::Blobs;
 use crate::certificates::{Keeper, Opened};
+use crate::check::Check;
 pub use crate::environments::Environments;
 use crate::environments::Service;
 use crate::guesses::Guesses;
@@ -73,6 +75,10 @@ use crate::state_dir::{Connection, StateDir, StateDirError};
 pub use crate::storage::Retention;
 use crate::storage::Storage;
 use crate::tokens::{Audiences, Keyring};
+use crate::writer::Unavailable;
+
+/// Before what could not be written down is said again.
+const MEASURE_PAUSE: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
@@ -146,6 +152,8 @@ pub enum ServeError {
     #[error(transparent)]
     StateDir(#[from] StateDirError),
     #[error(transparent)]
+    FirstStart(#[from] first_start::FirstStartError),
+    #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
     Pki(#[from] pki::PkiError),
@@ -182,6 +190,7 @@ pub async fn run(
 ) -> Result<(), ServeError> {
     let state_dir = StateDir::new(&config.state_dir);
     let _lock = state_dir.take()?;
+    first_start::prepare(&state_dir)?;
     let catalogue = Arc::new(match &config.price_file {
         Some(path) => prices::read(path)?,
         None => Catalogue::builtin(),
@@ -203,7 +212,7 @@ pub async fn run(
     let own = config.certificate.clone();
     let own = own.map(|(cert, key)| pki::OwnFiles { cert, key, host: host.clone() });
     let has_own = own.is_some();
-    let Secured { tls, keeper, ca_file, ca_bundle, ca_pem, authority, keyring, notes } =
+    let Secured { tls, keeper, ca_file, ca_bundle, ca_pem, authority, keyring, mut notes } =
         secure(&state_dir, &host_name, &host, own)?;
     let hangup = match config.hangup_reloads {
         true => Some(signal(SignalKind::hangup()).map_err(ServeError::Signals)?),
@@ -216,14 +225,11 @@ pub async fn run(
     let (effects, wishes) = mpsc::unbounded_channel();
     let database = state_dir.database();
     let open_path = database.clone();
-    let is_check_left = Arc::new(AtomicBool::new(false));
-    let left = Arc::clone(&is_check_left);
     let reserved = reserve.clone();
     let open_store: writer::OpenStore = Box::new(move || {
         reserved.use_if_needed();
-        let (store, is_left) = SqliteStore::open_at_once(&open_path, Durability::Disk)?;
-        left.fetch_or(is_left, Ordering::Relaxed);
-        Ok(Box::new(store) as Box<dyn Store>)
+        let (store, is_check_left) = SqliteStore::open_existing(&open_path, Durability::Disk)?;
+        Ok((Box::new(store) as Box<dyn Store>, is_check_left))
     });
     let settings = Settings {
         over_commit: config.over_commit,
@@ -275,9 +281,14 @@ pub async fn run(
     let silence = tokio::spawn(silence::run(live.clone(), writer.clone(), silence_max / 8));
 
     let seen = HostRequest::Seen { name: HostName::local(), capacity: machine.capacity() };
-    if let Ok(Err(refused)) = writer.say(Input::ChangeHosts(Box::new(seen))).await {
-        tracing::error!(error = %refused, "this machine cannot be measured");
-    }
+    let measured = measure(writer.clone(), seen);
+    let measuring = match writer_thread.waits_for_check {
+        true => Some(tokio::spawn(measured)),
+        false => {
+            measured.await;
+            None
+        }
+    };
     let terms = Terms {
         url: base_url.clone(),
         has_way_out: config.egress,
@@ -346,9 +357,16 @@ pub async fn run(
     state_dir.write_connection(&connection)?;
     let machine = machine_words(&machine, config.over_commit);
     let root = state_dir.root().to_owned();
+    let tasks = check::left(&state_dir, &writer, &writer_thread, &storage)?;
+    if !tasks.is_empty() {
+        notes.push(
+            "the store is large and is read through for damage: until then nothing can be changed"
+                .into(),
+        );
+    }
     on_ready(&Ready { url: base_url, state_dir: root, machine, isolation, notes });
 
-    let mut check = Check::start(&database, is_check_left.load(Ordering::Relaxed))?;
+    let mut check = Check::start(tasks);
     let writer_ended = &mut writer_thread.ended;
     let wait = async {
         let damage = tokio::select! {
@@ -370,6 +388,7 @@ pub async fn run(
     blob_sweeper.abort();
     reserve.abort();
     tidier.abort();
+    measuring.inspect(tokio::task::JoinHandle::abort);
     // Its threads end when what they run is killed.
     let _ = tokio::task::spawn_blocking(move || environments.stop()).await;
     check.end().await;
@@ -395,50 +414,17 @@ fn machine_words(machine: &Machine, over_commit: bool) -> String {
     format!("this machine has {machine} for nodes; {rule}")
 }
 
-/// Reads the store through behind the server's back, where that was left to do.
-struct Check {
-    running: Option<Running>,
-    found: oneshot::Receiver<StoreError>,
-}
-
-struct Running {
-    interrupt: Box<dyn Fn() + Send>,
-    thread: std::thread::JoinHandle<()>,
-}
-
-impl Check {
-    fn start(database: &Path, is_left: bool) -> Result<Check, StoreError> {
-        let (sender, found) = oneshot::channel();
-        if !is_left {
-            return Ok(Check { running: None, found });
-        }
-        let reader = SqliteReader::open(database)?;
-        let interrupt = Box::new(reader.interrupter());
-        let thread = std::thread::spawn(move || {
-            if let Err(failed) = reader.check() {
-                let _ = sender.send(failed); // Nobody listens any more once the server stops.
+/// Tells core what this machine has, as soon as it can be written down.
+async fn measure(writer: writer::Handle, seen: HostRequest) {
+    loop {
+        match writer.say(Input::ChangeHosts(Box::new(seen.clone()))).await {
+            Ok(Ok(_)) | Err(Unavailable::Stopping) => return,
+            Ok(Err(refused)) => {
+                tracing::error!(error = %refused, "this machine cannot be measured");
+                return;
             }
-        });
-        Ok(Check { running: Some(Running { interrupt, thread }), found })
-    }
-
-    /// Resolves if the store turns out to be damaged: then nothing may be built on it any more.
-    async fn damage(&mut self) -> StoreError {
-        match (&mut self.found).await {
-            Ok(failed) => {
-                let error = muster_core::ErrorChain(&failed);
-                tracing::error!(error = %error, "the store is not whole; stopping");
-                failed
-            }
-            Err(_) => std::future::pending().await,
+            Err(_) => tokio::time::sleep(MEASURE_PAUSE).await,
         }
-    }
-
-    /// The writer must be the last to close the file: only then is it at peace, and opens at once again.
-    async fn end(self) {
-        let Some(Running { interrupt, thread }) = self.running else { return };
-        interrupt();
-        let _ = tokio::task::spawn_blocking(move || thread.join()).await;
     }
 }
 

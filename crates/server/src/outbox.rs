@@ -85,6 +85,7 @@ async fn carry_out(effect: Effect, hands: Hands, writer: Handle, calls: Arc<Sema
                     Unavailable::Busy
                     | Unavailable::Full
                     | Unavailable::ReadOnly
+                    | Unavailable::Unchecked
                     | Unavailable::Unconfirmed,
                 ) => {}
             }

@@ -8,6 +8,8 @@ mod sweep;
 mod uploads;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -37,25 +39,29 @@ enum Message {
 #[derive(Clone)]
 pub struct Storage {
     sender: SyncSender<Message>,
+    /// Whether its file was read through for damage: before that, nothing is written.
+    is_checked: Arc<AtomicBool>,
     pub readers: Readers<dyn StorageReader>,
 }
 
-/// Opens the rows anew; the writer calls it at start and after every failure.
-type OpenRows = Box<dyn FnMut() -> Result<Box<dyn Rows>, StoreError> + Send>;
+/// Opens the rows anew, and says whether they still have to be read through; the writer calls it at start and after every
+/// failure.
+type OpenRows = Box<dyn FnMut() -> Result<(Box<dyn Rows>, bool), StoreError> + Send>;
 
 impl Storage {
-    /// Opens the file, or makes it, and starts its writer.
+    /// Opens the file and starts its writer.
     pub fn open(path: PathBuf) -> Result<(Storage, JoinHandle<()>), StoreError> {
         let own = path.clone();
         let open = move || {
-            let rows = SqliteStorage::open(&own, Durability::Disk)?;
-            Ok(Box::new(rows) as Box<dyn Rows>)
+            let (rows, is_check_left) = SqliteStorage::open_existing(&own, Durability::Disk)?;
+            Ok((Box::new(rows) as Box<dyn Rows>, is_check_left))
         };
         Storage::start(path, Box::new(open))
     }
 
     fn start(path: PathBuf, mut open: OpenRows) -> Result<(Storage, JoinHandle<()>), StoreError> {
-        let mut rows = open()?;
+        let (mut rows, is_check_left) = open()?;
+        let is_checked = Arc::new(AtomicBool::new(!is_check_left));
         let revision = rows.revision()?;
         let mut writer = Writer { open, rows, revision };
         let (sender, receiver) = sync_channel(QUEUE_MAX);
@@ -64,11 +70,23 @@ impl Storage {
             .spawn(move || writer.run(&receiver))
             .map_err(|source| StoreError::Io { doing: "starting the storage's writer", source })?;
         let open = |path: &Path| Ok(Box::new(SqliteStorageReader::open(path)?) as Box<_>);
-        Ok((Storage { sender, readers: Readers::new(path, open) }, thread))
+        Ok((Storage { sender, is_checked, readers: Readers::new(path, open) }, thread))
+    }
+
+    pub fn waits_for_check(&self) -> bool {
+        !self.is_checked.load(Ordering::Relaxed)
+    }
+
+    /// Its file was read through, and is whole: it may be written to.
+    pub fn checked(&self) {
+        self.is_checked.store(true, Ordering::Relaxed);
     }
 
     /// Waits until it is on disk, or refused.
     pub async fn say(&self, order: Order) -> Result<Outcome, Unavailable> {
+        if self.waits_for_check() {
+            return Err(Unavailable::Unchecked);
+        }
         let (reply, answer) = oneshot::channel();
         let message = Message::Say { order: Box::new(order), reply };
         self.sender.try_send(message).map_err(|refused| match refused {
@@ -180,7 +198,7 @@ impl Writer {
 
     /// An empty batch shows whether they can be written: they often open on a full disk.
     fn reopen(&mut self) -> Result<(), StoreError> {
-        let mut rows = (self.open)()?;
+        let (mut rows, _) = (self.open)()?;
         let applied = rows.apply(&[], Wall(clock::unix_us())).map_err(|not| not.failed)?;
         (self.rows, self.revision) = (rows, applied.revision);
         Ok(())

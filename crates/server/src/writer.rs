@@ -55,6 +55,12 @@ pub enum Unavailable {
         "the server cannot write to its store, so nothing can be changed; see its log, then try again"
     )]
     ReadOnly,
+    /// It is certain that nothing was changed.
+    #[error(
+        "the server has just started and is still reading its store through for damage, so nothing can be changed yet; \
+         try again in a moment"
+    )]
+    Unchecked,
     #[error("the change could not be confirmed on disk; ask for the present state, then try again")]
     Unconfirmed,
     #[error("the server is stopping; try again when it is back")]
@@ -68,6 +74,8 @@ enum Message {
     },
     /// A question about World as it is between two batches.
     Ask(Box<dyn FnOnce(&World) + Send>),
+    /// The store was read through, and is whole.
+    Checked,
     Stop,
 }
 
@@ -137,6 +145,11 @@ impl Handle {
         answer.await.map_err(|_| Unavailable::Stopping)
     }
 
+    /// The store was read through, and is whole: it may be written to.
+    pub fn checked(&self) {
+        let _ = self.sender.send(Message::Checked);
+    }
+
     pub fn stop(&self) {
         // A full queue is drained in a moment, and then there is room: this may wait.
         let _ = self.sender.send(Message::Stop);
@@ -150,8 +163,9 @@ impl Handle {
     }
 }
 
-/// Opens the store anew; the writer calls it at start and after every failure.
-pub type OpenStore = Box<dyn FnMut() -> Result<Box<dyn Store>, StoreError> + Send>;
+/// Opens the store anew; the writer calls it at start and after every failure. Says whether it is still to be read
+/// through for damage, which counts at start only.
+pub type OpenStore = Box<dyn FnMut() -> Result<(Box<dyn Store>, bool), StoreError> + Send>;
 
 struct Writer {
     open_store: OpenStore,
@@ -169,6 +183,8 @@ struct Writer {
 
 /// The running thread.
 pub struct Thread {
+    /// Whether nothing is written before [`Handle::checked`].
+    pub waits_for_check: bool,
     handle: JoinHandle<Result<(), StoreError>>,
     /// Resolves when the thread has ended, whatever the reason.
     pub ended: oneshot::Receiver<()>,
@@ -192,20 +208,29 @@ pub fn start(
     live: Arc<Live>,
     effects: mpsc::UnboundedSender<Effect>,
 ) -> Result<(Handle, Thread), StoreError> {
-    let Claimed { store, epoch, revision, world } = claim(&mut open_store, &settings, &catalogue)?;
+    let (store, waits_for_check) = open_store()?;
+    let taken = match waits_for_check {
+        true => as_it_is(store, &settings, &catalogue)?,
+        false => claim(store, &settings, &catalogue)?,
+    };
+    let Claimed { store, epoch, revision, world } = taken;
     let mut writer =
         Writer { open_store, settings, catalogue, live, effects, store, epoch, revision, world };
-    writer.announce();
+    match waits_for_check {
+        // What it wishes for may be what the damage says.
+        true => writer.live.reset(&writer.world),
+        false => writer.announce(),
+    }
     let (sender, receiver) = sync_channel(QUEUE_MAX);
     let (alive, ended) = oneshot::channel();
     let handle = std::thread::Builder::new()
         .name("writer".into())
         .spawn(move || {
             let _alive = alive; // Dropped with the thread, and seen by whoever holds `ended`.
-            writer.run(&receiver)
+            writer.run(&receiver, waits_for_check)
         })
         .expect("a thread can be started at start-up");
-    Ok((Handle { sender }, Thread { handle, ended }))
+    Ok((Handle { sender }, Thread { waits_for_check, handle, ended }))
 }
 
 struct Claimed {
@@ -215,12 +240,23 @@ struct Claimed {
     world: World,
 }
 
-fn claim(
-    open_store: &mut OpenStore,
+/// Without a claim, which would be written: in the name of whoever had it last.
+fn as_it_is(
+    mut store: Box<dyn Store>,
     settings: &Settings,
     catalogue: &Arc<Catalogue>,
 ) -> Result<Claimed, StoreError> {
-    let mut store = open_store()?;
+    let epoch = store.last_claim()?;
+    let (rows, revision) = (store.load()?, store.revision()?);
+    let world = World::rebuild(rows, epoch, settings.clone(), catalogue.clone(), clock::now());
+    Ok(Claimed { store, epoch, revision, world })
+}
+
+fn claim(
+    mut store: Box<dyn Store>,
+    settings: &Settings,
+    catalogue: &Arc<Catalogue>,
+) -> Result<Claimed, StoreError> {
     let epoch = store.claim(clock::unix_us() / 1_000)?;
     let rows = store.load()?;
     let revision = store.revision()?;
@@ -230,7 +266,10 @@ fn claim(
 }
 
 impl Writer {
-    fn run(&mut self, receiver: &Receiver<Message>) -> Result<(), StoreError> {
+    fn run(&mut self, receiver: &Receiver<Message>, waits: bool) -> Result<(), StoreError> {
+        if waits && !(self.wait_for_check(receiver) && self.recover(receiver)?.is_some()) {
+            return Ok(());
+        }
         // The first step decides about everything that the rows brought.
         let mut batch = Vec::new();
         loop {
@@ -258,6 +297,19 @@ impl Writer {
         }
     }
 
+    /// Whoever comes meanwhile is answered as while the store takes no writes. False when it is to stop.
+    fn wait_for_check(&mut self, receiver: &Receiver<Message>) -> bool {
+        loop {
+            match receiver.recv() {
+                Ok(Message::Checked) => return true,
+                Ok(Message::Stop) | Err(_) => return false,
+                Ok(message) => {
+                    self.answer_without_writing(message, &Known::Rows, Unavailable::Unchecked);
+                }
+            }
+        }
+    }
+
     /// One batch through `step` and onto disk.
     fn take(&mut self, batch: Vec<Message>) -> Result<Wake, Lost> {
         let mut inputs = Vec::with_capacity(batch.len() + 1);
@@ -275,7 +327,7 @@ impl Writer {
                     }
                 }
                 Message::Ask(question) => question(&self.world),
-                Message::Stop => {}
+                Message::Checked | Message::Stop => {}
             }
         }
         inputs.push(Input::Tick);
@@ -362,7 +414,10 @@ impl Writer {
         let mut known = Known::Nothing;
         let mut pause = RETRY_PAUSE_MIN;
         loop {
-            let failed = match claim(&mut self.open_store, &self.settings, &self.catalogue) {
+            let opened = (self.open_store)();
+            let claimed =
+                opened.and_then(|(store, _)| claim(store, &self.settings, &self.catalogue));
+            let failed = match claimed {
                 Ok(claimed) => {
                     let Claimed { store, epoch, revision, world } = claimed;
                     (self.store, self.epoch, self.revision) = (store, epoch, revision);
@@ -420,7 +475,7 @@ impl Writer {
             }
             (Message::Ask(question), Known::Rows) => question(&self.world),
             // Its answer is dropped with it, which says that nobody is there.
-            (Message::Ask(_), Known::Nothing) | (Message::Stop, _) => {}
+            (Message::Ask(_), Known::Nothing) | (Message::Checked | Message::Stop, _) => {}
         }
     }
 }

@@ -118,6 +118,10 @@ impl Store for FaultyStore {
         self.inner.revision()
     }
 
+    fn last_claim(&mut self) -> Result<u64, StoreError> {
+        self.inner.last_claim()
+    }
+
     fn check_claim(&mut self, epoch: u64) -> Result<(), StoreError> {
         self.inner.check_claim(epoch)
     }

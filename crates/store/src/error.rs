@@ -18,19 +18,18 @@ pub enum StoreError {
     NotClaimed,
 
     #[error(
-        "{} is damaged ({what}); it was left as it is: restore a backup, or move it away to start \
-         with an empty one",
+        "{} is damaged ({what}); it was left as it is: restore a backup (`muster restore`), or move the \
+         whole state directory away to start with an empty one",
         path.display()
     )]
     Damaged { path: PathBuf, what: String },
 
-    /// Found after a server had begun to work on it.
+    /// Only who knows that it was there says this: others make a new one.
     #[error(
-        "{} is damaged ({what}); a server was already writing to it when this was found, and has stopped: keep a \
-         copy of it, then restore a backup, or move it away to start with an empty one",
+        "{} {what}, though it was there; nothing was made in its place: put it back, or restore a backup",
         path.display()
     )]
-    DamagedInUse { path: PathBuf, what: String },
+    Missing { path: PathBuf, what: &'static str },
 
     #[error(
         "{} was written by a newer version of muster (its format is {found}, this one knows up to \

@@ -17,7 +17,9 @@ use muster_core::model::{AssetKind, WorkspaceKey};
 use muster_core::time::Wall;
 use muster_core::{Change, KnownAsset, KnownJob, Rows};
 pub use read::*;
-pub use sqlite::{Durability, SqliteReader, SqliteStorage, SqliteStorageReader, SqliteStore};
+pub use sqlite::{
+    Checker, Durability, SqliteReader, SqliteStorage, SqliteStorageReader, SqliteStore,
+};
 
 /// The number of a change in the event log. It only grows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,6 +59,9 @@ pub trait Store: Send {
 
     /// The highest revision on disk.
     fn revision(&mut self) -> Result<Revision, StoreError>;
+
+    /// Whoever claimed it last.
+    fn last_claim(&mut self) -> Result<u64, StoreError>;
 
     /// Whether the claim of this epoch still holds on disk, also for a handle that gave it up after a failed commit.
     fn check_claim(&mut self, epoch: u64) -> Result<(), StoreError>;

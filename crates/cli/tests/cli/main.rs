@@ -4,6 +4,7 @@
 mod access;
 mod bad_input;
 mod bad_place;
+mod broken_state;
 mod carried;
 mod commands;
 mod completion;

@@ -57,6 +57,7 @@ impl From<Unavailable> for Failed {
             Unavailable::Busy
             | Unavailable::Full
             | Unavailable::ReadOnly
+            | Unavailable::Unchecked
             | Unavailable::Stopping => ArmError::unavailable(message),
         })
     }

@@ -58,7 +58,7 @@ fn running() -> Running {
     let open: OpenRows = Box::new(move || {
         its.opened.fetch_add(1, Relaxed);
         let inner = SqliteStorage::open(&own, Durability::None)?;
-        Ok(Box::new(OnDisk { inner, disk: its.clone() }) as Box<dyn Rows>)
+        Ok((Box::new(OnDisk { inner, disk: its.clone() }) as Box<dyn Rows>, false))
     });
     let (storage, thread) = Storage::start(path, open).expect("it starts");
     Running { storage, thread, disk, _folder: folder }

@@ -20,7 +20,7 @@ async fn a_writer_that_was_replaced_does_not_even_renew_a_lease() {
     let open_path = path.clone();
     let open_store: OpenStore = Box::new(move || {
         let store = SqliteStore::open(&open_path, Durability::None)?;
-        Ok(Box::new(store) as Box<dyn Store>)
+        Ok((Box::new(store) as Box<dyn Store>, false))
     });
     let catalogue = Arc::new(Catalogue::builtin());
     let (effects, _wishes) = mpsc::unbounded_channel();
@@ -107,6 +107,10 @@ impl Store for OnDisk {
         self.inner.revision()
     }
 
+    fn last_claim(&mut self) -> Result<u64, StoreError> {
+        self.inner.last_claim()
+    }
+
     fn check_claim(&mut self, epoch: u64) -> Result<(), StoreError> {
         self.inner.check_claim(epoch)
     }
@@ -145,12 +149,15 @@ fn report(node: &str) -> Input {
 }
 
 fn running() -> Running {
-    let folder = tempfile::tempdir().unwrap();
+    running_in(tempfile::tempdir().unwrap(), false)
+}
+
+fn running_in(folder: tempfile::TempDir, is_check_left: bool) -> Running {
     let (path, disk) = (folder.path().join("muster.db"), Disk::default());
     let its = disk.clone();
     let open_store: OpenStore = Box::new(move || {
         let inner = SqliteStore::open(&path, Durability::None)?;
-        Ok(Box::new(OnDisk { inner, disk: its.clone() }) as Box<dyn Store>)
+        Ok((Box::new(OnDisk { inner, disk: its.clone() }) as Box<dyn Store>, is_check_left))
     });
     let (effects, wishes) = mpsc::unbounded_channel();
     let live = Arc::new(Live::new(1, Duration::from_secs(40)));
@@ -229,4 +236,45 @@ async fn a_change_that_is_on_disk_after_all_is_acknowledged() {
     assert_eq!(seen, Ok(2));
     writer.stop();
     assert!(thread.join().ok().unwrap().is_ok());
+}
+
+/// A large store is read through after the server is up: until then it is only read.
+#[tokio::test]
+async fn a_store_that_was_not_read_through_is_not_written_to() {
+    let (Running { writer, thread, _folder: folder, .. }, node) = with_a_node().await;
+    writer.stop();
+    assert!(thread.join().ok().unwrap().is_ok());
+    let path = folder.path().join("muster.db");
+    let state = || {
+        let mut store = SqliteStore::open(&path, Durability::None).unwrap();
+        (store.last_claim().unwrap(), store.revision().unwrap())
+    };
+    let before = state();
+
+    let Running { writer, thread, mut wishes, _folder: folder, .. } = running_in(folder, true);
+    assert!(thread.waits_for_check);
+    assert_eq!(writer.say(put_cluster("early", 1)).await, Err(Unavailable::Unchecked));
+    assert_eq!(writer.say(Input::Tick).await, Err(Unavailable::Unchecked), "nothing is swept");
+    let renewed = writer.say(report(&node)).await;
+    let Ok(Ok(Reply::Desired(desired))) = renewed else { panic!("{renewed:?}") };
+    assert!(!desired.end, "a node that is known keeps its lease");
+    assert_eq!(writer.say(report("somebody")).await, Err(Unavailable::Unchecked));
+    assert_eq!(writer.ask(|world| world.clusters().len()).await, Ok(1), "it is read");
+    assert_eq!(state(), before, "not even claimed");
+    assert!(wishes.try_recv().is_err(), "nothing is wished for");
+
+    writer.checked();
+    assert!(writer.say(put_cluster("later", 1)).await.unwrap().is_ok());
+    assert!(matches!(wishes.recv().await.unwrap().kind, EffectKind::CreateNode(_)));
+    assert!(state().0 > before.0 && state().1 > before.1);
+    assert_eq!(writer.ask(|world| world.clusters().len()).await, Ok(2));
+    writer.stop();
+    assert!(thread.join().ok().unwrap().is_ok());
+
+    // One that turns out to be damaged is given up as it is.
+    let before = state();
+    let Running { writer, thread, _folder: _kept, .. } = running_in(folder, true);
+    writer.stop();
+    assert!(thread.join().ok().unwrap().is_ok());
+    assert_eq!(state(), before);
 }

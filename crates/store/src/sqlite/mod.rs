@@ -2,6 +2,7 @@
 
 mod activity;
 mod assets;
+mod checker;
 mod checkpoint;
 mod datastores;
 mod deployments;
@@ -21,6 +22,7 @@ mod write;
 
 use std::path::{Path, PathBuf};
 
+pub use checker::Checker;
 use checkpoint::Checkpoints;
 use fault::Doing;
 use meta::Meta;
@@ -55,36 +57,36 @@ impl SqliteStore {
     /// Opens the file at `path`, creates it if it is missing or empty, and brings an older one up to date. A
     /// file that is damaged, newer than us or not ours is refused and left as it is.
     pub fn open(path: impl AsRef<Path>, durability: Durability) -> Result<SqliteStore, StoreError> {
-        SqliteStore::open_with(path.as_ref(), durability, open::Look::Whole)
+        Ok(SqliteStore::open_with(path.as_ref(), durability, open::Look::Whole)?.0)
     }
 
-    /// As [`SqliteStore::open`], but a large file that was closed in peace is not read through for damage now, so
-    /// that a server is up at once. Gives back whether that is left to do, with [`SqliteReader::check`].
-    pub fn open_at_once(
+    /// As [`SqliteStore::open`], for a file that must be there, and without reading a large one through for damage now, so
+    /// that a server is up at once. Gives back whether that is left to do ([`Checker`]): before it is done, nothing
+    /// may be written, not even a claim.
+    pub fn open_existing(
         path: impl AsRef<Path>,
         durability: Durability,
     ) -> Result<(SqliteStore, bool), StoreError> {
-        let path = path.as_ref();
-        let is_left = open::is_large_and_at_peace(path);
-        let store = SqliteStore::open_with(path, durability, open::Look::WholeUnlessAtPeace)?;
-        Ok((store, is_left))
+        SqliteStore::open_with(path.as_ref(), durability, open::Look::WholeIfSmall)
     }
 
     /// As [`SqliteStore::open`], without reading the whole file for damage first: for simulations that open
     /// their own file a hundred times.
     #[doc(hidden)]
     pub fn open_unchecked(path: impl AsRef<Path>) -> Result<SqliteStore, StoreError> {
-        SqliteStore::open_with(path.as_ref(), Durability::None, open::Look::Header)
+        Ok(SqliteStore::open_with(path.as_ref(), Durability::None, open::Look::Header)?.0)
     }
 
     fn open_with(
         path: &Path,
         durability: Durability,
         look: open::Look,
-    ) -> Result<SqliteStore, StoreError> {
-        let mut connection = open::writer(path, &schema::MAIN, durability, look)?;
+    ) -> Result<(SqliteStore, bool), StoreError> {
+        let opened = open::writer(path, &schema::MAIN, durability, look)?;
+        let open::Opened { mut connection, is_check_left } = opened;
         let checkpoints = Checkpoints::watch(&mut connection).doing("opening the store", path)?;
-        Ok(SqliteStore { connection, path: path.to_owned(), claimed: None, checkpoints })
+        let store = SqliteStore { connection, path: path.to_owned(), claimed: None, checkpoints };
+        Ok((store, is_check_left))
     }
 
     /// A reader of the same file.
@@ -126,6 +128,7 @@ impl SqliteStore {
 impl Store for SqliteStore {
     fn claim(&mut self, unix_ms: u64) -> Result<u64, StoreError> {
         self.claimed = None;
+        open::tidy_on_close(&self.connection, &self.path)?;
         let epoch = meta::claim(&mut self.connection, &self.path, unix_ms)?;
         self.claimed = Some(epoch);
         Ok(epoch)
@@ -168,6 +171,10 @@ impl Store for SqliteStore {
 
     fn revision(&mut self) -> Result<Revision, StoreError> {
         Ok(Revision(Meta::read(&self.connection, &self.path)?.last_revision))
+    }
+
+    fn last_claim(&mut self) -> Result<u64, StoreError> {
+        Ok(Meta::read(&self.connection, &self.path)?.controller_epoch)
     }
 
     fn check_claim(&mut self, epoch: u64) -> Result<(), StoreError> {

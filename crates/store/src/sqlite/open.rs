@@ -36,29 +36,36 @@ const READER_CACHE_KIB: i32 = 16 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
     Header,
-    /// A large file that was closed in peace is only looked at later: reading it takes a second for a gigabyte.
-    WholeUnlessAtPeace,
+    /// A large file is left to whoever opens it, who reads it through before anything is written: that takes a second
+    /// for a gigabyte. It must be there.
+    WholeIfSmall,
     Whole,
 }
 
 /// Up to this size a file is read through at once: that takes a few milliseconds.
 const SMALL_BYTES_MAX: u64 = 32 << 20;
 
+/// A writer's connection, and whether its file is still to be read through.
+pub(super) struct Opened {
+    pub connection: Connection,
+    pub is_check_left: bool,
+}
+
 pub(super) fn writer(
     path: &Path,
     schema: &Schema<'_>,
     durability: Durability,
     look_at: Look,
-) -> Result<Connection, StoreError> {
+) -> Result<Opened, StoreError> {
     let found = look(path)?;
-    if found == Found::Content {
-        refuse_strangers(path, schema)?;
+    match found {
+        Found::Content => refuse_strangers(path, schema)?,
+        Found::Nothing | Found::Empty if look_at == Look::WholeIfSmall => {
+            let what = if found == Found::Nothing { "is missing" } else { "is empty" };
+            return Err(StoreError::Missing { path: path.to_owned(), what });
+        }
+        Found::Nothing | Found::Empty => {}
     }
-    let must_look = match look_at {
-        Look::Header => false,
-        Look::Whole => true,
-        Look::WholeUnlessAtPeace => !is_large_and_at_peace(path),
-    };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -75,21 +82,35 @@ pub(super) fn writer(
     // Should it be refused below, closing it must not tidy up either.
     let hands_off = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
     connection.set_db_config(hands_off, true).doing("opening the store", path)?;
-    let is_empty = schema::inspect(&mut connection, path, schema)? == Format::Empty;
+    let format = schema::inspect(&mut connection, path, schema)?;
+    let is_empty = format == Format::Empty;
     if look_at != Look::Header && !is_empty {
         refuse_torn_end(&connection, path)?;
     }
-    if must_look && !is_empty {
+    let is_check_left = match look_at {
+        // What is older is written to at once.
+        Look::WholeIfSmall => is_large(path) && format == Format::Version(schema.known()),
+        Look::Header | Look::Whole => false,
+    };
+    if look_at != Look::Header && !is_empty && !is_check_left {
         schema::check(&connection, path)?;
     }
-    connection.set_db_config(hands_off, false).doing("opening the store", path)?;
+    if !is_check_left {
+        tidy_on_close(&connection, path)?;
+    }
     configure_writer(&connection, path, durability)?;
     schema::migrate(&mut connection, path, schema)?;
     if durability == Durability::Disk && found != Found::Content {
         // SQLite syncs the file and its log; that there is a file at all is the folder's to remember.
         sync_folder(path)?;
     }
-    Ok(connection)
+    Ok(Opened { connection, is_check_left })
+}
+
+/// Whoever closes it last moves the log into the file. Not before the file is known to be whole.
+pub(super) fn tidy_on_close(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let hands_off = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+    connection.set_db_config(hands_off, false).map(|_| ()).doing("opening the store", path)
 }
 
 pub(super) fn reader(path: &Path, schema: &Schema<'_>) -> Result<Connection, StoreError> {
@@ -243,10 +264,8 @@ fn refuse_torn_end(connection: &Connection, path: &Path) -> Result<(), StoreErro
     Err(StoreError::Damaged { path: path.to_owned(), what })
 }
 
-/// Whoever had it last wrote everything into it and removed the log.
-pub(super) fn is_large_and_at_peace(path: &Path) -> bool {
-    let is_large = fs::metadata(path).is_ok_and(|metadata| metadata.len() > SMALL_BYTES_MAX);
-    is_large && !companion_is_filled(path, "-wal")
+fn is_large(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.len() > SMALL_BYTES_MAX)
 }
 
 fn companion_is_filled(path: &Path, suffix: &str) -> bool {

@@ -39,20 +39,6 @@ impl SqliteReader {
         Ok(SqliteReader { connection: open::reader(path, &schema::MAIN)?, path: path.to_owned() })
     }
 
-    /// Ends whatever this reader is reading, from another thread.
-    pub fn interrupter(&self) -> impl Fn() + Send + use<> {
-        let handle = self.connection.get_interrupt_handle();
-        move || handle.interrupt()
-    }
-
-    /// Reads through the whole file for damage.
-    pub fn check(&self) -> Result<(), StoreError> {
-        schema::check(&self.connection, &self.path).map_err(|failed| match failed {
-            StoreError::Damaged { path, what } => StoreError::DamagedInUse { path, what },
-            other => other,
-        })
-    }
-
     fn snapshot(&mut self) -> Result<Snapshot<'_>, StoreError> {
         let transaction = self.connection.transaction().doing("reading", &self.path)?;
         Ok(Snapshot { transaction, path: &self.path })

@@ -29,16 +29,33 @@ pub struct SqliteStorage {
 impl SqliteStorage {
     /// As [`SqliteStore::open`](super::SqliteStore::open).
     pub fn open(path: &Path, durability: Durability) -> Result<SqliteStorage, StoreError> {
-        let look = open::Look::WholeUnlessAtPeace;
-        let mut connection = open::writer(path, &schema::STORAGE, durability, look)?;
+        Ok(SqliteStorage::open_with(path, durability, open::Look::Whole)?.0)
+    }
+
+    /// As [`SqliteStore::open_existing`](super::SqliteStore::open_existing).
+    pub fn open_existing(
+        path: &Path,
+        durability: Durability,
+    ) -> Result<(SqliteStorage, bool), StoreError> {
+        SqliteStorage::open_with(path, durability, open::Look::WholeIfSmall)
+    }
+
+    fn open_with(
+        path: &Path,
+        durability: Durability,
+        look: open::Look,
+    ) -> Result<(SqliteStorage, bool), StoreError> {
+        let opened = open::writer(path, &schema::STORAGE, durability, look)?;
+        let open::Opened { mut connection, is_check_left } = opened;
         let checkpoints = Checkpoints::watch(&mut connection).doing("opening the store", path)?;
-        Ok(SqliteStorage { connection, path: path.to_owned(), checkpoints })
+        Ok((SqliteStorage { connection, path: path.to_owned(), checkpoints }, is_check_left))
     }
 }
 
 impl Storage for SqliteStorage {
     fn apply(&mut self, orders: &[Order], now: Wall) -> Result<Applied, NotApplied> {
         let path = &self.path;
+        open::tidy_on_close(&self.connection, path)?;
         let transaction = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)

@@ -269,9 +269,11 @@ fn unavailable(why: Unavailable) -> StorageError {
     match why {
         // 503 says that nothing was done.
         Unavailable::Unconfirmed => StorageError::unconfirmed(why.to_string()),
-        Unavailable::Busy | Unavailable::Full | Unavailable::ReadOnly | Unavailable::Stopping => {
-            StorageError::unavailable(why.to_string())
-        }
+        Unavailable::Busy
+        | Unavailable::Full
+        | Unavailable::ReadOnly
+        | Unavailable::Unchecked
+        | Unavailable::Stopping => StorageError::unavailable(why.to_string()),
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 
 use rusqlite::Connection;
 
 use super::{Scratch, companion, fill};
 use crate::conformance::Chance;
 use crate::sqlite::schema::{APPLICATION_ID, MAIN};
-use crate::{Durability, SqliteReader, SqliteStore, Store, StoreError};
+use crate::{Checker, Durability, SqliteReader, SqliteStorage, SqliteStore, Store, StoreError};
 
 const KNOWN: u32 = MAIN.known();
 
@@ -237,9 +238,9 @@ fn messages_say_what_and_what_next() {
     );
 }
 
-/// A large file that was closed in peace opens at once; its damage is found by whoever looks later.
+/// A large file opens at once; its damage is found by whoever looks later, and until then nothing is written.
 #[test]
-fn a_large_file_at_peace_is_looked_at_later() {
+fn a_large_file_is_looked_at_later() {
     let scratch = Scratch::filled(1);
     let connection = Connection::open(scratch.path()).expect("it opens");
     connection
@@ -250,10 +251,12 @@ fn a_large_file_at_peace_is_looked_at_later() {
         )
         .expect("it is large now");
     drop(connection);
-    let (store, is_left) =
-        SqliteStore::open_at_once(scratch.path(), Durability::None).expect("it opens");
+    let open = || SqliteStore::open_existing(scratch.path(), Durability::None).expect("it opens");
+    let check = || Checker::of_store(&scratch.path()).expect("it opens").check();
+    let (mut store, is_left) = open();
     assert!(is_left);
-    store.reader().expect("a reader").check().expect("it is whole");
+    check().expect("it is whole");
+    assert_eq!(store.last_claim().expect("it reads"), 1);
     drop(store);
     // The root of a table that nobody needs to start.
     let page: u64 = {
@@ -261,14 +264,32 @@ fn a_large_file_at_peace_is_looked_at_later() {
         let sql = "SELECT rootpage FROM sqlite_schema WHERE name = 'ledger_by_end'";
         connection.query_row(sql, (), |row| row.get(0)).expect("it is there")
     };
+    // Killed, so that there is something in the log to move into the file.
+    scratch.killed(|connection| connection.execute_batch("DELETE FROM principals").expect("done"));
     let file = std::fs::OpenOptions::new().write(true).open(scratch.path()).expect("it opens");
     std::os::unix::fs::FileExt::write_all_at(&file, &[0xff; 64], (page - 1) * 4096)
         .expect("written");
     drop(file);
-    let (store, is_left) =
-        SqliteStore::open_at_once(scratch.path(), Durability::None).expect("it opens all the same");
+    let before = contents(&scratch);
+    let (store, is_left) = open();
     assert!(is_left);
-    let found = store.reader().expect("a reader").check();
-    assert!(matches!(found, Err(StoreError::DamagedInUse { .. })), "{found:?}");
+    let found = check();
+    assert!(matches!(found, Err(StoreError::Damaged { .. })), "{found:?}");
+    drop(store);
+    assert_unchanged(&scratch, &before);
     assert!(SqliteStore::open(scratch.path(), Durability::None).is_err());
+}
+
+#[test]
+fn what_must_be_there_is_not_made_anew() {
+    let scratch = Scratch::new();
+    let open = |path: PathBuf| SqliteStore::open_existing(path, Durability::None).map(|_| ());
+    let is_missing = |why: &_| matches!(why, Err(StoreError::Missing { .. }));
+    assert!(is_missing(&open(scratch.path())));
+    assert!(!scratch.path().exists());
+    fs::write(scratch.path(), "").expect("an empty file");
+    assert!(is_missing(&open(scratch.path())));
+    let storage = SqliteStorage::open_existing(&scratch.path(), Durability::None).map(|_| ());
+    assert!(is_missing(&storage));
+    assert_eq!(fs::read(scratch.path()).expect("it is there"), b"");
 }

@@ -1,0 +1,108 @@
+//! Reads large stores through for damage, behind the back of a server that has just started.
+//!
+//! A small store is read through before anything else: that takes milliseconds. A large one takes seconds, or minutes on a slow
+//! disk, and its server should answer at once. So it does, but until the store is known to be whole nothing is written:
+//! changes are refused with 503 and `Retry-After`, what is asked is read, nodes that are known keep their leases,
+//! no node is made or let go, and no file is swept. Only then is the store claimed. If it is damaged, the server ends, and every
+//! byte is as it was found.
+//!
+//! That it was closed in peace does not matter: bytes go bad on the disk, too.
+
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+
+use muster_core::ErrorChain;
+use muster_store::{Checker, StoreError};
+use tokio::sync::oneshot;
+use tracing::{error, info};
+
+use crate::state_dir::StateDir;
+use crate::storage::Storage;
+use crate::writer;
+
+/// A store to read through, and whom to tell that it is whole.
+pub struct Task {
+    path: PathBuf,
+    checker: Checker,
+    done: Box<dyn FnOnce() + Send>,
+}
+
+pub struct Check {
+    running: Option<Running>,
+    found: oneshot::Receiver<StoreError>,
+}
+
+struct Running {
+    interrupts: Vec<Box<dyn Fn() + Send>>,
+    thread: JoinHandle<()>,
+}
+
+/// What was too large to be read through before.
+pub fn left(
+    state_dir: &StateDir,
+    writer: &writer::Handle,
+    thread: &writer::Thread,
+    storage: &Storage,
+) -> Result<Vec<Task>, StoreError> {
+    let mut tasks = Vec::new();
+    if thread.waits_for_check {
+        let (path, writer) = (state_dir.database(), writer.clone());
+        let done = Box::new(move || writer.checked());
+        tasks.push(Task { checker: Checker::of_store(&path)?, path, done });
+    }
+    if storage.waits_for_check() {
+        let (path, storage) = (state_dir.storage(), storage.clone());
+        let done = Box::new(move || storage.checked());
+        tasks.push(Task { checker: Checker::of_storage(&path)?, path, done });
+    }
+    Ok(tasks)
+}
+
+impl Check {
+    pub fn start(tasks: Vec<Task>) -> Check {
+        let (sender, found) = oneshot::channel();
+        if tasks.is_empty() {
+            return Check { running: None, found };
+        }
+        let interrupts = tasks.iter().map(|task| Box::new(task.checker.interrupter()) as Box<_>);
+        let interrupts = interrupts.collect();
+        let thread = std::thread::spawn(move || {
+            if let Err(failed) = tasks.into_iter().try_for_each(look) {
+                let _ = sender.send(failed); // Nobody listens any more once the server stops.
+            }
+        });
+        Check { running: Some(Running { interrupts, thread }), found }
+    }
+
+    /// Resolves if a store turns out to be damaged.
+    pub async fn damage(&mut self) -> StoreError {
+        match (&mut self.found).await {
+            Ok(failed) => {
+                error!(error = %ErrorChain(&failed), "a store is not whole; stopping");
+                failed
+            }
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// The writer must be the last to close its file: only then is the log moved into it.
+    pub async fn end(self) {
+        let Some(Running { interrupts, thread }) = self.running else { return };
+        // Again until it ends: the next check may begin just after the last was interrupted.
+        let ending = tokio::task::spawn_blocking(move || {
+            while !thread.is_finished() {
+                interrupts.iter().for_each(|interrupt| interrupt());
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        });
+        let _ = ending.await;
+    }
+}
+
+fn look(task: Task) -> Result<(), StoreError> {
+    task.checker.check()?;
+    drop(task.checker);
+    (task.done)();
+    info!(store = %task.path.display(), "the store is whole; changes are taken");
+    Ok(())
+}

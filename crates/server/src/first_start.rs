@@ -1,0 +1,92 @@
+//! Tells a first start from an installation that has lost its databases, which must not be taken for a new one: its keys,
+//! users, jobs and blobs would seem to have never been.
+//!
+//! On a first start the databases are made before everything else. So whatever else is found without them was left by
+//! a server that had them. And a first start that was interrupted left nothing else, and is made again from where it was.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use muster_core::ids::JobId;
+use muster_store::{
+    Durability, Reader as _, Revision, SqliteReader, SqliteStorage, SqliteStore, StoreError,
+};
+
+use crate::state_dir::StateDir;
+
+#[derive(Debug, thiserror::Error)]
+pub enum FirstStartError {
+    #[error(
+        "{} {what}, though {} shows that a server has worked in this directory; nothing was changed: restore a backup \
+         into another directory (`muster restore`), put the file back, or move {} away to start anew",
+        lost.display(), trace.display(), root.display()
+    )]
+    Lost { lost: PathBuf, what: &'static str, trace: PathBuf, root: PathBuf },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Makes the databases if this is the first start. Afterwards both are there.
+pub fn prepare(state_dir: &StateDir) -> Result<(), FirstStartError> {
+    let (database, storage) = (state_dir.database(), state_dir.storage());
+    let lost = [&database, &storage].into_iter().find_map(|path| Some((path, absent(path)?)));
+    let Some((lost, what)) = lost else { return Ok(()) };
+    if let Some(trace) = trace(state_dir) {
+        let (lost, root) = (lost.clone(), state_dir.root().to_owned());
+        return Err(FirstStartError::Lost { lost, what, trace, root });
+    }
+    // In this order: see `trace`.
+    drop(SqliteStore::open(&database, Durability::Disk)?);
+    drop(SqliteStorage::open(&storage, Durability::Disk)?);
+    Ok(())
+}
+
+/// What is wrong with it, if nothing is in it.
+fn absent(path: &Path) -> Option<&'static str> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() && found.len() == 0 => Some("is empty"),
+        Err(why) if why.kind() == ErrorKind::NotFound => Some("is missing"),
+        // Whoever opens it says what is wrong with it.
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// Something that is not there before the databases are.
+fn trace(state_dir: &StateDir) -> Option<PathBuf> {
+    let (database, storage) = (state_dir.database(), state_dir.storage());
+    let is_used =
+        || SqliteReader::open(&database)?.events(Revision(0), 1).map(|found| !found.is_empty());
+    if absent(&database).is_some() && absent(&storage).is_none() {
+        return Some(storage);
+    }
+    if absent(&database).is_none() && is_used().unwrap_or(false) {
+        return Some(database);
+    }
+    let log = |path: &PathBuf| {
+        let mut log = path.as_os_str().to_owned();
+        log.push("-wal");
+        PathBuf::from(log)
+    };
+    let is_filled = |path: &PathBuf| fs::metadata(path).is_ok_and(|found| found.len() > 0);
+    let orphans = [&database, &storage].into_iter().filter(|path| absent(path).is_some());
+    if let Some(orphan) = orphans.map(log).find(is_filled) {
+        return Some(orphan);
+    }
+    let folders = [state_dir.keys(), state_dir.pki(), state_dir.post_mortems()];
+    let found = folders.iter().find_map(|folder| first_in(folder, |_| true));
+    let found = found.or_else(|| first_in(&state_dir.logs(), |name| name.parse::<JobId>().is_ok()));
+    // What is on its way is no trace, nor is the folder for it.
+    let blobs = || first_in(&state_dir.blobs(), |name| name != "incoming");
+    let connection = state_dir.root().join("connection.json");
+    found.or_else(blobs).or_else(|| connection.exists().then_some(connection))
+}
+
+fn first_in(folder: &Path, is_trace: impl Fn(&str) -> bool) -> Option<PathBuf> {
+    let entries = fs::read_dir(folder).ok()?.filter_map(Result::ok);
+    let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.find(|name| is_trace(name)).map(|name| folder.join(name))
+}
+
+#[cfg(test)]
+mod tests;
