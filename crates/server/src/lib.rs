@@ -191,6 +191,7 @@ pub async fn run(
     let state_dir = StateDir::new(&config.state_dir);
     let _lock = state_dir.take()?;
     first_start::prepare(&state_dir)?;
+    let set_back = clock::record_in(&state_dir.clock());
     let catalogue = Arc::new(match &config.price_file {
         Some(path) => prices::read(path)?,
         None => Catalogue::builtin(),
@@ -358,6 +359,13 @@ pub async fn run(
     let machine = machine_words(&machine, config.over_commit);
     let root = state_dir.root().to_owned();
     let tasks = check::left(&state_dir, &writer, &writer_thread, &storage)?;
+    if let Some(by) = set_back {
+        notes.push(format!(
+            "the clock was set back by {} s since the server last ran: it counts on from then, so that nothing that it \
+             signed ends early or late",
+            by.as_secs()
+        ));
+    }
     if !tasks.is_empty() {
         notes.push(
             "the store is large and is read through for damage: until then nothing can be changed"

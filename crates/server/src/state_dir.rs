@@ -127,6 +127,11 @@ impl StateDir {
         self.environments().join("shown")
     }
 
+    /// The latest time that anything was signed at.
+    pub fn clock(&self) -> PathBuf {
+        self.root.join("clock")
+    }
+
     fn connection_file(&self) -> PathBuf {
         self.root.join("connection.json")
     }

@@ -259,6 +259,7 @@ fn claim(
 ) -> Result<Claimed, StoreError> {
     let epoch = store.claim(clock::unix_us() / 1_000)?;
     let rows = store.load()?;
+    clock::not_before(rows.last_wall);
     let revision = store.revision()?;
     info!(epoch, jobs = rows.jobs.len(), nodes = rows.nodes.len(), "the store is ours");
     let world = World::rebuild(rows, epoch, settings.clone(), catalogue.clone(), clock::now());

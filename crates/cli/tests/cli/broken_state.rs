@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::support::{self, Site, ends, signal};
@@ -131,4 +131,125 @@ fn damage_in_a_large_database_ends_the_server_before_anything_is_written() {
         assert!(fs::read(&path).expect("it is there") == damaged, "{name} was written to");
         fs::write(&path, whole).expect("put back");
     }
+}
+
+/// Adds to what the system says of the time of day what stands in a file.
+const SHIFT: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+static volatile long *shift;
+__attribute__((constructor)) static void begin(void) {
+    int file = open(getenv("SHIFT_FILE"), O_RDONLY);
+    void *found = mmap(0, sizeof(long), PROT_READ, MAP_SHARED, file, 0);
+    if (file >= 0 && found != MAP_FAILED) shift = found;
+}
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(clock, time);
+    if (result == 0 && clock == CLOCK_REALTIME && shift) time->tv_sec += *shift;
+    return result;
+}
+"#;
+
+struct Shifted {
+    library: PathBuf,
+    file: PathBuf,
+}
+
+impl Shifted {
+    fn new(site: &Site) -> Shifted {
+        let (source, library) = (site.folder().join("shift.c"), site.folder().join("shift.so"));
+        fs::write(&source, SHIFT).expect("our own folder");
+        let mut compiler = Command::new("cc");
+        let made = compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+        assert!(made.expect("whoever builds this has a compiler").success());
+        let shifted = Shifted { library, file: site.folder().join("shift") };
+        fs::write(&shifted.file, 0_i64.to_ne_bytes()).expect("our own folder");
+        shifted
+    }
+
+    fn by(&self, seconds: i64) {
+        let file = fs::OpenOptions::new().write(true).open(&self.file).expect("it is there");
+        file.write_all_at(&seconds.to_ne_bytes(), 0).expect("written");
+    }
+
+    fn start(&self, site: &mut Site) {
+        let mut command = site.command(&["up", "--listen", "127.0.0.1:0"]);
+        command.env("LD_PRELOAD", &self.library).env("SHIFT_FILE", &self.file);
+        site.start_by(command);
+    }
+}
+
+/// A client that keeps its token.
+struct Client {
+    http: reqwest::Client,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Client {
+    fn of(site: &Site) -> Client {
+        let ca = fs::read(site.state().join("pki/ca.pem")).expect("it is there");
+        let ca = reqwest::Certificate::from_pem_bundle(&ca).expect("a CA");
+        let http = reqwest::Client::builder().tls_certs_only(ca).no_proxy();
+        // The server is started again in between.
+        let http = http.pool_max_idle_per_host(0).build();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        Client { http: http.expect("a client"), runtime: runtime.expect("a runtime") }
+    }
+
+    /// A token, and when it ends by the clock of whoever asked.
+    fn token(&self, site: &Site) -> (String, u64) {
+        let key = fs::read_to_string(site.state().join("keys/owner.key")).expect("it is there");
+        let url = format!("{}/msi/token?resource={}", site.url(), site.url());
+        let request = self.http.get(url).header("x-identity-header", key.trim());
+        self.runtime.block_on(async {
+            let text = request.send().await.expect("an answer").text().await.expect("text");
+            let reply: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+            let ends = reply["expires_on"].as_str().expect("text").parse().expect("a number");
+            (reply["access_token"].as_str().expect(&text).to_owned(), ends)
+        })
+    }
+
+    fn status(&self, site: &Site, token: &str) -> u16 {
+        let url = format!("{}/subscriptions?api-version=2022-12-01", site.url());
+        let request = self.http.get(url).bearer_auth(token);
+        self.runtime.block_on(async { request.send().await.expect("an answer").status().as_u16() })
+    }
+}
+
+/// Also beyond a restart; and what ends ends when it should, whatever the clock says.
+#[test]
+fn a_clock_that_is_set_back_voids_no_token_and_prolongs_none() {
+    let mut site = Site::empty();
+    let shifted = Shifted::new(&site);
+    shifted.start(&mut site);
+    let client = Client::of(&site);
+    let (token, ends) = client.token(&site);
+    assert_eq!(client.status(&site, &token), 200);
+
+    shifted.by(-3_000);
+    assert_eq!(client.status(&site, &token), 200, "the clock was set back");
+    let (second, ends_second) = client.token(&site);
+    assert_eq!(client.status(&site, &second), 200);
+    assert!((ends - 3_000..=ends - 2_900).contains(&ends_second), "{ends} {ends_second}");
+    site.text(&support::CLUSTER);
+
+    stop(&mut site);
+    shifted.start(&mut site);
+    assert_eq!(client.status(&site, &token), 200, "it was set back, and the server started again");
+    assert_eq!(client.status(&site, &second), 200);
+
+    // Each was made for an hour, and has a minute on top.
+    shifted.by(-3_000 + 3_600 + 120);
+    assert_eq!(client.status(&site, &token), 200, "a clock that is put right again");
+    shifted.by(3_600 + 120);
+    assert_eq!(client.status(&site, &token), 401);
+    shifted.by(-3_000);
+    assert_eq!(client.status(&site, &token), 401, "what has ended stays ended");
+    shifted.by(0);
 }

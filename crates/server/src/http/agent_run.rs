@@ -39,7 +39,7 @@ pub async fn facts(
     // Of a server before this one.
     let Some(home) = spec.workspace else { return StatusCode::NOT_FOUND.into_response() };
     let token = RunToken { job: id, epoch: asking.epoch, name: job.name.clone(), workspace: *home };
-    let (token, token_ends_unix) = match app.keyring.issue_run(&token, clock::unix_seconds()) {
+    let (token, token_ends_unix) = match app.keyring.issue_run(&token, clock::stamp()) {
         Ok(issued) => issued,
         Err(error) => {
             tracing::error!(error = %ErrorChain(&error), "a run's token could not be made");
@@ -48,7 +48,7 @@ pub async fn facts(
     };
     Json(RunFacts {
         token: token.into(),
-        token_ends_unix,
+        token_ends_unix: clock::on_the_wall(token_ends_unix),
         endpoint: app.base_url.as_str().into(),
         workspace_id: workspace::guid(job.workspace).into(),
         identity: app.live.identity_of_node(&asking.node).map(|user| user.object_id.clone()),

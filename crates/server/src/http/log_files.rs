@@ -21,7 +21,7 @@ pub const LIFETIME_S: u64 = LOG_URL_LIFETIME_MAX_S - 60;
 /// The signed address of one log.
 pub fn url(app: &App, job: JobId, epoch: Epoch, rank: usize) -> String {
     let path = path(job, epoch, rank);
-    let expires = clock::unix_seconds() + LIFETIME_S;
+    let expires = clock::stamp() + LIFETIME_S;
     let signature = app.keyring.sign_log_url(&path, expires);
     format!("{}{path}?se={expires}&sig={signature}", app.files_url)
 }

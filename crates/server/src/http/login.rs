@@ -90,12 +90,13 @@ async fn by_key(app: &App, parts: &Parts, query: &Query) -> Result<Response, Fai
     let resource = query.resource().ok_or_else(|| {
         ArmError::invalid_property("resource", "resource is missing; name what the token is for")
     })?;
-    let now = clock::unix_seconds();
+    let now = clock::stamp();
     let issued = app
         .keyring
         .issue(&principal, resource, &app.audiences, now, &directory)
         .map_err(|refused| ArmError::invalid_property("resource", refused.to_string()))?;
-    let reply = TokenReply::new(&issued.token, issued.expires_unix, resource);
+    let ends = clock::on_the_wall(issued.expires_unix);
+    let reply = TokenReply::new(&issued.token, ends, resource);
     Ok(document(StatusCode::OK, &reply))
 }
 
@@ -176,10 +177,11 @@ fn give(
     form: &TokenForm,
     resource: &str,
 ) -> Result<Response, OauthError> {
-    let (now, directory) = (clock::unix_seconds(), app.live.directory());
+    let (now, directory) = (clock::stamp(), app.live.directory());
     let issued = app.keyring.issue(principal, resource, &app.audiences, now, &directory);
     let issued = issued.map_err(|refused| OauthError::invalid_scope(refused.to_string()))?;
-    let reply = ClientTokenReply::new(form, &issued.token, now, issued.expires_unix);
+    let [now, ends] = [now, issued.expires_unix].map(clock::on_the_wall);
+    let reply = ClientTokenReply::new(form, &issued.token, now, ends);
     Ok(document(StatusCode::OK, &reply))
 }
 

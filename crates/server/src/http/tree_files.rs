@@ -18,7 +18,7 @@ use crate::clock;
 /// The signed address of one list of files. A digest behind its path is one file of it.
 pub fn url(app: &App, workspace: WorkspaceId, tree: &TreeId) -> String {
     let path = path(workspace, tree);
-    let expires = clock::unix_seconds() + LIFETIME_S;
+    let expires = clock::stamp() + LIFETIME_S;
     let signature = app.keyring.sign_log_url(&path, expires);
     format!("{}{path}?se={expires}&sig={signature}", app.files_url)
 }

@@ -44,7 +44,7 @@ impl<'q> Link<'q> {
 
 /// The address that opens a service in a browser, for this user and for an hour.
 pub fn link(app: &App, caller: &Caller, path: &str) -> Option<String> {
-    let until = clock::unix_seconds() + LINK_LIFETIME_S;
+    let until = clock::stamp() + LINK_LIFETIME_S;
     let user = &caller.object_id;
     let directory = app.live.directory();
     let signature = app.keyring.sign_service(Pass::Link, path, user, until, &directory)?;
@@ -100,7 +100,7 @@ pub fn may(app: &App, caller: &Caller, workspace: &WorkspaceKey) -> bool {
 
 /// What a browser shows from now on instead of the link.
 pub fn cookie(app: &App, caller: &Caller, path: &str) -> Option<HeaderValue> {
-    let until = clock::unix_seconds() + COOKIE_LIFETIME_S;
+    let until = clock::stamp() + COOKIE_LIFETIME_S;
     let user = &caller.object_id;
     let directory = app.live.directory();
     let signature = app.keyring.sign_service(Pass::Cookie, path, user, until, &directory)?;
