@@ -13,6 +13,7 @@
 
 mod agent;
 mod asset;
+mod backup;
 mod client;
 mod complete;
 mod completion;
@@ -128,6 +129,8 @@ enum Command {
     Monitor(monitor::Command),
     Why(why::Args),
     Doctor(doctor::Args),
+    Backup(backup::Args),
+    Restore(backup::RestoreArgs),
     Cost(cost::Args),
     Whatif(whatif::Args),
     #[command(subcommand)]
@@ -183,6 +186,8 @@ fn run(command: Command) -> Outcome {
         Command::Monitor(command) => block_on(monitor::run(command)),
         Command::Why(args) => block_on(why::run(&args)),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Backup(args) => backup::run(&args),
+        Command::Restore(args) => backup::restore(&args),
         Command::Quota(command) => block_on(quota::run(command)),
         Command::Cost(args) => block_on(cost::run(&args)),
         Command::Whatif(args) => whatif::run(&args),
@@ -236,12 +241,14 @@ mod tests {
     }
 
     /// Whatever prints or keeps a key, or lets somebody do more than before.
-    const EXPOSING: [&str; 8] = [
+    const EXPOSING: [&str; 10] = [
+        "muster backup",
         "muster env",
         "muster host token",
         "muster lock delete",
         "muster lock update",
         "muster login",
+        "muster restore",
         "muster role assignment create",
         "muster user create",
         "muster user rotate-key",
@@ -266,8 +273,10 @@ mod tests {
     /// What changes something on a server can be tried first, unless it is always refused.
     #[test]
     fn whatever_changes_something_has_a_dry_run() {
-        // These run or end a server or a node themselves, or keep a key in a file of their user.
+        // These run or end a server or a node themselves, or write files of their user only.
         let own = [
+            "muster backup",
+            "muster restore",
             "muster up",
             "muster serve",
             "muster down",

@@ -19,6 +19,7 @@ mod place;
 #[cfg_attr(not(feature = "object-store"), path = "blobs/no_remote.rs")]
 mod remote;
 mod sweep;
+mod turn;
 mod wanted;
 
 use std::collections::BTreeSet;
@@ -43,6 +44,7 @@ pub use self::gate::Held;
 pub use self::place::OpenError;
 use self::remote::Remote;
 pub use self::sweep::Removed;
+pub use self::turn::Turn;
 pub use self::wanted::Wanted;
 use crate::room::{self, NoRoom, Room};
 

@@ -5,6 +5,7 @@
 
 mod app;
 mod artifacts;
+pub mod backup;
 mod blobs;
 mod certificates;
 mod check;

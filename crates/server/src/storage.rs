@@ -25,7 +25,7 @@ use crate::clock;
 use crate::readers::Readers;
 pub use crate::writer::Unavailable;
 use crate::writer::{BATCH_MAX, QUEUE_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
-pub use sweep::{Retention, gc, run as run_sweeper};
+pub use sweep::{Retention, SweepError, gc, run as run_sweeper};
 pub use uploads::let_go;
 
 type Reply = oneshot::Sender<Result<Outcome, Unavailable>>;

@@ -17,6 +17,7 @@ use muster_core::model::{AssetKind, WorkspaceKey};
 use muster_core::time::Wall;
 use muster_core::{Change, KnownAsset, KnownJob, Rows};
 pub use read::*;
+pub use sqlite::backup;
 pub use sqlite::{
     Checker, Durability, SqliteReader, SqliteStorage, SqliteStorageReader, SqliteStore,
 };

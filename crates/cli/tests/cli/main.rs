@@ -2,6 +2,7 @@
 //! program for each file takes minutes.
 
 mod access;
+mod backups;
 mod bad_input;
 mod bad_place;
 mod broken_state;
@@ -36,6 +37,7 @@ mod own_log;
 mod packaging;
 mod post_mortems;
 mod prying;
+mod recorded;
 mod rootless;
 mod server_kill;
 mod shared_sandbox;

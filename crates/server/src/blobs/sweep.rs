@@ -10,7 +10,7 @@ use muster_core::ids::WorkspaceId;
 use muster_core::model::BlobId;
 
 use super::gate::Key;
-use super::{BlobError, Blobs, Wanted};
+use super::{BlobError, Blobs, Turn, Wanted};
 
 /// What a sweep came to, or would.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -38,6 +38,11 @@ impl Blobs {
     /// Who asked before then does not count any more.
     pub fn forget_asked(&self, before: SystemTime) {
         self.gate.forget_asked(before);
+    }
+
+    /// Held for as long as anything is removed. `None` while a backup is being made.
+    pub fn turn(&self) -> Result<Option<Turn>, BlobError> {
+        Turn::sweep(&self.root).map_err(BlobError::Io)
     }
 
     /// Looks at every file, and removes those that are on no list of a job, that nobody else names, and that were not

@@ -44,6 +44,8 @@ pub enum SweepError {
     Blobs(#[from] BlobError),
     #[error(transparent)]
     Unavailable(#[from] super::Unavailable),
+    #[error("a backup is being made, and nothing is removed meanwhile; try again when it is done")]
+    BackUp,
     #[error("looking through the files panicked")]
     Panicked,
 }
@@ -63,10 +65,16 @@ pub async fn run(storage: Storage, blobs: Arc<Blobs>, readers: Readers, retentio
             Ok(Removed { files, bytes, .. }) => {
                 info!(files, bytes, "files that nobody names are gone");
             }
+            Err(SweepError::BackUp) => {
+                info!("a backup is being made; looking for unwanted files later")
+            }
             Err(failed) => warn!(error = %ErrorChain(failed), "cannot look for unwanted files"),
         }
-        // After a failure it is not known what was looked at.
-        is_whole = swept.is_err();
+        is_whole = match swept {
+            Err(SweepError::BackUp) => is_whole,
+            // After a failure it is not known what was looked at.
+            _ => swept.is_err(),
+        };
         tokio::time::sleep(PAUSE).await;
     }
 }
@@ -103,6 +111,7 @@ impl Sweeper {
         grace: Duration,
         is_rehearsal: bool,
     ) -> Result<Removed, SweepError> {
+        let _turn = self.blobs.turn()?.ok_or(SweepError::BackUp)?;
         if !is_rehearsal {
             or_later(self.forget().await)?;
             or_later(uploads::sweep(&self.storage, &self.readers).await)?;
@@ -121,6 +130,7 @@ impl Sweeper {
 
     /// What has become unwanted or was brought, and is on no list and in no row now.
     async fn changes(&self, wanted: &mut Wanted) -> Result<Removed, SweepError> {
+        let _turn = self.blobs.turn()?.ok_or(SweepError::BackUp)?;
         or_later(self.forget().await)?;
         let grace = self.retention.grace;
         let limit = Wall(clock::unix_us().saturating_sub(grace.as_micros() as u64));

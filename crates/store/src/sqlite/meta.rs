@@ -11,7 +11,7 @@ use crate::StoreError;
 
 /// Ids start at an epoch shifted by this much and must stay below 2^63, the largest integer of a row. In
 /// milliseconds since 1970 that is the year 2248.
-const EPOCH_MAX: u64 = (1 << (63 - EPOCH_SHIFT)) - 1;
+pub(super) const EPOCH_MAX: u64 = (1 << (63 - EPOCH_SHIFT)) - 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Meta {

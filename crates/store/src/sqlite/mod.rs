@@ -2,6 +2,7 @@
 
 mod activity;
 mod assets;
+pub mod backup;
 mod checker;
 mod checkpoint;
 mod datastores;

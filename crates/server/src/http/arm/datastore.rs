@@ -234,6 +234,9 @@ async fn sweep(call: &Call) -> Result<Response, Failed> {
     let swept =
         storage::gc(&app.storage, &app.blobs, &app.readers, retention, wanted.dry_run).await;
     let swept = swept.map_err(|failed| {
+        if let storage::SweepError::BackUp = failed {
+            return ArmError::unavailable(failed.to_string());
+        }
         tracing::error!(error = %ErrorChain(&failed), "cannot look for unwanted files");
         ArmError::unavailable("the files could not be looked through; see the server's log")
     })?;

@@ -1,0 +1,186 @@
+//! `muster backup` and `muster restore`: a whole installation in a folder, and back. Both work on the state directory
+//! itself, as its owner, and need no server.
+
+use std::io::{IsTerminal as _, stderr};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use muster_server::backup::{self, BackupError, Checked, Manifest, Step};
+use muster_server::state_dir::StateDir;
+
+use crate::env::shell_quoted;
+use crate::failure::{Failure, Outcome, printable};
+use crate::output::{self, Print};
+use crate::place::StateDirArg;
+
+const TICK: Duration = Duration::from_millis(100);
+
+/// Make a backup of the whole installation, also while its server runs
+///
+/// Both databases are copied as of one moment; blobs, logs, keys, certificates and the configuration file in the state
+/// directory follow. Blobs are hard links where DIR is on the same file system, so it takes little space: copy DIR to
+/// another machine. Nodes and Python environments are left out; they are made again.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Mutating, exposes: DIR holds all keys of the installation, and only its owner can read it."
+)]
+pub struct Args {
+    /// The folder to make; it may be there if it is empty
+    #[arg(value_name = "DIR")]
+    to: PathBuf,
+    /// Read everything again when it is made, also blobs that are hard links
+    #[arg(long)]
+    verify: bool,
+    #[command(flatten)]
+    place: StateDirArg,
+    #[command(flatten)]
+    print: Print,
+}
+
+/// Make a state directory from a backup
+///
+/// Everything is checked before it is put in place: the digest of every file, both databases, and that every file that
+/// they name is there. Stop the server that it is to replace first.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Mutating, exposes: NEW holds the keys of the backup, and who had access then has it."
+)]
+pub struct RestoreArgs {
+    /// What `muster backup` made
+    #[arg(value_name = "DIR")]
+    from: PathBuf,
+    /// The state directory to make; it may be there if it is empty
+    #[arg(long, value_name = "NEW", required_unless_present = "check")]
+    state_dir: Option<PathBuf>,
+    /// Only check the backup
+    #[arg(long, conflicts_with = "state_dir")]
+    check: bool,
+    #[command(flatten)]
+    print: Print,
+}
+
+pub fn run(args: &Args) -> Outcome {
+    let state_dir = StateDir::new(&args.place.path()?);
+    let mut bar = Bar::new();
+    let version = env!("CARGO_PKG_VERSION");
+    let made = backup::make(&state_dir, &args.to, version, &mut |step| bar.tell(step));
+    let manifest = made.map_err(|why| told(&why))?;
+    if args.verify {
+        backup::check(&args.to, &mut |step| bar.tell(step)).map_err(|why| told(&why))?;
+    }
+    drop(bar);
+    output::say(&format!(
+        "the backup is whole: {} files, {} bytes, up to change {}",
+        manifest.files, manifest.bytes, manifest.revision
+    ));
+    if !manifest.lost.is_empty() {
+        output::say(&format!(
+            "note: {} files that rows name were lost before this backup, such as {}",
+            manifest.lost.len(),
+            printable(&manifest.lost[0])
+        ));
+    }
+    tell_elsewhere(&manifest);
+    show(&args.print, &manifest)
+}
+
+pub fn restore(args: &RestoreArgs) -> Outcome {
+    let mut bar = Bar::new();
+    let mut tell = |step| bar.tell(step);
+    let Some(to) = &args.state_dir else {
+        let checked = backup::check(&args.from, &mut tell).map_err(|why| told(&why))?;
+        drop(bar);
+        output::say("the backup is whole");
+        return show(&args.print, &checked.manifest);
+    };
+    let restored = backup::restore(&args.from, to, SystemTime::now(), &mut tell);
+    let Checked { manifest } = restored.map_err(|why| told(&why))?;
+    drop(bar);
+    let root = StateDir::new(to).root().to_string_lossy().into_owned();
+    output::say(&format!("restored what was there at {}", printable(&manifest.made_at)));
+    output::say(&format!(
+        "next: see that the server it replaces is stopped, then start this one: muster up --state-dir {}",
+        shell_quoted(&root)
+    ));
+    output::say(
+        "note: users and keys that were removed since the backup are back, and jobs that ran then start again",
+    );
+    tell_elsewhere(&manifest);
+    show(&args.print, &manifest)
+}
+
+fn tell_elsewhere(manifest: &Manifest) {
+    if let Some(address) = &manifest.blob_store {
+        output::say(&format!(
+            "note: the bytes of blobs are in {}, and not in the backup",
+            printable(address)
+        ));
+    }
+}
+
+fn show(print: &Print, manifest: &Manifest) -> Outcome {
+    print.show(manifest, || {
+        let [files, bytes, revision] =
+            [manifest.files, manifest.bytes, manifest.revision].map(|it| it.to_string());
+        let row = vec![printable(&manifest.made_at), files, bytes, revision];
+        output::table(&["Made at", "Files", "Bytes", "Revision"], vec![row], "")
+    })
+}
+
+fn told(why: &BackupError) -> Failure {
+    let words = printable(&muster_core::ErrorChain(why).to_string());
+    match why {
+        BackupError::NothingThere { .. } | BackupError::NoBackup { .. } => {
+            Failure::not_found(words)
+        }
+        BackupError::Inside { .. } | BackupError::Filled { .. } | BackupError::InUse { .. } => {
+            Failure::refused(words)
+        }
+        _ => Failure::error(words),
+    }
+}
+
+/// On a terminal, how far it is; else nothing.
+struct Bar {
+    bar: ProgressBar,
+}
+
+impl Bar {
+    fn new() -> Bar {
+        let bar = match stderr().is_terminal() {
+            true => ProgressBar::new_spinner(),
+            false => ProgressBar::hidden(),
+        };
+        bar.enable_steady_tick(TICK);
+        Bar { bar }
+    }
+
+    fn tell(&mut self, step: Step) {
+        match step {
+            Step::Databases { bytes } => {
+                let style = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}";
+                let style = ProgressStyle::with_template(style).expect("a template that is right");
+                self.bar.set_style(style);
+                self.bar.reset();
+                self.bar.set_length(bytes);
+                self.bar.set_message("copying");
+            }
+            Step::Files => {
+                let style = "{spinner} {msg} {bytes} {bytes_per_sec}";
+                let style = ProgressStyle::with_template(style).expect("a template that is right");
+                self.bar.set_style(style);
+                self.bar.reset();
+                self.bar.set_message("files");
+            }
+            Step::Checking => self.bar.set_message("checking"),
+            Step::Bytes(bytes) => self.bar.inc(bytes),
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,247 @@
+//! Backups that are made while the server works, what they are worth afterwards, and what is not taken for one.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use serde_json::Value;
+
+use crate::support::{self, Site};
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("text")
+}
+
+/// A job with code, a file that it leaves and a log, and a pool that starts nothing.
+fn fill(site: &Site) {
+    let code = site.folder().join("code");
+    fs::create_dir(&code).expect("our own folder");
+    fs::write(code.join("run.sh"), "mkdir -p outputs; echo left > outputs/left.txt; echo said")
+        .expect("our own folder");
+    let job = site.folder().join("job.yml");
+    let yaml =
+        "type: command\nname: done\ncommand: sh run.sh\ncode: ./code\ncompute: azureml:cpu\n";
+    fs::write(&job, yaml).expect("our own folder");
+    site.text(&support::CLUSTER);
+    site.text(&["compute", "create", "-n", "none", "--max-instances", "0"]);
+    site.text(&["job", "create", "-f", text(&job)]);
+    site.wait_for_job("done", |job| job["status"] == "Completed");
+}
+
+fn check_filled(site: &Site) {
+    assert_eq!(site.json(&["job", "show", "-n", "done"])["status"], "Completed");
+    let streamed = site.run(&["job", "stream", "-n", "done"]);
+    let log = String::from_utf8(streamed.stdout).expect("text") + &streamed.stderr;
+    assert!(log.contains("said"), "{log}");
+    let to = tempfile::tempdir().expect("a folder");
+    site.text(&["job", "download", "-n", "done", "-p", text(to.path())]);
+    let is_left = |path: &PathBuf| path.ends_with("outputs/left.txt");
+    let left = below(to.path()).into_iter().find(is_left).expect("what the job left");
+    assert_eq!(fs::read_to_string(left).expect("text"), "left\n");
+}
+
+/// Every file below a folder.
+fn below(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        match path.is_dir() {
+            true => found.extend(below(&path)),
+            false => found.push(path),
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn whatever_was_acknowledged_before_a_backup_is_there_after_a_restore() {
+    let site = Site::start_plain();
+    fill(&site);
+    let (acknowledged, is_over) = (Mutex::new(Vec::<String>::new()), AtomicBool::new(false));
+    let submit = |who: &str| {
+        for number in 0.. {
+            if is_over.load(Ordering::SeqCst) {
+                return;
+            }
+            let name = format!("{who}-{number}");
+            let job = ["job", "create", "--compute", "none", "-n", &name, "--command", "true"];
+            site.text(&[&job[..], &["-o", "none"]].concat());
+            acknowledged.lock().expect("nobody panicked").push(name);
+        }
+    };
+    let backup = site.folder().join("backup");
+    let before: BTreeSet<String> = std::thread::scope(|scope| {
+        let submitters = ["ada", "bob"].map(|who| scope.spawn(move || submit(who)));
+        let so_far = || acknowledged.lock().expect("nobody panicked").clone();
+        while so_far().len() < 10 {
+            assert!(!submitters.iter().any(|one| one.is_finished()), "somebody was refused");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let before = so_far().into_iter().collect();
+        let manifest = site.json(&["backup", text(&backup)]);
+        assert!(manifest["revision"].as_u64().expect("a number") > 10, "{manifest}");
+        while so_far().len() < 30 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        is_over.store(true, Ordering::SeqCst);
+        before
+    });
+    // For its owner only, and blobs take no space twice.
+    let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    assert_eq!((mode(&backup), mode(&backup.join("state"))), (0o700, 0o700));
+    let blobs = below(&backup.join("state/blobs"));
+    assert!(blobs.len() > 2 && blobs.iter().all(|path| fs::metadata(path).unwrap().nlink() > 1));
+
+    let mut restored = Site::empty();
+    let state = restored.state();
+    let told = restored.run(&["restore", text(&backup), "--state-dir", text(&state)]);
+    assert_eq!(told.code, 0, "{}", told.stderr);
+    assert!(told.stderr.contains(&format!("muster up --state-dir {}", text(&state))));
+    restored.start_with(&["--isolation", "none"]);
+    check_filled(&restored);
+    let listed = restored.json(&["job", "list", "--max-results", "1000"]);
+    let listed = listed.as_array().expect("a list").iter();
+    let there: BTreeSet<String> =
+        listed.map(|job| job["name"].as_str().expect("text").to_owned()).collect();
+    assert!(there.is_superset(&before), "{:?}", before.difference(&there));
+    let submitted: BTreeSet<String> =
+        acknowledged.into_inner().expect("nobody panicked").into_iter().collect();
+    let others: Vec<&String> = there.difference(&submitted).collect();
+    assert_eq!(others, ["done"], "none was made up");
+
+    // It works, and gives out no name that the other one could have given out.
+    restored.text(&["compute", "create", "-n", "fresh", "--max-instances", "1", "-d", "60"]);
+    restored.text(&["job", "create", "--compute", "fresh", "-n", "new", "--command", "true"]);
+    restored.wait_for_job("new", |job| job["status"] == "Completed");
+    let highest = |site: &Site| {
+        let nodes = fs::read_dir(site.state().join("nodes")).expect("there are nodes");
+        let names = nodes.map(|node| node.unwrap().file_name().into_string().unwrap());
+        names.map(|name| name.rsplit_once('-').unwrap().1.to_owned()).max().expect("a node")
+    };
+    assert!(highest(&restored) > highest(&site));
+    check_filled(&site);
+}
+
+/// A backup of a server that was used, to be spoiled.
+fn small() -> (Site, PathBuf) {
+    let site = Site::start_plain();
+    fill(&site);
+    let backup = site.folder().join("backup");
+    site.text(&["backup", text(&backup), "--verify", "-o", "none"]);
+    site.text(&["restore", text(&backup), "--check"]);
+    (site, backup)
+}
+
+fn flip(path: &Path) {
+    let mut bytes = fs::read(path).expect("it is there");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x40;
+    // A blob is a hard link: the server's own must stay as it is.
+    fs::remove_file(path).expect("ours");
+    fs::write(path, bytes).expect("ours");
+}
+
+fn remove(path: &Path) {
+    fs::remove_file(path).expect("it was there");
+}
+
+fn cut(path: &Path) {
+    let bytes = fs::read(path).expect("it is there");
+    fs::remove_file(path).expect("ours");
+    fs::write(path, &bytes[..bytes.len() / 2]).expect("ours");
+}
+
+/// Leaves a line out of the list, and says that this is the list.
+fn unlist(backup: &Path, is_left_out: impl Fn(&str) -> bool) {
+    let list = fs::read_to_string(backup.join("files")).expect("text");
+    let kept: String =
+        list.lines().filter(|line| !is_left_out(line)).map(|line| format!("{line}\n")).collect();
+    assert_ne!(kept, list);
+    let digest = muster_trees::blob_of(kept.as_bytes()).to_string();
+    fs::write(backup.join("files"), kept).expect("ours");
+    edit(backup, |manifest| manifest["list_digest"] = digest.into());
+}
+
+fn edit(backup: &Path, change: impl FnOnce(&mut Value)) {
+    let path = backup.join("manifest.json");
+    let mut manifest =
+        serde_json::from_slice(&fs::read(&path).expect("it is there")).expect("JSON");
+    change(&mut manifest);
+    fs::write(path, manifest.to_string()).expect("ours");
+}
+
+/// What was done to it, and what is said about it.
+type Spoiled = (&'static str, fn(&Path), &'static str);
+
+const SPOILED: &[Spoiled] = &[
+    ("a flipped byte in the store", |it| flip(&it.join("state/muster.db")), "muster.db is damaged"),
+    ("half of the rows of blobs", |it| cut(&it.join("state/storage.db")), "storage.db is damaged"),
+    ("a flipped byte in a blob", |it| flip(&below(&it.join("state/blobs"))[0]), "is damaged"),
+    ("a key is gone", |it| remove(&it.join("state/keys/token.key")), "token.key"),
+    ("a flipped byte in a log", |it| flip(&below(&it.join("state/logs"))[0]), "is damaged"),
+    ("half of the list", |it| cut(&it.join("files")), "not the list"),
+    ("no manifest", |it| remove(&it.join("manifest.json")), "not a backup"),
+    ("half a manifest", |it| cut(&it.join("manifest.json")), "not a backup"),
+    ("newer", |it| edit(it, |manifest| manifest["format"] = 2.into()), "newer version"),
+    ("another revision", |it| edit(it, |manifest| manifest["revision"] = 7.into()), "says 7"),
+    (
+        "a blob that rows name is not listed",
+        |it| unlist(it, |line| line.contains(" blobs/")),
+        "rows name it",
+    ),
+    ("no store", |it| unlist(it, |line| line.ends_with(" muster.db")), "muster.db is not on it"),
+];
+
+#[test]
+fn a_backup_that_is_not_whole_is_refused_and_nothing_is_put_in_place() {
+    let (site, backup) = small();
+    for (what, spoil, said) in SPOILED {
+        let copy = tempfile::tempdir().expect("a folder");
+        let spoiled = copy.path().join("backup");
+        let copied = std::process::Command::new("cp").arg("-a").args([&backup, &spoiled]).status();
+        assert!(copied.expect("cp runs").success());
+        spoil(&spoiled);
+        let target = copy.path().join("state");
+        for arguments in [&["--check"][..], &["--state-dir", text(&target)]] {
+            let done = site.run(&[&["restore", text(&spoiled)][..], arguments].concat());
+            assert!(done.code == 1 || done.code == 3, "{what} {arguments:?}: {}", done.stderr);
+            assert!(done.stderr.contains(said), "{what}: {}", done.stderr);
+        }
+        let left = fs::read_dir(copy.path()).expect("a folder").count();
+        assert_eq!(left, 1, "{what}: something was left behind");
+    }
+
+    // Where something is, nothing is written over it.
+    for (arguments, said) in [
+        (&["backup", text(&backup)][..], "is not empty"),
+        (&["backup", text(&site.state().join("backup"))], "is inside of"),
+        (&["restore", text(&backup), "--state-dir", text(&site.state())], "a server runs in"),
+        (&["restore", text(&backup), "--state-dir", text(site.folder())], "is not empty"),
+    ] {
+        let done = site.run(arguments);
+        assert_eq!(done.code, 2, "{arguments:?}: {}", done.stderr);
+        assert!(done.stderr.contains(said), "{}", done.stderr);
+    }
+    let nowhere = site.run(&["backup", text(&backup), "--state-dir", "/nowhere"]);
+    assert_eq!(nowhere.code, 3, "{}", nowhere.stderr);
+    assert_eq!(site.run(&["restore", text(&backup)]).code, 2, "it must be said where to");
+    check_filled(&site);
+}
+
+#[test]
+fn nothing_is_swept_while_a_backup_is_made() {
+    let site = Site::start_plain();
+    let lock = fs::File::open(site.state().join("blobs/lock")).expect("the sweeper was there");
+    flock(&lock, FlockOperation::LockExclusive).expect("as a backup does it");
+    let refused = site.run(&["storage", "gc"]);
+    assert_eq!(refused.code, 1, "{}", refused.stderr);
+    assert!(refused.stderr.contains("a backup is being made"), "{}", refused.stderr);
+    drop(lock);
+    site.text(&["storage", "gc"]);
+}

@@ -1,0 +1,69 @@
+//! What can go wrong with a backup, and what to do about it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use muster_store::StoreError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    #[error(
+        "there is no installation in {}: muster.db or storage.db is missing; name its state directory with --state-dir",
+        path.display()
+    )]
+    NothingThere { path: PathBuf },
+    #[error(
+        "{} belongs to user {owner}, and this is user {us}; do this as its owner (sudo -u '#{owner}' …)",
+        path.display()
+    )]
+    NotOurs { path: PathBuf, owner: u32, us: u32 },
+    #[error("{} is inside of {}; name a folder outside of it", path.display(), root.display())]
+    Inside { path: PathBuf, root: PathBuf },
+    #[error("{} is not empty; name another folder, or move it away", path.display())]
+    Filled { path: PathBuf },
+    #[error("a server runs in {}; name another folder, or stop it and move it away", path.display())]
+    InUse { path: PathBuf },
+    #[error(
+        "{} is left over from one that was interrupted, or another is being made there just now; if not, remove it and try \
+         again",
+        path.display()
+    )]
+    Leftover { path: PathBuf },
+    #[error(
+        "{} is not a backup: it has no readable manifest.json; name the folder that `muster backup` made",
+        path.display()
+    )]
+    NoBackup { path: PathBuf },
+    #[error(
+        "the backup {} was made by a newer version of muster (its format is {found}, this one knows {known}); use that \
+         version",
+        path.display()
+    )]
+    TooNew { path: PathBuf, found: u32, known: u32 },
+    #[error("{} is damaged: {what}; use another backup", path.display())]
+    Damaged { path: PathBuf, what: String },
+    #[error("cannot {operation} {}", path.display())]
+    Io {
+        operation: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+pub(super) fn damaged(path: &Path, what: &str) -> BackupError {
+    BackupError::Damaged { path: path.to_owned(), what: what.to_owned() }
+}
+
+/// Says what was being done to which file.
+pub(super) trait Doing<T> {
+    fn doing(self, operation: &'static str, path: &Path) -> Result<T, BackupError>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, operation: &'static str, path: &Path) -> Result<T, BackupError> {
+        self.map_err(|source| BackupError::Io { operation, path: path.to_owned(), source })
+    }
+}

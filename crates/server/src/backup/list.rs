@@ -1,0 +1,140 @@
+//! The list of a backup's files: a line each, with digest, bytes and path.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Component, Path};
+
+use muster_core::ids::WorkspaceId;
+use muster_core::model::BlobId;
+
+use super::error::{BackupError, damaged};
+use super::{BLOBS, FOLDERS, SINGLE, STORAGE, STORE};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub digest: BlobId,
+    pub bytes: u64,
+    /// From the state directory.
+    pub path: String,
+}
+
+#[derive(Debug, Default)]
+pub struct List(Vec<Entry>);
+
+impl Entry {
+    pub fn new(path: &Path, digest: BlobId, bytes: u64) -> Result<Entry, BackupError> {
+        match path.to_str().filter(|text| is_ours(Path::new(text)) && !text.contains('\n')) {
+            Some(text) => Ok(Entry { digest, bytes, path: text.to_owned() }),
+            None => Err(damaged(path, "its name is none that a server gives")),
+        }
+    }
+}
+
+/// Whether such a file can be in a backup: nothing else is ever written into a state directory.
+fn is_ours(path: &Path) -> bool {
+    let is_plain = path.components().all(|part| matches!(part, Component::Normal(_)));
+    let top = path.components().next().map(|part| part.as_os_str());
+    let is_in = |folder: &&str| top.is_some_and(|top| top == *folder) && Path::new(folder) != path;
+    let is_single = |name: &str| Path::new(name) == path;
+    is_plain
+        && (FOLDERS.iter().any(is_in)
+            || SINGLE.into_iter().chain([STORE, STORAGE]).any(is_single)
+            || blob_of_path(path).is_some())
+}
+
+/// What a file of the byte store must hold, by its path: `blobs/WORKSPACE/ab/abcdef…`.
+pub fn blob_of_path(path: &Path) -> Option<BlobId> {
+    let mut parts = path.to_str()?.split('/');
+    let [top, workspace, shard, name] = [(); 4].map(|()| parts.next());
+    workspace?.parse::<WorkspaceId>().ok()?;
+    let digest: BlobId = name?.parse().ok()?;
+    let fits = top? == BLOBS && digest.to_string() == name? && name?.get(..2) == shard;
+    (fits && parts.next().is_none()).then_some(digest)
+}
+
+impl List {
+    pub fn push(&mut self, entry: Entry) {
+        self.0.push(entry);
+    }
+
+    pub fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.0.iter().map(|entry| entry.bytes).sum()
+    }
+
+    pub fn entries(&self) -> &[Entry] {
+        &self.0
+    }
+
+    pub fn paths(&self) -> BTreeSet<&str> {
+        self.0.iter().map(|entry| entry.path.as_str()).collect()
+    }
+
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        for Entry { digest, bytes, path } in &self.0 {
+            writeln!(text, "{digest} {bytes} {path}").expect("a String takes everything");
+        }
+        text
+    }
+
+    /// What is wrong with it is said in the error.
+    pub fn parse(text: &str) -> Result<List, String> {
+        let mut list = List::default();
+        let mut seen = BTreeSet::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let entry = parse_line(line).ok_or_else(|| format!("line {number} is not a file"))?;
+            if !seen.insert(entry.path.clone()) {
+                return Err(format!("line {number} names a file again"));
+            }
+            list.push(entry);
+        }
+        Ok(list)
+    }
+}
+
+fn parse_line(line: &str) -> Option<Entry> {
+    let mut parts = line.splitn(3, ' ');
+    let (digest, bytes, path) = (parts.next()?, parts.next()?, parts.next()?);
+    Entry::new(Path::new(path), digest.parse().ok()?, bytes.parse().ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIGEST: &str = "0c05d5fe5c3492ed154cb090cf62e031b0fc26308d8bc5a3764f4f7f6c955081";
+
+    #[test]
+    fn only_paths_that_a_server_makes_are_taken() {
+        let blob = format!("blobs/{}/0c/{DIGEST}", WorkspaceId(1));
+        for good in ["muster.db", "keys/token.key", "logs/j1/a2.0.log", "clock", blob.as_str()] {
+            let text = format!("{DIGEST} 7 {good}\n");
+            let list = List::parse(&text).unwrap();
+            assert_eq!((list.to_text(), list.len(), list.bytes()), (text, 1, 7));
+        }
+        let twice = format!("{DIGEST} 7 clock\n{DIGEST} 7 clock\n");
+        assert!(List::parse(&twice).is_err());
+        for bad in [
+            "/etc/passwd",
+            "../clock",
+            "keys/../../clock",
+            "keys",
+            "nodes/n/secret",
+            "connection.json",
+            "blobs/w1/0c/short",
+            &format!("blobs/w1/0c/{DIGEST}"),
+            &blob.replace("/0c/", "/aa/"),
+            &format!("{blob}/more"),
+            "",
+        ] {
+            assert!(List::parse(&format!("{DIGEST} 7 {bad}\n")).is_err(), "{bad}");
+        }
+        for bad in ["clock", "xyz 7 clock", &format!("{DIGEST} many clock")] {
+            assert!(List::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

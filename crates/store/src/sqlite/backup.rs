@@ -1,0 +1,158 @@
+//! Copies of both files as they were at one moment, made while others write to them; and what makes such a copy a store
+//! that can be worked on.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use muster_core::ids::WorkspaceId;
+use muster_core::model::BlobId;
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{Connection, OpenFlags};
+
+use super::fault::Doing;
+use super::meta::{EPOCH_MAX, Meta};
+use super::schema::{MAIN, STORAGE, Schema};
+use super::{Durability, SqliteStore, doc, open};
+use crate::{Revision, StoreError};
+
+/// 4 MiB at a time, so that somebody can be told how far it is.
+const STEP_PAGES: i32 = 1_024;
+
+/// How far beyond its own past a restored store begins to count, in milliseconds: a year. Whoever restores it may have a
+/// clock that is behind, and what the lost server gave out after the backup must not be given out again.
+const FENCE_MS: u64 = 365 * 24 * 60 * 60 * 1_000;
+
+/// Both files, held as they are now. Writers go on; only their logs grow.
+pub struct Moment {
+    store: Held,
+    storage: Held,
+    pub revision: Revision,
+}
+
+struct Held {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl Held {
+    fn take(path: &Path, schema: &Schema<'_>) -> Result<Held, StoreError> {
+        let connection = open::reader(path, schema)?;
+        let doing = "holding the store for a backup";
+        // A transaction begins with its first read.
+        connection.execute_batch("BEGIN").doing(doing, path)?;
+        connection
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
+            .doing(doing, path)?;
+        Ok(Held { connection, path: path.to_owned() })
+    }
+
+    fn bytes(&self) -> Result<u64, StoreError> {
+        let ask = |what| self.connection.pragma_query_value(None, what, |row| row.get::<_, u64>(0));
+        let bytes = ask("page_count").and_then(|pages| Ok(pages * ask("page_size")?));
+        bytes.doing("measuring the store", &self.path)
+    }
+
+    fn copy(&self, to: &Path, tell: &mut dyn FnMut(u64)) -> Result<(), StoreError> {
+        let doing = "copying the store";
+        let page_bytes: u64 = self
+            .connection
+            .pragma_query_value(None, "page_size", |row| row.get(0))
+            .doing(doing, &self.path)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+        let mut copy = Connection::open_with_flags(to, flags).doing(doing, to)?;
+        let owner_only = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(to, owner_only).map_err(|source| StoreError::Io { doing, source })?;
+        let backup = Backup::new(&self.connection, &mut copy).doing(doing, to)?;
+        let mut done = 0;
+        loop {
+            let step = backup.step(STEP_PAGES).doing(doing, to)?;
+            let progress = backup.progress();
+            let now = u64::try_from(progress.pagecount - progress.remaining).unwrap_or(0);
+            tell(now.saturating_sub(done) * page_bytes);
+            done = now;
+            match step {
+                StepResult::Done => break,
+                StepResult::More => {}
+                // What it reads holds still, and the copy is nobody else's.
+                _ => return Err(StoreError::Busy { doing, path: to.to_owned() }),
+            }
+        }
+        drop(backup);
+        // One file, without a log: it can be read where nothing can be written.
+        copy.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(())).doing(doing, to)
+    }
+}
+
+impl Moment {
+    pub fn hold(store: &Path, storage: &Path) -> Result<Moment, StoreError> {
+        // The rows of blobs second: what the store names is there before it is named.
+        let store = Held::take(store, &MAIN)?;
+        let storage = Held::take(storage, &STORAGE)?;
+        let revision = Revision(Meta::read(&store.connection, &store.path)?.last_revision);
+        Ok(Moment { store, storage, revision })
+    }
+
+    pub fn bytes(&self) -> Result<u64, StoreError> {
+        Ok(self.store.bytes()? + self.storage.bytes()?)
+    }
+
+    /// Writes both copies; `tell` hears of bytes that were copied.
+    pub fn copy(
+        self,
+        store: &Path,
+        storage: &Path,
+        tell: &mut dyn FnMut(u64),
+    ) -> Result<(), StoreError> {
+        self.store.copy(store, tell)?;
+        self.storage.copy(storage, tell)
+    }
+}
+
+/// Looks at everything that can be wrong with the copies of a backup, and says which revision it is of.
+pub fn check_copies(store: &Path, storage: &Path) -> Result<Revision, StoreError> {
+    let rows = open::reader(store, &MAIN)?;
+    check_thoroughly(&rows, store)?;
+    check_thoroughly(&open::reader(storage, &STORAGE)?, storage)?;
+    Ok(Revision(Meta::read(&rows, store)?.last_revision))
+}
+
+/// Unlike the check at start it compares indexes with their tables.
+fn check_thoroughly(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let sql = "PRAGMA integrity_check(1)";
+    let verdict: String =
+        connection.query_row(sql, [], |row| row.get(0)).doing("checking the store", path)?;
+    match verdict.as_str() {
+        "ok" => Ok(()),
+        _ => Err(StoreError::Damaged { path: path.to_owned(), what: verdict }),
+    }
+}
+
+/// Every file of the byte store that a row of blobs names.
+pub fn each_named_file(
+    storage: &Path,
+    mut look: impl FnMut(WorkspaceId, BlobId),
+) -> Result<(), StoreError> {
+    let connection = open::reader(storage, &STORAGE)?;
+    let sql = "SELECT workspace, digest FROM segments UNION SELECT workspace, digest FROM staged";
+    doc::rows(&connection, storage, sql, [], |row| {
+        let workspace = row.get(0).map(WorkspaceId).doing("reading a row", storage)?;
+        look(workspace, row.get(1).map(BlobId).doing("reading a digest", storage)?);
+        Ok(())
+    })
+    .map(|_: Vec<()>| ())
+}
+
+/// Makes a restored copy a store of its own: whatever the lost server gave out after the backup, this one gives out
+/// larger numbers. Returns the epoch.
+pub fn fence(store: &Path, unix_ms: u64) -> Result<u64, StoreError> {
+    let opened = SqliteStore::open(store, Durability::Disk)?;
+    let mut meta = Meta::read(&opened.connection, store)?;
+    let epoch = meta.controller_epoch.max(unix_ms).saturating_add(FENCE_MS);
+    if epoch > EPOCH_MAX {
+        return Err(StoreError::Clock { unix_ms });
+    }
+    meta.controller_epoch = epoch;
+    meta.write(&opened.connection, store)?;
+    Ok(epoch)
+}
