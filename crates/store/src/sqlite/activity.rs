@@ -43,11 +43,13 @@ pub(super) fn append(
             statement.execute((number + 1, activity.at.0, subscription, text, previous, digest))
         })
         .doing(doing, path)?;
-    // The oldest go, a few with each new one; the next one's `previous` still says what it followed.
+    // The oldest go, a few with each new one; the next one's `previous` still says what it followed. They are the first, as time
+    // never goes back, so no others are looked at: most of the time none is too old, and a search would end at the last.
     connection
         .prepare_cached(
             "DELETE FROM activity WHERE number IN
-             (SELECT number FROM activity WHERE at_us < ?1 ORDER BY number LIMIT 2)",
+             (SELECT number FROM (SELECT number, at_us FROM activity ORDER BY number LIMIT 2)
+              WHERE at_us < ?1)",
         )
         .and_then(|mut statement| statement.execute((activity.at.0.saturating_sub(KEPT.0),)))
         .doing(doing, path)?;

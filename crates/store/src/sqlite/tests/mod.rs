@@ -1,6 +1,7 @@
 //! What only the file can get wrong. What every store must do is in `conformance`.
 
 mod assets;
+mod effort;
 mod estate;
 mod full;
 mod opening;
