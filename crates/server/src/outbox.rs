@@ -83,6 +83,7 @@ async fn carry_out(effect: Effect, hands: Hands, writer: Handle, calls: Arc<Sema
                 Err(Unavailable::Stopping) => return, // It is in the outbox: the next start goes on.
                 Err(
                     Unavailable::Busy
+                    | Unavailable::TooMany
                     | Unavailable::Full
                     | Unavailable::ReadOnly
                     | Unavailable::Unchecked

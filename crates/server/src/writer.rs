@@ -1,21 +1,22 @@
 //! The writer: one thread that owns World and the store, and the only one that changes either.
 //!
-//! It takes what has queued up as one batch, calls `core::step`, commits the changes in one transaction, and
+//! It takes what has queued up as one batch, fair to everybody (`lines`), calls `core::step`, commits the changes in one transaction, and
 //! only then lets answers and effects out. After a failed commit or a panic it drops World and its connection, reads
 //! the rows again, and only then goes on. As long as the store takes no writes (a full disk, say), every change is
 //! refused at once, and nodes keep their leases: see `recover`. When another controller has taken the store over, it
 //! ends: two that take it from each other would serve nobody.
 
+mod lines;
+
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use muster_core::catalogue::Catalogue;
 use muster_core::ids::{ClusterId, JobId};
-use muster_core::model::{QuotaName, QuotaScope};
+use muster_core::model::{Caller, QuotaName, QuotaScope};
 use muster_core::why::{self, Reason};
 use muster_core::{
     Answer, Change, Effect, ErrorChain, Input, Output, Settings, Wake, World, read_only, step,
@@ -28,15 +29,14 @@ use tracing::{error, info};
 use crate::clock;
 use crate::live::Live;
 use crate::metrics::Present;
+pub use lines::{BATCH_MAX, QUEUE_MAX, Whose};
+use lines::{Batch, Closed, Entrance, Exit, LINE_MAX};
 
-/// Requests that may wait for the writer; beyond it they are told to come back.
-pub const QUEUE_MAX: usize = 4_096;
-/// Inputs that share one commit. More would only make the first of them wait longer.
-pub const BATCH_MAX: usize = 256;
 /// The longest sleep: a wall clock that was set forward is noticed within it.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
 pub const RETRY_PAUSE_MIN: Duration = Duration::from_millis(50);
-pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Who asks again right after there is space is not to be refused for long.
+pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
@@ -44,6 +44,10 @@ pub enum Unavailable {
         "the server has {QUEUE_MAX} requests waiting, the most it takes; try again in a moment"
     )]
     Busy,
+    #[error(
+        "{LINE_MAX} of your requests are waiting, the most that one user may have; try again in a moment, with fewer at once"
+    )]
+    TooMany,
     /// It is certain that nothing was changed.
     #[error(
         "the server's disk is full, so nothing can be changed; free space on it (`muster doctor` shows how much there \
@@ -76,13 +80,12 @@ enum Message {
     Ask(Box<dyn FnOnce(&World) + Send>),
     /// The store was read through, and is whole.
     Checked,
-    Stop,
 }
 
 /// How the rest of the server talks to the writer. Cheap to clone.
 #[derive(Clone)]
 pub struct Handle {
-    sender: SyncSender<Message>,
+    entrance: Arc<Entrance<Message>>,
 }
 
 impl Unavailable {
@@ -99,68 +102,80 @@ impl Handle {
     /// Says something and waits until what it changed is on disk.
     pub async fn say(&self, input: Input) -> Result<Answer, Unavailable> {
         let (reply, answer) = oneshot::channel();
-        self.send(Message::Say { input: Box::new(input), reply })?;
+        let whose = Whose::of(&input);
+        self.entrance.push(whose, Message::Say { input: Box::new(input), reply })?;
         answer.await.unwrap_or(Err(Unavailable::Stopping))
     }
 
     /// Answers as soon as the writer has done what was asked before.
     pub async fn is_there(&self) -> Result<(), Unavailable> {
-        self.ask(|_| ()).await
+        self.ask(Whose::Anybody, |_| ()).await
     }
 
     /// Why a job waits, by what World says now.
-    pub async fn why(&self, job: JobId) -> Result<Vec<Reason>, Unavailable> {
-        self.ask(move |world| why::why(world, job)).await
+    pub async fn why(&self, by: &Caller, job: JobId) -> Result<Vec<Reason>, Unavailable> {
+        self.ask(caller(by), move |world| why::why(world, job)).await
     }
 
     /// Why a cluster is as large as it is. Nothing for one that is gone.
-    pub async fn why_cluster(&self, cluster: ClusterId) -> Result<Vec<Reason>, Unavailable> {
-        self.ask(move |world| why::why_cluster(world, cluster)).await
+    pub async fn why_cluster(
+        &self,
+        by: &Caller,
+        cluster: ClusterId,
+    ) -> Result<Vec<Reason>, Unavailable> {
+        self.ask(caller(by), move |world| why::why_cluster(world, cluster)).await
     }
 
     /// The limits of a region and what is taken of them: the totals, then every family of the catalogue.
-    pub async fn quota(&self, scope: QuotaScope) -> Result<Vec<QuotaFigures>, Unavailable> {
-        self.ask(move |world| quota_figures(world, &scope)).await
+    pub async fn quota(
+        &self,
+        by: &Caller,
+        scope: QuotaScope,
+    ) -> Result<Vec<QuotaFigures>, Unavailable> {
+        self.ask(caller(by), move |world| quota_figures(world, &scope)).await
     }
 
     /// Those that there are.
     pub async fn clusters(&self) -> Result<BTreeSet<ClusterId>, Unavailable> {
-        self.ask(|world| world.clusters().map(|cluster| cluster.id).collect()).await
+        let ids = |world: &World| world.clusters().map(|cluster| cluster.id).collect();
+        self.ask(Whose::Server, ids).await
     }
 
     /// How things stand, for `/metrics`.
     pub async fn present(&self) -> Result<Present, Unavailable> {
-        self.ask(Present::of).await
+        self.ask(Whose::Anybody, Present::of).await
     }
 
     /// The answer leaves the writer's thread, World does not: ask for little.
     async fn ask<T: Send + 'static>(
         &self,
+        whose: Whose,
         question: impl FnOnce(&World) -> T + Send + 'static,
     ) -> Result<T, Unavailable> {
         let (reply, answer) = oneshot::channel();
-        self.send(Message::Ask(Box::new(move |world| {
+        let question = move |world: &World| {
             let _ = reply.send(question(world)); // Whoever asked may have gone away.
-        })))?;
+        };
+        self.entrance.push(whose, Message::Ask(Box::new(question)))?;
         answer.await.map_err(|_| Unavailable::Stopping)
     }
 
     /// The store was read through, and is whole: it may be written to.
     pub fn checked(&self) {
-        let _ = self.sender.send(Message::Checked);
+        // A full queue is drained in a moment, and then there is room.
+        while self.entrance.push(Whose::Server, Message::Checked) == Err(Unavailable::Busy) {
+            std::thread::sleep(RETRY_PAUSE_MIN);
+        }
     }
 
+    /// What was said before is still done.
     pub fn stop(&self) {
-        // A full queue is drained in a moment, and then there is room: this may wait.
-        let _ = self.sender.send(Message::Stop);
+        self.entrance.close();
     }
+}
 
-    fn send(&self, message: Message) -> Result<(), Unavailable> {
-        self.sender.try_send(message).map_err(|refused| match refused {
-            TrySendError::Full(_) => Unavailable::Busy,
-            TrySendError::Disconnected(_) => Unavailable::Stopping,
-        })
-    }
+fn caller(by: &Caller) -> Whose {
+    Whose::Caller(by.object_id.clone())
 }
 
 /// Opens the store anew; the writer calls it at start and after every failure. Says whether it is still to be read
@@ -221,16 +236,17 @@ pub fn start(
         true => writer.live.reset(&writer.world),
         false => writer.announce(),
     }
-    let (sender, receiver) = sync_channel(QUEUE_MAX);
+    let (entrance, exit) = lines::open();
     let (alive, ended) = oneshot::channel();
     let handle = std::thread::Builder::new()
         .name("writer".into())
         .spawn(move || {
             let _alive = alive; // Dropped with the thread, and seen by whoever holds `ended`.
-            writer.run(&receiver, waits_for_check)
+            writer.run(&exit, waits_for_check)
         })
         .expect("a thread can be started at start-up");
-    Ok((Handle { sender }, Thread { waits_for_check, handle, ended }))
+    let writer = Handle { entrance: Arc::new(entrance) };
+    Ok((writer, Thread { waits_for_check, handle, ended }))
 }
 
 struct Claimed {
@@ -267,46 +283,41 @@ fn claim(
 }
 
 impl Writer {
-    fn run(&mut self, receiver: &Receiver<Message>, waits: bool) -> Result<(), StoreError> {
-        if waits && !(self.wait_for_check(receiver) && self.recover(receiver)?.is_some()) {
+    fn run(&mut self, exit: &Exit<Message>, waits: bool) -> Result<(), StoreError> {
+        if waits && !(self.wait_for_check(exit) && self.recover(exit)?.is_some()) {
             return Ok(());
         }
         // The first step decides about everything that the rows brought.
-        let mut batch = Vec::new();
+        let mut batch = Batch { messages: Vec::new(), is_last: false };
         loop {
-            let stops = batch.iter().any(|message| matches!(message, Message::Stop));
-            let wake = match self.take(batch) {
+            let Batch { messages, is_last } = batch;
+            let wake = match self.take(messages) {
                 Ok(wake) => wake,
                 Err(Lost::Fenced(fenced)) => return Err(fenced),
-                Err(Lost::Unknown) if stops => return Ok(()),
-                Err(Lost::Unknown) => match self.recover(receiver)? {
+                Err(Lost::Unknown) if is_last => return Ok(()),
+                Err(Lost::Unknown) => match self.recover(exit)? {
                     Some(wake) => wake,
                     None => return Ok(()),
                 },
             };
-            if stops {
+            if is_last {
                 self.audit();
                 return Ok(());
             }
-            batch = Vec::new();
-            match receiver.recv_timeout(clock::until(wake, SLEEP_MAX)) {
-                Ok(message) => batch.push(message),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            }
-            batch.extend(receiver.try_iter().take(BATCH_MAX - 1));
+            batch = exit.take(clock::until(wake, SLEEP_MAX));
         }
     }
 
     /// Whoever comes meanwhile is answered as while the store takes no writes. False when it is to stop.
-    fn wait_for_check(&mut self, receiver: &Receiver<Message>) -> bool {
+    fn wait_for_check(&mut self, exit: &Exit<Message>) -> bool {
         loop {
-            match receiver.recv() {
-                Ok(Message::Checked) => return true,
-                Ok(Message::Stop) | Err(_) => return false,
-                Ok(message) => {
+            match exit.take_one(SLEEP_MAX) {
+                Ok(Some(Message::Checked)) => return true,
+                Ok(Some(message)) => {
                     self.answer_without_writing(message, &Known::Rows, Unavailable::Unchecked);
                 }
+                Ok(None) => {}
+                Err(Closed) => return false,
             }
         }
     }
@@ -328,7 +339,7 @@ impl Writer {
                     }
                 }
                 Message::Ask(question) => question(&self.world),
-                Message::Checked | Message::Stop => {}
+                Message::Checked => {}
             }
         }
         inputs.push(Input::Tick);
@@ -410,7 +421,7 @@ impl Writer {
     /// Drops World and the connection and starts again from the rows, for as long as it takes. Meanwhile whoever comes is
     /// answered at once: changes are refused, so that nothing is done later that somebody has given up on, and nodes that
     /// are known keep their leases, so that nothing they run is given to others. `None` when it is to stop.
-    fn recover(&mut self, receiver: &Receiver<Message>) -> Result<Option<Wake>, StoreError> {
+    fn recover(&mut self, exit: &Exit<Message>) -> Result<Option<Wake>, StoreError> {
         // What World has now may never have been written.
         let mut known = Known::Nothing;
         let mut pause = RETRY_PAUSE_MIN;
@@ -441,10 +452,10 @@ impl Writer {
             }
             let until = Instant::now() + pause;
             while let Some(left) = until.checked_duration_since(Instant::now()) {
-                match receiver.recv_timeout(left) {
-                    Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(None),
-                    Ok(message) => self.answer_without_writing(message, &known, failed),
-                    Err(RecvTimeoutError::Timeout) => {}
+                match exit.take_one(left) {
+                    Err(Closed) => return Ok(None),
+                    Ok(Some(message)) => self.answer_without_writing(message, &known, failed),
+                    Ok(None) => {}
                 }
             }
             pause = (pause * 2).min(RETRY_PAUSE_MAX);
@@ -476,7 +487,7 @@ impl Writer {
             }
             (Message::Ask(question), Known::Rows) => question(&self.world),
             // Its answer is dropped with it, which says that nobody is there.
-            (Message::Ask(_), Known::Nothing) | (Message::Checked | Message::Stop, _) => {}
+            (Message::Ask(_), Known::Nothing) | (Message::Checked, _) => {}
         }
     }
 }

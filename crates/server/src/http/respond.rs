@@ -54,6 +54,7 @@ impl From<Unavailable> for Failed {
         Failed(match unavailable {
             // 503 says that nothing was done.
             Unavailable::Unconfirmed => ArmError::unconfirmed(message),
+            Unavailable::TooMany => ArmError::too_many(message),
             Unavailable::Busy
             | Unavailable::Full
             | Unavailable::ReadOnly

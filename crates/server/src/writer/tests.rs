@@ -1,6 +1,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use futures_util::FutureExt as _;
 use muster_core::agent::Report;
 use muster_core::ids::Epoch;
 use muster_core::model::{AssetKind, Caller, WorkspaceKey};
@@ -133,9 +134,13 @@ fn someone() -> Caller {
 }
 
 fn put_cluster(name: &str, nodes_min: u32) -> Input {
+    put_cluster_by(someone(), name, nodes_min)
+}
+
+fn put_cluster_by(by: Caller, name: &str, nodes_min: u32) -> Input {
     let wanted = ClusterPatch { nodes_min: Some(nodes_min), ..ClusterPatch::default() };
     let wanted = Box::new(ClusterPatch { nodes_max: Some(2), ..wanted });
-    Input::PutCluster { workspace: workspace(), name: name.into(), wanted, by: someone() }
+    Input::PutCluster { workspace: workspace(), name: name.into(), wanted, by }
 }
 
 fn report(node: &str) -> Input {
@@ -206,7 +211,7 @@ async fn on_a_full_disk_changes_are_refused_at_once_and_never_done() {
         assert!(tried < 300, "it goes on when there is space");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let computes = writer.ask(|world| world.clusters().len()).await.unwrap();
+    let computes = writer.ask(Whose::Server, |world| world.clusters().len()).await.unwrap();
     assert_eq!(computes, 2, "what was refused was not done later");
     let renewed = writer.say(report(&node)).await;
     assert!(matches!(renewed, Ok(Ok(Reply::Desired(desired))) if !desired.end));
@@ -228,10 +233,10 @@ async fn a_change_that_is_on_disk_after_all_is_acknowledged() {
     let Running { writer, thread, disk, _folder: _kept, .. } = with_a_node().await.0;
     disk.hides_a_commit.store(true, Relaxed);
     assert!(writer.say(put_cluster("there", 0)).await.unwrap().is_ok());
-    let mut seen = writer.ask(|world| world.clusters().len()).await;
+    let mut seen = writer.ask(Whose::Server, |world| world.clusters().len()).await;
     while seen.is_err() {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        seen = writer.ask(|world| world.clusters().len()).await;
+        seen = writer.ask(Whose::Server, |world| world.clusters().len()).await;
     }
     assert_eq!(seen, Ok(2));
     writer.stop();
@@ -259,7 +264,11 @@ async fn a_store_that_was_not_read_through_is_not_written_to() {
     let Ok(Ok(Reply::Desired(desired))) = renewed else { panic!("{renewed:?}") };
     assert!(!desired.end, "a node that is known keeps its lease");
     assert_eq!(writer.say(report("somebody")).await, Err(Unavailable::Unchecked));
-    assert_eq!(writer.ask(|world| world.clusters().len()).await, Ok(1), "it is read");
+    assert_eq!(
+        writer.ask(Whose::Server, |world| world.clusters().len()).await,
+        Ok(1),
+        "it is read"
+    );
     assert_eq!(state(), before, "not even claimed");
     assert!(wishes.try_recv().is_err(), "nothing is wished for");
 
@@ -267,7 +276,7 @@ async fn a_store_that_was_not_read_through_is_not_written_to() {
     assert!(writer.say(put_cluster("later", 1)).await.unwrap().is_ok());
     assert!(matches!(wishes.recv().await.unwrap().kind, EffectKind::CreateNode(_)));
     assert!(state().0 > before.0 && state().1 > before.1);
-    assert_eq!(writer.ask(|world| world.clusters().len()).await, Ok(2));
+    assert_eq!(writer.ask(Whose::Server, |world| world.clusters().len()).await, Ok(2));
     writer.stop();
     assert!(thread.join().ok().unwrap().is_ok());
 
@@ -277,4 +286,46 @@ async fn a_store_that_was_not_read_through_is_not_written_to() {
     writer.stop();
     assert!(thread.join().ok().unwrap().is_ok());
     assert_eq!(state(), before);
+}
+
+/// Everybody was in one queue: with hundreds of requests of one user in it, another's came last.
+#[tokio::test]
+async fn who_asks_for_much_does_not_keep_others_waiting() {
+    let Running { writer, thread, _folder: _kept, .. } = running();
+    assert!(writer.say(Input::workspace(workspace(), "north", someone())).await.unwrap().is_ok());
+    // The writer is busy with this until all have come.
+    let (let_go, busy) = std::sync::mpsc::channel::<()>();
+    let (entered, is_busy) = oneshot::channel();
+    let asking = writer.clone();
+    let question = move |_: &World| entered.send(()).is_ok() && busy.recv().is_ok();
+    let held = tokio::spawn(async move { asking.ask(Whose::Server, question).await });
+    is_busy.await.unwrap();
+    let mut answers = Vec::new();
+    let mut say = |object_id: &str, name: String| {
+        let by = Caller { object_id: object_id.into(), name: object_id.into() };
+        let mut saying = Box::pin(writer.say(put_cluster_by(by, &name, 0)));
+        assert!(saying.as_mut().now_or_never().is_none(), "it waits from here on");
+        answers.push(saying);
+    };
+    for number in 0..400 {
+        say("noisy", format!("noisy{number}"));
+    }
+    say("quiet", "quiet".to_owned());
+    let_go.send(()).unwrap();
+    assert_eq!(held.await.unwrap(), Ok(true));
+    for answer in answers {
+        assert!(answer.await.unwrap().is_ok());
+    }
+    let made = |world: &World| -> Vec<String> {
+        let mut made: Vec<_> = world.clusters().map(|made| (made.id, made.name.folded())).collect();
+        made.sort_unstable();
+        made.into_iter().map(|(_, name)| name).collect()
+    };
+    let made = writer.ask(Whose::Server, made).await.unwrap();
+    let noisy: Vec<_> = made.iter().filter(|name| *name != "quiet").cloned().collect();
+    assert_eq!(noisy, (0..400).map(|number| format!("noisy{number}")).collect::<Vec<_>>());
+    let before = made.iter().position(|name| name == "quiet").unwrap();
+    assert!(before <= 1, "{before} of the other's were done first");
+    writer.stop();
+    assert!(thread.join().ok().unwrap().is_ok());
 }

@@ -115,7 +115,7 @@ async fn wait_reason(call: &Call, view: &JobView) -> Result<Option<String>, Fail
     if !matches!(view.job.phase(), JobPhase::Queued | JobPhase::Starting) {
         return Ok(None);
     }
-    let reasons = call.app.writer.why(view.job.id).await?;
+    let reasons = call.app.writer.why(&call.caller, view.job.id).await?;
     let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
     Ok((!reasons.is_empty()).then(|| reasons.join("\n")))
 }

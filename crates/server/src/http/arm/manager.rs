@@ -81,7 +81,7 @@ pub async fn route(call: &Call, method: &str, route: Manager) -> Result<Response
         }
         ("GET", Manager::MachineUsages { subscription, location }) => {
             let scope = QuotaScope::new(&subscription, &location);
-            let figures = call.app.writer.quota(scope).await?;
+            let figures = call.app.writer.quota(&call.caller, scope).await?;
             Ok(list(figures.iter().map(quota::machine_usage).collect()))
         }
         (method, route) => {

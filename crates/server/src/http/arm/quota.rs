@@ -12,14 +12,16 @@ use crate::http::respond::document;
 
 pub async fn usages(call: &Call, subscription: &str, location: &str) -> Result<Response, Failed> {
     let region = Region { subscription, location };
-    let figures = call.app.writer.quota(QuotaScope::new(subscription, location)).await?;
+    let figures =
+        call.app.writer.quota(&call.caller, QuotaScope::new(subscription, location)).await?;
     let value = figures.iter().map(|figures| quota::usage(region, figures)).collect();
     Ok(document(StatusCode::OK, &Page::whole(value)))
 }
 
 pub async fn quotas(call: &Call, subscription: &str, location: &str) -> Result<Response, Failed> {
     let region = Region { subscription, location };
-    let figures = call.app.writer.quota(QuotaScope::new(subscription, location)).await?;
+    let figures =
+        call.app.writer.quota(&call.caller, QuotaScope::new(subscription, location)).await?;
     let value = figures.iter().map(|figures| quota::quota(region, figures)).collect();
     Ok(document(StatusCode::OK, &Page::whole(value)))
 }

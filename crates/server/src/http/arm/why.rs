@@ -10,7 +10,7 @@ use crate::http::respond::document;
 
 pub async fn job(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
     let view = job::find(call, &workspace, &name).await?;
-    let reasons = call.app.writer.why(view.job.id).await?;
+    let reasons = call.app.writer.why(&call.caller, view.job.id).await?;
     // One that does not wait says what it does, as of after the question: it may have just begun.
     let view = match reasons.is_empty() {
         true => job::find(call, &workspace, &name).await?,
@@ -28,7 +28,7 @@ pub async fn compute(
     let (key, wanted) = (workspace.clone(), name.clone());
     let found = call.app.readers.read(move |reader| reader.cluster(&key, &wanted)).await?;
     let found = found.ok_or_else(|| cluster::no_such(&workspace, &name))?;
-    let reasons = call.app.writer.why_cluster(found.cluster.id).await?;
+    let reasons = call.app.writer.why_cluster(&call.caller, found.cluster.id).await?;
     if reasons.is_empty() {
         // It went in the meantime.
         return Err(cluster::no_such(&workspace, &name).into());

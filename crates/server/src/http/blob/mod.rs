@@ -270,6 +270,7 @@ fn unavailable(why: Unavailable) -> StorageError {
         // 503 says that nothing was done.
         Unavailable::Unconfirmed => StorageError::unconfirmed(why.to_string()),
         Unavailable::Busy
+        | Unavailable::TooMany
         | Unavailable::Full
         | Unavailable::ReadOnly
         | Unavailable::Unchecked

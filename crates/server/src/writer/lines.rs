@@ -1,0 +1,358 @@
+//! Who waits for the writer: a line for everybody, so that nobody waits behind what another has brought.
+//!
+//! Each batch is filled line by line in turn, one message of each, until it is full or nobody is left. The server itself and
+//! its nodes have half of every batch, and callers the other half; what one of them does not use the other does. Within a
+//! line the order stays.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use muster_core::Input;
+
+use super::Unavailable;
+
+/// What may wait, of callers and, apart from them, of the server and its nodes; beyond it they are told to come back.
+pub const QUEUE_MAX: usize = 4_096;
+/// What may wait of one of them.
+pub const LINE_MAX: usize = QUEUE_MAX / 8;
+/// What shares one commit. More would only make the first of them wait longer.
+pub const BATCH_MAX: usize = 256;
+/// Of it, what is one's own while others may come: they wait for as long as this takes.
+const SHARE_MAX: usize = 64;
+
+/// Whose a message is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Whose {
+    Server,
+    Node(Box<str>),
+    /// By object id.
+    Caller(Box<str>),
+    /// Who need not say who they are: they share one line.
+    Anybody,
+}
+
+impl Whose {
+    /// Who says this.
+    pub fn of(input: &Input) -> Whose {
+        let caller = |object_id: &str| Whose::Caller(object_id.into());
+        match input {
+            Input::Asked { by, .. }
+            | Input::PutWorkspace { by, .. }
+            | Input::PutCluster { by, .. }
+            | Input::PutDatastore { by, .. } => caller(&by.object_id),
+            Input::NoteRefusal(activity) => caller(&activity.by.object_id),
+            Input::SubmitJob(request) => caller(&request.by.object_id),
+            Input::Report { node, .. } => Whose::Node(node.as_str().into()),
+            Input::SaveTree(request) => Whose::Node(request.node.as_str().into()),
+            Input::PatchWorkspace { .. }
+            | Input::DeleteWorkspace { .. }
+            | Input::PatchCluster { .. }
+            | Input::DeleteCluster { .. }
+            | Input::PowerInstance { .. }
+            | Input::CancelJob { .. }
+            | Input::EditJob(_)
+            | Input::EffectDone { .. }
+            | Input::NodeEvicted { .. }
+            | Input::NodeEnded { .. }
+            | Input::EvictNode { .. }
+            | Input::SetQuota { .. }
+            | Input::ChangeAccess(_)
+            | Input::ChangeEstate(_)
+            | Input::ChangeHosts(_)
+            | Input::Deploy(_)
+            | Input::DeleteDeployment { .. }
+            | Input::DeleteDatastore { .. }
+            | Input::ChangeAsset(_)
+            | Input::Tick => Whose::Server,
+        }
+    }
+}
+
+/// Lines that are served in turn.
+struct Side<T> {
+    lines: HashMap<Whose, VecDeque<T>>,
+    /// Each line that is not empty, once: the first is served next.
+    turns: VecDeque<Whose>,
+    waiting: usize,
+}
+
+impl<T> Default for Side<T> {
+    fn default() -> Side<T> {
+        Side { lines: HashMap::new(), turns: VecDeque::new(), waiting: 0 }
+    }
+}
+
+impl<T> Side<T> {
+    fn push(&mut self, whose: Whose, message: T) -> Result<(), Unavailable> {
+        if self.waiting >= QUEUE_MAX {
+            return Err(Unavailable::Busy);
+        }
+        let line = self.lines.entry(whose.clone()).or_default();
+        // The server's own cannot be told to come back.
+        if line.len() >= LINE_MAX && whose != Whose::Server {
+            return Err(Unavailable::TooMany);
+        }
+        if line.is_empty() {
+            self.turns.push_back(whose);
+        }
+        line.push_back(message);
+        self.waiting += 1;
+        Ok(())
+    }
+
+    /// Takes up to `room`, one of each line in turn.
+    fn take(&mut self, room: usize, into: &mut Vec<T>) {
+        let mut taken: HashMap<Whose, usize> = HashMap::new();
+        let end = into.len() + room.min(self.waiting);
+        let mut full = Vec::new();
+        while into.len() < end {
+            let Some(whose) = self.turns.pop_front() else { break };
+            let count = taken.entry(whose.clone()).or_default();
+            if *count >= SHARE_MAX {
+                full.push(whose);
+                continue;
+            }
+            *count += 1;
+            let Some(line) = self.lines.get_mut(&whose) else { continue };
+            into.extend(line.pop_front());
+            self.waiting -= 1;
+            if line.is_empty() {
+                self.lines.remove(&whose);
+            } else {
+                self.turns.push_back(whose);
+            }
+        }
+        // They have had their share of this batch: whoever comes meanwhile is served before them.
+        self.turns.extend(full);
+    }
+}
+
+struct State<T> {
+    own: Side<T>,
+    callers: Side<T>,
+    is_closed: bool,
+}
+
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    came: Condvar,
+}
+
+impl<T> Shared<T> {
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        // Nothing in here is left half-done by a panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self) {
+        self.lock().is_closed = true;
+        self.came.notify_all();
+    }
+}
+
+/// Where messages are put. Nobody comes any more when it is dropped.
+pub struct Entrance<T>(Arc<Shared<T>>);
+
+/// Where batches are taken.
+pub struct Exit<T>(Arc<Shared<T>>);
+
+/// What the writer gets to do.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Batch<T> {
+    pub messages: Vec<T>,
+    /// Nobody comes after these.
+    pub is_last: bool,
+}
+
+pub fn open<T>() -> (Entrance<T>, Exit<T>) {
+    let state = State { own: Side::default(), callers: Side::default(), is_closed: false };
+    let shared = Arc::new(Shared { state: Mutex::new(state), came: Condvar::new() });
+    (Entrance(Arc::clone(&shared)), Exit(shared))
+}
+
+impl<T> Entrance<T> {
+    pub fn push(&self, whose: Whose, message: T) -> Result<(), Unavailable> {
+        let mut state = self.0.lock();
+        if state.is_closed {
+            return Err(Unavailable::Stopping);
+        }
+        match whose {
+            Whose::Server | Whose::Node(_) => state.own.push(whose, message)?,
+            Whose::Caller(_) | Whose::Anybody => state.callers.push(whose, message)?,
+        }
+        drop(state);
+        self.0.came.notify_one();
+        Ok(())
+    }
+
+    /// What is waiting is still done, and nothing else.
+    pub fn close(&self) {
+        self.0.close();
+    }
+}
+
+impl<T> Drop for Entrance<T> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl<T> Exit<T> {
+    /// The next batch as soon as there is one; an empty one after `patience`.
+    pub fn take(&self, patience: Duration) -> Batch<T> {
+        let mut state = self.wait(patience);
+        let mut messages = Vec::new();
+        let State { own, callers, is_closed } = &mut *state;
+        own.take(BATCH_MAX / 2, &mut messages);
+        callers.take(BATCH_MAX - messages.len(), &mut messages);
+        own.take(BATCH_MAX - messages.len(), &mut messages);
+        let is_last = *is_closed && own.waiting + callers.waiting == 0;
+        Batch { messages, is_last }
+    }
+
+    /// The next message alone. `None` after `patience`.
+    pub fn take_one(&self, patience: Duration) -> Result<Option<T>, Closed> {
+        let mut state = self.wait(patience);
+        if state.is_closed {
+            return Err(Closed);
+        }
+        let mut one = Vec::new();
+        state.own.take(1, &mut one);
+        if one.is_empty() {
+            state.callers.take(1, &mut one);
+        }
+        Ok(one.pop())
+    }
+
+    fn wait(&self, patience: Duration) -> MutexGuard<'_, State<T>> {
+        let until = Instant::now() + patience;
+        let mut state = self.0.lock();
+        while !state.is_closed && state.own.waiting + state.callers.waiting == 0 {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.0.came.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state
+    }
+}
+
+impl<T> Drop for Exit<T> {
+    /// Whoever waits for an answer gets none, and notices.
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.is_closed = true;
+        let left = (std::mem::take(&mut state.own), std::mem::take(&mut state.callers));
+        drop(state);
+        drop(left);
+    }
+}
+
+/// Nobody comes any more.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Closed;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(1);
+
+    fn caller(name: &str) -> Whose {
+        Whose::Caller(name.into())
+    }
+
+    #[test]
+    fn who_brings_much_does_not_keep_others_waiting() {
+        let (entrance, exit) = open();
+        for number in 0..400 {
+            entrance.push(caller("noisy"), ("noisy", number)).unwrap();
+        }
+        entrance.push(caller("quiet"), ("quiet", 0)).unwrap();
+        entrance.push(Whose::Node("n".into()), ("node", 0)).unwrap();
+        let Batch { messages, is_last } = exit.take(SOON);
+        assert!(
+            messages.contains(&("quiet", 0)) && messages.contains(&("node", 0)),
+            "{messages:?}"
+        );
+        assert!(messages.len() <= SHARE_MAX + 2 && !is_last);
+        // Nothing is lost, and everybody's own order stays.
+        let noisy = |messages: &[(&str, i32)]| -> Vec<i32> {
+            messages.iter().filter(|(who, _)| *who == "noisy").map(|(_, number)| *number).collect()
+        };
+        let mut seen = noisy(&messages);
+        for _ in 0..10 {
+            seen.extend(noisy(&exit.take(SOON).messages));
+        }
+        assert_eq!(seen, (0..400).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn everybody_is_served_in_turn() {
+        let (entrance, exit) = open();
+        // More lines than a batch has room for.
+        for round in 0..2 {
+            for who in 0..300 {
+                entrance.push(caller(&format!("c{who}")), (who, round)).unwrap();
+            }
+        }
+        let first = exit.take(SOON).messages;
+        assert_eq!(first.len(), BATCH_MAX);
+        assert!(first.iter().all(|(_, round)| *round == 0), "nobody twice before all once");
+        let second = exit.take(SOON).messages;
+        let early = second.iter().take_while(|(_, round)| *round == 0).count();
+        assert_eq!(early, 300 - BATCH_MAX, "those who waited longest come first");
+    }
+
+    #[test]
+    fn callers_do_not_starve_nodes_nor_nodes_callers() {
+        let (entrance, exit) = open();
+        for number in 0..1_000 {
+            entrance.push(Whose::Node(format!("n{number}").into()), "node").unwrap();
+            entrance.push(caller(&format!("c{number}")), "caller").unwrap();
+        }
+        let Batch { messages, .. } = exit.take(SOON);
+        let nodes = messages.iter().filter(|who| **who == "node").count();
+        assert_eq!((nodes, messages.len()), (BATCH_MAX / 2, BATCH_MAX));
+    }
+
+    #[test]
+    fn nobody_takes_all_places() {
+        let (entrance, exit) = open();
+        for _ in 0..LINE_MAX {
+            entrance.push(caller("noisy"), ()).unwrap();
+        }
+        assert_eq!(entrance.push(caller("noisy"), ()), Err(Unavailable::TooMany));
+        for others in 0.. {
+            match entrance.push(caller(&others.to_string()), ()) {
+                Ok(()) => {}
+                Err(refused) => {
+                    assert_eq!((refused, others), (Unavailable::Busy, QUEUE_MAX - LINE_MAX));
+                    break;
+                }
+            }
+        }
+        // And whatever callers do, reports of nodes come in.
+        entrance.push(Whose::Node("n".into()), ()).unwrap();
+        assert!(!exit.take(SOON).messages.is_empty());
+        entrance.push(caller("later"), ()).unwrap();
+    }
+
+    #[test]
+    fn what_waits_is_done_before_the_end() {
+        let (entrance, exit) = open();
+        for number in 0..100 {
+            entrance.push(caller("one"), number).unwrap();
+        }
+        entrance.close();
+        assert_eq!(entrance.push(Whose::Server, 0), Err(Unavailable::Stopping));
+        let first = exit.take(SOON);
+        assert_eq!((first.messages.len(), first.is_last), (SHARE_MAX, false));
+        let rest = exit.take(SOON);
+        assert_eq!((rest.messages.len(), rest.is_last), (100 - SHARE_MAX, true));
+        assert_eq!(exit.take_one(SOON), Err(Closed));
+    }
+}
