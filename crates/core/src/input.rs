@@ -516,6 +516,8 @@ pub enum RefusalKind {
     TooMany,
     /// More vCPUs than the quota has.
     QuotaExceeded,
+    /// There is as much as there may be, and waiting a moment does not help.
+    Full,
     /// A lock forbids it.
     Locked,
 }
@@ -539,6 +541,10 @@ impl Refused {
 
     pub fn quota(target: &str, message: impl Into<String>) -> Refused {
         Refused::new(RefusalKind::QuotaExceeded, target, message)
+    }
+
+    pub fn full(target: &str, message: impl Into<String>) -> Refused {
+        Refused::new(RefusalKind::Full, target, message)
     }
 
     pub fn locked(target: &str, message: impl Into<String>) -> Refused {

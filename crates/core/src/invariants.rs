@@ -1,11 +1,11 @@
 //! What must always hold, checked on a whole World. The simulator and tests check after every step, with
 //! what only they can see (acknowledged submits, the provider's own list) on top.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::change::Change;
-use crate::ids::{ClusterId, JobId, NodeId};
+use crate::ids::{ClusterId, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::model::{
     Capacity, Cluster, ClusterPhase, Host, Job, JobPhase, MemberPhase, Node, NodePhase, Part, Rest,
 };
@@ -30,6 +30,8 @@ impl fmt::Display for Broken {
 pub enum Promise {
     /// World holds live jobs only, each in the pool of its cluster.
     JobsAreLive,
+    /// It is known how many wait of every principal and in every workspace.
+    QueuedAreCounted,
     /// All members of an attempt share its epoch, and no node serves two.
     OneLiveEpoch,
     /// Every node that is wanted gone has a delete call in the outbox, and every requested one a create.
@@ -57,7 +59,7 @@ pub fn check(world: &World, now: Now, slack: Span) -> Result<(), Broken> {
     for host in world.hosts().hosts() {
         check_host(world, host)?;
     }
-    Ok(())
+    check_queued(world)
 }
 
 /// Checks what these changes touched, right after they were made: the cheap check, for every step.
@@ -136,6 +138,22 @@ fn broken<T>(promise: Promise, about: String) -> Result<T, Broken> {
     Err(Broken { promise, about })
 }
 
+/// Limits are checked by counts: they are those of the jobs that wait.
+fn check_queued(world: &World) -> Result<(), Broken> {
+    let mut by_principal: BTreeMap<PrincipalId, u32> = BTreeMap::new();
+    let mut by_workspace: BTreeMap<WorkspaceId, u32> = BTreeMap::new();
+    for job in world.jobs().filter(|job| job.phase() == JobPhase::Queued) {
+        *by_principal.entry(job.principal).or_default() += 1;
+        *by_workspace.entry(job.workspace).or_default() += 1;
+    }
+    if by_principal != *world.queued_by_principal() || by_workspace != *world.queued_by_workspace()
+    {
+        let about = format!("{by_principal:?} and {by_workspace:?} wait");
+        return broken(Promise::QueuedAreCounted, about);
+    }
+    Ok(())
+}
+
 fn check_job(world: &World, job: &Job) -> Result<(), Broken> {
     let phase = job.phase();
     if phase.is_terminal() {
@@ -150,6 +168,10 @@ fn check_job(world: &World, job: &Job) -> Result<(), Broken> {
     }
     if phase == JobPhase::Queued && crate::why::why(world, job.id).is_empty() {
         return broken(Promise::WhyIsNeverEmpty, job.id.to_string());
+    }
+    let is_counted = world.queued_of(job.principal) > 0 && world.queued_in(job.workspace) > 0;
+    if phase == JobPhase::Queued && !is_counted {
+        return broken(Promise::QueuedAreCounted, job.id.to_string());
     }
     let Some(attempt) = job.attempt() else { return Ok(()) };
     if attempt.is_over() {

@@ -137,7 +137,10 @@ impl Clients {
                     RefusalKind::Conflict | RefusalKind::NotFound | RefusalKind::QuotaExceeded => {
                         true
                     }
-                    RefusalKind::Invalid | RefusalKind::TooMany | RefusalKind::Locked => false,
+                    RefusalKind::Invalid
+                    | RefusalKind::TooMany
+                    | RefusalKind::Full
+                    | RefusalKind::Locked => false,
                 };
                 promise(is_passing, || format!("{:?} was refused: {refused}", ask.wish.act))?;
                 // The old cluster is on its way out, or the workspace on its way in, or the region limited.

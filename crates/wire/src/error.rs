@@ -264,6 +264,7 @@ impl From<&Refused> for ArmError {
             RefusalKind::Conflict => (409, code::CONFLICT),
             RefusalKind::TooMany => (429, code::TOO_MANY_REQUESTS),
             RefusalKind::QuotaExceeded => (400, code::QUOTA_EXCEEDED),
+            RefusalKind::Full => (403, code::QUOTA_EXCEEDED),
             RefusalKind::Locked => (409, code::SCOPE_LOCKED),
         };
         let error = ArmError::new(status, code, &*refused.message).at(&refused.target);
@@ -275,6 +276,7 @@ impl From<&Refused> for ArmError {
             | RefusalKind::NotFound
             | RefusalKind::Conflict
             | RefusalKind::QuotaExceeded
+            | RefusalKind::Full
             | RefusalKind::Locked => error,
         }
     }
@@ -314,6 +316,7 @@ mod tests {
             (Refused::not_found("name", "gone"), 404, "ResourceNotFound", None),
             (Refused::conflict("name", "taken"), 409, "Conflict", None),
             (Refused::too_many("name", "full"), 429, "TooManyRequests", Some("30")),
+            (Refused::full("name", "full"), 403, "QuotaExceeded", None),
         ];
         for (refused, status, code, retry_after) in cases {
             let error = ArmError::from(&refused);

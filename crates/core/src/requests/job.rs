@@ -61,6 +61,7 @@ pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
             ),
         ));
     }
+    check_queued(turn, workspace, request)?;
     let by = principal(turn, &request.by);
     let cluster = serverless::make(turn, found, by);
     let job = Arc::new(Job {
@@ -83,6 +84,35 @@ pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
     });
     turn.emit(Change::JobSubmitted { job: Arc::clone(&job), spec: Arc::clone(&request.spec) });
     Ok(Reply::JobAccepted { job, is_new: true })
+}
+
+/// Whether one more may wait.
+fn check_queued(
+    turn: &Turn<'_>,
+    workspace: WorkspaceId,
+    request: &JobRequest,
+) -> Result<(), Refused> {
+    let (world, settings) = (&turn.world, &turn.world.settings);
+    let by = &request.by;
+    let own = world.principal_id(&by.object_id).map_or(0, |principal| world.queued_of(principal));
+    if own >= settings.queued_per_principal_max {
+        let message = format!(
+            "{own} jobs of '{}' are waiting, the most that one user may have; submit again when some have started, cancel \
+             some, or have the operator raise queued-jobs-per-user",
+            shorten(&by.name)
+        );
+        return Err(Refused::full("name", message));
+    }
+    let all = world.queued_in(workspace);
+    if all >= settings.queued_per_workspace_max {
+        let message = format!(
+            "{all} jobs are waiting in workspace '{}', the most that one may have; submit again when some have started, \
+             cancel some, or have the operator raise queued-jobs-per-workspace",
+            request.workspace.name
+        );
+        return Err(Refused::full("name", message));
+    }
+    Ok(())
 }
 
 fn environment_of(spec: &JobSpec) -> Option<RecipeMark> {

@@ -40,6 +40,24 @@ impl World {
         self.jobs.values().map(|job| &**job)
     }
 
+    /// How many jobs of a principal wait, wherever.
+    pub fn queued_of(&self, principal: PrincipalId) -> u32 {
+        self.index.queued_by_principal.get(&principal).copied().unwrap_or(0)
+    }
+
+    pub fn queued_in(&self, workspace: WorkspaceId) -> u32 {
+        self.index.queued_by_workspace.get(&workspace).copied().unwrap_or(0)
+    }
+
+    /// Nobody who has none.
+    pub(crate) fn queued_by_principal(&self) -> &BTreeMap<PrincipalId, u32> {
+        &self.index.queued_by_principal
+    }
+
+    pub(crate) fn queued_by_workspace(&self) -> &BTreeMap<WorkspaceId, u32> {
+        &self.index.queued_by_workspace
+    }
+
     pub(crate) fn shared_cluster(&self, id: ClusterId) -> Option<&Arc<Cluster>> {
         self.clusters.get(&id)
     }

@@ -25,6 +25,9 @@ pub(super) struct Index {
     /// By a hash of the name, as a million names are as large as all the rest.
     pub(super) jobs_by_name: BTreeSet<(WorkspaceId, u64, JobId)>,
     pub(super) pools: BTreeMap<ClusterId, Pool>,
+    /// How many jobs wait; nobody who has none.
+    pub(super) queued_by_principal: BTreeMap<PrincipalId, u32>,
+    pub(super) queued_by_workspace: BTreeMap<WorkspaceId, u32>,
     pub(super) quotas: Quotas,
     pub(super) houses: Houses,
     /// Nodes that have not reported yet, by when they were asked for.
@@ -118,6 +121,8 @@ impl Index {
         let pool = self.pools.entry(job.cluster).or_default();
         if job.phase() == JobPhase::Queued {
             pool.queue.insert(job, used);
+            *self.queued_by_principal.entry(job.principal).or_default() += 1;
+            *self.queued_by_workspace.entry(job.workspace).or_default() += 1;
         } else {
             pool.active.insert(job.id);
         }
@@ -126,7 +131,10 @@ impl Index {
     pub(super) fn remove_job(&mut self, job: &Job) {
         let pool = self.pools.entry(job.cluster).or_default();
         if job.phase() == JobPhase::Queued {
-            pool.queue.remove(job);
+            if pool.queue.remove(job) {
+                one_less(&mut self.queued_by_principal, job.principal);
+                one_less(&mut self.queued_by_workspace, job.workspace);
+            }
         } else {
             pool.active.remove(&job.id);
         }
@@ -222,6 +230,14 @@ impl Index {
                 pool.going.remove(&node.id);
             }
         }
+    }
+}
+
+fn one_less<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) {
+    let Some(count) = counts.get_mut(&key) else { return };
+    *count -= 1;
+    if *count == 0 {
+        counts.remove(&key);
     }
 }
 

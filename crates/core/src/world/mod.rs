@@ -58,6 +58,9 @@ pub struct Settings {
     pub eviction_grace: Span,
     /// Whether the server's own machine takes more nodes than it has cores and memory for.
     pub over_commit: bool,
+    /// What may wait of one principal, and in one workspace. Jobs that lost their node come back all the same.
+    pub queued_per_principal_max: u32,
+    pub queued_per_workspace_max: u32,
 }
 
 impl Default for Settings {
@@ -71,6 +74,8 @@ impl Default for Settings {
             boot: Span::seconds(180),
             eviction_grace: Span::seconds(30),
             over_commit: true,
+            queued_per_principal_max: u32::MAX,
+            queued_per_workspace_max: u32::MAX,
         }
     }
 }

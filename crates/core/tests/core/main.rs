@@ -20,6 +20,7 @@ mod leases;
 mod names;
 mod node_ended;
 mod placement;
+mod queue_limits;
 mod quota_verdicts;
 mod read_only;
 mod reservations;
