@@ -21,6 +21,8 @@ BODY_PATIENCE_S = 30
 WRITE_PATIENCE_S = 30
 SLACK_S = 15
 IDLE = 10_000
+# One address has a quarter of 8,192 places.
+PER_ADDRESS = 2_000
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -62,10 +64,14 @@ def cpu_seconds(process):
 
 @contextlib.contextmanager
 def idle(server, count):
+    """From as many addresses as needed, none of them that of other clients."""
     connections = []
     try:
-        for _ in range(count):
-            connections.append(socket.create_connection(raw.address(server), timeout=30))
+        for number in range(count):
+            source = (f"127.0.0.{number // PER_ADDRESS + 2}", 0)
+            connections.append(
+                socket.create_connection(raw.address(server), timeout=30, source_address=source)
+            )
         yield connections
     finally:
         for connection in connections:
@@ -169,7 +175,8 @@ def test_ten_thousand_idle_connections(own, ca_file, room, slow):
     sizes = []
     for _ in range(2):
         with idle(server, room) as connections:
-            assert is_well(server, ca_file, timeout=30)
+            # Who comes now has the place of one that says nothing.
+            assert is_well(server, ca_file, timeout=PATIENCE_S - 1)
             sizes.append(resident_bytes(process))
             poll = select.poll()
             for connection in connections:
@@ -201,9 +208,35 @@ def test_no_descriptors_left(own, ca_file):
     wait_for("it answers again", 10, lambda: is_well(server, ca_file))
 
 
-# Takes 20 s: idle clients keep their places for ten seconds, and a stop waits for some of them.
-def test_at_the_limit_the_next_one_waits(muster_bin, tmp_path):
-    """Few descriptors, few places. Idle clients lose theirs, and a stop is not held up."""
+def dropped(connections):
+    poll = select.poll()
+    for connection in connections:
+        poll.register(connection, select.POLLIN)
+    return len(poll.poll(0))
+
+
+def test_one_address_has_its_part_of_the_places(muster_bin, tmp_path):
+    """Beyond it those that have said nothing go first, and others notice nothing."""
+    env = os.environ | {"MUSTER_CONNECTIONS_PER_ADDRESS": "20"}
+    with running(muster_bin, tmp_path, env=env) as (server, _):
+        ca_file = server.state_dir / "pki/ca.pem"
+        with idle(server, 50) as connections:
+            wait_for("30 are dropped", PATIENCE_S / 2, lambda: dropped(connections) == 30)
+            assert dropped(connections[:30]) == 30, "those that came first"
+            assert is_well(server, ca_file)
+            with contextlib.ExitStack() as stack:
+                # Those that have asked for something stay: the next one is closed at once.
+                for _ in range(20):
+                    connection = stack.enter_context(raw.connect(server, ca_file))
+                    connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+                    assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
+                with pytest.raises(OSError):
+                    raw.connect(server, ca_file)
+            wait_for("there is room again", PATIENCE_S, lambda: is_well(server, ca_file))
+
+
+def test_at_the_limit_those_that_say_nothing_go_first(muster_bin, tmp_path):
+    """Few descriptors, few places. The next client has one at once, and a stop is not held up."""
 
     def few():
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
@@ -211,10 +244,9 @@ def test_at_the_limit_the_next_one_waits(muster_bin, tmp_path):
     with running(muster_bin, tmp_path, preexec_fn=few) as (server, process):
         ca_file = server.state_dir / "pki/ca.pem"
         assert is_well(server, ca_file)
-        with idle(server, 16):
-            started = time.monotonic()
-            assert is_well(server, ca_file, timeout=PATIENCE_S + SLACK_S)
-            assert time.monotonic() - started > 1, "there was a place left"
+        with idle(server, 16) as connections:
+            assert is_well(server, ca_file)
+            assert 8 < dropped(connections) < 16, "some still have their places"
         with idle(server, 50):
             time.sleep(0.2)
             started = time.monotonic()

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use muster_core::ErrorChain;
 use muster_core::time::Span;
-use muster_server::{Environments, Ready, Retention, ServeError, ServerConfig, Workspaces};
+use muster_server::{
+    Environments, Limits, RateLimits, Ready, Retention, ServeError, ServerConfig, Workspaces,
+};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{self, Config, Filed};
@@ -188,9 +190,28 @@ fn server_config(
             config.number("eviction-grace-seconds").expect("it has a default"),
         ),
         lease: Span::seconds(config.number("lease-seconds").expect("it has a default")),
+        limits: limits(config),
         // One person may do what their own machine may; of many, not everyone.
         egress: config.switch("egress").unwrap_or(workspaces == Workspaces::OnFirstUse),
     })
+}
+
+/// What one user, one workspace and one address may take.
+fn limits(config: &Config) -> Limits {
+    let count = |key| config.number(key).and_then(|count| u32::try_from(count).ok());
+    // 0 is no limit.
+    let rate = |key| count(key).filter(|count| *count > 0);
+    let storage_gb = config.number("workspace-storage-gb").filter(|gb| *gb > 0);
+    Limits {
+        queued_per_user: count("queued-jobs-per-user"),
+        queued_per_workspace: count("queued-jobs-per-workspace"),
+        rates: RateLimits {
+            per_user: rate("user-requests-per-second"),
+            per_workspace: rate("workspace-requests-per-second"),
+        },
+        storage_bytes: storage_gb.map(|gb| gb << 30),
+        connections_per_address: count("connections-per-address").map(|count| count as usize),
+    }
 }
 
 /// What is said to whoever started the server. A log of JSON has nothing between its lines.

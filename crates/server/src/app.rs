@@ -15,6 +15,7 @@ use crate::http::{Offer, Source, Tunnel};
 use crate::live::Live;
 use crate::logs::Logs;
 use crate::post_mortems::PostMortems;
+use crate::rates::Rates;
 use crate::readers::Readers;
 use crate::refusals::Refusals;
 use crate::services::Services;
@@ -52,6 +53,9 @@ pub struct App {
     pub turns: Turns,
     pub retention: Retention,
     pub refusals: Refusals,
+    pub rates: Rates,
+    /// As in [`Limits`](crate::Limits).
+    pub connections_per_address: Option<usize>,
     /// What people open of running jobs.
     pub services: Services,
     pub offer: Offer,

@@ -20,6 +20,7 @@ mod place;
 mod remote;
 mod sweep;
 mod turn;
+mod usage;
 mod wanted;
 
 use std::collections::BTreeSet;
@@ -45,6 +46,7 @@ pub use self::place::OpenError;
 use self::remote::Remote;
 pub use self::sweep::Removed;
 pub use self::turn::Turn;
+use self::usage::Usage;
 pub use self::wanted::Wanted;
 use crate::room::{self, NoRoom, Room};
 
@@ -52,6 +54,11 @@ use crate::room::{self, NoRoom, Room};
 pub enum BlobError {
     #[error(transparent)]
     Full(NoRoom),
+    #[error(
+        "the files of this workspace have {used} bytes, and with {more} more they would have more than {limit}, the most \
+         allowed; delete some (what nobody names goes after a while), or have the operator raise workspace-storage-gb"
+    )]
+    ShareUsed { used: u64, more: u64, limit: u64 },
     #[error("more than {limit} bytes, the most that is allowed; leave out what is not needed")]
     TooLarge { limit: u64 },
     #[error("its bytes are {found}, not {wanted}: it changed on its way, or while it was read")]
@@ -75,6 +82,7 @@ pub struct Blobs {
     next: AtomicU64,
     gate: Gate,
     on_disk: Mutex<OnDisk>,
+    usage: Usage,
     /// For what comes in.
     pub pieces: Pool,
 }
@@ -98,11 +106,15 @@ pub struct Listed {
 }
 
 impl Blobs {
-    /// With the address of an object store, what is whole is kept there.
-    pub fn new(root: PathBuf, elsewhere: Option<&str>) -> Result<Blobs, OpenError> {
+    /// With the address of an object store, what is whole is kept there. The files of a workspace may have so many bytes.
+    pub fn new(
+        root: PathBuf,
+        elsewhere: Option<&str>,
+        share_max: Option<u64>,
+    ) -> Result<Blobs, OpenError> {
         let remote = Remote::open(&root, elsewhere)?;
         let blobs = Blobs::with_room(root.clone(), Room::of(root))?;
-        Ok(Blobs { remote, ..blobs })
+        Ok(Blobs { remote, usage: Usage::up_to(share_max), ..blobs })
     }
 
     fn with_room(root: PathBuf, room: Room) -> io::Result<Blobs> {
@@ -114,8 +126,8 @@ impl Blobs {
         }
         fs::create_dir_all(&incoming)?;
         let (next, gate, on_disk) = (AtomicU64::new(0), Gate::default(), Mutex::default());
-        let pieces = Pool::default();
-        Ok(Blobs { root, remote: None, room, next, gate, on_disk, pieces })
+        let (usage, pieces) = (Usage::default(), Pool::default());
+        Ok(Blobs { root, remote: None, room, next, gate, on_disk, usage, pieces })
     }
 
     fn path(&self, workspace: WorkspaceId, digest: &BlobId) -> PathBuf {
@@ -199,7 +211,9 @@ impl Blobs {
             return Err(BlobError::TooLarge { limit: bytes_max });
         }
         let missing = self.missing(workspace, &tree)?;
+        // Files may be mostly holes, so what each takes is checked when it comes; that there is no room at all is said now.
         self.check_room(0)?;
+        self.check_share(workspace, u64::from(!missing.is_empty()))?;
         let as_blob = BlobId(wanted.0);
         if missing.is_empty() && !self.has(workspace, &as_blob)? {
             // The names of files are on disk before the list is.
@@ -425,15 +439,27 @@ impl Incoming {
 
     /// Its bytes are on disk, and then it has its name.
     fn settle(&mut self, workspace: WorkspaceId, digest: &BlobId) -> Result<(), BlobError> {
+        let usage = &self.blobs.usage;
+        let is_there = usage.is_limited() && self.blobs.size(workspace, digest)?.is_some();
         if let Some(remote) = &self.blobs.remote {
+            let bytes = if is_there { 0 } else { self.bytes };
+            self.blobs.check_share(workspace, bytes)?;
             let file = self.file.file().map_err(BlobError::Io)?;
-            return remote.put(workspace, digest, file, self.bytes);
+            remote.put(workspace, digest, file, self.bytes)?;
+            usage.came(workspace, bytes);
+            return Ok(());
         }
         self.file.sync().map_err(|why| self.blobs.failed(why))?;
+        let taken = usage::taken_by(&fs::metadata(&self.path).map_err(BlobError::Io)?);
+        self.blobs.check_share(workspace, if is_there { 0 } else { taken })?;
         let path = self.blobs.path(workspace, digest);
         let name = || {
             let _gate = self.blobs.gate.lock();
-            fs::rename(&self.path, &path)
+            // Another may have brought the same at the same time.
+            let is_new = !path.exists();
+            fs::rename(&self.path, &path)?;
+            usage.came(workspace, if is_new { taken } else { 0 });
+            Ok::<(), io::Error>(())
         };
         let named = match (name(), path.parent()) {
             // The first of its folder.

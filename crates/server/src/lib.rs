@@ -23,6 +23,7 @@ mod outbox;
 pub mod pki;
 mod post_mortems;
 pub mod prices;
+mod rates;
 mod readers;
 mod refusals;
 mod registered;
@@ -68,6 +69,8 @@ use crate::live::Live;
 use crate::logs::Logs;
 pub use crate::nodes::Isolation;
 use crate::post_mortems::PostMortems;
+pub use crate::rates::RateLimits;
+use crate::rates::Rates;
 use crate::readers::Readers;
 use crate::refusals::Refusals;
 use crate::reserve::Reserve;
@@ -125,6 +128,20 @@ pub struct ServerConfig {
     pub eviction_grace: Span,
     /// How long a node may go on unheard; within what `muster_core::lease` says.
     pub lease: Span,
+    pub limits: Limits,
+}
+
+/// What one tenant may take, so that there is something left for the others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Jobs that may wait.
+    pub queued_per_user: Option<u32>,
+    pub queued_per_workspace: Option<u32>,
+    pub rates: RateLimits,
+    /// Of the files of one workspace.
+    pub storage_bytes: Option<u64>,
+    /// Connections from one address: `Some(0)` for as many as there are places, `None` for a part of them.
+    pub connections_per_address: Option<usize>,
 }
 
 /// How workspaces come into being.
@@ -237,6 +254,8 @@ pub async fn run(
         over_commit: config.over_commit,
         eviction_grace: config.eviction_grace,
         lease: config.lease,
+        queued_per_principal_max: config.limits.queued_per_user.unwrap_or(u32::MAX),
+        queued_per_workspace_max: config.limits.queued_per_workspace.unwrap_or(u32::MAX),
         ..Settings::default()
     };
     let (writer, mut writer_thread) =
@@ -303,7 +322,9 @@ pub async fn run(
         },
     };
     let offer = http::Offer { ca_pem, authority, terms };
-    let blobs = Arc::new(Blobs::new(state_dir.blobs(), config.blob_store.as_deref())?);
+    let share_max = config.limits.storage_bytes;
+    let blobs = Blobs::new(state_dir.blobs(), config.blob_store.as_deref(), share_max)?;
+    let blobs = Arc::new(blobs);
     let readers: Readers =
         Readers::new(database.clone(), |path| Ok(Box::new(SqliteReader::open(path)?)));
     let (storage, storage_thread) = Storage::open(state_dir.storage())?;
@@ -344,6 +365,8 @@ pub async fn run(
         live,
         logs: Arc::new(Logs::new(state_dir.logs())),
         refusals: Refusals::default(),
+        rates: Rates::new(config.limits.rates),
+        connections_per_address: config.limits.connections_per_address,
         services: Services::default(),
         offer,
         node_calls,

@@ -4,17 +4,21 @@
 use std::io;
 use std::path::PathBuf;
 
+use muster_sandbox::node::disk;
 use rustix::fs::statvfs;
-
-/// Stays free, or this part of a disk that is small.
-const RESERVE_BYTES: u64 = 512 << 20;
-const RESERVE_PART: u64 = 16;
 
 #[derive(Debug, Clone)]
 pub struct Room {
     dir: PathBuf,
-    reserve_bytes: u64,
-    reserve_part: u64,
+    /// What stays free, by the size of the disk.
+    reserve: Reserve,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Reserve {
+    OfDisk,
+    #[cfg(test)]
+    Fixed(u64),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -39,13 +43,13 @@ pub enum Kind {
 impl Room {
     /// Of the disk that this folder is on.
     pub fn of(dir: PathBuf) -> Room {
-        Room { dir, reserve_bytes: RESERVE_BYTES, reserve_part: RESERVE_PART }
+        Room { dir, reserve: Reserve::OfDisk }
     }
 
     /// The same with another reserve.
     #[cfg(test)]
     pub fn with_reserve(dir: PathBuf, reserve_bytes: u64) -> Room {
-        Room { dir, reserve_bytes, reserve_part: 1 }
+        Room { dir, reserve: Reserve::Fixed(reserve_bytes) }
     }
 
     /// Whether so many bytes more can be taken.
@@ -64,7 +68,11 @@ impl Room {
     }
 
     fn reserve(&self, disk_bytes: u64) -> u64 {
-        self.reserve_bytes.min(disk_bytes / self.reserve_part)
+        match self.reserve {
+            Reserve::OfDisk => disk::reserve(disk_bytes),
+            #[cfg(test)]
+            Reserve::Fixed(bytes) => bytes,
+        }
     }
 }
 

@@ -206,6 +206,11 @@ impl ArmError {
         ArmError::new(507, code::STORAGE_FULL, message)
     }
 
+    /// 409: there is room, but not for more of this workspace. Not 403, which to a node says that it is not wanted.
+    pub fn share_used(message: impl Into<String>) -> ArmError {
+        ArmError::new(409, code::QUOTA_EXCEEDED, message)
+    }
+
     /// 415.
     pub fn unsupported_media_type(got: &str) -> ArmError {
         ArmError::new(
@@ -231,6 +236,12 @@ impl ArmError {
     pub fn too_many(message: impl Into<String>) -> ArmError {
         ArmError::new(429, code::TOO_MANY_REQUESTS, message)
             .with_header("Retry-After", "1".to_owned())
+    }
+
+    /// 429: worth another try after so many seconds.
+    pub fn too_fast(message: impl Into<String>, retry_after_s: u64) -> ArmError {
+        ArmError::new(429, code::TOO_MANY_REQUESTS, message)
+            .with_header("Retry-After", retry_after_s.max(1).to_string())
     }
 
     /// 500: our fault. What happened is for the log; `reference` finds it there.

@@ -28,6 +28,12 @@ const JOB_DISK_GB_MAX: u64 = 1 << 20;
 const LOG_MB_MAX: u64 = 1 << 20;
 /// Each has to be renamed when the log is rotated.
 const LOG_FILES_MAX: u64 = 1_000;
+/// As many as there may be of all users together.
+const QUEUED_JOBS_MAX: u64 = muster_core::limits::QUEUED_JOBS_MAX as u64;
+/// Far more than a server answers.
+const REQUESTS_MAX: u64 = 1_000_000;
+/// As many as there are places for.
+const CONNECTIONS_MAX: u64 = 16_384;
 /// Of the name of a user, on Linux.
 const ACCOUNT_CHARS_MAX: usize = 256;
 /// Of a host name, in DNS.
@@ -276,6 +282,54 @@ pub const SETTINGS: &[Setting] = &[
         kind: Kind::Seconds { least: BLOCK_LIFETIME_S_MIN, most: BLOB_KEPT_S_MAX },
         what: "How long blocks wait for somebody to put them together.",
         default: Preset::Fixed("604800"),
+    },
+    Setting {
+        key: "queued-jobs-per-user",
+        alias: None,
+        variable: "MUSTER_QUEUED_JOBS_PER_USER",
+        kind: Kind::Count { least: 1, most: QUEUED_JOBS_MAX },
+        what: "How many jobs of one user may wait, in all workspaces together.",
+        default: Preset::Fixed("50000"),
+    },
+    Setting {
+        key: "queued-jobs-per-workspace",
+        alias: None,
+        variable: "MUSTER_QUEUED_JOBS_PER_WORKSPACE",
+        kind: Kind::Count { least: 1, most: QUEUED_JOBS_MAX },
+        what: "How many jobs may wait in one workspace.",
+        default: Preset::Fixed("100000"),
+    },
+    Setting {
+        key: "workspace-storage-gb",
+        alias: None,
+        variable: "MUSTER_WORKSPACE_STORAGE_GB",
+        kind: Kind::Count { least: 0, most: JOB_DISK_GB_MAX },
+        what: "What the blobs of one workspace and the files of its jobs may take, in GiB; 0: as much as there is.",
+        default: Preset::Fixed("1024"),
+    },
+    Setting {
+        key: "user-requests-per-second",
+        alias: None,
+        variable: "MUSTER_USER_REQUESTS_PER_SECOND",
+        kind: Kind::Count { least: 0, most: REQUESTS_MAX },
+        what: "How many requests to the API one user may send, for longer than ten seconds; 0: any number.",
+        default: Preset::Fixed("1000"),
+    },
+    Setting {
+        key: "workspace-requests-per-second",
+        alias: None,
+        variable: "MUSTER_WORKSPACE_REQUESTS_PER_SECOND",
+        kind: Kind::Count { least: 0, most: REQUESTS_MAX },
+        what: "How many requests to the API one workspace may get, for longer than ten seconds; 0: any number.",
+        default: Preset::Fixed("2000"),
+    },
+    Setting {
+        key: "connections-per-address",
+        alias: None,
+        variable: "MUSTER_CONNECTIONS_PER_ADDRESS",
+        kind: Kind::Count { least: 0, most: CONNECTIONS_MAX },
+        what: "How many connections one address may have at each port, for a server that is not behind a proxy; 0: all.",
+        default: Preset::Derived("a quarter of the places, and 16 at least"),
     },
     Setting {
         key: "eviction-grace-seconds",

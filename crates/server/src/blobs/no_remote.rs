@@ -44,6 +44,10 @@ impl Remote {
         match *self {}
     }
 
+    pub fn measure(&self, _: WorkspaceId) -> Result<u64, BlobError> {
+        match *self {}
+    }
+
     pub fn each(
         &self,
         _: impl FnMut(WorkspaceId, BlobId) -> Result<(), BlobError>,

@@ -171,6 +171,17 @@ impl Remote {
         is_gone.then_some(meta.size)
     }
 
+    /// How many bytes the files of a workspace have.
+    pub fn measure(&self, workspace: WorkspaceId) -> Result<u64, BlobError> {
+        let prefix = Name::from(format!("{}{workspace}", self.prefix));
+        let mut objects = self.store.list(Some(&prefix));
+        let mut bytes = 0;
+        while let Some(meta) = wait(objects.try_next()).map_err(failed)? {
+            bytes += meta.size;
+        }
+        Ok(bytes)
+    }
+
     /// Every file, in no order.
     pub fn each(
         &self,

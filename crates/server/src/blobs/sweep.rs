@@ -10,6 +10,7 @@ use muster_core::ids::WorkspaceId;
 use muster_core::model::BlobId;
 
 use super::gate::Key;
+use super::usage::taken_by;
 use super::{BlobError, Blobs, Turn, Wanted};
 
 /// What a sweep came to, or would.
@@ -89,6 +90,22 @@ impl Blobs {
         Ok(())
     }
 
+    /// How many bytes the files of a workspace have.
+    pub(super) fn measure(&self, workspace: WorkspaceId) -> Result<u64, BlobError> {
+        if let Some(remote) = &self.remote {
+            return remote.measure(workspace);
+        }
+        let home = self.root.join(workspace.to_string());
+        let mut bytes = 0;
+        for shard in entries(&home).map_err(BlobError::Io)? {
+            for name in entries(&home.join(&shard)).map_err(BlobError::Io)? {
+                // One that goes meanwhile has none.
+                bytes += fs::metadata(home.join(&shard).join(name)).as_ref().map_or(0, taken_by);
+            }
+        }
+        Ok(bytes)
+    }
+
     /// How many bytes went; `None` if it is too young, or somebody is about to name it.
     pub fn remove_old(
         &self,
@@ -104,6 +121,9 @@ impl Blobs {
                 .remove_elsewhere(key, before, || remote.remove_old(&key, before, is_rehearsal)),
             None => self.remove_here(key, before, is_rehearsal),
         };
+        if let Some(bytes) = removed.filter(|_| !is_rehearsal) {
+            self.usage.went(workspace, bytes);
+        }
         if removed.is_none() {
             // What is too young will be old.
             self.doubt(workspace, *digest);
@@ -122,7 +142,7 @@ impl Blobs {
         let is_old = found.modified().is_ok_and(|at| at < before);
         let is_gone =
             is_old && !state.is_held(&key) && (is_rehearsal || fs::remove_file(&path).is_ok());
-        is_gone.then_some(found.len())
+        is_gone.then(|| taken_by(&found))
     }
 }
 

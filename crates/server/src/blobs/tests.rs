@@ -271,3 +271,48 @@ fn lists_are_read_once_and_what_was_only_on_one_that_is_gone_is_doubted() {
     assert_eq!([b"one" as &[u8], b"two", b"three"].map(is_wanted), [false, true, true]);
     assert!(wanted.names(&(HERE, BlobId(new.0))) && !wanted.names(&(HERE, BlobId(old.0))));
 }
+
+fn with_share(root: &Path, bytes: u64) -> Arc<Blobs> {
+    let room = Room::with_reserve(root.into(), 0);
+    let blobs = Blobs::with_room(root.join("blobs"), room).unwrap();
+    Arc::new(Blobs { usage: Usage::up_to(Some(bytes)), ..blobs })
+}
+
+fn try_keep(blobs: &Arc<Blobs>, workspace: WorkspaceId, content: &[u8]) -> Result<Held, BlobError> {
+    let mut incoming = blobs.begin(None)?;
+    incoming.write(content)?;
+    incoming.keep_as_found(workspace)
+}
+
+#[test]
+fn a_workspace_has_its_share_and_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let blobs = with_share(dir.path(), 10);
+    let first = try_keep(&blobs, HERE, b"12345678").unwrap();
+    let refused = try_keep(&blobs, HERE, b"abc").err().unwrap();
+    assert!(matches!(refused, BlobError::ShareUsed { used: 8, more: 3, limit: 10 }), "{refused}");
+    assert!(refused.to_string().contains("workspace-storage-gb"));
+    assert_eq!(files_below(dir.path()), 1, "what is refused leaves nothing");
+    // What is there already takes no more room, and another workspace has its own.
+    try_keep(&blobs, HERE, b"12345678").unwrap();
+    try_keep(&blobs, HERE, b"ab").unwrap();
+    try_keep(&blobs, THERE, b"abc").unwrap();
+    // Said before anybody sends what there is no room for.
+    let (id, text) = list_of(&[b"abc"]);
+    let listed = blobs.list(HERE, &id, text.as_bytes(), TREE_BYTES_MAX);
+    assert!(matches!(listed, Err(BlobError::ShareUsed { .. })));
+    // Holes take nothing.
+    let mut sparse = blobs.begin(None).unwrap();
+    sparse.write(&vec![0; 1 << 20]).unwrap();
+    drop(sparse.keep_as_found(HERE).unwrap());
+    // What a server finds when it starts counts, and what goes does not.
+    drop(first);
+    let blobs = with_share(dir.path(), 10);
+    assert!(matches!(blobs.check_share(HERE, 1), Err(BlobError::ShareUsed { used: 10, .. })));
+    let later = SystemTime::now() + Duration::from_secs(60);
+    let eight = blob_of(b"12345678");
+    assert_eq!(blobs.remove_old(HERE, &eight, later, true), Some(8), "a rehearsal");
+    assert!(blobs.check_share(HERE, 1).is_err());
+    assert_eq!(blobs.remove_old(HERE, &eight, later, false), Some(8));
+    assert!(blobs.check_share(HERE, 8).is_ok() && blobs.check_share(HERE, 9).is_err());
+}

@@ -4,7 +4,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use hyper::rt::{Read, Write};
@@ -18,6 +18,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
+use super::guests::{Guest, Guests};
 use super::limits::{self, PATIENCE, Patient, WRITE_PATIENCE};
 use super::login::Source;
 use super::read_ahead::ReadAhead;
@@ -73,25 +74,31 @@ impl Door for Calls {
     }
 }
 
+/// How many connections there may be at a door.
+#[derive(Clone, Copy)]
+pub struct Places {
+    pub all: usize,
+    /// From one address, where addresses tell callers apart.
+    pub per_address: Option<usize>,
+}
+
 /// Serves until `stop` is true, then lets requests under way finish, for as long as `drain`. Connections without
-/// one are closed at once. There are at most so many `places` for connections.
+/// one are closed at once. One beyond what its address may have is closed at once; one beyond all places waits.
 pub async fn serve<D: Door>(
     door: D,
     tls: Option<Arc<rustls::ServerConfig>>,
     router: Router,
-    places: usize,
+    places: Places,
     mut stop: watch::Receiver<bool>,
     drain: Duration,
 ) {
     let acceptor = tls.map(TlsAcceptor::from);
-    let connections = Arc::new(Semaphore::new(places));
+    let connections = Arc::new(Semaphore::new(places.all));
+    let guests = Guests::new(places.per_address);
+    let mut said_at: Option<Instant> = None;
     loop {
-        let accepted = async {
-            let permit = place(&connections).await;
-            (permit, door.accept().await)
-        };
-        let (permit, accepted) = tokio::select! {
-            accepted = accepted => accepted,
+        let accepted = tokio::select! {
+            accepted = door.accept() => accepted,
             () = stopped(&mut stop) => break,
         };
         let (stream, source) = match accepted {
@@ -103,33 +110,51 @@ pub async fn serve<D: Door>(
                 continue;
             }
         };
-        let (acceptor, router) = (acceptor.clone(), router.clone());
-        let mut stop = stop.clone();
+        let Some((guest, turned_out)) = guests.admit(source.address) else {
+            debug!(address = %source.address, "closed at once: its address has as many connections as one may have");
+            continue;
+        };
+        let permit = tokio::select! {
+            permit = place(&connections, &guests, &guest, &mut said_at) => permit,
+            () = stopped(&mut stop) => break,
+        };
+        let (acceptor, router, stop) = (acceptor.clone(), router.clone(), stop.clone());
         tokio::spawn(async move {
-            match acceptor {
-                None => converse(TokioIo::new(stream), router, source, stop).await,
-                Some(acceptor) => {
-                    let stream = tokio::select! {
-                        stream = handshake(stream, &acceptor) => stream,
-                        () = stopped(&mut stop) => None,
-                    };
-                    if let Some(stream) = stream {
-                        converse(TokioIo::new(stream), router, source, stop).await;
-                    }
-                }
+            tokio::select! {
+                () = receive(stream, acceptor, router, (source, guest), stop) => {}
+                Ok(()) = turned_out => debug!("closed: it has asked for nothing, and another wants its place"),
             }
             drop(permit);
         });
     }
     drop(door);
     // All places are free again when all connections have ended.
-    let all = u32::try_from(places).unwrap_or(u32::MAX);
+    let all = u32::try_from(places.all).unwrap_or(u32::MAX);
     let _ = tokio::time::timeout(drain, connections.acquire_many(all)).await;
 }
 
 /// Resolves once the server is asked to end, or has.
 pub async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|is_stopping| *is_stopping).await;
+}
+
+async fn receive<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    acceptor: Option<TlsAcceptor>,
+    router: Router,
+    from: (Source, Arc<Guest>),
+    mut stop: watch::Receiver<bool>,
+) {
+    let Some(acceptor) = acceptor else {
+        return converse(TokioIo::new(stream), router, from, stop).await;
+    };
+    let stream = tokio::select! {
+        stream = handshake(stream, &acceptor) => stream,
+        () = stopped(&mut stop) => None,
+    };
+    if let Some(stream) = stream {
+        converse(TokioIo::new(stream), router, from, stop).await;
+    }
 }
 
 async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
@@ -152,9 +177,21 @@ async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// The next place for a connection, as soon as there is one.
-async fn place(connections: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+async fn place(
+    connections: &Arc<Semaphore>,
+    guests: &Guests,
+    guest: &Guest,
+    said_at: &mut Option<Instant>,
+) -> OwnedSemaphorePermit {
     if connections.available_permits() == 0 {
-        warn!("all places for connections are taken; the next client waits for one");
+        guests.make_room_for(guest);
+        // Thousands may come in a second.
+        if said_at.is_none_or(|at| at.elapsed() > PATIENCE) {
+            *said_at = Some(Instant::now());
+            warn!(
+                "all places for connections are taken; who comes now has that of one that has asked for nothing, or waits"
+            );
+        }
     }
     connections.clone().acquire_owned().await.expect("never closed")
 }
@@ -162,11 +199,12 @@ async fn place(connections: &Arc<Semaphore>) -> OwnedSemaphorePermit {
 async fn converse(
     stream: impl Read + Write + Unpin + Send + 'static,
     router: Router,
-    source: Source,
+    (source, guest): (Source, Arc<Guest>),
     mut stop: watch::Receiver<bool>,
 ) {
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request| {
+        guest.is_known_now();
         request.extensions_mut().insert(source.clone());
         router.call(request)
     });

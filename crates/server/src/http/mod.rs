@@ -11,6 +11,7 @@ mod auth;
 mod blob;
 mod body;
 mod files;
+mod guests;
 mod health;
 mod host;
 mod host_relay;
@@ -43,6 +44,7 @@ use tokio::sync::{mpsc, watch};
 use crate::app::App;
 pub use host::Offer;
 pub use host_relay::calls;
+use listener::Places;
 pub use listener::{Calls, Tunnel};
 pub use login::Source;
 pub use service::Pool;
@@ -51,7 +53,7 @@ pub use service::Pool;
 const REPORT_BYTES_MAX: usize = 256 << 10;
 
 /// Of one node: its agent and its jobs.
-const RELAY_PLACES: usize = 256;
+const RELAY_PLACES: Places = Places { all: 256, per_address: None };
 
 /// What is listened on.
 pub struct Doors {
@@ -71,11 +73,17 @@ pub async fn serve(
     stop: watch::Receiver<bool>,
     drain: Duration,
 ) {
+    let from_anywhere = |all| {
+        let per_address = Some(guests::per_address(all, app.connections_per_address));
+        Places { all, per_address }
+    };
     let with_tls = |listener, router, places| {
+        let places = from_anywhere(places);
         listener::serve(listener, Some(tls.clone()), router, places, stop.clone(), drain)
     };
     let called = |calls, places| {
         let (tls, router) = (Some(tls.clone()), router(app.clone()));
+        let places = Places { all: places, per_address: None };
         listener::serve(calls, tls, router, places, stop.clone(), drain)
     };
     // Each has its own share of the descriptors: a flood at one door leaves the others open.
@@ -83,7 +91,8 @@ pub async fn serve(
     let metrics = async {
         if let Some(listener) = doors.metrics {
             let router = metrics::router(app.clone());
-            listener::serve(listener, None, router, places / 16, stop.clone(), drain).await;
+            let places = from_anywhere(places / 16);
+            listener::serve(listener, None, router, places, stop.clone(), drain).await;
         }
     };
     let relayed = relay(relays, tls.clone(), router(app.clone()), stop.clone(), drain);

@@ -63,9 +63,12 @@ pub async fn receive(
     body: Body,
 ) -> Result<(), ArmError> {
     let (announced, own) = (body.size_hint().exact(), blobs.clone());
-    let begin = move || match form {
-        Form::Plain => own.begin(announced),
-        Form::Packed => own.begin_packed(announced),
+    let begin = move || {
+        own.check_share(workspace, announced.unwrap_or(0))?;
+        match form {
+            Form::Plain => own.begin(announced),
+            Form::Packed => own.begin_packed(announced),
+        }
     };
     let keep = move |incoming: Incoming| incoming.keep(workspace, &wanted);
     Ok(take_in(&blobs.pieces, body, begin, keep).await?)
@@ -158,6 +161,7 @@ pub fn refusal(failed: &BlobError) -> ArmError {
     let message = failed.to_string();
     match failed {
         BlobError::Full(_) => ArmError::storage_full(message),
+        BlobError::ShareUsed { .. } => ArmError::share_used(message),
         BlobError::TooLarge { .. }
         | BlobError::WrongDigest { .. }
         | BlobError::WrongMd5

@@ -112,6 +112,11 @@ impl StorageError {
         StorageError::new(409, "StorageFull", message)
     }
 
+    /// Not 409: Azure's clients take that for a blob that is there already.
+    pub fn share_used(message: impl Into<String>) -> StorageError {
+        StorageError::new(403, "QuotaExceeded", message)
+    }
+
     pub fn internal() -> StorageError {
         StorageError::new(500, "InternalError", "a bug of the server's; see its log")
     }

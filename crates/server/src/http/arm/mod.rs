@@ -42,6 +42,7 @@ use super::run_access::{self, Run};
 use super::{auth, body, login, template};
 use crate::Workspaces;
 use crate::app::App;
+use crate::rates::TooFast;
 use crate::{clock, refusals};
 
 /// The largest body that any of these routes takes.
@@ -96,6 +97,10 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
         }
     };
     log.caller(&caller.name);
+    if let Err(fast) = app.rates.of_user(&caller.object_id) {
+        body::discard(content).await;
+        return Err(too_fast(fast, "one user may send", "user-requests-per-second").into());
+    }
     let need = auth::need(parts.method.as_str(), &route);
     let deed = deed(&parts, &route, &need, log.correlation());
     let noted = deed.clone().map(|deed| (Arc::clone(&app), caller.clone(), deed));
@@ -104,6 +109,7 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
             Some(run) => run.check(parts.method.as_str(), &route).map_err(Failed::from),
             None => permit(&app, &caller, &route, &need),
         };
+        let permitted = permitted.and_then(|()| keep_pace(&app, &need));
         if let Err(refused) = permitted {
             body::discard(content).await;
             return Err(refused);
@@ -169,6 +175,27 @@ async fn note_refusal(app: &App, by: Caller, deed: Deed, error: &ArmError) {
     if let Err(failed) = app.writer.say(Input::NoteRefusal(Box::new(activity))).await {
         tracing::error!(error = %failed, "a refusal could not be noted");
     }
+}
+
+/// Only what is permitted counts: nobody uses up what others may ask of a workspace.
+fn keep_pace(app: &App, need: &Need) -> Result<(), Failed> {
+    let (Scope::Workspace(key) | Scope::Compute { workspace: key, .. }) = need.scope() else {
+        return Ok(());
+    };
+    let paced = app.rates.of_workspace(&key);
+    let whose = "one workspace may get";
+    paced.map_err(|fast| Failed(too_fast(fast, whose, "workspace-requests-per-second")))
+}
+
+fn too_fast(fast: TooFast, whose: &str, setting: &str) -> ArmError {
+    let TooFast { per_second, wait } = fast;
+    let seconds = wait.as_secs_f64().ceil() as u64;
+    let message = format!(
+        "more than {per_second} requests per second, the most that {whose}; send fewer, and try again in {} s, or have \
+         the operator raise {setting}",
+        seconds.max(1)
+    );
+    ArmError::too_fast(message, seconds)
 }
 
 fn permit(app: &App, caller: &Caller, route: &Route, need: &Need) -> Result<(), Failed> {

@@ -299,6 +299,7 @@ fn lost(lost: Lost) -> StorageError {
 fn kept_badly(failed: &BlobError) -> StorageError {
     match failed {
         BlobError::Full(_) => StorageError::full(failed.to_string()),
+        BlobError::ShareUsed { .. } => StorageError::share_used(failed.to_string()),
         other => {
             tracing::error!(error = %ErrorChain(other), "a blob's bytes cannot be kept or read");
             StorageError::unavailable("the server cannot keep or read files; see its log")

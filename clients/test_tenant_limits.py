@@ -1,0 +1,120 @@
+"""What one user and one workspace may take: refused in words that Azure's clients show."""
+
+import contextlib
+import http.client
+import json
+import os
+import ssl
+import subprocess
+import sys
+import urllib.parse
+
+import requests
+from conftest import RESOURCE_GROUP, STRAY_PREFIXES, SUBSCRIPTION, WORKSPACE
+from own_server import WS, V, own  # noqa: F401
+from test_storage import Place
+
+SUBMIT = f"""
+from azure.ai.ml import MLClient, command
+from azure.ai.ml.entities import Environment
+from azure.core.exceptions import HttpResponseError
+from azure.identity import DefaultAzureCredential
+
+client = MLClient(DefaultAzureCredential(), "{SUBSCRIPTION}", "{RESOURCE_GROUP}", "{WORKSPACE}")
+image = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04"
+job = command(command="true", compute="closed", environment=Environment(image=image))
+try:
+    client.jobs.create_or_update(job)
+except HttpResponseError as refused:
+    print(refused.status_code, refused.error.code, refused.message)
+"""
+
+
+def job(compute="closed"):
+    compute_id = f"{WS}/computes/{compute}"
+    return {"properties": {"jobType": "Command", "command": "true", "computeId": compute_id}}
+
+
+def with_closed_pool(server):
+    """A pool that may not have nodes: its jobs wait."""
+    session = server.session()
+    scale = {"minNodeCount": 0, "maxNodeCount": 0}
+    properties = {"vmSize": "STANDARD_DS3_V2", "scaleSettings": scale}
+    body = {"properties": {"computeType": "AmlCompute", "properties": properties}}
+    made = session.put(f"{server.url}{WS}/computes/closed", params=V, json=body)
+    assert made.ok, made.text
+    return session
+
+
+def test_azure_ai_ml_says_that_too_many_jobs_wait(own):  # noqa: F811
+    server = own("--queued-jobs-per-user", "2")
+    session = with_closed_pool(server)
+    for number in range(2):
+        made = session.put(f"{server.url}{WS}/jobs/j{number}", params=V, json=job())
+        assert made.status_code == 201, made.text
+    refused = session.put(f"{server.url}{WS}/jobs/j2", params=V, json=job())
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"]) == (403, "QuotaExceeded"), refused.text
+    assert "2 jobs of" in error["message"] and "queued-jobs-per-user" in error["message"]
+    assert "Retry-After" not in refused.headers
+    assert session.get(f"{server.url}{WS}/jobs/j2", params=V).status_code == 404
+
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(STRAY_PREFIXES)
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", SUBMIT],
+        env=kept | server.env(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.startswith("403 QuotaExceeded"), done.stdout + done.stderr
+    assert "2 jobs of" in done.stdout and "cancel some" in done.stdout
+
+
+def test_who_asks_too_fast_is_told_when_to_come_back(own):  # noqa: F811
+    server = own("--user-requests-per-second", "1")
+    made = json.loads(server.muster("user", "create", "--name", "other", "--output", "json"))
+    session = server.session()
+    answers = [session.get(f"{server.url}{WS}/jobs", params=V) for _ in range(20)]
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert len(refused) >= 5, [answer.status_code for answer in answers]
+    assert answers[0].ok, answers[0].text
+    assert refused[0].headers["Retry-After"] == "1"
+    error = refused[0].json()["error"]
+    assert error["code"] == "TooManyRequests"
+    assert "1 requests per second" in error["message"]
+    assert "user-requests-per-second" in error["message"]
+    # Nobody else is held back.
+    with requests.Session() as other:
+        other.trust_env, other.verify = False, server.ca
+        token = other.get(
+            f"{server.url}/msi/token",
+            params={"api-version": "2019-08-01", "resource": server.url},
+            headers={"X-IDENTITY-HEADER": made["key"]},
+        ).json()["access_token"]
+        other.headers["Authorization"] = f"Bearer {token}"
+        assert other.get(f"{server.url}/providers/Muster.Identity/me").status_code != 429
+
+
+def test_a_workspace_has_its_share_of_the_storage(own):  # noqa: F811
+    server = own("--workspace-storage-gb", "1")
+    place = Place(with_closed_pool(server), server.url, server.ca)
+    small = place.raw("PUT", "small", data=b"x" * 1000, headers={"x-ms-blob-type": "BlockBlob"})
+    assert small.status_code == 201, small.text
+
+    # More than there is room for is announced, and refused long before its end.
+    url = urllib.parse.urlsplit(f"{place.account}/{place.container}/large?{place.sas}")
+    context = ssl.create_default_context(cafile=server.ca)
+    caller = http.client.HTTPSConnection(url.netloc, context=context, timeout=30)
+    with contextlib.closing(caller):
+        caller.putrequest("PUT", f"{url.path}?{url.query}")
+        caller.putheader("x-ms-blob-type", "BlockBlob")
+        caller.putheader("Content-Length", str((1 << 30) + 1))
+        caller.endheaders(b"y" * (4 << 20))
+        refused = caller.getresponse()
+        said = refused.read(4096).decode()
+    assert refused.status == 403, said
+    assert refused.headers["x-ms-error-code"] == "QuotaExceeded"
+    assert "1073741824" in said and "workspace-storage-gb" in said

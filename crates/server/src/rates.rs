@@ -1,0 +1,137 @@
+//! How many requests a second one user may send, and one workspace may get: buckets that fill at that rate. Whoever finds
+//! theirs empty is told when to come back.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use muster_core::model::WorkspaceKey;
+
+/// A bucket holds what flows in within this time: who was quiet may send much at once.
+const BURST_S: u32 = 10;
+/// Buckets that are looked through for full ones, which need not be kept, once there are twice as many as were kept last.
+const KEPT_MIN: usize = 1_024;
+
+/// Per second; `None` has no bound.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RateLimits {
+    pub per_user: Option<u32>,
+    pub per_workspace: Option<u32>,
+}
+
+/// What came too fast, and when there is room for the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooFast {
+    pub per_second: u32,
+    pub wait: Duration,
+}
+
+pub struct Rates {
+    users: Buckets<Box<str>>,
+    workspaces: Buckets<WorkspaceKey>,
+}
+
+impl Rates {
+    pub fn new(limits: RateLimits) -> Rates {
+        Rates {
+            users: Buckets::new(limits.per_user),
+            workspaces: Buckets::new(limits.per_workspace),
+        }
+    }
+
+    /// One more request of somebody.
+    pub fn of_user(&self, object_id: &str) -> Result<(), TooFast> {
+        self.users.take(|| object_id.into(), Instant::now())
+    }
+
+    /// One more request about a workspace.
+    pub fn of_workspace(&self, key: &WorkspaceKey) -> Result<(), TooFast> {
+        self.workspaces.take(|| key.folded(), Instant::now())
+    }
+}
+
+struct Buckets<K> {
+    per_second: Option<u32>,
+    inner: Mutex<Inner<K>>,
+}
+
+struct Inner<K> {
+    buckets: BTreeMap<K, Bucket>,
+    /// How many there may be before full ones go.
+    kept_max: usize,
+}
+
+struct Bucket {
+    left: f64,
+    at: Instant,
+}
+
+impl<K: Ord> Buckets<K> {
+    fn new(per_second: Option<u32>) -> Buckets<K> {
+        let inner = Inner { buckets: BTreeMap::new(), kept_max: KEPT_MIN };
+        Buckets { per_second, inner: Mutex::new(inner) }
+    }
+
+    fn take(&self, key: impl FnOnce() -> K, now: Instant) -> Result<(), TooFast> {
+        let Some(per_second) = self.per_second else { return Ok(()) };
+        let (rate, most) = (f64::from(per_second), f64::from(per_second) * f64::from(BURST_S));
+        let filled = |bucket: &Bucket| {
+            let since = now.saturating_duration_since(bucket.at).as_secs_f64();
+            (bucket.left + since * rate).min(most)
+        };
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if inner.buckets.len() >= inner.kept_max {
+            inner.buckets.retain(|_, bucket| filled(bucket) < most);
+            inner.kept_max = (inner.buckets.len() * 2).max(KEPT_MIN);
+        }
+        let bucket = inner.buckets.entry(key()).or_insert(Bucket { left: most, at: now });
+        let left = filled(bucket);
+        *bucket = Bucket { left, at: now };
+        if left < 1.0 {
+            let wait = Duration::from_secs_f64((1.0 - left) / rate);
+            return Err(TooFast { per_second, wait });
+        }
+        bucket.left -= 1.0;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_sends_too_much_is_told_when_to_come_back() {
+        let (buckets, now) = (Buckets::new(Some(2)), Instant::now());
+        let take = |who: &'static str, after: u64| {
+            buckets.take(|| who, now + Duration::from_millis(after))
+        };
+        for _ in 0..2 * BURST_S {
+            assert_eq!(take("noisy", 0), Ok(()));
+        }
+        let refused = take("noisy", 0).unwrap_err();
+        assert_eq!(refused, TooFast { per_second: 2, wait: Duration::from_millis(500) });
+        assert_eq!(take("quiet", 0), Ok(()), "nobody else is held back");
+        assert!(take("noisy", 400).is_err(), "to ask in vain costs nothing, and gains nothing");
+        assert_eq!(take("noisy", 501), Ok(()));
+        assert!(take("noisy", 502).is_err());
+    }
+
+    #[test]
+    fn without_a_limit_nobody_is_counted() {
+        let buckets = Buckets::new(None);
+        assert_eq!(buckets.take(|| "x", Instant::now()), Ok(()));
+        assert!(buckets.inner.lock().unwrap().buckets.is_empty());
+    }
+
+    #[test]
+    fn who_has_been_quiet_is_forgotten() {
+        let (buckets, now) = (Buckets::new(Some(1)), Instant::now());
+        for number in 0..KEPT_MIN {
+            buckets.take(|| number, now).unwrap();
+        }
+        let later = now + Duration::from_secs(5);
+        buckets.take(|| KEPT_MIN, later).unwrap();
+        assert_eq!(buckets.inner.lock().unwrap().buckets.len(), 1);
+    }
+}
