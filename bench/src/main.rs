@@ -2,6 +2,7 @@
 //! run. Times move from machine to machine; the ratio is what counts.
 
 mod brain;
+mod fair;
 mod front;
 mod nodes;
 mod raw;
@@ -31,12 +32,17 @@ async fn main() -> Result<()> {
     anyhow::ensure!(muster.exists(), "{} is missing: run `make bench`", muster.display());
     let folder = tempfile::tempdir()?;
     let mut report = Report::new();
-    // `muster-bench brain` leaves the server out, `replay` all but the traces, `front` all but reads and starts, `nodes`
-    // all but jobs on nodes, `storage` all but blobs and what azure-ai-ml sees.
+    // `muster-bench brain` leaves the server out, `replay` all but the traces, `front` all but reads and starts, `fair` all
+    // but submits beside another tenant, `nodes` all but jobs on nodes, `storage` all but blobs and what azure-ai-ml sees.
     if only.as_deref() == Some("front") {
         front::measure(&mut report, &muster, folder.path()).await?;
         println!("{report}");
         return Ok(());
+    }
+    if only.as_deref() == Some("fair") {
+        let measured = fair::measure(&mut report, &muster, folder.path()).await;
+        println!("{report}");
+        return measured;
     }
     if only.as_deref() == Some("nodes") {
         nodes::measure(&mut report, &muster, folder.path()).await?;
@@ -71,10 +77,11 @@ async fn main() -> Result<()> {
         report.rate(&what, rate, "append 256 B + fdatasync", limit);
     }
     server.end().await?;
+    let fair = fair::measure(&mut report, &muster, folder.path()).await;
     let storage = storage::measure(&mut report, &muster, folder.path()).await;
     let nodes = nodes::measure(&mut report, &muster, folder.path()).await;
     println!("{report}");
-    storage.and(nodes)
+    fair.and(storage).and(nodes)
 }
 
 /// Submits to a cluster that may not have nodes, so that nothing but the submit is measured.

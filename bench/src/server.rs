@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use muster_core::ClusterPatch;
-use muster_core::model::{JobSpec, WorkspaceKey};
+use muster_core::model::{JobSpec, Role, Scope, UserKind, WorkspaceKey};
 use muster_core::time::Span;
+use muster_wire::access::{self, UserDocument};
 use muster_wire::cloud::TokenReply;
 use muster_wire::compute::NodeList;
 use muster_wire::datastore::{DatastoreResource, Secrets};
 use muster_wire::job::{JobResource, RunDetails};
-use muster_wire::{HistoryRoute, Page, Route, StorageRoute, compute, from_json, job};
+use muster_wire::{AccessRoute, HistoryRoute, Page, Route, StorageRoute, compute, from_json, job};
 use reqwest::{Certificate, Client, Method};
 use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -21,6 +22,18 @@ use tokio::process::{Child, Command};
 
 use crate::front::Target;
 use crate::nodes::keep;
+
+/// What one user may do is not what is measured.
+const LIMITS: [&str; 8] = [
+    "--user-requests-per-second",
+    "0",
+    "--workspace-requests-per-second",
+    "0",
+    "--queued-jobs-per-user",
+    "1100000",
+    "--queued-jobs-per-workspace",
+    "1100000",
+];
 
 /// For anything that should take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -59,6 +72,7 @@ impl Server {
             .env_remove("GLIBC_TUNABLES")
             .args(["up", "--listen", "127.0.0.1:0", "--state-dir"])
             .arg(&state_dir)
+            .args(LIMITS)
             .args(flags)
             // It is for our own measuring of memory; users' servers give theirs back.
             .env_remove("MIMALLOC_PURGE_DELAY")
@@ -75,10 +89,7 @@ impl Server {
         let url = ready.context("the server did not come up")?.to_owned();
         let client = client(&state_dir)?;
         let key = std::fs::read_to_string(state_dir.join("keys/owner.key"))?;
-        let resource = format!("{url}/msi/token?api-version=2019-08-01&resource={url}");
-        let request = client.get(resource).header("X-IDENTITY-HEADER", key.trim());
-        let reply = request.send().await?.bytes().await?;
-        let TokenReply { access_token: token, .. } = from_json(&reply)?;
+        let token = token(&client, &url, key.trim()).await?;
         Ok(Server {
             process: Some(process),
             kept: None,
@@ -101,6 +112,20 @@ impl Server {
             client: client(&self.state_dir)?,
             ready_after: self.ready_after,
         })
+    }
+
+    /// The same server as a new user sees it, who may do everything in every workspace.
+    pub async fn tenant(&self, name: &str) -> Result<Server> {
+        let route = Route::Access(AccessRoute::User { name: name.into() });
+        let user = access::user_json(UserKind::Person);
+        let user: UserDocument = from_json(&self.call(Method::PUT, &route, Some(user)).await?)?;
+        let role = access::role_assignment_json(Role::Contributor, &user.object_id);
+        let (scope, name) = (Scope::Everything, user.object_id.as_str().into());
+        let route = Route::Access(AccessRoute::RoleAssignment { scope, name });
+        self.call(Method::PUT, &route, Some(role)).await?;
+        let key = user.key.context("a new user has a key")?;
+        let token = token(&self.client, &self.url, &key).await?;
+        Ok(Server { token, ..self.connect()? })
     }
 
     pub fn url(&self) -> &str {
@@ -167,8 +192,17 @@ impl Server {
             idle_time: Some(Span::seconds(idle_s)),
             ..ClusterPatch::default()
         };
-        let route = Route::Compute { workspace: workspace(), name: name.into() };
-        self.call(Method::PUT, &route, Some(compute::request_json(&wanted, None))).await?;
+        self.put_cluster_in(&workspace(), name, &wanted).await
+    }
+
+    pub async fn put_cluster_in(
+        &self,
+        workspace: &WorkspaceKey,
+        name: &str,
+        wanted: &ClusterPatch,
+    ) -> Result<()> {
+        let route = Route::Compute { workspace: workspace.clone(), name: name.into() };
+        self.call(Method::PUT, &route, Some(compute::request_json(wanted, None))).await?;
         Ok(())
     }
 
@@ -286,6 +320,14 @@ impl Drop for Process {
 
 fn workspace() -> WorkspaceKey {
     WorkspaceKey::new("bench", "bench", "bench")
+}
+
+async fn token(client: &Client, url: &str, key: &str) -> Result<String> {
+    let resource = format!("{url}/msi/token?api-version=2019-08-01&resource={url}");
+    let request = client.get(resource).header("X-IDENTITY-HEADER", key);
+    let reply = request.send().await?.bytes().await?;
+    let TokenReply { access_token, .. } = from_json(&reply)?;
+    Ok(access_token)
 }
 
 fn client(state_dir: &std::path::Path) -> Result<Client> {

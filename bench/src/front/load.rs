@@ -102,8 +102,23 @@ impl Target {
 impl Caller {
     /// The body of a good answer.
     pub fn get(&mut self, path: &str) -> Result<&[u8]> {
-        let Caller { stream, header, received } = self;
+        let header = &self.header;
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n");
+        self.say(&request)
+    }
+
+    /// The same of something that is made.
+    pub fn put(&mut self, path: &str, body: &str) -> Result<&[u8]> {
+        let (header, length) = (&self.header, body.len());
+        let request = format!(
+            "PUT {path} HTTP/1.1\r\nHost: localhost\r\n{header}Content-Type: application/json\r\n\
+             Content-Length: {length}\r\n\r\n{body}"
+        );
+        self.say(&request)
+    }
+
+    fn say(&mut self, request: &str) -> Result<&[u8]> {
+        let Caller { stream, received, .. } = self;
         stream.write_all(request.as_bytes())?;
         received.clear();
         let head = loop {
@@ -131,7 +146,8 @@ fn more(stream: &mut impl Read, received: &mut Vec<u8>) -> Result<()> {
 
 fn length(head: &[u8]) -> Result<usize> {
     let head = std::str::from_utf8(head)?;
-    anyhow::ensure!(head.starts_with("HTTP/1.1 200 "), "not a good answer: {head}");
+    let is_good = ["HTTP/1.1 200 ", "HTTP/1.1 201 "].iter().any(|good| head.starts_with(good));
+    anyhow::ensure!(is_good, "not a good answer: {head}");
     let mut fields = head.lines().filter_map(|line| line.split_once(": "));
     let length = fields.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
     Ok(length.context("an answer without its length")?.1.parse()?)
