@@ -168,7 +168,9 @@ fn rows_on_a_full_disk_are_refused_until_there_is_space() {
 async fn on_the_small_disk() {
     let Ok(disk) = std::env::var(SMALL_DISK) else { return };
     let disk = Path::new(&disk);
-    let (storage, thread) = Storage::open(disk.join("storage.db")).expect("it opens");
+    let path = disk.join("storage.db");
+    drop(SqliteStorage::open(&path, Durability::Disk).expect("it is made"));
+    let (storage, thread) = Storage::open(path).expect("it opens");
     assert!(storage.say(make("before")).await.expect("it is written").is_ok());
     let ballast = disk.join("ballast");
     let mut file = std::fs::File::create(&ballast).expect("there is space at first");
