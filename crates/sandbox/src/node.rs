@@ -419,8 +419,8 @@ impl Workshop {
     /// Removes the groups and disks of nodes that ended while nobody looked.
     pub fn sweep(&self) -> Result<(), NodeError> {
         for Seen { node, is_alive, .. } in self.list()? {
-            if !is_alive {
-                self.empty(&node)?;
+            if !is_alive && let Err(error) = self.empty(&node) {
+                tracing::warn!(node, error = error.told(), "a dead node's disk stays");
             }
         }
         let what = "cannot look for groups without a node";

@@ -149,7 +149,11 @@ fn fill(
     let mut list = List::default();
     for name in FOLDERS {
         for path in files_below(root, Path::new(name))? {
-            list.push(copy(root, &state, &path, tell)?);
+            // Logs of jobs that are deleted, and old post-mortems, may go meanwhile.
+            match copy(root, &state, &path, tell) {
+                Err(_) if !root.join(&path).exists() => remove_if_there(&state.join(&path))?,
+                copied => list.push(copied?),
+            }
         }
     }
     for name in SINGLE.iter().map(Path::new).filter(|name| root.join(name).is_file()) {
@@ -268,6 +272,13 @@ fn link(root: &Path, state: &Path, path: &Path, tell: &mut Tell<'_>) -> Result<E
     match entry.digest == digest {
         true => Ok(entry),
         false => Err(damaged(&from, "its bytes are not what its name says")),
+    }
+}
+
+fn remove_if_there(path: &Path) -> Result<(), BackupError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done.doing("remove", path),
     }
 }
 

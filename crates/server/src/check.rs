@@ -59,7 +59,8 @@ pub fn left(
 }
 
 impl Check {
-    pub fn start(tasks: Vec<Task>) -> Check {
+    /// When all are whole, `storage` may be swept.
+    pub fn start(tasks: Vec<Task>, storage: Storage) -> Check {
         let (sender, found) = oneshot::channel();
         if tasks.is_empty() {
             return Check { running: None, found };
@@ -67,8 +68,10 @@ impl Check {
         let interrupts = tasks.iter().map(|task| Box::new(task.checker.interrupter()) as Box<_>);
         let interrupts = interrupts.collect();
         let thread = std::thread::spawn(move || {
-            if let Err(failed) = tasks.into_iter().try_for_each(look) {
-                let _ = sender.send(failed); // Nobody listens any more once the server stops.
+            match tasks.into_iter().try_for_each(look) {
+                Ok(()) => storage.hold_sweeps(false),
+                // Nobody listens any more once the server stops.
+                Err(failed) => drop(sender.send(failed)),
             }
         });
         Check { running: Some(Running { interrupts, thread }), found }

@@ -327,7 +327,8 @@ pub async fn run(
     let blobs = Arc::new(blobs);
     let readers: Readers =
         Readers::new(database.clone(), |path| Ok(Box::new(SqliteReader::open(path)?)));
-    let (storage, storage_thread) = Storage::open(state_dir.storage())?;
+    let (storage, storage_thread) = Storage::open(state_dir.storage(), reserve.clone())?;
+    storage.hold_sweeps(writer_thread.waits_for_check || storage.waits_for_check());
     let retention = config.retention;
     let sweeping = storage::run_sweeper(storage.clone(), blobs.clone(), readers.clone(), retention);
     let blob_sweeper = tokio::spawn(sweeping);
@@ -385,20 +386,20 @@ pub async fn run(
     let tasks = check::left(&state_dir, &writer, &writer_thread, &storage)?;
     if let Some(by) = set_back {
         notes.push(format!(
-            "the clock was set back by {} s since the server last ran: it counts on from then, so that nothing that it \
-             signed ends early or late",
+            "the clock is {} s behind the last run; the server continues from the later time, so tokens and links keep \
+             their lifetimes",
             by.as_secs()
         ));
     }
     if !tasks.is_empty() {
         notes.push(
-            "the store is large and is read through for damage: until then nothing can be changed"
+            "the store is large and is being checked for damage; changes are refused until that is done"
                 .into(),
         );
     }
     on_ready(&Ready { url: base_url, state_dir: root, machine, isolation, notes });
 
-    let mut check = Check::start(tasks);
+    let mut check = Check::start(tasks, storage.clone());
     let writer_ended = &mut writer_thread.ended;
     let wait = async {
         let damage = tokio::select! {

@@ -52,7 +52,11 @@ impl Reserve {
     pub async fn keep(self) {
         loop {
             let own = self.clone();
-            let taken = tokio::task::spawn_blocking(move || own.take()).await;
+            let look = move || {
+                own.use_if_needed();
+                own.take()
+            };
+            let taken = tokio::task::spawn_blocking(look).await;
             if let Ok(Err(error)) = taken {
                 tracing::debug!(%error, "no reserve can be taken now");
             }
@@ -61,7 +65,8 @@ impl Reserve {
     }
 
     fn take(&self) -> io::Result<()> {
-        if self.path.exists() {
+        // An empty one was left by whoever was killed while it was made.
+        if self.path.metadata().is_ok_and(|found| found.len() > 0) {
             return Ok(());
         }
         let disk = self.disk()?;
@@ -70,7 +75,12 @@ impl Reserve {
         if bytes == 0 || bytes_of(&disk, disk.f_bavail) < bytes.saturating_mul(PART) {
             return Ok(());
         }
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.path)?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&self.path)?;
         let taken = fallocate(&file, FallocateFlags::empty(), 0, bytes);
         if taken.is_err() {
             let _ = std::fs::remove_file(&self.path);
@@ -112,11 +122,12 @@ mod tests {
     fn it_is_taken_from_plenty_and_stays_while_there_is_space() {
         let dir = tempfile::tempdir().unwrap();
         let reserve = Reserve::of(&StateDir::new(dir.path()));
+        let disk = reserve.disk().unwrap();
+        let wanted = disk::reserve(bytes_of(&disk, disk.f_blocks)) / PART;
+        if bytes_of(&disk, disk.f_bavail) < wanted * PART * 2 {
+            return println!("there is not enough space for a reserve here");
+        }
         reserve.take().unwrap();
-        let wanted = {
-            let disk = reserve.disk().unwrap();
-            disk::reserve(bytes_of(&disk, disk.f_blocks)) / PART
-        };
         assert_eq!(std::fs::metadata(&reserve.path).unwrap().len(), wanted);
         reserve.use_if_needed();
         assert!(reserve.path.exists(), "nobody needs it");

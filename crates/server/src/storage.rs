@@ -23,6 +23,7 @@ use tracing::{error, info};
 
 use crate::clock;
 use crate::readers::Readers;
+use crate::reserve::Reserve;
 pub use crate::writer::Unavailable;
 use crate::writer::{BATCH_MAX, QUEUE_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
 pub use sweep::{Retention, SweepError, gc, run as run_sweeper};
@@ -41,6 +42,8 @@ pub struct Storage {
     sender: SyncSender<Message>,
     /// Whether its file was read through for damage: before that, nothing is written.
     is_checked: Arc<AtomicBool>,
+    /// Whether this store and World's may be damaged: what they name is not known then, and nothing is swept.
+    holds_sweeps: Arc<AtomicBool>,
     pub readers: Readers<dyn StorageReader>,
 }
 
@@ -50,9 +53,10 @@ type OpenRows = Box<dyn FnMut() -> Result<(Box<dyn Rows>, bool), StoreError> + S
 
 impl Storage {
     /// Opens the file and starts its writer.
-    pub fn open(path: PathBuf) -> Result<(Storage, JoinHandle<()>), StoreError> {
+    pub fn open(path: PathBuf, reserve: Reserve) -> Result<(Storage, JoinHandle<()>), StoreError> {
         let own = path.clone();
         let open = move || {
+            reserve.use_if_needed();
             let (rows, is_check_left) = SqliteStorage::open_existing(&own, Durability::Disk)?;
             Ok((Box::new(rows) as Box<dyn Rows>, is_check_left))
         };
@@ -70,11 +74,21 @@ impl Storage {
             .spawn(move || writer.run(&receiver))
             .map_err(|source| StoreError::Io { doing: "starting the storage's writer", source })?;
         let open = |path: &Path| Ok(Box::new(SqliteStorageReader::open(path)?) as Box<_>);
-        Ok((Storage { sender, is_checked, readers: Readers::new(path, open) }, thread))
+        let (holds_sweeps, readers) = (Arc::default(), Readers::new(path, open));
+        Ok((Storage { sender, is_checked, holds_sweeps, readers }, thread))
     }
 
     pub fn waits_for_check(&self) -> bool {
         !self.is_checked.load(Ordering::Relaxed)
+    }
+
+    pub fn may_sweep(&self) -> bool {
+        !self.holds_sweeps.load(Ordering::Relaxed)
+    }
+
+    /// Until the stores are known to be whole.
+    pub fn hold_sweeps(&self, are_held: bool) {
+        self.holds_sweeps.store(are_held, Ordering::Relaxed);
     }
 
     /// Its file was read through, and is whole: it may be written to.

@@ -103,6 +103,12 @@ impl Folder {
         Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
+    /// How large the disk is that it is on.
+    pub fn disk_bytes(&self) -> io::Result<u64> {
+        let disk = fstatvfs(&self.fd)?;
+        Ok(disk.f_blocks.saturating_mul(disk.f_frsize))
+    }
+
     /// A plain file of it, and what it is known by.
     pub fn open_file(&self, path: &str) -> io::Result<(fs::File, Stamp)> {
         // Opening a pipe would wait for somebody at its other end.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use muster_core::ids::Epoch;
 use muster_core::model::{InputMode, JobInput, JobSpec, Source};
+use muster_sandbox::node::disk;
 use muster_trees::{FILE_BYTES_MAX, Folder};
 use reqwest::Response;
 
@@ -16,9 +17,6 @@ use crate::home::make_dir_for_all;
 
 /// Of an input that is somewhere on the web: until it begins to come, and between two pieces of it.
 const WEB_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Room that stays on the node's disk, for its log and what the job writes.
-const RESERVE_BYTES: u64 = 512 << 20;
 
 /// Files come with nothing that says whether they are programs, so those of code may all be run.
 pub(super) async fn bring_code(
@@ -100,10 +98,10 @@ async fn bring(
     Ok(())
 }
 
-/// Said before anything is sent for which there is no room.
+/// Said before anything is sent for which there is no room. Some of the disk stays for the log and what the job writes.
 fn check_room(folder: &Folder, what: &str, bytes: u64) -> Result<(), FetchError> {
-    let free = folder.free_bytes()?;
-    match free >= bytes.saturating_add(RESERVE_BYTES) {
+    let (free, kept) = (folder.free_bytes()?, disk::reserve(folder.disk_bytes()?));
+    match free >= bytes.saturating_add(kept) {
         true => Ok(()),
         false => Err(FetchError::NoRoom { what: what.to_owned(), bytes, free }),
     }

@@ -237,7 +237,13 @@ fn a_backup_that_is_not_whole_is_refused_and_nothing_is_put_in_place() {
 #[test]
 fn nothing_is_swept_while_a_backup_is_made() {
     let site = Site::start_plain();
-    let lock = fs::File::open(site.state().join("blobs/lock")).expect("the sweeper was there");
+    let lock = fs::File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(site.state().join("blobs.lock"))
+        .expect("it opens");
     flock(&lock, FlockOperation::LockExclusive).expect("as a backup does it");
     let refused = site.run(&["storage", "gc"]);
     assert_eq!(refused.code, 1, "{}", refused.stderr);

@@ -182,7 +182,7 @@ pub struct WantedEnvironment {
 }
 
 /// Of a machine with a version that showed everything to all.
-fn no_cluster() -> ClusterId {
+pub(super) fn no_cluster() -> ClusterId {
     ClusterId(0)
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::HostError;
 use super::protocol::{
-    ENVIRONMENTS_MAX, EnvironmentState, HeldNode, Stamp, SyncRequest, WantedEnvironment,
+    ENVIRONMENTS_MAX, EnvironmentState, HeldNode, Stamp, SyncRequest, WantedEnvironment, no_cluster,
 };
 
 /// What a node may take from being wanted to being there, and from not being wanted to being gone. Both are longer
@@ -160,7 +160,11 @@ impl Roster {
         if is_new {
             entry.news.send_modify(|count| *count += 1);
         }
-        let heard = entry.heard.as_ref().and_then(|heard| heard.environments.get(&id));
+        let heard = entry.heard.as_ref().and_then(|heard| {
+            // A host of an earlier version shows what it has to all clusters, and names none.
+            let shown_to_all = (id.0, no_cluster());
+            heard.environments.get(&id).or_else(|| heard.environments.get(&shown_to_all))
+        });
         // What it said before it was asked is of another time.
         heard.filter(|_| !is_new).cloned().unwrap_or(EnvironmentState::Building)
     }

@@ -9,8 +9,8 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::fs::{AtFlags, FallocateFlags, Gid, Mode, Uid, fallocate};
@@ -75,18 +75,26 @@ pub fn check(nodes: &Path) -> Result<(), String> {
     control.map_err(|error| format!("cannot open {}: {error}", loops::CONTROL))?;
     let known = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC);
     known.map_err(|error| format!("the kernel has no ext4: {error}"))?;
-    match tempfile_in(nodes).and_then(|file| Ok(fallocate(&file, FallocateFlags::empty(), 0, 1)?)) {
+    let taken = tempfile_in(nodes).and_then(|file| {
+        fallocate(&file, FallocateFlags::empty(), 0, 4096)?;
+        Ok(file)
+    });
+    match taken {
+        Ok(file) => match loops::attach(&file) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("cannot use a loop device: {error}")),
+        },
         Err(error) if error.kind() == io::ErrorKind::Unsupported => {
             Err(format!("the file system of {} cannot reserve space", nodes.display()))
         }
         // Anything else may be over when a node is made.
-        _ => Ok(()),
+        Err(_) => Ok(()),
     }
 }
 
 /// A file without a name.
 fn tempfile_in(folder: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(folder)
+    OpenOptions::new().read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(folder)
 }
 
 fn mkfs() -> Option<&'static str> {
@@ -102,6 +110,8 @@ pub(super) struct Disk {
 /// Makes the disk of the node in this folder, at most this large, for this user. What was there before is gone.
 pub(super) fn make(folder: &Path, wanted: u64, owner: (Uid, Gid)) -> Result<Disk, NodeError> {
     let nodes = folder.parent().unwrap_or(folder);
+    // What an attempt before this one took is there for this one.
+    remove(folder).doing("cannot remove the node's old disk")?;
     let disk = rustix::fs::statvfs(nodes).doing("cannot look at the disk of nodes")?;
     let whole = disk.f_blocks.saturating_mul(disk.f_frsize);
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
@@ -111,9 +121,19 @@ pub(super) fn make(folder: &Path, wanted: u64, owner: (Uid, Gid)) -> Result<Disk
     let file = fill(&path, &template, bytes);
     let file = file.inspect_err(|_| drop(std::fs::remove_file(&path)));
     let file = file.doing(format!("cannot take {} MiB for the node's disk", bytes >> 20))?;
-    let device = loops::attach(&file).doing("cannot make the node's disk a device")?;
-    let mount = mount(&device, owner).doing("cannot mount the node's disk")?;
+    let mounted = loops::attach(&file)
+        .doing("cannot make the node's disk a device")
+        .and_then(|device| mount(&device, owner).doing("cannot mount the node's disk"));
+    let mount = mounted.inspect_err(|_| {
+        drop(std::fs::remove_file(&path));
+        // It may be what is wrong; the next try makes it anew.
+        drop(std::fs::remove_file(template_path(nodes, bytes)));
+    })?;
     Ok(Disk { mount, bytes })
+}
+
+fn template_path(nodes: &Path, bytes: u64) -> PathBuf {
+    nodes.with_extension(TEMPLATES).join(bytes.to_string())
 }
 
 /// Gives back what the disk of the node in this folder takes. For one that does not live any more.
@@ -126,12 +146,12 @@ pub fn remove(folder: &Path) -> io::Result<()> {
 
 /// An empty file system of this size. Most of it is a hole.
 fn template(nodes: &Path, bytes: u64) -> Result<File, NodeError> {
-    let folder = nodes.with_extension(TEMPLATES);
-    let path = folder.join(bytes.to_string());
+    let path = template_path(nodes, bytes);
     if let Ok(file) = File::open(&path) {
         return Ok(file);
     }
-    make_dir(&folder, 0o700).doing("cannot make a folder for empty disks")?;
+    make_dir(&nodes.with_extension(TEMPLATES), 0o700)
+        .doing("cannot make a folder for empty disks")?;
     let temporary = path.with_extension("new");
     let make = || {
         let mut options = OpenOptions::new();
@@ -151,8 +171,11 @@ fn template(nodes: &Path, bytes: u64) -> Result<File, NodeError> {
             let said = String::from_utf8_lossy(&done.stderr);
             return Err(io::Error::other(format!("mkfs.ext4: {}", said.trim())));
         }
+        let file = File::open(&temporary)?;
+        // A name without its bytes, after a crash of the machine, would be trusted for ever.
+        file.sync_all()?;
         std::fs::rename(&temporary, &path)?;
-        File::open(&path)
+        Ok(file)
     };
     make()
         .inspect_err(|_| drop(std::fs::remove_file(&temporary)))
@@ -171,19 +194,15 @@ fn fill(path: &Path, template: &File, bytes: u64) -> io::Result<File> {
     // Beyond the last there is no more data, and the kernel says so by this error.
     while let Some(start) = seek(template, rustix::fs::SeekFrom::Data(at))? {
         let end = seek(template, rustix::fs::SeekFrom::Hole(start))?.unwrap_or(bytes);
-        let (mut from, mut to) = (start, start);
+        // Byte by byte: blocks that both files shared would not be this one's own.
+        let mut piece = [0; 64 * 1024];
+        let mut from = start;
         while from < end {
-            let wanted = usize::try_from(end - from).unwrap_or(usize::MAX);
-            let copied = rustix::fs::copy_file_range(
-                template,
-                Some(&mut from),
-                &file,
-                Some(&mut to),
-                wanted,
-            )?;
-            if copied == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
+            let wanted =
+                usize::try_from(end - from).map_or(piece.len(), |left| left.min(piece.len()));
+            template.read_exact_at(&mut piece[..wanted], from)?;
+            file.write_all_at(&piece[..wanted], from)?;
+            from += wanted as u64;
         }
         at = end;
     }

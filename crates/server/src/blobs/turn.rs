@@ -9,6 +9,7 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+/// Beside the folder of blobs, where only blobs are.
 const LOCK: &str = "lock";
 
 /// Held until it is dropped.
@@ -37,10 +38,11 @@ impl Turn {
 }
 
 fn open(root: &Path) -> io::Result<File> {
-    std::fs::create_dir_all(root)?;
+    let path = root.with_extension(LOCK);
+    path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    options.open(root.join(LOCK))
+    options.open(path)
 }
 
 #[cfg(test)]

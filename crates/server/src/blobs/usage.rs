@@ -66,7 +66,7 @@ impl Blobs {
                 used
             }
         };
-        match used.saturating_add(more) <= limit {
+        match more == 0 || used.saturating_add(more) <= limit {
             true => Ok(()),
             false => Err(BlobError::ShareUsed { used, more, limit }),
         }

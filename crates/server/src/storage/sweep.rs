@@ -16,12 +16,14 @@ use muster_core::time::Wall;
 use muster_store::storage::Order;
 use tracing::{info, warn};
 
-use super::{Storage, uploads};
+use super::{Storage, Unavailable, uploads};
 use crate::blobs::{BlobError, Blobs, Removed, Wanted};
 use crate::clock;
 use crate::readers::Readers;
 
 const PAUSE: Duration = Duration::from_secs(120);
+/// Between two looks at whether the stores are known to be whole.
+const CHECK_PAUSE: Duration = Duration::from_secs(1);
 /// A file's time is as exact as the system's clock ticks.
 const GRACE_MIN: Duration = Duration::from_secs(1);
 /// Of unwanted files in one round; the rest is for the next one.
@@ -43,7 +45,7 @@ pub enum SweepError {
     #[error(transparent)]
     Blobs(#[from] BlobError),
     #[error(transparent)]
-    Unavailable(#[from] super::Unavailable),
+    Unavailable(#[from] Unavailable),
     #[error("a backup is being made, and nothing is removed meanwhile; try again when it is done")]
     BackUp,
     #[error("looking through the files panicked")]
@@ -55,6 +57,9 @@ pub async fn run(storage: Storage, blobs: Arc<Blobs>, readers: Readers, retentio
     let sweeper = Sweeper { storage, blobs, readers, retention };
     let mut wanted = Wanted::default();
     let mut is_whole = true;
+    while !sweeper.storage.may_sweep() {
+        tokio::time::sleep(CHECK_PAUSE).await;
+    }
     loop {
         let swept = match is_whole {
             true => sweeper.everything(&mut wanted, retention.grace, false).await,
@@ -105,12 +110,21 @@ fn is_named(storage: &Storage, workspace: WorkspaceId, digest: &BlobId) -> Resul
 }
 
 impl Sweeper {
+    /// Nothing goes by the word of rows that may be damaged.
+    fn check(&self) -> Result<(), SweepError> {
+        match self.storage.may_sweep() {
+            true => Ok(()),
+            false => Err(SweepError::Unavailable(Unavailable::Unchecked)),
+        }
+    }
+
     async fn everything(
         &self,
         wanted: &mut Wanted,
         grace: Duration,
         is_rehearsal: bool,
     ) -> Result<Removed, SweepError> {
+        self.check()?;
         let _turn = self.blobs.turn()?.ok_or(SweepError::BackUp)?;
         if !is_rehearsal {
             or_later(self.forget().await)?;
@@ -130,6 +144,7 @@ impl Sweeper {
 
     /// What has become unwanted or was brought, and is on no list and in no row now.
     async fn changes(&self, wanted: &mut Wanted) -> Result<Removed, SweepError> {
+        self.check()?;
         let _turn = self.blobs.turn()?.ok_or(SweepError::BackUp)?;
         or_later(self.forget().await)?;
         let grace = self.retention.grace;
@@ -194,7 +209,7 @@ impl Sweeper {
 /// While no row can be written, files go all the same: on a full disk that is what helps.
 fn or_later(written: Result<(), SweepError>) -> Result<(), SweepError> {
     match written {
-        Err(SweepError::Unavailable(why)) => {
+        Err(SweepError::Unavailable(why)) if why != Unavailable::Unchecked => {
             warn!(%why, "rows that are not needed any more stay until the next sweep");
             Ok(())
         }

@@ -7,6 +7,7 @@ use muster_core::model::WorkspaceKey;
 use muster_store::storage::Done;
 
 use super::*;
+use crate::state_dir::StateDir;
 
 /// A disk that can be full or read-only, and a commit that fails although it is on disk.
 #[derive(Debug, Clone, Default)]
@@ -170,7 +171,8 @@ async fn on_the_small_disk() {
     let disk = Path::new(&disk);
     let path = disk.join("storage.db");
     drop(SqliteStorage::open(&path, Durability::Disk).expect("it is made"));
-    let (storage, thread) = Storage::open(path).expect("it opens");
+    let (storage, thread) =
+        Storage::open(path, Reserve::of(&StateDir::new(disk))).expect("it opens");
     assert!(storage.say(make("before")).await.expect("it is written").is_ok());
     let ballast = disk.join("ballast");
     let mut file = std::fs::File::create(&ballast).expect("there is space at first");

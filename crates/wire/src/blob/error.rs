@@ -96,7 +96,6 @@ impl StorageError {
         StorageError::new(416, "InvalidRange", message)
     }
 
-    /// Worth trying again, and clients do.
     /// 500: it is not known whether it was done.
     pub fn unconfirmed(message: impl Into<String>) -> StorageError {
         StorageError::new(500, "OperationTimedOut", message)
