@@ -12,6 +12,7 @@ use muster_core::ids::Epoch;
 use muster_core::model::{Carrying, Exit, JobSpec, Spans};
 use muster_core::time::Span;
 use muster_sandbox::job::{self, Nursery};
+use muster_sandbox::network::JobNetwork;
 use rustix::fs::{FallocateFlags, fallocate};
 use tokio::sync::{mpsc, watch};
 
@@ -24,8 +25,8 @@ use crate::home::{Home, make_private_dir, remove_tree};
 use crate::limits::{Memory, Watch};
 use crate::running::Running;
 use crate::services::Services;
-use crate::walled::StartError;
-use crate::{FullServer, clock, files, log};
+use crate::walled::{AbortOnDrop, StartError};
+use crate::{FullServer, clock, files, log, relay};
 
 /// Where programs are found if whoever started the agent did not say.
 pub(crate) const DEFAULT_PATH: &str =
@@ -67,11 +68,20 @@ pub(crate) struct Way {
     /// Where the cluster's identity is to be had, without a secret: the server knows by the socket who asks.
     tokens: String,
     ca_bundle: Option<PathBuf>,
+    server: String,
+    /// The folder of the socket that leads to the server.
+    relay: PathBuf,
 }
 
 impl Way {
-    pub(crate) fn new(server: &str, ca_bundle: Option<PathBuf>) -> Way {
-        Way { tokens: format!("{}/msi/token", server.trim_end_matches('/')), ca_bundle }
+    pub(crate) fn new(server: &str, relay: PathBuf, ca_bundle: Option<PathBuf>) -> Way {
+        let tokens = format!("{}/msi/token", server.trim_end_matches('/'));
+        Way { tokens, ca_bundle, server: server.to_owned(), relay }
+    }
+
+    /// The same way in the network of a job, for as long as the result is held.
+    pub(crate) fn lay_into(&self, network: &JobNetwork) -> io::Result<AbortOnDrop> {
+        relay::start_in(network, &self.server, &self.relay)
     }
 
     pub(crate) fn ca_bundle(&self) -> Option<&Path> {
@@ -194,10 +204,11 @@ pub(crate) async fn run(
     tokio::join!(log::send_all(&context.client, epoch, &path, bounds, has_ended), async {
         let work_dir = context.home.work(epoch);
         let watch = Watch::new(work_dir, context.disk_bytes, context.memory.clone());
+        let network = process.network();
         let (exit, was_killed) = tokio::select! {
             ended = follow(process, &mut told, &watch) => ended,
             never = keeper.watch() => match never {},
-            never = services.serve(&context.client, epoch) => match never {},
+            never = services.serve(&context.client, epoch, network) => match never {},
         };
         // Before anybody hears of its end: then they are given to the next.
         drop(gpus);

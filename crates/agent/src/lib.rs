@@ -190,7 +190,8 @@ pub async fn run_with_habits(
     let machine = machine.recover(&records);
     let hidden = hidden(&home, &config.hidden).map_err(failed)?;
     let AgentConfig { disk_bytes, log_bytes, full_server, jobs_share, .. } = config;
-    let way = config.relay.is_some().then(|| Way::new(&config.server, config.ca_bundle.clone()));
+    let way = config.relay.clone();
+    let way = way.map(|relay| Way::new(&config.server, relay, config.ca_bundle.clone()));
     let there = config.gpus.len();
     if (there as u64) < u64::from(config.gpu_slots) {
         tracing::warn!(there, of = config.gpu_slots, "this node has not all GPUs of its size");

@@ -8,22 +8,40 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use muster_sandbox::network::JobNetwork;
 use muster_sandbox::node::RELAY_SOCKET as SOCKET;
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
+
+use crate::walled::AbortOnDrop;
 
 /// More callers of one node at a time wait.
 const CONNECTIONS_MAX: usize = 256;
 
 /// Listens on the port of `server`. Returns when calls are taken.
 pub(crate) async fn start(server: &str, folder: &Path) -> io::Result<()> {
-    let port =
-        server.trim_end_matches('/').rsplit_once(':').and_then(|(_, port)| port.parse().ok());
-    let port: u16 = port.ok_or_else(|| io::Error::other(format!("{server} names no port")))?;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
-    let socket = folder.join(SOCKET);
-    tokio::spawn(accept(listener, socket));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port_of(server)?)).await?;
+    tokio::spawn(accept(listener, folder.join(SOCKET)));
     Ok(())
+}
+
+/// The same in the network of a job, for as long as the result is held.
+pub(crate) fn start_in(
+    network: &JobNetwork,
+    server: &str,
+    folder: &Path,
+) -> io::Result<AbortOnDrop> {
+    let port = port_of(server)?;
+    let listener = network.inside(|| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)))?;
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    Ok(AbortOnDrop(tokio::spawn(accept(listener, folder.join(SOCKET)))))
+}
+
+fn port_of(server: &str) -> io::Result<u16> {
+    let port = server.trim_end_matches('/').rsplit_once(':');
+    let port = port.and_then(|(_, port)| port.parse().ok());
+    port.ok_or_else(|| io::Error::other(format!("{server} names no port")))
 }
 
 async fn accept(listener: TcpListener, socket: PathBuf) {

@@ -1,9 +1,11 @@
 //! A job's processes, plain or behind walls.
 
 use std::io;
+use std::sync::Arc;
 
 use muster_core::agent::Signal;
 use muster_core::model::Exit;
+use muster_sandbox::network::JobNetwork;
 
 use crate::process::Process;
 use crate::walled::Walled;
@@ -20,6 +22,14 @@ impl Running {
         match self {
             Running::Plain(process) => process.signal(signal),
             Running::Walled(walled) => walled.signal(signal),
+        }
+    }
+
+    /// The job's own network, if it has one.
+    pub(crate) fn network(&self) -> Option<Arc<JobNetwork>> {
+        match self {
+            Running::Plain(_) => None,
+            Running::Walled(walled) => walled.network(),
         }
     }
 

@@ -15,11 +15,13 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muster_core::ErrorChain;
 use muster_core::agent::{ServiceCalls, ServicePhase, ServiceReport, ServicesReport};
 use muster_core::ids::Epoch;
+use muster_sandbox::network::JobNetwork;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
@@ -48,7 +50,13 @@ struct Seen {
 
 impl Services {
     /// Says how they are and connects whoever wants it, until it is dropped.
-    pub(crate) async fn serve(&self, client: &Client, epoch: Epoch) -> Infallible {
+    /// In the job's own network, if it has one.
+    pub(crate) async fn serve(
+        &self,
+        client: &Client,
+        epoch: Epoch,
+        network: Option<Arc<JobNetwork>>,
+    ) -> Infallible {
         if self.is_empty() {
             return std::future::pending().await;
         }
@@ -56,11 +64,12 @@ impl Services {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
         let mut calls: JoinSet<u64> = JoinSet::new();
         let mut taken = BTreeSet::new();
-        let mut report = self.report(&mut seen, since);
+        let network = network.as_ref();
+        let mut report = self.report(network, &mut seen, since);
         loop {
             let news = {
                 let mut asking = pin!(client.services(epoch, &report));
-                let mut changed = pin!(self.changed(&report, &mut seen, since));
+                let mut changed = pin!(self.changed(network, &report, &mut seen, since));
                 loop {
                     tokio::select! {
                         asked = &mut asking => break News::Asked(asked),
@@ -80,9 +89,9 @@ impl Services {
                         let port = report.services.get(&*service).and_then(|service| service.port);
                         if calls.len() < CALLS_MAX && taken.insert(call) {
                             is_new = true;
-                            let client = client.clone();
+                            let (client, network) = (client.clone(), network.cloned());
                             calls.spawn(async move {
-                                connect(&client, epoch, call, port).await;
+                                connect(&client, epoch, call, network, port).await;
                                 call
                             });
                         }
@@ -103,21 +112,30 @@ impl Services {
     /// Waits until there is something else to say.
     async fn changed(
         &self,
+        network: Option<&Arc<JobNetwork>>,
         report: &ServicesReport,
         seen: &mut Seen,
         since: Instant,
     ) -> ServicesReport {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            let now = self.report(seen, since);
+            let now = self.report(network, seen, since);
             if now != *report {
                 return now;
             }
         }
     }
 
-    fn report(&self, seen: &mut Seen, since: Instant) -> ServicesReport {
-        let ports = listening::ports();
+    fn report(
+        &self,
+        network: Option<&Arc<JobNetwork>>,
+        seen: &mut Seen,
+        since: Instant,
+    ) -> ServicesReport {
+        let ports = match network {
+            Some(network) => network.inside(|| Ok(listening::ports())).unwrap_or_default(),
+            None => listening::ports(),
+        };
         let mut services = BTreeMap::new();
         for (name, service) in self.all() {
             let is_heard = service.port.is_some_and(|port| ports.contains(&port));
@@ -151,10 +169,17 @@ impl Services {
 }
 
 /// Leads one caller to the port, until either of them hangs up.
-async fn connect(client: &Client, epoch: Epoch, call: u64, port: Option<u16>) {
-    let reached = match port {
-        Some(port) => reach(port).await,
-        None => Err(io::Error::other("it has no port")),
+async fn connect(
+    client: &Client,
+    epoch: Epoch,
+    call: u64,
+    network: Option<Arc<JobNetwork>>,
+    port: Option<u16>,
+) {
+    let reached = match (port, network) {
+        (Some(port), None) => reach(port).await,
+        (Some(port), Some(network)) => reach_inside(network, port).await,
+        (None, _) => Err(io::Error::other("it has no port")),
     };
     let done = match reached {
         Err(error) => client.refuse_service_call(epoch, call, error.to_string()).await,
@@ -169,6 +194,22 @@ async fn connect(client: &Client, epoch: Epoch, call: u64, port: Option<u16>) {
     if let Err(error) = done {
         tracing::debug!(%epoch, call, error = %ErrorChain(&error), "a caller was not connected");
     }
+}
+
+/// On the job's own loopback, and nowhere else.
+async fn reach_inside(network: Arc<JobNetwork>, port: u16) -> io::Result<TcpStream> {
+    let connect = move || {
+        network.inside(|| {
+            let first = std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port));
+            first.or_else(|first| {
+                std::net::TcpStream::connect((Ipv6Addr::LOCALHOST, port)).map_err(|_| first)
+            })
+        })
+    };
+    let stream = tokio::task::spawn_blocking(connect).await.map_err(io::Error::other)??;
+    stream.set_nonblocking(true)?;
+    stream.set_nodelay(true)?;
+    TcpStream::from_std(stream)
 }
 
 /// On this node's own loopback, and nowhere else.

@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::agent::Signal;
 use muster_core::model::Exit;
 use muster_sandbox::job::{self, Ending, Event, LaunchError, Line, Nursery, Pulse};
+use muster_sandbox::network::JobNetwork;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -35,6 +37,25 @@ pub(crate) struct Walled {
     line: AsyncFd<Line>,
     ending: Option<Ending>,
     nursery: Pulse,
+    network: Option<OwnNetwork>,
+}
+
+/// The network of a job that shares its node, and in it the way to the server, which ends with the job.
+#[derive(Debug)]
+pub(crate) struct OwnNetwork {
+    pub(crate) network: Arc<JobNetwork>,
+    /// Held, never asked.
+    pub(crate) _relay: Option<AbortOnDrop>,
+}
+
+/// A task that ends with whoever holds this.
+#[derive(Debug)]
+pub(crate) struct AbortOnDrop(pub(crate) tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Walled {
@@ -42,15 +63,22 @@ impl Walled {
         nursery: &Nursery,
         launch: job::Launch,
         log: &File,
+        network: Option<OwnNetwork>,
     ) -> Result<Walled, StartError> {
         let pulse = nursery.pulse()?;
-        match started(nursery, launch, log).await {
-            Ok(line) => Ok(Walled { line, ending: None, nursery: pulse }),
+        let own = network.as_ref().map(|own| &*own.network);
+        match started(nursery, launch, log, own).await {
+            Ok(line) => Ok(Walled { line, ending: None, nursery: pulse, network }),
             Err(error) => {
                 end_without(&pulse);
                 Err(error)
             }
         }
+    }
+
+    /// Its own, if it has one.
+    pub(crate) fn network(&self) -> Option<Arc<JobNetwork>> {
+        self.network.as_ref().map(|own| own.network.clone())
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -89,8 +117,9 @@ async fn started(
     nursery: &Nursery,
     launch: job::Launch,
     log: &File,
+    network: Option<&JobNetwork>,
 ) -> Result<AsyncFd<Line>, StartError> {
-    let line = nursery.launch(launch, log)?;
+    let line = nursery.launch(launch, log, network)?;
     // SAFETY: a line has one socket, open until it is dropped and always the same one.
     let line = unsafe { AsyncFd::register_with_interest(line, Interest::READABLE) };
     let line = line.map_err(io::Error::from)?;

@@ -5,7 +5,8 @@
 //! For each job the two share a [`Line`]. Who drops his end ends the job: an agent that dies takes all its jobs along
 //! and leaves nothing to be found and removed.
 //!
-//! A job has namespaces of its own (user, pid, mount, ipc, uts) and shares its node's network. Inside:
+//! A job has namespaces of its own (user, pid, mount, ipc, uts). Its network is its node's, or one of its own where others
+//! share the node ([`JobNetwork`](crate::network::JobNetwork)). Inside:
 //!
 //! * process 1 is a small init of ours ([`init`]); when it ends, by itself or by a signal from outside, the kernel
 //!   kills whatever the job started, however it hid;

@@ -5,12 +5,15 @@
 //! nothing, has no address in any of them and no IPv6, so a node that lies about its own address still reaches
 //! only its own network.
 //!
+//! Jobs that share a node have networks of their own within it ([`JobNetwork`]).
+//!
 //! Bridges and cables end with the hub, and a cable ends with its node's namespace; the hub itself lives as long
 //! as a process is in it or holds it open.
 
 mod address;
 mod links;
 mod netlink;
+mod own;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +30,7 @@ use links::Link;
 use netlink::Netlink;
 
 pub use address::{Address, HOSTS_MAX, NETWORKS_MAX, PREFIX_LENGTH};
+pub use own::JobNetwork;
 
 /// The name of a node's end of its cable, as programs expect it.
 pub const NAME_INSIDE: &str = "eth0";

@@ -22,7 +22,7 @@ use crate::descriptors;
 
 const PROGRAM: &str = "slirp4netns";
 /// The device in the node, and where names are looked up there. The program's own, always the same.
-const DEVICE: &str = "tap0";
+pub(crate) const DEVICE: &str = "tap0";
 pub(crate) const RESOLVER: &str = "10.0.2.3";
 const MESSAGE_MAX: usize = 4096;
 

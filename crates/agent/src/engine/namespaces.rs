@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use muster_sandbox::job;
+use muster_sandbox::network::JobNetwork;
 
 use super::Launching;
 use crate::attempt::{Context, DEFAULT_PATH, Way, open_log};
@@ -14,7 +16,7 @@ use crate::bound::{self, Places, bind_all};
 use crate::identity::Identity;
 use crate::process::{Launch, Process};
 use crate::running::Running;
-use crate::walled::{StartError, Walled};
+use crate::walled::{OwnNetwork, StartError, Walled};
 use crate::{files, kin, members, notice, ranks};
 
 const DEFAULT_LANG: &str = "C.UTF-8";
@@ -30,7 +32,11 @@ pub(super) async fn start(
     let log = open_log(&context.home.job_log(order.epoch))?;
     if let Some(nursery) = &context.nursery {
         let launch = walled_launch(context, launching, work_dir)?;
-        return Ok(Running::Walled(Walled::start(nursery, launch, &log).await?));
+        let network = match has_own_network(context, launching) {
+            true => Some(own_network(context)?),
+            false => None,
+        };
+        return Ok(Running::Walled(Walled::start(nursery, launch, &log, network).await?));
     }
     let inputs = context.home.inputs(order.epoch);
     let places = Places { inputs: &inputs, seen_inputs: &inputs, seen_work: &work_dir };
@@ -46,6 +52,19 @@ pub(super) async fn start(
         identity.write(&context.home.job_pid(order.epoch))?;
     }
     Ok(Running::Plain(process))
+}
+
+/// Where others may run on the node at the same time, loopback is the job's own. Members of a job on several nodes meet at the
+/// addresses of their nodes.
+fn has_own_network(context: &Context, launching: &Launching<'_>) -> bool {
+    !context.jobs_share && launching.order.nodes == 1 && !launching.spec.share.is_whole()
+}
+
+/// With the way to the server where the job expects it.
+fn own_network(context: &Context) -> io::Result<OwnNetwork> {
+    let network = Arc::new(JobNetwork::make()?);
+    let relay = context.way.as_ref().map(|way| way.lay_into(&network)).transpose()?;
+    Ok(OwnNetwork { network, _relay: relay })
 }
 
 fn walled_launch(

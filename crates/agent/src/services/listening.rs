@@ -1,4 +1,4 @@
-//! Which ports are listened on in this network. The kernel's own list is read: a connection to try would be a stranger in
+//! Which ports are listened on in the network of this thread. The kernel's own list is read: a connection to try would be a stranger in
 //! the log of whoever listens.
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ const LISTEN: &str = "0A";
 
 pub(super) fn ports() -> BTreeSet<u16> {
     let mut ports = BTreeSet::new();
-    for table in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
+    for table in ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"] {
         let text = std::fs::read_to_string(table).unwrap_or_default();
         ports.extend(text.lines().filter_map(listening));
     }

@@ -5,7 +5,15 @@ use crate::support;
 use crate::support::walls::{processes, wait_until, walled};
 
 const VICTIM: &str = "echo only-the-$KNOWS | tee /job/file /tmp/file /dev/shm/file > /dev/null; \
-                      while [ ! -e /job/end ]; do sleep 0.07654; done";
+                      python3 -c \"$LISTEN\" & while [ ! -e /job/end ]; do sleep 0.07654; done";
+/// On its loopback and by an abstract name, and on every address.
+const LISTEN: &str = "LISTEN=import socket, time
+inet = [socket.create_server((host, port)) for host, port in [('127.0.0.1', 23456), ('', 23457)]]
+unix = socket.socket(socket.AF_UNIX)
+unix.bind('\\0only-the-victim-listens')
+unix.listen()
+time.sleep(600)
+";
 
 #[test]
 fn a_job_gets_at_nothing_that_is_not_its_own() {
@@ -14,10 +22,15 @@ fn a_job_gets_at_nothing_that_is_not_its_own() {
     site.text(&[&["compute", "create", "-n", "cpu"][..], &size].concat());
     let half = ["--compute", "cpu", "--cpus", "1", "-o", "none"];
     let victim = ["job", "create", "-n", "victim", "--command", VICTIM];
-    let knows = ["--env", "KNOWS=victim-knows", "ALL=only-the-victim-knows", "--timeout", "600"];
-    site.text(&[&victim[..], &half, &knows].concat());
+    let knows = ["--timeout", "600", "--env", "KNOWS=victim-knows", "ALL=only-the-victim-knows"];
+    site.text(&[&victim[..], &half, &knows, &[LISTEN]].concat());
     wait_until("it runs", || site.text(&["job", "show", "-n", "victim"]).contains("Running"));
     wait_until("it sleeps", || !processes(&["sleep", "0.07654"]).is_empty());
+    let is_heard = |pid: &u32| {
+        let names = std::fs::read_to_string(format!("/proc/{pid}/net/unix"));
+        names.is_ok_and(|names| names.contains("@only-the-victim-listens"))
+    };
+    wait_until("it listens", || processes(&["python3", "victim-listens"]).iter().any(is_heard));
     // As this machine numbers them: the agent, what starts its jobs, their first processes, and the neighbour's own.
     let mut pids = processes(&["agent", "--walls", "--node cpu-", &port(&site)]);
     assert!(pids.len() >= 3, "{pids:?}");

@@ -14,6 +14,8 @@ use rustix::process::{
     set_parent_process_death_signal, setsid, waitid,
 };
 
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
 use super::filter::Filter;
 use super::init::{self, Inherited};
 use super::protocol::{self, Parcel, Request};
@@ -21,6 +23,7 @@ use super::shared::{self, Shared};
 use super::users::{Users, hand_over};
 use super::{Event, Launch, LaunchError, Line, Signal, USER, told};
 use crate::descriptors;
+use crate::network::JobNetwork;
 
 const NO_NAMESPACES: &str = "new namespaces are refused here; look at /proc/sys/user/max_user_namespaces, \
     kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns";
@@ -60,8 +63,14 @@ impl Nursery {
         Ok(Pulse { socket: self.socket.try_clone()? })
     }
 
-    /// Starts a job whose output goes to `log`. Whether that went well is told by the line.
-    pub fn launch(&self, launch: Launch, log: &File) -> Result<Line, LaunchError> {
+    /// Starts a job whose output goes to `log`, in its own network, if it has one, or in the node's. Whether that went well is
+    /// told by the line.
+    pub fn launch(
+        &self,
+        launch: Launch,
+        log: &File,
+        network: Option<&JobNetwork>,
+    ) -> Result<Line, LaunchError> {
         let (has_range, outside) = (self.users.has_range(), self.users.next());
         if has_range {
             hand_over(&launch.work_dir, outside)?;
@@ -73,7 +82,8 @@ impl Nursery {
         let request = Request { launch, outside, has_range };
         let (ours, theirs) =
             pair(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).map_err(LaunchError::Nursery)?;
-        protocol::send_launch(self.socket.as_fd(), &request, log.as_fd(), theirs.as_fd())?;
+        let network = network.map(JobNetwork::namespace);
+        protocol::send_launch(self.socket.as_fd(), &request, log.as_fd(), theirs.as_fd(), network)?;
         Ok(Line { socket: ours })
     }
 }
@@ -279,9 +289,12 @@ fn fork(request: &Request, parcel: &Parcel, filter: &Filter) -> Result<(OwnedFd,
         lifeline: lifeline.as_fd(),
         filter,
     };
-    let Some((pid, init)) = told(clone_with(NAMESPACES), || "clone".into(), NO_NAMESPACES)? else {
+    let visit = parcel.network.as_ref().map(Visit::to).transpose()?;
+    let cloned = clone_with(NAMESPACES);
+    let Some((pid, init)) = told(cloned, || "clone".into(), NO_NAMESPACES)? else {
         init::run(request, &inherited)
     };
+    drop(visit);
     let told_who = map_users(pid, request)
         .and_then(|()| told(rustix::io::write(&our_end, &[1]), || "write".into(), ""));
     match told_who {
@@ -290,6 +303,30 @@ fn fork(request: &Request, parcel: &Parcel, filter: &Filter) -> Result<(OwnedFd,
             let _ = pidfd_send_signal(&init, KernelSignal::KILL);
             let _ = waitid(WaitId::PidFd(init.as_fd()), WaitIdOptions::EXITED);
             Err(message)
+        }
+    }
+}
+
+/// The nursery in the network of a job that it is about to make; when this is dropped it is back in its node's.
+struct Visit {
+    home: File,
+}
+
+impl Visit {
+    fn to(network: &OwnedFd) -> Result<Visit, String> {
+        let home = told(File::open("/proc/self/ns/net"), || "open the node's network".into(), "")?;
+        let moved = move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network));
+        told(moved, || "enter the job's network".into(), "")?;
+        Ok(Visit { home })
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        let network = Some(LinkNameSpaceType::Network);
+        if move_into_link_name_space(self.home.as_fd(), network).is_err() {
+            // Every job from now on would be in that one's network.
+            std::process::abort();
         }
     }
 }

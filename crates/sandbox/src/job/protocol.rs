@@ -42,6 +42,8 @@ pub(super) struct Parcel {
     body: File,
     pub(super) log: OwnedFd,
     pub(super) line: OwnedFd,
+    /// The network that it runs in; `None`: the node's.
+    pub(super) network: Option<OwnedFd>,
 }
 
 impl Parcel {
@@ -62,6 +64,7 @@ pub(super) fn send_launch(
     request: &Request,
     log: BorrowedFd<'_>,
     line: BorrowedFd<'_>,
+    network: Option<BorrowedFd<'_>>,
 ) -> Result<(), LaunchError> {
     let bytes = serde_json::to_vec(request).map_err(LaunchError::NotText)?;
     if bytes.len() > LAUNCH_BYTES_MAX {
@@ -70,8 +73,8 @@ pub(super) fn send_launch(
     let send = || {
         let mut body = File::from(rustix::fs::memfd_create("launch", MemfdFlags::CLOEXEC)?);
         body.write_all(&bytes)?;
-        let descriptors = [body.as_fd(), log, line];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let descriptors: Vec<_> = [body.as_fd(), log, line].into_iter().chain(network).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         assert!(ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)), "there is room");
         let packet = [IoSlice::new(LAUNCH)];
@@ -84,7 +87,7 @@ pub(super) fn send_launch(
 /// Waits for a launch; `None` when nobody can send one any more.
 pub(super) fn receive_launch(socket: BorrowedFd<'_>) -> io::Result<Option<Parcel>> {
     let mut byte = [0; 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received = rustix::net::recvmsg(
         socket,
@@ -95,7 +98,7 @@ pub(super) fn receive_launch(socket: BorrowedFd<'_>) -> io::Result<Option<Parcel
     if received.bytes == 0 {
         return Ok(None);
     }
-    let descriptors: Vec<OwnedFd> = ancillary
+    let mut descriptors: Vec<OwnedFd> = ancillary
         .drain()
         .filter_map(|message| match message {
             RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
@@ -103,8 +106,9 @@ pub(super) fn receive_launch(socket: BorrowedFd<'_>) -> io::Result<Option<Parcel
         })
         .flatten()
         .collect();
+    let network = (descriptors.len() == 4).then(|| descriptors.pop()).flatten();
     match <[OwnedFd; 3]>::try_from(descriptors) {
-        Ok([body, log, line]) => Ok(Some(Parcel { body: body.into(), log, line })),
+        Ok([body, log, line]) => Ok(Some(Parcel { body: body.into(), log, line, network })),
         // No room for descriptors here: they were dropped, and the sender sees his line closed.
         Err(_) => Err(io::ErrorKind::InvalidData.into()),
     }

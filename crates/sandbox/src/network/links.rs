@@ -15,6 +15,9 @@ const NAMESPACE_FD: u16 = 3;
 const GET_NAMESPACE_ID: u16 = 90;
 const BRIDGE_MULTICAST_SNOOPING: u16 = 23;
 const BRIDGE_LEARNED_MAX: u16 = 49;
+const BRIDGE_PORT_ISOLATED: u16 = 33;
+/// As the way out of a node has it.
+const JOB_MTU: u32 = 65_520;
 /// Counters are long and we read none.
 const SKIP_COUNTERS: u32 = 1 << 3;
 const UP: u32 = libc::IFF_UP as u32;
@@ -33,6 +36,15 @@ pub(super) struct Link {
     pub(super) bridge: u32,
     /// Of a cable: the namespace of the other end, by the number that it has for this one.
     pub(super) peer_namespace: Option<u32>,
+    pub(super) hardware: Vec<u8>,
+}
+
+/// How a link is part of a bridge.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plug {
+    pub(super) bridge: u32,
+    /// Nothing passes between it and others that are isolated as well.
+    pub(super) is_isolated: bool,
 }
 
 impl Netlink {
@@ -66,13 +78,22 @@ impl Netlink {
 
     /// Makes a bridge that is up; `AlreadyExists` when the name is taken.
     pub(super) fn add_bridge(&mut self, name: &str) -> io::Result<()> {
-        let request =
-            new_link(0, UP).text(libc::IFLA_IFNAME, name).nest(libc::IFLA_LINKINFO, &[], |info| {
-                info.text(libc::IFLA_INFO_KIND, "bridge").nest(libc::IFLA_INFO_DATA, &[], |data| {
-                    data.attribute(BRIDGE_MULTICAST_SNOOPING, &[0])
-                        .number(BRIDGE_LEARNED_MAX, LEARNED_MAX)
-                })
-            });
+        self.add_bridge_with(name, &[])
+    }
+
+    /// As [`add_bridge`](Self::add_bridge), with this hardware address, if one is given.
+    pub(super) fn add_bridge_with(&mut self, name: &str, hardware: &[u8]) -> io::Result<()> {
+        let request = new_link(0, UP).text(libc::IFLA_IFNAME, name);
+        let request = match hardware {
+            [] => request,
+            address => request.attribute(libc::IFLA_ADDRESS, address),
+        };
+        let request = request.nest(libc::IFLA_LINKINFO, &[], |info| {
+            info.text(libc::IFLA_INFO_KIND, "bridge").nest(libc::IFLA_INFO_DATA, &[], |data| {
+                data.attribute(BRIDGE_MULTICAST_SNOOPING, &[0])
+                    .number(BRIDGE_LEARNED_MAX, LEARNED_MAX)
+            })
+        });
         self.ask(request).map(drop)
     }
 
@@ -97,6 +118,85 @@ impl Netlink {
                     })
                 })
             });
+        self.ask(request).map(drop)
+    }
+
+    /// Makes a cable for a job: one end here, the other in the job's namespace. Neither is up yet. `AlreadyExists` when the
+    /// name is taken.
+    pub(super) fn add_job_cable(
+        &mut self,
+        name: &str,
+        job: BorrowedFd<'_>,
+        name_inside: &str,
+    ) -> io::Result<()> {
+        let request = new_link(0, 0)
+            .text(libc::IFLA_IFNAME, name)
+            .number(libc::IFLA_MTU, JOB_MTU)
+            .nest(libc::IFLA_LINKINFO, &[], |info| {
+                info.text(libc::IFLA_INFO_KIND, "veth").nest(libc::IFLA_INFO_DATA, &[], |data| {
+                    data.nest(VETH_INFO_PEER, &link_header(0, 0), |peer| {
+                        peer.text(libc::IFLA_IFNAME, name_inside)
+                            .number(libc::IFLA_MTU, JOB_MTU)
+                            .number(libc::IFLA_NET_NS_FD, job.as_raw_fd().cast_unsigned())
+                    })
+                })
+            });
+        self.ask(request).map(drop)
+    }
+
+    /// Makes a link a port of a bridge.
+    pub(super) fn plug(&mut self, index: u32, plug: Plug) -> io::Result<()> {
+        let request = Request::new(libc::RTM_NEWLINK, 0, &link_header(index, 0))
+            .number(libc::IFLA_MASTER, plug.bridge);
+        self.ask(request)?;
+        if !plug.is_isolated {
+            return Ok(());
+        }
+        let request = Request::new(libc::RTM_NEWLINK, 0, &link_header(index, 0)).nest(
+            libc::IFLA_LINKINFO,
+            &[],
+            |info| {
+                info.text(libc::IFLA_INFO_SLAVE_KIND, "bridge").nest(
+                    libc::IFLA_INFO_SLAVE_DATA,
+                    &[],
+                    |data| data.attribute(BRIDGE_PORT_ISOLATED, &[1]),
+                )
+            },
+        );
+        self.ask(request).map(drop)
+    }
+
+    /// Gives a link this address; that it has it already is no error.
+    pub(super) fn set_any_address(
+        &mut self,
+        index: u32,
+        address: Ipv4Addr,
+        prefix: u8,
+    ) -> io::Result<()> {
+        let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+        self.ask(address_request(libc::RTM_NEWADDR, flags, index, address, prefix)).map(drop)
+    }
+
+    /// Takes the address away; that it is not there is no error.
+    pub(super) fn remove_address(
+        &mut self,
+        index: u32,
+        address: Ipv4Addr,
+        prefix: u8,
+    ) -> io::Result<()> {
+        match self.ask(address_request(libc::RTM_DELADDR, 0, index, address, prefix)) {
+            Err(error) if error.raw_os_error() == Some(libc::EADDRNOTAVAIL) => Ok(()),
+            done => done.map(drop),
+        }
+    }
+
+    /// Whatever has no route of its own goes this way, instead of any other.
+    pub(super) fn route_out(&mut self, index: u32, gateway: Ipv4Addr) -> io::Result<()> {
+        let header = route_header(0, libc::RT_SCOPE_UNIVERSE, libc::RTN_UNICAST);
+        let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+        let request = Request::new(libc::RTM_NEWROUTE, flags, &header)
+            .attribute(libc::RTA_GATEWAY, &gateway.octets())
+            .number(libc::RTA_OIF, index);
         self.ask(request).map(drop)
     }
 
@@ -127,21 +227,7 @@ impl Netlink {
 
     /// Whatever goes there is refused at once, as far as no narrower route leads elsewhere. That it is so already is no error.
     pub(super) fn refuse_route(&mut self, to: Ipv4Addr, prefix: u8) -> io::Result<()> {
-        // struct rtmsg: family, lengths of destination and source, tos, table, protocol, scope, kind, flags.
-        let header = [
-            libc::AF_INET as u8,
-            prefix,
-            0,
-            0,
-            libc::RT_TABLE_MAIN,
-            libc::RTPROT_STATIC,
-            libc::RT_SCOPE_UNIVERSE,
-            libc::RTN_UNREACHABLE,
-            0,
-            0,
-            0,
-            0,
-        ];
+        let header = route_header(prefix, libc::RT_SCOPE_UNIVERSE, libc::RTN_UNREACHABLE);
         let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
         let request =
             Request::new(libc::RTM_NEWROUTE, flags, &header).attribute(libc::RTA_DST, &to.octets());
@@ -158,6 +244,26 @@ impl Netlink {
             .find_map(|(kind, value)| (kind == NAMESPACE_ID).then(|| u32_at(value, 0))?);
         Ok(id.filter(|id| id.cast_signed() >= 0))
     }
+}
+
+/// `struct rtmsg`: family, lengths of destination and source, tos, table, protocol, scope, kind, flags.
+fn route_header(prefix: u8, scope: u8, kind: u8) -> [u8; 12] {
+    let (family, protocol) = (libc::AF_INET as u8, libc::RTPROT_STATIC);
+    [family, prefix, 0, 0, libc::RT_TABLE_MAIN, protocol, scope, kind, 0, 0, 0, 0]
+}
+
+fn address_request(
+    kind: u16,
+    flags: libc::c_int,
+    index: u32,
+    address: Ipv4Addr,
+    prefix: u8,
+) -> Request {
+    let mut header = [libc::AF_INET as u8, prefix, 0, 0, 0, 0, 0, 0];
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    Request::new(kind, flags, &header)
+        .attribute(libc::IFA_LOCAL, &address.octets())
+        .attribute(libc::IFA_ADDRESS, &address.octets())
 }
 
 fn new_link(index: u32, flags: u32) -> Request {
@@ -179,6 +285,7 @@ fn read_link(body: &[u8]) -> Link {
     for (kind, value) in attributes(body.get(LINK_HEADER..).unwrap_or_default()) {
         match kind {
             libc::IFLA_IFNAME => link.name = text(value),
+            libc::IFLA_ADDRESS => link.hardware = value.to_vec(),
             libc::IFLA_MASTER => link.bridge = u32_at(value, 0).unwrap_or(0),
             libc::IFLA_LINK_NETNSID => link.peer_namespace = u32_at(value, 0),
             libc::IFLA_LINKINFO => {

@@ -73,7 +73,7 @@ impl Node {
     pub fn start_as(&self, name: &str, launch: Launch) -> Job {
         let log = self.dir.path().join(format!("{name}.log"));
         let file = File::options().create(true).append(true).open(&log).unwrap();
-        Job { line: self.nursery.launch(launch, &file).unwrap(), log }
+        Job { line: self.nursery.launch(launch, &file, None).unwrap(), log }
     }
 
     /// Runs a command to its end.

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+import urllib.parse
 
 state, pids = sys.argv[1], [int(pid) for pid in sys.argv[2:]]
 secret = b"only-the-" + b"victim-knows"
@@ -89,6 +90,23 @@ for protocol in range(1, 32):
 for family in (socket.AF_INET, socket.AF_INET6):
     tries("opens MPTCP", lambda family=family: opens(family, socket.SOCK_STREAM, 262))
     tries("opens SCTP", lambda family=family: opens(family, socket.SOCK_STREAM, 132))
+
+# What the neighbour on this node listens on: its loopback, a name without a file, and whatever address it may have.
+def connects(family, address):
+    with socket.socket(family) as caller:
+        caller.settimeout(0.3)
+        caller.connect(address)
+        return True
+
+
+own = urllib.parse.urlsplit(os.environ["MSI_ENDPOINT"])
+if not connects(socket.AF_INET, (own.hostname, own.port)):
+    sys.exit("there is no way to the server")
+for host in ("127.0.0.1", *(f"10.0.2.{last}" for last in range(100, 105))):
+    for port in (23456, 23457):
+        tries(f"connects to {host}:{port}", lambda address=(host, port): connects(socket.AF_INET, address))
+tries("connects by a name without a file", lambda: connects(socket.AF_UNIX, "\0only-the-" + "victim-listens"))
+tries("sees the name", lambda: b"only-the-" + b"victim-listens" in read("/proc/net/unix"))
 
 # Its first process takes no signal from inside. Last, all that it reaches but itself; not where the walls are not there.
 if not got:
