@@ -90,6 +90,8 @@ pub fn start(args: &Start, workspaces: Workspaces) -> Outcome {
         }
         log.flush(LAST_LINES_WITHIN);
     }
+    // Whatever some thread is still busy with, a large file's digest say, is of no use to anybody any more.
+    runtime.shutdown_background();
     ended
 }
 

@@ -159,6 +159,7 @@ fn work(workshop: &Workshop, request: &Request) -> Result<Answer, NodeError> {
         Request::Signal { node, signal } => workshop.signal(node, *signal).map(|()| Answer::Done),
         Request::Remove { node } => workshop.remove(node).map(|()| Answer::Done),
         Request::Empty { node } => workshop.empty(node).map(|()| Answer::Done),
+        Request::Refill { node } => workshop.refill(node).map(|()| Answer::Done),
         Request::Examine { node } => {
             workshop.examine(node).map(|remains| Answer::Remains(Box::new(remains)))
         }

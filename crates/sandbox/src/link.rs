@@ -83,6 +83,10 @@ impl Link {
         self.ask(&Request::Empty { node: node.to_owned() }).map(drop)
     }
 
+    pub fn refill(&self, node: &str) -> Result<(), LinkError> {
+        self.ask(&Request::Refill { node: node.to_owned() }).map(drop)
+    }
+
     pub fn examine(&self, node: &str) -> Result<Remains, LinkError> {
         match self.ask(&Request::Examine { node: node.to_owned() })? {
             Answer::Remains(remains) => Ok(*remains),

@@ -6,12 +6,21 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+/// What of one is kept: its end.
+const BYTES_MAX: usize = 1 << 20;
 /// How many are kept.
 const LOGS_MAX: usize = 200;
 
 /// Moves the log of a node's agent to those of nodes that are gone, and lets the oldest of them go.
 pub fn keep(log: &Path, node: &str, logs: &Path) -> io::Result<()> {
-    none_is_fine(std::fs::rename(log, logs.join(format!("{node}.log"))))?;
+    let kept = logs.join(format!("{node}.log"));
+    match std::fs::symlink_metadata(log) {
+        // More than an agent has to say: whoever took its place wanted to fill the disk.
+        Ok(found) if found.len() > BYTES_MAX as u64 => {
+            std::fs::write(&kept, tail(log, BYTES_MAX)?)?
+        }
+        _ => none_is_fine(std::fs::rename(log, &kept))?,
+    }
     drop_oldest(logs, LOGS_MAX)
 }
 

@@ -401,6 +401,15 @@ impl Workshop {
         }
     }
 
+    /// Takes again what the node's disk has given back to the machine's. Who lives on space that is not its own any more would
+    /// break in the middle of a write, so without that space it ends at once.
+    pub fn refill(&self, node: &str) -> Result<(), NodeError> {
+        disk::fill_holes(&self.config.nodes.join(node)).or_else(|error| {
+            tracing::error!(node, %error, "a node's disk cannot be filled again; the node is ended");
+            self.signal(node, Stop::Kill)
+        })
+    }
+
     pub fn list(&self) -> Result<Vec<Seen>, NodeError> {
         let what = "cannot read the folder of nodes";
         let mut seen = Vec::new();

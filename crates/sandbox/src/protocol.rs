@@ -51,6 +51,10 @@ pub enum Request {
     Empty {
         node: String,
     },
+    /// Takes again what a node's disk has given back; a node for which there is no space any more is ended.
+    Refill {
+        node: String,
+    },
     /// What is left of a node, dead or alive, for whoever wants to know what became of it.
     Examine {
         node: String,
@@ -216,6 +220,7 @@ impl Request {
             Request::Signal { node, .. }
             | Request::Remove { node }
             | Request::Empty { node }
+            | Request::Refill { node }
             | Request::Examine { node } => check_name(node)?,
             Request::Walls => {}
             Request::List { after } if after.is_empty() => {}

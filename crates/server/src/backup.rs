@@ -323,7 +323,9 @@ fn read(
     Entry::new(path, hasher.finish(), bytes)
 }
 
-const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+/// Nor does a pipe keep anybody waiting.
+const NOFOLLOW: i32 =
+    rustix::fs::OFlags::NOFOLLOW.union(rustix::fs::OFlags::NONBLOCK).bits() as i32;
 
 fn write(path: &Path, text: &[u8]) -> Result<(), BackupError> {
     let file = File::options().write(true).create_new(true).mode(0o600).open(path);

@@ -24,6 +24,8 @@ use crate::pki::files;
 
 /// How far what is on disk may be behind what is signed: less than what tokens leave to differing clocks.
 const RECORD_EVERY_S: u64 = 30;
+/// The year 2100: whatever says that it is later is damaged.
+const LATEST_S: u64 = 4_102_444_800;
 /// What a clock is set back by while it is kept right.
 const TOLD_FROM: Duration = Duration::from_secs(60);
 
@@ -41,7 +43,7 @@ pub fn unix_us() -> u64 {
     // In this order: whoever is held up in between is not ahead for ever.
     let (wall, elapsed) = (wall_us(), elapsed_us());
     let started = wall.saturating_sub(elapsed);
-    STARTED_US.fetch_max(started, Ordering::Relaxed).max(started) + elapsed
+    STARTED_US.fetch_max(started, Ordering::Relaxed).max(started).saturating_add(elapsed)
 }
 
 pub fn unix_seconds() -> u64 {
@@ -70,7 +72,8 @@ pub fn record_in(path: &Path) -> Option<Duration> {
 }
 
 fn parse(text: &[u8]) -> Option<u64> {
-    std::str::from_utf8(text).ok()?.trim_end().parse().ok()
+    let seconds: u64 = std::str::from_utf8(text).ok()?.trim_end().parse().ok()?;
+    (seconds < LATEST_S).then_some(seconds)
 }
 
 /// The time in seconds, for what is about to be signed. It is on disk.
@@ -145,8 +148,10 @@ mod tests {
 
         not_before(Wall((later + 1_000) * 1_000_000));
         assert!(unix_seconds() >= later + 1_000);
-        std::fs::write(&path, "soon").unwrap();
-        assert_eq!(record_in(&path), None, "nothing that is no time");
+        for damaged in ["soon", "18000000000", "18446744073709551615"] {
+            std::fs::write(&path, damaged).unwrap();
+            assert_eq!(record_in(&path), None, "{damaged} is no time");
+        }
         assert!(unix_seconds() >= later + 1_000);
     }
 }

@@ -213,7 +213,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_JOB_DISK_GB",
         kind: Kind::Count { least: 1, most: JOB_DISK_GB_MAX },
-        what: "The size of a node's disk behind walls, in GiB, and never more than an eighth of what is free when the node is made.",
+        what: "The size of a node's disk behind walls, in GiB, and never more than an eighth of what is left for nodes when it is made.",
         default: Preset::Fixed("64"),
     },
     Setting {

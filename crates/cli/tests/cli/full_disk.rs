@@ -38,9 +38,9 @@ fn is_inside(test: &str, disk: Disk) -> bool {
     let place = tempfile::tempdir().expect("a folder");
     let folder = place.path().display();
     let mount = match disk {
-        Disk::Memory => "mount -t tmpfs -o size=256m none disk",
+        Disk::Memory => "mount -t tmpfs -o size=512m none disk",
         Disk::Ext4 => {
-            "truncate -s 256M image && mkfs.ext4 -q -m 0 image && mount -o loop image disk"
+            "truncate -s 512M image && mkfs.ext4 -q -m 0 image && mount -o loop image disk"
         }
         Disk::Large => {
             "truncate -s 1G image && mkfs.ext4 -q -m 0 image && mount -o loop image disk"
@@ -279,7 +279,7 @@ fn nodes_wait_for_room_on_the_disk_and_say_so() {
     wait_until("it runs", || site.text(&["job", "show", "-n", "waits"]).contains("Completed"));
 }
 
-/// A gigabyte of holes on a disk of a quarter of one.
+/// A gigabyte of holes on a disk of half of one.
 #[test]
 fn a_sparse_output_takes_no_more_than_it_has_and_keeps_its_holes() {
     let test = "full_disk::a_sparse_output_takes_no_more_than_it_has_and_keeps_its_holes";

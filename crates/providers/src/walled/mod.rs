@@ -22,6 +22,7 @@ pub use muster_sandbox::helper::HelperConfig;
 use muster_sandbox::identity::Identity;
 use muster_sandbox::link::{Link, LinkError};
 use muster_sandbox::network::Address;
+use muster_sandbox::node::disk;
 use muster_sandbox::protocol::{
     MEMORY_MIN, NODES_MAX, NodePlan, Place, Remains, Seen, Stop, Taken, Walls,
 };
@@ -292,6 +293,11 @@ impl Provider for Walled {
             let init = Identity::read(&entry.path().join("init")).map_err(failed)?;
             if init.is_some_and(|init| init.has_surely_ended()) {
                 ended.extend(entry.file_name().into_string());
+            } else if disk::has_holes(&entry.path())
+                && let Ok(node) = entry.file_name().into_string()
+                && let Err(error) = self.config.link.refill(&node)
+            {
+                tracing::warn!(node, %error, "cannot fill a node's disk again");
             }
         }
         self.empty(&ended);

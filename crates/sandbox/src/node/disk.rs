@@ -6,10 +6,10 @@
 //! Nothing but the node's mounts holds the file system: with the last process of the node it is unmounted, and its loop
 //! device is given back. The file goes with the node's folder, or as soon as the node is seen to have ended.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -43,17 +43,30 @@ pub fn reserve(disk_bytes: u64) -> u64 {
     (disk_bytes / RESERVE_PART).min(RESERVE_MAX)
 }
 
+/// Of the machine's disk, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct Space {
+    free: u64,
+    /// By the disks of nodes.
+    taken: u64,
+    /// What is left to the store in any case.
+    reserve: u64,
+}
+
 /// How large a disk a new node gets: at most what is wanted and its share of what is free, and a size of few, so that there
 /// are few templates.
-fn size(wanted: u64, free: u64, reserve: u64) -> Result<u64, NodeError> {
-    let left = free.saturating_sub(reserve);
+fn size(wanted: u64, space: Space) -> Result<u64, NodeError> {
+    let Space { free, taken, reserve } = space;
+    // All nodes together get half: the rest is for what people bring and what jobs leave.
+    let half = free.saturating_add(taken) / 2;
+    let left = half.saturating_sub(taken).min(free.saturating_sub(reserve));
     if left < BYTES_MIN {
         let mib = |bytes: u64| bytes >> 20;
         return Err(NodeError::new(format!(
-            "the disk of this machine has {} MiB free, of which {} MiB are kept for the server, and a node takes at \
-             least {} MiB; free some space, or wait until other nodes are gone",
+            "the disk of this machine has {} MiB free, of which {} MiB are kept for the server and its files, and a node \
+             takes at least {} MiB; free some space, or wait until other nodes are gone",
             mib(free),
-            mib(reserve),
+            mib(free - left),
             mib(BYTES_MIN),
         )));
     }
@@ -115,7 +128,8 @@ pub(super) fn make(folder: &Path, wanted: u64, owner: (Uid, Gid)) -> Result<Disk
     let disk = rustix::fs::statvfs(nodes).doing("cannot look at the disk of nodes")?;
     let whole = disk.f_blocks.saturating_mul(disk.f_frsize);
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-    let bytes = size(wanted, free, reserve(whole))?;
+    let taken = disks(nodes).map(|(_, found)| found.len()).sum();
+    let bytes = size(wanted, Space { free, taken, reserve: reserve(whole) })?;
     let template = template(nodes, bytes)?;
     let path = folder.join(FILE);
     let file = fill(&path, &template, bytes);
@@ -130,6 +144,27 @@ pub(super) fn make(folder: &Path, wanted: u64, owner: (Uid, Gid)) -> Result<Disk
         drop(std::fs::remove_file(template_path(nodes, bytes)));
     })?;
     Ok(Disk { mount, bytes })
+}
+
+/// The disks of all nodes in this folder.
+fn disks(nodes: &Path) -> impl Iterator<Item = (PathBuf, Metadata)> {
+    let nodes = std::fs::read_dir(nodes).into_iter().flatten().flatten();
+    let disks = nodes.map(|node| node.path().join(FILE));
+    disks.filter_map(|path| Some((path.clone(), std::fs::symlink_metadata(&path).ok()?)))
+}
+
+/// Whether something of the disk of the node in this folder is not its own any more. A file system that has no block left for
+/// its own lists may write zeros over what was never written, and the kernel makes holes of these.
+pub fn has_holes(folder: &Path) -> bool {
+    let found = std::fs::symlink_metadata(folder.join(FILE));
+    found.is_ok_and(|found| found.blocks().saturating_mul(512) < found.len())
+}
+
+/// Takes again what such holes have given back.
+pub(super) fn fill_holes(folder: &Path) -> io::Result<()> {
+    let file =
+        OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(folder.join(FILE))?;
+    Ok(fallocate(&file, FallocateFlags::empty(), 0, file.metadata()?.len())?)
 }
 
 fn template_path(nodes: &Path, bytes: u64) -> PathBuf {
@@ -247,18 +282,35 @@ mod tests {
     fn a_disk_is_a_part_of_what_is_free_and_never_what_the_server_needs() {
         assert_eq!(reserve(1000 * GIB), 512 << 20);
         assert_eq!(reserve(GIB), 64 << 20);
-        let size = |wanted, free| size(wanted, free, 512 << 20).map_err(|error| error.told());
-        assert_eq!(size(64 * GIB, 1000 * GIB), Ok(64 * GIB), "what is wanted");
-        assert_eq!(size(64 * GIB, 64 * GIB), Ok(6 * GIB), "an eighth, in a round figure");
-        assert_eq!(size(64 * GIB, GIB), Ok(BYTES_MIN), "the least there is");
-        assert_eq!(size(64 * GIB, (512 << 20) + BYTES_MIN), Ok(BYTES_MIN));
-        let refused = size(64 * GIB, (512 << 20) + BYTES_MIN - 1).unwrap_err();
-        assert!(refused.contains("575 MiB free, of which 512 MiB are kept"), "{refused}");
-        let mut free = 64 * GIB;
-        while let Ok(next) = size(64 * GIB, free) {
-            free -= next;
+        let size = |free, taken| {
+            let space = Space { free, taken, reserve: 512 << 20 };
+            size(64 * GIB, space).map_err(|error| error.told())
+        };
+        assert_eq!(size(2000 * GIB, 0), Ok(64 * GIB), "what is wanted");
+        assert_eq!(size(64 * GIB, 0), Ok(4 * GIB), "an eighth of half of it");
+        assert_eq!(size(GIB, 0), Ok(BYTES_MIN), "the least there is");
+        let refused = size(GIB, GIB - BYTES_MIN).unwrap_err();
+        assert!(refused.contains("1024 MiB free, of which 992 MiB are kept"), "{refused}");
+        let (mut free, mut taken) = (64 * GIB, 0);
+        while let Ok(next) = size(free, taken) {
+            (free, taken) = (free - next, taken + next);
         }
-        assert!(free >= 512 << 20, "all together leave the server its part");
+        assert!(free >= 32 * GIB, "all together leave half of it");
+        assert!(taken >= 31 * GIB, "and use the other half: {taken}");
+    }
+
+    #[test]
+    fn holes_in_a_disk_are_seen_and_filled_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = File::create(dir.path().join(FILE)).unwrap();
+        fallocate(&file, FallocateFlags::empty(), 0, 1 << 20).unwrap();
+        assert!(!has_holes(dir.path()));
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&file, punch, 0, 1 << 19).unwrap();
+        assert!(has_holes(dir.path()));
+        fill_holes(dir.path()).unwrap();
+        assert!(!has_holes(dir.path()));
+        assert!(!has_holes(&dir.path().join("none")), "one without a disk");
     }
 
     #[test]

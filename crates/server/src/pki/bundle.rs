@@ -23,6 +23,9 @@ pub fn write_bundle(dir: &Path, ca_pem: &str) -> Result<Bundle, PkiError> {
     files::ensure_dir(dir)?;
     let path = dir.join(BUNDLE_FILE);
     let trust::Bundle { content, public_from, public_count } = trust::bundle(&path, ca_pem);
-    files::write(&path, content.as_bytes(), files::PUBLIC)?;
+    // A start on a full disk needs no space for what is there already.
+    if std::fs::read(&path).ok().as_deref() != Some(content.as_bytes()) {
+        files::write(&path, content.as_bytes(), files::PUBLIC)?;
+    }
     Ok(Bundle { path, public_from, public_count })
 }
