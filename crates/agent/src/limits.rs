@@ -13,7 +13,7 @@ use muster_sandbox::cgroup::{Group, Groups, Shortage};
 /// How often a folder is looked through, and that this takes no more than a part of the time.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LOOK_PART: u32 = 20;
-/// With less than this a disk is full: whoever could not write a piece of a file wrote the part that fitted.
+/// With less than this a disk is full: a write that does not fit still writes the part that does.
 const FULL_BYTES: u64 = 64 * 1024;
 /// A job that has less than one part in so many of a full disk is not what filled it.
 const LARGE_PART: u64 = 4;
@@ -68,7 +68,7 @@ impl Watch {
     /// Resolves when the job has taken more of the disk than it may.
     pub(crate) async fn disk_is_over(&self) -> Exit {
         let Some(limit) = self.disk_bytes else { return std::future::pending().await };
-        let most = Used { bytes: limit, files: limit / BYTES_PER_FILE };
+        let most = Used::of_disk(limit);
         let mut pause = LOOK_EVERY;
         loop {
             // First of all: most jobs are over before they could have written much.
@@ -84,9 +84,12 @@ impl Watch {
 
     /// Whether it has more than it may have, or a good part of a disk that is full: then it goes, and others can go on.
     fn is_over(&self, used: Used, most: Used) -> Option<Exit> {
-        let is_large =
-            || used.bytes >= most.bytes / LARGE_PART || used.files >= most.files / LARGE_PART;
-        used.beyond(most).or_else(|| full(&self.work_dir, most.bytes).filter(|_| is_large()))
+        used.beyond(most).or_else(|| {
+            let full = full(&self.work_dir, most.bytes);
+            full.filter(|_| {
+                used.bytes >= most.bytes / LARGE_PART || used.files >= most.files / LARGE_PART
+            })
+        })
     }
 
     /// What its end was, if the kernel killed it for the node's memory or for a file that grew too large, or if it failed
@@ -98,7 +101,11 @@ impl Watch {
                 Exit::OverLimit { of: Scarce::Memory, most: memory.limit_bytes }
             }
             (_, Some(most)) if is_by(libc::SIGXFSZ) => Exit::OverLimit { of: Scarce::Disk, most },
-            (_, Some(most)) if exit != Exit::Code(0) => full(&self.work_dir, most).unwrap_or(exit),
+            (_, Some(limit)) if exit != Exit::Code(0) && full(&self.work_dir, limit).is_some() => {
+                // Another job of the node may have filled it.
+                let most = Used::of_disk(limit);
+                self.is_over(used_by(&self.work_dir, most), most).unwrap_or(exit)
+            }
             _ => exit,
         }
     }
@@ -124,6 +131,11 @@ struct Used {
 }
 
 impl Used {
+    /// The most that fits on a disk of this size.
+    fn of_disk(bytes: u64) -> Used {
+        Used { bytes, files: bytes / BYTES_PER_FILE }
+    }
+
     fn add(&mut self, found: &Metadata) {
         self.bytes += found.blocks() * BLOCK;
         self.files += 1;

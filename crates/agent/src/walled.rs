@@ -48,7 +48,7 @@ pub(crate) struct OwnNetwork {
     pub(crate) _relay: Option<AbortOnDrop>,
 }
 
-/// A task that ends with whoever holds this.
+/// A task that is aborted when this is dropped.
 #[derive(Debug)]
 pub(crate) struct AbortOnDrop(pub(crate) tokio::task::JoinHandle<()>);
 

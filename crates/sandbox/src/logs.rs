@@ -15,7 +15,7 @@ const LOGS_MAX: usize = 200;
 pub fn keep(log: &Path, node: &str, logs: &Path) -> io::Result<()> {
     let kept = logs.join(format!("{node}.log"));
     match std::fs::symlink_metadata(log) {
-        // More than an agent has to say: whoever took its place wanted to fill the disk.
+        // An agent never says this much, so somebody has tried to fill the disk with its log.
         Ok(found) if found.len() > BYTES_MAX as u64 => {
             std::fs::write(&kept, tail(log, BYTES_MAX)?)?
         }

@@ -425,7 +425,7 @@ impl Workshop {
         Ok(seen)
     }
 
-    /// Removes the groups and disks of nodes that ended while nobody looked.
+    /// Removes the groups and disks of nodes that ended while no helper was running.
     pub fn sweep(&self) -> Result<(), NodeError> {
         for Seen { node, is_alive, .. } in self.list()? {
             if !is_alive && let Err(error) = self.empty(&node) {

@@ -1,5 +1,5 @@
 //! Backups of a state directory, made while its server runs or when it is stopped, by whoever owns the directory; and
-//! what becomes of them ([`restore`]).
+//! how they are restored ([`restore`]).
 //!
 //! ```text
 //! DIR/manifest.json     what it is a backup of, and the digest of the next

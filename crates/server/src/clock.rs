@@ -40,7 +40,7 @@ pub fn now() -> Now {
 }
 
 pub fn unix_us() -> u64 {
-    // In this order: whoever is held up in between is not ahead for ever.
+    // In this order: a thread that is held up in between does not set the clock ahead.
     let (wall, elapsed) = (wall_us(), elapsed_us());
     let started = wall.saturating_sub(elapsed);
     STARTED_US.fetch_max(started, Ordering::Relaxed).max(started).saturating_add(elapsed)

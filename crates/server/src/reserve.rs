@@ -1,4 +1,4 @@
-//! Space on the disk that only the store can use: a file that takes it while nobody needs it.
+//! Space on the disk that only the store can use: a file holds it until the store needs it.
 //!
 //! A full disk is often somebody else's doing. With the reserve, jobs that run can still end, and people can still cancel
 //! and delete what fills the disk. When it is used up as well, changes are refused until there is space again.
@@ -32,7 +32,7 @@ impl Reserve {
         Reserve { state_dir: state_dir.clone(), path: state_dir.root().join("reserve") }
     }
 
-    /// Gives the space back if there is no other. For whoever is about to open the store.
+    /// Gives the space back if there is no other. Call it before the store is opened.
     pub fn use_if_needed(&self) {
         if self.free_bytes().is_some_and(|free| free >= LOW_BYTES) {
             return;
@@ -65,7 +65,7 @@ impl Reserve {
     }
 
     fn take(&self) -> io::Result<()> {
-        // An empty one was left by whoever was killed while it was made.
+        // An empty one is left when the server is killed while it makes the file.
         if self.path.metadata().is_ok_and(|found| found.len() > 0) {
             return Ok(());
         }

@@ -146,7 +146,7 @@ impl Writer {
                     Message::Stop => next = Next::Stop,
                 }
             }
-            // Whoever only wants it to stop changes nothing: the file may not even have been checked.
+            // A stop alone must not write anything: the file may not have been checked yet.
             let is_known = orders.is_empty() || self.take(&orders, replies);
             if next == Next::GoOn && !is_known {
                 next = self.recover(receiver);

@@ -308,7 +308,7 @@ impl Writer {
         }
     }
 
-    /// Whoever comes meanwhile is answered as while the store takes no writes. False when it is to stop.
+    /// Meanwhile requests are answered as they are while the store takes no writes. False when the writer is to stop.
     fn wait_for_check(&mut self, exit: &Exit<Message>) -> bool {
         loop {
             match exit.take_one(SLEEP_MAX) {

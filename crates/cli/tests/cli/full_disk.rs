@@ -203,7 +203,7 @@ fn what_dead_nodes_leave_is_given_back_although_nothing_can_be_written() {
     let shown = |name| site.text(&["job", "show", "-n", name]);
     wait_until("it ends", || shown("after").contains("Completed"));
 
-    // The same for whoever starts on a full disk, when all that lived is dead.
+    // A server that starts on a full disk frees the disks of nodes that died with the last one.
     let (node, init) = the_node(&site);
     site.kill();
     kill(init);
@@ -268,7 +268,7 @@ fn nodes_wait_for_room_on_the_disk_and_say_so() {
     let left = disk.f_bavail * disk.f_frsize;
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, left - (40 << 20))
         .expect("there is as much");
-    // Whoever holds it open keeps its space.
+    // A file that is still open would keep its space.
     drop(file);
     let create = ["job", "create", "--compute", "late", "--command", "true", "-n", "waits"];
     assert_eq!(site.run(&create).code, 0);

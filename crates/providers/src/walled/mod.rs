@@ -174,13 +174,13 @@ impl Walled {
         }
     }
 
-    /// Gives back the disks of nodes that have ended, at once: whoever removes them for good may have to wait until the
-    /// store can write, and that may want this very space.
+    /// Gives back the disks of nodes that have ended, at once. Removing the rest of a node waits for a commit, and the store may
+    /// need this very space to make one.
     fn empty(&self, ended: &[String]) {
         let mut emptied = self.emptied.lock().unwrap_or_else(PoisonError::into_inner);
         emptied.retain(|node| ended.contains(node));
         for node in ended {
-            // One that is being made or removed is left to whoever does that.
+            // A node that another call is making or removing is left to that call.
             let Some(_turn) = self.turns.try_take(node) else { continue };
             if emptied.contains(node) {
                 continue;

@@ -25,7 +25,7 @@ const PREFIX: u8 = 24;
 const FIRST: u8 = 101;
 const LAST: u8 = 254;
 
-/// It goes when nobody holds it and no process is in it.
+/// The namespace goes away when this is dropped and no process is left in it.
 #[derive(Debug)]
 pub struct JobNetwork {
     namespace: OwnedFd,
@@ -34,7 +34,7 @@ pub struct JobNetwork {
 impl JobNetwork {
     /// For the agent of a node, which may change the node's network.
     pub fn make() -> io::Result<JobNetwork> {
-        // On a thread of its own: whoever moves into a new network has left the old one.
+        // On a thread of its own, because a thread that moves into a new network leaves its old one.
         let made = std::thread::scope(|scope| scope.spawn(make).join());
         made.unwrap_or_else(|_| Err(io::Error::other("the thread that makes a network panicked")))
     }
@@ -56,7 +56,7 @@ impl JobNetwork {
 
 fn make() -> io::Result<JobNetwork> {
     let mut node = open()?;
-    // SAFETY: only the network namespace of this thread changes; it ends soon, and nobody counts on it.
+    // SAFETY: only the network namespace of this thread changes, and the thread does nothing else and ends soon.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
         .map_err(|error| cannot("make a network for the job", error))?;
     let namespace = std::fs::File::open("/proc/thread-self/ns/net")

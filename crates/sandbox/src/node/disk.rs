@@ -256,7 +256,7 @@ fn mount(device: &Device, (uid, gid): (Uid, Gid)) -> io::Result<OwnedFd> {
     let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(context.as_fd(), "source", &device.path)?;
     fsconfig_set_string(context.as_fd(), "resuid", uid.as_raw().to_string())?;
-    // Nobody counts on it after a crash of the machine, so nothing has to wait for the machine's disk.
+    // Nothing on it is needed after the machine has crashed, so no write has to wait for the machine's disk.
     for flag in ["nobarrier", "noinit_itable"] {
         fsconfig_set_flag(context.as_fd(), flag)?;
     }
@@ -265,7 +265,7 @@ fn mount(device: &Device, (uid, gid): (Uid, Gid)) -> io::Result<OwnedFd> {
         | MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOATIME;
     let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
-    // Made with every file system, for repairs that nobody will make.
+    // Every new file system has this folder for repairs; a node's disk is never repaired.
     rustix::fs::unlinkat(&mount, "lost+found", AtFlags::REMOVEDIR)?;
     rustix::fs::chownat(&mount, ".", Some(uid), Some(gid), AtFlags::empty())?;
     rustix::fs::chmodat(&mount, ".", Mode::RWXU, AtFlags::empty())?;

@@ -1,5 +1,5 @@
 //! Whose turn it is: files are removed, or a backup of them is being made, never both. The two are different processes, so
-//! it is a lock on a file that says so, and whoever is killed lets go of it.
+//! the turn is a lock on a file, which the kernel releases when a process is killed.
 
 use std::fs::File;
 use std::io;

@@ -56,7 +56,7 @@ impl Blobs {
     /// Whether a workspace may have so many bytes more.
     pub fn check_share(&self, workspace: WorkspaceId, more: u64) -> Result<(), BlobError> {
         let Some(limit) = self.usage.limit else { return Ok(()) };
-        // Whoever comes while it is measured waits: what they bring would be counted twice, or not at all.
+        // Uploads wait while it is measured; otherwise they would be counted twice, or not at all.
         let mut bytes = self.usage.lock();
         let used = match bytes.get(&workspace) {
             Some(used) => *used,

@@ -1,6 +1,6 @@
-//! Who waits for the writer: a line for everybody, so that nobody waits behind what another has brought.
+//! The requests that wait for the writer: one queue per caller, so that no caller waits behind another caller's requests.
 //!
-//! Each batch is filled line by line in turn, one message of each, until it is full or nobody is left. The server itself and
+//! Each batch is filled line by line in turn, one message of each, until it is full or all lines are empty. The server itself and
 //! its nodes have half of every batch, and callers the other half; what one of them does not use the other does. Within a
 //! line the order stays.
 
@@ -151,7 +151,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// Where messages are put. Nobody comes any more when it is dropped.
+/// Where messages are put. When it is dropped, the lines are closed.
 pub struct Entrance<T>(Arc<Shared<T>>);
 
 /// Where batches are taken.
@@ -161,7 +161,7 @@ pub struct Exit<T>(Arc<Shared<T>>);
 #[derive(Debug, PartialEq, Eq)]
 pub struct Batch<T> {
     pub messages: Vec<T>,
-    /// Nobody comes after these.
+    /// The lines are closed, and these are the last.
     pub is_last: bool,
 }
 

@@ -258,7 +258,7 @@ impl Drop for Site {
             let name = cluster["name"].as_str().unwrap_or_default();
             let mut delete = self.command(&["compute", "delete", "--yes", "-n", name]);
             let mut delete = delete.stdout(Stdio::null()).spawn().expect("the binary runs");
-            // A server whose disk is still full can delete nothing, and nobody is to wait for that.
+            // A server whose disk is still full cannot delete anything, so this gives up after a while.
             if !ends(&mut delete) {
                 let _ = delete.kill();
             }
