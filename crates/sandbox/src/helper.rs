@@ -13,7 +13,8 @@ use rustix::process::{WaitOptions, geteuid, wait};
 
 use crate::cgroup::{Enforced, Groups};
 pub use crate::node::HelperConfig;
-use crate::node::{NodeError, Users, Workshop, disk};
+use crate::node::disk::Bound;
+use crate::node::{NodeError, Users, Workshop};
 use crate::porter::Porter;
 use crate::protocol::{Answer, End, LISTED_MAX, MESSAGE_MAX, Request, Server, Walls};
 
@@ -132,13 +133,9 @@ fn begin(config: HelperConfig, server: Server) -> Result<Workshop, HelperError> 
     let porter = Porter::start().map_err(HelperError::Porter)?;
     let hub = hub::enter(&config.nodes, is_root)?;
     let users = if is_root { Users::Ranges } else { Users::One };
-    let no_disks = if is_root {
-        disk::check(&config.nodes).err()
-    } else {
-        Some("started without root".to_owned())
-    };
+    let bound = Bound::of(&config.nodes);
     let groups = Groups::find();
-    let workshop = Workshop { config, server, users, groups, no_disks, hub, porter };
+    let workshop = Workshop { config, server, users, groups, bound, hub, porter };
     // What cannot be removed now is tried again with the next start; nodes can be made all the same.
     if let Err(error) = workshop.sweep() {
         tracing::warn!(error = error.told(), "something of nodes that are gone is left");
@@ -188,7 +185,8 @@ pub(crate) fn missing(workshop: &Workshop) -> Vec<String> {
     for (what, state) in [("cores", cpu), ("memory", memory), ("number of processes", pids)] {
         missing.extend(state.err().map(|why| format!("{what} ({why})")));
     }
-    let no_disks = workshop.no_disks.as_ref();
-    missing.extend(no_disks.map(|why| format!("a disk of its own for each node ({why})")));
+    if let Bound::Nothing(why) = &workshop.bound {
+        missing.push(format!("the space that each node takes of the disk ({why})"));
+    }
     missing
 }

@@ -7,7 +7,7 @@
 //! NODES/NAME/agent.log   what its agent says
 //! NODES/NAME/end         how its first process ended, if the helper saw it
 //! NODES/NAME/disk        its own disk: `/node` inside
-//! NODES/NAME/home/       the same where it has no disk of its own
+//! NODES/NAME/home/       the same where it has no disk of its own, with a quota if there are quotas
 //! NODES.disks/           empty disks to begin with
 //! ```
 //!
@@ -20,6 +20,7 @@ mod files;
 mod gpus;
 mod init;
 mod loops;
+mod quota;
 mod remains;
 mod root;
 pub(crate) mod trial;
@@ -43,6 +44,7 @@ use crate::mounts::take_up;
 use crate::network::{Address, Hub};
 use crate::porter::{Porter, RESOLVER};
 use crate::protocol::{NodePlan, Place, Seen, Server, Stop, Taken, check_name};
+use disk::Bound;
 use files::{check_owner, make_dir, read_of, write_whole};
 pub use root::ENVIRONMENTS;
 pub use users::Users;
@@ -85,8 +87,8 @@ pub struct Workshop {
     pub server: Server,
     pub users: Users,
     pub groups: Groups,
-    /// Why nodes have no disks of their own, if so.
-    pub no_disks: Option<String>,
+    /// How nodes are kept within their space.
+    pub bound: Bound,
     pub hub: Hub,
     pub porter: Porter,
 }
@@ -236,11 +238,17 @@ impl Workshop {
     fn home(&self, folder: &Path, plan: &NodePlan) -> Result<Home, NodeError> {
         let (uid, gid) = self.users.root_of(plan.place.users);
         let (uid, gid) = (uid_of(uid), gid_of(gid));
-        if self.no_disks.is_none() {
-            let disk = disk::make(folder, plan.job_disk_bytes, (uid, gid))?;
+        let limited = match &self.bound {
+            Bound::Disks => Some(disk::make(folder, plan.job_disk_bytes, (uid, gid))?),
+            Bound::Quotas { .. } => {
+                Some(disk::make_limited(folder, plan.job_disk_bytes, (uid, gid))?)
+            }
+            Bound::Nothing(_) => None,
+        };
+        if let Some(disk) = limited {
             return Ok(Home { mount: disk.mount, job_disk_bytes: disk.bytes });
         }
-        let home = folder.join("home");
+        let home = folder.join(disk::HOME);
         let made = make_dir(&home, 0o700);
         // It is not entered by a link: we made it, and only we write beside it.
         made.and_then(|()| Ok(rustix::fs::chown(&home, Some(uid), Some(gid))?))
@@ -395,10 +403,9 @@ impl Workshop {
         }
         let folder = self.config.nodes.join(node);
         disk::remove(&folder).doing("cannot remove the node's disk")?;
-        match std::fs::remove_dir_all(folder.join("home")) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            done => done.doing("cannot remove the node's own folder"),
-        }
+        disk::remove_home(&folder).doing("cannot remove the node's own folder")?;
+        quota::release(&self.config.nodes);
+        Ok(())
     }
 
     /// Takes again what the node's disk has given back to the machine's. Who lives on space that is not its own any more would

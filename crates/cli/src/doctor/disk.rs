@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 
-use muster_sandbox::node;
+use muster_sandbox::node::disk::Bound;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, fsync, open, statfs};
 use rustix::io::Errno;
 
@@ -35,8 +35,8 @@ pub struct Disk {
     pub sync: Result<Duration, String>,
     /// The entry of the directory that was written last, and when.
     pub newest: Option<(PathBuf, SystemTime)>,
-    /// Whether nodes there can have disks of their own.
-    pub node_disks: Result<(), String>,
+    /// How nodes there would be kept within their space.
+    pub node_disks: Bound,
 }
 
 /// On a thread of its own: a server of files that is away lets nobody go.
@@ -66,10 +66,7 @@ fn examine(dir: &Path) -> Result<Disk, String> {
         kind: (about.f_type as u64) & 0xffff_ffff,
         sync: sync(nearest).map_err(told),
         newest: newest(dir),
-        node_disks: match rustix::process::geteuid().is_root() {
-            true => node::disk::check(nearest),
-            false => Err("only root can mount them".to_owned()),
-        },
+        node_disks: Bound::of(nearest),
     })
 }
 
@@ -235,14 +232,21 @@ fn synced(disk: &Disk) -> Finding {
     }
 }
 
-fn node_disks(there: &Result<(), String>) -> Finding {
+fn node_disks(bound: &Bound) -> Finding {
     const ID: &str = "node-disks";
     const MEANING: &str = "with a disk of fixed size for each node no job can fill this machine's";
-    match there {
-        Ok(()) => Finding::ok(ID, "nodes get disks of their own", MEANING),
-        Err(why) => Finding::warning(ID, why, MEANING).fix(
+    match bound {
+        Bound::Disks => Finding::ok(ID, "nodes get disks of their own", MEANING),
+        Bound::Quotas { no_disks } => Finding::note(
+            ID,
+            format!("nodes get project quotas, as they cannot have disks of their own: {no_disks}"),
+            "no job can fill this machine's disk, but space that a node has not used yet is not reserved for it",
+        )
+        .fix("for disks of their own: apt install e2fsprogs; modprobe loop (in a container: --privileged)"),
+        Bound::Nothing(why) => Finding::warning(ID, why, MEANING).fix(
             "start the server with sudo, on a machine with mkfs.ext4 (apt install e2fsprogs) and loop devices (modprobe \
-             loop; in a container: --privileged), and a state directory on ext4, xfs or btrfs",
+             loop; in a container: --privileged), and a state directory on ext4, xfs or btrfs; or use project quotas: mount \
+             the file system of the state directory with -o prjquota (ext4 needs tune2fs -O project,quota first)",
         ),
     }
 }
@@ -262,7 +266,7 @@ mod tests {
             kind: 0xef53,
             sync: Ok(Duration::from_millis(2)),
             newest: None,
-            node_disks: Ok(()),
+            node_disks: Bound::Disks,
         }
     }
 
@@ -281,6 +285,8 @@ mod tests {
         fn no<T>() -> Result<T, String> {
             Err("Input/output error (os error 5)".to_owned())
         }
+        let by_quotas = || Bound::Quotas { no_disks: "mkfs.ext4 is not installed".into() };
+        assert!(node_disks(&by_quotas()).found.contains("project quotas"));
         assert_eq!(bad(good()), []);
         assert_eq!(bad(Disk { free_inodes: None, ..good() }), []);
         for (disk, id, state) in [
@@ -293,7 +299,12 @@ mod tests {
             (Disk { kind: 0x794c_7630, ..good() }, "file-system", State::Note),
             (Disk { kind: 1, ..good() }, "file-system", State::Note),
             (Disk { sync: no(), ..good() }, "fsync", State::Failure),
-            (Disk { node_disks: no(), ..good() }, "node-disks", State::Warning),
+            (
+                Disk { node_disks: Bound::Nothing("no".into()), ..good() },
+                "node-disks",
+                State::Warning,
+            ),
+            (Disk { node_disks: by_quotas(), ..good() }, "node-disks", State::Note),
             (Disk { sync: Ok(SYNC_SLOW), ..good() }, "fsync", State::Warning),
             (Disk { nearest: "/var/lib".into(), ..good() }, "state-directory", State::Note),
             (Disk { writable: no(), ..good() }, "state-directory", State::Failure),

@@ -33,6 +33,12 @@ impl Workshop {
     }
 }
 
+/// Locks a range of users that no node has.
+pub(super) fn take_users(slot: u16) -> io::Result<Option<Vec<OwnedFd>>> {
+    let place = Place { cluster: 0, network: 0, host: 0, users: slot, gpus: Vec::new() };
+    Ok(take(&place)?.ok())
+}
+
 /// Locks all that this place needs.
 fn take(place: &Place) -> io::Result<Result<Vec<OwnedFd>, Taken>> {
     take_in(Path::new(FOLDER), place)

@@ -15,16 +15,19 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{AtFlags, FallocateFlags, Gid, Mode, Uid, fallocate};
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags, fsconfig_create, fsconfig_set_flag,
     fsconfig_set_string, fsmount, fsopen,
 };
 
 use super::files::make_dir;
 use super::loops::{self, Device};
-use super::{Doing, NodeError};
+use super::{Doing, NodeError, quota};
+use crate::mounts::take_up;
 
 /// In the node's folder.
-pub(super) const FILE: &str = "disk";
+const FILE: &str = "disk";
+/// The same, for a node without a disk.
+pub(super) const HOME: &str = "home";
 /// Beside the folder of nodes: an empty file system of each size that was ever wanted. Copying one is quicker than making
 /// one.
 const TEMPLATES: &str = "disks";
@@ -79,8 +82,33 @@ fn round_down(bytes: u64) -> u64 {
     if bytes >= power / 2 * 3 { power / 2 * 3 } else { power }
 }
 
+/// How nodes are kept within their space.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bound {
+    /// By disks of their own, whose space is reserved.
+    Disks,
+    /// By project quotas, for the reason why they cannot have disks.
+    Quotas { no_disks: String },
+    /// By nothing that the kernel does, for this reason.
+    Nothing(String),
+}
+
+impl Bound {
+    /// The best that there is for nodes in this folder.
+    pub fn of(nodes: &Path) -> Bound {
+        if !rustix::process::geteuid().is_root() {
+            return Bound::Nothing("started without root".to_owned());
+        }
+        match (check(nodes), quota::check(nodes)) {
+            (Ok(()), _) => Bound::Disks,
+            (Err(no_disks), Ok(())) => Bound::Quotas { no_disks },
+            (Err(no_disks), Err(no_quotas)) => Bound::Nothing(format!("{no_disks}; {no_quotas}")),
+        }
+    }
+}
+
 /// Why nodes in this folder cannot have disks of their own, if so.
-pub fn check(nodes: &Path) -> Result<(), String> {
+fn check(nodes: &Path) -> Result<(), String> {
     if mkfs().is_none() {
         return Err("mkfs.ext4 is not installed: apt install e2fsprogs".to_owned());
     }
@@ -125,11 +153,7 @@ pub(super) fn make(folder: &Path, wanted: u64, owner: (Uid, Gid)) -> Result<Disk
     let nodes = folder.parent().unwrap_or(folder);
     // What an attempt before this one took is there for this one.
     remove(folder).doing("cannot remove the node's old disk")?;
-    let disk = rustix::fs::statvfs(nodes).doing("cannot look at the disk of nodes")?;
-    let whole = disk.f_blocks.saturating_mul(disk.f_frsize);
-    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-    let taken = disks(nodes).map(|(_, found)| found.len()).sum();
-    let bytes = size(wanted, Space { free, taken, reserve: reserve(whole) })?;
+    let bytes = size(wanted, space(nodes, owner.0)?)?;
     let template = template(nodes, bytes)?;
     let path = folder.join(FILE);
     let file = fill(&path, &template, bytes);
@@ -144,6 +168,40 @@ pub(super) fn make(folder: &Path, wanted: u64, owner: (Uid, Gid)) -> Result<Disk
         drop(std::fs::remove_file(template_path(nodes, bytes)));
     })?;
     Ok(Disk { mount, bytes })
+}
+
+/// Makes the folder of a node one that holds at most this much, and is this user's. What was there before is gone.
+pub(super) fn make_limited(
+    folder: &Path,
+    wanted: u64,
+    owner: (Uid, Gid),
+) -> Result<Disk, NodeError> {
+    let (nodes, home) = (folder.parent().unwrap_or(folder), folder.join(HOME));
+    remove_home(folder).doing("cannot remove the node's old folder")?;
+    quota::release(nodes);
+    let bytes = size(wanted, space(nodes, owner.0)?)?;
+    make_dir(&home, 0o700).doing("cannot make the node's own folder")?;
+    let opened = File::open(&home).doing("cannot open the node's own folder")?;
+    quota::set(&opened, owner.0.as_raw(), bytes)
+        .doing(format!("cannot limit the node's folder to {} MiB", bytes >> 20))?;
+    rustix::fs::fchown(&opened, Some(owner.0), Some(owner.1))
+        .doing("cannot give the node its own folder")?;
+    let mount = take_up(&home, OpenTreeFlags::AT_SYMLINK_NOFOLLOW)
+        .doing("cannot take up the node's own folder")?;
+    Ok(Disk { mount, bytes })
+}
+
+/// What there is for a new node of this user. What other nodes may still write counts as taken.
+fn space(nodes: &Path, user: Uid) -> Result<Space, NodeError> {
+    let disk = rustix::fs::statvfs(nodes).doing("cannot look at the disk of nodes")?;
+    let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+    let quotas = quota::granted(nodes, user.as_raw());
+    let disks: u64 = disks(nodes).map(|(_, found)| found.len()).sum();
+    Ok(Space {
+        free: bytes(disk.f_bavail).saturating_sub(quotas.unused),
+        taken: disks.saturating_add(quotas.limits),
+        reserve: reserve(bytes(disk.f_blocks)),
+    })
 }
 
 /// The disks of all nodes in this folder.
@@ -174,6 +232,14 @@ fn template_path(nodes: &Path, bytes: u64) -> PathBuf {
 /// Gives back what the disk of the node in this folder takes. For one that does not live any more.
 pub fn remove(folder: &Path) -> io::Result<()> {
     match std::fs::remove_file(folder.join(FILE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// The same for a node without a disk.
+pub(super) fn remove_home(folder: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(folder.join(HOME)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,
     }

@@ -7,7 +7,7 @@ use crate::protocol::NODES_MAX;
 /// Users of one node, root included.
 const RANGE: u32 = 65_536;
 /// Nobody else on a Linux machine gives these out: above what container tools use, below the sign bit.
-const FIRST: u32 = 0x7000_0000;
+pub(super) const FIRST: u32 = 0x7000_0000;
 
 const _: () = assert!(FIRST as u64 + RANGE as u64 * NODES_MAX as u64 <= 1 << 31);
 
@@ -17,6 +17,13 @@ pub enum Users {
     Ranges,
     /// All nodes are the one user that the helper is.
     One,
+}
+
+/// Which node's first user this is.
+pub(super) fn slot_of(user: u32) -> Option<u16> {
+    let above = user.checked_sub(FIRST)?;
+    let slot = u16::try_from(above / RANGE).ok()?;
+    (above % RANGE == 0 && slot < NODES_MAX).then_some(slot)
 }
 
 impl Users {
@@ -42,5 +49,20 @@ impl Users {
         let map = format!("0 {first} {count}\n");
         std::fs::write(format!("/proc/{pid}/uid_map"), &map)?;
         std::fs::write(format!("/proc/{pid}/gid_map"), &map)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nodes_first_user_tells_its_slot() {
+        for slot in [0, 1, NODES_MAX - 1] {
+            assert_eq!(slot_of(Users::Ranges.root_of(slot).0), Some(slot));
+        }
+        for other in [0, 1000, FIRST - 1, FIRST + 1, FIRST + RANGE * u32::from(NODES_MAX)] {
+            assert_eq!(slot_of(other), None);
+        }
     }
 }

@@ -1,0 +1,311 @@
+//! A limit on the folder of a node that the kernel enforces: a project quota.
+//!
+//! This is the second way to keep a node within its space, where it cannot have a disk of its own and the file system of the
+//! nodes' folder has project quotas switched on. All that is in a node's folder belongs to one project, whose number is that of
+//! the node's first user, so no two nodes of the machine share one. The kernel refuses to change the project of a file from
+//! within a user namespace other than the machine's, and every node has its own: a job cannot leave its project.
+//!
+//! A quota limits and does not reserve. What the kernel knows of quotas says how much all nodes of the machine may take.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use super::{claims, users};
+
+/// Of `linux/quota.h` and `linux/dqblk_xfs.h`. Each works for ext4 and for XFS.
+const GET_QUOTA: u32 = 0x80_0007;
+const SET_QUOTA: u32 = 0x80_0008;
+const GET_NEXT_QUOTA: u32 = 0x80_0009;
+const GET_STATE: u32 = 0x5805;
+const OF_PROJECTS: u32 = 2;
+/// Flags of [`State`]: what projects have is counted, and limited.
+const COUNTED: u16 = 1 << 4;
+const ENFORCED: u16 = 1 << 5;
+/// Which fields of a [`Quota`] are set: the limits of space and of files.
+const LIMITS: u32 = 1 | 4;
+const BLOCK: u64 = 1024;
+/// For each so many bytes a node may have one file, as file systems have them.
+const BYTES_PER_FILE: u64 = 16 * 1024;
+
+/// Of `linux/fs.h`.
+const GET_ATTRIBUTES: libc::Ioctl = 0x801c_581f;
+const SET_ATTRIBUTES: libc::Ioctl = 0x401c_5820;
+/// New files in a folder belong to the folder's project.
+const INHERIT: u32 = 0x200;
+
+/// `struct if_dqblk`, and `struct if_nextdqblk`, which has the number where the other is filled up.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct Quota {
+    hard_blocks: u64,
+    soft_blocks: u64,
+    used_bytes: u64,
+    hard_files: u64,
+    soft_files: u64,
+    used_files: u64,
+    times: [u64; 2],
+    valid: u32,
+    project: u32,
+}
+
+const _: () = assert!(size_of::<Quota>() == 72);
+
+/// `struct fs_quota_stat`.
+#[repr(C)]
+#[derive(Default)]
+struct State {
+    version: i8,
+    flags: u16,
+    rest: [u64; 9],
+}
+
+const _: () = assert!(size_of::<State>() == 80);
+
+/// `struct fsxattr`.
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    flags: u32,
+    others: [u32; 2],
+    project: u32,
+    rest: [u32; 3],
+}
+
+const _: () = assert!(size_of::<Attributes>() == 28);
+
+/// What all nodes may take together by their quotas, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Granted {
+    pub limits: u64,
+    /// What of it they have not used yet.
+    pub unused: u64,
+}
+
+/// Why nodes in this folder cannot have quotas, if so.
+pub fn check(nodes: &Path) -> Result<(), String> {
+    let is_off =
+        || format!("the file system of {} has no project quotas switched on", nodes.display());
+    let folder = File::open(nodes).map_err(|error| format!("{}: {error}", nodes.display()))?;
+    let mut state = State { version: 1, ..State::default() };
+    match call(&folder, GET_STATE, 0, &mut state) {
+        Ok(()) if state.flags & COUNTED != 0 && state.flags & ENFORCED != 0 => {}
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(format!("cannot look at project quotas: {error}"));
+        }
+        _ => return Err(is_off()),
+    }
+    // Only the machine's own root may set limits; root of a container often is not.
+    match get(&folder, GET_QUOTA, 0) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(format!("cannot set project quotas: {error}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Makes all that will be in this folder, which is empty, the project's, and limits what that can be.
+pub(super) fn set(folder: &File, project: u32, bytes: u64) -> io::Result<()> {
+    // The limit first: there is no moment without it.
+    limit(folder, project, bytes)?;
+    let mut attributes = Attributes::default();
+    attribute(folder, GET_ATTRIBUTES, &mut attributes)?;
+    attributes.flags |= INHERIT;
+    attributes.project = project;
+    attribute(folder, SET_ATTRIBUTES, &mut attributes)
+}
+
+/// What the nodes of all servers may take on the file system of this folder, except one whose quota is about to be set.
+pub(super) fn granted(nodes: &Path, except: u32) -> Granted {
+    let Ok(folder) = File::open(nodes) else { return Granted::default() };
+    sum(of_nodes(&folder).filter(|quota| quota.project != except))
+}
+
+/// Forgets the limits of nodes that are gone: those whose users nobody has claimed. Another server's node that is made
+/// meanwhile has to wait for us, or we see its claim.
+pub(super) fn release(nodes: &Path) {
+    let Ok(folder) = File::open(nodes) else { return };
+    for quota in of_nodes(&folder) {
+        let Some(slot) = users::slot_of(quota.project) else { continue };
+        if let Ok(Some(_held)) = claims::take_users(slot)
+            && let Err(error) = limit(&folder, quota.project, 0)
+        {
+            tracing::warn!(project = quota.project, %error, "cannot remove the quota of a node");
+        }
+    }
+}
+
+fn sum(quotas: impl Iterator<Item = Quota>) -> Granted {
+    quotas.fold(Granted::default(), |granted, quota| {
+        let bytes = quota.hard_blocks.saturating_mul(BLOCK);
+        Granted {
+            limits: granted.limits.saturating_add(bytes),
+            unused: granted.unused.saturating_add(bytes.saturating_sub(quota.used_bytes)),
+        }
+    })
+}
+
+/// All quotas that limit nodes.
+fn of_nodes(folder: &File) -> impl Iterator<Item = Quota> {
+    let mut from = Some(users::FIRST);
+    std::iter::from_fn(move || {
+        let quota = get(folder, GET_NEXT_QUOTA, from?).ok()?;
+        // A kernel that started from the beginning again would keep us here for ever.
+        let next = quota.project.checked_add(1).filter(|next| Some(*next) > from);
+        from = next;
+        next.map(|_| quota)
+    })
+    .filter(|quota| quota.hard_blocks > 0 && users::slot_of(quota.project).is_some())
+}
+
+fn get(folder: &File, command: u32, project: u32) -> io::Result<Quota> {
+    let mut quota = Quota::default();
+    call(folder, command, project, &mut quota)?;
+    Ok(quota)
+}
+
+fn limit(folder: &File, project: u32, bytes: u64) -> io::Result<()> {
+    let mut quota = limits(bytes);
+    call(folder, SET_QUOTA, project, &mut quota)
+}
+
+/// None at all for no bytes, as the kernel counts.
+fn limits(bytes: u64) -> Quota {
+    Quota {
+        hard_blocks: bytes / BLOCK,
+        hard_files: bytes / BYTES_PER_FILE,
+        valid: LIMITS,
+        ..Quota::default()
+    }
+}
+
+/// Calls `quotactl_fd` about the file system of this folder. Each command has a structure of its own.
+fn call<T>(folder: &File, command: u32, project: u32, about: &mut T) -> io::Result<()> {
+    let command = command << 8 | OF_PROJECTS;
+    // SAFETY: the kernel reads or writes the command's structure, which is as large as it expects, and keeps nothing of it.
+    let done = unsafe {
+        libc::syscall(libc::SYS_quotactl_fd, folder.as_raw_fd(), command, project, &raw mut *about)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn attribute(file: &File, request: libc::Ioctl, about: &mut Attributes) -> io::Result<()> {
+    // SAFETY: the kernel reads or writes the structure, whose size is part of the request.
+    let done = unsafe { libc::ioctl(file.as_raw_fd(), request, &raw mut *about) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Users;
+    use super::*;
+
+    #[test]
+    fn what_is_not_used_yet_counts_as_taken() {
+        let quota = |limit: u64, used_bytes| Quota { used_bytes, ..limits(limit) };
+        let granted = sum([quota(64 << 20, 4 << 20), quota(1 << 30, 2 << 30)].into_iter());
+        assert_eq!(granted, Granted { limits: (1 << 30) + (64 << 20), unused: 60 << 20 });
+        assert_eq!(sum(std::iter::empty()), Granted::default());
+    }
+
+    #[test]
+    fn limits_are_of_space_and_of_files() {
+        let quota = limits(64 << 20);
+        assert_eq!((quota.hard_blocks, quota.hard_files, quota.valid), (65_536, 4_096, 5));
+        let none = limits(0);
+        assert_eq!((none.hard_blocks, none.hard_files), (0, 0), "without a limit");
+    }
+
+    #[test]
+    fn a_file_system_without_quotas_is_told() {
+        // In memory: it has none of projects, on any kernel.
+        let why = check(Path::new("/dev/shm")).unwrap_err();
+        assert!(why.contains("/dev/shm has no project quotas switched on"), "{why}");
+        assert_eq!(granted(Path::new("/dev/shm"), 0), Granted::default());
+        release(Path::new("/dev/shm"));
+        assert!(check(Path::new("/none")).is_err());
+    }
+
+    /// It shows something only if `TMPDIR` is on a file system that is mounted with `prjquota`, on a kernel that has
+    /// CONFIG_QFMT_V2 (ext4) or CONFIG_XFS_QUOTA.
+    #[test]
+    fn a_folder_holds_no_more_than_its_quota() {
+        let nodes = tempfile::tempdir().unwrap();
+        if let Err(why) = check(nodes.path()) {
+            return eprintln!("not shown: {why}");
+        }
+        // The last one there is, which a server gives out last.
+        let (slot, bytes) = (crate::protocol::NODES_MAX - 1, 8 << 20);
+        let (project, _) = Users::Ranges.root_of(slot);
+        let claim = claims::take_users(slot).unwrap().expect("no node has it");
+        let home = nodes.path().join("home");
+        std::fs::create_dir(&home).unwrap();
+        let folder = File::open(&home).unwrap();
+        let before = granted(nodes.path(), 0);
+        set(&folder, project, bytes).unwrap();
+        let after = granted(nodes.path(), 0);
+        assert_eq!(after.limits, before.limits + bytes);
+        assert_eq!(granted(nodes.path(), project), before, "all but its own");
+
+        // Whoever is in the folder sees a disk of that size, in which new folders are as well.
+        let inner = home.join("a");
+        std::fs::create_dir(&inner).unwrap();
+        let size = || {
+            let disk = rustix::fs::statvfs(&inner).unwrap();
+            (disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize, disk.f_files)
+        };
+        assert_eq!((size().0, size().2), (bytes, bytes / BYTES_PER_FILE));
+
+        // As every node, without the rights of the machine's root.
+        let is_held = in_own_users(|| {
+            let mut leaves = Attributes { project: project + 1, ..attributes(&folder) };
+            let is_refused = attribute(&folder, SET_ATTRIBUTES, &mut leaves).is_err();
+            let mut opens = Attributes { flags: 0, ..attributes(&folder) };
+            let is_refused = is_refused && attribute(&folder, SET_ATTRIBUTES, &mut opens).is_err();
+            let mut written = 0;
+            let mut file = File::create(inner.join("file")).unwrap();
+            let refused = loop {
+                match std::io::Write::write(&mut file, &[1; 65_536]) {
+                    Ok(more) => written += more as u64,
+                    Err(error) => break error.raw_os_error(),
+                }
+            };
+            let is_full = matches!(refused, Some(libc::EDQUOT | libc::ENOSPC));
+            let more = bytes + 1_048_576;
+            let taken = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, more);
+            is_refused && is_full && taken.is_err() && (bytes / 2..=bytes).contains(&written)
+        });
+        assert!(is_held, "it left its project, or wrote more than it may");
+        assert!(size().1 < 65_536, "the folder is full: {:?}", size());
+        assert!(granted(nodes.path(), 0).unused < before.unused + 65_536);
+
+        release(nodes.path());
+        assert_eq!(granted(nodes.path(), 0).limits, after.limits, "it is claimed");
+        drop(claim);
+        release(nodes.path());
+        assert_eq!(granted(nodes.path(), 0), before, "nobody has it any more");
+    }
+
+    /// Runs it in a process with a user namespace of its own.
+    fn in_own_users(does: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child has one thread, and ends without running what the test had planned.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above; no memory is passed.
+            unsafe {
+                let is_done = libc::unshare(libc::CLONE_NEWUSER) == 0 && does();
+                libc::_exit(i32::from(!is_done))
+            }
+        }
+        let child = rustix::process::Pid::from_raw(child).expect("it was forked");
+        let ended = rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty());
+        ended.unwrap().is_some_and(|(_, status)| status.exit_status() == Some(0))
+    }
+
+    fn attributes(folder: &File) -> Attributes {
+        let mut attributes = Attributes::default();
+        attribute(folder, GET_ATTRIBUTES, &mut attributes).unwrap();
+        attributes
+    }
+}
