@@ -1,28 +1,21 @@
 //! What a job may use of its node, as far as the kernel does not refuse more by itself: whoever goes beyond is ended, and
 //! told of what.
 
-use std::collections::BTreeSet;
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+mod disk;
+
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use muster_core::model::{Exit, Scarce};
 use muster_sandbox::cgroup::{Group, Groups, Shortage};
 
+use self::disk::{Used, full, hidden_by, used_by};
+
 /// How often a folder is looked through, and that this takes no more than a part of the time.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LOOK_PART: u32 = 20;
-/// With less than this a disk is full: a write that does not fit still writes the part that does.
-const FULL_BYTES: u64 = 64 * 1024;
 /// A job that has less than one part in so many of a full disk is not what filled it.
 const LARGE_PART: u64 = 4;
-/// Where a process of a job has its folder, below what `/proc` says of it.
-const INSIDE: &str = "root/job";
-const BLOCK: u64 = 512;
-/// For each so many bytes that a job may write it may have one file, as file systems have them: else it could take all
-/// files of the disk without a byte in them.
-const BYTES_PER_FILE: u64 = 16 * 1024;
 
 /// Watches one attempt.
 #[derive(Debug)]
@@ -69,14 +62,25 @@ impl Watch {
     pub(crate) async fn disk_is_over(&self) -> Exit {
         let Some(limit) = self.disk_bytes else { return std::future::pending().await };
         let most = Used::of_disk(limit);
-        let mut pause = LOOK_EVERY;
+        let (mut pause, mut hid_before) = (LOOK_EVERY, false);
         loop {
             // First of all: most jobs are over before they could have written much.
             tokio::time::sleep(pause).await;
             let (began, folder) = (Instant::now(), self.work_dir.clone());
-            let used = tokio::task::spawn_blocking(move || used_by(&folder, most)).await;
-            if let Some(over) = used.ok().and_then(|used| self.is_over(used, most)) {
+            let look = move || {
+                let is_full = full(&folder, most.bytes).is_some();
+                let hidden = if is_full { hidden_by(&folder) } else { Used::default() };
+                (used_by(&folder, most), hidden)
+            };
+            // Without an answer nothing is known.
+            let (used, hidden) = tokio::task::spawn_blocking(look).await.unwrap_or_default();
+            if let Some(over) = self.is_over(used, most) {
                 return over;
+            }
+            // What is out of sight once may be on its way to a process that is about to take it.
+            match self.is_over(used.and(hidden), most) {
+                Some(over) if hid_before => return over,
+                hides => hid_before = hides.is_some(),
             }
             pause = LOOK_EVERY.max(began.elapsed() * LOOK_PART);
         }
@@ -111,110 +115,9 @@ impl Watch {
     }
 }
 
-/// That the node's disk is full, if it is the node's own: then it is as large as what a job may write.
-fn full(folder: &Path, most: u64) -> Option<Exit> {
-    let disk = rustix::fs::statvfs(folder).ok()?;
-    let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
-    match (bytes(disk.f_bavail), disk.f_favail) {
-        _ if bytes(disk.f_blocks) > most => None,
-        (..FULL_BYTES, _) => Some(Exit::OverLimit { of: Scarce::Disk, most }),
-        (_, 0) => Some(Exit::OverLimit { of: Scarce::Files, most: disk.f_files }),
-        _ => None,
-    }
-}
-
-/// What is taken of a disk, or may be.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Used {
-    bytes: u64,
-    files: u64,
-}
-
-impl Used {
-    /// The most that fits on a disk of this size.
-    fn of_disk(bytes: u64) -> Used {
-        Used { bytes, files: bytes / BYTES_PER_FILE }
-    }
-
-    fn add(&mut self, found: &Metadata) {
-        self.bytes += found.blocks() * BLOCK;
-        self.files += 1;
-    }
-
-    fn beyond(self, most: Used) -> Option<Exit> {
-        match (self.bytes > most.bytes, self.files > most.files) {
-            (true, _) => Some(Exit::OverLimit { of: Scarce::Disk, most: most.bytes }),
-            (_, true) => Some(Exit::OverLimit { of: Scarce::Files, most: most.files }),
-            (false, false) => None,
-        }
-    }
-}
-
-/// What is in the folder, and what has no name any more and is still open.
-fn used_by(folder: &Path, most: Used) -> Used {
-    let mut used = used_below(folder, most);
-    add_nameless(folder, &mut used);
-    used
-}
-
-/// Stops beyond the limit. What goes while we look, or cannot be looked at, counts as nothing; links are not
-/// followed, and a file with two names counts twice.
-fn used_below(folder: &Path, most: Used) -> Used {
-    let mut used = Used::default();
-    let mut folders = vec![folder.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
-            let Ok(found) = entry.metadata() else { continue };
-            used.add(&found);
-            if found.is_dir() {
-                folders.push(entry.path());
-            }
-        }
-        if used.beyond(most).is_some() {
-            break;
-        }
-    }
-    used
-}
-
-/// Files that processes of the job hold open and that are in no folder any more. What is only mapped, or on its way from
-/// one process to another, is not seen; for that the size of each file is limited.
-fn add_nameless(folder: &Path, used: &mut Used) {
-    let Ok(own) = folder.metadata() else { return };
-    let mut seen = BTreeSet::new();
-    for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        // What has this folder as its own is of this job, and nothing else is.
-        let its = std::fs::metadata(process.path().join(INSIDE));
-        if !its.is_ok_and(|its| (its.dev(), its.ino()) == (own.dev(), own.ino())) {
-            continue;
-        }
-        for open in std::fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten() {
-            let Ok(found) = std::fs::metadata(open.path()) else { continue };
-            let is_nameless = found.is_file() && found.nlink() == 0 && found.dev() == own.dev();
-            if is_nameless && seen.insert(found.ino()) {
-                used.add(&found);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_written_counts_and_what_is_linked_does_not() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
-        let most = Used { bytes: u64::MAX, files: u64::MAX };
-        let before = used_below(dir.path(), most);
-        std::fs::write(dir.path().join("a/b/file"), vec![1; 1 << 20]).unwrap();
-        std::os::unix::fs::symlink("/usr", dir.path().join("link")).unwrap();
-        let used = used_below(dir.path(), most);
-        let bytes = used.bytes - before.bytes;
-        assert!((1 << 20..2 << 20).contains(&bytes), "{bytes}");
-        assert_eq!((before.files, used.files), (2, 4));
-    }
 
     #[tokio::test]
     async fn a_folder_that_grows_too_large_is_noticed() {

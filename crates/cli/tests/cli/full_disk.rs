@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::walls::{cluster, init_of, nodes_in, ran, wait_until};
+use crate::support::walls::{cluster, init_of, nodes_in, ran, wait_until, works};
 use crate::support::{Site, ends, run_apart, signal};
 
 /// Set for the run that has the small disk to itself.
@@ -277,6 +277,57 @@ fn nodes_wait_for_room_on_the_disk_and_say_so() {
     assert!(why().contains("free some space"), "{}", why());
     free(&ballast);
     wait_until("it runs", || site.text(&["job", "show", "-n", "waits"]).contains("Completed"));
+}
+
+/// Takes all of the disk by a file that has no name, and that no process has open: it is on its way through a socket, or only
+/// mapped.
+const HIDE: &str = "HIDE=import ctypes, os, socket, sys, time
+fd, size = os.open('file', os.O_CREAT | os.O_RDWR), 0
+for step in (1 << 20, 4096):
+    try:
+        while True:
+            os.posix_fallocate(fd, size, step)
+            size += step
+    except OSError:
+        pass
+os.unlink('file')
+if sys.argv[1] == 'sent':
+    pair = socket.socketpair()
+    socket.send_fds(pair[0], [b'x'], [fd])
+else:
+    assert ctypes.CDLL(None).mmap(None, 4096, 1, 1, fd, 0) != -1
+os.close(fd)
+time.sleep(600)
+";
+
+#[test]
+fn a_job_that_hides_what_it_wrote_is_ended_and_its_neighbour_is_not() {
+    let test = "full_disk::a_job_that_hides_what_it_wrote_is_ended_and_its_neighbour_is_not";
+    if !is_inside(test, Disk::Large) {
+        return;
+    }
+    let site = started();
+    let size = ["--size", "Standard_DS2_v2", "--max-instances", "1", "-d", "600"];
+    site.text(&[&["compute", "create", "-n", "two"][..], &size].concat());
+    let part = ["--compute", "two", "--cpus", "1", "-o", "none"];
+    let waits = "while [ ! -e end ]; do sleep 0.1; done";
+    let create = ["job", "create", "-n", "neighbour", "--command", waits];
+    assert_eq!(site.run(&[&create[..], &part].concat()).code, 0);
+    let shown = |name: &str| site.text(&["job", "show", "-n", name]);
+    wait_until("it runs", || shown("neighbour").contains("Running"));
+    for how in ["sent", "mapped"] {
+        let command = format!("exec python3 -c \"$HIDE\" {how}");
+        let create = ["job", "create", "-n", how, "--command", &command, "--env", HIDE];
+        assert_eq!(site.run(&[&create[..], &part].concat()).code, 0);
+        wait_until(how, || shown(how).contains("Failed"));
+        assert!(shown(how).contains("wrote more to its folder"), "{}", shown(how));
+        assert!(shown("neighbour").contains("Running"), "{}", shown("neighbour"));
+    }
+    let nodes = site.json(&["compute", "list-nodes", "-n", "two"]);
+    assert_eq!(nodes.as_array().map(Vec::len), Some(1), "they shared one node: {nodes}");
+    let ends = works(&site).into_iter().map(|work| work.join("end"));
+    ends.for_each(|end| std::fs::write(end, "").expect("its folder is there"));
+    wait_until("it ends", || shown("neighbour").contains("Completed"));
 }
 
 /// A gigabyte of holes on a disk of half of one.
