@@ -62,11 +62,15 @@ use crate::journal::Journal;
 pub use crate::journal::JournalError;
 use crate::limits::Memory;
 use crate::node::Node;
+use crate::walled::AbortOnDrop;
 
 /// Of a node that shares this machine's own network.
 const ADDRESS: &str = "127.0.0.1";
 /// What an earlier agent left running is killed and then gone, unless the kernel holds it.
 const LEFTOVERS_WITHIN: Duration = Duration::from_secs(10);
+
+/// How often the agent looks at the length of its log.
+const LOG_LOOK_EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentConfig {
@@ -200,6 +204,7 @@ pub async fn run_with_habits(
     let missing = config.not_enforced.join(", ");
     let warning = (!missing.is_empty()).then(|| format!("not enforced on this node: {missing}"));
     let (node, memory) = (config.node, Memory::of_this_node());
+    let _log = AbortOnDrop(tokio::spawn(keep_log_short(home.agent_log())));
     let environments = config.environments;
     let context = Context {
         client,
@@ -223,6 +228,19 @@ pub async fn run_with_habits(
     }
     tracing::info!("the agent is up");
     node.live().await
+}
+
+/// For an agent that writes its log itself. Behind walls its node's first process does, and there is no such file.
+async fn keep_log_short(log: PathBuf) {
+    loop {
+        tokio::time::sleep(LOG_LOOK_EVERY).await;
+        match muster_sandbox::logs::cut_if_long(&log) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, "cannot cut this agent's log");
+            }
+            _ => {}
+        }
+    }
 }
 
 /// As the kernel knows them, without links. What is not there need not be hidden.

@@ -1,8 +1,8 @@
-//! What the agents of nodes that are gone had to say.
+//! What agents say: their logs, of which only the end is kept, also when their nodes are gone.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -10,6 +10,40 @@ use std::time::SystemTime;
 const BYTES_MAX: usize = 1 << 20;
 /// How many are kept.
 const LOGS_MAX: usize = 200;
+
+/// Opens the log of an agent, for [`append`].
+pub fn open(log: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.custom_flags(libc::O_NOFOLLOW).open(log)
+}
+
+/// Adds to a log. One that becomes twice as long as what is kept of it is cut first.
+pub fn append(log: &File, bytes: &[u8]) -> io::Result<()> {
+    let most = 2 * BYTES_MAX as u64;
+    if log.metadata()?.len().saturating_add(bytes.len() as u64) > most {
+        cut(log)?;
+    }
+    log.write_all_at(bytes, log.metadata()?.len())
+}
+
+/// Cuts a log that is twice as long as what is kept of it. For one that somebody else adds to: what is added meanwhile may be
+/// lost.
+pub fn cut_if_long(log: &Path) -> io::Result<()> {
+    let length = std::fs::symlink_metadata(log)?.len();
+    if length < 2 * BYTES_MAX as u64 { Ok(()) } else { cut(&open(log)?) }
+}
+
+/// Keeps the last lines of a log. There is no second file: on a full disk there would be no room for it.
+fn cut(log: &File) -> io::Result<()> {
+    let length = log.metadata()?.len();
+    let kept = length.min(BYTES_MAX as u64);
+    let mut end = vec![0; usize::try_from(kept).unwrap_or(BYTES_MAX)];
+    log.read_exact_at(&mut end, length - kept)?;
+    let first = end.iter().position(|byte| *byte == b'\n').map_or(0, |line| line + 1);
+    log.write_all_at(&end[first..], 0)?;
+    log.set_len((end.len() - first) as u64)
+}
 
 /// Moves the log of a node's agent to those of nodes that are gone, and lets the oldest of them go.
 pub fn keep(log: &Path, node: &str, logs: &Path) -> io::Result<()> {
@@ -84,6 +118,31 @@ mod tests {
             std::fs::write(&log, written).unwrap();
             assert_eq!(tail(&log, 8).unwrap(), shown);
         }
+    }
+
+    #[test]
+    fn a_log_keeps_its_last_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agent.log");
+        let log = open(&path).unwrap();
+        let line = |number: usize| format!("{number:0>99}\n");
+        for number in 0..50_000 {
+            append(&log, line(number).as_bytes()).unwrap();
+            assert!(log.metadata().unwrap().len() <= 2 * BYTES_MAX as u64);
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.len() > BYTES_MAX - 100, "{}", text.len());
+        let count = text.len() / 100;
+        let last: String = (50_000 - count..50_000).map(line).collect();
+        assert!(text == last, "its last {count} lines, whole and in order");
+
+        // What has no lines is cut anywhere.
+        append(&log, &vec![b'x'; 2 * BYTES_MAX]).unwrap();
+        cut_if_long(&path).unwrap();
+        assert_eq!(log.metadata().unwrap().len(), BYTES_MAX as u64);
+        cut_if_long(&path).unwrap();
+        assert_eq!(log.metadata().unwrap().len(), BYTES_MAX as u64, "it is short enough");
+        assert!(cut_if_long(&dir.path().join("none")).is_err());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! NODES/NAME/init        the first process, as the machine sees it
 //! NODES/NAME/place       its network, address and users
 //! NODES/NAME/given/      what it is given: its secret, the certificates, its names; read-only inside
-//! NODES/NAME/agent.log   what its agent says
+//! NODES/NAME/agent.log   what its agent says, written by the first process; only its end is kept
 //! NODES/NAME/end         how its first process ended, if the helper saw it
 //! NODES/NAME/disk        its own disk: `/node` inside
 //! NODES/NAME/home/       the same where it has no disk of its own, with a quota if there are quotas
@@ -27,10 +27,9 @@ pub(crate) mod trial;
 mod users;
 
 use std::ffi::CString;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
@@ -290,13 +289,7 @@ impl Workshop {
         if let Some(folder) = &environments {
             check_owner(folder, self.config.owner).doing("cannot show the environments")?;
         }
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(folder.join("agent.log"))
-            .doing("cannot open the agent's log")?;
+        let log = logs::open(&folder.join("agent.log")).doing("cannot open the agent's log")?;
         let address = address_of(&plan.place)?.ip().to_string();
         let disk = home.job_disk_bytes.to_string();
         let gpu_slots = plan.gpu_slots.to_string();

@@ -107,3 +107,55 @@ fn a_bad_node_leaves_a_post_mortem_that_outlives_it() {
     assert_eq!(missing.code, 3, "{}", missing.stderr);
     assert_eq!(site.run(&["compute", "list-post-mortems", "-n", "nothing"]).code, 3);
 }
+
+/// The log is outside of the node's disk, so the node must not be able to fill the machine's with it.
+#[test]
+fn the_log_of_an_agent_keeps_its_end_and_no_more() {
+    const MOST: u64 = 2 << 20;
+    let site = walled();
+    cluster(&site, "cpu", &["--size", "Standard_DS1_v2", "--min-instances", "1"]);
+    let job = ["job", "create", "-n", "train", "--compute", "cpu", "-o", "none"];
+    site.text(&[&job[..], &["--command", "while :; do sleep 1; done"]].concat());
+    let node = node_of(&site, "train", "");
+    let folder = site.state().join("sandboxes").join(&node);
+    let log = folder.join("agent.log");
+    let agents = processes(&["agent", "--walls", &format!("--node {node} ")]);
+    let agent = agents.iter().min().expect("it lives");
+    // As if it had gone mad, or were somebody else's.
+    let said = std::fs::OpenOptions::new().append(true).open(format!("/proc/{agent}/fd/2"));
+    let mut said = said.expect("it is ours");
+    let line = [&[b'x'; 1023][..], b"\n"].concat();
+    let length = || std::fs::metadata(&log).expect("it is there").len();
+    for _ in 0..8 * 1024 {
+        said.write_all(&line).expect("it is heard");
+        assert!(length() <= MOST, "{} bytes", length());
+    }
+    said.write_all(b"the last words\n").expect("it is heard");
+    let text = || std::fs::read_to_string(&log).expect("it is text");
+    wait_until("its last words", || text().ends_with("the last words\n"));
+    assert!(text().len() >= 1 << 20, "{} bytes", text().len());
+    assert!(text().lines().all(|line| line.len() == 1023 || line.len() == 14), "whole lines");
+    kill(Identity::read(&folder.join("init")).expect("readable").expect("it lives").pid);
+    post_mortems(&site, 1);
+    let show = ["compute", "show-post-mortem", "-n", "cpu", "--node", &node];
+    let one = site.json(&show);
+    assert!(one["agent_log"].as_str().expect("text").ends_with("the last words\n"), "{one}");
+}
+
+#[test]
+fn the_log_of_a_plain_agent_keeps_its_end_and_no_more() {
+    let site = Site::start_plain();
+    cluster(&site, "cpu", &["--size", "Standard_DS1_v2", "--min-instances", "1"]);
+    let logs = || {
+        let nodes = std::fs::read_dir(site.state().join("nodes")).into_iter().flatten().flatten();
+        nodes.map(|node| node.path().join("agent.log")).filter(|log| log.exists())
+    };
+    wait_until("a node", || logs().next().is_some());
+    let log = logs().next().expect("as seen");
+    let said = std::fs::OpenOptions::new().append(true).open(&log);
+    let line = [&[b'x'; 1023][..], b"\n"].concat();
+    said.expect("it is ours").write_all(&line.repeat(3 << 10)).expect("there is space");
+    let length = || std::fs::metadata(&log).expect("it is there").len();
+    wait_until("it is cut", || length() <= 1 << 20);
+    assert!(length() > 1 << 19, "its end stays: {} bytes", length());
+}

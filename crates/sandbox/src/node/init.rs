@@ -5,13 +5,19 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::root::{self, Root};
 use super::{Doing, NodeError};
-use crate::descriptors;
+use crate::{descriptors, logs};
+
+/// What a pipe can hold at most, unless the machine's root allows more.
+const PIPE_MAX: usize = 1 << 20;
+const PIECE: usize = 16 * 1024;
 
 pub(super) struct Inside {
     pub root: Root,
@@ -22,6 +28,7 @@ pub(super) struct Inside {
     pub leash: OwnedFd,
     /// What is this node's as long as these are held.
     pub claims: Vec<OwnedFd>,
+    /// What the agent says goes there. It is on the machine's own disk, so the agent does not get it.
     pub log: File,
     pub arguments: Vec<CString>,
 }
@@ -31,11 +38,9 @@ pub(super) fn live(go: OwnedFd, told: OwnedFd, inside: Inside) -> ! {
     let code = match leave_behind(&go, &told, &inside).and_then(|()| begin(&go, &told, inside)) {
         // Whoever made us is gone before we were whole.
         Ok(None) => 0,
-        Ok(Some((agent, held))) => {
+        Ok(Some(parent)) => {
             drop((go, told));
-            let code = stay(agent);
-            drop(held);
-            code
+            parent.stay()
         }
         Err(error) => {
             let _ = rustix::io::write(&told, error.told().as_bytes());
@@ -60,11 +65,7 @@ fn leave_behind(go: &OwnedFd, told: &OwnedFd, inside: &Inside) -> Result<(), Nod
     descriptors::close_all_but(&mut kept).doing("cannot close what is not ours")
 }
 
-fn begin(
-    go: &OwnedFd,
-    told: &OwnedFd,
-    inside: Inside,
-) -> Result<Option<(Pid, Vec<OwnedFd>)>, NodeError> {
+fn begin(go: &OwnedFd, told: &OwnedFd, inside: Inside) -> Result<Option<Parent>, NodeError> {
     let mut byte = [0];
     // Until then we have no user, no group and no network.
     if rustix::io::read(go, &mut byte).doing("cannot wait for our users")? == 0 {
@@ -74,13 +75,18 @@ fn begin(
     become_root(inside.has_ranges)?;
     rustix::system::sethostname(inside.host_name.as_bytes()).doing("cannot set the host's name")?;
     inside.root.enter()?;
-    block_signals()?;
+    let signals = block_signals()?;
+    let (said, says) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
+        .doing("cannot make a pipe for what the agent says")?;
+    // The agent waits until it is heard.
+    rustix::fs::fcntl_setfl(&says, rustix::fs::OFlags::empty())
+        .doing("cannot make a pipe for what the agent says")?;
     // SAFETY: no memory is passed.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"muster-node".as_ptr()) };
-    let agent = start_agent(told, &inside.log, &inside.arguments)?;
+    let agent = start_agent(told, &says, &inside.arguments)?;
     let mut held = inside.claims;
     held.extend([inside.hub, inside.leash]);
-    Ok(Some((agent, held)))
+    Ok(Some(Parent { agent, signals, said, log: inside.log, _held: held }))
 }
 
 pub(super) fn become_root(has_ranges: bool) -> Result<(), NodeError> {
@@ -94,28 +100,31 @@ pub(super) fn become_root(has_ranges: bool) -> Result<(), NodeError> {
         .doing("cannot become the node's root")
 }
 
-/// They are waited for, not handled.
-fn block_signals() -> Result<(), NodeError> {
-    // SAFETY: the set lives on our stack, and is filled before it is used.
-    let failed = unsafe {
+/// They are waited for, not handled: whenever one came, there is something to read here.
+fn block_signals() -> Result<OwnedFd, NodeError> {
+    // SAFETY: the set lives on our stack, and is filled before it is used; a new descriptor is nobody else's.
+    unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
         libc::sigaddset(&mut set, libc::SIGTERM);
         libc::sigaddset(&mut set, libc::SIGINT);
         libc::sigaddset(&mut set, libc::SIGCHLD);
-        libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut())
-    };
-    if failed == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-        .doing("cannot block signals")
+        if libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()) == 0
+            && let signals @ 0.. = libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        {
+            return Ok(OwnedFd::from_raw_fd(signals));
+        }
+    }
+    Err(std::io::Error::last_os_error()).doing("cannot block signals")
 }
 
-fn start_agent(told: &OwnedFd, log: &File, arguments: &[CString]) -> Result<Pid, NodeError> {
+fn start_agent(told: &OwnedFd, says: &OwnedFd, arguments: &[CString]) -> Result<Pid, NodeError> {
     // SAFETY: we have one thread; the child only calls the kernel and then becomes another program.
     let pid = unsafe { libc::fork() };
     match Pid::from_raw(pid) {
         Some(agent) if pid > 0 => Ok(agent),
         None => {
-            let failed = become_agent(log, arguments);
+            let failed = become_agent(says, arguments);
             let _ = rustix::io::write(told, failed.told().as_bytes());
             // SAFETY: as above.
             unsafe { libc::_exit(1) }
@@ -125,19 +134,19 @@ fn start_agent(told: &OwnedFd, log: &File, arguments: &[CString]) -> Result<Pid,
 }
 
 /// Returns only if it failed.
-fn become_agent(log: &File, arguments: &[CString]) -> NodeError {
-    let error = match try_become_agent(log, arguments) {
+fn become_agent(says: &OwnedFd, arguments: &[CString]) -> NodeError {
+    let error = match try_become_agent(says, arguments) {
         Ok(()) => std::io::Error::last_os_error(),
         Err(error) => error,
     };
     NodeError { what: "cannot start the agent".to_owned(), source: Some(error) }
 }
 
-fn try_become_agent(log: &File, arguments: &[CString]) -> std::io::Result<()> {
+fn try_become_agent(says: &OwnedFd, arguments: &[CString]) -> std::io::Result<()> {
     let null = File::open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(log)?;
-    rustix::stdio::dup2_stderr(log)?;
+    rustix::stdio::dup2_stdout(says)?;
+    rustix::stdio::dup2_stderr(says)?;
     rustix::process::setsid()?;
     descriptors::close_others_on_exec()?;
     let variables = [
@@ -161,36 +170,86 @@ fn try_become_agent(log: &File, arguments: &[CString]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Collects whatever ends in the node, passes on the wish to end, and ends with the agent.
-fn stay(agent: Pid) -> i32 {
-    let null = File::open("/dev/null");
-    if let Ok(null) = &null {
-        // The helper's own output is not the node's to hold open.
-        let _ = rustix::stdio::dup2_stdin(null);
-        let _ = rustix::stdio::dup2_stdout(null);
-        let _ = rustix::stdio::dup2_stderr(null);
-    }
-    loop {
-        let mut number = 0;
-        // SAFETY: the set is filled before it is used, and the number is written by the call.
-        unsafe {
-            let mut set: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&mut set);
-            libc::sigaddset(&mut set, libc::SIGTERM);
-            libc::sigaddset(&mut set, libc::SIGINT);
-            libc::sigaddset(&mut set, libc::SIGCHLD);
-            if libc::sigwait(&set, &mut number) != 0 {
-                continue;
+/// What the first process is, once the agent runs.
+struct Parent {
+    agent: Pid,
+    /// Those that came.
+    signals: OwnedFd,
+    /// What the agent says.
+    said: OwnedFd,
+    log: File,
+    /// What lives as long as the node.
+    _held: Vec<OwnedFd>,
+}
+
+impl Parent {
+    /// Collects whatever ends in the node, passes on the wish to end, writes down what the agent says, and ends with the agent.
+    fn stay(&self) -> i32 {
+        if let Ok(null) = File::open("/dev/null") {
+            // The helper's own output is not the node's to hold open.
+            let _ = rustix::stdio::dup2_stdin(&null);
+            let _ = rustix::stdio::dup2_stdout(&null);
+            let _ = rustix::stdio::dup2_stderr(&null);
+        }
+        let mut heard = Heard::Nothing;
+        loop {
+            let signals = PollFd::new(&self.signals, PollFlags::IN);
+            let said = PollFd::new(&self.said, PollFlags::IN);
+            // An agent that has closed its output would wake us all the time.
+            let count = if heard == Heard::End { 1 } else { 2 };
+            // It fails only if it is interrupted.
+            let _ = poll(&mut [signals, said][..count], None);
+            if heard != Heard::End {
+                heard = self.listen();
+            }
+            self.pass_on();
+            while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+                if pid == self.agent {
+                    self.hear_last_words();
+                    let killed = || status.terminating_signal().map_or(1, |signal| 128 + signal);
+                    return status.exit_status().unwrap_or_else(killed);
+                }
             }
         }
-        if number != libc::SIGCHLD {
-            let _ = rustix::process::kill_process(agent, Signal::TERM);
+    }
+
+    /// Writes down one piece of what the agent has said. What does not fit on the machine's disk is lost.
+    fn listen(&self) -> Heard {
+        let mut piece = [0; PIECE];
+        match rustix::io::read(&self.said, &mut piece) {
+            Ok(0) => Heard::End,
+            Ok(length) => {
+                let _ = logs::append(&self.log, &piece[..length]);
+                Heard::Words
+            }
+            Err(_) => Heard::Nothing,
         }
-        while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
-            if pid == agent {
-                let killed = || status.terminating_signal().map_or(1, |signal| 128 + signal);
-                return status.exit_status().unwrap_or_else(killed);
+    }
+
+    /// Others may hold the agent's output as well, and go on.
+    fn hear_last_words(&self) {
+        let mut pieces = PIPE_MAX / PIECE;
+        while pieces > 0 && self.listen() == Heard::Words {
+            pieces -= 1;
+        }
+    }
+
+    /// Asks the agent to end if we were asked to.
+    fn pass_on(&self) {
+        let mut signal = [0; size_of::<libc::signalfd_siginfo>()];
+        while rustix::io::read(&self.signals, &mut signal).is_ok_and(|read| read == signal.len()) {
+            // Its number comes first.
+            if signal[..4] != libc::SIGCHLD.to_ne_bytes() {
+                let _ = rustix::process::kill_process(self.agent, Signal::TERM);
             }
         }
     }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    Words,
+    Nothing,
+    /// Nobody can say anything any more.
+    End,
 }
