@@ -330,6 +330,27 @@ fn a_job_that_hides_what_it_wrote_is_ended_and_its_neighbour_is_not() {
     wait_until("it ends", || shown("neighbour").contains("Completed"));
 }
 
+#[test]
+fn code_that_does_not_fit_on_the_disk_of_its_node_fails_its_job() {
+    let test = "full_disk::code_that_does_not_fit_on_the_disk_of_its_node_fails_its_job";
+    if !is_inside(test, Disk::Large) {
+        return;
+    }
+    let site = started();
+    let code = site.folder().join("code");
+    std::fs::create_dir(&code).expect("our own folder");
+    // The node's disk has 64 MiB.
+    std::fs::write(code.join("weights"), vec![1; 100 << 20]).expect("there is space");
+    let code = code.display().to_string();
+    let create = ["job", "create", "--compute", "cpu", "--command", "ls", "-n", "large"];
+    let done = site.run(&[&create[..], &["--code", &code]].concat());
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    wait_until("it ends", || site.text(&["job", "show", "-n", "large"]).contains("Failed"));
+    let shown = site.text(&["job", "show", "-n", "large"]);
+    assert!(shown.contains("weights") && shown.contains("No space left"), "{shown}");
+    assert!(ran(&site, "cpu", "after", "echo goes on").contains("goes on"), "on the same node");
+}
+
 /// A gigabyte of holes on a disk of half of one.
 #[test]
 fn a_sparse_output_takes_no_more_than_it_has_and_keeps_its_holes() {

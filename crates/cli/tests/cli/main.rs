@@ -48,4 +48,5 @@ mod unserved;
 mod up_and_down;
 mod verbs;
 mod walled_provider;
+mod ways_out;
 mod whatif;

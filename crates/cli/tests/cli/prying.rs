@@ -1,11 +1,17 @@
 //! What a job cannot get at, tried from inside a real one: the server's state, its node's secrets, and a neighbour on the
 //! same node. What it cannot reach over the network is in `nodes`.
 
-use crate::support;
 use crate::support::walls::{processes, wait_until, walled};
+use crate::{rootless, support};
 
-const VICTIM: &str = "echo only-the-$KNOWS | tee /job/file /tmp/file /dev/shm/file > /dev/null; \
-                      python3 -c \"$LISTEN\" & while [ ! -e /job/end ]; do sleep 0.07654; done";
+/// The number tells its processes from those of the other test here.
+fn victim(number: u32) -> String {
+    format!(
+        "echo only-the-$KNOWS | tee /job/file /tmp/file /dev/shm/file > /dev/null; \
+         python3 -c \"$LISTEN\" {number} & while [ ! -e /job/end ]; do sleep 0.0{number}; done"
+    )
+}
+
 /// On its loopback and by an abstract name, and on every address.
 const LISTEN: &str = "LISTEN=import socket, time
 inet = [socket.create_server((host, port)) for host, port in [('127.0.0.1', 23456), ('', 23457)]]
@@ -17,22 +23,38 @@ time.sleep(600)
 
 #[test]
 fn a_job_gets_at_nothing_that_is_not_its_own() {
-    let site = walled();
+    gets_at_nothing(&walled());
+}
+
+/// Where no node has users of its own, and all jobs are the same user of the machine.
+#[test]
+fn without_root_a_job_gets_at_nothing_that_is_not_its_own_either() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("not root: the other test runs without privileges already");
+    }
+    gets_at_nothing(&rootless::started());
+}
+
+fn gets_at_nothing(site: &support::Site) {
     let size = ["--size", "Standard_DS2_v2", "--max-instances", "1", "-d", "600"];
     site.text(&[&["compute", "create", "-n", "cpu"][..], &size].concat());
     let half = ["--compute", "cpu", "--cpus", "1", "-o", "none"];
-    let victim = ["job", "create", "-n", "victim", "--command", VICTIM];
+    let number = std::process::id();
+    let command = victim(number);
+    let victim = ["job", "create", "-n", "victim", "--command", &command];
     let knows = ["--timeout", "600", "--env", "KNOWS=victim-knows", "ALL=only-the-victim-knows"];
     site.text(&[&victim[..], &half, &knows, &[LISTEN]].concat());
     wait_until("it runs", || site.text(&["job", "show", "-n", "victim"]).contains("Running"));
-    wait_until("it sleeps", || !processes(&["sleep", "0.07654"]).is_empty());
+    wait_until("it sleeps", || !processes(&["sleep", &format!("0.0{number}")]).is_empty());
     let is_heard = |pid: &u32| {
         let names = std::fs::read_to_string(format!("/proc/{pid}/net/unix"));
         names.is_ok_and(|names| names.contains("@only-the-victim-listens"))
     };
-    wait_until("it listens", || processes(&["python3", "victim-listens"]).iter().any(is_heard));
+    wait_until("it listens", || {
+        processes(&["python3", "victim-listens", &number.to_string()]).iter().any(is_heard)
+    });
     // As this machine numbers them: the agent, what starts its jobs, their first processes, and the neighbour's own.
-    let mut pids = processes(&["agent", "--walls", "--node cpu-", &port(&site)]);
+    let mut pids = processes(&["agent", "--walls", "--node cpu-", &port(site)]);
     assert!(pids.len() >= 3, "{pids:?}");
     pids.extend(processes(&["sh", "-c", "only-the-$KNOWS"]));
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();

@@ -14,6 +14,17 @@ const USER: u32 = 23_456;
 const FLAGS: [&str; 6] =
     ["up", "--listen", "127.0.0.1:0", "--isolation", "walls", "--egress=false"];
 
+/// Starts a server of that user for the first time.
+pub fn started() -> Site {
+    let mut site = Site::empty_of(USER);
+    // Others may not enter the folder that it was built in.
+    let copy = site.folder().join("muster");
+    std::fs::copy(env!("CARGO_BIN_EXE_muster"), &copy).expect("copied");
+    std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o755)).expect("ours");
+    start(&mut site);
+    site
+}
+
 /// Starts the server as that user.
 fn start(site: &mut Site) {
     let original = site.command(&FLAGS);
@@ -35,12 +46,7 @@ fn a_server_without_privileges_makes_nodes_finds_them_again_and_leaves_nothing()
     if !rustix::process::geteuid().is_root() {
         return eprintln!("not root: the other tests run without privileges already");
     }
-    let mut site = Site::empty_of(USER);
-    // Others may not enter the folder that it was built in.
-    let copy = site.folder().join("muster");
-    std::fs::copy(env!("CARGO_BIN_EXE_muster"), &copy).expect("copied");
-    std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o755)).expect("ours");
-    start(&mut site);
+    let mut site = started();
     let status = std::fs::read_to_string(format!("/proc/{}/status", site.server_pid()));
     let status = status.expect("it runs");
     assert!(status.contains(&format!("Uid:\t{USER}\t{USER}")), "{status}");
