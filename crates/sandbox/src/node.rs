@@ -20,31 +20,27 @@ mod files;
 mod gpus;
 mod init;
 mod loops;
+mod outfit;
 mod quota;
 mod remains;
+mod removal;
 mod root;
 pub(crate) mod trial;
 mod users;
 
-use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use rustix::fs::Mode;
-use rustix::mount::OpenTreeFlags;
 use rustix::process::{Pid, WaitOptions, waitpid};
 
-use crate::cgroup::{Folder, Group, Groups};
+use crate::cgroup::{Group, Groups};
 use crate::identity::Identity;
-use crate::logs;
-use crate::mounts::take_up;
 use crate::network::{Address, Hub};
-use crate::porter::{Porter, RESOLVER};
+use crate::porter::Porter;
 use crate::protocol::{NodePlan, Place, Seen, Server, Stop, Taken, check_name};
 use disk::Bound;
-use files::{check_owner, make_dir, read_of, write_whole};
 pub use root::ENVIRONMENTS;
 pub use users::Users;
 
@@ -197,168 +193,6 @@ impl Workshop {
         if said.is_empty() { Ok(pid) } else { Err(NodeError::new(said)) }
     }
 
-    fn prepare(&self, folder: &Path, plan: &NodePlan, address: Address) -> io::Result<()> {
-        let given = folder.join("given");
-        make_dir(folder, 0o711)?;
-        make_dir(&given, 0o755)?;
-        let (uid, gid) = self.users.root_of(plan.place.users);
-        let hosts = format!(
-            "127.0.0.1 localhost {}\n::1 localhost\n{} {}\n",
-            self.server.host,
-            address.ip(),
-            plan.node
-        );
-        for (name, text) in [
-            ("secret", plan.secret.as_str()),
-            ("hosts", &hosts),
-            (
-                "passwd",
-                "root:x:0:0:root:/node:/bin/sh\njob:x:1000:1000:job:/job:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
-            ),
-            ("group", "root:x:0:\njob:x:1000:\nnogroup:x:65534:\n"),
-            ("hostname", &format!("{}\n", plan.node)),
-            // Without a way out nobody answers there, and nothing waits for long.
-            ("resolv.conf", &format!("nameserver {RESOLVER}\noptions timeout:2 attempts:2\n")),
-        ] {
-            write_whole(&given.join(name), text.as_bytes())?;
-        }
-        let owner = self.config.owner;
-        write_whole(&given.join("ca.pem"), &read_of(&self.config.ca_file, owner)?)?;
-        if let Some(bundle) = &self.config.ca_bundle {
-            write_whole(&given.join("ca-bundle.pem"), &read_of(bundle, owner)?)?;
-        }
-        let secret = given.join("secret");
-        rustix::fs::chown(&secret, Some(uid_of(uid)), Some(gid_of(gid)))?;
-        rustix::fs::chmod(&secret, Mode::RUSR)?;
-        write_whole(&folder.join("place"), &serde_json::to_vec(&plan.place)?)
-    }
-
-    /// What becomes the node's own: a disk, or a folder where it cannot have one.
-    fn home(&self, folder: &Path, plan: &NodePlan) -> Result<Home, NodeError> {
-        let (uid, gid) = self.users.root_of(plan.place.users);
-        let (uid, gid) = (uid_of(uid), gid_of(gid));
-        let limited = match &self.bound {
-            Bound::Disks => Some(disk::make(folder, plan.job_disk_bytes, (uid, gid))?),
-            Bound::Quotas { .. } => {
-                Some(disk::make_limited(folder, plan.job_disk_bytes, (uid, gid))?)
-            }
-            Bound::Nothing(_) => None,
-        };
-        if let Some(disk) = limited {
-            return Ok(Home { mount: disk.mount, job_disk_bytes: disk.bytes });
-        }
-        let home = folder.join(disk::HOME);
-        let made = make_dir(&home, 0o700);
-        // It is not entered by a link: we made it, and only we write beside it.
-        made.and_then(|()| Ok(rustix::fs::chown(&home, Some(uid), Some(gid))?))
-            .doing("cannot make the node's own folder")?;
-        let mount = take_up(&home, OpenTreeFlags::AT_SYMLINK_NOFOLLOW)
-            .doing("cannot take up the node's own folder")?;
-        // The server needs room as well.
-        let half = rustix::fs::statvfs(folder).map(|disk| disk.f_bavail * disk.f_frsize / 2);
-        let job_disk_bytes = plan.job_disk_bytes.min(half.unwrap_or(u64::MAX));
-        Ok(Home { mount, job_disk_bytes })
-    }
-
-    /// All that the new process needs, taken up by us: it may not walk to any of it.
-    fn inside(
-        &self,
-        folder: &Path,
-        plan: &NodePlan,
-        home: Home,
-        cgroups: &[Folder],
-        leash: OwnedFd,
-    ) -> Result<init::Inside, NodeError> {
-        let taken = |path: &Path| {
-            take_up(path, OpenTreeFlags::AT_SYMLINK_NOFOLLOW)
-                .doing(format!("cannot take up {}", path.display()))
-        };
-        let shown = |path: &PathBuf| {
-            let taken = take_up(path, OpenTreeFlags::AT_RECURSIVE);
-            let taken = taken.doing(format!("cannot show {}; see node-folders", path.display()))?;
-            Ok::<_, NodeError>((path.clone(), taken))
-        };
-        let relay = taken(&self.config.relays.join(&plan.node))?;
-        check_owner(&relay, self.config.owner)
-            .doing("cannot use the folder of the node's socket")?;
-        // A server that has none yet makes it before it asks for the next node.
-        let environments = self.config.environments.as_deref();
-        let environments = environments.map(|path| path.join(plan.place.cluster.to_string()));
-        let environments = environments.filter(|path| path.is_dir());
-        let environments = environments.as_deref().map(&taken).transpose()?;
-        if let Some(folder) = &environments {
-            check_owner(folder, self.config.owner).doing("cannot show the environments")?;
-        }
-        let log = logs::open(&folder.join("agent.log")).doing("cannot open the agent's log")?;
-        let address = address_of(&plan.place)?.ip().to_string();
-        let disk = home.job_disk_bytes.to_string();
-        let gpu_slots = plan.gpu_slots.to_string();
-        let gpus = gpus::told(plan);
-        let missing = crate::helper::missing(self);
-        let mut arguments = vec![
-            "muster",
-            "agent",
-            "--walls",
-            "--node",
-            &plan.node,
-            "--dir",
-            root::HOME,
-            "--server",
-            &self.server.url,
-            "--ca",
-            root::CA,
-            "--secret",
-            root::SECRET,
-            "--relay",
-            root::RELAY,
-            "--address",
-            &address,
-            "--disk",
-            &disk,
-            "--gpu-slots",
-            &gpu_slots,
-        ];
-        arguments.extend(gpus.iter().flat_map(|gpu| ["--gpu", gpu]));
-        arguments.extend(missing.iter().flat_map(|what| ["--not-enforced", what]));
-        if plan.jobs_share {
-            arguments.push("--jobs-share");
-        }
-        if self.config.ca_bundle.is_some() {
-            arguments.extend(["--ca-bundle", root::CA_BUNDLE]);
-        }
-        if environments.is_some() {
-            arguments.extend(["--environments", root::ENVIRONMENTS]);
-        }
-        let argument = |text| CString::new(text).expect("checked: no argument has a zero byte");
-        Ok(init::Inside {
-            root: root::Root {
-                home: home.mount,
-                given: taken(&folder.join("given"))?,
-                relay,
-                binary: taken(&self.config.binary)?,
-                cgroups: cgroups
-                    .iter()
-                    .map(|folder| Ok((folder.hierarchy.clone(), taken(&folder.path)?)))
-                    .collect::<Result<_, NodeError>>()?,
-                replaced: root::REPLACED
-                    .iter()
-                    .map(|name| taken(&folder.join("given").join(name)))
-                    .collect::<Result<_, _>>()?,
-                gpus: gpus::take(&plan.place.gpus)?,
-                environments,
-                shown: self.config.shown.iter().map(shown).collect::<Result<_, _>>()?,
-            },
-            host_name: plan.node.clone(),
-            has_ranges: self.users.are_ranges(),
-            // As long as this is open the hub is there, whoever of us ends first.
-            hub: self.hub.namespace().try_clone_to_owned().doing("cannot hold the hub")?,
-            leash,
-            claims: Vec::new(),
-            log,
-            arguments: arguments.into_iter().map(argument).collect(),
-        })
-    }
-
     pub fn signal(&self, node: &str, signal: Stop) -> Result<(), NodeError> {
         let Some(init) = self.alive(node)? else { return Ok(()) };
         let Some(handle) = init.open().doing("cannot hold the node")? else { return Ok(()) };
@@ -367,47 +201,6 @@ impl Workshop {
             Stop::Kill => rustix::process::Signal::KILL,
         };
         handle.signal(signal).doing("cannot signal the node")
-    }
-
-    /// Removes what is left of a node that does not live any more.
-    pub fn remove(&self, node: &str) -> Result<(), NodeError> {
-        if self.alive(node)?.is_some() {
-            return Err(NodeError::new(format!("{node} still lives; it has to end first")));
-        }
-        self.remove_group(node).doing("cannot remove the node's cgroup")?;
-        if let Some(place) = self.place(node) {
-            let gone = self.hub.disconnect(address_of(&place)?);
-            gone.doing("cannot take the node's cable away")?;
-        }
-        let folder = self.config.nodes.join(node);
-        if let Err(error) = logs::keep(&folder.join("agent.log"), node, &self.config.logs) {
-            tracing::warn!(node, %error, "cannot keep the log of a node's agent");
-        }
-        match std::fs::remove_dir_all(&folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            done => done.doing("cannot remove the node's folder"),
-        }
-    }
-
-    /// Gives back what the disk of a node takes that does not live any more, and leaves the rest of it to be looked at.
-    pub fn empty(&self, node: &str) -> Result<(), NodeError> {
-        if self.alive(node)?.is_some() {
-            return Err(NodeError::new(format!("{node} still lives; it has to end first")));
-        }
-        let folder = self.config.nodes.join(node);
-        disk::remove(&folder).doing("cannot remove the node's disk")?;
-        disk::remove_home(&folder).doing("cannot remove the node's own folder")?;
-        quota::release(&self.config.nodes);
-        Ok(())
-    }
-
-    /// Takes again what the node's disk has given back to the machine's. Who lives on space that is not its own any more would
-    /// break in the middle of a write, so without that space it ends at once.
-    pub fn refill(&self, node: &str) -> Result<(), NodeError> {
-        disk::fill_holes(&self.config.nodes.join(node)).or_else(|error| {
-            tracing::error!(node, %error, "a node's disk cannot be filled again; the node is ended");
-            self.signal(node, Stop::Kill)
-        })
     }
 
     pub fn list(&self) -> Result<Vec<Seen>, NodeError> {
@@ -425,28 +218,6 @@ impl Workshop {
         Ok(seen)
     }
 
-    /// Removes the groups and disks of nodes that ended while no helper was running.
-    pub fn sweep(&self) -> Result<(), NodeError> {
-        for Seen { node, is_alive, .. } in self.list()? {
-            if !is_alive && let Err(error) = self.empty(&node) {
-                tracing::warn!(node, error = error.told(), "a dead node's disk stays");
-            }
-        }
-        let what = "cannot look for groups without a node";
-        for node in self.groups.list(&self.config.instance).doing(what)? {
-            if check_name(&node).is_ok() && self.alive(&node)?.is_none() {
-                self.remove_group(&node).doing("cannot remove a group without a node")?;
-            }
-        }
-        self.hub.remove_unused().doing("cannot remove networks without a node")
-    }
-
-    fn remove_group(&self, node: &str) -> io::Result<()> {
-        let group = self.groups.open(&self.config.instance, node)?;
-        group.kill()?;
-        group.remove()
-    }
-
     fn place(&self, node: &str) -> Option<Place> {
         let text = std::fs::read(self.config.nodes.join(node).join("place")).ok()?;
         serde_json::from_slice(&text).ok()
@@ -458,12 +229,6 @@ impl Workshop {
         let record = record.doing("cannot read the node's record")?;
         Ok(record.filter(Identity::is_alive))
     }
-}
-
-/// What is a node's own, and the most that a job may write to it.
-struct Home {
-    mount: OwnedFd,
-    job_disk_bytes: u64,
 }
 
 /// The helper's ends of what leads into a new node.

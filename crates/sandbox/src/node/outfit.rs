@@ -1,0 +1,194 @@
+//! What a node is given: its folder, a disk or a folder of its own, and everything else that its first process takes in.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Mode;
+use rustix::mount::OpenTreeFlags;
+
+use super::disk::{self, Bound};
+use super::files::{check_owner, make_dir, read_of, write_whole};
+use super::{Doing, NodeError, Workshop, address_of, gid_of, gpus, init, root, uid_of};
+use crate::cgroup::Folder;
+use crate::logs;
+use crate::mounts::take_up;
+use crate::network::Address;
+use crate::porter::RESOLVER;
+use crate::protocol::NodePlan;
+
+/// What is a node's own, and the most that a job may write to it.
+pub(super) struct Home {
+    pub(super) mount: OwnedFd,
+    pub(super) job_disk_bytes: u64,
+}
+
+impl Workshop {
+    pub(super) fn prepare(
+        &self,
+        folder: &Path,
+        plan: &NodePlan,
+        address: Address,
+    ) -> io::Result<()> {
+        let given = folder.join("given");
+        make_dir(folder, 0o711)?;
+        make_dir(&given, 0o755)?;
+        let (uid, gid) = self.users.root_of(plan.place.users);
+        let hosts = format!(
+            "127.0.0.1 localhost {}\n::1 localhost\n{} {}\n",
+            self.server.host,
+            address.ip(),
+            plan.node
+        );
+        for (name, text) in [
+            ("secret", plan.secret.as_str()),
+            ("hosts", &hosts),
+            (
+                "passwd",
+                "root:x:0:0:root:/node:/bin/sh\njob:x:1000:1000:job:/job:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
+            ),
+            ("group", "root:x:0:\njob:x:1000:\nnogroup:x:65534:\n"),
+            ("hostname", &format!("{}\n", plan.node)),
+            // Without a way out nobody answers there, and nothing waits for long.
+            ("resolv.conf", &format!("nameserver {RESOLVER}\noptions timeout:2 attempts:2\n")),
+        ] {
+            write_whole(&given.join(name), text.as_bytes())?;
+        }
+        let owner = self.config.owner;
+        write_whole(&given.join("ca.pem"), &read_of(&self.config.ca_file, owner)?)?;
+        if let Some(bundle) = &self.config.ca_bundle {
+            write_whole(&given.join("ca-bundle.pem"), &read_of(bundle, owner)?)?;
+        }
+        let secret = given.join("secret");
+        rustix::fs::chown(&secret, Some(uid_of(uid)), Some(gid_of(gid)))?;
+        rustix::fs::chmod(&secret, Mode::RUSR)?;
+        write_whole(&folder.join("place"), &serde_json::to_vec(&plan.place)?)
+    }
+
+    /// What becomes the node's own: a disk, or a folder where it cannot have one.
+    pub(super) fn home(&self, folder: &Path, plan: &NodePlan) -> Result<Home, NodeError> {
+        let (uid, gid) = self.users.root_of(plan.place.users);
+        let (uid, gid) = (uid_of(uid), gid_of(gid));
+        let limited = match &self.bound {
+            Bound::Disks => Some(disk::make(folder, plan.job_disk_bytes, (uid, gid))?),
+            Bound::Quotas { .. } => {
+                Some(disk::make_limited(folder, plan.job_disk_bytes, (uid, gid))?)
+            }
+            Bound::Nothing(_) => None,
+        };
+        if let Some(disk) = limited {
+            return Ok(Home { mount: disk.mount, job_disk_bytes: disk.bytes });
+        }
+        let home = folder.join(disk::HOME);
+        let made = make_dir(&home, 0o700);
+        // It is not entered by a link: we made it, and only we write beside it.
+        made.and_then(|()| Ok(rustix::fs::chown(&home, Some(uid), Some(gid))?))
+            .doing("cannot make the node's own folder")?;
+        let mount = take_up(&home, OpenTreeFlags::AT_SYMLINK_NOFOLLOW)
+            .doing("cannot take up the node's own folder")?;
+        // The server needs room as well.
+        let half = rustix::fs::statvfs(folder).map(|disk| disk.f_bavail * disk.f_frsize / 2);
+        let job_disk_bytes = plan.job_disk_bytes.min(half.unwrap_or(u64::MAX));
+        Ok(Home { mount, job_disk_bytes })
+    }
+
+    /// All that the new process needs, taken up by us: it may not walk to any of it.
+    pub(super) fn inside(
+        &self,
+        folder: &Path,
+        plan: &NodePlan,
+        home: Home,
+        cgroups: &[Folder],
+        leash: OwnedFd,
+    ) -> Result<init::Inside, NodeError> {
+        let taken = |path: &Path| {
+            take_up(path, OpenTreeFlags::AT_SYMLINK_NOFOLLOW)
+                .doing(format!("cannot take up {}", path.display()))
+        };
+        let shown = |path: &PathBuf| {
+            let taken = take_up(path, OpenTreeFlags::AT_RECURSIVE);
+            let taken = taken.doing(format!("cannot show {}; see node-folders", path.display()))?;
+            Ok::<_, NodeError>((path.clone(), taken))
+        };
+        let relay = taken(&self.config.relays.join(&plan.node))?;
+        check_owner(&relay, self.config.owner)
+            .doing("cannot use the folder of the node's socket")?;
+        // A server that has none yet makes it before it asks for the next node.
+        let environments = self.config.environments.as_deref();
+        let environments = environments.map(|path| path.join(plan.place.cluster.to_string()));
+        let environments = environments.filter(|path| path.is_dir());
+        let environments = environments.as_deref().map(&taken).transpose()?;
+        if let Some(folder) = &environments {
+            check_owner(folder, self.config.owner).doing("cannot show the environments")?;
+        }
+        let log = logs::open(&folder.join("agent.log")).doing("cannot open the agent's log")?;
+        let address = address_of(&plan.place)?.ip().to_string();
+        let disk = home.job_disk_bytes.to_string();
+        let gpu_slots = plan.gpu_slots.to_string();
+        let gpus = gpus::told(plan);
+        let missing = crate::helper::missing(self);
+        let mut arguments = vec![
+            "muster",
+            "agent",
+            "--walls",
+            "--node",
+            &plan.node,
+            "--dir",
+            root::HOME,
+            "--server",
+            &self.server.url,
+            "--ca",
+            root::CA,
+            "--secret",
+            root::SECRET,
+            "--relay",
+            root::RELAY,
+            "--address",
+            &address,
+            "--disk",
+            &disk,
+            "--gpu-slots",
+            &gpu_slots,
+        ];
+        arguments.extend(gpus.iter().flat_map(|gpu| ["--gpu", gpu]));
+        arguments.extend(missing.iter().flat_map(|what| ["--not-enforced", what]));
+        if plan.jobs_share {
+            arguments.push("--jobs-share");
+        }
+        if self.config.ca_bundle.is_some() {
+            arguments.extend(["--ca-bundle", root::CA_BUNDLE]);
+        }
+        if environments.is_some() {
+            arguments.extend(["--environments", root::ENVIRONMENTS]);
+        }
+        let argument = |text| CString::new(text).expect("checked: no argument has a zero byte");
+        Ok(init::Inside {
+            root: root::Root {
+                home: home.mount,
+                given: taken(&folder.join("given"))?,
+                relay,
+                binary: taken(&self.config.binary)?,
+                cgroups: cgroups
+                    .iter()
+                    .map(|folder| Ok((folder.hierarchy.clone(), taken(&folder.path)?)))
+                    .collect::<Result<_, NodeError>>()?,
+                replaced: root::REPLACED
+                    .iter()
+                    .map(|name| taken(&folder.join("given").join(name)))
+                    .collect::<Result<_, _>>()?,
+                gpus: gpus::take(&plan.place.gpus)?,
+                environments,
+                shown: self.config.shown.iter().map(shown).collect::<Result<_, _>>()?,
+            },
+            host_name: plan.node.clone(),
+            has_ranges: self.users.are_ranges(),
+            // As long as this is open the hub is there, whoever of us ends first.
+            hub: self.hub.namespace().try_clone_to_owned().doing("cannot hold the hub")?,
+            leash,
+            claims: Vec::new(),
+            log,
+            arguments: arguments.into_iter().map(argument).collect(),
+        })
+    }
+}
