@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use muster_server::backup::{self, BackupError, Checked, Manifest, Step};
+use muster_server::backup::{
+    self, BackupError, Checked, Damaged, Link, Manifest, OnDamage, Step, Verify,
+};
 use muster_server::state_dir::StateDir;
 
 use crate::env::shell_quoted;
@@ -14,16 +16,20 @@ use crate::failure::{Failure, Outcome, printable};
 use crate::output::{self, Print};
 use crate::place::StateDirArg;
 
+/// Of files that are left out; manifest.json has them all.
+const LEFT_OUT_LINES_MAX: usize = 20;
 const TICK: Duration = Duration::from_millis(100);
 
 /// Make a backup of the whole installation, also while its server runs
 ///
 /// Both databases are copied as of one moment; blobs, logs, keys, certificates and the configuration file in the state
 /// directory follow. Blobs are hard links where DIR is on the same file system, so it takes little space: copy DIR to
-/// another machine. Nodes and Python environments are left out; they are made again.
+/// another machine. Nodes and Python environments are left out; they are made again. Blobs and logs that are damaged are
+/// left out and named.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Mutating, exposes: DIR holds all keys of the installation, and only its owner can read it."
+    after_help = "Exit codes: 0 it has everything, 4 it was made without files that are damaged or lost, others: it was not \
+                  made.\n\nMutating, exposes: DIR holds all keys of the installation, and only its owner can read it."
 )]
 pub struct Args {
     /// The folder to make; it may be there if it is empty
@@ -44,7 +50,9 @@ pub struct Args {
 /// they name is there. Stop the server that it is to replace first.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Mutating, exposes: NEW holds the keys of the backup, and who had access then has it."
+    after_help = "Exit codes: 0 everything is there, 4 it was restored (or can be) without files that are damaged or lost, \
+                  others: it was not restored.\n\nMutating, exposes: NEW holds the keys of the backup, and who had access \
+                  then has it."
 )]
 pub struct RestoreArgs {
     /// What `muster backup` made
@@ -56,6 +64,9 @@ pub struct RestoreArgs {
     /// Only check the backup
     #[arg(long, conflicts_with = "state_dir")]
     check: bool,
+    /// Leave out blobs, logs and post-mortems that are damaged, instead of refusing the backup
+    #[arg(long)]
+    skip_damaged: bool,
     #[command(flatten)]
     print: Print,
 }
@@ -64,38 +75,43 @@ pub fn run(args: &Args) -> Outcome {
     let state_dir = StateDir::new(&args.place.path()?);
     let mut bar = Bar::new();
     let version = env!("CARGO_PKG_VERSION");
-    let made = backup::make(&state_dir, &args.to, version, &mut |step| bar.tell(step));
+    let verify = if args.verify { Verify::Everything } else { Verify::Usual };
+    let made = backup::make(&state_dir, &args.to, version, verify, &mut |step| bar.tell(step));
     let manifest = made.map_err(|why| told(&why))?;
-    if args.verify {
-        backup::check(&args.to, &mut |step| bar.tell(step)).map_err(|why| told(&why))?;
-    }
     drop(bar);
     output::say(&format!(
-        "the backup is whole: {} files, {} bytes, up to change {}",
+        "the backup is on disk: {} files, {} bytes, up to change {}",
         manifest.files, manifest.bytes, manifest.revision
     ));
-    if !manifest.lost.is_empty() {
+    for Link { path, to } in &manifest.links {
         output::say(&format!(
-            "note: {} files that rows name were lost before this backup, such as {}",
-            manifest.lost.len(),
-            printable(&manifest.lost[0])
+            "note: {} is a symbolic link to {}; the backup has what it leads to, and a restore makes no link",
+            printable(path),
+            printable(to)
         ));
     }
     tell_elsewhere(&manifest);
-    show(&args.print, &manifest)
+    tell_left_out(&manifest, &[]);
+    show(&args.print, &manifest)?;
+    check_complete("the backup", &manifest, &[])
 }
 
 pub fn restore(args: &RestoreArgs) -> Outcome {
     let mut bar = Bar::new();
     let mut tell = |step| bar.tell(step);
+    let on_damage = if args.skip_damaged { OnDamage::Skip } else { OnDamage::Refuse };
     let Some(to) = &args.state_dir else {
-        let checked = backup::check(&args.from, &mut tell).map_err(|why| told(&why))?;
+        let checked = backup::check(&args.from, on_damage, &mut tell);
+        let Checked { manifest, skipped } = checked.map_err(|why| told(&why))?;
         drop(bar);
+        tell_left_out(&manifest, &skipped);
+        show(&args.print, &manifest)?;
+        check_complete("the backup", &manifest, &skipped)?;
         output::say("the backup is whole");
-        return show(&args.print, &checked.manifest);
+        return Ok(());
     };
-    let restored = backup::restore(&args.from, to, SystemTime::now(), &mut tell);
-    let Checked { manifest } = restored.map_err(|why| told(&why))?;
+    let restored = backup::restore(&args.from, to, SystemTime::now(), on_damage, &mut tell);
+    let Checked { manifest, skipped } = restored.map_err(|why| told(&why))?;
     drop(bar);
     let root = StateDir::new(to).root().to_string_lossy().into_owned();
     output::say(&format!("restored what was there at {}", printable(&manifest.made_at)));
@@ -107,7 +123,9 @@ pub fn restore(args: &RestoreArgs) -> Outcome {
         "note: users and keys that were removed since the backup are back, and jobs that ran then start again",
     );
     tell_elsewhere(&manifest);
-    show(&args.print, &manifest)
+    tell_left_out(&manifest, &skipped);
+    show(&args.print, &manifest)?;
+    check_complete("the state directory", &manifest, &skipped)
 }
 
 fn tell_elsewhere(manifest: &Manifest) {
@@ -117,6 +135,52 @@ fn tell_elsewhere(manifest: &Manifest) {
             printable(address)
         ));
     }
+}
+
+/// Says which files are not there, up to a number of lines.
+fn tell_left_out(manifest: &Manifest, skipped: &[Damaged]) {
+    let damaged = manifest.damaged.iter().chain(skipped).map(|file| {
+        format!(
+            "warning: {} is left out: {}{}",
+            printable(&file.path),
+            printable(&file.what),
+            whose(file)
+        )
+    });
+    let lost = manifest.lost.iter().map(|path| {
+        format!("warning: {} was lost before the backup, and rows name it", printable(path))
+    });
+    let count = manifest.damaged.len() + skipped.len() + manifest.lost.len();
+    damaged.chain(lost).take(LEFT_OUT_LINES_MAX).for_each(|line| output::say(&line));
+    if count > LEFT_OUT_LINES_MAX {
+        output::say(&format!("warning: and {} files more", count - LEFT_OUT_LINES_MAX));
+    }
+}
+
+/// In brackets, if it is known.
+fn whose(file: &Damaged) -> String {
+    let workspace = file.workspace.iter().map(|name| format!("workspace {name}"));
+    let blobs = file.blobs.iter().map(|name| format!("blob {name}"));
+    let jobs = file.jobs.iter().map(|name| format!("job {name}"));
+    let owners: Vec<String> = workspace.chain(blobs).chain(jobs).collect();
+    match owners.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", printable(&owners.join(", "))),
+    }
+}
+
+/// What was made is of use, and whoever made it by a timer should hear that something is missing.
+fn check_complete(what: &str, manifest: &Manifest, skipped: &[Damaged]) -> Outcome {
+    let (damaged, lost) = (manifest.damaged.len() + skipped.len(), manifest.lost.len());
+    if damaged + lost == 0 {
+        return Ok(());
+    }
+    Err(Failure::incomplete(format!(
+        "{what} lacks {damaged} damaged and {lost} lost files; everything else is there"
+    ))
+    .hint(
+        "put these files back into the state directory from an older backup, or delete the blobs and jobs that they belong to",
+    ))
 }
 
 fn show(print: &Print, manifest: &Manifest) -> Outcome {

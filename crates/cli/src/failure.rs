@@ -15,6 +15,7 @@ pub type Outcome<T = ()> = Result<T, Failure>;
 const ERROR: u8 = 1;
 const REFUSED: u8 = 2;
 const NOT_FOUND: u8 = 3;
+const INCOMPLETE: u8 = 4;
 /// What a shell reports of a command that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
@@ -61,6 +62,11 @@ impl Failure {
 
     pub fn not_found(message: impl Into<String>) -> Failure {
         Failure::new(NOT_FOUND, message)
+    }
+
+    /// It was done, but something is missing in what came of it.
+    pub fn incomplete(message: impl Into<String>) -> Failure {
+        Failure::new(INCOMPLETE, message)
     }
 
     /// An error with its causes, on one line.

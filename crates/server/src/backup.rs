@@ -12,6 +12,8 @@
 //! that are linked or copied afterwards are all that is needed, and a few that came later. What can be made again is left
 //! out: nodes, environments, sockets.
 
+mod copying;
+mod damage;
 mod error;
 mod list;
 mod restore;
@@ -19,22 +21,27 @@ mod restore;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use muster_core::ids::WorkspaceId;
-use muster_core::model::BlobId;
-use muster_store::{Reader as _, SqliteReader, backup as copies};
-use muster_trees::{Hasher, Tree, blob_of};
+use muster_store::backup as copies;
+use muster_trees::blob_of;
 use serde::{Deserialize, Serialize};
 
+pub use self::copying::Link;
+use self::copying::{
+    Links, Taken, blobs_among, copy, files_below, link_at, make_folder, read, remove_if_there,
+    take_blob, write,
+};
+use self::damage::Damage;
+pub use self::damage::Damaged;
 pub use self::error::BackupError;
 use self::error::{Doing, damaged};
-use self::list::{Entry, List};
-pub use self::restore::{Checked, check, restore};
+use self::list::List;
+pub use self::restore::{Checked, OnDamage, check, restore};
 use crate::blobs::Turn;
 use crate::state_dir::StateDir;
 
@@ -46,12 +53,13 @@ const STATE: &str = "state";
 const STORE: &str = "muster.db";
 const STORAGE: &str = "storage.db";
 const BLOBS: &str = "blobs";
+const LOGS: &str = "logs";
+const POST_MORTEMS: &str = "post-mortems";
 /// With the address of the object store, if bytes are there and not here.
 const ELSEWHERE: &str = "blobs/elsewhere";
 /// Copied whole; and single files beside them, where they are.
-const FOLDERS: [&str; 4] = ["keys", "pki", "logs", "post-mortems"];
+const FOLDERS: [&str; 4] = ["keys", "pki", LOGS, POST_MORTEMS];
 const SINGLE: [&str; 3] = ["muster.toml", "clock", ELSEWHERE];
-const PIECE_BYTES: usize = 1 << 20;
 
 /// What a backup is of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +80,12 @@ pub struct Manifest {
     /// Files that rows name and that were lost before the backup was made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<String>,
+    /// Files that were there and were left out, because they are damaged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub damaged: Vec<Damaged>,
+    /// Symbolic links of the state directory that were followed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<Link>,
 }
 
 /// How far it is.
@@ -89,11 +103,22 @@ pub enum Step {
 /// Who is told.
 pub type Tell<'t> = dyn FnMut(Step) + 't;
 
-/// Makes a backup in `to`, which must not be there, or be empty. It has its name when it is whole and on disk.
+/// How thoroughly a backup is looked at while it is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verify {
+    /// Blobs that are linked are not read.
+    Usual,
+    /// Every file of the backup is read again.
+    Everything,
+}
+
+/// Makes a backup in `to`, which must not be there, or be empty. It has its name when it is whole and on disk. Damaged files
+/// are left out of it where the rest is of use without them.
 pub fn make(
     state_dir: &StateDir,
     to: &Path,
     version: &str,
+    verify: Verify,
     tell: &mut Tell<'_>,
 ) -> Result<Manifest, BackupError> {
     let root = state_dir.root();
@@ -105,7 +130,7 @@ pub fn make(
     refuse_filled(&to)?;
     let partial = beside(&to, "partial")?;
     make_folder(&partial)?;
-    let made = fill(state_dir, &partial, version, tell).and_then(|manifest| {
+    let made = fill(state_dir, &partial, version, verify, tell).and_then(|manifest| {
         settle(&partial, &to)?;
         Ok(manifest)
     });
@@ -134,6 +159,7 @@ fn fill(
     state_dir: &StateDir,
     partial: &Path,
     version: &str,
+    verify: Verify,
     tell: &mut Tell<'_>,
 ) -> Result<Manifest, BackupError> {
     let (root, state) = (state_dir.root(), partial.join(STATE));
@@ -146,33 +172,26 @@ fn fill(
     moment.copy(&store, &storage, &mut |bytes| tell(Step::Bytes(bytes)))?;
 
     tell(Step::Files);
-    let mut list = List::default();
-    for name in FOLDERS {
-        for path in files_below(root, Path::new(name))? {
-            // Logs of jobs that are deleted, and old post-mortems, may go meanwhile.
-            match copy(root, &state, &path, tell) {
-                Err(_) if !root.join(&path).exists() => remove_if_there(&state.join(&path))?,
-                copied => list.push(copied?),
-            }
-        }
-    }
-    for name in SINGLE.iter().map(Path::new).filter(|name| root.join(name).is_file()) {
-        list.push(copy(root, &state, name, tell)?);
-    }
-    for path in blob_files(root)? {
-        list.push(link(root, &state, &path, tell)?);
-    }
+    let mut files = Files::new(root, &state);
+    files.take_folders(tell)?;
+    files.take_single(tell)?;
+    files.take_blobs(tell)?;
 
     tell(Step::Checking);
     copies::check_copies(&store, &storage)?;
     for name in [STORE, STORAGE] {
-        list.push(read(&state, Path::new(name), None, tell)?);
+        files.links.extend(link_at(root, Path::new(name)));
+        files.list.push(read((&state, Links::Refused), Path::new(name), None, tell)?);
+    }
+    if verify == Verify::Everything {
+        files.verify(tell)?;
     }
     let blob_store = fs::read_to_string(state.join(ELSEWHERE)).ok().map(|it| it.trim().to_owned());
     let lost = match blob_store {
         Some(_) => BTreeSet::new(),
-        None => missing(&state, &list.paths())?,
+        None => files.lost()?,
     };
+    let Files { list, damage, links, .. } = files;
     let text = list.to_text();
     write(&partial.join(FILES), text.as_bytes())?;
     let manifest = Manifest {
@@ -185,165 +204,122 @@ fn fill(
         list_digest: blob_of(text.as_bytes()).to_string(),
         blob_store,
         lost: lost.into_iter().collect(),
+        damaged: damage.with_owners(&state)?,
+        links,
     };
     let text = serde_json::to_vec_pretty(&manifest).expect("plain fields");
     write(&partial.join(MANIFEST), &text)?;
     Ok(manifest)
 }
 
-/// Which files the rows of these databases name and the list does not have.
-fn missing(state: &Path, listed: &BTreeSet<&str>) -> Result<BTreeSet<String>, BackupError> {
-    let mut missing = BTreeSet::new();
-    let mut look = |workspace: WorkspaceId, digest: BlobId| {
-        let path = blob_path(workspace, &digest);
-        let is_there = listed.contains(path.as_str());
-        if !is_there {
-            missing.insert(path);
-        }
-        is_there
-    };
-    copies::each_named_file(&state.join(STORAGE), |workspace, digest| {
-        look(workspace, digest);
-    })?;
-    for (workspace, tree) in SqliteReader::open(state.join(STORE))?.wanted_trees()? {
-        let digest = BlobId(tree.0);
-        if !look(workspace, digest) {
-            continue;
-        }
-        let path = state.join(blob_path(workspace, &digest));
-        let text = fs::read(&path).doing("read", &path)?;
-        let parsed = Tree::parse(&text).map_err(|why| damaged(&path, &why.to_string()))?;
-        for file in parsed.files() {
-            look(workspace, file.digest);
-        }
+/// What is taken along, file by file.
+#[derive(Debug)]
+struct Files<'a> {
+    root: &'a Path,
+    state: &'a Path,
+    list: List,
+    /// Blobs of the list that were not read, as they are the same files.
+    linked: BTreeSet<String>,
+    damage: Damage,
+    links: Vec<Link>,
+}
+
+impl Files<'_> {
+    fn new<'a>(root: &'a Path, state: &'a Path) -> Files<'a> {
+        let (list, linked) = (List::default(), BTreeSet::new());
+        Files { root, state, list, linked, damage: Damage::default(), links: Vec::new() }
     }
-    Ok(missing)
-}
 
-fn blob_path(workspace: WorkspaceId, digest: &BlobId) -> String {
-    let name = digest.to_string();
-    format!("{BLOBS}/{workspace}/{}/{name}", &name[..2])
-}
+    /// What is below a folder. Links to nothing are damaged files.
+    fn below(&mut self, folder: &str) -> Result<Vec<PathBuf>, BackupError> {
+        let found = files_below(self.root, Path::new(folder))?;
+        self.links.extend(found.links);
+        for (path, what) in found.dead_links {
+            let unfit = BackupError::Unfit { path: self.root.join(&path), what };
+            self.damage.note(&path, unfit)?;
+        }
+        Ok(found.files)
+    }
 
-/// The files of the byte store. What is on its way there is not.
-fn blob_files(root: &Path) -> Result<Vec<PathBuf>, BackupError> {
-    let is_named = |path: &PathBuf| list::blob_of_path(path).is_some();
-    Ok(files_below(root, Path::new(BLOBS))?.into_iter().filter(is_named).collect())
-}
-
-/// Paths from `root`, in order. What is half written begins with a dot, and is left out.
-fn files_below(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, BackupError> {
-    let mut found = Vec::new();
-    let mut left = vec![folder.to_owned()];
-    while let Some(folder) = left.pop() {
-        let path = root.join(&folder);
-        let entries = match fs::read_dir(&path) {
-            Err(why) if why.kind() == io::ErrorKind::NotFound => continue,
-            entries => entries.doing("list", &path)?,
-        };
-        for entry in entries {
-            let entry = entry.doing("list", &path)?;
-            let (name, kind) = (entry.file_name(), entry.file_type().doing("look at", &path)?);
-            if name.as_encoded_bytes().starts_with(b".") {
-                continue;
-            }
-            match kind {
-                kind if kind.is_dir() => left.push(folder.join(name)),
-                kind if kind.is_file() => found.push(folder.join(name)),
-                _ => {}
+    fn take_folders(&mut self, tell: &mut Tell<'_>) -> Result<(), BackupError> {
+        for name in FOLDERS {
+            for path in self.below(name)? {
+                match copy(self.root, self.state, &path, tell) {
+                    Ok(entry) => self.list.push(entry),
+                    Err(why) => {
+                        remove_if_there(&self.state.join(&path))?;
+                        // Logs of jobs that are deleted, and old post-mortems, may go meanwhile.
+                        if self.root.join(&path).exists() {
+                            self.damage.note(&path, why)?;
+                        }
+                    }
+                }
             }
         }
+        Ok(())
     }
-    found.sort_unstable();
-    Ok(found)
-}
 
-/// A file that never changes: on the same file system it is the same file.
-fn link(root: &Path, state: &Path, path: &Path, tell: &mut Tell<'_>) -> Result<Entry, BackupError> {
-    let (from, to) = (root.join(path), state.join(path));
-    make_parent(&to)?;
-    let digest = list::blob_of_path(path).expect("only such are linked");
-    if fs::hard_link(&from, &to).is_ok() {
-        let bytes = fs::metadata(&to).doing("look at", &to)?.len();
-        tell(Step::Bytes(bytes));
-        return Entry::new(path, digest, bytes);
-    }
-    let entry = copy(root, state, path, tell)?;
-    match entry.digest == digest {
-        true => Ok(entry),
-        false => Err(damaged(&from, "its bytes are not what its name says")),
-    }
-}
-
-fn remove_if_there(path: &Path) -> Result<(), BackupError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done.doing("remove", path),
-    }
-}
-
-fn copy(root: &Path, state: &Path, path: &Path, tell: &mut Tell<'_>) -> Result<Entry, BackupError> {
-    let to = state.join(path);
-    make_parent(&to)?;
-    let file = File::options().write(true).create_new(true).mode(0o600).open(&to);
-    read(root, path, Some(file.doing("write", &to)?), tell)
-}
-
-/// Reads a file through, and writes what it reads into another. A file that grows is as long as it was at first.
-fn read(
-    root: &Path,
-    path: &Path,
-    mut into: Option<File>,
-    tell: &mut Tell<'_>,
-) -> Result<Entry, BackupError> {
-    let from = root.join(path);
-    let file =
-        File::options().read(true).custom_flags(NOFOLLOW).open(&from).doing("read", &from)?;
-    let found = file.metadata().doing("look at", &from)?;
-    if !found.is_file() {
-        return Err(damaged(&from, "it is not a plain file"));
-    }
-    let (mut file, mut hasher, mut bytes) = (file.take(found.len()), Hasher::default(), 0);
-    let mut piece = vec![0; PIECE_BYTES];
-    loop {
-        let got = match file.read(&mut piece) {
-            Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
-            got => got.doing("read", &from)?,
-        };
-        if got == 0 {
-            break;
+    fn take_single(&mut self, tell: &mut Tell<'_>) -> Result<(), BackupError> {
+        let (root, state) = (self.root, self.state);
+        for name in SINGLE.map(Path::new) {
+            if root.join(name).is_file() {
+                self.list.push(copy(root, state, name, tell)?);
+                self.links.extend(link_at(root, name));
+            } else if let Some(link) = link_at(root, name) {
+                let what = format!("it is a symbolic link to {}, where there is no file", link.to);
+                // For the server, too, it is as if there were nothing.
+                self.damage.add(name, what);
+            }
         }
-        hasher.add(&piece[..got]);
-        if let Some(into) = &mut into {
-            into.write_all(&piece[..got]).doing("copy", &from)?;
-        }
-        bytes += got as u64;
-        tell(Step::Bytes(got as u64));
+        Ok(())
     }
-    Entry::new(path, hasher.finish(), bytes)
-}
 
-/// Nor does a pipe keep anybody waiting.
-const NOFOLLOW: i32 =
-    rustix::fs::OFlags::NOFOLLOW.union(rustix::fs::OFlags::NONBLOCK).bits() as i32;
-
-fn write(path: &Path, text: &[u8]) -> Result<(), BackupError> {
-    let file = File::options().write(true).create_new(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(text)).doing("write", path)
-}
-
-fn make_folder(path: &Path) -> Result<(), BackupError> {
-    match DirBuilder::new().mode(0o700).create(path) {
-        Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
-            Err(BackupError::Leftover { path: path.to_owned() })
+    fn take_blobs(&mut self, tell: &mut Tell<'_>) -> Result<(), BackupError> {
+        let files = self.below(BLOBS)?;
+        for (path, digest) in blobs_among(&files) {
+            match take_blob(self.root, self.state, path, digest, tell) {
+                Ok(Taken::Copied(entry)) => self.list.push(entry),
+                Ok(Taken::Linked(entry)) => {
+                    self.linked.insert(entry.path.clone());
+                    self.list.push(entry);
+                }
+                Err(why) => self.leave_out(path, why)?,
+            }
         }
-        made => made.doing("make", path),
+        Ok(())
     }
-}
 
-fn make_parent(path: &Path) -> Result<(), BackupError> {
-    let parent = path.parent().unwrap_or(path);
-    DirBuilder::new().recursive(true).mode(0o700).create(parent).doing("make", parent)
+    fn leave_out(&mut self, path: &Path, why: BackupError) -> Result<(), BackupError> {
+        self.damage.note(path, why)?;
+        self.list.remove(&path.to_string_lossy());
+        remove_if_there(&self.state.join(path))
+    }
+
+    /// Reads all of it again. A copy that is not what was written speaks against the disk of the backup; a link, against the
+    /// file itself.
+    fn verify(&mut self, tell: &mut Tell<'_>) -> Result<(), BackupError> {
+        for entry in self.list.entries().to_vec() {
+            let path = Path::new(&entry.path);
+            let found = read((self.state, Links::Refused), path, None, tell)
+                .and_then(|found| restore::same(self.state, &found, &entry));
+            match found {
+                Err(why) if self.linked.contains(&entry.path) => self.leave_out(path, why)?,
+                found => found?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Which files the rows name and were not there.
+    fn lost(&mut self) -> Result<BTreeSet<String>, BackupError> {
+        let named = damage::named(self.state, &self.list, &self.damage)?;
+        for (path, what) in named.bad_trees {
+            let path = Path::new(&path);
+            self.leave_out(path, damaged(path, &what))?;
+        }
+        let damage = &self.damage;
+        Ok(named.missing.into_iter().filter(|path| !damage.has(path)).collect())
+    }
 }
 
 /// A name beside `path`, for what is not whole yet.

@@ -234,6 +234,97 @@ fn a_backup_that_is_not_whole_is_refused_and_nothing_is_put_in_place() {
     check_filled(&site);
 }
 
+/// A folder on another file system than the state directory, where there is one: there blobs are copied, and not linked.
+fn other_disk(site: &Site) -> Option<tempfile::TempDir> {
+    let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
+    let memory = Path::new("/dev/shm");
+    let is_other = device(memory).is_some() && device(memory) != device(site.folder());
+    is_other.then(|| tempfile::tempdir_in(memory).ok()).flatten()
+}
+
+#[test]
+fn rotten_files_are_left_out_and_named_and_everything_else_is_restored() {
+    let site = Site::start_plain();
+    fill(&site);
+    let left = muster_trees::blob_of(b"left\n").to_string();
+    let blobs = below(&site.state().join("blobs"));
+    let has_left =
+        |path: &&PathBuf| fs::read_to_string(path).is_ok_and(|text| text.contains(&left));
+    let file = blobs.iter().find(|path| path.ends_with(&left)).expect("what the job left");
+    let tree = blobs.iter().find(has_left).expect("the list of what it left");
+    let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    let disk = other_disk(&site);
+    let other = disk.as_ref().map_or(site.folder(), |disk| disk.path());
+
+    flip(file);
+    for (to, more) in
+        [(other.join("copied"), &["--verify"][..]), (site.folder().join("linked"), &["--verify"])]
+    {
+        let made = site.run(&[&["backup", text(&to), "-o", "json"][..], more].concat());
+        assert_eq!(made.code, 4, "{}", made.stderr);
+        let manifest: Value = serde_json::from_slice(&made.stdout).expect("JSON");
+        let damaged = manifest["damaged"].as_array().expect("a list");
+        assert_eq!(damaged.len(), 1, "{manifest}");
+        assert!(damaged[0]["path"].as_str().unwrap().ends_with(&left), "{manifest}");
+        assert_eq!(
+            (&damaged[0]["workspace"], &damaged[0]["jobs"][0]),
+            (&"default".into(), &"done".into())
+        );
+
+        let new = site.folder().join("new");
+        let restored = site.run(&["restore", text(&to), "--state-dir", text(&new)]);
+        for (done, what) in [(&made, "the backup"), (&restored, "the state directory")] {
+            assert_eq!(done.code, 4, "{}", done.stderr);
+            assert!(done.stderr.contains(&left), "{}", done.stderr);
+            assert!(done.stderr.contains("(workspace default, blob "), "{}", done.stderr);
+            assert!(done.stderr.contains("/outputs/left.txt, job done)"), "{}", done.stderr);
+            let sum = format!("{what} lacks 1 damaged and 0 lost files");
+            assert!(done.stderr.contains(&sum), "{}", done.stderr);
+        }
+        assert!(new.join("muster.db").exists());
+        fs::remove_dir_all(&new).expect("ours");
+    }
+
+    // A list of files is read anyway, also if it is a link.
+    flip(tree);
+    let to = site.folder().join("without-list");
+    let made = site.run(&["backup", text(&to)]);
+    assert_eq!(made.code, 4, "{}", made.stderr);
+    assert!(made.stderr.contains(&name(tree)), "{}", made.stderr);
+    let checked = site.run(&["restore", text(&to), "--check"]);
+    assert_eq!(checked.code, 1, "the other one is in it, and was not read: {}", checked.stderr);
+    assert!(checked.stderr.contains("--skip-damaged"), "{}", checked.stderr);
+    let mut restored = Site::empty();
+    let state = restored.state();
+    let done = restored.run(&["restore", text(&to), "--skip-damaged", "--state-dir", text(&state)]);
+    assert_eq!(done.code, 4, "{}", done.stderr);
+    assert!(done.stderr.contains("lacks 2 damaged and 0 lost files"), "{}", done.stderr);
+    restored.start_with(&["--isolation", "none"]);
+    assert_eq!(restored.json(&["job", "show", "-n", "done"])["status"], "Completed");
+}
+
+#[test]
+fn a_configuration_that_is_a_link_is_in_the_backup_and_restored_as_a_file() {
+    let mut site = Site::empty();
+    let config = site.folder().join("elsewhere.toml");
+    fs::write(&config, "lease-seconds = 20\n").expect("ours");
+    fs::create_dir(site.state()).expect("ours");
+    let owner_only = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(site.state(), owner_only).expect("ours");
+    std::os::unix::fs::symlink(&config, site.state().join("muster.toml")).expect("ours");
+    site.start_with(&["--isolation", "none"]);
+    let to = site.folder().join("backup");
+    let made = site.run(&["backup", text(&to)]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let note = format!("muster.toml is a symbolic link to {}", text(&config));
+    assert!(made.stderr.contains(&note), "{}", made.stderr);
+    let new = site.folder().join("new");
+    site.text(&["restore", text(&to), "--state-dir", text(&new)]);
+    let restored = new.join("muster.toml");
+    assert!(fs::symlink_metadata(&restored).expect("it is there").is_file());
+    assert_eq!(fs::read_to_string(restored).expect("text"), "lease-seconds = 20\n");
+}
+
 #[test]
 fn nothing_is_swept_while_a_backup_is_made() {
     let site = Site::start_plain();

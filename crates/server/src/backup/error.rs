@@ -42,6 +42,19 @@ pub enum BackupError {
     TooNew { path: PathBuf, found: u32, known: u32 },
     #[error("{} is damaged: {what}; use another backup", path.display())]
     Damaged { path: PathBuf, what: String },
+    #[error(
+        "{} is damaged: {what}; use another backup, or leave out such files with --skip-damaged",
+        path.display()
+    )]
+    Skippable { path: PathBuf, what: String },
+    #[error("{} cannot be backed up: {what}; put it right, or remove it", path.display())]
+    Unfit { path: PathBuf, what: String },
+    #[error("cannot read {}", path.display())]
+    Unreadable {
+        path: PathBuf,
+        #[source]
+        what: io::Error,
+    },
     #[error("cannot {operation} {}", path.display())]
     Io {
         operation: &'static str,

@@ -44,17 +44,26 @@ fn is_ours(path: &Path) -> bool {
 
 /// What a file of the byte store must hold, by its path: `blobs/WORKSPACE/ab/abcdef…`.
 pub fn blob_of_path(path: &Path) -> Option<BlobId> {
+    place_of_blob(path).map(|(_, digest)| digest)
+}
+
+/// The same, with the workspace that it belongs to.
+pub fn place_of_blob(path: &Path) -> Option<(WorkspaceId, BlobId)> {
     let mut parts = path.to_str()?.split('/');
     let [top, workspace, shard, name] = [(); 4].map(|()| parts.next());
-    workspace?.parse::<WorkspaceId>().ok()?;
+    let workspace = workspace?.parse().ok()?;
     let digest: BlobId = name?.parse().ok()?;
     let fits = top? == BLOBS && digest.to_string() == name? && name?.get(..2) == shard;
-    (fits && parts.next().is_none()).then_some(digest)
+    (fits && parts.next().is_none()).then_some((workspace, digest))
 }
 
 impl List {
     pub fn push(&mut self, entry: Entry) {
         self.0.push(entry);
+    }
+
+    pub fn remove(&mut self, path: &str) {
+        self.0.retain(|entry| entry.path != path);
     }
 
     pub fn len(&self) -> u64 {

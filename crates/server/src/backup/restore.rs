@@ -14,31 +14,69 @@ use muster_store::backup as copies;
 use muster_trees::blob_of;
 use rustix::fs::{FlockOperation, flock};
 
+use super::copying::{Links, make_folder, make_parent, read, remove_if_there};
+use super::damage::{self, Damage, Damaged, can_be_left_out};
 use super::error::{BackupError, Doing, damaged};
-use super::list::List;
+use super::list::{Entry, List};
 use super::{
-    FILES, FORMAT, MANIFEST, Manifest, STATE, STORAGE, STORE, Step, Tell, beside, make_folder,
-    make_parent, missing, read, refuse_filled, settle, unix_ms,
+    FILES, FORMAT, MANIFEST, Manifest, STATE, STORAGE, STORE, Step, Tell, beside, refuse_filled,
+    settle, unix_ms,
 };
 use crate::pki::files;
 
-/// A backup that is whole.
+/// A backup that is whole, apart from what was left out.
 #[derive(Debug)]
 pub struct Checked {
     pub manifest: Manifest,
+    /// Files of the backup that are damaged, and were skipped.
+    pub skipped: Vec<Damaged>,
+}
+
+/// What is done about files of a backup that are damaged, where the rest is of use without them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnDamage {
+    Refuse,
+    Skip,
 }
 
 /// Reads all of it, and writes nothing.
-pub fn check(from: &Path, tell: &mut Tell<'_>) -> Result<Checked, BackupError> {
+pub fn check(
+    from: &Path,
+    on_damage: OnDamage,
+    tell: &mut Tell<'_>,
+) -> Result<Checked, BackupError> {
     let (manifest, list) = open(from)?;
-    let state = from.join(STATE);
+    let (state, mut damage) = (from.join(STATE), Damage::default());
     tell(Step::Databases { bytes: list.bytes() });
     for entry in list.entries() {
-        let found = read(&state, Path::new(&entry.path), None, tell)?;
-        same(&state, &found, entry)?;
+        let path = Path::new(&entry.path);
+        let found = read((&state, Links::Refused), path, None, tell);
+        let checked = found.and_then(|found| same(&state, &found, entry));
+        checked.or_else(|why| skip(path, why, on_damage, &mut damage))?;
     }
-    check_rows(&state, &manifest, &list, tell)?;
-    Ok(Checked { manifest })
+    check_rows(&state, &manifest, &list, &damage, tell)?;
+    Ok(Checked { manifest, skipped: damage.with_owners(&state)? })
+}
+
+/// Goes on without a file, if that was asked for and the rest is of use.
+fn skip(
+    path: &Path,
+    why: BackupError,
+    on_damage: OnDamage,
+    damage: &mut Damage,
+) -> Result<(), BackupError> {
+    match (on_damage, why) {
+        (OnDamage::Skip, why) => damage.note(path, why),
+        (OnDamage::Refuse, BackupError::Damaged { path: whole, what }) if can_be_left_out(path) => {
+            Err(BackupError::Skippable { path: whole, what })
+        }
+        (OnDamage::Refuse, BackupError::Unreadable { path: whole, what })
+            if can_be_left_out(path) =>
+        {
+            Err(BackupError::Skippable { path: whole, what: format!("it cannot be read: {what}") })
+        }
+        (OnDamage::Refuse, why) => Err(why),
+    }
 }
 
 /// Makes it a state directory. `to` must not be there, or be empty; it has its name when everything was found right and is on
@@ -47,6 +85,7 @@ pub fn restore(
     from: &Path,
     to: &Path,
     now: SystemTime,
+    on_damage: OnDamage,
     tell: &mut Tell<'_>,
 ) -> Result<Checked, BackupError> {
     let (manifest, list) = open(from)?;
@@ -56,34 +95,39 @@ pub fn restore(
     let parent = to.parent().unwrap_or(&to);
     fs::create_dir_all(parent).doing("make", parent)?;
     make_folder(&partial)?;
-    let restored = fill(from, &partial, &manifest, &list, tell).and_then(|()| {
+    let backup = (from, &manifest, &list);
+    let restored = fill(backup, &partial, on_damage, tell).and_then(|skipped| {
         copies::fence(&partial.join(STORE), unix_ms(now))?;
-        settle(&partial, &to)
+        settle(&partial, &to)?;
+        Ok(skipped)
     });
     if restored.is_err() {
         // The first error is the one to tell.
         let _ = fs::remove_dir_all(&partial);
     }
-    restored.map(|()| Checked { manifest })
+    restored.map(|skipped| Checked { manifest, skipped })
 }
 
 fn fill(
-    from: &Path,
+    (from, manifest, list): (&Path, &Manifest, &List),
     partial: &Path,
-    manifest: &Manifest,
-    list: &List,
+    on_damage: OnDamage,
     tell: &mut Tell<'_>,
-) -> Result<(), BackupError> {
-    let state = from.join(STATE);
+) -> Result<Vec<Damaged>, BackupError> {
+    let (state, mut damage) = (from.join(STATE), Damage::default());
     tell(Step::Databases { bytes: list.bytes() });
     for entry in list.entries() {
         let (path, to) = (Path::new(&entry.path), partial.join(&entry.path));
         make_parent(&to)?;
         let file = File::options().write(true).create_new(true).mode(mode(&entry.path)).open(&to);
-        let found = read(&state, path, Some(file.doing("write", &to)?), tell)?;
-        same(&state, &found, entry)?;
+        let found = read((&state, Links::Refused), path, Some(file.doing("write", &to)?), tell);
+        if let Err(why) = found.and_then(|found| same(&state, &found, entry)) {
+            skip(path, why, on_damage, &mut damage)?;
+            remove_if_there(&to)?;
+        }
     }
-    check_rows(partial, manifest, list, tell)
+    check_rows(partial, manifest, list, &damage, tell)?;
+    damage.with_owners(partial)
 }
 
 /// Certificates are handed to clients.
@@ -92,11 +136,7 @@ fn mode(path: &str) -> u32 {
     if is_public { files::PUBLIC } else { files::PRIVATE }
 }
 
-fn same(
-    state: &Path,
-    found: &super::list::Entry,
-    listed: &super::list::Entry,
-) -> Result<(), BackupError> {
+pub(super) fn same(state: &Path, found: &Entry, listed: &Entry) -> Result<(), BackupError> {
     if found == listed {
         return Ok(());
     }
@@ -141,6 +181,7 @@ fn check_rows(
     state: &Path,
     manifest: &Manifest,
     list: &List,
+    skipped: &Damage,
     tell: &mut Tell<'_>,
 ) -> Result<(), BackupError> {
     tell(Step::Checking);
@@ -155,9 +196,13 @@ fn check_rows(
     if manifest.blob_store.is_some() {
         return Ok(());
     }
-    let lost: BTreeSet<&str> = manifest.lost.iter().map(String::as_str).collect();
-    let missing = missing(state, &list.paths())?;
-    match missing.iter().find(|path| !lost.contains(path.as_str())) {
+    let damaged_before = manifest.damaged.iter().map(|damaged| &damaged.path);
+    let told: BTreeSet<&String> = manifest.lost.iter().chain(damaged_before).collect();
+    let named = damage::named(state, list, skipped)?;
+    if let Some((path, what)) = named.bad_trees.first() {
+        return Err(damaged(&state.join(path), what));
+    }
+    match named.missing.iter().find(|path| !told.contains(path) && !skipped.has(path)) {
         Some(path) => Err(damaged(&state.join(path), "rows name it, and it is not there")),
         None => Ok(()),
     }

@@ -3,6 +3,9 @@ use std::time::Duration;
 
 use muster_store::{Durability, SqliteStore, Store as _};
 
+use muster_core::ids::WorkspaceId;
+
+use super::damage::blob_path;
 use super::*;
 use crate::first_start;
 
@@ -32,7 +35,7 @@ fn site() -> (tempfile::TempDir, StateDir) {
 
 fn names(folder: &Path) -> Vec<String> {
     let below = files_below(folder, Path::new("")).unwrap();
-    below.iter().map(|path| path.to_string_lossy().into_owned()).collect()
+    below.files.iter().map(|path| path.to_string_lossy().into_owned()).collect()
 }
 
 #[test]
@@ -43,13 +46,13 @@ fn what_is_restored_is_what_was_there_and_counts_from_far_beyond() {
         store.claim(1_000).unwrap()
     };
     let to = folder.path().join("backup");
-    let manifest = make(&state_dir, &to, "1.2.3", &mut |_| {}).unwrap();
+    let manifest = make(&state_dir, &to, "1.2.3", Verify::Usual, &mut |_| {}).unwrap();
     assert_eq!((manifest.muster_version.as_str(), manifest.lost.len()), ("1.2.3", 0));
     assert_eq!(manifest.files, names(&to.join(STATE)).len() as u64);
 
     let new = folder.path().join("new");
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-    restore(&to, &new, now, &mut |_| {}).unwrap();
+    restore(&to, &new, now, OnDamage::Refuse, &mut |_| {}).unwrap();
     let blob = blob_path(WorkspaceId(1), &blob_of(b"bytes"));
     let wanted = [
         blob.as_str(),
@@ -69,7 +72,7 @@ fn what_is_restored_is_what_was_there_and_counts_from_far_beyond() {
     assert!(store.last_claim().unwrap() >= 1_000_000_000 + year_ms);
     // Restored once more, a moment later: never the same numbers again.
     let again = folder.path().join("again");
-    restore(&to, &again, now + Duration::from_secs(1), &mut |_| {}).unwrap();
+    restore(&to, &again, now + Duration::from_secs(1), OnDamage::Refuse, &mut |_| {}).unwrap();
     let mut other = SqliteStore::open(again.join(STORE), Durability::None).unwrap();
     assert!(other.last_claim().unwrap() > store.claim(claimed).unwrap());
 }
@@ -79,37 +82,136 @@ fn what_cannot_be_made_leaves_nothing() {
     let (folder, state_dir) = site();
     let (to, partial) = (folder.path().join("backup"), folder.path().join(".backup.partial"));
     fs::create_dir(&partial).unwrap();
-    let leftover = make(&state_dir, &to, "", &mut |_| {}).unwrap_err();
+    let leftover = make(&state_dir, &to, "", Verify::Usual, &mut |_| {}).unwrap_err();
     assert!(matches!(leftover, BackupError::Leftover { .. }), "{leftover}");
     fs::remove_dir(&partial).unwrap();
 
     // A damaged database is not taken along.
     let store = fs::read(state_dir.storage()).unwrap();
     fs::write(state_dir.storage(), &store[..store.len() / 2]).unwrap();
-    assert!(make(&state_dir, &to, "", &mut |_| {}).is_err());
+    assert!(make(&state_dir, &to, "", Verify::Usual, &mut |_| {}).is_err());
     assert!(!to.exists() && !partial.exists());
     fs::write(state_dir.storage(), store).unwrap();
 
     fs::create_dir(&to).unwrap();
-    make(&state_dir, &to, "", &mut |_| {}).expect("an empty folder will do");
-    let filled = make(&state_dir, &to, "", &mut |_| {}).unwrap_err();
+    make(&state_dir, &to, "", Verify::Usual, &mut |_| {}).expect("an empty folder will do");
+    let filled = make(&state_dir, &to, "", Verify::Usual, &mut |_| {}).unwrap_err();
     assert!(matches!(filled, BackupError::Filled { .. }), "{filled}");
+}
+
+fn rotten(state_dir: &StateDir, path: &str) {
+    fs::write(state_dir.root().join(path), "other").unwrap();
 }
 
 /// On another file system blobs are copied, and looked at on the way.
 #[test]
-fn a_blob_that_is_not_what_its_name_says_is_not_copied() {
+fn a_blob_that_is_not_what_its_name_says_is_left_out_when_it_is_copied() {
     let (folder, state_dir) = site();
-    let digest = blob_of(b"bytes").to_string();
-    let path = PathBuf::from(blob_path(WorkspaceId(1), &blob_of(b"bytes")));
+    let digest = blob_of(b"bytes");
+    let path = PathBuf::from(blob_path(WorkspaceId(1), &digest));
     let to = folder.path().join("copy");
     let entry = copy(state_dir.root(), &to, &path, &mut |_| {}).unwrap();
-    assert_eq!((entry.digest.to_string(), entry.bytes), (digest, 5));
-    let again = link(state_dir.root(), &to, &path, &mut |_| {});
+    assert_eq!((entry.digest, entry.bytes), (digest, 5));
+    let again = take_blob(state_dir.root(), &to, &path, digest, &mut |_| {});
     assert!(again.is_err(), "it is there already, and nothing is written over");
-    fs::write(state_dir.root().join(&path), "other").unwrap();
-    let backup = folder.path().join("backup");
-    make(&state_dir, &backup, "", &mut |_| {}).expect("a link is not read");
-    let found = check(&backup, &mut |_| {}).unwrap_err();
-    assert!(matches!(found, BackupError::Damaged { .. }), "{found}");
+
+    // The same as on another file system: a link cannot be made.
+    rotten(&state_dir, path.to_str().unwrap());
+    let state = folder.path().join("other");
+    fs::create_dir(&state).unwrap();
+    let mut files = Files::new(state_dir.root(), &state);
+    let why = copy(state_dir.root(), &state, &path, &mut |_| {})
+        .and_then(|found| restore::same(&state, &found, &entry))
+        .unwrap_err();
+    files.leave_out(&path, why).unwrap();
+    assert!(files.damage.has(path.to_str().unwrap()) && !state.join(&path).exists());
+}
+
+#[test]
+fn a_rotten_blob_is_left_out_and_the_rest_is_restored() {
+    let (folder, state_dir) = site();
+    let path = blob_path(WorkspaceId(1), &blob_of(b"bytes"));
+    rotten(&state_dir, &path);
+    let to = folder.path().join("verified");
+    let manifest = make(&state_dir, &to, "", Verify::Everything, &mut |_| {}).unwrap();
+    let [damaged] = &manifest.damaged[..] else { panic!("{manifest:?}") };
+    assert_eq!((damaged.path.as_str(), manifest.lost.len()), (path.as_str(), 0));
+    assert!(!to.join(STATE).join(&path).exists());
+    check(&to, OnDamage::Refuse, &mut |_| {}).expect("what is in it is right");
+
+    // A link is not read unless that is asked for: it is found when it is restored.
+    let linked = folder.path().join("linked");
+    let manifest = make(&state_dir, &linked, "", Verify::Usual, &mut |_| {}).unwrap();
+    assert_eq!(manifest.damaged, []);
+    let refused = check(&linked, OnDamage::Refuse, &mut |_| {}).unwrap_err();
+    assert!(refused.to_string().contains("--skip-damaged"), "{refused}");
+    let checked = check(&linked, OnDamage::Skip, &mut |_| {}).unwrap();
+    assert_eq!(checked.skipped.len(), 1);
+    let new = folder.path().join("new");
+    let restored =
+        restore(&linked, &new, SystemTime::UNIX_EPOCH, OnDamage::Skip, &mut |_| {}).unwrap();
+    assert_eq!(restored.skipped[0].path, path);
+    assert!(!new.join(&path).exists() && new.join("keys/token.key").exists());
+}
+
+/// Only what the rest is of use without.
+#[test]
+fn a_damaged_key_or_database_is_never_skipped() {
+    for name in ["keys/token.key", STORE] {
+        let (folder, state_dir) = site();
+        let to = folder.path().join("backup");
+        make(&state_dir, &to, "", Verify::Usual, &mut |_| {}).unwrap();
+        fs::write(to.join(STATE).join(name), "other").unwrap();
+        let new = folder.path().join("new");
+        let refused = restore(&to, &new, SystemTime::UNIX_EPOCH, OnDamage::Skip, &mut |_| {});
+        let refused = refused.unwrap_err();
+        assert!(matches!(refused, BackupError::Damaged { .. }), "{refused}");
+        assert!(!new.exists());
+    }
+}
+
+/// The owner has put links into the state directory: to a configuration elsewhere, to a larger disk.
+#[test]
+fn links_are_followed_and_restored_as_what_they_lead_to() {
+    let (folder, state_dir) = site();
+    let (root, elsewhere) = (state_dir.root(), folder.path().join("elsewhere"));
+    fs::create_dir(&elsewhere).unwrap();
+    let link = |name: &str, to: &Path| std::os::unix::fs::symlink(to, root.join(name)).unwrap();
+    fs::write(elsewhere.join("config"), "listen = \"127.0.0.1:0\"").unwrap();
+    link("muster.toml", &elsewhere.join("config"));
+    let blob = blob_path(WorkspaceId(1), &blob_of(b"bytes"));
+    let [moved, key] = ["blobs", "keys/token.key"].map(|name| {
+        let to = elsewhere.join(Path::new(name).file_name().unwrap());
+        fs::rename(root.join(name), &to).unwrap();
+        link(name, &to);
+        to
+    });
+    fs::rename(elsewhere.join("blobs").join(&blob["blobs/".len()..]), elsewhere.join("b")).unwrap();
+    link(&blob, &elsewhere.join("b"));
+    link("logs/nowhere", Path::new("/nowhere"));
+    link("logs/round", &root.join("logs"));
+
+    let to = folder.path().join("backup");
+    let manifest = make(&state_dir, &to, "", Verify::Everything, &mut |_| {}).unwrap();
+    let links: BTreeSet<&str> = manifest.links.iter().map(|link| link.path.as_str()).collect();
+    assert_eq!(links, BTreeSet::from([&*blob, "blobs", "keys/token.key", "muster.toml"]));
+    let dead: Vec<&str> = manifest.damaged.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(dead, ["logs/nowhere", "logs/round"]);
+
+    let new = folder.path().join("new");
+    restore(&to, &new, SystemTime::UNIX_EPOCH, OnDamage::Refuse, &mut |_| {}).unwrap();
+    for (path, from) in [
+        ("muster.toml", elsewhere.join("config")),
+        ("keys/token.key", key),
+        (&blob, moved.with_file_name("b")),
+    ] {
+        assert!(fs::symlink_metadata(new.join(path)).unwrap().is_file(), "{path}");
+        assert_eq!(fs::read(new.join(path)).unwrap(), fs::read(from).unwrap(), "{path}");
+    }
+
+    // A key that cannot be had is no backup.
+    fs::remove_file(elsewhere.join("token.key")).unwrap();
+    let refused = make(&state_dir, &folder.path().join("no"), "", Verify::Usual, &mut |_| {});
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused, BackupError::Unfit { .. }), "{refused}");
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use muster_core::ids::WorkspaceId;
-use muster_core::model::BlobId;
+use muster_core::model::{BlobId, Job, TreeId, Workspace};
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 
@@ -141,6 +141,65 @@ pub fn each_named_file(
         Ok(())
     })
     .map(|_: Vec<()>| ())
+}
+
+/// Says in which workspaces, blobs and jobs the files of the byte store are used.
+pub struct Owners {
+    store: (Connection, PathBuf),
+    storage: (Connection, PathBuf),
+}
+
+impl Owners {
+    pub fn open(store: &Path, storage: &Path) -> Result<Owners, StoreError> {
+        Ok(Owners {
+            store: (open::reader(store, &MAIN)?, store.to_owned()),
+            storage: (open::reader(storage, &STORAGE)?, storage.to_owned()),
+        })
+    }
+
+    /// The name of a workspace that is still there.
+    pub fn workspace(&self, id: WorkspaceId) -> Result<Option<String>, StoreError> {
+        let (connection, path) = &self.store;
+        let sql = "SELECT doc FROM workspaces WHERE id = ?1";
+        let found: Option<Workspace> = doc::one(connection, path, sql, (doc::key(id.0),))?;
+        Ok(found.map(|workspace| workspace.key.name.to_string()))
+    }
+
+    /// Blobs that are made of this file, as `container/name`: at most `limit`.
+    pub fn blobs(
+        &self,
+        workspace: WorkspaceId,
+        digest: &BlobId,
+        limit: usize,
+    ) -> Result<Vec<String>, StoreError> {
+        let (connection, path) = &self.storage;
+        let sql = "SELECT containers.name, found.name FROM \
+                   (SELECT blobs.container, blobs.name FROM segments JOIN blobs ON blobs.id = segments.blob \
+                    WHERE segments.workspace = ?1 AND segments.digest = ?2 \
+                    UNION SELECT container, name FROM staged WHERE workspace = ?1 AND digest = ?2) AS found \
+                   JOIN containers ON containers.id = found.container ORDER BY 1, 2 LIMIT ?3";
+        let values = (doc::key(workspace.0), &digest.0[..], doc::key(limit as u64));
+        doc::rows(connection, path, sql, values, |row| {
+            let container: String = row.get(0).doing("reading a row", path)?;
+            let name: Vec<u8> = row.get(1).doing("reading a row", path)?;
+            Ok(format!("{container}/{}", String::from_utf8_lossy(&name)))
+        })
+    }
+
+    /// The names of jobs that bring this list of files, or have left it: at most `limit`.
+    pub fn jobs(
+        &self,
+        workspace: WorkspaceId,
+        tree: &TreeId,
+        limit: usize,
+    ) -> Result<Vec<String>, StoreError> {
+        let (connection, path) = &self.store;
+        let sql = "SELECT DISTINCT jobs.doc FROM job_trees JOIN jobs ON jobs.id = job_trees.job \
+                   WHERE job_trees.workspace = ?1 AND job_trees.tree = ?2 ORDER BY jobs.id LIMIT ?3";
+        let values = (doc::key(workspace.0), tree.to_string(), doc::key(limit as u64));
+        let jobs: Vec<Job> = doc::many(connection, path, sql, values)?;
+        Ok(jobs.into_iter().map(|job| job.name.into()).collect())
+    }
 }
 
 /// Makes a restored copy a store of its own: whatever the lost server gave out after the backup, this one gives out

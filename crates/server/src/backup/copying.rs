@@ -1,0 +1,222 @@
+//! Which files there are, and how each gets into a backup or out of it.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use muster_core::model::BlobId;
+use muster_trees::Hasher;
+use rustix::fs::{AtFlags, CWD, OFlags, linkat};
+use serde::{Deserialize, Serialize};
+
+use super::error::{BackupError, Doing, damaged};
+use super::list::{self, Entry};
+use super::{Step, Tell};
+
+const PIECE_BYTES: usize = 1 << 20;
+
+/// A symbolic link of the state directory. A backup has what it leads to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// From the state directory.
+    pub path: String,
+    pub to: String,
+}
+
+/// What is below a folder. Paths are from the state directory.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// In order.
+    pub files: Vec<PathBuf>,
+    pub links: Vec<Link>,
+    /// Links that lead nowhere, or back.
+    pub dead_links: Vec<(PathBuf, String)>,
+}
+
+/// Whether symbolic links are followed. The owner of a state directory may have put some into it; a backup has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Links {
+    Followed,
+    Refused,
+}
+
+/// The link at this path, if it is one.
+pub fn link_at(root: &Path, path: &Path) -> Option<Link> {
+    let to = fs::read_link(root.join(path)).ok()?;
+    Some(Link { path: path.to_string_lossy().into(), to: to.to_string_lossy().into() })
+}
+
+/// What is half written begins with a dot, and is left out.
+pub fn files_below(root: &Path, folder: &Path) -> Result<Found, BackupError> {
+    let mut found = Found::default();
+    let mut entered = BTreeSet::new();
+    found.links.extend(link_at(root, folder));
+    let mut left = vec![folder.to_owned()];
+    while let Some(folder) = left.pop() {
+        let path = root.join(&folder);
+        let entries = match fs::read_dir(&path) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries.doing("list", &path)?,
+        };
+        let about = fs::metadata(&path).doing("look at", &path)?;
+        entered.insert((about.dev(), about.ino()));
+        for entry in entries {
+            let entry = entry.doing("list", &path)?;
+            let (name, kind) = (entry.file_name(), entry.file_type().doing("look at", &path)?);
+            if name.as_encoded_bytes().starts_with(b".") {
+                continue;
+            }
+            let below = folder.join(name);
+            match kind {
+                kind if kind.is_dir() => left.push(below),
+                kind if kind.is_file() => found.files.push(below),
+                kind if kind.is_symlink() => follow(root, below, &entered, &mut found, &mut left),
+                _ => {}
+            }
+        }
+    }
+    found.files.sort_unstable();
+    Ok(found)
+}
+
+fn follow(
+    root: &Path,
+    path: PathBuf,
+    entered: &BTreeSet<(u64, u64)>,
+    found: &mut Found,
+    left: &mut Vec<PathBuf>,
+) {
+    let Some(link) = link_at(root, &path) else { return };
+    let is_entered = |about: &fs::Metadata| entered.contains(&(about.dev(), about.ino()));
+    let why = match fs::metadata(root.join(&path)) {
+        Ok(about) if about.is_file() => {
+            found.links.push(link);
+            return found.files.push(path);
+        }
+        Ok(about) if about.is_dir() && !is_entered(&about) => {
+            found.links.push(link);
+            return left.push(path);
+        }
+        Ok(about) if about.is_dir() => "a folder that was seen before".to_owned(),
+        Ok(_) => "neither a file nor a folder".to_owned(),
+        Err(why) => format!("something that cannot be looked at: {why}"),
+    };
+    found.dead_links.push((path, format!("it is a symbolic link to {}, {why}", link.to)));
+}
+
+/// How a file of the byte store got into a backup.
+#[derive(Debug)]
+pub enum Taken {
+    /// It is the same file, on the same file system. Its bytes were not read.
+    Linked(Entry),
+    Copied(Entry),
+}
+
+/// Takes along a file that never changes: on the same file system it is the same file.
+pub fn take_blob(
+    root: &Path,
+    state: &Path,
+    path: &Path,
+    digest: BlobId,
+    tell: &mut Tell<'_>,
+) -> Result<Taken, BackupError> {
+    let (from, to) = (root.join(path), state.join(path));
+    make_parent(&to)?;
+    if linkat(CWD, &from, CWD, &to, AtFlags::SYMLINK_FOLLOW).is_ok() {
+        let bytes = fs::metadata(&to).doing("look at", &to)?.len();
+        tell(Step::Bytes(bytes));
+        return Ok(Taken::Linked(Entry::new(path, digest, bytes)?));
+    }
+    let entry = copy(root, state, path, tell)?;
+    match entry.digest == digest {
+        true => Ok(Taken::Copied(entry)),
+        false => Err(damaged(&from, "its bytes are not what its name says")),
+    }
+}
+
+/// The copy has the same path below `state`.
+pub fn copy(
+    root: &Path,
+    state: &Path,
+    path: &Path,
+    tell: &mut Tell<'_>,
+) -> Result<Entry, BackupError> {
+    let to = state.join(path);
+    make_parent(&to)?;
+    let file = File::options().write(true).create_new(true).mode(0o600).open(&to);
+    read((root, Links::Followed), path, Some(file.doing("write", &to)?), tell)
+}
+
+/// Reads a file through, and writes what it reads into another. A file that grows is as long as it was at first.
+pub fn read(
+    (root, links): (&Path, Links),
+    path: &Path,
+    mut into: Option<File>,
+    tell: &mut Tell<'_>,
+) -> Result<Entry, BackupError> {
+    let from = root.join(path);
+    let unreadable =
+        |source: io::Error| BackupError::Unreadable { path: from.clone(), what: source };
+    // Nor does a pipe keep anybody waiting.
+    let flags = match links {
+        Links::Followed => OFlags::NONBLOCK,
+        Links::Refused => OFlags::NONBLOCK.union(OFlags::NOFOLLOW),
+    };
+    let file = File::options().read(true).custom_flags(flags.bits() as i32).open(&from);
+    let file = file.map_err(unreadable)?;
+    let found = file.metadata().map_err(unreadable)?;
+    if !found.is_file() {
+        return Err(damaged(&from, "it is not a plain file"));
+    }
+    let (mut file, mut hasher, mut bytes) = (file.take(found.len()), Hasher::default(), 0);
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        let got = match file.read(&mut piece) {
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
+            got => got.map_err(unreadable)?,
+        };
+        if got == 0 {
+            break;
+        }
+        hasher.add(&piece[..got]);
+        if let Some(into) = &mut into {
+            into.write_all(&piece[..got]).doing("copy", &from)?;
+        }
+        bytes += got as u64;
+        tell(Step::Bytes(got as u64));
+    }
+    Entry::new(path, hasher.finish(), bytes)
+}
+
+pub fn remove_if_there(path: &Path) -> Result<(), BackupError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done.doing("remove", path),
+    }
+}
+
+pub fn write(path: &Path, text: &[u8]) -> Result<(), BackupError> {
+    let file = File::options().write(true).create_new(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(text)).doing("write", path)
+}
+
+pub fn make_folder(path: &Path) -> Result<(), BackupError> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
+            Err(BackupError::Leftover { path: path.to_owned() })
+        }
+        made => made.doing("make", path),
+    }
+}
+
+pub fn make_parent(path: &Path) -> Result<(), BackupError> {
+    let parent = path.parent().unwrap_or(path);
+    DirBuilder::new().recursive(true).mode(0o700).create(parent).doing("make", parent)
+}
+
+/// The files of the byte store, each with what its name says of its bytes. What is on its way there is not among them.
+pub fn blobs_among(files: &[PathBuf]) -> impl Iterator<Item = (&Path, BlobId)> {
+    files.iter().filter_map(|path| Some((path.as_path(), list::blob_of_path(path)?)))
+}

@@ -1,0 +1,182 @@
+//! Files that are missing or damaged: what rows name, what of it is not there, and whose it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use muster_core::ids::{JobId, WorkspaceId};
+use muster_core::model::{BlobId, TreeId};
+use muster_store::backup::{self as copies, Owners};
+use muster_store::{Reader as _, SqliteReader};
+use muster_trees::{Tree, blob_of};
+use serde::{Deserialize, Serialize};
+
+use super::error::BackupError;
+use super::list::{self, List};
+use super::{BLOBS, LOGS, POST_MORTEMS, STORAGE, STORE};
+
+/// How many blobs and jobs are named of each file.
+const OWNERS_MAX: usize = 10;
+
+/// A file that is not in a backup, or was not restored, because its bytes are wrong or cannot be read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Damaged {
+    /// From the state directory.
+    pub path: String,
+    pub what: String,
+    /// The name of the workspace that it belongs to, as far as it can be found; so are the next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
+    /// Blobs that are made of it, as `container/name`: some of them, if they are many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blobs: Vec<String>,
+    /// Jobs that bring it or left it, or whose log it is: some of them, if they are many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<String>,
+}
+
+/// What was found so far: paths, and what is wrong with each.
+#[derive(Debug, Default)]
+pub struct Damage(BTreeMap<String, String>);
+
+impl Damage {
+    /// Notes that a file is left out. Whatever nothing works without is not: then `why` is returned.
+    pub fn note(&mut self, path: &Path, why: BackupError) -> Result<(), BackupError> {
+        let what = match &why {
+            BackupError::Damaged { what, .. } | BackupError::Unfit { what, .. } => what.clone(),
+            BackupError::Unreadable { what, .. } => format!("it cannot be read: {what}"),
+            _ => return Err(why),
+        };
+        match can_be_left_out(path) {
+            true => self.add(path, what),
+            false => return Err(why),
+        }
+        Ok(())
+    }
+
+    pub fn add(&mut self, path: &Path, what: String) {
+        self.0.insert(path.to_string_lossy().into(), what);
+    }
+
+    pub fn has(&self, path: &str) -> bool {
+        self.0.contains_key(path)
+    }
+
+    /// Says whose each of these files is, by the databases of the backup in `state`.
+    pub fn with_owners(self, state: &Path) -> Result<Vec<Damaged>, BackupError> {
+        if self.0.is_empty() {
+            return Ok(Vec::new());
+        }
+        let store = state.join(STORE);
+        let owners = Owners::open(&store, &state.join(STORAGE))?;
+        let mut reader = SqliteReader::open(store)?;
+        let trees = trees_with(state, &self.0, &mut reader)?;
+        let mut all = Vec::new();
+        for (path, what) in self.0 {
+            let mut damaged = Damaged { path, what, ..Damaged::default() };
+            if let Some((workspace, digest)) = list::place_of_blob(Path::new(&damaged.path)) {
+                damaged.workspace = owners.workspace(workspace)?;
+                damaged.blobs = owners.blobs(workspace, &digest, OWNERS_MAX)?;
+                let mut jobs = BTreeSet::new();
+                for tree in trees.get(&damaged.path).into_iter().flatten() {
+                    jobs.extend(owners.jobs(workspace, tree, OWNERS_MAX)?);
+                }
+                damaged.jobs = jobs.into_iter().take(OWNERS_MAX).collect();
+            } else if let Some(job) = job_of_log(&damaged.path)
+                && let Some(job) = reader.job_by_id(job)?
+            {
+                damaged.workspace = owners.workspace(job.workspace)?;
+                damaged.jobs = vec![job.name.into()];
+            }
+            all.push(damaged);
+        }
+        Ok(all)
+    }
+}
+
+/// Whether an installation works without this file: then only what it is a part of is lost with it.
+pub fn can_be_left_out(path: &Path) -> bool {
+    let is_in = |folder: &str| path.starts_with(folder) && path != Path::new(folder);
+    list::blob_of_path(path).is_some() || is_in(LOGS) || is_in(POST_MORTEMS)
+}
+
+/// `logs/JOB/…`
+fn job_of_log(path: &str) -> Option<JobId> {
+    path.strip_prefix(LOGS)?.strip_prefix('/')?.split('/').next()?.parse().ok()
+}
+
+/// In which lists of jobs' files each of these is. A list is in itself.
+fn trees_with(
+    state: &Path,
+    damage: &BTreeMap<String, String>,
+    reader: &mut SqliteReader,
+) -> Result<BTreeMap<String, Vec<TreeId>>, BackupError> {
+    let mut found: BTreeMap<String, Vec<TreeId>> = BTreeMap::new();
+    for (workspace, tree) in reader.wanted_trees()? {
+        let own = blob_path(workspace, &BlobId(tree.0));
+        let text = fs::read(state.join(&own)).ok();
+        let parsed = text.and_then(|text| Tree::parse(&text).ok());
+        let files = parsed.iter().flat_map(Tree::files);
+        let paths = files.map(|file| blob_path(workspace, &file.digest));
+        let paths: BTreeSet<String> = paths.chain([own]).collect();
+        for path in paths.into_iter().filter(|path| damage.contains_key(path)) {
+            found.entry(path).or_default().push(tree);
+        }
+    }
+    Ok(found)
+}
+
+/// What the rows of a backup name.
+#[derive(Debug, Default)]
+pub struct Named {
+    /// Files that are not on the list.
+    pub missing: BTreeSet<String>,
+    /// Lists of jobs' files that cannot be read, and why.
+    pub bad_trees: Vec<(String, String)>,
+}
+
+/// Compares what the rows of these databases name with the list. The lists of jobs' files are read for it.
+pub fn named(state: &Path, list: &List, damage: &Damage) -> Result<Named, BackupError> {
+    let listed = list.paths();
+    let mut named = Named::default();
+    let mut look = |workspace: WorkspaceId, digest: BlobId| {
+        let path = blob_path(workspace, &digest);
+        let is_there = listed.contains(path.as_str()) && !damage.has(&path);
+        if !is_there {
+            named.missing.insert(path);
+        }
+        is_there
+    };
+    copies::each_named_file(&state.join(STORAGE), |workspace, digest| {
+        look(workspace, digest);
+    })?;
+    for (workspace, tree) in SqliteReader::open(state.join(STORE))?.wanted_trees()? {
+        let digest = BlobId(tree.0);
+        if !look(workspace, digest) {
+            continue;
+        }
+        let path = blob_path(workspace, &digest);
+        let text = match fs::read(state.join(&path)) {
+            Ok(text) => text,
+            Err(why) => {
+                named.bad_trees.push((path, format!("it cannot be read: {why}")));
+                continue;
+            }
+        };
+        match Tree::parse(&text) {
+            _ if blob_of(&text) != digest => {
+                named.bad_trees.push((path, "its bytes are not what its name says".to_owned()));
+            }
+            Ok(parsed) => parsed.files().iter().for_each(|file| {
+                look(workspace, file.digest);
+            }),
+            Err(why) => named.bad_trees.push((path, why.to_string())),
+        }
+    }
+    Ok(named)
+}
+
+pub fn blob_path(workspace: WorkspaceId, digest: &BlobId) -> String {
+    let name = digest.to_string();
+    format!("{BLOBS}/{workspace}/{}/{name}", &name[..2])
+}
