@@ -1,8 +1,9 @@
 //! A provider sees that a node is dead: its job goes on elsewhere at once, and the pool does not wait for it.
 
 use crate::support::Stage;
-use muster_core::model::{Fate, JobPhase, NodePhase, Trouble};
-use muster_core::{EffectKind, Input};
+use muster_core::model::{Category, Fate, JobPhase, NodePhase, Trouble};
+use muster_core::time::Span;
+use muster_core::{Change, EffectKind, Input};
 
 fn only_node(stage: &Stage) -> String {
     let mut names = stage.world.nodes().map(|node| node.name.to_string());
@@ -78,4 +79,35 @@ fn the_end_of_a_node_that_was_to_end_says_nothing() {
     ended(&mut stage, &leaving);
     assert_eq!(stage.nodes(), [NodePhase::Leaving]);
     ended(&mut stage, "nobody");
+}
+
+/// The server was down when it ended. A machine costs until it is deleted, whatever has died on it: its lines go on until
+/// then, without a gap, and not beyond.
+#[test]
+fn a_node_that_ended_while_nobody_looked_is_billed_until_it_is_deleted() {
+    let mut stage = Stage::with_cluster("pool", 1, 1, 120);
+    stage.provide();
+    let node = only_node(&stage);
+    let made = stage.world.node_by_name(&node).and_then(|node| node.meter).expect("it is billed");
+    stage.silence(Span::seconds(20));
+    ended(&mut stage, &node);
+    stage.silence(Span::seconds(2));
+    stage.settle_effects(|kind| matches!(kind, EffectKind::DeleteNode { .. }));
+    let deleted_at = stage.now.wall;
+    stage.pass_s(60);
+    let id = stage.log.iter().find_map(|change| match change {
+        Change::NodeChanged { node: found, .. } if *found.name == *node => Some(found.id),
+        _ => None,
+    });
+    let lines = stage.log.iter().filter_map(|change| match change {
+        Change::LedgerPosted(line) if Some(line.node) == id => Some(line),
+        _ => None,
+    });
+    let lines: Vec<_> = lines.map(|line| (line.category, line.from, line.to)).collect();
+    let [.., (Category::Floor, from, found_at), (Category::Unusable, lost_at, to)] = lines[..]
+    else {
+        panic!("{lines:?}")
+    };
+    assert!(made.since <= from && found_at == lost_at, "{lines:?}");
+    assert_eq!((to, to - found_at), (deleted_at, Span::seconds(2)), "{lines:?}");
 }
