@@ -251,13 +251,13 @@ def test_a_stop_finishes_what_is_under_way(own):  # noqa: F811
 
 
 @pytest.mark.parametrize(("drain", "signals", "code"), [("1", 1, 0), ("60", 2, 1)])
-def test_a_stop_has_a_limit_and_a_second_signal_has_none(own, drain, signals, code):  # noqa: F811
+def test_a_stop_has_a_limit_and_a_second_interrupt_has_none(own, drain, signals, code):  # noqa: F811
     server = own("--drain-seconds", drain)
     slow = under_way(server)
     started = time.monotonic()
     for _ in range(signals):
         server.process.send_signal(signal.SIGINT)
-        wait_for("its word", 5, lambda: "once more to stop at once" in server.log.read_text())
+        wait_for("its word", 5, lambda: "Ctrl-C stops at once" in server.log.read_text())
     assert server.process.wait(STOP_LIMIT_S) == code
     assert time.monotonic() - started < 8
     slow.close()

@@ -257,13 +257,13 @@ impl Signals {
         }
     }
 
-    /// The first signal asks the server to end; a second one does not ask. Either is safe: what was
-    /// acknowledged is on disk.
+    /// The first signal asks the server to end. After that, Ctrl-C ends it at once, and being asked again (as `muster down`
+    /// does) changes nothing: requests under way are finished. Either is safe: what was acknowledged is on disk.
     async fn shutdown(mut self, talk: Talk) {
         self.next().await;
-        talk.say("stopping; once more to stop at once");
+        talk.say("stopping when requests under way are finished; Ctrl-C stops at once");
         tokio::spawn(async move {
-            self.next().await;
+            self.interrupt.recv().await;
             if let Some(log) = &talk.log {
                 log.flush(HURRIED_LINES_WITHIN);
             }

@@ -4,7 +4,7 @@
 //! disk, and its server should answer at once. So it does, but until the store is known to be whole nothing is written:
 //! changes are refused with 503 and `Retry-After`, what is asked is read, nodes that are known keep their leases,
 //! no node is made or let go, and no file is swept. Only then is the store claimed. If it is damaged, the server ends, and every
-//! byte is as it was found.
+//! byte that a row could name is as it was found.
 //!
 //! That it was closed in peace does not matter: bytes go bad on the disk, too.
 

@@ -258,6 +258,8 @@ pub async fn run(
         queued_per_workspace_max: config.limits.queued_per_workspace.unwrap_or(u32::MAX),
         ..Settings::default()
     };
+    // Both before anything else is opened, as that removes what was left half done.
+    let (storage, storage_thread) = Storage::open(state_dir.storage(), reserve.clone())?;
     let (writer, mut writer_thread) =
         writer::start(open_store, settings, catalogue.clone(), live.clone(), effects)?;
 
@@ -327,7 +329,6 @@ pub async fn run(
     let blobs = Arc::new(blobs);
     let readers: Readers =
         Readers::new(database.clone(), |path| Ok(Box::new(SqliteReader::open(path)?)));
-    let (storage, storage_thread) = Storage::open(state_dir.storage(), reserve.clone())?;
     storage.hold_sweeps(writer_thread.waits_for_check || storage.waits_for_check());
     let retention = config.retention;
     let sweeping = storage::run_sweeper(storage.clone(), blobs.clone(), readers.clone(), retention);

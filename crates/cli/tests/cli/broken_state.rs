@@ -87,6 +87,40 @@ fn a_first_start_that_was_killed_can_be_made_again() {
     site.text(&support::CLUSTER);
 }
 
+/// Old files that a start or a sweep removes: a blob that no row names, half a blob, half an environment.
+fn plant(site: &Site) -> [PathBuf; 3] {
+    let digest = "ab".repeat(32);
+    let blob = format!("blobs/{}/ab/{digest}", muster_core::ids::WorkspaceId(1));
+    [blob.as_str(), "blobs/incoming/17", "environments/building/17"].map(|name| {
+        let path = site.state().join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        let file = fs::File::create(&path).expect("made");
+        let year = Duration::from_secs(365 * 24 * 60 * 60);
+        file.set_modified(std::time::SystemTime::now() - year).expect("ours");
+        path
+    })
+}
+
+#[test]
+fn nothing_is_removed_before_both_databases_were_found_whole() {
+    let mut site = stopped();
+    let planted = plant(&site);
+    for name in ["muster.db", "storage.db"] {
+        let other = site.state().join(if name == "muster.db" { "storage.db" } else { "muster.db" });
+        let path = site.state().join(name);
+        let (whole, rest) = [&path, &other].map(|path| fs::read(path).expect("it is there")).into();
+        fs::write(&path, &whole[..whole.len() / 8_192 * 4_096]).expect("written");
+        refused(&site);
+        let left: Vec<&PathBuf> = planted.iter().filter(|path| !path.exists()).collect();
+        assert!(left.is_empty(), "{name} is damaged, and these are gone: {left:?}");
+        assert!(fs::read(&other).expect("it is there") == rest, "the other one was written to");
+        fs::write(&path, whole).expect("put back");
+    }
+    // A start with both does remove them.
+    site.up();
+    support::walls::wait_until("they are gone", || !planted.iter().any(|path| path.exists()));
+}
+
 /// Large enough to be read through only after the server is up.
 fn enlarge(path: &Path) {
     let rows = rusqlite::Connection::open(path).expect("it opens");
@@ -125,7 +159,9 @@ fn damage_in_a_large_database_ends_the_server_before_anything_is_written() {
         file.write_all_at(&[0xff; 64], (page - 1) * 4_096).expect("written");
         drop(file);
         let damaged = fs::read(&path).expect("it is there");
+        let [unnamed, ..] = plant(&site);
         let said = refused(&site);
+        assert!(unnamed.exists(), "a file was swept before {name} was found damaged");
         assert!(said.contains(&format!("{} is damaged", path.display())), "{said}");
         assert!(said.contains("muster restore"), "{said}");
         assert!(fs::read(&path).expect("it is there") == damaged, "{name} was written to");
@@ -186,13 +222,13 @@ impl Shifted {
 }
 
 /// A client that keeps its token.
-struct Client {
-    http: reqwest::Client,
-    runtime: tokio::runtime::Runtime,
+pub struct Client {
+    pub http: reqwest::Client,
+    pub runtime: tokio::runtime::Runtime,
 }
 
 impl Client {
-    fn of(site: &Site) -> Client {
+    pub fn of(site: &Site) -> Client {
         let ca = fs::read(site.state().join("pki/ca.pem")).expect("it is there");
         let ca = reqwest::Certificate::from_pem_bundle(&ca).expect("a CA");
         let http = reqwest::Client::builder().tls_certs_only(ca).no_proxy();
@@ -203,7 +239,7 @@ impl Client {
     }
 
     /// A token, and when it ends by the clock of whoever asked.
-    fn token(&self, site: &Site) -> (String, u64) {
+    pub fn token(&self, site: &Site) -> (String, u64) {
         let key = fs::read_to_string(site.state().join("keys/owner.key")).expect("it is there");
         let url = format!("{}/msi/token?resource={}", site.url(), site.url());
         let request = self.http.get(url).header("x-identity-header", key.trim());

@@ -1,7 +1,10 @@
 //! Everyday operation: `muster status` says whether a server runs, `muster down` stops it and nothing else.
 
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
+use crate::broken_state::Client;
 use crate::support::{CLUSTER, Site, ends, signal};
 
 #[test]
@@ -14,6 +17,9 @@ fn a_status_says_whether_a_server_runs_and_what_it_does() {
         let said = String::from_utf8(done.stdout).expect("text");
         assert!(said.contains("stopped"), "{said}");
     }
+    let down = site.run(&["down"]);
+    assert_eq!((down.code, down.stdout.len()), (0, 0), "{}", down.stderr);
+    assert!(down.stderr.contains("nothing to stop"), "{}", down.stderr);
     assert!(!site.state().exists(), "looking made the folder");
 
     site.start_with(&["--isolation", "none"]);
@@ -107,4 +113,55 @@ fn a_server_that_hangs_is_killed_only_by_force() {
     assert_eq!(down.code, 0, "{}", down.stderr);
     assert!(ends(&mut server));
     site.start_with(&["--isolation", "none"]);
+}
+
+/// Begins to send something and does not go on.
+fn stall(site: &Site) -> std::thread::JoinHandle<()> {
+    let client = Client::of(site);
+    let (token, _) = client.token(site);
+    let group = "subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/slow";
+    let url = format!("{}/{group}?api-version=2022-09-01", site.url());
+    let (sender, begun) = mpsc::channel();
+    let body = futures_util::stream::unfold(0, move |piece| {
+        let sender = sender.clone();
+        async move {
+            if piece == 1 {
+                sender.send(()).expect("the test waits");
+                std::future::pending::<()>().await;
+            }
+            Some((Ok::<_, std::io::Error>("{"), piece + 1))
+        }
+    });
+    let request = client.http.put(url).bearer_auth(token);
+    let request = request.header("content-type", "application/json");
+    let request = request.body(reqwest::Body::wrap_stream(body));
+    let sending = std::thread::spawn(move || {
+        let refused = client.runtime.block_on(request.send());
+        assert!(refused.is_err(), "the server ended first: {refused:?}");
+    });
+    begun.recv_timeout(Duration::from_secs(30)).expect("it is being sent");
+    sending
+}
+
+#[test]
+fn a_server_that_waits_for_a_client_ends_when_its_drain_time_is_over() {
+    let mut site = Site::empty();
+    site.start_with(&["--isolation", "none", "--drain-seconds", "6"]);
+    let sending = stall(&site);
+    let mut server = site.take_server();
+    let down = site.run(&["down", "--timeout", "1"]);
+    assert_eq!(down.code, 1, "{}", down.stderr);
+    assert!(down.stderr.contains("has not ended within 1 seconds"), "{}", down.stderr);
+    assert!(down.stderr.contains("it will when"), "{}", down.stderr);
+    assert!(server.try_wait().expect("a child of ours").is_none(), "it did not wait");
+    let status = site.run(&["status", "-o", "json"]);
+    assert_eq!(status.code, 1, "{}", status.stderr);
+    assert!(String::from_utf8_lossy(&status.stdout).contains("not_responding"));
+    // Asking again does no harm, and it ends by itself.
+    let down = site.run(&["down"]);
+    assert_eq!(down.code, 0, "{}", down.stderr);
+    assert!(down.stderr.contains(": stopped\n"), "{}", down.stderr);
+    assert!(server.wait().expect("a child of ours").success());
+    sending.join().expect("it was cut off");
+    assert_eq!(site.run(&["status"]).code, 3);
 }
