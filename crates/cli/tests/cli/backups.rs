@@ -325,6 +325,50 @@ fn a_configuration_that_is_a_link_is_in_the_backup_and_restored_as_a_file() {
     assert_eq!(fs::read_to_string(restored).expect("text"), "lease-seconds = 20\n");
 }
 
+/// Also with a sweep in between, which removes what they left as soon as no backup is being made.
+#[test]
+fn backups_are_whole_while_jobs_are_deleted() {
+    let site = Site::start_plain();
+    fill(&site);
+    let jobs: Vec<String> = (0..8).map(|number| format!("gone-{number}")).collect();
+    for job in &jobs {
+        let command = format!("mkdir -p outputs; echo {job} > outputs/left.txt; echo {job}");
+        let create = ["job", "create", "--compute", "cpu", "-n", job, "--command", &command];
+        site.text(&[&create[..], &["-o", "none"]].concat());
+    }
+    for job in &jobs {
+        site.wait_for_job(job, |job| job["status"] == "Completed");
+    }
+    let is_over = AtomicBool::new(false);
+    let backups = std::thread::scope(|scope| {
+        let deleting = scope.spawn(|| {
+            for job in &jobs {
+                site.text(&["job", "delete", "-n", job, "--yes"]);
+                // Refused while a backup is made.
+                site.run(&["storage", "gc", "--grace-seconds", "1"]);
+            }
+            is_over.store(true, Ordering::SeqCst);
+        });
+        let mut backups = Vec::new();
+        while !is_over.load(Ordering::SeqCst) && !deleting.is_finished() {
+            let to = site.folder().join(format!("backup-{}", backups.len()));
+            site.text(&["backup", text(&to), "--verify", "-o", "none"]);
+            backups.push(to);
+        }
+        backups
+    });
+    assert!(backups.len() > 1, "none was made meanwhile");
+    for backup in &backups {
+        site.text(&["restore", text(backup), "--check", "-o", "none"]);
+    }
+    let mut restored = Site::empty();
+    let state = restored.state();
+    let last = backups.last().expect("there are some");
+    site.text(&["restore", text(last), "--state-dir", text(&state)]);
+    restored.start_with(&["--isolation", "none"]);
+    check_filled(&restored);
+}
+
 #[test]
 fn nothing_is_swept_while_a_backup_is_made() {
     let site = Site::start_plain();

@@ -215,3 +215,28 @@ fn links_are_followed_and_restored_as_what_they_lead_to() {
     let refused = refused.unwrap_err();
     assert!(matches!(refused, BackupError::Unfit { .. }), "{refused}");
 }
+
+/// A job is deleted after its log was seen, and before it is copied.
+#[test]
+fn logs_that_go_while_a_backup_is_made_are_not_in_it() {
+    let (folder, state_dir) = site();
+    let logs = state_dir.logs();
+    for job in ["j2", "j3"] {
+        fs::create_dir(logs.join(job)).unwrap();
+        fs::write(logs.join(job).join("a1.0.log"), job).unwrap();
+    }
+    let to = folder.path().join("backup");
+    let mut are_files = false;
+    let manifest = make(&state_dir, &to, "", Verify::Everything, &mut |step| {
+        are_files |= step == Step::Files;
+        if are_files && to.with_file_name(".backup.partial/state/logs/j1").exists() {
+            fs::remove_dir_all(logs.join("j2")).ok();
+        }
+    })
+    .unwrap();
+    assert_eq!((&manifest.damaged[..], &manifest.lost[..]), (&[][..], &[][..]));
+    let kept = |job: &str| to.join("state/logs").join(job).join("a1.0.log").exists();
+    assert_eq!(["j1", "j2", "j3"].map(kept), [true, false, true]);
+    let new = folder.path().join("new");
+    restore(&to, &new, SystemTime::UNIX_EPOCH, OnDamage::Refuse, &mut |_| {}).unwrap();
+}
