@@ -22,7 +22,7 @@ pub use print::print;
 use settings::{Kind, Preset, SETTINGS, Setting, Value};
 
 /// The file that is read if none is named, in the state directory.
-const FILE_NAME: &str = "muster.toml";
+const FILE_NAME: &str = muster_server::state_dir::names::CONFIG;
 const FILE_VARIABLE: &str = "MUSTER_CONFIG";
 /// A page of text; anything near it is another file.
 const FILE_BYTES_MAX: u64 = 64 << 10;

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use muster_server::pki::files;
+use muster_server::pki::{BUNDLE_FILE, CA_FILE, files};
 use muster_server::state_dir::{StateDir, StateDirError};
 use muster_server::tokens::OWNER_KEY_FILE;
 
@@ -142,7 +142,7 @@ impl StateDirArg {
         if !connection.url.starts_with("https://") {
             return Err(Failure::error(format!(
                 "{} names the address {}, which is not https; start the server again, it is written anew",
-                dir.root().join("connection.json").display(),
+                dir.connection_file().display(),
                 quoted(&connection.url)
             )));
         }
@@ -154,10 +154,10 @@ impl StateDirArg {
                 key_file.display()
             )));
         }
-        let ca_bundle = dir.pki().join("ca-bundle.pem");
+        let ca_bundle = dir.pki().join(BUNDLE_FILE);
         let ca_file = match connection.has_own_certificate {
             true => ca_bundle.clone(),
-            false => dir.pki().join("ca.pem"),
+            false => dir.pki().join(CA_FILE),
         };
         Ok(Server {
             url: connection.url,

@@ -18,7 +18,7 @@ use crate::place::Server;
 ///
 /// Taking the lock to see whether it is free would keep a server from starting.
 pub fn holder(dir: &StateDir, told: u32) -> Option<u32> {
-    let lock = std::fs::metadata(dir.root().join("lock")).ok()?;
+    let lock = std::fs::metadata(dir.lock_file()).ok()?;
     let device = (rustix::fs::major(lock.dev()), rustix::fs::minor(lock.dev()));
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     locks.lines().find_map(|line| holder_by(line, device, lock.ino(), told))

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use muster_core::time::Wall;
+use muster_sandbox::disk_space::DiskSpace;
 use muster_wire::timestamp;
 use serde::Serialize;
 
@@ -80,7 +81,7 @@ pub async fn run(args: &Args) -> Outcome {
 }
 
 fn look(path: &Path) -> Status {
-    let disk = rustix::fs::statvfs(path).ok();
+    let disk = DiskSpace::of(path).ok();
     Status {
         state: State::Stopped,
         state_dir: path.display().to_string(),
@@ -92,8 +93,8 @@ fn look(path: &Path) -> Status {
         nodes: None,
         jobs_running: None,
         jobs_queued: None,
-        disk_free_bytes: disk.as_ref().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
-        disk_bytes: disk.as_ref().map(|disk| disk.f_blocks.saturating_mul(disk.f_frsize)),
+        disk_free_bytes: disk.map(|disk| disk.free_bytes),
+        disk_bytes: disk.map(|disk| disk.bytes),
     }
 }
 

@@ -9,7 +9,8 @@
 //! * [`porter`] gives a node a way out, where it may have one;
 //! * [`job`] runs one job inside a node, with its own processes, files and user;
 //! * [`probe`] tries every wall once, and leaves nothing behind;
-//! * [`private`] keeps other users of the machine out of our folders.
+//! * [`private`] keeps other users of the machine out of our folders;
+//! * [`disk_space`] says how much of a disk is free, for every crate that asks.
 //!
 //! Everything here blocks and runs on one thread: it forks, and what is forked from a process with threads may do
 //! next to nothing. It knows nothing of servers, schedules and protocols.
@@ -17,6 +18,7 @@
 pub mod cgroup;
 mod context;
 pub mod descriptors;
+pub mod disk_space;
 pub mod helper;
 pub mod identity;
 pub mod job;

@@ -44,22 +44,18 @@ use self::list::List;
 pub use self::restore::{Checked, OnDamage, check, restore};
 use crate::blobs::Turn;
 use crate::state_dir::StateDir;
+use crate::state_dir::names::{
+    BLOBS, CLOCK, CONFIG, DATABASE, ELSEWHERE, KEYS, LOGS, PKI, POST_MORTEMS, STORAGE,
+};
 
 /// Raised when an older version could not read it.
 const FORMAT: u32 = 1;
 const MANIFEST: &str = "manifest.json";
 const FILES: &str = "files";
 const STATE: &str = "state";
-const STORE: &str = "muster.db";
-const STORAGE: &str = "storage.db";
-const BLOBS: &str = "blobs";
-const LOGS: &str = "logs";
-const POST_MORTEMS: &str = "post-mortems";
-/// With the address of the object store, if bytes are there and not here.
-const ELSEWHERE: &str = "blobs/elsewhere";
 /// Copied whole; and single files beside them, where they are.
-const FOLDERS: [&str; 4] = ["keys", "pki", LOGS, POST_MORTEMS];
-const SINGLE: [&str; 3] = ["muster.toml", "clock", ELSEWHERE];
+const FOLDERS: [&str; 4] = [KEYS, PKI, LOGS, POST_MORTEMS];
+const SINGLE: [&str; 3] = [CONFIG, CLOCK, ELSEWHERE];
 
 /// What a backup is of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,7 +164,7 @@ fn fill(
     let moment = copies::Moment::hold(&state_dir.database(), &state_dir.storage())?;
     let (revision, made_at) = (moment.revision, jiff::Timestamp::now());
     tell(Step::Databases { bytes: moment.bytes()? });
-    let (store, storage) = (state.join(STORE), state.join(STORAGE));
+    let (store, storage) = (state.join(DATABASE), state.join(STORAGE));
     moment.copy(&store, &storage, &mut |bytes| tell(Step::Bytes(bytes)))?;
 
     tell(Step::Files);
@@ -179,7 +175,7 @@ fn fill(
 
     tell(Step::Checking);
     copies::check_copies(&store, &storage)?;
-    for name in [STORE, STORAGE] {
+    for name in [DATABASE, STORAGE] {
         files.links.extend(link_at(root, Path::new(name)));
         files.list.push(read((&state, Links::Refused), Path::new(name), None, tell)?);
     }

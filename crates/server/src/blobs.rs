@@ -118,7 +118,7 @@ impl Blobs {
     }
 
     fn with_room(root: PathBuf, room: Room) -> io::Result<Blobs> {
-        let incoming = root.join("incoming");
+        let incoming = root.join(crate::state_dir::names::INCOMING);
         // Whoever sent it starts again.
         match fs::remove_dir_all(&incoming) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

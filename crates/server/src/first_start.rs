@@ -14,6 +14,7 @@ use muster_store::{
 };
 
 use crate::state_dir::StateDir;
+use crate::state_dir::names::INCOMING;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FirstStartError {
@@ -77,8 +78,8 @@ fn trace(state_dir: &StateDir) -> Option<PathBuf> {
     let found = folders.iter().find_map(|folder| first_in(folder, |_| true));
     let found = found.or_else(|| first_in(&state_dir.logs(), |name| name.parse::<JobId>().is_ok()));
     // What is on its way is no trace, nor is the folder for it.
-    let blobs = || first_in(&state_dir.blobs(), |name| name != "incoming");
-    let connection = state_dir.root().join("connection.json");
+    let blobs = || first_in(&state_dir.blobs(), |name| name != INCOMING);
+    let connection = state_dir.connection_file();
     found.or_else(blobs).or_else(|| connection.exists().then_some(connection))
 }
 

@@ -9,9 +9,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use muster_sandbox::disk_space::DiskSpace;
 use muster_sandbox::identity::Identity;
 use muster_sandbox::node::disk;
-use rustix::fs::{FallocateFlags, StatVfs, fallocate, statvfs};
+use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::state_dir::StateDir;
 
@@ -70,9 +71,9 @@ impl Reserve {
             return Ok(());
         }
         let disk = self.disk()?;
-        let bytes = disk::reserve(bytes_of(&disk, disk.f_blocks)) / PART;
+        let bytes = disk::reserve(disk.bytes) / PART;
         // Only from plenty: it must not be what fills the disk.
-        if bytes == 0 || bytes_of(&disk, disk.f_bavail) < bytes.saturating_mul(PART) {
+        if bytes == 0 || disk.free_bytes < bytes.saturating_mul(PART) {
             return Ok(());
         }
         let file = OpenOptions::new()
@@ -100,18 +101,13 @@ impl Reserve {
         }
     }
 
-    fn disk(&self) -> io::Result<StatVfs> {
-        Ok(statvfs(self.state_dir.root())?)
+    fn disk(&self) -> io::Result<DiskSpace> {
+        DiskSpace::of(self.state_dir.root())
     }
 
     fn free_bytes(&self) -> Option<u64> {
-        let disk = self.disk().ok()?;
-        Some(bytes_of(&disk, disk.f_bavail))
+        self.disk().ok().map(|disk| disk.free_bytes)
     }
-}
-
-fn bytes_of(disk: &StatVfs, blocks: u64) -> u64 {
-    blocks.saturating_mul(disk.f_frsize)
 }
 
 #[cfg(test)]
@@ -123,8 +119,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let reserve = Reserve::of(&StateDir::new(dir.path()));
         let disk = reserve.disk().unwrap();
-        let wanted = disk::reserve(bytes_of(&disk, disk.f_blocks)) / PART;
-        if bytes_of(&disk, disk.f_bavail) < wanted * PART * 2 {
+        let wanted = disk::reserve(disk.bytes) / PART;
+        if disk.free_bytes < wanted * PART * 2 {
             return println!("there is not enough space for a reserve here");
         }
         reserve.take().unwrap();

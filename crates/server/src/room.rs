@@ -4,8 +4,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use muster_sandbox::disk_space::DiskSpace;
 use muster_sandbox::node::disk;
-use rustix::fs::statvfs;
 
 #[derive(Debug, Clone)]
 pub struct Room {
@@ -53,15 +53,15 @@ impl Room {
     }
 
     /// Whether so many bytes more can be taken.
-    pub fn check(&self, bytes: u64, kind: Kind) -> Result<(), NoRoom> {
-        let disk = statvfs(&self.dir).map_err(|why| NoRoom::Io(why.into()))?;
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        let reserve = self.reserve(disk.f_blocks.saturating_mul(disk.f_frsize));
+    pub fn check(&self, wanted: u64, kind: Kind) -> Result<(), NoRoom> {
+        let DiskSpace { free_bytes: free, bytes, .. } =
+            DiskSpace::of(&self.dir).map_err(NoRoom::Io)?;
+        let reserve = self.reserve(bytes);
         let reserve = match kind {
             Kind::Usual => reserve,
             Kind::Small => reserve / 2,
         };
-        match free >= bytes.saturating_add(reserve) {
+        match free >= wanted.saturating_add(reserve) {
             true => Ok(()),
             false => Err(NoRoom::Full { free, reserve }),
         }

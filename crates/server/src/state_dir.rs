@@ -10,6 +10,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::pki::files::{self, FileError};
 
+/// What is at the top of a state directory and is known by name in more than one place.
+pub mod names {
+    pub const DATABASE: &str = "muster.db";
+    /// The rows of the blob storage.
+    pub const STORAGE: &str = "storage.db";
+    pub const BLOBS: &str = "blobs";
+    /// Below it: what is being sent.
+    pub const INCOMING: &str = "incoming";
+    /// The address of the object store, if the bytes of blobs are there and not here.
+    pub const ELSEWHERE: &str = "blobs/elsewhere";
+    /// The same, as it is called in the folder of blobs.
+    pub const ELSEWHERE_IN_BLOBS: &str = "elsewhere";
+    pub const KEYS: &str = "keys";
+    pub const PKI: &str = "pki";
+    pub const LOGS: &str = "logs";
+    pub const POST_MORTEMS: &str = "post-mortems";
+    /// The latest time that anything was signed at.
+    pub const CLOCK: &str = "clock";
+    /// The configuration, if none is named.
+    pub const CONFIG: &str = "muster.toml";
+    /// How the server was last reached.
+    pub const CONNECTION: &str = "connection.json";
+    /// Held by the server that runs.
+    pub const LOCK: &str = "lock";
+}
+
 #[derive(Debug, Clone)]
 pub struct StateDir {
     root: PathBuf,
@@ -66,20 +92,19 @@ impl StateDir {
     }
 
     pub fn database(&self) -> PathBuf {
-        self.root.join("muster.db")
+        self.root.join(names::DATABASE)
     }
 
-    /// The rows of the blob storage.
     pub fn storage(&self) -> PathBuf {
-        self.root.join("storage.db")
+        self.root.join(names::STORAGE)
     }
 
     pub fn pki(&self) -> PathBuf {
-        self.root.join("pki")
+        self.root.join(names::PKI)
     }
 
     pub fn keys(&self) -> PathBuf {
-        self.root.join("keys")
+        self.root.join(names::KEYS)
     }
 
     pub fn nodes(&self) -> PathBuf {
@@ -107,15 +132,15 @@ impl StateDir {
     }
 
     pub fn logs(&self) -> PathBuf {
-        self.root.join("logs")
+        self.root.join(names::LOGS)
     }
 
     pub fn post_mortems(&self) -> PathBuf {
-        self.root.join("post-mortems")
+        self.root.join(names::POST_MORTEMS)
     }
 
     pub fn blobs(&self) -> PathBuf {
-        self.root.join("blobs")
+        self.root.join(names::BLOBS)
     }
 
     pub fn environments(&self) -> PathBuf {
@@ -127,13 +152,17 @@ impl StateDir {
         self.environments().join("shown")
     }
 
-    /// The latest time that anything was signed at.
     pub fn clock(&self) -> PathBuf {
-        self.root.join("clock")
+        self.root.join(names::CLOCK)
     }
 
-    fn connection_file(&self) -> PathBuf {
-        self.root.join("connection.json")
+    pub fn connection_file(&self) -> PathBuf {
+        self.root.join(names::CONNECTION)
+    }
+
+    /// Locked by the server that runs.
+    pub fn lock_file(&self) -> PathBuf {
+        self.root.join(names::LOCK)
     }
 
     /// Makes the folder if it is not there, for the owner only, and keeps other servers out of it for as long
@@ -141,7 +170,7 @@ impl StateDir {
     pub fn take(&self) -> Result<File, StateDirError> {
         let unusable = |source| StateDirError::Unusable { path: self.root.clone(), source };
         private::adopt(&self.root).map_err(unusable)?;
-        let lock = File::create(self.root.join("lock")).map_err(unusable)?;
+        let lock = File::create(self.lock_file()).map_err(unusable)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(lock),
             Err(rustix::io::Errno::WOULDBLOCK) => {

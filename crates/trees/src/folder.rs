@@ -4,13 +4,12 @@
 use std::ffi::CStr;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, fstatvfs, open, openat2,
-    statat,
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2, statat,
 };
 
 use muster_core::model::check_path;
@@ -25,6 +24,12 @@ const SKIPPED_MAX: usize = 1_000;
 #[derive(Debug)]
 pub struct Folder {
     pub(crate) fd: OwnedFd,
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 /// By what a file is known again without reading it: whoever writes to it changes one of these.
@@ -95,18 +100,6 @@ impl Folder {
         walk.below(".", "")?;
         walk.found.files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(walk.found)
-    }
-
-    /// What is free on the disk that it is on, for whoever asks.
-    pub fn free_bytes(&self) -> io::Result<u64> {
-        let disk = fstatvfs(&self.fd)?;
-        Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
-    }
-
-    /// How large the disk is that it is on.
-    pub fn disk_bytes(&self) -> io::Result<u64> {
-        let disk = fstatvfs(&self.fd)?;
-        Ok(disk.f_blocks.saturating_mul(disk.f_frsize))
     }
 
     /// A plain file of it, and what it is known by.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use muster_core::ids::Epoch;
 use muster_core::model::{InputMode, JobInput, JobSpec, Source};
+use muster_sandbox::disk_space::DiskSpace;
 use muster_sandbox::node::disk;
 use muster_trees::{FILE_BYTES_MAX, Folder};
 use reqwest::Response;
@@ -100,7 +101,8 @@ async fn bring(
 
 /// Said before anything is sent for which there is no room. Some of the disk stays for the log and what the job writes.
 fn check_room(folder: &Folder, what: &str, bytes: u64) -> Result<(), FetchError> {
-    let (free, kept) = (folder.free_bytes()?, disk::reserve(folder.disk_bytes()?));
+    let space = DiskSpace::of_open(folder)?;
+    let (free, kept) = (space.free_bytes, disk::reserve(space.bytes));
     match free >= bytes.saturating_add(kept) {
         true => Ok(()),
         false => Err(FetchError::NoRoom { what: what.to_owned(), bytes, free }),

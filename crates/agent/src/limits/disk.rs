@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use muster_core::model::{Exit, Scarce};
+use muster_sandbox::disk_space::DiskSpace;
 use rustix::fs::{major, minor, statvfs};
 
 /// With less than this a disk is full: a write that does not fit still writes the part that does.
@@ -21,12 +22,11 @@ const BYTES_PER_FILE: u64 = 16 * 1024;
 
 /// That the node's disk is full, if it is the node's own: then it is as large as what a job may write.
 pub(super) fn full(folder: &Path, most: u64) -> Option<Exit> {
-    let disk = statvfs(folder).ok()?;
-    let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
-    match (bytes(disk.f_bavail), disk.f_favail) {
-        _ if bytes(disk.f_blocks) > most => None,
+    let disk = DiskSpace::of(folder).ok()?;
+    match (disk.free_bytes, disk.free_files) {
+        _ if disk.bytes > most => None,
         (..FULL_BYTES, _) => Some(Exit::OverLimit { of: Scarce::Disk, most }),
-        (_, 0) => Some(Exit::OverLimit { of: Scarce::Files, most: disk.f_files }),
+        (_, 0) => Some(Exit::OverLimit { of: Scarce::Files, most: disk.files }),
         _ => None,
     }
 }

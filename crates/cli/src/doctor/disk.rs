@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 
+use muster_sandbox::disk_space::DiskSpace;
 use muster_sandbox::node::disk::Bound;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, fsync, open, statfs};
 use rustix::io::Errno;
@@ -55,12 +56,13 @@ fn examine(dir: &Path) -> Result<Disk, String> {
     let nearest = nearest.ok_or_else(|| format!("nothing above {} exists", dir.display()))?;
     let told = |error: Errno| format!("{}: {}", nearest.display(), std::io::Error::from(error));
     let about = statfs(nearest).map_err(told)?;
+    let space = DiskSpace::of(nearest).map_err(|why| format!("{}: {why}", nearest.display()))?;
     let access = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
     Ok(Disk {
         dir: dir.to_owned(),
         nearest: nearest.to_owned(),
         writable: accessat(CWD, nearest, access, AtFlags::EACCESS).map_err(told),
-        free: about.f_bavail.saturating_mul(u64::try_from(about.f_bsize).unwrap_or(0)),
+        free: space.free_bytes,
         free_inodes: (about.f_files > 0).then_some(about.f_ffree),
         // 32 bits wide, whatever the field is.
         kind: (about.f_type as u64) & 0xffff_ffff,

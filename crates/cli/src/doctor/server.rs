@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use muster_core::ErrorChain;
-use muster_server::pki::{OwnFiles, Seen, files};
+use muster_server::pki::{BUNDLE_FILE, CA_FILE, OwnFiles, Seen, files};
 use muster_server::state_dir::{Connection, StateDir, StateDirError};
 
 use super::finding::{Finding, State};
@@ -65,7 +65,7 @@ pub fn look(state_dir: &Path, config: &Outcome<Config>, within: Duration) -> Fac
 }
 
 fn ask(dir: &StateDir, connection: &Connection, within: Duration) -> Result<u16, String> {
-    let ca = if connection.has_own_certificate { "ca-bundle.pem" } else { "ca.pem" };
+    let ca = if connection.has_own_certificate { BUNDLE_FILE } else { CA_FILE };
     let ca_file = dir.pki().join(ca);
     let read =
         files::read(&ca_file, 2 << 20).map_err(|why| printable(&ErrorChain(&why).to_string()))?;

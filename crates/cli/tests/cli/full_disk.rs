@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use muster_sandbox::disk_space::DiskSpace;
+
 use crate::support::walls::{cluster, init_of, nodes_in, ran, wait_until, works};
 use crate::support::{Site, ends, run_apart, signal};
 
@@ -264,8 +266,7 @@ fn nodes_wait_for_room_on_the_disk_and_say_so() {
     // The store has all the room that it needs, and a node has not.
     let ballast = site.folder().join("ballast");
     let file = std::fs::File::create(&ballast).expect("there is space");
-    let disk = rustix::fs::statvfs(site.folder()).expect("it is mounted");
-    let left = disk.f_bavail * disk.f_frsize;
+    let left = DiskSpace::of(site.folder()).expect("it is mounted").free_bytes;
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, left - (40 << 20))
         .expect("there is as much");
     // A file that is still open would keep its space.

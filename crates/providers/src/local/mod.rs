@@ -15,6 +15,7 @@ use std::time::Duration;
 use muster_agent::home::Home;
 use muster_agent::kin;
 use muster_core::NodeOrder;
+use muster_sandbox::disk_space::DiskSpace;
 use muster_sandbox::logs;
 use muster_sandbox::protocol::{LOG_TAIL_MAX, Remains};
 
@@ -99,8 +100,8 @@ impl Provider for Local {
 
     fn remains(&self, node_name: &str) -> Option<Remains> {
         let home = self.home(node_name).ok()?;
-        let disk = rustix::fs::statvfs(&self.config.nodes_dir).ok();
-        let disk_free_bytes = disk.map(|disk| disk.f_bavail * disk.f_frsize);
+        let disk = DiskSpace::of(&self.config.nodes_dir).ok();
+        let disk_free_bytes = disk.map(|disk| disk.free_bytes);
         let log = logs::tail(&home.agent_log(), LOG_TAIL_MAX).ok()?;
         Some(Remains { disk_free_bytes, log, ..Remains::default() })
     }

@@ -22,6 +22,7 @@ use rustix::mount::{
 use super::files::make_dir;
 use super::loops::{self, Device};
 use super::{Doing, NodeError, quota};
+use crate::disk_space::DiskSpace;
 use crate::mounts::take_up;
 
 /// In the node's folder.
@@ -193,14 +194,13 @@ pub(super) fn make_limited(
 
 /// What there is for a new node of this user. What other nodes may still write counts as taken.
 fn space(nodes: &Path, user: Uid) -> Result<Space, NodeError> {
-    let disk = rustix::fs::statvfs(nodes).doing("cannot look at the disk of nodes")?;
-    let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+    let disk = DiskSpace::of(nodes).doing("cannot look at the disk of nodes")?;
     let quotas = quota::granted(nodes, user.as_raw());
     let disks: u64 = disks(nodes).map(|(_, found)| found.len()).sum();
     Ok(Space {
-        free: bytes(disk.f_bavail).saturating_sub(quotas.unused),
+        free: disk.free_bytes.saturating_sub(quotas.unused),
         taken: disks.saturating_add(quotas.limits),
-        reserve: reserve(bytes(disk.f_blocks)),
+        reserve: reserve(disk.bytes),
     })
 }
 

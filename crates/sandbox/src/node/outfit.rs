@@ -12,6 +12,7 @@ use super::disk::{self, Bound};
 use super::files::{check_owner, make_dir, read_of, write_whole};
 use super::{Doing, NodeError, Workshop, address_of, gid_of, gpus, init, root, uid_of};
 use crate::cgroup::Folder;
+use crate::disk_space::DiskSpace;
 use crate::logs;
 use crate::mounts::take_up;
 use crate::network::Address;
@@ -88,7 +89,7 @@ impl Workshop {
         let mount = take_up(&home, OpenTreeFlags::AT_SYMLINK_NOFOLLOW)
             .doing("cannot take up the node's own folder")?;
         // The server needs room as well.
-        let half = rustix::fs::statvfs(folder).map(|disk| disk.f_bavail * disk.f_frsize / 2);
+        let half = DiskSpace::of(folder).map(|disk| disk.free_bytes / 2);
         let job_disk_bytes = plan.job_disk_bytes.min(half.unwrap_or(u64::MAX));
         Ok(Home { mount, job_disk_bytes })
     }

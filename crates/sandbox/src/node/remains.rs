@@ -4,6 +4,7 @@ use std::io;
 
 use super::files::write_whole;
 use super::{NodeError, Workshop};
+use crate::disk_space::DiskSpace;
 use crate::logs;
 use crate::protocol::{End, LOG_TAIL_MAX, Remains};
 
@@ -20,11 +21,11 @@ impl Workshop {
         let folder = self.config.nodes.join(node);
         let end = std::fs::read(folder.join(END)).ok();
         let group = self.groups.open(&self.config.instance, node).ok();
-        let disk = rustix::fs::statvfs(&self.config.nodes).ok();
+        let disk = DiskSpace::of(&self.config.nodes).ok();
         Ok(Remains {
             end: end.and_then(|text| serde_json::from_slice(&text).ok()),
             usage: group.and_then(|group| group.usage().ok()),
-            disk_free_bytes: disk.map(|disk| disk.f_bavail * disk.f_frsize),
+            disk_free_bytes: disk.map(|disk| disk.free_bytes),
             log: logs::tail(&folder.join("agent.log"), LOG_TAIL_MAX).unwrap_or_default(),
         })
     }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::BackupError;
 use super::list::{self, List};
-use super::{BLOBS, LOGS, POST_MORTEMS, STORAGE, STORE};
+use crate::state_dir::names::{BLOBS, DATABASE, LOGS, POST_MORTEMS, STORAGE};
 
 /// How many blobs and jobs are named of each file.
 const OWNERS_MAX: usize = 10;
@@ -67,7 +67,7 @@ impl Damage {
         if self.0.is_empty() {
             return Ok(Vec::new());
         }
-        let store = state.join(STORE);
+        let store = state.join(DATABASE);
         let owners = Owners::open(&store, &state.join(STORAGE))?;
         let mut reader = SqliteReader::open(store)?;
         let trees = trees_with(state, &self.0, &mut reader)?;
@@ -150,7 +150,7 @@ pub fn named(state: &Path, list: &List, damage: &Damage) -> Result<Named, Backup
     copies::each_named_file(&state.join(STORAGE), |workspace, digest| {
         look(workspace, digest);
     })?;
-    for (workspace, tree) in SqliteReader::open(state.join(STORE))?.wanted_trees()? {
+    for (workspace, tree) in SqliteReader::open(state.join(DATABASE))?.wanted_trees()? {
         let digest = BlobId(tree.0);
         if !look(workspace, digest) {
             continue;

@@ -19,10 +19,10 @@ use super::damage::{self, Damage, Damaged, can_be_left_out};
 use super::error::{BackupError, Doing, damaged};
 use super::list::{Entry, List};
 use super::{
-    FILES, FORMAT, MANIFEST, Manifest, STATE, STORAGE, STORE, Step, Tell, beside, refuse_filled,
-    settle, unix_ms,
+    FILES, FORMAT, MANIFEST, Manifest, STATE, Step, Tell, beside, refuse_filled, settle, unix_ms,
 };
 use crate::pki::files;
+use crate::state_dir::names::{self, DATABASE, STORAGE};
 
 /// A backup that is whole, apart from what was left out.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ pub fn restore(
     make_folder(&partial)?;
     let backup = (from, &manifest, &list);
     let restored = fill(backup, &partial, on_damage, tell).and_then(|skipped| {
-        copies::fence(&partial.join(STORE), unix_ms(now))?;
+        copies::fence(&partial.join(DATABASE), unix_ms(now))?;
         settle(&partial, &to)?;
         Ok(skipped)
     });
@@ -132,7 +132,7 @@ fn fill(
 
 /// Certificates are handed to clients.
 fn mode(path: &str) -> u32 {
-    let is_public = path.starts_with("pki/") && path.ends_with(".pem");
+    let is_public = Path::new(path).starts_with(names::PKI) && path.ends_with(".pem");
     if is_public { files::PUBLIC } else { files::PRIVATE }
 }
 
@@ -170,7 +170,7 @@ fn open(from: &Path) -> Result<(Manifest, List), BackupError> {
     let text = String::from_utf8(text).map_err(|_| damaged(&path, "it is not text"))?;
     let list = List::parse(&text).map_err(|what| damaged(&path, &what))?;
     let has = list.paths();
-    if let Some(name) = [STORE, STORAGE].into_iter().find(|name| !has.contains(name)) {
+    if let Some(name) = [DATABASE, STORAGE].into_iter().find(|name| !has.contains(name)) {
         return Err(damaged(&path, &format!("{name} is not on it")));
     }
     Ok((manifest, list))
@@ -185,13 +185,13 @@ fn check_rows(
     tell: &mut Tell<'_>,
 ) -> Result<(), BackupError> {
     tell(Step::Checking);
-    let revision = copies::check_copies(&state.join(STORE), &state.join(STORAGE))?;
+    let revision = copies::check_copies(&state.join(DATABASE), &state.join(STORAGE))?;
     if revision.0 != manifest.revision {
         let what = format!(
             "its last change is number {}, and manifest.json says {}",
             revision.0, manifest.revision
         );
-        return Err(damaged(&state.join(STORE), &what));
+        return Err(damaged(&state.join(DATABASE), &what));
     }
     if manifest.blob_store.is_some() {
         return Ok(());
@@ -212,7 +212,7 @@ fn refuse_used(to: &Path) -> Result<(), BackupError> {
     let filled = refuse_filled(to);
     let Err(BackupError::Filled { path }) = filled else { return filled };
     let is_taken = |lock: File| flock(lock, FlockOperation::NonBlockingLockShared).is_err();
-    match File::open(path.join("lock")).is_ok_and(is_taken) {
+    match File::open(path.join(names::LOCK)).is_ok_and(is_taken) {
         true => Err(BackupError::InUse { path }),
         false => Err(BackupError::Filled { path }),
     }

@@ -67,13 +67,13 @@ fn what_is_restored_is_what_was_there_and_counts_from_far_beyond() {
     let mode = |path: &str| fs::metadata(new.join(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!(["", "keys", "keys/token.key", "muster.db"].map(mode), [0o700, 0o700, 0o600, 0o600]);
 
-    let mut store = SqliteStore::open(new.join(STORE), Durability::None).unwrap();
+    let mut store = SqliteStore::open(new.join(DATABASE), Durability::None).unwrap();
     let year_ms = 365 * 24 * 60 * 60 * 1_000;
     assert!(store.last_claim().unwrap() >= 1_000_000_000 + year_ms);
     // Restored once more, a moment later: never the same numbers again.
     let again = folder.path().join("again");
     restore(&to, &again, now + Duration::from_secs(1), OnDamage::Refuse, &mut |_| {}).unwrap();
-    let mut other = SqliteStore::open(again.join(STORE), Durability::None).unwrap();
+    let mut other = SqliteStore::open(again.join(DATABASE), Durability::None).unwrap();
     assert!(other.last_claim().unwrap() > store.claim(claimed).unwrap());
 }
 
@@ -157,7 +157,7 @@ fn a_rotten_blob_is_left_out_and_the_rest_is_restored() {
 /// Only what the rest is of use without.
 #[test]
 fn a_damaged_key_or_database_is_never_skipped() {
-    for name in ["keys/token.key", STORE] {
+    for name in ["keys/token.key", DATABASE] {
         let (folder, state_dir) = site();
         let to = folder.path().join("backup");
         make(&state_dir, &to, "", Verify::Usual, &mut |_| {}).unwrap();

@@ -9,7 +9,7 @@ use muster_core::ids::WorkspaceId;
 use crate::pki::files;
 
 /// In our folder, with the address of the object store that has the bytes.
-const MARK: &str = "elsewhere";
+const MARK: &str = crate::state_dir::names::ELSEWHERE_IN_BLOBS;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
