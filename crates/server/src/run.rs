@@ -1,0 +1,93 @@
+//! The life of a server: its state is opened and found whole, its providers and background tasks are started, it serves,
+//! and it stops in order.
+
+mod background;
+mod server;
+
+use std::time::Duration;
+
+use muster_core::{HostRequest, Input};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use self::background::Background;
+use self::server::{Opened, Server};
+use crate::check::Check;
+use crate::config::{Ready, ServeError, ServerConfig};
+use crate::state_dir::StateDir;
+use crate::writer::{self, Unavailable};
+use crate::{clock, first_start, http};
+
+/// Before what could not be written down is said again.
+const MEASURE_PAUSE: Duration = Duration::from_millis(200);
+
+/// Serves until `shutdown` resolves. Nodes stay up and are adopted by the next start.
+pub async fn run(
+    config: ServerConfig,
+    on_ready: impl FnOnce(&Ready) + Send,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), ServeError> {
+    let state_dir = StateDir::new(&config.state_dir);
+    let _lock = state_dir.take()?;
+    first_start::prepare(&state_dir)?;
+    let set_back = clock::record_in(&state_dir.clock());
+    let (drain, hangup) = (config.drain, hangup(&config)?);
+    let opened = Server::open(config, state_dir).await?;
+    let Opened { mut server, keeper, doors, relay_doors, wishes } = opened;
+
+    let mut background = Background::default();
+    server.start_tasks(&mut background, (keeper, hangup), wishes);
+    let measured = measure(server.stores.writer.clone(), server.nodes.seen());
+    match server.stores.writer_thread.waits_for_check {
+        true => background.start(measured),
+        false => measured.await,
+    }
+
+    let (stop, stopping) = watch::channel(false);
+    let (node_calls, calls) = http::calls();
+    let app = server.app(stopping.clone(), node_calls);
+    server.state_dir.write_connection(&server.connection())?;
+    let tasks = server.checks_left()?;
+    on_ready(&server.ready(set_back, !tasks.is_empty()));
+
+    let mut check = Check::start(tasks, server.stores.storage.clone());
+    let tls = server.secured.tls.clone();
+    let writer_ended = &mut server.stores.writer_thread.ended;
+    let wait = async {
+        let damage = tokio::select! {
+            () = shutdown => None,
+            // Without its writer a server can only refuse.
+            _ = writer_ended => None,
+            damage = check.damage() => Some(damage),
+        };
+        stop.send_replace(true);
+        damage
+    };
+    let serve = http::serve(doors, relay_doors, calls, tls, app, stopping, drain);
+    let (damage, ()) = tokio::join!(wait, serve);
+    background.end();
+    let stopped = server.stop(check).await?;
+    Ok(damage.map_or(stopped, Err)?)
+}
+
+/// What asks to look for new certificates, if anything does.
+fn hangup(config: &ServerConfig) -> Result<Option<Signal>, ServeError> {
+    match config.hangup_reloads {
+        true => signal(SignalKind::hangup()).map(Some).map_err(ServeError::Signals),
+        false => Ok(None),
+    }
+}
+
+/// Tells core what this machine has, as soon as it can be written down.
+async fn measure(writer: writer::Handle, seen: HostRequest) {
+    loop {
+        match writer.say(Input::ChangeHosts(Box::new(seen.clone()))).await {
+            Ok(Ok(_)) | Err(Unavailable::Stopping) => return,
+            Ok(Err(refused)) => {
+                tracing::error!(error = %refused, "this machine cannot be measured");
+                return;
+            }
+            Err(_) => tokio::time::sleep(MEASURE_PAUSE).await,
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! What a server is made of, opened in an order in which nothing is removed before it is known to be unwanted.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use muster_core::catalogue::Catalogue;
+use muster_core::model::HostName;
+use muster_core::{Effect, HostRequest, Settings, lease};
+use muster_providers::Provider;
+use muster_providers::joined::Joined;
+use muster_providers::joined::protocol::{EnvironmentTerms, Terms};
+use muster_providers::walled::{self, Machine, Sockets};
+use muster_store::{Durability, SqliteReader, SqliteStore, Store, StoreError};
+use tokio::signal::unix::Signal;
+use tokio::sync::{mpsc, watch};
+
+use super::background::Background;
+use crate::address::{self, Address};
+use crate::app::App;
+use crate::artifacts::Turns;
+use crate::blobs::Blobs;
+use crate::certificates::{self, Keeper};
+use crate::check::{self, Check};
+use crate::config::{Ready, ServeError, ServerConfig};
+use crate::environments::{self, Service};
+use crate::guesses::Guesses;
+use crate::http::{Doors, Offer, Source, Tunnel};
+use crate::live::Live;
+use crate::logs::Logs;
+use crate::post_mortems::PostMortems;
+use crate::rates::Rates;
+use crate::readers::Readers;
+use crate::refusals::Refusals;
+use crate::reserve::Reserve;
+use crate::secured::{Secured, secure};
+use crate::services::Services;
+use crate::state_dir::{Connection, StateDir};
+use crate::storage::{self, Storage};
+use crate::tokens::Audiences;
+use crate::{ended, nodes, outbox, prices, secrets, silence, sweeper, writer};
+
+pub struct Server {
+    config: ServerConfig,
+    pub state_dir: StateDir,
+    reserve: Reserve,
+    address: Address,
+    pub secured: Secured,
+    catalogue: Arc<Catalogue>,
+    pub stores: Stores,
+    blobs: Arc<Blobs>,
+    pub nodes: Nodes,
+}
+
+/// A server, and what is used up when it is started.
+pub struct Opened {
+    pub server: Server,
+    pub keeper: Keeper,
+    pub doors: Doors,
+    pub relay_doors: mpsc::UnboundedReceiver<walled::Opened>,
+    pub wishes: mpsc::UnboundedReceiver<Effect>,
+}
+
+impl Server {
+    pub async fn open(config: ServerConfig, state_dir: StateDir) -> Result<Opened, ServeError> {
+        let catalogue = Arc::new(match &config.price_file {
+            Some(path) => prices::read(path)?,
+            None => Catalogue::builtin(),
+        });
+        let reserve = Reserve::of(&state_dir);
+        // A start on a full disk needs a little space, too.
+        reserve.use_if_needed();
+        let doors = address::open_doors(&config, &state_dir).await?;
+        let address = Address::of(&config, &doors);
+        let (secured, keeper) = secure(&config, &state_dir, &address)?;
+        // Both databases before the rest, which removes what was left half done.
+        let (stores, wishes) = Stores::open(&config, &state_dir, &reserve, &catalogue)?;
+        let share_max = config.limits.storage_bytes;
+        let blobs = Blobs::new(state_dir.blobs(), config.blob_store.as_deref(), share_max)?;
+        let blobs = Arc::new(blobs);
+        let (nodes, relay_doors) =
+            Nodes::open(&config, &state_dir, &address, &secured, &stores.live)?;
+        let server = Server {
+            config,
+            state_dir,
+            reserve,
+            address,
+            secured,
+            catalogue,
+            stores,
+            blobs,
+            nodes,
+        };
+        Ok(Opened { server, keeper, doors, relay_doors, wishes })
+    }
+
+    /// What goes on until the server ends.
+    pub fn start_tasks(
+        &self,
+        background: &mut Background,
+        (keeper, hangup): (Keeper, Option<Signal>),
+        wishes: mpsc::UnboundedReceiver<Effect>,
+    ) {
+        let Stores { live, writer, readers, storage, .. } = &self.stores;
+        let Nodes { provider, environments, post_mortems, .. } = &self.nodes;
+        background.start(certificates::keep(keeper, hangup));
+        let hands = outbox::Hands {
+            provider: provider.clone(),
+            post_mortems: post_mortems.clone(),
+            environments: environments.clone(),
+        };
+        background.start(outbox::run(wishes, hands, writer.clone()));
+        background.start(ended::run(provider.clone(), live.clone(), writer.clone()));
+        background.start(sweeper::run(provider.clone(), live.clone(), writer.clone()));
+        let look_every = silence_max(&self.config) / 8;
+        background.start(silence::run(live.clone(), writer.clone(), look_every));
+        storage.hold_sweeps(self.stores.writer_thread.waits_for_check || storage.waits_for_check());
+        let (blobs, retention) = (self.blobs.clone(), self.config.retention);
+        background.start(storage::run_sweeper(storage.clone(), blobs, readers.clone(), retention));
+        background.start(self.reserve.clone().keep());
+        let stores = (readers.clone(), writer.clone());
+        background.start(environments::run_tidier(environments.clone(), live.clone(), stores));
+    }
+
+    /// What every handler can reach.
+    pub fn app(
+        &self,
+        stopping: watch::Receiver<bool>,
+        node_calls: mpsc::Sender<(Tunnel, Source)>,
+    ) -> Arc<App> {
+        let Server { config, stores, nodes, .. } = self;
+        let base_url = self.address.base_url();
+        Arc::new(App {
+            audiences: Audiences::for_base(&base_url),
+            base_url,
+            files_url: self.address.files_url(),
+            stopping,
+            held: Duration::from_micros(lease::held(config.lease).0),
+            location: config.location.as_str().into(),
+            workspaces: config.workspaces,
+            catalogue: self.catalogue.clone(),
+            over_commit: config.over_commit,
+            not_enforced: nodes.not_enforced.clone(),
+            keyring: self.secured.keyring.clone(),
+            guesses: Guesses::default(),
+            writer: stores.writer.clone(),
+            readers: stores.readers.clone(),
+            blobs: self.blobs.clone(),
+            post_mortems: nodes.post_mortems.clone(),
+            environments: nodes.environments.clone(),
+            storage: stores.storage.clone(),
+            turns: Turns::default(),
+            retention: config.retention,
+            live: stores.live.clone(),
+            logs: Arc::new(Logs::new(self.state_dir.logs())),
+            refusals: Refusals::default(),
+            rates: Rates::new(config.limits.rates),
+            connections_per_address: config.limits.connections_per_address,
+            services: Services::default(),
+            offer: self.offer(),
+            node_calls,
+        })
+    }
+
+    /// What a machine that joins is told.
+    fn offer(&self) -> Offer {
+        let Server { config, secured, .. } = self;
+        let terms = Terms {
+            url: self.address.base_url(),
+            has_way_out: config.egress,
+            job_disk_bytes: config.job_disk_bytes,
+            jobs_share: config.jobs_share,
+            environments: EnvironmentTerms {
+                build_within_s: config.environments.build_within.as_secs(),
+                bytes_max: config.environments.bytes_max,
+                indexes: config.environments.indexes.clone(),
+            },
+        };
+        Offer { ca_pem: secured.ca_pem.clone(), authority: secured.authority.clone(), terms }
+    }
+
+    pub fn connection(&self) -> Connection {
+        Connection {
+            url: self.address.base_url(),
+            port: self.address.listens.port(),
+            files_port: self.address.files_port,
+            pid: std::process::id(),
+            has_own_certificate: self.secured.has_own_certificate,
+        }
+    }
+
+    /// Databases that were too large to be read through before.
+    pub fn checks_left(&self) -> Result<Vec<check::Task>, StoreError> {
+        let Stores { writer, writer_thread, storage, .. } = &self.stores;
+        check::left(&self.state_dir, writer, writer_thread, storage)
+    }
+
+    /// For whoever started the server.
+    pub fn ready(&self, set_back: Option<Duration>, is_check_left: bool) -> Ready {
+        let mut notes = self.secured.notes.clone();
+        if let Some(by) = set_back {
+            notes.push(format!(
+                "the clock is {} s behind the last run; the server continues from the later time, so tokens and links keep \
+                 their lifetimes",
+                by.as_secs()
+            ));
+        }
+        if is_check_left {
+            notes.push(
+                "the store is large and is being checked for damage; changes are refused until that is done"
+                    .into(),
+            );
+        }
+        Ready {
+            url: self.address.base_url(),
+            state_dir: self.state_dir.root().to_owned(),
+            machine: machine_words(&self.nodes.machine, self.config.over_commit),
+            isolation: self.nodes.isolation.clone(),
+            notes,
+        }
+    }
+
+    /// Ends what has threads of its own. The writer is the last: everything acknowledged is on disk already, and it
+    /// finishes its batch.
+    pub async fn stop(self, check: Check) -> Result<Result<(), StoreError>, ServeError> {
+        let Stores { writer, writer_thread, readers, storage, storage_thread, .. } = self.stores;
+        let environments = self.nodes.environments;
+        // Its threads end when what they run is killed.
+        let _ = tokio::task::spawn_blocking(move || environments.stop()).await;
+        check.end().await;
+        let end = move || {
+            readers.end();
+            storage.stop();
+        };
+        let _ = tokio::task::spawn_blocking(end).await;
+        writer.stop();
+        let joined = move || (storage_thread.join().is_ok(), writer_thread.join());
+        match tokio::task::spawn_blocking(joined).await {
+            Ok((true, Ok(result))) => Ok(result),
+            Ok((_, Err(writer::Panicked)) | (false, _)) | Err(_) => Err(ServeError::Writer),
+        }
+    }
+}
+
+/// The databases, who writes to them, and who reads them.
+pub struct Stores {
+    live: Arc<Live>,
+    pub writer: writer::Handle,
+    pub writer_thread: writer::Thread,
+    readers: Readers,
+    pub storage: Storage,
+    storage_thread: JoinHandle<()>,
+}
+
+impl Stores {
+    fn open(
+        config: &ServerConfig,
+        state_dir: &StateDir,
+        reserve: &Reserve,
+        catalogue: &Arc<Catalogue>,
+    ) -> Result<(Stores, mpsc::UnboundedReceiver<Effect>), ServeError> {
+        let live = Arc::new(Live::new(secrets::random_number(), silence_max(config)));
+        let (effects, wishes) = mpsc::unbounded_channel();
+        let database = state_dir.database();
+        let (open_path, reserved) = (database.clone(), reserve.clone());
+        let open_store: writer::OpenStore = Box::new(move || {
+            reserved.use_if_needed();
+            let (store, is_check_left) = SqliteStore::open_existing(&open_path, Durability::Disk)?;
+            Ok((Box::new(store) as Box<dyn Store>, is_check_left))
+        });
+        let settings = Settings {
+            over_commit: config.over_commit,
+            eviction_grace: config.eviction_grace,
+            lease: config.lease,
+            queued_per_principal_max: config.limits.queued_per_user.unwrap_or(u32::MAX),
+            queued_per_workspace_max: config.limits.queued_per_workspace.unwrap_or(u32::MAX),
+            ..Settings::default()
+        };
+        // First: the writer claims its own, and begins to work.
+        let (storage, storage_thread) = Storage::open(state_dir.storage(), reserve.clone())?;
+        let (writer, writer_thread) =
+            writer::start(open_store, settings, catalogue.clone(), live.clone(), effects)?;
+        let readers: Readers =
+            Readers::new(database, |path| Ok(Box::new(SqliteReader::open(path)?)));
+        Ok((Stores { live, writer, writer_thread, readers, storage, storage_thread }, wishes))
+    }
+}
+
+/// After how long without a word a machine counts as silent.
+fn silence_max(config: &ServerConfig) -> Duration {
+    Duration::from_micros(lease::silence(config.lease).0)
+}
+
+/// Where nodes come from, and what they are given.
+pub struct Nodes {
+    machine: Machine,
+    provider: Arc<dyn Provider>,
+    /// How nodes are kept apart, in a sentence.
+    isolation: String,
+    not_enforced: Vec<String>,
+    environments: Arc<Service>,
+    post_mortems: Arc<PostMortems>,
+}
+
+impl Nodes {
+    fn open(
+        config: &ServerConfig,
+        state_dir: &StateDir,
+        address: &Address,
+        secured: &Secured,
+        live: &Live,
+    ) -> Result<(Nodes, mpsc::UnboundedReceiver<walled::Opened>), ServeError> {
+        // Before there are nodes, which see its folder.
+        let environments = Service::open(state_dir.environments(), config.environments.clone())?;
+        let machine = Machine::this();
+        let keyring = secured.keyring.clone();
+        let facts = nodes::Facts {
+            machine: machine.clone(),
+            over_commit: config.over_commit,
+            agent_binary: config.agent_binary.clone(),
+            server_url: address.agent_url(),
+            port: address.listens.port(),
+            helper_socket: config.helper_socket.clone(),
+            server_host: address.host.clone(),
+            ca_file: secured.ca_file.clone(),
+            ca_bundle: secured.ca_bundle.clone(),
+            environments: state_dir.environments_shown(),
+            shown: config.shown.clone(),
+            has_way_out: config.egress,
+            job_disk_bytes: config.job_disk_bytes,
+            jobs_share: config.jobs_share,
+            node_secret: Arc::new(move |name| keyring.node_secret(name)),
+        };
+        let (relays, relay_doors) = Sockets::new(state_dir.relays());
+        let apart = nodes::provider(config.isolation, state_dir, facts, relays);
+        let nodes::Apart { provider, words: isolation, not_enforced } =
+            apart.map_err(ServeError::Walls)?;
+        let nodes = Nodes {
+            machine,
+            provider: Arc::new(Joined::new(provider, live.roster())),
+            isolation,
+            not_enforced,
+            environments: Arc::new(environments),
+            post_mortems: Arc::new(PostMortems::new(state_dir.post_mortems())),
+        };
+        Ok((nodes, relay_doors))
+    }
+
+    /// What core is told of this machine.
+    pub fn seen(&self) -> HostRequest {
+        HostRequest::Seen { name: HostName::local(), capacity: self.machine.capacity() }
+    }
+}
+
+fn machine_words(machine: &Machine, over_commit: bool) -> String {
+    let rule = match over_commit {
+        true => "nodes may ask for more than that, and then share it (over-commit = true)",
+        false => "nodes wait where there is no room (over-commit = false)",
+    };
+    format!("this machine has {machine} for nodes; {rule}")
+}

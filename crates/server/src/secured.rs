@@ -1,0 +1,63 @@
+//! What the server proves itself with, and checks others by.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::address::Address;
+use crate::certificates::{Keeper, Opened};
+use crate::config::{ServeError, ServerConfig};
+use crate::pki;
+use crate::state_dir::StateDir;
+use crate::tokens::{self, Keyring};
+
+pub struct Secured {
+    pub tls: Arc<rustls::ServerConfig>,
+    pub ca_file: PathBuf,
+    pub ca_bundle: PathBuf,
+    pub ca_pem: String,
+    /// What a token to join with names our authority by.
+    pub authority: String,
+    pub keyring: Arc<Keyring>,
+    pub has_own_certificate: bool,
+    /// What the operator should know.
+    pub notes: Vec<String>,
+}
+
+/// Reads keys and certificates, and makes those that are missing.
+pub fn secure(
+    config: &ServerConfig,
+    state_dir: &StateDir,
+    address: &Address,
+) -> Result<(Secured, Keeper), ServeError> {
+    let own = config.certificate.clone();
+    let own = own.map(|(cert, key)| pki::OwnFiles { cert, key, host: address.host.clone() });
+    let has_own_certificate = own.is_some();
+    let names = pki::Names::for_host(&address.host_name, Some(&address.host));
+    let opened = Keeper::open(state_dir.pki(), names, own, SystemTime::now())?;
+    let Opened { keeper, identity, bundle } = opened;
+    let keyring = Arc::new(tokens::load_or_create(&state_dir.keys())?);
+    let notes = notes(&identity, &bundle, keyring.owner_key_made());
+    let tls = keeper.tls()?;
+    let pki::Identity { ca_pem, ca_path: ca_file, authority, .. } = identity;
+    let ca_bundle = bundle.path;
+    let secured =
+        Secured { tls, ca_file, ca_bundle, ca_pem, authority, keyring, has_own_certificate, notes };
+    Ok((secured, keeper))
+}
+
+fn notes(identity: &pki::Identity, bundle: &pki::Bundle, is_first_start: bool) -> Vec<String> {
+    let mut notes = Vec::new();
+    if identity.renewed == pki::Renewed::CaAndLeaf && !is_first_start {
+        notes
+            .push("made a new certificate authority: run `muster env` again in open shells".into());
+    }
+    if bundle.public_from.is_none() {
+        notes.push(
+            "found no public certificate authorities on this machine: programs that use `muster env` \
+             reach only this server (install ca-certificates, then start again)"
+                .into(),
+        );
+    }
+    notes
+}
