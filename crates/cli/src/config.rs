@@ -3,6 +3,7 @@
 //! A key that nobody knows and a value that cannot be are refused, with the place where they are written: a slip
 //! must not become a default.
 
+mod kind;
 mod print;
 mod settings;
 
@@ -18,8 +19,9 @@ use toml::de::{DeTable, DeValue};
 
 use crate::failure::{Failure, Outcome, brief, quoted};
 use crate::nearest::nearest;
+use kind::{Kind, Value};
 pub use print::print;
-use settings::{Kind, Preset, SETTINGS, Setting, Value};
+use settings::{Preset, SETTINGS, Setting};
 
 /// The file that is read if none is named, in the state directory.
 const FILE_NAME: &str = muster_server::state_dir::names::CONFIG;

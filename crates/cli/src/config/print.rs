@@ -1,6 +1,7 @@
 //! The configuration as a file: every key with what it does, its default, and where its value is from.
 
-use super::settings::{Preset, Value};
+use super::kind::Value;
+use super::settings::Preset;
 use super::{Config, Settled, Source};
 
 /// Can be read again as it is. Nothing in it is secret: of keys it has only the paths.
