@@ -179,7 +179,7 @@ fn check_complete(what: &str, manifest: &Manifest, skipped: &[Damaged]) -> Outco
         "{what} lacks {damaged} damaged and {lost} lost files; everything else is there"
     ))
     .hint(
-        "put these files back into the state directory from an older backup, or delete the blobs and jobs that they belong to",
+        "put these files back into the state directory from a backup on another disk, or delete the blobs and jobs that they belong to",
     ))
 }
 
@@ -198,9 +198,10 @@ fn told(why: &BackupError) -> Failure {
         BackupError::NothingThere { .. } | BackupError::NoBackup { .. } => {
             Failure::not_found(words)
         }
-        BackupError::Inside { .. } | BackupError::Filled { .. } | BackupError::InUse { .. } => {
-            Failure::refused(words)
-        }
+        BackupError::Inside { .. }
+        | BackupError::NoParent { .. }
+        | BackupError::Filled { .. }
+        | BackupError::InUse { .. } => Failure::refused(words),
         _ => Failure::error(words),
     }
 }

@@ -71,7 +71,8 @@ pub async fn run(args: &Args) -> Outcome {
         }
     }
     progress.done("stopped");
-    if let Some(words) = figures.as_ref().and_then(left_behind) {
+    let start = server_process::start_command(&path);
+    if let Some(words) = figures.as_ref().and_then(|figures| left_behind(figures, &start)) {
         output::say(&words);
     }
     Ok(())
@@ -93,7 +94,8 @@ async fn waited(running: &Running, timeout: Duration, progress: &mut Progress) -
     }
 }
 
-fn left_behind(figures: &Figures) -> Option<String> {
+/// What goes on, and how to start the server again.
+fn left_behind(figures: &Figures, start: &str) -> Option<String> {
     let Figures { nodes, jobs_running, jobs_queued, .. } = figures;
     let counted = |count: &u64, what: &str| match count {
         1 => format!("1 {what}"),
@@ -108,7 +110,7 @@ fn left_behind(figures: &Figures) -> Option<String> {
     }
     Some(format!(
         "{queued}Still running without the server: {}, {}. They stop when their leases end, a minute from now unless \
-         lease-seconds says otherwise; to keep them, start the server again before that: muster up",
+         lease-seconds says otherwise; to keep them, start the server again before that: {start}",
         counted(nodes, "node"),
         counted(jobs_running, "job")
     ))
@@ -121,11 +123,13 @@ mod tests {
     #[test]
     fn what_goes_on_is_told() {
         let told = |nodes, jobs_running, jobs_queued| {
-            left_behind(&Figures { nodes, jobs_running, jobs_queued, ..Figures::default() })
+            let figures = Figures { nodes, jobs_running, jobs_queued, ..Figures::default() };
+            left_behind(&figures, "muster up --state-dir /srv/muster")
         };
         assert_eq!(told(0, 0, 0), None);
         assert_eq!(told(0, 0, 2).as_deref(), Some("Queued until the next start: 2 jobs."));
         let words = told(1, 2, 0).expect("something goes on");
         assert!(words.starts_with("Still running without the server: 1 node, 2 jobs."), "{words}");
+        assert!(words.ends_with(": muster up --state-dir /srv/muster"), "{words}");
     }
 }

@@ -3,6 +3,7 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use muster_server::state_dir::StateDir;
@@ -10,6 +11,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
 
 use crate::client;
+use crate::env::shell_quoted;
 use crate::failure::{Failure, Outcome};
 use crate::place::Server;
 
@@ -35,6 +37,11 @@ fn holder_by(line: &str, device: (u32, u32), inode: u64, told: u32) -> Option<u3
     let found = (hexadecimal()?, hexadecimal()?);
     let is_its = place.next()?.parse() == Ok(inode) && (found == device || pid == told);
     is_its.then_some(pid)
+}
+
+/// What a person types to start the server of this directory.
+pub fn start_command(state_dir: &Path) -> String {
+    format!("muster up --state-dir {}", shell_quoted(&state_dir.to_string_lossy()))
 }
 
 /// When a process was started, by the kernel's clock.

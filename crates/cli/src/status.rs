@@ -66,7 +66,7 @@ pub async fn run(args: &Args) -> Outcome {
             "no server is running for the state directory {}",
             path.display()
         ))
-        .hint("start one: muster up")),
+        .hint(format!("start one: {}", server_process::start_command(&path)))),
         Some((server, pid)) => {
             status.url = Some(server.url.clone());
             status.pid = Some(pid);

@@ -124,6 +124,10 @@ pub fn make(
         return Err(BackupError::Inside { path: to, root: root.to_owned() });
     }
     refuse_filled(&to)?;
+    // It is not made: a disk that is not mounted should be noticed.
+    if let Some(parent) = to.parent().filter(|parent| !parent.exists()) {
+        return Err(BackupError::NoParent { path: parent.to_owned() });
+    }
     let partial = beside(&to, "partial")?;
     make_folder(&partial)?;
     let made = fill(state_dir, &partial, version, verify, tell).and_then(|manifest| {

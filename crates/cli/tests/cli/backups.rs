@@ -220,6 +220,7 @@ fn a_backup_that_is_not_whole_is_refused_and_nothing_is_put_in_place() {
     // Where something is, nothing is written over it.
     for (arguments, said) in [
         (&["backup", text(&backup)][..], "is not empty"),
+        (&["backup", text(&site.folder().join("no/backup"))], "/no does not exist; make it"),
         (&["backup", text(&site.state().join("backup"))], "is inside of"),
         (&["restore", text(&backup), "--state-dir", text(&site.state())], "a server runs in"),
         (&["restore", text(&backup), "--state-dir", text(site.folder())], "is not empty"),

@@ -13,7 +13,8 @@ fn a_status_says_whether_a_server_runs_and_what_it_does() {
     for command in [&["status"][..], &["status", "-o", "json"]] {
         let done = site.run(command);
         assert_eq!(done.code, 3, "{}", done.stderr);
-        assert!(done.stderr.contains("hint: start one: muster up"), "{}", done.stderr);
+        let hint = format!("hint: start one: muster up --state-dir {}\n", site.state().display());
+        assert!(done.stderr.contains(&hint), "{}", done.stderr);
         let said = String::from_utf8(done.stdout).expect("text");
         assert!(said.contains("stopped"), "{said}");
     }

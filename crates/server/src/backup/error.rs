@@ -19,6 +19,11 @@ pub enum BackupError {
     NotOurs { path: PathBuf, owner: u32, us: u32 },
     #[error("{} is inside of {}; name a folder outside of it", path.display(), root.display())]
     Inside { path: PathBuf, root: PathBuf },
+    #[error(
+        "the folder {} does not exist; make it, or mount the disk that it should be on, and try again",
+        path.display()
+    )]
+    NoParent { path: PathBuf },
     #[error("{} is not empty; name another folder, or move it away", path.display())]
     Filled { path: PathBuf },
     #[error("a server runs in {}; name another folder, or stop it and move it away", path.display())]
