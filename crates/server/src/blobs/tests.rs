@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use muster_trees::{TREE_BYTES_MAX, blob_of};
+use muster_trees::{Hasher, TREE_BYTES_MAX, blob_of};
 
 use super::*;
 
