@@ -273,7 +273,7 @@ async fn show_log(
     let (blobs, logs) = (app.blobs.clone(), app.logs.clone());
     let (workspace, job, epoch) = (container.workspace, view.job.id, last.epoch);
     let copied = tokio::task::spawn_blocking(move || -> Result<Held, ArtifactError> {
-        let mut incoming = blobs.begin(None)?;
+        let mut incoming = blobs.begin(workspace, None)?;
         let mut at = 0;
         loop {
             let piece = logs.read(job, epoch, rank, at).map_err(ArtifactError::Log)?;
@@ -283,7 +283,7 @@ async fn show_log(
             incoming.write(&piece.bytes)?;
             at += piece.bytes.len() as u64;
         }
-        let held = incoming.keep_as_found(workspace)?;
+        let held = incoming.keep_as_found()?;
         blobs.sync_folders(workspace, [held.digest])?;
         Ok(held)
     });

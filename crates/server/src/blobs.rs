@@ -53,7 +53,7 @@ pub enum BlobError {
     #[error(transparent)]
     Full(NoRoom),
     #[error(
-        "the files of this workspace have {used} bytes, and with {more} more they would have more than {limit}, the most \
+        "the files and logs of this workspace have {used} bytes, and with {more} more they would have more than {limit}, the most \
          allowed; delete some (what nobody names goes after a while), or have the operator raise workspace-storage-gb"
     )]
     ShareUsed { used: u64, more: u64, limit: u64 },
@@ -216,9 +216,9 @@ impl Blobs {
         if missing.is_empty() && !self.has(workspace, &as_blob)? {
             // The names of files are on disk before the list is.
             self.sync_folders(workspace, tree.files().iter().map(|file| file.digest))?;
-            let mut incoming = self.begin(Some(text.len() as u64))?;
+            let mut incoming = self.begin(workspace, Some(text.len() as u64))?;
             incoming.write(text)?;
-            incoming.keep(workspace, &as_blob)?;
+            incoming.keep(&as_blob)?;
             self.sync_folders(workspace, [as_blob])?;
         }
         // Nobody names it yet, and perhaps nobody ever will.

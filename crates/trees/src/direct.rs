@@ -121,6 +121,8 @@ pub struct Target {
     at: u64,
     /// Then the file is not as long yet as it should be.
     ends_in_hole: bool,
+    /// Without holes.
+    written: u64,
 }
 
 impl Target {
@@ -128,7 +130,7 @@ impl Target {
     pub fn new(file: File, bytes: Option<u64>) -> Target {
         let is_large = bytes.is_some_and(|bytes| bytes >= PIECE_BYTES as u64);
         let is_direct = is_large && set_direct(&file, true).is_ok();
-        Target { file, is_direct, at: 0, ends_in_hole: false }
+        Target { file, is_direct, at: 0, ends_in_hole: false, written: 0 }
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -151,6 +153,7 @@ impl Target {
 
     fn write_data(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         self.at += bytes.len() as u64;
+        self.written += bytes.len() as u64;
         self.ends_in_hole = false;
         let is_aligned = bytes.as_ptr().align_offset(ALIGNMENT) == 0;
         let begins = self.at - bytes.len() as u64;
@@ -171,6 +174,11 @@ impl Target {
             }
         }
         Ok(())
+    }
+
+    /// How many bytes were written; holes do not count.
+    pub fn written(&self) -> u64 {
+        self.written
     }
 
     fn through_cache(&mut self) -> io::Result<()> {

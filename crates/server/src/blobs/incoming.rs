@@ -11,17 +11,26 @@ use muster_core::ids::WorkspaceId;
 use muster_core::model::BlobId;
 use muster_trees::{FILE_BYTES_MAX, Hasher, Piece, Run, Target, Unpacking};
 
-use super::{BlobError, Blobs, Held, usage};
+use super::usage::{self, Reserved, Sending};
+use super::{BlobError, Blobs, Held};
+
+/// A file whose length was not announced takes its share in steps of this.
+const STEP_BYTES: u64 = 8 << 20;
 
 impl Blobs {
     /// Begins to take in a file, of this length if it is known.
-    pub fn begin(self: &Arc<Self>, bytes: Option<u64>) -> Result<Incoming, BlobError> {
-        self.begin_up_to(FILE_BYTES_MAX, bytes, None)
+    pub fn begin(
+        self: &Arc<Self>,
+        workspace: WorkspaceId,
+        bytes: Option<u64>,
+    ) -> Result<Incoming, BlobError> {
+        self.begin_up_to(workspace, FILE_BYTES_MAX, bytes, None)
     }
 
     /// The same with another limit, and with the MD5 digest that it must have.
     pub fn begin_up_to(
         self: &Arc<Self>,
+        workspace: WorkspaceId,
         limit: u64,
         bytes: Option<u64>,
         md5: Option<[u8; 16]>,
@@ -31,6 +40,7 @@ impl Blobs {
             return Err(BlobError::TooLarge { limit });
         }
         self.check_room(announced)?;
+        let reserved = Some(self.reserve(workspace, announced)?);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.root.join("incoming").join(number.to_string());
         // What goes elsewhere is read again.
@@ -38,12 +48,28 @@ impl Blobs {
         let file = Target::new(file.map_err(|why| self.failed(why))?, bytes);
         let (hasher, md5) = (Hasher::default(), md5.map(|wanted| (Md5::new(), wanted)));
         let (blobs, unpacking, bytes, has_name) = (self.clone(), None, 0, false);
-        Ok(Incoming { blobs, path, file, hasher, md5, unpacking, bytes, limit, has_name })
+        Ok(Incoming {
+            blobs,
+            workspace,
+            reserved,
+            path,
+            file,
+            hasher,
+            md5,
+            unpacking,
+            bytes,
+            limit,
+            has_name,
+        })
     }
 
     /// The same for a file that comes in frames, without its holes: so many bytes are on their way.
-    pub fn begin_packed(self: &Arc<Self>, bytes: Option<u64>) -> Result<Incoming, BlobError> {
-        let mut incoming = self.begin(bytes)?;
+    pub fn begin_packed(
+        self: &Arc<Self>,
+        workspace: WorkspaceId,
+        bytes: Option<u64>,
+    ) -> Result<Incoming, BlobError> {
+        let mut incoming = self.begin(workspace, bytes)?;
         incoming.unpacking = Some(Unpacking::default());
         Ok(incoming)
     }
@@ -52,6 +78,9 @@ impl Blobs {
 /// A file on its way in. Dropped before it is kept, it is gone.
 pub struct Incoming {
     blobs: Arc<Blobs>,
+    workspace: WorkspaceId,
+    /// Its part of the workspace's share, until it is kept.
+    reserved: Option<Reserved>,
     path: PathBuf,
     file: Target,
     hasher: Hasher,
@@ -99,7 +128,10 @@ impl Incoming {
         if let Some((md5, _)) = &mut self.md5 {
             md5.update(piece);
         }
-        self.file.write(piece).map_err(|why| self.blobs.failed(why))
+        self.file.write(piece).map_err(|why| self.blobs.failed(why))?;
+        let written = self.file.written();
+        let reserved = self.reserved.as_mut();
+        reserved.map_or(Ok(()), |reserved| reserved.grow_in_steps_to(written, STEP_BYTES))
     }
 
     /// The same, and others may use its memory.
@@ -110,54 +142,71 @@ impl Incoming {
     }
 
     /// All of it is here.
-    pub fn keep(mut self, workspace: WorkspaceId, wanted: &BlobId) -> Result<(), BlobError> {
+    pub fn keep(mut self, wanted: &BlobId) -> Result<(), BlobError> {
         let found = std::mem::take(&mut self.hasher).finish();
         if found != *wanted {
             let (wanted, found) = (wanted.to_string(), found.to_string());
             return Err(BlobError::WrongDigest { wanted, found });
         }
         if self.blobs.remote.is_some() {
-            self.blobs.gate.ask(workspace, found);
+            self.blobs.gate.ask(self.workspace, found);
         }
-        self.settle(workspace, &found)?;
-        self.blobs.gate.doubt(workspace, found);
+        let held = Held::new(&self.blobs, self.workspace, found, self.bytes);
+        self.settle(&found)?;
+        self.blobs.gate.doubt(self.workspace, found);
+        drop(held);
         Ok(())
     }
 
     /// All of it is here, whatever it is. The name of the file is not on disk before its folder is.
-    pub fn keep_as_found(mut self, workspace: WorkspaceId) -> Result<Held, BlobError> {
+    pub fn keep_as_found(mut self) -> Result<Held, BlobError> {
         if self.md5.take().is_some_and(|(md5, wanted)| md5.finalize()[..] != wanted) {
             return Err(BlobError::WrongMd5);
         }
         let digest = std::mem::take(&mut self.hasher).finish();
-        let held = Held::new(&self.blobs, workspace, digest, self.bytes);
-        self.settle(workspace, &digest)?;
+        let held = Held::new(&self.blobs, self.workspace, digest, self.bytes);
+        self.settle(&digest)?;
         Ok(held)
     }
 
-    /// Its bytes are on disk, and then it has its name.
-    fn settle(&mut self, workspace: WorkspaceId, digest: &BlobId) -> Result<(), BlobError> {
-        let usage = &self.blobs.usage;
-        let is_there = usage.is_limited() && self.blobs.size(workspace, digest)?.is_some();
-        if let Some(remote) = &self.blobs.remote {
-            let bytes = if is_there { 0 } else { self.bytes };
-            self.blobs.check_share(workspace, bytes)?;
-            let file = self.file.file().map_err(BlobError::Io)?;
-            remote.put(workspace, digest, file, self.bytes)?;
-            usage.came(workspace, bytes);
-            return Ok(());
+    /// Its bytes are on disk, and then it has its name. Whoever calls holds on to the name, so that what is there stays.
+    fn settle(&mut self, digest: &BlobId) -> Result<(), BlobError> {
+        let Some(reserved) = self.reserved.take() else { return Ok(()) };
+        match self.blobs.remote.is_some() {
+            true => self.send(digest, reserved.sending(*digest)),
+            false => self.name(digest, reserved),
         }
+    }
+
+    fn is_there(&self, digest: &BlobId) -> Result<bool, BlobError> {
+        // Nobody else needs to know.
+        let is_limited = self.blobs.usage.is_limited();
+        Ok(is_limited && self.blobs.size(self.workspace, digest)?.is_some())
+    }
+
+    fn send(&mut self, digest: &BlobId, mut sending: Sending) -> Result<(), BlobError> {
+        let Some(remote) = &self.blobs.remote else { return Ok(()) };
+        let bytes = if self.is_there(digest)? { 0 } else { self.bytes };
+        sending.grow_to(bytes)?;
+        let file = self.file.file().map_err(BlobError::Io)?;
+        remote.put(self.workspace, digest, file, self.bytes)?;
+        sending.settle(bytes);
+        Ok(())
+    }
+
+    fn name(&mut self, digest: &BlobId, mut reserved: Reserved) -> Result<(), BlobError> {
         self.file.sync().map_err(|why| self.blobs.failed(why))?;
         let taken = usage::taken_by(&fs::metadata(&self.path).map_err(BlobError::Io)?);
-        self.blobs.check_share(workspace, if is_there { 0 } else { taken })?;
-        let path = self.blobs.path(workspace, digest);
+        if !self.is_there(digest)? {
+            reserved.grow_to(taken)?;
+        }
+        let path = self.blobs.path(self.workspace, digest);
         let name = || {
             let _gate = self.blobs.gate.lock();
             // Another may have brought the same at the same time.
             let is_new = !path.exists();
             fs::rename(&self.path, &path)?;
-            usage.came(workspace, if is_new { taken } else { 0 });
-            Ok::<(), io::Error>(())
+            Ok::<bool, io::Error>(is_new)
         };
         let named = match (name(), path.parent()) {
             // The first of its folder.
@@ -166,8 +215,9 @@ impl Incoming {
             }
             (named, _) => named,
         };
-        named.map_err(|why| self.blobs.failed(why))?;
+        let is_new = named.map_err(|why| self.blobs.failed(why))?;
         self.has_name = true;
+        reserved.settle(if is_new { taken } else { 0 });
         Ok(())
     }
 }

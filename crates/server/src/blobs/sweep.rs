@@ -115,15 +115,16 @@ impl Blobs {
         is_rehearsal: bool,
     ) -> Option<u64> {
         let key = (workspace, *digest);
-        let removed = match &self.remote {
+        let remove = || match &self.remote {
             Some(remote) => self
                 .gate
                 .remove_elsewhere(key, before, || remote.remove_old(&key, before, is_rehearsal)),
             None => self.remove_here(key, before, is_rehearsal),
         };
-        if let Some(bytes) = removed.filter(|_| !is_rehearsal) {
-            self.usage.went(workspace, bytes);
-        }
+        let removed = match is_rehearsal {
+            true => remove(),
+            false => self.usage.removing(workspace, remove),
+        };
         if removed.is_none() {
             // What is too young will be old.
             self.doubt(workspace, *digest);

@@ -16,9 +16,9 @@ fn blobs() -> (tempfile::TempDir, Arc<Blobs>) {
 }
 
 fn keep(blobs: &Arc<Blobs>, content: &[u8]) {
-    let mut incoming = blobs.begin(None).unwrap();
+    let mut incoming = blobs.begin(HERE, None).unwrap();
     incoming.write(content).unwrap();
-    incoming.keep(HERE, &blob_of(content)).unwrap();
+    incoming.keep(&blob_of(content)).unwrap();
 }
 
 fn list_of(contents: &[&[u8]]) -> (TreeId, String) {
@@ -60,9 +60,9 @@ fn a_list_is_kept_when_all_its_files_are_there() {
 #[test]
 fn other_bytes_than_named_leave_nothing() {
     let (dir, blobs) = blobs();
-    let mut incoming = blobs.begin(Some(3)).unwrap();
+    let mut incoming = blobs.begin(HERE, Some(3)).unwrap();
     incoming.write(b"two").unwrap();
-    let refused = incoming.keep(HERE, &blob_of(b"one"));
+    let refused = incoming.keep(&blob_of(b"one"));
     assert!(matches!(refused, Err(BlobError::WrongDigest { .. })));
     let (id, _) = list_of(&[b"one"]);
     let (_, other) = list_of(&[b"two"]);
@@ -73,9 +73,9 @@ fn other_bytes_than_named_leave_nothing() {
     let evil = "muster-tree 1\n".to_owned() + &format!("{} - 1 ../x\n", blob_of(b"x"));
     let refused = blobs.list(HERE, &tree_of(evil.as_bytes()), evil.as_bytes(), TREE_BYTES_MAX);
     assert!(matches!(refused, Err(BlobError::BadTree(_))), "{refused:?}");
-    drop(blobs.begin(None).unwrap());
+    drop(blobs.begin(HERE, None).unwrap());
     assert_eq!(files_below(dir.path()), 0);
-    assert!(matches!(blobs.begin(Some(u64::MAX)), Err(BlobError::TooLarge { .. })));
+    assert!(matches!(blobs.begin(HERE, Some(u64::MAX)), Err(BlobError::TooLarge { .. })));
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn room_is_kept_for_the_store() {
         Blobs::with_room(dir.path().join("blobs"), Room::with_reserve(dir.path().into(), u64::MAX))
             .unwrap(),
     );
-    assert!(matches!(blobs.begin(Some(1)), Err(BlobError::Full(_))));
+    assert!(matches!(blobs.begin(HERE, Some(1)), Err(BlobError::Full(_))));
     let (id, text) = list_of(&[b"one"]);
     let listed = |bytes_max| blobs.list(HERE, &id, text.as_bytes(), bytes_max);
     assert!(matches!(listed(TREE_BYTES_MAX), Err(BlobError::Full(_))), "before it is sent");
@@ -108,26 +108,26 @@ fn holes_that_are_sent_stay_holes_and_take_no_room() {
     hasher.add(b"end");
     let digest = hasher.finish();
     let sent = packed(40 << 20, b"end");
-    let mut incoming = blobs.begin_packed(Some(sent.len() as u64)).unwrap();
+    let mut incoming = blobs.begin_packed(HERE, Some(sent.len() as u64)).unwrap();
     sent.chunks(5).for_each(|piece| incoming.write(piece).unwrap());
-    incoming.keep(HERE, &digest).unwrap();
+    incoming.keep(&digest).unwrap();
     let about = fs::metadata(blobs.path(HERE, &digest)).unwrap();
     assert_eq!(about.len(), (40 << 20) + 3);
     assert!(about.blocks() * 512 < 1 << 20, "{} blocks", about.blocks());
     // Zeros that somebody sends one by one are the same file, and take as little.
-    let mut incoming = blobs.begin(None).unwrap();
+    let mut incoming = blobs.begin(THERE, None).unwrap();
     (0..20).for_each(|_| incoming.write(&vec![0; 2 << 20]).unwrap());
     incoming.write(b"end").unwrap();
-    incoming.keep(THERE, &digest).unwrap();
+    incoming.keep(&digest).unwrap();
     assert!(fs::metadata(blobs.path(THERE, &digest)).unwrap().blocks() * 512 < 1 << 20);
     // A hole without end is refused before anything is done for it, and so is what ends within a frame.
-    let mut incoming = blobs.begin_packed(None).unwrap();
+    let mut incoming = blobs.begin_packed(HERE, None).unwrap();
     let refused = incoming.write(&packed(1 << 62, b""));
     assert!(matches!(refused, Err(BlobError::TooLarge { .. })), "{refused:?}");
     drop(incoming);
-    let mut incoming = blobs.begin_packed(None).unwrap();
+    let mut incoming = blobs.begin_packed(HERE, None).unwrap();
     incoming.write(&sent[..sent.len() - 1]).unwrap();
-    assert!(matches!(incoming.keep(HERE, &digest), Err(BlobError::WrongDigest { .. })));
+    assert!(matches!(incoming.keep(&digest), Err(BlobError::WrongDigest { .. })));
     assert_eq!(files_below(dir.path()), 2);
 }
 
@@ -165,7 +165,7 @@ fn on_the_small_disk() {
         Arc::new(Blobs::with_room(disk.to_owned(), Room::with_reserve(disk.into(), 0)).unwrap());
     let piece = vec![7; 300_000];
     keep(&blobs, &piece);
-    let mut incoming = blobs.begin(None).unwrap();
+    let mut incoming = blobs.begin(HERE, None).unwrap();
     let full = (0..9).find_map(|_| incoming.write(&piece).err());
     assert!(matches!(full, Some(BlobError::Full(_))), "{full:?}");
     drop(incoming);
@@ -200,9 +200,9 @@ fn what_no_job_has_goes_after_its_time_and_the_rest_stays() {
 fn what_a_blob_is_made_of_stays_and_what_is_held_too() {
     let (_dir, blobs) = blobs();
     let take = |content: &[u8]| {
-        let mut incoming = blobs.begin(None).unwrap();
+        let mut incoming = blobs.begin(HERE, None).unwrap();
         incoming.write(content).unwrap();
-        incoming.keep_as_found(HERE).unwrap()
+        incoming.keep_as_found().unwrap()
     };
     let (named, held) = (take(b"named"), take(b"held"));
     let named_digest = named.digest;
@@ -230,14 +230,14 @@ fn a_digest_that_was_sent_along_is_checked() {
     use md5::{Digest as _, Md5};
     let (dir, blobs) = blobs();
     let take = |md5: [u8; 16]| {
-        let mut incoming = blobs.begin_up_to(3, Some(3), Some(md5)).unwrap();
+        let mut incoming = blobs.begin_up_to(HERE, 3, Some(3), Some(md5)).unwrap();
         incoming.write(b"abc").unwrap();
-        incoming.keep_as_found(HERE)
+        incoming.keep_as_found()
     };
     assert!(matches!(take([0; 16]), Err(BlobError::WrongMd5)));
     assert_eq!(files_below(dir.path()), 0);
     assert_eq!(take(Md5::digest(b"abc").into()).unwrap().bytes, 3);
-    let mut long = blobs.begin_up_to(3, None, None).unwrap();
+    let mut long = blobs.begin_up_to(HERE, 3, None, None).unwrap();
     assert!(matches!(long.write(b"abcd"), Err(BlobError::TooLarge { limit: 3 })));
 }
 
@@ -279,40 +279,70 @@ fn with_share(root: &Path, bytes: u64) -> Arc<Blobs> {
 }
 
 fn try_keep(blobs: &Arc<Blobs>, workspace: WorkspaceId, content: &[u8]) -> Result<Held, BlobError> {
-    let mut incoming = blobs.begin(None)?;
+    let mut incoming = blobs.begin(workspace, None)?;
     incoming.write(content)?;
-    incoming.keep_as_found(workspace)
+    incoming.keep_as_found()
 }
 
 #[test]
 fn a_workspace_has_its_share_and_no_more() {
     let dir = tempfile::tempdir().unwrap();
-    let blobs = with_share(dir.path(), 10);
+    let blobs = with_share(dir.path(), 18);
     let first = try_keep(&blobs, HERE, b"12345678").unwrap();
-    let refused = try_keep(&blobs, HERE, b"abc").err().unwrap();
-    assert!(matches!(refused, BlobError::ShareUsed { used: 8, more: 3, limit: 10 }), "{refused}");
+    let refused = try_keep(&blobs, HERE, b"abcdefghijk").err().unwrap();
+    assert!(matches!(refused, BlobError::ShareUsed { used: 8, more: 11, limit: 18 }), "{refused}");
     assert!(refused.to_string().contains("workspace-storage-gb"));
     assert_eq!(files_below(dir.path()), 1, "what is refused leaves nothing");
-    // What is there already takes no more room, and another workspace has its own.
+    // What is there already counts only while it comes again, and another workspace has its own.
     try_keep(&blobs, HERE, b"12345678").unwrap();
-    try_keep(&blobs, HERE, b"ab").unwrap();
+    try_keep(&blobs, HERE, b"abcdefghij").unwrap();
     try_keep(&blobs, THERE, b"abc").unwrap();
     // Said before anybody sends what there is no room for.
     let (id, text) = list_of(&[b"abc"]);
     let listed = blobs.list(HERE, &id, text.as_bytes(), TREE_BYTES_MAX);
     assert!(matches!(listed, Err(BlobError::ShareUsed { .. })));
     // Holes take nothing.
-    let mut sparse = blobs.begin(None).unwrap();
+    let mut sparse = blobs.begin(HERE, None).unwrap();
     sparse.write(&vec![0; 1 << 20]).unwrap();
-    drop(sparse.keep_as_found(HERE).unwrap());
+    drop(sparse.keep_as_found().unwrap());
     // What a server finds when it starts counts, and what goes does not.
     drop(first);
-    let blobs = with_share(dir.path(), 10);
-    assert!(matches!(blobs.check_share(HERE, 1), Err(BlobError::ShareUsed { used: 10, .. })));
+    let blobs = with_share(dir.path(), 18);
+    assert!(matches!(blobs.check_share(HERE, 1), Err(BlobError::ShareUsed { used: 18, .. })));
     let later = SystemTime::now() + Duration::from_secs(60);
     let eight = blob_of(b"12345678");
     assert_eq!(blobs.remove_old(HERE, &eight, later, true), Some(8), "a rehearsal");
     assert!(blobs.check_share(HERE, 1).is_err());
     assert_eq!(blobs.remove_old(HERE, &eight, later, false), Some(8));
     assert!(blobs.check_share(HERE, 8).is_ok() && blobs.check_share(HERE, 9).is_err());
+}
+
+#[test]
+fn uploads_at_the_same_time_do_not_exceed_the_share_together() {
+    const MIB: u64 = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let blobs = with_share(dir.path(), 4 * MIB);
+    let together = std::sync::Barrier::new(6);
+    let kept: u64 = std::thread::scope(|scope| {
+        let upload = |number: u8| {
+            let (blobs, together) = (&blobs, &together);
+            move || {
+                // Some announce their length, and some do not.
+                let announced = number.is_multiple_of(2).then_some(MIB);
+                let begun = blobs.begin(HERE, announced).and_then(|mut incoming| {
+                    incoming.write(&vec![number; MIB as usize])?;
+                    Ok(incoming)
+                });
+                // All of them are here, or refused, before the first is kept.
+                together.wait();
+                u64::from(begun.and_then(Incoming::keep_as_found).is_ok())
+            }
+        };
+        let uploads: Vec<_> = (1..=6).map(|number| scope.spawn(upload(number))).collect();
+        uploads.into_iter().map(|upload| upload.join().unwrap()).sum()
+    });
+    assert_eq!(kept, 4, "as many as fit, and those that were refused hold nothing back");
+    assert_eq!(blobs.measure(HERE).unwrap(), 4 * MIB);
+    let refused = blobs.check_share(HERE, 1);
+    assert!(matches!(refused, Err(BlobError::ShareUsed { used, .. }) if used == 4 * MIB));
 }

@@ -1,12 +1,17 @@
-//! What the files of each workspace take, and what they may. Counted as they come and go; what was there before is measured
-//! when somebody first wants to bring more.
+//! What the files and logs of each workspace take, and what they may. Counted as they come and go; what was there before is
+//! measured when somebody first wants to bring more.
+//!
+//! Whoever brings something reserves its place first, so that uploads at the same time cannot exceed the limit together.
+//! Every workspace has a lock of its own: to measure one with many files takes long, and holds up no other.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_core::ids::WorkspaceId;
+use muster_core::model::BlobId;
 
 use super::{BlobError, Blobs};
 
@@ -22,53 +27,308 @@ pub(super) fn taken_by(file: &Metadata) -> u64 {
 pub(super) struct Usage {
     /// Of each workspace.
     limit: Option<u64>,
-    /// Of those that were measured.
-    bytes: Mutex<HashMap<WorkspaceId, u64>>,
+    shares: Mutex<HashMap<WorkspaceId, Arc<Share>>>,
+}
+
+/// What one workspace has.
+#[derive(Default)]
+struct Share {
+    /// Whoever measures it holds this, and others wait for it without a thread.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    is_measured: AtomicBool,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    /// `None` until it was measured.
+    used: Option<u64>,
+    /// For what is on its way.
+    reserved: u64,
+    /// Files that are on their way to an object store: how often each is, and whether it was counted.
+    sent: BTreeMap<BlobId, (u32, bool)>,
+}
+
+impl Share {
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Measures it unless that was done. Meanwhile nothing of it comes or goes; otherwise that would be counted twice, or not
+    /// at all.
+    fn measured(
+        &self,
+        measure: impl FnOnce() -> Result<u64, BlobError>,
+    ) -> Result<MutexGuard<'_, Counts>, BlobError> {
+        let mut counts = self.lock();
+        if counts.used.is_none() {
+            counts.used = Some(measure()?);
+            self.is_measured.store(true, Ordering::Relaxed);
+        }
+        Ok(counts)
+    }
 }
 
 impl Usage {
     pub(super) fn up_to(limit: Option<u64>) -> Usage {
-        Usage { limit, bytes: Mutex::default() }
+        Usage { limit, shares: Mutex::default() }
     }
 
     pub(super) fn is_limited(&self) -> bool {
         self.limit.is_some()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<WorkspaceId, u64>> {
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    /// With its limit, if there is one.
+    fn share(&self, workspace: WorkspaceId) -> Option<(Arc<Share>, u64)> {
+        let limit = self.limit?;
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        Some((shares.entry(workspace).or_default().clone(), limit))
     }
 
-    pub(super) fn came(&self, workspace: WorkspaceId, bytes: u64) {
-        if let Some(known) = self.lock().get_mut(&workspace) {
-            *known = known.saturating_add(bytes);
+    fn reserve(
+        &self,
+        workspace: WorkspaceId,
+        bytes: u64,
+        measure: impl FnOnce() -> Result<u64, BlobError>,
+    ) -> Result<Reserved, BlobError> {
+        let share = self.share(workspace);
+        if let Some((share, _)) = &share {
+            drop(share.measured(measure)?);
+        }
+        let mut reserved = Reserved { share, bytes: 0 };
+        reserved.grow_to(bytes)?;
+        Ok(reserved)
+    }
+
+    /// Removes something, and counts it as gone.
+    pub(super) fn removing(
+        &self,
+        workspace: WorkspaceId,
+        remove: impl FnOnce() -> Option<u64>,
+    ) -> Option<u64> {
+        let Some((share, _)) = self.share(workspace) else { return remove() };
+        let counts = share.lock();
+        if counts.used.is_none() {
+            // Whoever measures it waits until this is gone, and does not count it.
+            return remove();
+        }
+        drop(counts);
+        let removed = remove();
+        if let (Some(used), Some(bytes)) = (&mut share.lock().used, removed) {
+            *used = used.saturating_sub(bytes);
+        }
+        removed
+    }
+}
+
+/// Room for what a workspace is about to have. Dropped, it is given back.
+pub struct Reserved {
+    /// `None` where there is no limit.
+    share: Option<(Arc<Share>, u64)>,
+    bytes: u64,
+}
+
+impl Reserved {
+    /// Makes it as large as this, unless it is.
+    pub(super) fn grow_to(&mut self, bytes: u64) -> Result<(), BlobError> {
+        let Some((share, limit)) = &self.share else { return Ok(()) };
+        if bytes <= self.bytes {
+            return Ok(());
+        }
+        let mut counts = share.lock();
+        let others = counts.reserved.saturating_sub(self.bytes);
+        let used = counts.used.unwrap_or(0).saturating_add(others);
+        if used.saturating_add(bytes) > *limit {
+            return Err(BlobError::ShareUsed { used, more: bytes, limit: *limit });
+        }
+        counts.reserved = others.saturating_add(bytes);
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// The same, and some more where there is room, so that not every piece of a file asks.
+    pub(super) fn grow_in_steps_to(&mut self, bytes: u64, step: u64) -> Result<(), BlobError> {
+        match bytes <= self.bytes {
+            true => Ok(()),
+            false => self.grow_to(bytes.saturating_add(step)).or_else(|_| self.grow_to(bytes)),
         }
     }
 
-    pub(super) fn went(&self, workspace: WorkspaceId, bytes: u64) {
-        if let Some(known) = self.lock().get_mut(&workspace) {
-            *known = known.saturating_sub(bytes);
+    /// So much of it is used from now on, and the rest is given back.
+    pub fn settle(mut self, kept: u64) {
+        self.give_back(kept);
+    }
+
+    fn give_back(&mut self, kept: u64) {
+        let Some((share, _)) = self.share.take() else { return };
+        let mut counts = share.lock();
+        counts.reserved = counts.reserved.saturating_sub(self.bytes);
+        counts.used = counts.used.map(|used| used.saturating_add(kept));
+    }
+
+    /// Before a file is sent to an object store: whoever else sends the same meanwhile does not count it again.
+    pub(super) fn sending(self, digest: BlobId) -> Sending {
+        if let Some((share, _)) = &self.share {
+            share.lock().sent.entry(digest).or_default().0 += 1;
+        }
+        Sending { reserved: Some(self), digest }
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.give_back(0);
+    }
+}
+
+/// A file on its way to an object store, and room for it.
+pub(super) struct Sending {
+    reserved: Option<Reserved>,
+    digest: BlobId,
+}
+
+impl Sending {
+    pub(super) fn grow_to(&mut self, bytes: u64) -> Result<(), BlobError> {
+        self.reserved.as_mut().map_or(Ok(()), |reserved| reserved.grow_to(bytes))
+    }
+
+    /// It is there, with so many bytes that were not there before this was sent.
+    pub(super) fn settle(mut self, bytes: u64) {
+        let share = self.reserved.as_ref().and_then(|reserved| reserved.share.clone());
+        let was_counted = share.is_some_and(|(share, _)| {
+            let mut counts = share.lock();
+            let entry = counts.sent.entry(self.digest).or_default();
+            let was_counted = entry.1;
+            entry.1 = was_counted || bytes > 0;
+            was_counted
+        });
+        if let Some(reserved) = self.reserved.take() {
+            self.leave(&reserved);
+            reserved.settle(if was_counted { 0 } else { bytes });
+        }
+    }
+
+    fn leave(&self, reserved: &Reserved) {
+        let Some((share, _)) = &reserved.share else { return };
+        let mut counts = share.lock();
+        if let Some((senders, _)) = counts.sent.get_mut(&self.digest) {
+            *senders = senders.saturating_sub(1);
+            if *senders == 0 {
+                counts.sent.remove(&self.digest);
+            }
+        }
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        if let Some(reserved) = self.reserved.take() {
+            self.leave(&reserved);
         }
     }
 }
 
 impl Blobs {
+    /// Room for so many bytes more of a workspace.
+    pub fn reserve(&self, workspace: WorkspaceId, bytes: u64) -> Result<Reserved, BlobError> {
+        self.usage.reserve(workspace, bytes, || self.measure(workspace))
+    }
+
     /// Whether a workspace may have so many bytes more.
     pub fn check_share(&self, workspace: WorkspaceId, more: u64) -> Result<(), BlobError> {
-        let Some(limit) = self.usage.limit else { return Ok(()) };
-        // Uploads wait while it is measured; otherwise they would be counted twice, or not at all.
-        let mut bytes = self.usage.lock();
-        let used = match bytes.get(&workspace) {
-            Some(used) => *used,
-            None => {
-                let used = self.measure(workspace)?;
-                bytes.insert(workspace, used);
-                used
-            }
-        };
-        match more == 0 || used.saturating_add(more) <= limit {
-            true => Ok(()),
-            false => Err(BlobError::ShareUsed { used, more, limit }),
+        self.reserve(workspace, more).map(drop)
+    }
+
+    /// Waits until a workspace was measured, without a thread: those who want to bring something may be many.
+    pub async fn measured(self: &Arc<Self>, workspace: WorkspaceId) -> Result<(), BlobError> {
+        let Some((share, _)) = self.usage.share(workspace) else { return Ok(()) };
+        if share.is_measured.load(Ordering::Relaxed) {
+            return Ok(());
         }
+        let turn = share.turn.clone().lock_owned().await;
+        let blobs = self.clone();
+        let measured = tokio::task::spawn_blocking(move || {
+            // Also when nobody waits for it any more.
+            let _turn = turn;
+            share.measured(|| blobs.measure(workspace)).map(drop)
+        });
+        measured
+            .await
+            .unwrap_or_else(|panicked| Err(BlobError::Io(std::io::Error::other(panicked))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+
+    const HERE: WorkspaceId = WorkspaceId(1);
+    const THERE: WorkspaceId = WorkspaceId(2);
+
+    fn used(usage: &Usage) -> (Option<u64>, u64) {
+        let (share, _) = usage.share(HERE).unwrap();
+        let counts = share.lock();
+        (counts.used, counts.reserved)
+    }
+
+    #[test]
+    fn measuring_one_workspace_does_not_hold_up_another() {
+        let usage = Usage::up_to(Some(10));
+        let ((begun, has_begun), (go_on, may_go_on)) = (channel(), channel::<()>());
+        thread::scope(|scope| {
+            let measure = move || {
+                begun.send(()).unwrap();
+                may_go_on.recv().unwrap();
+                Ok(7)
+            };
+            let usage = &usage;
+            let slow = scope.spawn(|| usage.reserve(HERE, 3, measure).map(|it| it.settle(3)));
+            has_begun.recv().unwrap();
+            // This would wait for ever if there were one lock for all.
+            usage.reserve(THERE, 10, || Ok(0)).unwrap().settle(10);
+            go_on.send(()).unwrap();
+            slow.join().unwrap().unwrap();
+        });
+        assert_eq!(used(&usage), (Some(10), 0));
+        let again = usage.reserve(HERE, 1, || panic!("it is measured once"));
+        assert!(matches!(again, Err(BlobError::ShareUsed { used: 10, more: 1, limit: 10 })));
+    }
+
+    #[test]
+    fn what_is_reserved_is_used_or_given_back() {
+        let usage = Usage::up_to(Some(10));
+        let reserve = |bytes| usage.reserve(HERE, bytes, || Ok(2));
+        let mut first = reserve(5).unwrap();
+        assert_eq!(used(&usage), (Some(2), 5));
+        assert!(matches!(reserve(4), Err(BlobError::ShareUsed { used: 7, more: 4, .. })));
+        first.grow_in_steps_to(6, 100).unwrap();
+        assert!(first.grow_to(9).is_err());
+        assert_eq!(used(&usage), (Some(2), 6), "a refusal changes nothing");
+        drop(first);
+        assert_eq!(used(&usage), (Some(2), 0));
+        reserve(8).unwrap().settle(3);
+        assert_eq!(used(&usage), (Some(5), 0), "holes take less than was announced");
+        assert_eq!(usage.removing(HERE, || Some(4)), Some(4));
+        assert_eq!(usage.removing(HERE, || None), None);
+        assert_eq!(used(&usage), (Some(1), 0));
+        let unlimited = Usage::up_to(None);
+        unlimited.reserve(HERE, u64::MAX, || panic!("nothing to measure")).unwrap().settle(1);
+    }
+
+    #[test]
+    fn a_file_that_two_send_elsewhere_counts_once() {
+        let usage = Usage::up_to(Some(10));
+        let send = || usage.reserve(HERE, 3, || Ok(0)).unwrap().sending(BlobId([7; 32]));
+        let (one, two, failed) = (send(), send(), send());
+        one.settle(3);
+        drop(failed);
+        two.settle(3);
+        assert_eq!(used(&usage), (Some(3), 0));
+        send().settle(0);
+        assert_eq!(used(&usage), (Some(3), 0), "it was there");
+        assert!(usage.share(HERE).unwrap().0.lock().sent.is_empty());
     }
 }

@@ -182,6 +182,9 @@ pub async fn put_tree(
     };
     let Ok(tree) = tree.parse::<TreeId>() else { return StatusCode::BAD_REQUEST.into_response() };
     let (blobs, workspace) = (app.blobs.clone(), asking.workspace);
+    if let Err(failed) = blobs.measured(workspace).await {
+        return unreadable(&failed);
+    }
     let listed =
         tokio::task::spawn_blocking(move || blobs.list(workspace, &tree, &text, TREE_BYTES_MAX))
             .await;

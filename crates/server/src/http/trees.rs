@@ -11,7 +11,7 @@ use http_body_util::BodyExt as _;
 use muster_core::ErrorChain;
 use muster_core::ids::WorkspaceId;
 use muster_core::model::BlobId;
-use muster_trees::{PIECE_BYTES, Piece, Pool};
+use muster_trees::{PIECE_BYTES, Piece};
 use muster_wire::ArmError;
 use tokio::task::JoinHandle;
 
@@ -63,27 +63,29 @@ pub async fn receive(
     body: Body,
 ) -> Result<(), ArmError> {
     let (announced, own) = (body.size_hint().exact(), blobs.clone());
-    let begin = move || {
-        own.check_share(workspace, announced.unwrap_or(0))?;
-        match form {
-            Form::Plain => own.begin(announced),
-            Form::Packed => own.begin_packed(announced),
-        }
+    let begin = move || match form {
+        Form::Plain => own.begin(workspace, announced),
+        Form::Packed => own.begin_packed(workspace, announced),
     };
-    let keep = move |incoming: Incoming| incoming.keep(workspace, &wanted);
-    Ok(take_in(&blobs.pieces, body, begin, keep).await?)
+    let keep = move |incoming: Incoming| incoming.keep(&wanted);
+    Ok(take_in(blobs, workspace, body, begin, keep).await?)
 }
 
 /// What a connection brings is a few records of TLS at a time. It is put together first: one large write costs the system far
 /// less than many small ones. A thread writes what has come, and waits for nothing: clients may be slow, and threads are few.
 pub async fn take_in<T: Send + 'static>(
-    pool: &Pool,
+    blobs: &Arc<Blobs>,
+    workspace: WorkspaceId,
     mut body: Body,
     begin: impl FnOnce() -> Result<Incoming, BlobError> + Send + 'static,
     keep: impl FnOnce(Incoming) -> Result<T, BlobError> + Send + 'static,
 ) -> Result<T, Lost> {
+    if let Err(unknown) = blobs.measured(workspace).await {
+        body::discard_upload(body).await;
+        return Err(unknown.into());
+    }
     let announced = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
-    let empty = || pool.take(announced.unwrap_or(PIECE_BYTES));
+    let empty = || blobs.pieces.take(announced.unwrap_or(PIECE_BYTES));
     let (mut file, mut piece) = (Written::Not(Box::new(begin)), empty());
     while let Some(frame) = next_frame(&mut body).await? {
         let mut rest = &frame[..];

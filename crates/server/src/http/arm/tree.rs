@@ -29,6 +29,7 @@ pub async fn put(call: &Call, key: WorkspaceKey, id: Box<str>) -> Result<Respons
         found => found?,
     };
     let (blobs, text) = (call.app.blobs.clone(), call.body.clone());
+    blobs.measured(workspace).await.map_err(|failed| trees::refusal(&failed))?;
     let listed =
         tokio::task::spawn_blocking(move || blobs.list(workspace, &id, &text, CODE_BYTES_MAX))
             .await;

@@ -164,13 +164,10 @@ async fn take_in(
         return Err(StorageError::too_large(limit));
     }
     let (workspace, blobs) = (call.container.workspace, call.app.blobs.clone());
-    let begin = move || {
-        blobs.check_share(workspace, announced.unwrap_or(0))?;
-        blobs.begin_up_to(limit, announced, md5)
-    };
+    let begin = move || blobs.begin_up_to(workspace, limit, announced, md5);
     let blobs = call.app.blobs.clone();
-    let kept = trees::take_in(&call.app.blobs.pieces, content, begin, move |incoming| {
-        let held = incoming.keep_as_found(workspace)?;
+    let kept = trees::take_in(&call.app.blobs, workspace, content, begin, move |incoming| {
+        let held = incoming.keep_as_found()?;
         if sync == Sync::WithFolder {
             blobs.sync_folders(workspace, [held.digest])?;
         }
