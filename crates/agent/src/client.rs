@@ -143,7 +143,7 @@ impl Client {
             .body(piece)
             .send()
             .await?;
-        let answer: LogAnswer = parse(accepted(response)?).await?;
+        let answer: LogAnswer = parse(trees::told(response).await?).await?;
         Ok(answer.next)
     }
 }

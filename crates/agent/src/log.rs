@@ -7,8 +7,9 @@
 //! server will ever take; the rest keeps its place. So a file is as large as what is not sent, and at most as large as a
 //! log may be. The last of what a full log keeps is a line that says so.
 //!
-//! While the server's disk is full, the file here keeps what is written. When the job has ended, that is waited out for a
-//! while; then the log ends with a line that says how much is missing.
+//! While the server's disk is full, or the job's workspace has used its share of it, the file here keeps what is written.
+//! When the job has ended, that is waited out for a while; then the log ends with a line that says how much is missing, and
+//! why.
 
 use std::fs::File;
 use std::io;
@@ -44,7 +45,7 @@ const REWINDS_MAX: u32 = 64;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) bytes_max: u64,
-    /// How long an ended job waits for a server whose disk is full, before it says what is missing. `None`: it does not
+    /// How long an ended job waits for a server that has no room, before it says what is missing. `None`: it does not
     /// wait, and says nothing.
     pub(crate) full_waits: Option<Duration>,
 }
@@ -88,8 +89,8 @@ enum Stopped {
     Superseded,
     #[error("the server took nothing for {} s", STUCK_MAX.as_secs())]
     Stuck,
-    #[error("the server's disk is full, and the last {missing} bytes are missing there")]
-    ServerFull { missing: u64 },
+    #[error("the server has no room, and the last {missing} bytes are missing there: {words}")]
+    ServerFull { missing: u64, words: String },
     #[error("the server keeps losing what it has")]
     Confused,
     #[error(
@@ -237,25 +238,29 @@ impl<'a> Sending<'a> {
 
     /// Waits no longer than is said for what went wrong.
     async fn be_patient(&self, error: Option<&CallError>, length: u64) -> Result<(), Stopped> {
-        let is_full =
-            matches!(error, Some(CallError::Status { status: StatusCode::INSUFFICIENT_STORAGE }));
         let waited = self.went_on_at.elapsed();
-        match (is_full, self.full_waits) {
-            (false, _) if waited >= STUCK_MAX => Err(Stopped::Stuck),
-            (true, None) => Err(Stopped::ServerFull { missing: length - self.offset }),
-            (true, Some(most)) if waited >= most => {
-                let missing = length - self.offset;
+        let missing = length - self.offset;
+        let full = match error {
+            Some(CallError::Refused { status: StatusCode::INSUFFICIENT_STORAGE, words }) => {
+                Some(words.clone())
+            }
+            _ => None,
+        };
+        match (full, self.full_waits) {
+            (None, _) if waited >= STUCK_MAX => Err(Stopped::Stuck),
+            (Some(words), None) => Err(Stopped::ServerFull { missing, words }),
+            (Some(words), Some(most)) if waited >= most => {
                 let line = format!(
-                    "\nmuster: the server's disk was full: the last {missing} bytes of this log are missing\n"
+                    "\nmuster: the last {missing} bytes of this log are missing: {words}\n"
                 );
                 // A server keeps some room for this.
                 let said = self.client.send_log(self.epoch, self.offset, line.into_bytes()).await;
                 if let Err(error) = said {
                     tracing::warn!(error = %ErrorChain(&error), "cannot say that a log is cut");
                 }
-                Err(Stopped::ServerFull { missing })
+                Err(Stopped::ServerFull { missing, words })
             }
-            (true | false, _) => Ok(()),
+            (Some(_) | None, _) => Ok(()),
         }
     }
 

@@ -25,6 +25,7 @@ use muster_wire::datastore::own_container;
 
 use crate::app::App;
 use crate::blobs::{BlobError, Held};
+use crate::logs::LogKey;
 use crate::registered;
 use crate::storage::Unavailable;
 
@@ -221,8 +222,10 @@ impl Containers<'_> {
 
 /// Its log, and everything below its folder.
 pub async fn remove(app: &App, job: &Job) -> Result<(), ArtifactError> {
-    let (logs, id) = (app.logs.clone(), job.id);
-    let removed = tokio::task::spawn_blocking(move || logs.remove(id));
+    let (logs, blobs) = (app.logs.clone(), app.blobs.clone());
+    let (id, workspace) = (job.id, job.workspace);
+    let remove = move || blobs.removing(workspace, || logs.remove(id));
+    let removed = tokio::task::spawn_blocking(remove);
     removed.await.map_err(|_| ArtifactError::Panicked)?.map_err(ArtifactError::Log)?;
     let name = own_container(job.workspace, false);
     let Some(own) = app.storage.readers.look_up(|reader| reader.container(&name))? else {
@@ -271,12 +274,13 @@ async fn show_log(
 ) -> Result<(), ArtifactError> {
     let Some(last) = view.attempts.last() else { return Ok(()) };
     let (blobs, logs) = (app.blobs.clone(), app.logs.clone());
-    let (workspace, job, epoch) = (container.workspace, view.job.id, last.epoch);
+    let workspace = container.workspace;
+    let log = LogKey { job: view.job.id, epoch: last.epoch, rank };
     let copied = tokio::task::spawn_blocking(move || -> Result<Held, ArtifactError> {
         let mut incoming = blobs.begin(workspace, None)?;
         let mut at = 0;
         loop {
-            let piece = logs.read(job, epoch, rank, at).map_err(ArtifactError::Log)?;
+            let piece = logs.read(log, at).map_err(ArtifactError::Log)?;
             if piece.bytes.is_empty() {
                 break;
             }

@@ -44,6 +44,7 @@ pub use self::place::OpenError;
 use self::remote::Remote;
 pub use self::sweep::Removed;
 pub use self::turn::Turn;
+pub use self::usage::Reserved;
 use self::usage::Usage;
 pub use self::wanted::Wanted;
 use crate::room::{self, NoRoom, Room};

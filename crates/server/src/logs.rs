@@ -1,14 +1,17 @@
 //! Job logs: bytes in files named by our own ids, one per attempt and rank, appended by the node that holds
-//! the attempt's live epoch, as long as the disk has room beyond its reserve.
+//! the attempt's live epoch, as long as the disk has room beyond its reserve and the workspace has some of its share left.
 
-use std::fs::{File, OpenOptions};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use axum::body::Bytes;
 use muster_core::agent::LOG_BYTES_MAX;
 use muster_core::ids::{Epoch, JobId};
 
+use crate::blobs::{BlobError, Reserved};
 use crate::room::{self, NoRoom, Room};
 
 /// Of one request to read.
@@ -20,6 +23,8 @@ const SMALL_BYTES_MAX: usize = 4 << 10;
 pub enum AppendError {
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
+    #[error(transparent)]
+    NoShare(BlobError),
     #[error("a log could not be written")]
     Io(#[from] io::Error),
 }
@@ -30,6 +35,7 @@ impl AppendError {
         match self {
             AppendError::NoRoom(NoRoom::Full { .. }) => true,
             AppendError::NoRoom(NoRoom::Io(_)) => false,
+            AppendError::NoShare(why) => matches!(why, BlobError::ShareUsed { .. }),
             AppendError::Io(why) => {
                 matches!(why.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
             }
@@ -37,11 +43,20 @@ impl AppendError {
     }
 }
 
+/// Which log: of an attempt, and of one of its nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LogKey {
+    pub job: JobId,
+    pub epoch: Epoch,
+    pub rank: usize,
+}
+
 pub struct Logs {
     dir: PathBuf,
     room: Room,
-    /// Appends are rare and short: one lock for all is simpler than one each.
-    append: Mutex<()>,
+    /// Those that are being written to. Each has a lock of its own: to write one waits for the disk, and others do not wait
+    /// for that.
+    busy: Mutex<BTreeMap<LogKey, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 /// Part of a log, and how long the whole is now.
@@ -53,27 +68,58 @@ pub struct Piece {
 
 impl Logs {
     pub fn new(dir: PathBuf) -> Logs {
-        Logs { room: Room::of(dir.clone()), dir, append: Mutex::new(()) }
+        Logs { room: Room::of(dir.clone()), dir, busy: Mutex::default() }
     }
 
-    fn path(&self, job: JobId, epoch: Epoch, rank: usize) -> PathBuf {
-        self.dir.join(job.to_string()).join(format!("{epoch}.{rank}.log"))
+    fn folder(&self, job: JobId) -> PathBuf {
+        self.dir.join(job.to_string())
+    }
+
+    fn path(&self, LogKey { job, epoch, rank }: LogKey) -> PathBuf {
+        self.folder(job).join(format!("{epoch}.{rank}.log"))
+    }
+
+    fn busy(&self) -> MutexGuard<'_, BTreeMap<LogKey, Arc<tokio::sync::Mutex<()>>>> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until nobody else writes to this log, without a thread.
+    async fn turn(self: &Arc<Self>, log: LogKey) -> Turn {
+        let lock = self.busy().entry(log).or_default().clone();
+        // Made first: whoever gives up waiting leaves nothing behind.
+        let mut turn = Turn { logs: self.clone(), log, held: None };
+        turn.held = Some(lock.lock_owned().await);
+        turn
     }
 
     /// Appends `bytes` that belong at `offset`, and says how much there is now. What is there already is left
-    /// alone, and what would leave a gap is not taken: the sender goes on from the answer.
-    pub fn append(
+    /// alone, and what would leave a gap is not taken: the sender goes on from the answer. What is new is reserved first.
+    pub async fn append(
+        self: &Arc<Self>,
+        log: LogKey,
+        offset: u64,
+        bytes: Bytes,
+        reserve: impl FnOnce(u64, room::Kind) -> Result<Reserved, BlobError> + Send + 'static,
+    ) -> Result<u64, AppendError> {
+        let turn = self.turn(log).await;
+        let written = tokio::task::spawn_blocking(move || {
+            // Also when nobody waits for the answer any more.
+            turn.logs.write(log, offset, &bytes, reserve)
+        });
+        written.await.unwrap_or_else(|panicked| Err(io::Error::other(panicked).into()))
+    }
+
+    /// Of a log that nobody else writes to.
+    fn write(
         &self,
-        job: JobId,
-        epoch: Epoch,
-        rank: usize,
+        log: LogKey,
         offset: u64,
         bytes: &[u8],
+        reserve: impl FnOnce(u64, room::Kind) -> Result<Reserved, BlobError>,
     ) -> Result<u64, AppendError> {
-        let _one_at_a_time = self.append.lock().unwrap_or_else(PoisonError::into_inner);
-        let path = self.path(job, epoch, rank);
+        let path = self.path(log);
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
+            fs::create_dir_all(folder)?;
         }
         let mut file = OpenOptions::new().append(true).create(true).open(&path)?;
         let length = file.metadata()?.len();
@@ -89,23 +135,43 @@ impl Logs {
         let is_small = fresh.len() <= SMALL_BYTES_MAX;
         let kind = if is_small { room::Kind::Small } else { room::Kind::Usual };
         self.room.check(fresh.len() as u64, kind)?;
-        file.write_all(fresh)?;
+        let reserved = reserve(fresh.len() as u64, kind).map_err(AppendError::NoShare)?;
+        let written = file.write_all(fresh);
+        // Of what could not be written, a part may have been.
+        let now = file.metadata().map_or(length + fresh.len() as u64, |about| about.len());
+        reserved.settle(now.saturating_sub(length));
+        written?;
         // The node forgets its copy once the job's end is on disk, so this must be there before.
         file.sync_data()?;
         Ok(length + fresh.len() as u64)
     }
 
-    /// Of all attempts of a job. One that has none is as good as removed.
-    pub fn remove(&self, job: JobId) -> io::Result<()> {
-        match std::fs::remove_dir_all(self.dir.join(job.to_string())) {
-            Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(()),
-            result => result,
+    /// Of all attempts of a job; says how many bytes they had. One that has none is as good as removed.
+    pub fn remove(&self, job: JobId) -> io::Result<u64> {
+        let folder = self.folder(job);
+        let bytes = bytes_in(&folder)?;
+        match fs::remove_dir_all(folder) {
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(0),
+            result => result.map(|()| bytes),
         }
     }
 
+    /// How many bytes the logs of these jobs have.
+    pub fn bytes_of(&self, jobs: &BTreeSet<JobId>) -> io::Result<u64> {
+        let mut bytes = 0;
+        // Most jobs may have none.
+        for entry in entries(&self.dir)? {
+            let job = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            if job.is_some_and(|job| jobs.contains(&job)) {
+                bytes += bytes_in(&entry.path())?;
+            }
+        }
+        Ok(bytes)
+    }
+
     /// From `from` on, as much as one answer carries. A log that does not exist yet is empty.
-    pub fn read(&self, job: JobId, epoch: Epoch, rank: usize, from: u64) -> io::Result<Piece> {
-        let mut file = match File::open(self.path(job, epoch, rank)) {
+    pub fn read(&self, log: LogKey, from: u64) -> io::Result<Piece> {
+        let mut file = match File::open(self.path(log)) {
             Ok(file) => file,
             Err(missing) if missing.kind() == io::ErrorKind::NotFound => {
                 return Ok(Piece { bytes: Vec::new(), from, total: 0 });
@@ -122,39 +188,143 @@ impl Logs {
     }
 }
 
+fn entries(folder: &Path) -> io::Result<Vec<fs::DirEntry>> {
+    match fs::read_dir(folder) {
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        found => found?.collect(),
+    }
+}
+
+fn bytes_in(folder: &Path) -> io::Result<u64> {
+    // One that goes meanwhile has none.
+    let bytes = |entry: &fs::DirEntry| entry.metadata().map_or(0, |about| about.len());
+    Ok(entries(folder)?.iter().map(bytes).sum())
+}
+
+/// The right to write to a log, until it is dropped.
+struct Turn {
+    logs: Arc<Logs>,
+    log: LogKey,
+    held: Option<tokio::sync::OwnedMutexGuard<()>>,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut busy = self.logs.busy();
+        self.held = None;
+        // The map's own is the last: nobody waits.
+        if busy.get(&self.log).is_some_and(|lock| Arc::strong_count(lock) == 1) {
+            busy.remove(&self.log);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use futures_util::FutureExt as _;
+    use muster_core::ids::WorkspaceId;
 
-    #[test]
-    fn what_there_is_no_room_for_is_refused_and_the_rest_is_taken_later() {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let own = dir.path().to_owned();
-        let full =
-            Logs { room: Room::with_reserve(own.clone(), u64::MAX), ..Logs::new(own.clone()) };
-        let (job, epoch) = (JobId(1), Epoch(2));
-        let refused = full.append(job, epoch, 0, 0, b"hello").expect_err("there is no room");
-        assert!(refused.is_full(), "{refused}");
-        assert!(refused.to_string().contains("the server's disk is full"), "{refused}");
-        assert_eq!(full.read(job, epoch, 0, 0).expect("io").total, 0);
-        let logs = Logs { room: Room::with_reserve(own.clone(), 0), ..Logs::new(own) };
-        assert_eq!(logs.append(job, epoch, 0, 0, b"hello").expect("there is room"), 5);
-        // What is there already needs none.
-        assert_eq!(full.append(job, epoch, 0, 0, b"hello").expect("it is there"), 5);
+    use super::*;
+    use crate::blobs::Blobs;
+
+    const LOG: LogKey = LogKey { job: JobId(1), epoch: Epoch(2), rank: 0 };
+    const HERE: WorkspaceId = WorkspaceId(1);
+
+    fn blobs(dir: &Path, share_max: Option<u64>) -> Arc<Blobs> {
+        Arc::new(Blobs::new(dir.join("blobs"), None, share_max).unwrap())
     }
 
-    #[test]
-    fn appends_once_whatever_is_sent_twice() {
+    fn with_reserve(dir: &Path, bytes: u64) -> Arc<Logs> {
+        let room = Room::with_reserve(dir.to_owned(), bytes);
+        Arc::new(Logs { room, ..Logs::new(dir.join("logs")) })
+    }
+
+    async fn append(
+        (logs, blobs): (&Arc<Logs>, &Arc<Blobs>),
+        log: LogKey,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<u64, AppendError> {
+        let blobs = blobs.clone();
+        let reserve = move |bytes, kind| blobs.reserve(HERE, bytes, kind);
+        logs.append(log, offset, Bytes::copy_from_slice(bytes), reserve).await
+    }
+
+    #[tokio::test]
+    async fn what_there_is_no_room_for_is_refused_and_the_rest_is_taken_later() {
         let dir = tempfile::tempdir().expect("a temporary folder");
-        let logs = Logs::new(dir.path().to_owned());
-        let (job, epoch) = (JobId(1), Epoch(2));
-        let append = |offset, bytes: &[u8]| logs.append(job, epoch, 0, offset, bytes).expect("io");
-        assert_eq!(append(0, b"hello "), 6);
-        assert_eq!(append(0, b"hello "), 6, "the same again");
-        assert_eq!(append(3, b"lo world"), 11, "overlapping");
-        assert_eq!(append(20, b"gap"), 11, "a gap is not taken");
-        let piece = logs.read(job, epoch, 0, 6).expect("io");
+        let blobs = blobs(dir.path(), None);
+        let full = with_reserve(dir.path(), u64::MAX);
+        let refused = append((&full, &blobs), LOG, 0, b"hello").await.expect_err("no room");
+        assert!(refused.is_full(), "{refused}");
+        assert!(refused.to_string().contains("the server's disk is full"), "{refused}");
+        assert_eq!(full.read(LOG, 0).expect("io").total, 0);
+        let logs = with_reserve(dir.path(), 0);
+        assert_eq!(append((&logs, &blobs), LOG, 0, b"hello").await.expect("there is room"), 5);
+        // What is there already needs none.
+        assert_eq!(append((&full, &blobs), LOG, 0, b"hello").await.expect("it is there"), 5);
+    }
+
+    #[tokio::test]
+    async fn appends_once_whatever_is_sent_twice() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let (logs, blobs) = (with_reserve(dir.path(), 0), blobs(dir.path(), None));
+        let append = async |offset, bytes: &[u8]| {
+            append((&logs, &blobs), LOG, offset, bytes).await.expect("io")
+        };
+        assert_eq!(append(0, b"hello ").await, 6);
+        assert_eq!(append(0, b"hello ").await, 6, "the same again");
+        assert_eq!(append(3, b"lo world").await, 11, "overlapping");
+        assert_eq!(append(20, b"gap").await, 11, "a gap is not taken");
+        let piece = logs.read(LOG, 6).expect("io");
         assert_eq!((piece.bytes.as_slice(), piece.total), (b"world".as_slice(), 11));
-        assert_eq!(logs.read(job, epoch, 1, 0).expect("io").total, 0);
+        assert_eq!(logs.read(LogKey { rank: 1, ..LOG }, 0).expect("io").total, 0);
+        assert!(logs.busy().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_log_that_is_being_written_holds_up_no_other() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let (logs, blobs) = (with_reserve(dir.path(), 0), blobs(dir.path(), None));
+        let slow = logs.turn(LOG).await;
+        // With one lock for all this would wait for ever.
+        let other = LogKey { job: JobId(7), ..LOG };
+        assert_eq!(append((&logs, &blobs), other, 0, b"other").await.expect("io"), 5);
+        assert!(append((&logs, &blobs), LOG, 0, b"same").now_or_never().is_none(), "it waits");
+        let next = logs.turn(LOG);
+        drop(slow);
+        drop(next.await);
+        assert_eq!(append((&logs, &blobs), LOG, 0, b"same").await.expect("io"), 4);
+        assert!(logs.busy().is_empty(), "nothing is left of who wrote, or gave up");
+    }
+
+    #[tokio::test]
+    async fn logs_are_part_of_what_their_workspace_has() {
+        const SHARE: u64 = 64 << 10;
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let (logs, files) = (with_reserve(dir.path(), 0), blobs(dir.path(), Some(SHARE)));
+        let large = vec![b'x'; 60 << 10];
+        assert_eq!(append((&logs, &files), LOG, 0, &large).await.expect("it fits"), 60 << 10);
+        let refused =
+            append((&logs, &files), LOG, 60 << 10, &large).await.expect_err("it does not");
+        assert!(refused.is_full() && refused.to_string().contains("workspace-storage-gb"));
+        assert!(files.check_share(HERE, 5 << 10).is_err(), "files have what logs leave");
+        files.check_share(HERE, 4 << 10).expect("there is as much");
+        // What is small may say why the rest is missing, but not without end.
+        let mut small = 0;
+        while append((&logs, &files), LOG, (60 << 10) + small, &[b'y'; 512]).await.is_ok() {
+            small += 512;
+        }
+        assert_eq!(small, (4 << 10) + SHARE / 64);
+
+        // A server that starts counts what it finds, and what goes counts no more.
+        let files = blobs(dir.path(), Some(SHARE));
+        let own = logs.clone();
+        files.count_also(move |_| own.bytes_of(&[LOG.job].into()).map_err(BlobError::Io));
+        assert!(files.check_share(HERE, 1).is_err());
+        assert_eq!(logs.bytes_of(&[JobId(7)].into()).expect("io"), 0);
+        files.removing(HERE, || logs.remove(LOG.job)).expect("io");
+        files.check_share(HERE, SHARE).expect("all of it is free");
+        assert_eq!(logs.remove(LOG.job).expect("io"), 0);
     }
 }

@@ -194,6 +194,8 @@ pub trait Reader: Send {
     ) -> Result<Vec<NodeView>, StoreError>;
     fn job(&mut self, workspace: &WorkspaceKey, name: &str) -> Result<Option<JobView>, StoreError>;
     fn job_by_id(&mut self, id: JobId) -> Result<Option<Job>, StoreError>;
+    /// Of every job of a workspace, in order.
+    fn job_ids(&mut self, workspace: WorkspaceId) -> Result<Vec<JobId>, StoreError>;
     /// Newest first. `after` is a `Page::next`.
     fn jobs(
         &mut self,

@@ -139,7 +139,7 @@ fn patience(bytes: u64) -> Duration {
 }
 
 /// As [`accepted`], with the server's own words for what it will refuse again.
-async fn told(response: Response) -> Result<Response, CallError> {
+pub(super) async fn told(response: Response) -> Result<Response, CallError> {
     match response.status() {
         StatusCode::BAD_REQUEST
         | StatusCode::PAYLOAD_TOO_LARGE

@@ -165,7 +165,7 @@ async fn a_log_that_is_cut_says_what_is_missing() {
     harness.server.change(|book| book.log_piece_max = Some(1_000));
     let epoch = harness.order(1, "echo begin; sleep 0.5; head -c 9000 /dev/zero | tr '\\0' x");
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
-    let line = "muster: the server's disk was full: the last 9000 bytes of this log are missing\n";
+    let line = "muster: the last 9000 bytes of this log are missing: there is no room\n";
     assert_eq!(harness.log(epoch), format!("begin\n\n{line}"));
     agent.abort();
 }

@@ -48,7 +48,7 @@ pub struct Book {
     /// Answers every request for a specification with this status instead.
     pub spec_status: Option<StatusCode>,
     pub log_status: Option<StatusCode>,
-    /// Larger pieces of logs find the disk full.
+    /// There is no room for larger pieces of logs.
     pub log_piece_max: Option<usize>,
     /// Once: forgets everything beyond this length of a log, when it has at least so much.
     pub forget_log_beyond: Option<usize>,
@@ -313,7 +313,7 @@ async fn log(
         return status.into_response();
     }
     if book.log_piece_max.is_some_and(|most| body.len() > most) {
-        return StatusCode::INSUFFICIENT_STORAGE.into_response();
+        return (StatusCode::INSUFFICIENT_STORAGE, "there is no room").into_response();
     }
     let offset = usize::try_from(query["offset"]).unwrap();
     let log = book.logs.entry(epoch.parse().unwrap()).or_default();

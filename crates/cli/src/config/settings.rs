@@ -262,7 +262,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_WORKSPACE_STORAGE_GB",
         kind: Kind::Count { least: 0, most: JOB_DISK_GB_MAX },
-        what: "What the blobs of one workspace and the files of its jobs may take, in GiB; 0: as much as there is.",
+        what: "What the blobs of one workspace, the files of its jobs and their logs may take, in GiB; 0: as much as there is.",
         default: Preset::Fixed("1024"),
     },
     Setting {

@@ -13,6 +13,7 @@ use muster_trees::{FILE_BYTES_MAX, Hasher, Piece, Run, Target, Unpacking};
 
 use super::usage::{self, Reserved, Sending};
 use super::{BlobError, Blobs, Held};
+use crate::room;
 
 /// A file whose length was not announced takes its share in steps of this.
 const STEP_BYTES: u64 = 8 << 20;
@@ -40,7 +41,7 @@ impl Blobs {
             return Err(BlobError::TooLarge { limit });
         }
         self.check_room(announced)?;
-        let reserved = Some(self.reserve(workspace, announced)?);
+        let reserved = Some(self.reserve(workspace, announced, room::Kind::Usual)?);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.root.join("incoming").join(number.to_string());
         // What goes elsewhere is read again.

@@ -8,13 +8,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use muster_core::ids::WorkspaceId;
 use muster_core::model::BlobId;
 
 use super::{BlobError, Blobs};
+use crate::room::Kind;
 
+/// What is small may exceed a share by so much of it: the last lines of logs, which say what is missing.
+const SMALL_PART: u64 = 64;
 /// Of what the kernel counts in.
 const BLOCK: u64 = 512;
 
@@ -23,10 +26,14 @@ pub(super) fn taken_by(file: &Metadata) -> u64 {
     file.len().min(file.blocks().saturating_mul(BLOCK))
 }
 
+type Measure = dyn Fn(WorkspaceId) -> Result<u64, BlobError> + Send + Sync;
+
 #[derive(Default)]
 pub(super) struct Usage {
     /// Of each workspace.
     limit: Option<u64>,
+    /// Of what a workspace has beside its files.
+    also: OnceLock<Box<Measure>>,
     shares: Mutex<HashMap<WorkspaceId, Arc<Share>>>,
 }
 
@@ -71,7 +78,7 @@ impl Share {
 
 impl Usage {
     pub(super) fn up_to(limit: Option<u64>) -> Usage {
-        Usage { limit, shares: Mutex::default() }
+        Usage { limit, ..Usage::default() }
     }
 
     pub(super) fn is_limited(&self) -> bool {
@@ -89,11 +96,16 @@ impl Usage {
         &self,
         workspace: WorkspaceId,
         bytes: u64,
+        kind: Kind,
         measure: impl FnOnce() -> Result<u64, BlobError>,
     ) -> Result<Reserved, BlobError> {
-        let share = self.share(workspace);
-        if let Some((share, _)) = &share {
+        let mut share = self.share(workspace);
+        if let Some((share, limit)) = &mut share {
             drop(share.measured(measure)?);
+            *limit = match kind {
+                Kind::Usual => *limit,
+                Kind::Small => limit.saturating_add(*limit / SMALL_PART),
+            };
         }
         let mut reserved = Reserved { share, bytes: 0 };
         reserved.grow_to(bytes)?;
@@ -230,13 +242,42 @@ impl Drop for Sending {
 
 impl Blobs {
     /// Room for so many bytes more of a workspace.
-    pub fn reserve(&self, workspace: WorkspaceId, bytes: u64) -> Result<Reserved, BlobError> {
-        self.usage.reserve(workspace, bytes, || self.measure(workspace))
+    pub fn reserve(
+        &self,
+        workspace: WorkspaceId,
+        bytes: u64,
+        kind: Kind,
+    ) -> Result<Reserved, BlobError> {
+        self.usage.reserve(workspace, bytes, kind, || self.measure_all(workspace))
+    }
+
+    /// Counts what a workspace has beside its files; said once, before anything comes.
+    pub fn count_also(
+        &self,
+        measure: impl Fn(WorkspaceId) -> Result<u64, BlobError> + Send + Sync + 'static,
+    ) {
+        let _ = self.usage.also.set(Box::new(measure));
+    }
+
+    fn measure_all(&self, workspace: WorkspaceId) -> Result<u64, BlobError> {
+        let also = self.usage.also.get().map_or(Ok(0), |also| also(workspace))?;
+        Ok(self.measure(workspace)?.saturating_add(also))
+    }
+
+    /// Removes something else of a workspace than its files, and counts it as gone.
+    pub fn removing<E>(
+        &self,
+        workspace: WorkspaceId,
+        remove: impl FnOnce() -> Result<u64, E>,
+    ) -> Result<(), E> {
+        let mut failed = None;
+        self.usage.removing(workspace, || remove().map_err(|why| failed = Some(why)).ok());
+        failed.map_or(Ok(()), Err)
     }
 
     /// Whether a workspace may have so many bytes more.
     pub fn check_share(&self, workspace: WorkspaceId, more: u64) -> Result<(), BlobError> {
-        self.reserve(workspace, more).map(drop)
+        self.reserve(workspace, more, Kind::Usual).map(drop)
     }
 
     /// Waits until a workspace was measured, without a thread: those who want to bring something may be many.
@@ -250,7 +291,7 @@ impl Blobs {
         let measured = tokio::task::spawn_blocking(move || {
             // Also when nobody waits for it any more.
             let _turn = turn;
-            share.measured(|| blobs.measure(workspace)).map(drop)
+            share.measured(|| blobs.measure_all(workspace)).map(drop)
         });
         measured
             .await
@@ -285,22 +326,23 @@ mod tests {
                 Ok(7)
             };
             let usage = &usage;
-            let slow = scope.spawn(|| usage.reserve(HERE, 3, measure).map(|it| it.settle(3)));
+            let slow =
+                scope.spawn(|| usage.reserve(HERE, 3, Kind::Usual, measure).map(|it| it.settle(3)));
             has_begun.recv().unwrap();
             // This would wait for ever if there were one lock for all.
-            usage.reserve(THERE, 10, || Ok(0)).unwrap().settle(10);
+            usage.reserve(THERE, 10, Kind::Usual, || Ok(0)).unwrap().settle(10);
             go_on.send(()).unwrap();
             slow.join().unwrap().unwrap();
         });
         assert_eq!(used(&usage), (Some(10), 0));
-        let again = usage.reserve(HERE, 1, || panic!("it is measured once"));
+        let again = usage.reserve(HERE, 1, Kind::Usual, || panic!("it is measured once"));
         assert!(matches!(again, Err(BlobError::ShareUsed { used: 10, more: 1, limit: 10 })));
     }
 
     #[test]
     fn what_is_reserved_is_used_or_given_back() {
         let usage = Usage::up_to(Some(10));
-        let reserve = |bytes| usage.reserve(HERE, bytes, || Ok(2));
+        let reserve = |bytes| usage.reserve(HERE, bytes, Kind::Usual, || Ok(2));
         let mut first = reserve(5).unwrap();
         assert_eq!(used(&usage), (Some(2), 5));
         assert!(matches!(reserve(4), Err(BlobError::ShareUsed { used: 7, more: 4, .. })));
@@ -315,13 +357,17 @@ mod tests {
         assert_eq!(usage.removing(HERE, || None), None);
         assert_eq!(used(&usage), (Some(1), 0));
         let unlimited = Usage::up_to(None);
-        unlimited.reserve(HERE, u64::MAX, || panic!("nothing to measure")).unwrap().settle(1);
+        unlimited
+            .reserve(HERE, u64::MAX, Kind::Usual, || panic!("nothing to measure"))
+            .unwrap()
+            .settle(1);
     }
 
     #[test]
     fn a_file_that_two_send_elsewhere_counts_once() {
         let usage = Usage::up_to(Some(10));
-        let send = || usage.reserve(HERE, 3, || Ok(0)).unwrap().sending(BlobId([7; 32]));
+        let send =
+            || usage.reserve(HERE, 3, Kind::Usual, || Ok(0)).unwrap().sending(BlobId([7; 32]));
         let (one, two, failed) = (send(), send(), send());
         one.settle(3);
         drop(failed);

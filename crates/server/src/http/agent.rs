@@ -19,6 +19,7 @@ use tracing::error;
 
 use super::listener;
 use crate::app::App;
+use crate::logs::{AppendError, LogKey};
 use crate::tokens;
 
 /// To whoever does not prove to be the node that it says, or speaks for another's attempt.
@@ -149,19 +150,24 @@ pub async fn log(
     // Only the holder of the live epoch writes; an old one is told that it is over.
     let Some(attempt) = app.live.attempt(epoch) else { return StatusCode::GONE.into_response() };
     let Some(rank) = attempt.rank_of(&node) else { return refused() };
-    let written = tokio::task::spawn_blocking(move || {
-        app.logs.append(attempt.job, epoch, rank, offset, &body)
-    });
-    match written.await {
-        Ok(Ok(next)) => Json(Next { next }).into_response(),
-        Ok(Err(full)) if full.is_full() => {
+    let (log, workspace) = (LogKey { job: attempt.job, epoch, rank }, attempt.workspace);
+    let written = match app.blobs.measured(workspace).await {
+        Ok(()) => {
+            let blobs = app.blobs.clone();
+            let reserve = move |bytes, kind| blobs.reserve(workspace, bytes, kind);
+            app.logs.append(log, offset, body, reserve).await
+        }
+        Err(unknown) => Err(AppendError::NoShare(unknown)),
+    };
+    match written {
+        Ok(next) => Json(Next { next }).into_response(),
+        Err(full) if full.is_full() => {
             (StatusCode::INSUFFICIENT_STORAGE, full.to_string()).into_response()
         }
-        Ok(Err(failed)) => {
+        Err(failed) => {
             error!(error = %ErrorChain(&failed), "a log could not be written");
             StatusCode::SERVICE_UNAVAILABLE.into_response()
         }
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 

@@ -12,6 +12,7 @@ use muster_core::model::{BlobId, SavedTree, TreeId};
 use muster_core::{ErrorChain, Input, SaveRequest};
 use muster_trees::TREE_BYTES_MAX;
 use muster_wire::ArmError;
+use muster_wire::error::code;
 use muster_wire::trees::Missing;
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +52,11 @@ pub fn asking(
 
 /// In plain words: an agent puts them into the job's log.
 fn failed(error: &ArmError) -> Response {
-    let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let status = match error.code() {
+        // A conflict would tell an agent that its attempt is over.
+        code::QUOTA_EXCEEDED => StatusCode::PAYLOAD_TOO_LARGE,
+        _ => StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+    };
     (status, error.to_string()).into_response()
 }
 
@@ -232,5 +237,17 @@ fn unnamed(error: &ArtifactError) -> StatusCode {
         ArtifactError::Refused(_) | ArtifactError::Unregistered { .. } => StatusCode::BAD_REQUEST,
         ArtifactError::Storage(Unavailable::Full) => StatusCode::INSUFFICIENT_STORAGE,
         _ => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_workspace_is_told_apart_from_an_attempt_that_is_over() {
+        let used = BlobError::ShareUsed { used: 1, more: 2, limit: 2 };
+        // An agent takes 409 and 410 for the end of its attempt.
+        assert_eq!(unreadable(&used).status(), StatusCode::PAYLOAD_TOO_LARGE);
     }
 }

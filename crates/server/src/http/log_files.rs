@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use crate::app::App;
 use crate::clock;
+use crate::logs::LogKey;
 use crate::tokens::LOG_URL_LIFETIME_MAX_S;
 
 /// A little less than what is checked, so that a clock step does not make a fresh address too long.
@@ -53,7 +54,9 @@ pub async fn get(
     let range = headers.get(header::RANGE).and_then(|range| range.to_str().ok());
     let from = range.and_then(start_of_range);
     let logs = app.logs.clone();
-    let read = tokio::task::spawn_blocking(move || logs.read(job, epoch, rank, from.unwrap_or(0)));
+    let read = tokio::task::spawn_blocking(move || {
+        logs.read(LogKey { job, epoch, rank }, from.unwrap_or(0))
+    });
     let Ok(Ok(piece)) = read.await else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };

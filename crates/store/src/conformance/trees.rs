@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use muster_core::agent::AttemptPhase;
+use muster_core::ids::WorkspaceId;
 use muster_core::model::{Exit, JobSpec, NodePhase, Tier, TreeId};
 use muster_core::{ClusterPatch, Input, SaveRequest};
 
@@ -23,6 +24,8 @@ pub fn what_jobs_bring_and_leave_reads_back(database: &dyn Database) {
     let job = stage.live_job("job").expect("live").clone();
     let workspace = job.workspace;
     assert_eq!(stage.reader.saved_trees(job.id).expect("it reads"), []);
+    assert_eq!(stage.reader.job_ids(workspace).expect("it reads"), [job.id]);
+    assert_eq!(stage.reader.job_ids(WorkspaceId(workspace.0 + 1)).expect("it reads"), []);
     assert_eq!(stage.reader.wanted_trees().expect("it reads"), [(workspace, code)]);
     let epoch = job.attempt().expect("it has a node").epoch;
     let node = stage.nodes_that_are(NodePhase::Leased).remove(0);

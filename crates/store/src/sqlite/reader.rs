@@ -273,6 +273,14 @@ impl Reader for SqliteReader {
         job.map(|job| members::overlay(&snapshot.transaction, snapshot.path, job)).transpose()
     }
 
+    fn job_ids(&mut self, workspace: WorkspaceId) -> Result<Vec<JobId>, StoreError> {
+        let sql = "SELECT id FROM jobs WHERE workspace = ?1 ORDER BY id";
+        doc::rows(&self.connection, &self.path, sql, (doc::key(workspace.0),), |row| {
+            let id: i64 = row.get(0).doing("reading jobs", &self.path)?;
+            Ok(JobId(id.cast_unsigned()))
+        })
+    }
+
     fn jobs(
         &mut self,
         workspace: &WorkspaceKey,
