@@ -100,6 +100,28 @@ def test_who_asks_too_fast_is_told_when_to_come_back(own):  # noqa: F811
         assert other.get(f"{server.url}/providers/Muster.Identity/me").status_code != 429
 
 
+def test_who_asks_for_blobs_too_fast_is_told_so_and_azures_client_tries_again(own):  # noqa: F811
+    server = own("--workspace-file-requests-per-second", "1")
+    place = Place(with_closed_pool(server), server.url, server.ca)
+    answers = [place.raw("GET", "", "restype=container&comp=list")]
+    while answers[-1].ok and len(answers) < 1000:
+        answers.append(place.raw("GET", "", "restype=container&comp=list"))
+    refused = answers[-1]
+    assert answers[0].ok, answers[0].text
+    assert refused.status_code == 503, refused.text
+    assert refused.headers["Retry-After"] == "1"
+    assert refused.headers["x-ms-error-code"] == "ServerBusy"
+    assert "1 requests per second" in refused.text
+    assert "workspace-file-requests-per-second" in refused.text
+    # A client that goes on at once is refused at first, waits as it is told, and loses nothing.
+    with place.client(retry_total=5) as client:
+        for number in range(3):
+            client.upload_blob(f"late{number}", b"it came")
+        assert client.download_blob("late2").readall() == b"it came"
+    # The API has a limit of its own.
+    assert server.session().get(f"{server.url}{WS}/jobs", params=V).ok
+
+
 def test_a_workspace_has_its_share_of_the_storage(own):  # noqa: F811
     server = own("--workspace-storage-gb", "1")
     place = Place(with_closed_pool(server), server.url, server.ca)

@@ -24,10 +24,12 @@ use crate::front::Target;
 use crate::nodes::keep;
 
 /// What one user may do is not what is measured.
-const LIMITS: [&str; 8] = [
+const LIMITS: [&str; 10] = [
     "--user-requests-per-second",
     "0",
     "--workspace-requests-per-second",
+    "0",
+    "--workspace-file-requests-per-second",
     "0",
     "--queued-jobs-per-user",
     "1100000",

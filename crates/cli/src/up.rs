@@ -210,6 +210,7 @@ fn limits(config: &Config) -> Limits {
         rates: RateLimits {
             per_user: rate("user-requests-per-second"),
             per_workspace: rate("workspace-requests-per-second"),
+            files_per_workspace: rate("workspace-file-requests-per-second"),
         },
         storage_bytes: storage_gb.map(|gb| gb << 30),
         connections_per_address: count("connections-per-address").map(|count| count as usize),

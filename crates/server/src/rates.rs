@@ -1,10 +1,12 @@
 //! How many requests a second one user may send, and one workspace may get: buckets that fill at that rate. Whoever finds
-//! theirs empty is told when to come back.
+//! theirs empty is told when to come back. What is about files has buckets of its own: a client that uploads a folder
+//! sends thousands, each for little.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use muster_core::ids::WorkspaceId;
 use muster_core::model::WorkspaceKey;
 
 /// A bucket holds what flows in within this time: who was quiet may send much at once.
@@ -17,6 +19,8 @@ const KEPT_MIN: usize = 1_024;
 pub struct RateLimits {
     pub per_user: Option<u32>,
     pub per_workspace: Option<u32>,
+    /// For its blobs, files and logs.
+    pub files_per_workspace: Option<u32>,
 }
 
 /// What came too fast, and when there is room for the next.
@@ -26,9 +30,32 @@ pub struct TooFast {
     pub wait: Duration,
 }
 
+impl TooFast {
+    pub fn wait_s(&self) -> u64 {
+        (self.wait.as_secs_f64().ceil() as u64).max(1)
+    }
+
+    /// For whoever sent it: whose limit it is, and the setting that raises it.
+    pub fn words(&self, whose: &str, setting: &str) -> String {
+        format!(
+            "more than {} requests per second, the most that {whose}; send fewer, and try again in {} s, or have the \
+             operator raise {setting}",
+            self.per_second,
+            self.wait_s()
+        )
+    }
+
+    /// The same for the files of a workspace.
+    pub fn files_words(&self) -> String {
+        let whose = "one workspace may get for its blobs, files and logs";
+        self.words(whose, "workspace-file-requests-per-second")
+    }
+}
+
 pub struct Rates {
     users: Buckets<Box<str>>,
     workspaces: Buckets<WorkspaceKey>,
+    files: Buckets<WorkspaceId>,
 }
 
 impl Rates {
@@ -36,6 +63,7 @@ impl Rates {
         Rates {
             users: Buckets::new(limits.per_user),
             workspaces: Buckets::new(limits.per_workspace),
+            files: Buckets::new(limits.files_per_workspace),
         }
     }
 
@@ -47,6 +75,11 @@ impl Rates {
     /// One more request about a workspace.
     pub fn of_workspace(&self, key: &WorkspaceKey) -> Result<(), TooFast> {
         self.workspaces.take(|| key.folded(), Instant::now())
+    }
+
+    /// One more request for the blobs, files or logs of a workspace.
+    pub fn of_files(&self, workspace: WorkspaceId) -> Result<(), TooFast> {
+        self.files.take(|| workspace, Instant::now())
     }
 }
 

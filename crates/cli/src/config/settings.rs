@@ -282,6 +282,14 @@ pub const SETTINGS: &[Setting] = &[
         default: Preset::Fixed("2000"),
     },
     Setting {
+        key: "workspace-file-requests-per-second",
+        alias: None,
+        variable: "MUSTER_WORKSPACE_FILE_REQUESTS_PER_SECOND",
+        kind: Kind::Count { least: 0, most: REQUESTS_MAX },
+        what: "How many requests for the blobs, files and logs of one workspace are served, for longer than ten seconds; 0: any number.",
+        default: Preset::Fixed("4000"),
+    },
+    Setting {
         key: "connections-per-address",
         alias: None,
         variable: "MUSTER_CONNECTIONS_PER_ADDRESS",

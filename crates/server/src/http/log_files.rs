@@ -8,9 +8,11 @@ use std::sync::Arc;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use muster_core::ids::{Epoch, JobId};
+use muster_core::ErrorChain;
+use muster_core::ids::{Epoch, JobId, WorkspaceId};
 use serde::Deserialize;
 
+use super::respond::with_retry_after;
 use crate::app::App;
 use crate::clock;
 use crate::logs::LogKey;
@@ -37,6 +39,15 @@ pub struct Signed {
     pub sig: String,
 }
 
+/// Counts one more request for the files and logs of a workspace.
+pub fn keep_pace(app: &App, workspace: WorkspaceId) -> Result<(), Response> {
+    let paced = app.rates.of_files(workspace);
+    paced.map_err(|fast| {
+        let refused = (StatusCode::TOO_MANY_REQUESTS, fast.files_words()).into_response();
+        with_retry_after(refused)
+    })
+}
+
 pub async fn get(
     State(app): State<Arc<App>>,
     Path((job, file)): Path<(String, String)>,
@@ -50,6 +61,19 @@ pub async fn get(
         app.keyring.check_log_url(&path(job, epoch, rank), se, &sig, clock::unix_seconds());
     if let Err(rejected) = checked {
         return (StatusCode::FORBIDDEN, rejected.to_string()).into_response();
+    }
+    // A log of a job that is gone is not there either.
+    match app.readers.look_up(|reader| reader.job_by_id(job)) {
+        Ok(Some(job)) => {
+            if let Err(refused) = keep_pace(&app, job.workspace) {
+                return refused;
+            }
+        }
+        Ok(None) => return StatusCode::NOT_FOUND.into_response(),
+        Err(failed) => {
+            tracing::error!(error = %ErrorChain(&failed), "the job of a log could not be looked up");
+            return with_retry_after(StatusCode::SERVICE_UNAVAILABLE.into_response());
+        }
     }
     let range = headers.get(header::RANGE).and_then(|range| range.to_str().ok());
     let from = range.and_then(start_of_range);

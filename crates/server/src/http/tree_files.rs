@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use muster_core::ids::WorkspaceId;
 use muster_core::model::{BlobId, TreeId};
 
-use super::log_files::{LIFETIME_S, Signed};
+use super::log_files::{self, LIFETIME_S, Signed};
 use super::respond::Failed;
 use super::trees;
 use crate::app::App;
@@ -33,15 +33,16 @@ fn signed(
     workspace: &str,
     tree: &str,
     Signed { se, sig }: &Signed,
-) -> Result<(WorkspaceId, TreeId), (StatusCode, String)> {
+) -> Result<(WorkspaceId, TreeId), Response> {
     let (Ok(workspace), Ok(tree)) = (workspace.parse(), tree.parse()) else {
-        return Err((StatusCode::NOT_FOUND, String::new()));
+        return Err(StatusCode::NOT_FOUND.into_response());
     };
     let path = path(workspace, &tree);
-    match app.keyring.check_log_url(&path, *se, sig, clock::unix_seconds()) {
-        Ok(()) => Ok((workspace, tree)),
-        Err(rejected) => Err((StatusCode::FORBIDDEN, rejected.to_string())),
+    let checked = app.keyring.check_log_url(&path, *se, sig, clock::unix_seconds());
+    if let Err(rejected) = checked {
+        return Err((StatusCode::FORBIDDEN, rejected.to_string()).into_response());
     }
+    log_files::keep_pace(app, workspace).map(|()| (workspace, tree))
 }
 
 pub async fn tree(
@@ -51,7 +52,7 @@ pub async fn tree(
 ) -> Response {
     let (workspace, tree) = match signed(&app, &workspace, &tree, &signature) {
         Ok(found) => found,
-        Err(refused) => return refused.into_response(),
+        Err(refused) => return refused,
     };
     let blobs = app.blobs.clone();
     match tokio::task::spawn_blocking(move || blobs.tree(workspace, &tree)).await {
@@ -69,7 +70,7 @@ pub async fn file(
 ) -> Response {
     let (workspace, tree) = match signed(&app, &workspace, &tree, &signature) {
         Ok(found) => found,
-        Err(refused) => return refused.into_response(),
+        Err(refused) => return refused,
     };
     let Ok(digest) = digest.parse::<BlobId>() else { return StatusCode::NOT_FOUND.into_response() };
     let blobs = app.blobs.clone();

@@ -188,14 +188,7 @@ fn keep_pace(app: &App, need: &Need) -> Result<(), Failed> {
 }
 
 fn too_fast(fast: TooFast, whose: &str, setting: &str) -> ArmError {
-    let TooFast { per_second, wait } = fast;
-    let seconds = wait.as_secs_f64().ceil() as u64;
-    let message = format!(
-        "more than {per_second} requests per second, the most that {whose}; send fewer, and try again in {} s, or have \
-         the operator raise {setting}",
-        seconds.max(1)
-    );
-    ArmError::too_fast(message, seconds)
+    ArmError::too_fast(fast.words(whose, setting), fast.wait_s())
 }
 
 fn permit(app: &App, caller: &Caller, route: &Route, need: &Need) -> Result<(), Failed> {

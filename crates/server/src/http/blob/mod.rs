@@ -111,6 +111,9 @@ async fn answer(
     log.route(format!("/{{container}}{}", wanted.template()));
     let (container, holder) = access::check(&app, &parts.headers, &address, &query, &wanted)?;
     log.caller(&holder.name);
+    // Only what is permitted counts. Azure's clients for storage wait and try again after a 503, but not after a 429.
+    let paced = app.rates.of_files(container.workspace);
+    paced.map_err(|fast| StorageError::unavailable(fast.files_words()))?;
     let call = Call { app, container, query, asked, holder };
     let name = address.blob.as_deref().unwrap_or_default();
     let mut take = || content.take().unwrap_or_default();
