@@ -15,6 +15,8 @@
 
 mod content;
 mod gate;
+mod holes;
+mod in_turn;
 mod incoming;
 mod place;
 #[cfg_attr(not(feature = "object-store"), path = "blobs/no_remote.rs")]
@@ -39,6 +41,8 @@ use muster_trees::{BadTree, MANIFEST_BYTES_MAX, Pool, Tree, tree_of};
 pub use self::content::Content;
 use self::gate::Gate;
 pub use self::gate::Held;
+use self::holes::Holes;
+pub use self::in_turn::InTurn;
 pub use self::incoming::Incoming;
 pub use self::place::OpenError;
 use self::remote::Remote;
@@ -84,6 +88,7 @@ pub struct Blobs {
     usage: Usage,
     /// For what comes in.
     pub pieces: Pool,
+    pub holes: Holes,
 }
 
 /// Folders whose own names are on disk.
@@ -125,8 +130,8 @@ impl Blobs {
         }
         fs::create_dir_all(&incoming)?;
         let (next, gate, on_disk) = (AtomicU64::new(0), Gate::default(), Mutex::default());
-        let (usage, pieces) = (Usage::default(), Pool::default());
-        Ok(Blobs { root, remote: None, room, next, gate, on_disk, usage, pieces })
+        let (usage, pieces, holes) = (Usage::default(), Pool::default(), Holes::default());
+        Ok(Blobs { root, remote: None, room, next, gate, on_disk, usage, pieces, holes })
     }
 
     fn path(&self, workspace: WorkspaceId, digest: &BlobId) -> PathBuf {

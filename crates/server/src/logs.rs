@@ -1,17 +1,17 @@
 //! Job logs: bytes in files named by our own ids, one per attempt and rank, appended by the node that holds
 //! the attempt's live epoch, as long as the disk has room beyond its reserve and the workspace has some of its share left.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use axum::body::Bytes;
 use muster_core::agent::LOG_BYTES_MAX;
 use muster_core::ids::{Epoch, JobId};
 
-use crate::blobs::{BlobError, Reserved};
+use crate::blobs::{BlobError, InTurn, Reserved};
 use crate::room::{self, NoRoom, Room};
 
 /// Of one request to read.
@@ -56,7 +56,7 @@ pub struct Logs {
     room: Room,
     /// Those that are being written to. Each has a lock of its own: to write one waits for the disk, and others do not wait
     /// for that.
-    busy: Mutex<BTreeMap<LogKey, Arc<tokio::sync::Mutex<()>>>>,
+    busy: InTurn<LogKey>,
 }
 
 /// Part of a log, and how long the whole is now.
@@ -68,7 +68,7 @@ pub struct Piece {
 
 impl Logs {
     pub fn new(dir: PathBuf) -> Logs {
-        Logs { room: Room::of(dir.clone()), dir, busy: Mutex::default() }
+        Logs { room: Room::of(dir.clone()), dir, busy: InTurn::default() }
     }
 
     fn folder(&self, job: JobId) -> PathBuf {
@@ -77,19 +77,6 @@ impl Logs {
 
     fn path(&self, LogKey { job, epoch, rank }: LogKey) -> PathBuf {
         self.folder(job).join(format!("{epoch}.{rank}.log"))
-    }
-
-    fn busy(&self) -> MutexGuard<'_, BTreeMap<LogKey, Arc<tokio::sync::Mutex<()>>>> {
-        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until nobody else writes to this log, without a thread.
-    async fn turn(self: &Arc<Self>, log: LogKey) -> Turn {
-        let lock = self.busy().entry(log).or_default().clone();
-        // Made first: whoever gives up waiting leaves nothing behind.
-        let mut turn = Turn { logs: self.clone(), log, held: None };
-        turn.held = Some(lock.lock_owned().await);
-        turn
     }
 
     /// Appends `bytes` that belong at `offset`, and says how much there is now. What is there already is left
@@ -101,10 +88,11 @@ impl Logs {
         bytes: Bytes,
         reserve: impl FnOnce(u64, room::Kind) -> Result<Reserved, BlobError> + Send + 'static,
     ) -> Result<u64, AppendError> {
-        let turn = self.turn(log).await;
+        let (turn, logs) = (self.busy.turn(log).await, self.clone());
         let written = tokio::task::spawn_blocking(move || {
             // Also when nobody waits for the answer any more.
-            turn.logs.write(log, offset, &bytes, reserve)
+            let _turn = turn;
+            logs.write(log, offset, &bytes, reserve)
         });
         written.await.unwrap_or_else(|panicked| Err(io::Error::other(panicked).into()))
     }
@@ -201,24 +189,6 @@ fn bytes_in(folder: &Path) -> io::Result<u64> {
     Ok(entries(folder)?.iter().map(bytes).sum())
 }
 
-/// The right to write to a log, until it is dropped.
-struct Turn {
-    logs: Arc<Logs>,
-    log: LogKey,
-    held: Option<tokio::sync::OwnedMutexGuard<()>>,
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let mut busy = self.logs.busy();
-        self.held = None;
-        // The map's own is the last: nobody waits.
-        if busy.get(&self.log).is_some_and(|lock| Arc::strong_count(lock) == 1) {
-            busy.remove(&self.log);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
@@ -279,23 +249,23 @@ mod tests {
         let piece = logs.read(LOG, 6).expect("io");
         assert_eq!((piece.bytes.as_slice(), piece.total), (b"world".as_slice(), 11));
         assert_eq!(logs.read(LogKey { rank: 1, ..LOG }, 0).expect("io").total, 0);
-        assert!(logs.busy().is_empty());
+        assert!(logs.busy.is_idle());
     }
 
     #[tokio::test]
     async fn a_log_that_is_being_written_holds_up_no_other() {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let (logs, blobs) = (with_reserve(dir.path(), 0), blobs(dir.path(), None));
-        let slow = logs.turn(LOG).await;
+        let slow = logs.busy.turn(LOG).await;
         // With one lock for all this would wait for ever.
         let other = LogKey { job: JobId(7), ..LOG };
         assert_eq!(append((&logs, &blobs), other, 0, b"other").await.expect("io"), 5);
         assert!(append((&logs, &blobs), LOG, 0, b"same").now_or_never().is_none(), "it waits");
-        let next = logs.turn(LOG);
+        let next = logs.busy.turn(LOG);
         drop(slow);
         drop(next.await);
         assert_eq!(append((&logs, &blobs), LOG, 0, b"same").await.expect("io"), 4);
-        assert!(logs.busy().is_empty(), "nothing is left of who wrote, or gave up");
+        assert!(logs.busy.is_idle(), "nothing is left of who wrote, or gave up");
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ use muster_core::model::BlobId;
 use muster_trees::{FILE_BYTES_MAX, Hasher, Piece, Run, Target, Unpacking};
 
 use super::usage::{self, Reserved, Sending};
-use super::{BlobError, Blobs, Held};
+use super::{BlobError, Blobs, Held, holes};
 use crate::room;
 
 /// A file whose length was not announced takes its share in steps of this.
@@ -58,6 +58,7 @@ impl Blobs {
             hasher,
             md5,
             unpacking,
+            left: None,
             bytes,
             limit,
             has_name,
@@ -88,35 +89,76 @@ pub struct Incoming {
     md5: Option<(Md5, [u8; 16])>,
     /// Of what comes in frames.
     unpacking: Option<Unpacking>,
+    /// Of the last piece.
+    left: Option<(Piece, Rest)>,
     bytes: u64,
     limit: u64,
     /// It is where it belongs.
     has_name: bool,
 }
 
+/// Where the part of a piece begins that is not written: with a hole of this length, which may be 0.
+#[derive(Default)]
+struct Rest {
+    hole: u64,
+    at: usize,
+}
+
 impl Incoming {
-    pub fn write(&mut self, mut piece: &[u8]) -> Result<(), BlobError> {
-        let Some(mut unpacking) = self.unpacking.take() else { return self.write_data(piece) };
-        while let Some(run) = unpacking.next(&mut piece) {
-            match run {
-                Run::Data(data) => self.write_data(data)?,
-                Run::Hole(bytes) => self.write_hole(bytes)?,
-            }
-        }
-        self.unpacking = Some(unpacking);
-        Ok(())
+    pub fn write(&mut self, piece: &[u8]) -> Result<(), BlobError> {
+        let mut rest = Rest::default();
+        self.write_rest(piece, &mut rest, u64::MAX)
     }
 
-    fn grow(&mut self, bytes: u64) -> Result<(), BlobError> {
-        self.bytes = self.bytes.saturating_add(bytes);
-        match self.bytes > self.limit {
+    /// Up to where a hole is too much to be hashed now: `holes` is how much is not.
+    fn write_rest(
+        &mut self,
+        piece: &[u8],
+        rest: &mut Rest,
+        mut holes: u64,
+    ) -> Result<(), BlobError> {
+        loop {
+            let now = rest.hole.min(holes);
+            self.write_hole(now)?;
+            (holes, rest.hole) = (holes - now, rest.hole - now);
+            if rest.hole > 0 {
+                return Ok(());
+            }
+            let mut come = &piece[rest.at..];
+            let run = match &mut self.unpacking {
+                Some(unpacking) => unpacking.next(&mut come),
+                None => (!come.is_empty()).then(|| Run::Data(std::mem::take(&mut come))),
+            };
+            rest.at = piece.len() - come.len();
+            match run {
+                Some(Run::Data(data)) => self.write_data(data)?,
+                Some(Run::Hole(bytes)) => {
+                    self.check_length(bytes)?;
+                    rest.hole = bytes;
+                }
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn check_length(&self, more: u64) -> Result<(), BlobError> {
+        match self.bytes.saturating_add(more) > self.limit {
             true => Err(BlobError::TooLarge { limit: self.limit }),
             false => Ok(()),
         }
     }
 
+    fn grow(&mut self, bytes: u64) -> Result<(), BlobError> {
+        self.check_length(bytes)?;
+        self.bytes += bytes;
+        Ok(())
+    }
+
     /// Takes no room.
     fn write_hole(&mut self, bytes: u64) -> Result<(), BlobError> {
+        if bytes == 0 {
+            return Ok(());
+        }
         self.grow(bytes)?;
         self.hasher.add_hole(bytes);
         self.file.write_hole(bytes).map_err(|why| self.blobs.failed(why))
@@ -135,11 +177,31 @@ impl Incoming {
         reserved.map_or(Ok(()), |reserved| reserved.grow_in_steps_to(written, STEP_BYTES))
     }
 
-    /// The same, and others may use its memory.
+    /// The same, and others may use its memory. If it has large holes, a part of it is left.
     pub fn take(&mut self, piece: Piece) -> Result<(), BlobError> {
-        self.write(&piece)?;
-        self.blobs.pieces.give(piece);
+        self.take_rest(piece, Rest::default(), holes::AT_ONCE_BYTES)
+    }
+
+    fn take_rest(&mut self, piece: Piece, mut rest: Rest, holes: u64) -> Result<(), BlobError> {
+        self.write_rest(&piece, &mut rest, holes)?;
+        match rest.hole {
+            0 => self.blobs.pieces.give(piece),
+            _ => self.left = Some((piece, rest)),
+        }
         Ok(())
+    }
+
+    /// Whether the last piece has holes that are not hashed yet.
+    pub fn has_left(&self) -> bool {
+        self.left.is_some()
+    }
+
+    /// Writes some more of what is left. Whoever calls has a place for that.
+    pub fn go_on(&mut self) -> Result<(), BlobError> {
+        match self.left.take() {
+            Some((piece, rest)) => self.take_rest(piece, rest, holes::SLICE_BYTES),
+            None => Ok(()),
+        }
     }
 
     /// All of it is here.

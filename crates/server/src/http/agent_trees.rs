@@ -152,7 +152,7 @@ pub async fn put_file(
     let Ok(digest) = digest.parse::<BlobId>() else {
         return StatusCode::BAD_REQUEST.into_response();
     };
-    let form = if packed { Form::Packed } else { Form::Plain };
+    let form = if packed { Form::Packed { node: asking.node } } else { Form::Plain };
     match trees::receive(&app.blobs, asking.workspace, digest, form, body).await {
         Ok(()) => StatusCode::OK.into_response(),
         Err(error) => failed(&error),

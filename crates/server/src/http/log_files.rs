@@ -39,13 +39,22 @@ pub struct Signed {
     pub sig: String,
 }
 
+/// Why nothing is served, and in which words.
+pub struct NotServed(pub StatusCode, pub String);
+
+impl IntoResponse for NotServed {
+    fn into_response(self) -> Response {
+        let is_busy =
+            matches!(self.0, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        let response = (self.0, self.1).into_response();
+        if is_busy { with_retry_after(response) } else { response }
+    }
+}
+
 /// Counts one more request for the files and logs of a workspace.
-pub fn keep_pace(app: &App, workspace: WorkspaceId) -> Result<(), Response> {
+pub fn keep_pace(app: &App, workspace: WorkspaceId) -> Result<(), NotServed> {
     let paced = app.rates.of_files(workspace);
-    paced.map_err(|fast| {
-        let refused = (StatusCode::TOO_MANY_REQUESTS, fast.files_words()).into_response();
-        with_retry_after(refused)
-    })
+    paced.map_err(|fast| NotServed(StatusCode::TOO_MANY_REQUESTS, fast.files_words()))
 }
 
 pub async fn get(
@@ -66,13 +75,14 @@ pub async fn get(
     match app.readers.look_up(|reader| reader.job_by_id(job)) {
         Ok(Some(job)) => {
             if let Err(refused) = keep_pace(&app, job.workspace) {
-                return refused;
+                return refused.into_response();
             }
         }
         Ok(None) => return StatusCode::NOT_FOUND.into_response(),
         Err(failed) => {
             tracing::error!(error = %ErrorChain(&failed), "the job of a log could not be looked up");
-            return with_retry_after(StatusCode::SERVICE_UNAVAILABLE.into_response());
+            let words = "the server cannot read its store; see its log".to_owned();
+            return NotServed(StatusCode::SERVICE_UNAVAILABLE, words).into_response();
         }
     }
     let range = headers.get(header::RANGE).and_then(|range| range.to_str().ok());

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use muster_core::ids::WorkspaceId;
 use muster_core::model::{BlobId, TreeId};
 
-use super::log_files::{self, LIFETIME_S, Signed};
+use super::log_files::{self, LIFETIME_S, NotServed, Signed};
 use super::respond::Failed;
 use super::trees;
 use crate::app::App;
@@ -33,14 +33,14 @@ fn signed(
     workspace: &str,
     tree: &str,
     Signed { se, sig }: &Signed,
-) -> Result<(WorkspaceId, TreeId), Response> {
+) -> Result<(WorkspaceId, TreeId), NotServed> {
     let (Ok(workspace), Ok(tree)) = (workspace.parse(), tree.parse()) else {
-        return Err(StatusCode::NOT_FOUND.into_response());
+        return Err(NotServed(StatusCode::NOT_FOUND, String::new()));
     };
     let path = path(workspace, &tree);
     let checked = app.keyring.check_log_url(&path, *se, sig, clock::unix_seconds());
     if let Err(rejected) = checked {
-        return Err((StatusCode::FORBIDDEN, rejected.to_string()).into_response());
+        return Err(NotServed(StatusCode::FORBIDDEN, rejected.to_string()));
     }
     log_files::keep_pace(app, workspace).map(|()| (workspace, tree))
 }
@@ -52,7 +52,7 @@ pub async fn tree(
 ) -> Response {
     let (workspace, tree) = match signed(&app, &workspace, &tree, &signature) {
         Ok(found) => found,
-        Err(refused) => return refused,
+        Err(refused) => return refused.into_response(),
     };
     let blobs = app.blobs.clone();
     match tokio::task::spawn_blocking(move || blobs.tree(workspace, &tree)).await {
@@ -70,7 +70,7 @@ pub async fn file(
 ) -> Response {
     let (workspace, tree) = match signed(&app, &workspace, &tree, &signature) {
         Ok(found) => found,
-        Err(refused) => return refused,
+        Err(refused) => return refused.into_response(),
     };
     let Ok(digest) = digest.parse::<BlobId>() else { return StatusCode::NOT_FOUND.into_response() };
     let blobs = app.blobs.clone();

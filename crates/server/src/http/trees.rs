@@ -47,11 +47,13 @@ impl From<Lost> for ArmError {
 }
 
 /// How a file is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Form {
     Plain,
-    /// In frames, without its holes.
-    Packed,
+    /// In frames, without its holes, by this node.
+    Packed {
+        node: String,
+    },
 }
 
 /// Takes in a file. When it returns well, the file is on disk.
@@ -63,79 +65,159 @@ pub async fn receive(
     body: Body,
 ) -> Result<(), ArmError> {
     let (announced, own) = (body.size_hint().exact(), blobs.clone());
-    let begin = move || match form {
-        Form::Plain => own.begin(workspace, announced),
-        Form::Packed => own.begin_packed(workspace, announced),
-    };
     let keep = move |incoming: Incoming| incoming.keep(&wanted);
-    Ok(take_in(blobs, workspace, body, begin, keep).await?)
+    match form {
+        Form::Plain => {
+            let begin = move || own.begin(workspace, announced);
+            take_in(blobs, workspace, body, begin, keep).await?;
+        }
+        Form::Packed { node } => {
+            let begin = move || own.begin_packed(workspace, announced);
+            let file = Written::new(blobs, Some(&node), begin);
+            let file = write_all(file, workspace, body).await?;
+            file.then(keep).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes in a file as it is.
+pub async fn take_in<T: Send + 'static>(
+    blobs: &Arc<Blobs>,
+    workspace: WorkspaceId,
+    body: Body,
+    begin: impl FnOnce() -> Result<Incoming, BlobError> + Send + 'static,
+    keep: impl FnOnce(Incoming) -> Result<T, BlobError> + Send + 'static,
+) -> Result<T, Lost> {
+    write_all(Written::new(blobs, None, begin), workspace, body).await?.then(keep).await
 }
 
 /// What a connection brings is a few records of TLS at a time. It is put together first: one large write costs the system far
 /// less than many small ones. A thread writes what has come, and waits for nothing: clients may be slow, and threads are few.
-pub async fn take_in<T: Send + 'static>(
-    blobs: &Arc<Blobs>,
+async fn write_all(
+    mut file: Written<'_>,
     workspace: WorkspaceId,
     mut body: Body,
-    begin: impl FnOnce() -> Result<Incoming, BlobError> + Send + 'static,
-    keep: impl FnOnce(Incoming) -> Result<T, BlobError> + Send + 'static,
-) -> Result<T, Lost> {
-    if let Err(unknown) = blobs.measured(workspace).await {
+) -> Result<Written<'_>, Lost> {
+    if let Err(unknown) = file.blobs.measured(workspace).await {
         body::discard_upload(body).await;
         return Err(unknown.into());
     }
     let announced = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
-    let empty = || blobs.pieces.take(announced.unwrap_or(PIECE_BYTES));
-    let (mut file, mut piece) = (Written::Not(Box::new(begin)), empty());
     while let Some(frame) = next_frame(&mut body).await? {
         let mut rest = &frame[..];
         while !rest.is_empty() {
+            let blobs = file.blobs;
+            let empty = || blobs.pieces.take(announced.unwrap_or(PIECE_BYTES));
+            let piece = file.next.get_or_insert_with(empty);
             rest = piece.fill(rest);
             if !piece.is_full() {
                 continue;
             }
-            let full = std::mem::replace(&mut piece, empty());
-            file = match file.append(full, Ok).await {
-                Ok(writing) => Written::Soon(writing),
-                Err(lost) => {
-                    // So that the client hears why.
-                    body::discard_upload(body).await;
-                    return Err(lost);
-                }
-            };
+            if let Err(lost) = file.write().await {
+                // So that the client hears why.
+                body::discard_upload(body).await;
+                return Err(lost);
+            }
         }
     }
-    ended(file.append(piece, keep).await?).await
+    Ok(file)
 }
 
 type Open = Box<dyn FnOnce() -> Result<Incoming, BlobError> + Send>;
 
-/// A file on its way, up to the last piece of it.
-enum Written {
+/// A file on its way, up to its next piece.
+struct Written<'b> {
+    blobs: &'b Arc<Blobs>,
+    /// Of a file with holes, who sends it.
+    node: Option<&'b str>,
+    state: State,
+    /// What came since.
+    next: Option<Piece>,
+}
+
+enum State {
     Not(Open),
     Soon(JoinHandle<Result<Incoming, BlobError>>),
 }
 
-impl Written {
-    /// Begins to write one more piece when the last one is written, and then to do what is said.
-    async fn append<T: Send + 'static>(
-        self,
-        piece: Piece,
-        then: impl FnOnce(Incoming) -> Result<T, BlobError> + Send + 'static,
-    ) -> Result<JoinHandle<Result<T, BlobError>>, Lost> {
-        let open = match self {
-            Written::Not(open) => open,
-            Written::Soon(writing) => {
-                let incoming = ended(writing).await?;
-                Box::new(move || Ok(incoming))
+impl<'b> Written<'b> {
+    fn new(
+        blobs: &'b Arc<Blobs>,
+        node: Option<&'b str>,
+        begin: impl FnOnce() -> Result<Incoming, BlobError> + Send + 'static,
+    ) -> Written<'b> {
+        Written { blobs, node, state: State::Not(Box::new(begin)), next: None }
+    }
+
+    /// What is to be done before the next piece is written, when the last one is.
+    async fn ready(state: State, blobs: &Blobs, node: Option<&str>) -> Result<Open, Lost> {
+        match state {
+            State::Not(open) => Ok(open),
+            State::Soon(writing) => {
+                let incoming = filled(blobs, node, ended(writing).await?).await?;
+                Ok(Box::new(move || Ok(incoming)))
             }
-        };
-        Ok(tokio::task::spawn_blocking(move || {
+        }
+    }
+
+    /// Begins to write what has come when all before it is written.
+    async fn write(&mut self) -> Result<(), Lost> {
+        let Some(piece) = self.next.take() else { return Ok(()) };
+        // What it is replaced by says that it was given up, if this is.
+        let gone =
+            State::Not(Box::new(|| Err(BlobError::Io(std::io::ErrorKind::Interrupted.into()))));
+        let state = std::mem::replace(&mut self.state, gone);
+        let open = Written::ready(state, self.blobs, self.node).await?;
+        self.state = State::Soon(tokio::task::spawn_blocking(move || {
             let mut incoming = open()?;
             incoming.take(piece)?;
-            then(incoming)
-        }))
+            Ok(incoming)
+        }));
+        Ok(())
     }
+
+    /// Writes the rest, and does what is said with the file.
+    async fn then<T: Send + 'static>(
+        mut self,
+        keep: impl FnOnce(Incoming) -> Result<T, BlobError> + Send + 'static,
+    ) -> Result<T, Lost> {
+        if self.node.is_some() {
+            // Its holes may have to wait before it can be kept.
+            self.write().await?;
+        }
+        let open = Written::ready(self.state, self.blobs, self.node).await?;
+        let piece = self.next.take();
+        ended(tokio::task::spawn_blocking(move || {
+            let mut incoming = open()?;
+            piece.map_or(Ok(()), |piece| incoming.take(piece))?;
+            keep(incoming)
+        }))
+        .await
+    }
+}
+
+/// Hashes the holes that are left of a piece, in slices: each waits for its place without a thread. Whoever gives up, as
+/// when the client is gone, ends this with the slice that is under way.
+async fn filled(
+    blobs: &Blobs,
+    node: Option<&str>,
+    mut incoming: Incoming,
+) -> Result<Incoming, Lost> {
+    if !incoming.has_left() {
+        return Ok(incoming);
+    }
+    let _turn = blobs.holes.turn(node.unwrap_or_default()).await;
+    while incoming.has_left() {
+        let place = blobs.holes.place().await;
+        incoming = ended(tokio::task::spawn_blocking(move || {
+            let _place = place;
+            incoming.go_on()?;
+            Ok(incoming)
+        }))
+        .await?;
+    }
+    Ok(incoming)
 }
 
 async fn ended<T>(writing: JoinHandle<Result<T, BlobError>>) -> Result<T, Lost> {
@@ -192,4 +274,81 @@ pub fn send(content: Content) -> Response {
     headers.insert(header::CONTENT_TYPE, bytes);
     headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: WorkspaceId = WorkspaceId(1);
+    const THERE: WorkspaceId = WorkspaceId(2);
+
+    /// What a node sends of a file that is nothing but a hole.
+    fn hole(bytes: u64) -> Body {
+        Body::from((bytes | 1 << 63).to_le_bytes().to_vec())
+    }
+
+    fn packed() -> Form {
+        Form::Packed { node: "node".to_owned() }
+    }
+
+    fn incoming(dir: &tempfile::TempDir) -> usize {
+        std::fs::read_dir(dir.path().join("blobs/incoming")).unwrap().count()
+    }
+
+    /// With one thread that may wait: whatever hashes for long would take it from all others.
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(1)
+            .build()
+            .unwrap();
+        runtime.block_on(test);
+        runtime.shutdown_background();
+    }
+
+    async fn small(blobs: &Arc<Blobs>) {
+        let digest = muster_trees::blob_of(b"small");
+        let small = receive(blobs, THERE, digest, Form::Plain, Body::from("small"));
+        let small = tokio::time::timeout(Duration::from_secs(20), small).await;
+        assert!(small.is_ok_and(|kept| kept.is_ok()), "it waits for the hole of another");
+    }
+
+    #[test]
+    fn holes_that_are_hashed_hold_up_nobody_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Arc::new(Blobs::new(dir.path().join("blobs"), None, None).unwrap());
+        run(async {
+            let large = |node: usize| {
+                let (own, form) = (blobs.clone(), Form::Packed { node: node.to_string() });
+                tokio::spawn(async move {
+                    receive(&own, HERE, BlobId([0; 32]), form, hole(60 << 30)).await
+                })
+            };
+            // Of two nodes, and with somebody else in the only place.
+            let place = blobs.holes.place().await;
+            let mut uploads: Vec<_> = (0..6).map(|number| large(number % 2)).collect();
+            while incoming(&dir) < uploads.len() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            small(&blobs).await;
+            drop(place);
+            // One of them has the place now, slice by slice.
+            small(&blobs).await;
+            assert!(uploads.iter().all(|upload| !upload.is_finished()));
+            // Those who are gone stop with their slice, and leave nothing.
+            uploads.drain(..).for_each(|upload| upload.abort());
+            while incoming(&dir) > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            drop(blobs.holes.turn("0").await);
+            assert!(blobs.holes.place().await.is_some());
+            // Hashed in slices it is the same file.
+            let mut hasher = muster_trees::Hasher::default();
+            hasher.add_hole(300 << 20);
+            let digest = hasher.finish();
+            receive(&blobs, HERE, digest, packed(), hole(300 << 20)).await.unwrap();
+            assert!(blobs.open(HERE, &digest).unwrap().is_some());
+        });
+    }
 }
