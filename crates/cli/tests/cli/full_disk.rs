@@ -21,7 +21,7 @@ const LEASE_S: &str = "6";
 /// Long enough for two leases and what the controller waits beyond them.
 const OUTAGE: Duration = Duration::from_secs(15);
 
-enum Disk {
+pub enum Disk {
     Memory,
     Ext4,
     /// The same with more room, for two nodes and what they leave.
@@ -29,7 +29,7 @@ enum Disk {
 }
 
 /// Whether this is the inner run; the outer one starts it, and has nothing more to do.
-fn is_inside(test: &str, disk: Disk) -> bool {
+pub fn is_inside(test: &str, disk: Disk) -> bool {
     if !rustix::process::geteuid().is_root() {
         eprintln!("not root: only root can mount a small disk");
         return false;
@@ -55,7 +55,7 @@ fn is_inside(test: &str, disk: Disk) -> bool {
     false
 }
 
-fn started() -> Site {
+pub fn started() -> Site {
     let mut site = Site::empty();
     site.start_with(&["--isolation", "walls", "--lease-seconds", LEASE_S]);
     cluster(&site, "cpu", &["--size", "Standard_DS1_v2"]);
@@ -64,7 +64,7 @@ fn started() -> Site {
 }
 
 /// Takes all that is left of the disk, and of what the store has in reserve.
-fn fill(site: &Site) -> PathBuf {
+pub fn fill(site: &Site) -> PathBuf {
     let path = site.folder().join("ballast");
     let options = || std::fs::OpenOptions::new().create(true).append(true).open(&path);
     let mut ballast = options().expect("there is space at first");
@@ -97,7 +97,7 @@ fn refused(site: &Site, name: &str) -> String {
     done.stderr
 }
 
-fn free(ballast: &Path) {
+pub fn free(ballast: &Path) {
     std::fs::remove_file(ballast).expect("it is ours");
 }
 

@@ -18,6 +18,7 @@ mod dry_run;
 mod estate;
 mod files;
 mod full_disk;
+mod full_writes;
 mod gangs;
 mod golden;
 mod gpus;

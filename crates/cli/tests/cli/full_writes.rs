@@ -1,0 +1,252 @@
+//! Every kind of write on a server that cannot write: refused at once with 503, `Retry-After` and the reason, and never
+//! done. The disks are those of `full_disk.rs`.
+
+mod table;
+
+use std::fs;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use self::table::{Places, Row, check_that_none_is_missing, given, places, rows};
+use crate::full_disk::{Disk, fill, free, is_inside, started};
+use crate::support::Site;
+use crate::support::walls::wait_until;
+
+struct Client {
+    http: reqwest::Client,
+    runtime: tokio::runtime::Runtime,
+    base: String,
+    token: String,
+}
+
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    retry_after: Option<String>,
+    text: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("JSON: {self:?}"))
+    }
+}
+
+impl Client {
+    fn of(site: &Site) -> Client {
+        let ca = fs::read(site.state().join("pki/ca.pem")).expect("it is there");
+        let ca = reqwest::Certificate::from_pem_bundle(&ca).expect("a CA");
+        let http = reqwest::Client::builder().tls_certs_only(ca).no_proxy().build();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let (http, runtime) = (http.expect("a client"), runtime.expect("a runtime"));
+        let mut client = Client { http, runtime, base: site.url(), token: String::new() };
+        let key = fs::read_to_string(site.state().join("keys/owner.key")).expect("it is there");
+        let url = format!("{0}/msi/token?resource={0}", client.base);
+        let asked = client.send(client.http.get(url).header("x-identity-header", key.trim()));
+        client.token = asked.json()["access_token"].as_str().expect("a token").to_owned();
+        client
+    }
+
+    fn send(&self, request: reqwest::RequestBuilder) -> Answer {
+        self.runtime.block_on(async {
+            let answer = request.send().await.expect("an answer");
+            let retry_after = answer.headers().get("retry-after");
+            let retry_after = retry_after.map(|it| it.to_str().expect("text").to_owned());
+            let status = answer.status().as_u16();
+            Answer { status, retry_after, text: answer.text().await.expect("text") }
+        })
+    }
+
+    fn call(&self, method: &str, path: &str, body: &Value) -> Answer {
+        let method = method.parse().expect("a method");
+        let url = format!("{}{path}?api-version=2024-04-01", self.base);
+        let request = self.http.request(method, url).bearer_auth(&self.token);
+        self.send(match body {
+            Value::Null => request,
+            Value::String(text) => request.body(text.clone()),
+            body => request.header("content-type", "application/json").body(body.to_string()),
+        })
+    }
+
+    fn blob(&self, method: &str, url: &str, body: &str) -> Answer {
+        let method = method.parse().expect("a method");
+        let request = self.http.request(method, url).header("x-ms-blob-type", "BlockBlob");
+        self.send(request.header("x-ms-meta-state", "late").body(body.to_owned()))
+    }
+}
+
+/// What there is at a path, or above it: what a POST acts on.
+fn look(client: &Client, row: &Row) -> (u16, bool) {
+    let path = match row.method {
+        "POST" => row.path.rsplit_once('/').map_or("", |(above, _)| above),
+        _ => &row.path,
+    };
+    let seen = client.call("GET", path, &Value::Null);
+    (seen.status, seen.status == 200 && seen.text.contains("\"late\""))
+}
+
+#[test]
+fn every_kind_of_write_is_refused_with_the_reason_and_never_done() {
+    let test = "full_writes::every_kind_of_write_is_refused_with_the_reason_and_never_done";
+    if !is_inside(test, Disk::Ext4) {
+        return;
+    }
+    let site = started();
+    let client = Client::of(&site);
+    let command = "i=0; while true; do i=$((i+1)); echo line $i; sleep 0.05; done";
+    let create = ["job", "create", "--compute", "cpu", "--command", command, "-n", "long"];
+    assert_eq!(site.run(&create).code, 0);
+    wait_until("it runs", || site.text(&["job", "show", "-n", "long"]).contains("Running"));
+    let at = places(&site, &client);
+    for (path, body) in given(&at) {
+        let made = client.call("PUT", &path, &body);
+        assert!((200..300).contains(&made.status), "{path}: {made:?}");
+    }
+    let blobs = Blobs::of(&client, &at);
+    let rows = rows(&at);
+    check_that_none_is_missing(&rows);
+    let before: Vec<_> = rows.iter().map(|row| look(&client, row)).collect();
+
+    let ballast = fill(&site);
+    let mut wrong = Vec::new();
+    for row in &rows {
+        let began = Instant::now();
+        let said = client.call(row.method, &row.path, &row.body);
+        let is_refused = said.status == row.status
+            && said.retry_after.is_some() == (row.status == 503)
+            && said.text.contains("disk is full")
+            && began.elapsed() < Duration::from_secs(5);
+        if !is_refused {
+            wrong.push(format!(
+                "{} {}: {said:?} after {:?}",
+                row.method,
+                row.path,
+                began.elapsed()
+            ));
+        }
+    }
+    blobs.are_refused(&client, &mut wrong);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let kept = kept_lines(&site);
+    free(&ballast);
+
+    // Once the store can write again, nothing of it was done.
+    wait_until("it writes again", || {
+        client.call("PUT", &format!("{}y", at.group), &json!({ "location": "eastus" })).status < 300
+    });
+    for (row, before) in rows.iter().zip(before) {
+        assert_eq!(look(&client, row), before, "{} {} was done", row.method, row.path);
+    }
+    blobs.are_as_before(&client);
+    assert!(site.text(&["job", "show", "-n", "long"]).contains("Running"), "nobody cancelled it");
+    // All of it was in order: now it works.
+    for row in rows.iter().filter(|row| row.works) {
+        let done = client.call(row.method, &row.path, &row.body);
+        assert!((200..300).contains(&done.status), "{} {}: {done:?}", row.method, row.path);
+    }
+    wait_until("it ends", || site.text(&["job", "show", "-n", "long"]).contains("Canceled"));
+    // What the job said meanwhile came later, and whole.
+    let said = site.run(&["job", "stream", "-n", "long"]).stdout;
+    let said = String::from_utf8(said).expect("text");
+    let numbers: Vec<u32> =
+        said.lines().filter_map(|line| line.strip_prefix("line ")?.parse().ok()).collect();
+    let whole: Vec<u32> = (1..=numbers.len() as u32).collect();
+    assert!(numbers.len() > kept && numbers == whole, "{said}");
+}
+
+/// How many lines of the job that counts the server has.
+fn kept_lines(site: &Site) -> usize {
+    let folders = fs::read_dir(site.state().join("logs")).expect("there are logs").flatten();
+    let logs = folders.flat_map(|folder| fs::read_dir(folder.path()).expect("a folder").flatten());
+    let text = logs.map(|log| fs::read_to_string(log.path()).expect("text"));
+    text.map(|text| text.lines().filter(|line| line.starts_with("line ")).count()).sum()
+}
+
+/// A container of blobs, and what opens it.
+struct Blobs {
+    container: String,
+    sas: String,
+}
+
+impl Blobs {
+    fn of(client: &Client, at: &Places) -> Blobs {
+        let store = format!("{}/datastores/workspaceblobstore", at.workspace);
+        let seen = client.call("GET", &store, &Value::Null).json();
+        let seen = &seen["properties"];
+        let text = |key: &str| seen[key].as_str().expect("text");
+        let account = format!("https://{}.blob.{}", text("accountName"), text("endpoint"));
+        let container = format!("{account}/{}", text("containerName"));
+        let secrets = client.call("POST", &format!("{store}/listSecrets"), &json!({}));
+        let sas = secrets.json()["sasToken"].as_str().expect("text").to_owned();
+        let blobs = Blobs { container, sas };
+        let made = client.blob("PUT", &blobs.url("old", ""), "old");
+        assert_eq!(made.status, 201, "{made:?}");
+        let staged =
+            client.blob("PUT", &blobs.url("staged", "comp=block&blockid=QQ%3D%3D"), "block");
+        assert_eq!(staged.status, 201, "{staged:?}");
+        blobs
+    }
+
+    fn url(&self, name: &str, query: &str) -> String {
+        format!("{}/{name}?{query}&{}", self.container, self.sas)
+    }
+
+    fn are_refused(&self, client: &Client, wrong: &mut Vec<String>) {
+        let list = "<BlockList><Latest>QQ==</Latest></BlockList>";
+        for (method, name, query, body, status) in [
+            // Clients would try for minutes to send bytes again if this were a 5xx.
+            ("PUT", "late", "", "late", 409),
+            ("PUT", "late", "comp=block&blockid=QQ%3D%3D", "late", 409),
+            ("PUT", "staged", "comp=blocklist", list, 503),
+            ("PUT", "old", "comp=metadata", "", 503),
+            ("PUT", "old", "comp=properties", "", 503),
+            ("DELETE", "old", "", "", 503),
+        ] {
+            let said = client.blob(method, &self.url(name, query), body);
+            let is_known = said.status == status && said.text.contains("disk is full");
+            if !is_known || (status == 503) != said.retry_after.is_some() {
+                wrong.push(format!("{method} {name} {query}: {said:?}"));
+            }
+        }
+    }
+
+    fn are_as_before(&self, client: &Client) {
+        for (name, status) in [("old", 200), ("late", 404), ("staged", 404)] {
+            assert_eq!(client.blob("GET", &self.url(name, ""), "").status, status, "{name}");
+        }
+        let seen = client.blob("GET", &self.url("old", ""), "");
+        assert_eq!(seen.text, "old");
+    }
+}
+
+/// The reserve is for this: whoever finds the disk full can make room, and stop what fills it.
+#[test]
+fn on_a_full_disk_jobs_can_be_cancelled_and_blobs_deleted() {
+    let test = "full_writes::on_a_full_disk_jobs_can_be_cancelled_and_blobs_deleted";
+    if !is_inside(test, Disk::Ext4) {
+        return;
+    }
+    let site = started();
+    let client = Client::of(&site);
+    let create = ["job", "create", "--compute", "cpu", "--command", "sleep 600", "-n", "long"];
+    assert_eq!(site.run(&create).code, 0);
+    wait_until("it runs", || site.text(&["job", "show", "-n", "long"]).contains("Running"));
+    let at = places(&site, &client);
+    let blobs = Blobs::of(&client, &at);
+    // Once, to the last byte: what is full then is the disk, and not yet the reserve.
+    let path = site.folder().join("ballast");
+    let mut ballast = fs::File::create(&path).expect("there is space at first");
+    for size in [1 << 20, 4096, 1] {
+        while ballast.write_all(&vec![1; size]).is_ok() {}
+    }
+    // The first may find the disk full; the store then takes the space that it has in reserve.
+    wait_until("a blob is deleted", || {
+        client.blob("DELETE", &blobs.url("old", ""), "").status == 202
+    });
+    let cancel = format!("{}/jobs/long/cancel", at.workspace);
+    wait_until("a job is cancelled", || client.call("POST", &cancel, &Value::Null).status < 300);
+    wait_until("it ends", || site.text(&["job", "show", "-n", "long"]).contains("Canceled"));
+    assert_eq!(client.blob("GET", &blobs.url("old", ""), "").status, 404);
+}
