@@ -6,70 +6,32 @@
 //! refused at once, and nodes keep their leases: see `recover`. When another controller has taken the store over, it
 //! ends: two that take it from each other would serve nobody.
 
+mod handle;
 mod lines;
+mod recover;
 
-use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use muster_core::catalogue::Catalogue;
-use muster_core::ids::{ClusterId, JobId};
-use muster_core::model::{Caller, QuotaName, QuotaScope};
-use muster_core::why::{self, Reason};
-use muster_core::{
-    Answer, Change, Effect, ErrorChain, Input, Output, Settings, Wake, World, read_only, step,
-};
+use muster_core::{Answer, Change, Effect, ErrorChain, Input, Output, Settings, Wake, World, step};
 use muster_store::{Revision, Store, StoreError, look_up};
-use muster_wire::quota::QuotaFigures;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info};
 
 use crate::clock;
 use crate::live::Live;
-use crate::metrics::Present;
-pub use lines::{BATCH_MAX, QUEUE_MAX, Whose};
-use lines::{Batch, Closed, Entrance, Exit, LINE_MAX};
+pub use handle::{Handle, Unavailable};
+pub use lines::{BATCH_MAX, QUEUE_MAX};
+use lines::{Batch, Exit};
 
 /// The longest sleep: a wall clock that was set forward is noticed within it.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
 pub const RETRY_PAUSE_MIN: Duration = Duration::from_millis(50);
 /// Who asks again right after there is space is not to be refused for long.
 pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unavailable {
-    #[error(
-        "the server has {QUEUE_MAX} requests waiting, the most it takes; try again in a moment"
-    )]
-    Busy,
-    #[error(
-        "{LINE_MAX} of your requests are waiting, the most that one user may have; try again in a moment, with fewer at once"
-    )]
-    TooMany,
-    /// It is certain that nothing was changed.
-    #[error(
-        "the server's disk is full, so nothing can be changed; free space on it (`muster doctor` shows how much there \
-         is), then try again"
-    )]
-    Full,
-    /// It is certain that nothing was changed.
-    #[error(
-        "the server cannot write to its store, so nothing can be changed; see its log, then try again"
-    )]
-    ReadOnly,
-    /// It is certain that nothing was changed.
-    #[error(
-        "the server has just started and is still reading its store through for damage, so nothing can be changed yet; \
-         try again in a moment"
-    )]
-    Unchecked,
-    #[error("the change could not be confirmed on disk; ask for the present state, then try again")]
-    Unconfirmed,
-    #[error("the server is stopping; try again when it is back")]
-    Stopping,
-}
 
 enum Message {
     Say {
@@ -80,102 +42,6 @@ enum Message {
     Ask(Box<dyn FnOnce(&World) + Send>),
     /// The store was read through, and is whole.
     Checked,
-}
-
-/// How the rest of the server talks to the writer. Cheap to clone.
-#[derive(Clone)]
-pub struct Handle {
-    entrance: Arc<Entrance<Message>>,
-}
-
-impl Unavailable {
-    /// To those who ask while the store takes no writes.
-    pub fn because_of(failed: &StoreError) -> Unavailable {
-        match failed {
-            StoreError::Full { .. } => Unavailable::Full,
-            _ => Unavailable::ReadOnly,
-        }
-    }
-}
-
-impl Handle {
-    /// Says something and waits until what it changed is on disk.
-    pub async fn say(&self, input: Input) -> Result<Answer, Unavailable> {
-        let (reply, answer) = oneshot::channel();
-        let whose = Whose::of(&input);
-        self.entrance.push(whose, Message::Say { input: Box::new(input), reply })?;
-        answer.await.unwrap_or(Err(Unavailable::Stopping))
-    }
-
-    /// Answers as soon as the writer has done what was asked before.
-    pub async fn is_there(&self) -> Result<(), Unavailable> {
-        self.ask(Whose::Anybody, |_| ()).await
-    }
-
-    /// Why a job waits, by what World says now.
-    pub async fn why(&self, by: &Caller, job: JobId) -> Result<Vec<Reason>, Unavailable> {
-        self.ask(caller(by), move |world| why::why(world, job)).await
-    }
-
-    /// Why a cluster is as large as it is. Nothing for one that is gone.
-    pub async fn why_cluster(
-        &self,
-        by: &Caller,
-        cluster: ClusterId,
-    ) -> Result<Vec<Reason>, Unavailable> {
-        self.ask(caller(by), move |world| why::why_cluster(world, cluster)).await
-    }
-
-    /// The limits of a region and what is taken of them: the totals, then every family of the catalogue.
-    pub async fn quota(
-        &self,
-        by: &Caller,
-        scope: QuotaScope,
-    ) -> Result<Vec<QuotaFigures>, Unavailable> {
-        self.ask(caller(by), move |world| quota_figures(world, &scope)).await
-    }
-
-    /// Those that there are.
-    pub async fn clusters(&self) -> Result<BTreeSet<ClusterId>, Unavailable> {
-        let ids = |world: &World| world.clusters().map(|cluster| cluster.id).collect();
-        self.ask(Whose::Server, ids).await
-    }
-
-    /// How things stand, for `/metrics`.
-    pub async fn present(&self) -> Result<Present, Unavailable> {
-        self.ask(Whose::Anybody, Present::of).await
-    }
-
-    /// The answer leaves the writer's thread, World does not: ask for little.
-    async fn ask<T: Send + 'static>(
-        &self,
-        whose: Whose,
-        question: impl FnOnce(&World) -> T + Send + 'static,
-    ) -> Result<T, Unavailable> {
-        let (reply, answer) = oneshot::channel();
-        let question = move |world: &World| {
-            let _ = reply.send(question(world)); // Whoever asked may have gone away.
-        };
-        self.entrance.push(whose, Message::Ask(Box::new(question)))?;
-        answer.await.map_err(|_| Unavailable::Stopping)
-    }
-
-    /// The store was read through, and is whole: it may be written to.
-    pub fn checked(&self) {
-        // A full queue is drained in a moment, and then there is room.
-        while self.entrance.push(Whose::Server, Message::Checked) == Err(Unavailable::Busy) {
-            std::thread::sleep(RETRY_PAUSE_MIN);
-        }
-    }
-
-    /// What was said before is still done.
-    pub fn stop(&self) {
-        self.entrance.close();
-    }
-}
-
-fn caller(by: &Caller) -> Whose {
-    Whose::Caller(by.object_id.clone())
 }
 
 /// Opens the store anew; the writer calls it at start and after every failure. Says whether it is still to be read
@@ -308,20 +174,6 @@ impl Writer {
         }
     }
 
-    /// Meanwhile requests are answered as they are while the store takes no writes. False when the writer is to stop.
-    fn wait_for_check(&mut self, exit: &Exit<Message>) -> bool {
-        loop {
-            match exit.take_one(SLEEP_MAX) {
-                Ok(Some(Message::Checked)) => return true,
-                Ok(Some(message)) => {
-                    self.answer_without_writing(message, &Known::Rows, Unavailable::Unchecked);
-                }
-                Ok(None) => {}
-                Err(Closed) => return false,
-            }
-        }
-    }
-
     /// One batch through `step` and onto disk.
     fn take(&mut self, batch: Vec<Message>) -> Result<Wake, Lost> {
         let mut inputs = Vec::with_capacity(batch.len() + 1);
@@ -417,102 +269,6 @@ impl Writer {
         }
         Lost::Unknown
     }
-
-    /// Drops World and the connection and starts again from the rows, for as long as it takes. Meanwhile whoever comes is
-    /// answered at once: changes are refused, so that nothing is done later that somebody has given up on, and nodes that
-    /// are known keep their leases, so that nothing they run is given to others. `None` when it is to stop.
-    fn recover(&mut self, exit: &Exit<Message>) -> Result<Option<Wake>, StoreError> {
-        // What World has now may never have been written.
-        let mut known = Known::Nothing;
-        let mut pause = RETRY_PAUSE_MIN;
-        loop {
-            let opened = (self.open_store)();
-            let claimed =
-                opened.and_then(|(store, _)| claim(store, &self.settings, &self.catalogue));
-            let failed = match claimed {
-                Ok(claimed) => {
-                    let Claimed { store, epoch, revision, world } = claimed;
-                    (self.store, self.epoch, self.revision) = (store, epoch, revision);
-                    self.world = world;
-                    self.announce();
-                    match self.take(Vec::new()) {
-                        Ok(wake) => return Ok(Some(wake)),
-                        Err(Lost::Fenced(fenced)) => return Err(fenced),
-                        Err(Lost::Unknown) => known = Known::Nothing,
-                    }
-                    Unavailable::ReadOnly
-                }
-                Err(failed) => {
-                    error!(error = %ErrorChain(&failed), "the store cannot be written to; trying again");
-                    Unavailable::because_of(&failed)
-                }
-            };
-            if matches!(known, Known::Nothing) && self.read_rows_again() {
-                known = Known::Rows;
-            }
-            let until = Instant::now() + pause;
-            while let Some(left) = until.checked_duration_since(Instant::now()) {
-                match exit.take_one(left) {
-                    Err(Closed) => return Ok(None),
-                    Ok(Some(message)) => self.answer_without_writing(message, &known, failed),
-                    Ok(None) => {}
-                }
-            }
-            pause = (pause * 2).min(RETRY_PAUSE_MAX);
-        }
-    }
-
-    /// World from the rows, by the handle that cannot write any more. A store can often still be read.
-    fn read_rows_again(&mut self) -> bool {
-        let Ok(rows) = self.store.load() else { return false };
-        let (settings, catalogue) = (self.settings.clone(), self.catalogue.clone());
-        self.world = World::rebuild(rows, self.epoch, settings, catalogue, clock::now());
-        self.live.reset(&self.world);
-        true
-    }
-
-    fn answer_without_writing(&mut self, message: Message, known: &Known, failed: Unavailable) {
-        match (message, known) {
-            (Message::Say { input, reply }, known) => {
-                let renewed = match (*input, known) {
-                    (Input::Report { node, report }, Known::Rows)
-                        // Only the one controller may renew.
-                        if self.store.check_claim(self.epoch).is_ok() =>
-                    {
-                        read_only::renew(&mut self.world, &node, &report, clock::now())
-                    }
-                    _ => None,
-                };
-                let _ = reply.send(renewed.map(Ok).ok_or(failed));
-            }
-            (Message::Ask(question), Known::Rows) => question(&self.world),
-            // Its answer is dropped with it, which says that nobody is there.
-            (Message::Ask(_), Known::Nothing) | (Message::Checked, _) => {}
-        }
-    }
-}
-
-/// What World is worth while the store takes no writes.
-enum Known {
-    Nothing,
-    /// It is what the rows say.
-    Rows,
-}
-
-fn quota_figures(world: &World, scope: &QuotaScope) -> Vec<QuotaFigures> {
-    let (limits, uses) = (world.quota_limits(scope), world.quota_uses(scope));
-    let families: BTreeSet<_> = world.catalogue.iter().map(|size| size.family.clone()).collect();
-    let totals = [QuotaName::Region, QuotaName::LowPriority];
-    let figures = |name: QuotaName| {
-        let taken = uses.and_then(|uses| uses.get(&name)).copied().unwrap_or_default();
-        QuotaFigures {
-            limit: limits.and_then(|limits| limits.get(&name)).copied(),
-            reserved: taken.reserved,
-            used: taken.used,
-            name,
-        }
-    };
-    totals.into_iter().chain(families.into_iter().map(QuotaName::Family)).map(figures).collect()
 }
 
 /// What this writer holds is not to be built on any more.

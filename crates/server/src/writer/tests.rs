@@ -1,5 +1,6 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use futures_util::FutureExt as _;
 use muster_core::agent::Report;
@@ -9,6 +10,7 @@ use muster_core::time::Wall;
 use muster_core::{ClusterPatch, EffectKind, KnownAsset, KnownJob, Reply, Rows};
 use muster_store::{Durability, SqliteStore};
 
+use super::lines::Whose;
 use super::*;
 
 /// A replaced writer that changed nothing committed nothing, so nobody told it that it had been replaced: it

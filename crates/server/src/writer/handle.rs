@@ -1,0 +1,161 @@
+//! How the rest of the server talks to the writer, and what it hears when the writer cannot do it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use muster_core::ids::{ClusterId, JobId};
+use muster_core::model::{Caller, QuotaName, QuotaScope};
+use muster_core::why::{self, Reason};
+use muster_core::{Answer, Input, World};
+use muster_store::StoreError;
+use muster_wire::quota::QuotaFigures;
+use tokio::sync::oneshot;
+
+use super::lines::{Entrance, LINE_MAX, QUEUE_MAX, Whose};
+use super::{Message, RETRY_PAUSE_MIN};
+use crate::metrics::Present;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    #[error(
+        "the server has {QUEUE_MAX} requests waiting, the most it takes; try again in a moment"
+    )]
+    Busy,
+    #[error(
+        "{LINE_MAX} of your requests are waiting, the most that one user may have; try again in a moment, with fewer at once"
+    )]
+    TooMany,
+    /// It is certain that nothing was changed.
+    #[error(
+        "the server's disk is full, so nothing can be changed; free space on it (`muster doctor` shows how much there \
+         is), then try again"
+    )]
+    Full,
+    /// It is certain that nothing was changed.
+    #[error(
+        "the server cannot write to its store, so nothing can be changed; see its log, then try again"
+    )]
+    ReadOnly,
+    /// It is certain that nothing was changed.
+    #[error(
+        "the server has just started and is still reading its store through for damage, so nothing can be changed yet; \
+         try again in a moment"
+    )]
+    Unchecked,
+    #[error("the change could not be confirmed on disk; ask for the present state, then try again")]
+    Unconfirmed,
+    #[error("the server is stopping; try again when it is back")]
+    Stopping,
+}
+
+impl Unavailable {
+    /// To those who ask while the store takes no writes.
+    pub fn because_of(failed: &StoreError) -> Unavailable {
+        match failed {
+            StoreError::Full { .. } => Unavailable::Full,
+            _ => Unavailable::ReadOnly,
+        }
+    }
+}
+
+/// How the rest of the server talks to the writer. Cheap to clone.
+#[derive(Clone)]
+pub struct Handle {
+    pub(super) entrance: Arc<Entrance<Message>>,
+}
+
+impl Handle {
+    /// Says something and waits until what it changed is on disk.
+    pub async fn say(&self, input: Input) -> Result<Answer, Unavailable> {
+        let (reply, answer) = oneshot::channel();
+        let whose = Whose::of(&input);
+        self.entrance.push(whose, Message::Say { input: Box::new(input), reply })?;
+        answer.await.unwrap_or(Err(Unavailable::Stopping))
+    }
+
+    /// Answers as soon as the writer has done what was asked before.
+    pub async fn is_there(&self) -> Result<(), Unavailable> {
+        self.ask(Whose::Anybody, |_| ()).await
+    }
+
+    /// Why a job waits, by what World says now.
+    pub async fn why(&self, by: &Caller, job: JobId) -> Result<Vec<Reason>, Unavailable> {
+        self.ask(caller(by), move |world| why::why(world, job)).await
+    }
+
+    /// Why a cluster is as large as it is. Nothing for one that is gone.
+    pub async fn why_cluster(
+        &self,
+        by: &Caller,
+        cluster: ClusterId,
+    ) -> Result<Vec<Reason>, Unavailable> {
+        self.ask(caller(by), move |world| why::why_cluster(world, cluster)).await
+    }
+
+    /// The limits of a region and what is taken of them: the totals, then every family of the catalogue.
+    pub async fn quota(
+        &self,
+        by: &Caller,
+        scope: QuotaScope,
+    ) -> Result<Vec<QuotaFigures>, Unavailable> {
+        self.ask(caller(by), move |world| quota_figures(world, &scope)).await
+    }
+
+    /// Those that there are.
+    pub async fn clusters(&self) -> Result<BTreeSet<ClusterId>, Unavailable> {
+        let ids = |world: &World| world.clusters().map(|cluster| cluster.id).collect();
+        self.ask(Whose::Server, ids).await
+    }
+
+    /// How things stand, for `/metrics`.
+    pub async fn present(&self) -> Result<Present, Unavailable> {
+        self.ask(Whose::Anybody, Present::of).await
+    }
+
+    /// The answer leaves the writer's thread, World does not: ask for little.
+    pub(super) async fn ask<T: Send + 'static>(
+        &self,
+        whose: Whose,
+        question: impl FnOnce(&World) -> T + Send + 'static,
+    ) -> Result<T, Unavailable> {
+        let (reply, answer) = oneshot::channel();
+        let question = move |world: &World| {
+            let _ = reply.send(question(world)); // Whoever asked may have gone away.
+        };
+        self.entrance.push(whose, Message::Ask(Box::new(question)))?;
+        answer.await.map_err(|_| Unavailable::Stopping)
+    }
+
+    /// The store was read through, and is whole: it may be written to.
+    pub fn checked(&self) {
+        // A full queue is drained in a moment, and then there is room.
+        while self.entrance.push(Whose::Server, Message::Checked) == Err(Unavailable::Busy) {
+            std::thread::sleep(RETRY_PAUSE_MIN);
+        }
+    }
+
+    /// What was said before is still done.
+    pub fn stop(&self) {
+        self.entrance.close();
+    }
+}
+
+fn caller(by: &Caller) -> Whose {
+    Whose::Caller(by.object_id.clone())
+}
+
+fn quota_figures(world: &World, scope: &QuotaScope) -> Vec<QuotaFigures> {
+    let (limits, uses) = (world.quota_limits(scope), world.quota_uses(scope));
+    let families: BTreeSet<_> = world.catalogue.iter().map(|size| size.family.clone()).collect();
+    let totals = [QuotaName::Region, QuotaName::LowPriority];
+    let figures = |name: QuotaName| {
+        let taken = uses.and_then(|uses| uses.get(&name)).copied().unwrap_or_default();
+        QuotaFigures {
+            limit: limits.and_then(|limits| limits.get(&name)).copied(),
+            reserved: taken.reserved,
+            used: taken.used,
+            name,
+        }
+    };
+    totals.into_iter().chain(families.into_iter().map(QuotaName::Family)).map(figures).collect()
+}

@@ -1,0 +1,109 @@
+//! A writer whose store takes no writes, or is not known to be whole: it answers what it can, and starts again from the rows.
+
+use std::time::Instant;
+
+use muster_core::{ErrorChain, Input, Wake, World, read_only};
+use muster_store::StoreError;
+use tracing::error;
+
+use super::lines::{Closed, Exit};
+use super::{
+    Claimed, Lost, Message, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, SLEEP_MAX, Unavailable, Writer, claim,
+};
+use crate::clock;
+
+/// What World is worth while the store takes no writes.
+enum Known {
+    Nothing,
+    /// It is what the rows say.
+    Rows,
+}
+
+impl Writer {
+    /// Meanwhile requests are answered as they are while the store takes no writes. False when the writer is to stop.
+    pub(super) fn wait_for_check(&mut self, exit: &Exit<Message>) -> bool {
+        loop {
+            match exit.take_one(SLEEP_MAX) {
+                Ok(Some(Message::Checked)) => return true,
+                Ok(Some(message)) => {
+                    self.answer_without_writing(message, &Known::Rows, Unavailable::Unchecked);
+                }
+                Ok(None) => {}
+                Err(Closed) => return false,
+            }
+        }
+    }
+
+    /// Drops World and the connection and starts again from the rows, for as long as it takes. Meanwhile whoever comes is
+    /// answered at once: changes are refused, so that nothing is done later that somebody has given up on, and nodes that
+    /// are known keep their leases, so that nothing they run is given to others. `None` when it is to stop.
+    pub(super) fn recover(&mut self, exit: &Exit<Message>) -> Result<Option<Wake>, StoreError> {
+        // What World has now may never have been written.
+        let mut known = Known::Nothing;
+        let mut pause = RETRY_PAUSE_MIN;
+        loop {
+            let opened = (self.open_store)();
+            let claimed =
+                opened.and_then(|(store, _)| claim(store, &self.settings, &self.catalogue));
+            let failed = match claimed {
+                Ok(claimed) => {
+                    let Claimed { store, epoch, revision, world } = claimed;
+                    (self.store, self.epoch, self.revision) = (store, epoch, revision);
+                    self.world = world;
+                    self.announce();
+                    match self.take(Vec::new()) {
+                        Ok(wake) => return Ok(Some(wake)),
+                        Err(Lost::Fenced(fenced)) => return Err(fenced),
+                        Err(Lost::Unknown) => known = Known::Nothing,
+                    }
+                    Unavailable::ReadOnly
+                }
+                Err(failed) => {
+                    error!(error = %ErrorChain(&failed), "the store cannot be written to; trying again");
+                    Unavailable::because_of(&failed)
+                }
+            };
+            if matches!(known, Known::Nothing) && self.read_rows_again() {
+                known = Known::Rows;
+            }
+            let until = Instant::now() + pause;
+            while let Some(left) = until.checked_duration_since(Instant::now()) {
+                match exit.take_one(left) {
+                    Err(Closed) => return Ok(None),
+                    Ok(Some(message)) => self.answer_without_writing(message, &known, failed),
+                    Ok(None) => {}
+                }
+            }
+            pause = (pause * 2).min(RETRY_PAUSE_MAX);
+        }
+    }
+
+    /// World from the rows, by the handle that cannot write any more. A store can often still be read.
+    fn read_rows_again(&mut self) -> bool {
+        let Ok(rows) = self.store.load() else { return false };
+        let (settings, catalogue) = (self.settings.clone(), self.catalogue.clone());
+        self.world = World::rebuild(rows, self.epoch, settings, catalogue, clock::now());
+        self.live.reset(&self.world);
+        true
+    }
+
+    fn answer_without_writing(&mut self, message: Message, known: &Known, failed: Unavailable) {
+        match (message, known) {
+            (Message::Say { input, reply }, known) => {
+                let renewed = match (*input, known) {
+                    (Input::Report { node, report }, Known::Rows)
+                        // Only the one controller may renew.
+                        if self.store.check_claim(self.epoch).is_ok() =>
+                    {
+                        read_only::renew(&mut self.world, &node, &report, clock::now())
+                    }
+                    _ => None,
+                };
+                let _ = reply.send(renewed.map(Ok).ok_or(failed));
+            }
+            (Message::Ask(question), Known::Rows) => question(&self.world),
+            // Its answer is dropped with it, which says that nobody is there.
+            (Message::Ask(_), Known::Nothing) | (Message::Checked, _) => {}
+        }
+    }
+}
