@@ -42,7 +42,6 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use crate::app::App;
-use crate::blobs::BlobError;
 pub use host::Offer;
 pub use host_relay::calls;
 use listener::Places;
@@ -74,7 +73,6 @@ pub async fn serve(
     stop: watch::Receiver<bool>,
     drain: Duration,
 ) {
-    count_logs(&app);
     let from_anywhere = |all| {
         let per_address = Some(guests::per_address(all, app.connections_per_address));
         Places { all, per_address }
@@ -105,16 +103,6 @@ pub async fn serve(
         with_tls(doors.files, files::router(app.clone()), places / 16 * 3),
         metrics,
     );
-}
-
-/// The logs of its jobs are part of what a workspace has.
-fn count_logs(app: &App) {
-    let (readers, logs) = (app.readers.clone(), app.logs.clone());
-    app.blobs.count_also(move |workspace| {
-        let jobs = readers.look_up(|reader| reader.job_ids(workspace));
-        let jobs = jobs.map_err(|failed| BlobError::Io(std::io::Error::other(failed)))?;
-        logs.bytes_of(&jobs.into_iter().collect()).map_err(BlobError::Io)
-    });
 }
 
 /// Serves every node's own socket until the node is gone.

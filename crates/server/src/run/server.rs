@@ -19,7 +19,7 @@ use super::background::Background;
 use crate::address::{self, Address};
 use crate::app::App;
 use crate::artifacts::Turns;
-use crate::blobs::Blobs;
+use crate::blobs::{BlobError, Blobs};
 use crate::certificates::{self, Keeper};
 use crate::check::{self, Check};
 use crate::config::{Ready, ServeError, ServerConfig};
@@ -130,6 +130,8 @@ impl Server {
     ) -> Arc<App> {
         let Server { config, stores, nodes, .. } = self;
         let base_url = self.address.base_url();
+        let logs = Arc::new(Logs::new(self.state_dir.logs()));
+        self.count_logs(&logs);
         Arc::new(App {
             audiences: Audiences::for_base(&base_url),
             base_url,
@@ -152,7 +154,7 @@ impl Server {
             turns: Turns::default(),
             retention: config.retention,
             live: stores.live.clone(),
-            logs: Arc::new(Logs::new(self.state_dir.logs())),
+            logs,
             refusals: Refusals::default(),
             rates: Rates::new(config.limits.rates),
             connections_per_address: config.limits.connections_per_address,
@@ -160,6 +162,16 @@ impl Server {
             offer: self.offer(),
             node_calls,
         })
+    }
+
+    /// The logs of its jobs are part of what a workspace has.
+    fn count_logs(&self, logs: &Arc<Logs>) {
+        let (readers, logs) = (self.stores.readers.clone(), logs.clone());
+        self.blobs.count_also(move |workspace| {
+            let jobs = readers.look_up(|reader| reader.job_ids(workspace));
+            let jobs = jobs.map_err(|failed| BlobError::Io(std::io::Error::other(failed)))?;
+            logs.bytes_of(&jobs.into_iter().collect()).map_err(BlobError::Io)
+        });
     }
 
     /// What a machine that joins is told.
