@@ -26,7 +26,7 @@ use crate::limits::{Memory, Watch};
 use crate::running::Running;
 use crate::services::Services;
 use crate::walled::{AbortOnDrop, StartError};
-use crate::{FullServer, clock, files, log, relay};
+use crate::{FullServer, clock, files, log, lookups, relay};
 
 /// Where programs are found if whoever started the agent did not say.
 pub(crate) const DEFAULT_PATH: &str =
@@ -213,6 +213,9 @@ pub(crate) async fn run(
         // Before anybody hears of its end: then they are given to the next.
         drop(gpus);
         tracing::info!(%epoch, ?exit, "ended");
+        if !exit.is_success() {
+            lookups::explain(&path);
+        }
         let _ = events.send(Event::Ending { epoch });
         let since = clock::now();
         let exit = keep(&mut keeper, &mut told, exit, was_killed).await;

@@ -33,6 +33,7 @@ mod journal;
 pub mod kin;
 mod limits;
 mod log;
+mod lookups;
 mod members;
 mod node;
 mod notice;

@@ -130,6 +130,11 @@ pub fn resource(key: &WorkspaceKey, asset: &Asset) -> Result<AssetResource, ArmE
         ..AssetProperties::default()
     };
     let body = Body::of(asset).map_err(|_| ArmError::internal("asset-body"))?;
+    // Older versions of this service kept some components without their own version.
+    let body = match body {
+        Body::Component(body) => Body::Component(body.kept_as(&asset.name, &asset.version)),
+        other => other,
+    };
     body.show(about.face.as_deref(), &mut properties);
     Ok(AssetResource {
         id: id(key, asset.kind, &asset.name, &asset.version),
@@ -156,6 +161,18 @@ fn bag(text: Option<&str>) -> JsonText {
 pub struct Wanted {
     pub spec: AssetSpec,
     pub is_archived: Option<bool>,
+}
+
+impl Wanted {
+    /// With the name and the version that it is kept under, where what it is made of says them too: clients read a
+    /// component's from its specification, and some leave them out there.
+    #[must_use]
+    pub fn kept_as(mut self, kind: AssetKind, name: &str, version: &str) -> Wanted {
+        if let Ok(Body::Component(body)) = Body::parse_text(kind, &self.spec.body) {
+            self.spec.body = Body::Component(body.kept_as(name, version)).to_text();
+        }
+        self
+    }
 }
 
 /// `key` is the workspace that it is for: what it refers to must be in there.

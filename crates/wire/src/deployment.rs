@@ -33,6 +33,7 @@ pub use what_if::{WhatIfDocument, what_if};
 
 use crate::error::ArmError;
 use crate::json::{Field, JsonText, parse_object, shorten};
+use crate::unserved::Unserved;
 
 /// Azure takes four megabytes, most of it for what is not made here.
 pub const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -105,10 +106,23 @@ pub fn plan(
         return Err(template.missing("send the template as a JSON object"));
     };
     let values = properties.get("parameters")?;
+    refuse_other_kinds(&values)?;
     let hash = Sha256::digest(found.to_string());
     let template_hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
     let read = template::read(found, values.value(), setting, digest)?;
     Ok(Plan { template_hash, ..read })
+}
+
+/// azure-ai-ml makes feature stores with the template that it makes workspaces with.
+fn refuse_other_kinds(values: &Field<'_>) -> Result<(), ArmError> {
+    let kind = values.value().and_then(|values| values.get("kind")?.get("value")?.as_str());
+    match kind.filter(|kind| kind.eq_ignore_ascii_case("featurestore")) {
+        Some(_) => match Unserved::of_noun("feature-store") {
+            Some(thing) => Err(ArmError::not_supported("parameters.kind", thing.to_string())),
+            None => Ok(()),
+        },
+        None => Ok(()),
+    }
 }
 
 /// A template may be written more freely than JSON allows.

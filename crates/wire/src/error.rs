@@ -7,6 +7,7 @@ use muster_core::{RefusalKind, Refused};
 use serde::{Deserialize, Serialize};
 
 use crate::path::PathError;
+use crate::unserved::Unserved;
 
 /// The codes that clients may rely on.
 pub mod code {
@@ -168,8 +169,12 @@ impl ArmError {
         ArmError::new(404, code::DEPLOYMENT_NOT_FOUND, message).at("deployment")
     }
 
-    /// 404: no route has this form.
+    /// 404: no route has this form. 400 where Azure has one: a client that looks whether something is there first must not
+    /// take that for a no.
     pub fn no_route(path: &str) -> ArmError {
+        if let Some(thing) = Unserved::of_path(path) {
+            return ArmError::new(400, code::NOT_SUPPORTED, thing.to_string());
+        }
         ArmError::new(
             404,
             code::PATH_NOT_FOUND,

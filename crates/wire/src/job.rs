@@ -38,7 +38,7 @@ pub use run::{
     RunOutput, parse_asset_id, parse_run_id, parse_values, resolved, run,
 };
 pub use services::{
-    ServiceEntry, ServiceInstance, ServiceInstances, ServiceStatus, ServiceView, instances,
+    STUDIO, ServiceEntry, ServiceInstance, ServiceInstances, ServiceStatus, ServiceView, instances,
 };
 pub use timeline::Phases;
 pub use wants::{NodeShare, QueueSettings, parse_memory};

@@ -301,8 +301,13 @@ fn fold(word: &str) -> String {
     word.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect()
 }
 
-/// A value as a message shows it: one short line.
+/// A value as a message shows it: one short line. What matters of an id is its end.
 pub(crate) fn shorten(text: &str) -> String {
+    let count = text.chars().count();
+    if count > SHOWN_CHARS_MAX && text.starts_with("/subscriptions/") {
+        let end: String = text.chars().skip(count - SHOWN_CHARS_MAX).collect();
+        return format!("…{}", shorten(&end));
+    }
     let mut shown: String = text
         .chars()
         .take(SHOWN_CHARS_MAX)
@@ -324,6 +329,14 @@ mod tests {
         let error = read(&field).unwrap_err();
         assert_eq!(error.target(), Some("a.b"));
         error.body.error.message
+    }
+
+    #[test]
+    fn what_matters_is_not_cut_off() {
+        let id = format!("/subscriptions/{}/providers/P/schedules/nightly", "s".repeat(100));
+        assert!(shorten(&id).ends_with("/schedules/nightly"), "{}", shorten(&id));
+        assert!(shorten(&id).starts_with('…'));
+        assert!(shorten(&"x".repeat(200)).ends_with('…'));
     }
 
     #[test]

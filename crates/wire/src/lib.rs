@@ -47,6 +47,7 @@ pub mod resources;
 mod system_data;
 pub mod timestamp;
 pub mod trees;
+pub mod unserved;
 pub mod vm_size;
 pub mod why;
 pub mod workspace;

@@ -153,10 +153,10 @@ fn request_node(turn: &mut Turn<'_>, id: ClusterId, host: HostName) {
         Tier::LowPriority => size.price.low_priority_micro_usd_per_hour,
     });
     let number = match pool(turn, id).existing() {
-        existing if is_planted(Bug::NodeNameReused) => u64::from(existing),
-        _ => node_id.0,
+        existing if is_planted(Bug::NodeNameReused) => NodeId(u64::from(existing)),
+        _ => node_id,
     };
-    let name: Arc<str> = format!("{}-{number:x}", cluster.name.folded()).into();
+    let name: Arc<str> = cluster.name.of_node(number).into();
     let order = NodeOrder {
         node: node_id,
         cluster: id,

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::NodeId;
 use crate::limits;
 
 /// Why a name was refused, with the rule that it broke.
@@ -72,6 +73,11 @@ impl ClusterName {
 
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The name of one of its nodes, which is the only one that people see.
+    pub fn of_node(&self, node: NodeId) -> String {
+        format!("{}-{:x}", self.folded(), node.0)
     }
 
     /// What two names that users would call the same have in common.

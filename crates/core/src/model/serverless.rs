@@ -42,6 +42,16 @@ impl JobSpec {
     pub fn is_serverless(&self) -> bool {
         self.compute.eq_ignore_ascii_case(SERVERLESS)
     }
+
+    /// The compute whose nodes it runs on: the one that it names, or the service's own pool.
+    pub fn pool(&self) -> ClusterName {
+        if !self.is_serverless() {
+            return ClusterName::unchecked(&self.compute);
+        }
+        let size = self.instance_type.as_deref().unwrap_or(SERVERLESS_VM_SIZE);
+        let tier = self.job_tier.map_or(Tier::Dedicated, JobTier::tier);
+        ClusterName::of_serverless(size, tier)
+    }
 }
 
 impl ClusterName {

@@ -56,7 +56,7 @@ pub(super) fn find(
         return Err(being_deleted("workspace", "workspace", &home.key.name));
     }
     let tier = spec.job_tier.map_or(Tier::Dedicated, JobTier::tier);
-    let name = ClusterName::of_serverless(vm_size, tier);
+    let name = spec.pool();
     let found = turn.world.cluster_by_name(workspace, name.as_str()).map(|cluster| cluster.id);
     let pool = match found.and_then(|id| turn.world.shared_cluster(id)) {
         Some(cluster) => Pool::There(Arc::clone(cluster)),

@@ -51,8 +51,14 @@ impl Workshop {
             ),
             ("group", "root:x:0:\njob:x:1000:\nnogroup:x:65534:\n"),
             ("hostname", &format!("{}\n", plan.node)),
-            // Without a way out nobody answers there, and nothing waits for long.
-            ("resolv.conf", &format!("nameserver {RESOLVER}\noptions timeout:2 attempts:2\n")),
+            // Without a way out nobody answers there, and nothing waits for long. The agent reads the first line.
+            (
+                "resolv.conf",
+                &format!(
+                    "# egress {}\nnameserver {RESOLVER}\noptions timeout:2 attempts:2\n",
+                    if plan.has_way_out { "on" } else { "off" }
+                ),
+            ),
         ] {
             write_whole(&given.join(name), text.as_bytes())?;
         }

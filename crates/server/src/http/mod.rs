@@ -25,6 +25,7 @@ mod request_log;
 mod respond;
 mod run_access;
 mod service;
+mod studio;
 mod template;
 mod tree_files;
 mod trees;
@@ -175,6 +176,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/agent/v1/environments/{epoch}", get(agent_environments::environment))
         .route("/agent/v1/runs/{epoch}", get(agent_run::facts))
         .route("/agent/v1/specs/{hash}", get(agent::spec))
+        .route("/studio/runs/{run}", get(studio::page))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(metrics::with_key))

@@ -177,6 +177,20 @@ impl Body {
 }
 
 impl ComponentBody {
+    /// With its name and version, unless it says them itself.
+    pub(super) fn kept_as(self, name: &str, version: &str) -> ComponentBody {
+        let Ok(Value::Object(mut spec)) = serde_json::from_str(self.spec.as_str()) else {
+            return self;
+        };
+        for (key, value) in [("name", name), ("version", version)] {
+            let said = spec.entry(key).or_insert(Value::Null);
+            if said.is_null() {
+                *said = value.into();
+            }
+        }
+        JsonText::new(&Value::Object(spec).to_string()).map_or(self, |spec| ComponentBody { spec })
+    }
+
     /// The specification as it was given.
     pub fn whole(self, face: Option<&str>) -> JsonText {
         let object = |text: &str| match serde_json::from_str(text) {

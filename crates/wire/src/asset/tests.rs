@@ -66,9 +66,13 @@ fn examples() -> [(AssetKind, Value); 5] {
 #[test]
 fn what_is_read_back_and_put_again_is_the_same() {
     for (kind, properties) in examples() {
-        let first = parse(kind, properties.clone()).unwrap();
-        let seen = shown(kind, properties);
-        let again = parse(kind, seen["properties"].clone()).unwrap();
+        let as_kept = |wanted: Wanted| {
+            let Asset { name, version, .. } = kept(kind, parse(kind, properties.clone()).unwrap());
+            wanted.kept_as(kind, &name, &version)
+        };
+        let first = as_kept(parse(kind, properties.clone()).unwrap());
+        let seen = shown(kind, properties.clone());
+        let again = as_kept(parse(kind, seen["properties"].clone()).unwrap());
         assert_eq!(again.spec.body, first.spec.body, "{kind:?}");
         assert_eq!((&again.spec.face, &again.spec.hash), (&first.spec.face, &first.spec.hash));
         assert_eq!(again.spec.is_anonymous, first.spec.is_anonymous);
@@ -321,4 +325,22 @@ fn lists_are_asked_for_in_azures_words() {
     assert!(!is_oldest_first(&query("$orderBy=createdtime%20desc")).unwrap());
     assert!(is_oldest_first(&query("$orderby=CreatedTime+asc")).unwrap());
     assert_eq!(is_oldest_first(&query("$orderBy=name")).unwrap_err().status, 400);
+}
+
+#[test]
+fn a_component_says_the_version_that_it_is_kept_under() {
+    let spec = json!({"componentSpec": {"type": "command", "command": "true", "version": null}});
+    let wanted = parse(AssetKind::Component, spec).unwrap();
+    let made = wanted.kept_as(AssetKind::Component, "hello", "3");
+    let again = parse(AssetKind::Component, json!({"componentSpec": from_str(&made.spec.body)}));
+    assert_eq!(again.unwrap().spec.body, made.spec.body, "what is shown can be sent again");
+    let said: Value = from_str(&made.spec.body);
+    assert_eq!((&said["name"], &said["version"]), (&json!("hello"), &json!("3")));
+    let own = json!({"componentSpec": {"type": "command", "name": "mine", "version": "7"}});
+    let own = parse(AssetKind::Component, own).unwrap().kept_as(AssetKind::Component, "x", "1");
+    assert_eq!(from_str(&own.spec.body)["version"], "7");
+}
+
+fn from_str(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
 }

@@ -251,7 +251,7 @@ fn what_cannot_be_carried_out_is_refused_with_its_place() {
         ),
         (
             json!({"properties": {"description": ["x"]}}),
-            "(/subscriptions/s/resourceGroups/g/providers/",
+            "Microsoft.MachineLearningServices/workspaces/ws): ",
         ),
         (json!({"properties": {"a": "[reference('ws').b]"}}), "it refers to itself"),
         (json!({"copy": {"name": "c", "count": 3}}), "copy loops are not supported"),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::model::{FailureClass, Job, JobState};
+use muster_core::model::{FailureClass, JobState};
 use serde::{Deserialize, Serialize};
 
 use super::resource::{JobFacts, JobStatus, NotYet, failure_text};
@@ -64,12 +64,12 @@ pub fn details(facts: &JobFacts<'_>, log_files: &BTreeMap<String, String>) -> Ru
         output_datasets: Vec::new(),
         log_files: log_files.clone(),
         submitted_by: facts.submitted_by.map(str::to_owned),
-        error: error(facts.job),
+        error: error(facts),
     }
 }
 
-fn error(job: &Job) -> Option<RunError> {
-    let JobState::Failed { at, why } = &job.state else { return None };
+fn error(facts: &JobFacts<'_>) -> Option<RunError> {
+    let JobState::Failed { at, why } = &facts.job.state else { return None };
     let code = match why.class() {
         FailureClass::UserCode => "UserError",
         FailureClass::Provision
@@ -78,7 +78,7 @@ fn error(job: &Job) -> Option<RunError> {
         | FailureClass::Data => "SystemError",
     };
     Some(RunError {
-        error: ErrorDetail::new(code, failure_text(why, job.nodes)),
+        error: ErrorDetail::new(code, failure_text(why, facts.spec)),
         time: Some(timestamp::format(*at)),
         component_name: Some("muster".to_owned()),
     })

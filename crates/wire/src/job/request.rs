@@ -18,6 +18,7 @@ use crate::compute::without_nulls;
 use crate::error::ArmError;
 use crate::json::{Field, Unreadable, parse_object, shorten};
 use crate::path::{parse_id, strip_prefix, workspace_id};
+use crate::unserved::Unserved;
 
 /// The longest command and environment, with every character escaped, fit.
 pub const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -129,14 +130,13 @@ fn check_type(field: &Field<'_>) -> Result<(), ArmError> {
     match field.string()? {
         None => Err(field.missing(&format!("give '{JOB_TYPE}'"))),
         Some(kind) if kind.eq_ignore_ascii_case(JOB_TYPE) => Ok(()),
-        Some(kind) => Err(ArmError::not_supported(
-            &field.path,
-            format!(
-                "{} is '{}', which is not supported in this version; only '{JOB_TYPE}' is",
-                field.path,
-                shorten(kind)
-            ),
-        )),
+        Some(kind) => {
+            let words = match Unserved::of_job_type(kind) {
+                Some(thing) => format!("{thing} ({} is '{}')", field.path, shorten(kind)),
+                None => format!("{} is '{}'; give '{JOB_TYPE}'", field.path, shorten(kind)),
+            };
+            Err(ArmError::not_supported(&field.path, words))
+        }
     }
 }
 

@@ -118,6 +118,23 @@ pub enum JobStatus {
 }
 
 impl JobStatus {
+    /// Every state that Azure names.
+    pub const ALL: [JobStatus; 13] = [
+        JobStatus::NotStarted,
+        JobStatus::Queued,
+        JobStatus::Preparing,
+        JobStatus::Provisioning,
+        JobStatus::Starting,
+        JobStatus::Running,
+        JobStatus::Finalizing,
+        JobStatus::CancelRequested,
+        JobStatus::Completed,
+        JobStatus::Failed,
+        JobStatus::Canceled,
+        JobStatus::NotResponding,
+        JobStatus::Paused,
+    ];
+
     pub fn of(state: &JobState) -> JobStatus {
         match state {
             JobState::Queued => JobStatus::Queued,
@@ -292,7 +309,7 @@ impl JobFacts<'_> {
             JobState::Failed { why, .. } => {
                 let class = why.class().as_str().to_owned();
                 properties.insert(property::FAILURE_CLASS.to_owned(), class);
-                properties.insert(property::FAILURE.to_owned(), failure_text(why, self.job.nodes));
+                properties.insert(property::FAILURE.to_owned(), failure_text(why, self.spec));
             }
             JobState::Canceled { why: CancelReason::ClusterDeleted, .. } => {
                 let text = "its compute was deleted".to_owned();
@@ -321,11 +338,11 @@ fn gigabytes(bytes: u64) -> String {
     format!("{}.{} GiB", tenths / 10, tenths % 10)
 }
 
-/// Why a job on so many nodes failed; for one on several it says which of them.
-pub(super) fn failure_text(why: &Failure, nodes: u32) -> String {
-    let place = |node: &NodeId, rank: &u32| match nodes {
-        1 => format!("node {node}"),
-        _ => format!("node {node} (rank {rank})"),
+/// Why a job failed; for one on several nodes it says which of them.
+pub(super) fn failure_text(why: &Failure, spec: &JobSpec) -> String {
+    let place = |node: &NodeId, rank: &u32| match spec.nodes {
+        1 => format!("node {}", spec.pool().of_node(*node)),
+        _ => format!("node {} (rank {rank})", spec.pool().of_node(*node)),
     };
     match why {
         Failure::Exit { node, rank, exit } => {
@@ -369,8 +386,9 @@ pub(super) fn failure_text(why: &Failure, nodes: u32) -> String {
             }
         }
         Failure::Evicted { node } => format!(
-            "its node {node} was taken away, and it asked to fail then; \
+            "its node {} was taken away, and it asked to fail then; \
              leave {} out to have it tried again",
+            spec.pool().of_node(*node),
             property::ON_EVICTION
         ),
         Failure::NodesLost { attempts } => format!(

@@ -34,7 +34,7 @@ impl JobFacts<'_> {
             }
             JobState::Failed { at, why } => {
                 let (class, at) = (why.class().as_str(), timestamp::format(*at));
-                let why = failure_text(why, self.job.nodes);
+                let why = failure_text(why, self.spec);
                 format!("job '{name}' failed at {at} ({class}): {why}")
             }
             JobState::Canceled { at, why: CancelReason::Asked } => {

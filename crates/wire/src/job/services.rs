@@ -12,7 +12,9 @@ use crate::json::{Field, shorten};
 /// The only value of `nodes`.
 const ALL_NODES: &str = "All";
 /// What a server adds by itself to what it shows; clients send it back with a job that they submit again.
-const OWN: [&str; 2] = ["Tracking", "Studio"];
+const OWN: [&str; 2] = ["Tracking", STUDIO];
+/// The service whose endpoint is the job's page.
+pub const STUDIO: &str = "Studio";
 const KINDS: [ServiceKind; 6] = [
     ServiceKind::JupyterLab,
     ServiceKind::TensorBoard,
@@ -101,6 +103,15 @@ impl ServiceEntry {
             port: service.port,
             nodes: service.on_all_nodes.then_some(nodes),
             properties: Some(service.properties.clone()).filter(|all| !all.is_empty()),
+            ..ServiceEntry::default()
+        }
+    }
+
+    /// The address of the job's page.
+    pub fn page(url: String) -> ServiceEntry {
+        ServiceEntry {
+            job_service_type: Some(STUDIO.to_owned()),
+            endpoint: Some(url),
             ..ServiceEntry::default()
         }
     }

@@ -183,6 +183,7 @@ fn request(call: &Call, named: Named, wish: AssetWish) -> Input {
 
 async fn put(call: &Call, named: Named, version: Box<str>) -> Result<Response, Failed> {
     let wanted = asset::parse_request(named.kind, &named.workspace, &call.body)?;
+    let wanted = wanted.kept_as(named.kind, &named.name, &version);
     refuse_curated(&named)?;
     if asset::is_default_version(named.kind, &version) {
         let message =

@@ -10,7 +10,7 @@ use muster_core::model::{JobPhase, SavedTree, Scope, SpecHash, WorkspaceKey};
 use muster_core::{ErrorChain, Input, JobEdit, JobRequest, JobWish, Reply};
 use muster_store::{Archived, JobQuery, JobView};
 use muster_wire::asset::View;
-use muster_wire::job::{self, JobFacts, JobResource};
+use muster_wire::job::{self, JobFacts, JobResource, STUDIO, ServiceEntry};
 use muster_wire::{ArmError, Page, Route};
 
 use super::datastore::home;
@@ -20,7 +20,7 @@ use crate::app::App;
 use crate::artifacts::{self, ArtifactError};
 use crate::clock;
 use crate::http::respond::document;
-use crate::http::{log_files, service, tree_files};
+use crate::http::{log_files, service, studio, tree_files};
 use crate::readers::Rows;
 use crate::secrets;
 
@@ -45,7 +45,7 @@ pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
     let Reply::JobAccepted { job, is_new } = reply else { return Err(unexpected(&reply)) };
     if !is_new {
         let view = find(call, &workspace, &name).await?;
-        return Ok(document(StatusCode::OK, &job::resource(&facts(&workspace, &view, None))));
+        return Ok(document(StatusCode::OK, &shown(call, &facts(&workspace, &view, None))));
     }
     // Everything about a new job is known here: whoever submits wants the answer at once.
     let facts = JobFacts {
@@ -57,14 +57,22 @@ pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
         wait_reason: None,
         is_archived: false,
     };
-    Ok(document(StatusCode::CREATED, &job::resource(&facts)))
+    Ok(document(StatusCode::CREATED, &shown(call, &facts)))
+}
+
+/// The job with the address of its page, which clients show as the studio's.
+fn shown(call: &Call, facts: &JobFacts<'_>) -> JobResource {
+    let mut resource = job::resource(facts);
+    let page = studio::url(&call.app.base_url, facts.workspace, &resource.name);
+    resource.properties.services.insert(STUDIO.to_owned(), ServiceEntry::page(page));
+    resource
 }
 
 pub async fn get(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
     let view = find(call, &workspace, &name).await?;
     let reason = wait_reason(call, &view).await?;
     let facts = facts(&workspace, &view, reason.as_deref());
-    let mut shown = job::resource(&facts);
+    let mut shown = shown(call, &facts);
     if let Some(attempt) = view.job.attempt() {
         for (name, entry) in &mut shown.properties.services {
             if let Some(known) = service::view(&call.app, None, (attempt.epoch, 0), name) {
@@ -131,8 +139,7 @@ pub async fn list(call: &Call, workspace: WorkspaceKey) -> Result<Response, Fail
     let key = workspace.clone();
     let read = move |reader: &mut Rows| reader.jobs(&key, &query, after.as_deref(), size);
     let page = call.app.readers.read(read).await?;
-    let value =
-        page.items.iter().map(|view| job::resource(&facts(&workspace, view, None))).collect();
+    let value = page.items.iter().map(|view| shown(call, &facts(&workspace, view, None))).collect();
     let next = page.next.and_then(|next| call.next_link(&route, &next));
     Ok(document(StatusCode::OK, &Page::new(value, next)))
 }

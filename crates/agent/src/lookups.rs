@@ -1,0 +1,157 @@
+//! A job that failed because it could not look up a name is told, at the end of its log, whether its node has a way out.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+
+use crate::files::note;
+
+/// How much of a log's end is looked through.
+const TAIL_BYTES: u64 = 64 << 10;
+/// The node's own list of name servers, in which its maker says whether there is a way out.
+const RESOLVERS: &str = "/etc/resolv.conf";
+
+/// What programs write when no name server answers, and when one says that there is no such name. Some write the same in both
+/// cases.
+const NO_ANSWER: [&str; 3] =
+    ["Temporary failure in name resolution", "Temporary failure resolving", "EAI_AGAIN"];
+const NO_SUCH_NAME: [&str; 4] =
+    ["Name or service not known", "No address associated with hostname", "NXDOMAIN", "ENOTFOUND"];
+const EITHER: [&str; 5] = [
+    "Could not resolve host",
+    "unable to resolve host address",
+    "NameResolutionError",
+    "Failed to resolve",
+    "no such host",
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lookup {
+    NoAnswer,
+    NoSuchName,
+    Either,
+}
+
+/// What the node's maker said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WayOut {
+    On,
+    Off,
+    /// It shares the network of its machine.
+    Shared,
+}
+
+/// Looks at the log of a job that did not end well.
+pub(crate) fn explain(log: &Path) {
+    let Ok(tail) = tail_of(log) else { return };
+    let Some(lookup) = seen(&tail) else { return };
+    let resolvers = std::fs::read_to_string(RESOLVERS).unwrap_or_default();
+    let is_open = !tail.ends_with('\n');
+    if is_open
+        && File::options().append(true).open(log).and_then(|mut log| log.write_all(b"\n")).is_err()
+    {
+        return;
+    }
+    note(log, &words(lookup, way_out(&resolvers)));
+}
+
+fn tail_of(log: &Path) -> std::io::Result<String> {
+    let mut file = File::open(log)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
+    let mut bytes = Vec::new();
+    file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn seen(text: &str) -> Option<Lookup> {
+    let has = |signs: &[&str]| signs.iter().any(|sign| text.contains(sign));
+    if has(&NO_ANSWER) {
+        return Some(Lookup::NoAnswer);
+    }
+    if has(&NO_SUCH_NAME) {
+        return Some(Lookup::NoSuchName);
+    }
+    has(&EITHER).then_some(Lookup::Either)
+}
+
+fn way_out(resolvers: &str) -> WayOut {
+    let said = |word: &str| resolvers.lines().any(|line| line.trim() == format!("# egress {word}"));
+    match (said("on"), said("off")) {
+        (true, _) => WayOut::On,
+        (false, true) => WayOut::Off,
+        (false, false) => WayOut::Shared,
+    }
+}
+
+fn words(lookup: Lookup, way_out: WayOut) -> String {
+    let rest = match (way_out, lookup) {
+        (WayOut::Off, _) => {
+            "egress is off, so this node reaches its cluster and the server only. Bring what the job needs as code or \
+             inputs, or have the operator set egress = true; `muster doctor` says whether the machine can do that"
+        }
+        (WayOut::On, Lookup::NoAnswer) => {
+            "egress is on, but it is broken: no name server answered. Have the operator look up a name on the node's \
+             machine, with `getent hosts NAME`"
+        }
+        (WayOut::On, Lookup::NoSuchName) => {
+            "egress is on, and there is no such name; check its spelling"
+        }
+        (WayOut::On, Lookup::Either) => {
+            "egress is on: either there is no such name, or no name server answers the node's machine, which \
+             `getent hosts NAME` there would show"
+        }
+        (WayOut::Shared, _) => {
+            "this node shares the network of its machine, so egress is on; check the name, and that the machine itself \
+             can look it up, with `getent hosts NAME`"
+        }
+    };
+    format!("a name could not be looked up: {rest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_programs_write_is_known() {
+        for (text, wanted) in [
+            ("curl: (6) Could not resolve host: example.com", Some(Lookup::Either)),
+            (
+                "socket.gaierror: [Errno -3] Temporary failure in name resolution",
+                Some(Lookup::NoAnswer),
+            ),
+            ("socket.gaierror: [Errno -2] Name or service not known", Some(Lookup::NoSuchName)),
+            ("wget: unable to resolve host address 'x'", Some(Lookup::Either)),
+            ("ValueError: the rate is too high", None),
+        ] {
+            assert_eq!(seen(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_note_says_whether_egress_is_on_off_or_broken() {
+        assert_eq!(way_out("# egress off\nnameserver 10.0.0.1\n"), WayOut::Off);
+        assert_eq!(way_out("# egress on\nnameserver 10.0.0.1\n"), WayOut::On);
+        assert_eq!(way_out("nameserver 10.0.0.1\n"), WayOut::Shared);
+        assert!(words(Lookup::NoAnswer, WayOut::Off).contains("egress is off"));
+        assert!(words(Lookup::NoAnswer, WayOut::On).contains("egress is on, but it is broken"));
+        assert!(words(Lookup::NoSuchName, WayOut::On).contains("there is no such name"));
+    }
+
+    #[test]
+    fn a_note_follows_a_line_that_has_not_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        std::fs::write(&log, "one\nName or service not known").unwrap();
+        explain(&log);
+        let text = std::fs::read_to_string(&log).unwrap();
+        assert!(
+            text.lines().last().is_some_and(|line| line.starts_with("muster: a name")),
+            "{text}"
+        );
+        std::fs::write(&log, "one\n").unwrap();
+        explain(&log);
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), "one\n");
+    }
+}
