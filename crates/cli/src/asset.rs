@@ -21,7 +21,9 @@ use muster_wire::{AssetRoute, Route};
 use serde_json::Value;
 
 use self::pick::Pick;
+pub use self::pick::name as parse_name;
 use crate::failure::{Failure, Outcome};
+use crate::names::{self, MaybeName};
 use crate::output::Print;
 use crate::scope::Scope;
 use crate::values;
@@ -141,9 +143,8 @@ pub enum ComponentCommand {
 
 #[derive(Debug, clap::Args)]
 pub struct ListArgs {
-    /// The versions of this name, instead of all names
-    #[arg(short, long, value_parser = pick::name)]
-    name: Option<String>,
+    #[command(flatten)]
+    name: MaybeName<names::ListedAsset>,
     /// Only what is in the archive
     #[arg(long, conflicts_with = "include_archived")]
     archived_only: bool,
@@ -243,7 +244,7 @@ async fn list(kind: AssetKind, args: &ListArgs, stage: Option<&str>) -> Outcome 
     };
     let query = [("listViewType", view)];
     let max = args.max_results;
-    let found: Vec<view::Entity> = match &args.name {
+    let found: Vec<view::Entity> = match args.name.get() {
         None => {
             let route = Route::Assets(AssetRoute::AssetContainers { workspace, kind });
             let found: Vec<ContainerResource> = client.list_with(&route, &query, max).await?;
@@ -253,7 +254,7 @@ async fn list(kind: AssetKind, args: &ListArgs, stage: Option<&str>) -> Outcome 
             // A name that is not there has no versions, and that is worth a word.
             let _: ContainerResource =
                 client.get(&pick::container_route(&workspace, kind, name)).await?;
-            let name = name.as_str().into();
+            let name = name.into();
             let route = Route::Assets(AssetRoute::AssetVersions { workspace, kind, name });
             // Stages are looked at here, so all are needed.
             let wanted = max.filter(|_| stage.is_none());

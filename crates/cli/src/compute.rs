@@ -20,8 +20,8 @@ use muster_wire::Route;
 use muster_wire::compute::{NodeInfo, NodeList, SeenCompute};
 
 use crate::client::Client;
-use crate::complete;
 use crate::failure::Outcome;
+use crate::names::{self, Name};
 use crate::output::{self, Print};
 use crate::scope::Scope;
 use crate::values::{self, ComputeType};
@@ -90,10 +90,8 @@ pub struct ListNodesArgs {
 /// Which compute a command is about.
 #[derive(Debug, clap::Args)]
 struct Target {
-    /// The name of the cluster or instance
-    #[arg(short, long, value_parser = values::name, display_order = 0, help_heading = None,
-          add = complete::computes())]
-    name: String,
+    #[command(flatten)]
+    name: Name<names::Compute>,
     #[command(flatten)]
     scope: Scope,
 }

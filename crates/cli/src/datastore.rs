@@ -13,9 +13,11 @@ use serde_json::{Value, json};
 
 use crate::compute::resource_group;
 use crate::confirm::confirm;
+use crate::document::kinds::FileKind;
 use crate::document::{self, Edits, Field, Fields, Kind, field, text, texts};
 use crate::dry::{DryRun, Plan};
 use crate::failure::{Failure, Outcome, quoted};
+use crate::names::{self, MaybeName, Name};
 use crate::output::{self, Print};
 use crate::scope::Scope;
 use crate::values;
@@ -50,9 +52,8 @@ pub struct ListArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ShowArgs {
-    /// The datastore's name
-    #[arg(short, long, value_parser = values::name)]
-    name: String,
+    #[command(flatten)]
+    name: Name<names::Datastore>,
     #[command(flatten)]
     print: Print,
     #[command(flatten)]
@@ -65,9 +66,8 @@ pub struct ShowArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Mutating: a datastore of that name is replaced.")]
 pub struct CreateArgs {
-    /// The datastore's name; may be in the file
-    #[arg(short, long, value_parser = values::name, required_unless_present = "file")]
-    name: Option<String>,
+    #[command(flatten)]
+    name: MaybeName<names::NewDatastore>,
     /// A YAML file with the fields of Azure's schema azureBlob, or - for the standard input; flags go first
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -96,9 +96,8 @@ pub struct CreateArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Mutating: whoever uses that name finds what it leads to then.")]
 pub struct UpdateArgs {
-    /// The datastore's name; may be in the file
-    #[arg(short, long, value_parser = values::name, required_unless_present = "file")]
-    name: Option<String>,
+    #[command(flatten)]
+    name: MaybeName<names::NewDatastore>,
     /// A YAML file with the fields of Azure's schema azureBlob, or - for the standard input
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -116,9 +115,8 @@ pub struct UpdateArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Destructive: whoever uses that name finds nothing there.")]
 pub struct DeleteArgs {
-    /// The datastore's name
-    #[arg(short, long, value_parser = values::name)]
-    name: String,
+    #[command(flatten)]
+    name: Name<names::Datastore>,
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
@@ -219,12 +217,12 @@ async fn list(args: &ListArgs) -> Outcome {
 
 async fn create(args: &CreateArgs) -> Outcome {
     let mut document = match &args.file {
-        Some(path) => document::read(path, FIELDS)?,
+        Some(path) => document::read(path, FileKind::Datastore, FIELDS)?,
         None => Fields::new(),
     };
     let tags = args.tags.as_ref().map(|tags| values::tags(tags)).transpose()?;
     let flags = [
-        ("name", args.name.clone().map(Value::String)),
+        ("name", args.name.to_owned().map(Value::String)),
         ("container_name", args.container_name.clone().map(Value::String)),
         ("description", args.description.clone().map(Value::String)),
         ("tags", tags.map(|tags| json!(tags))),
@@ -297,11 +295,11 @@ fn body_of(document: &Fields, kept: Option<Secrets>) -> Outcome<String> {
 
 async fn update(args: &UpdateArgs) -> Outcome {
     let filed = match &args.file {
-        Some(path) => document::read(path, FIELDS)?,
+        Some(path) => document::read(path, FileKind::Datastore, FIELDS)?,
         None => Fields::new(),
     };
-    let name = match &args.name {
-        Some(name) => name.as_str().into(),
+    let name = match args.name.get() {
+        Some(name) => name.into(),
         None => named(&filed)?,
     };
     let workspace = args.scope.workspace_to_change()?;

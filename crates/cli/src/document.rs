@@ -5,9 +5,11 @@
 //! be a wish that nobody hears.
 
 mod edit;
+pub mod kinds;
 pub mod reader;
 
 pub use edit::Edits;
+use kinds::FileKind;
 
 use std::fs::File;
 use std::io::Read as _;
@@ -68,13 +70,14 @@ pub struct Origin<'a> {
 }
 
 /// Reads a YAML file and checks it against its fields. `-` is the standard input.
-pub fn read(path: &Path, fields: &'static [Field]) -> Outcome<Fields> {
-    read_by(path, |_| Ok(fields))
+pub fn read(path: &Path, kind: FileKind, fields: &'static [Field]) -> Outcome<Fields> {
+    read_by(path, kind, |_| Ok(fields))
 }
 
 /// The same for a file that says itself which fields it has.
 pub fn read_by(
     path: &Path,
+    kind: FileKind,
     fields: impl FnOnce(&Fields) -> Outcome<&'static [Field]>,
 ) -> Outcome<Fields> {
     let name = path.display().to_string();
@@ -82,7 +85,11 @@ pub fn read_by(
         Failure::refused(format!("cannot read {}: {why}", quoted(&name)))
             .hint("--file takes the path of a YAML file, or - for the standard input")
     })?;
-    let (document, shown) = parse_by(Origin { name: &name, text: &text }, fields)?;
+    let origin = Origin { name: &name, text: &text };
+    let (document, shown) = parse_by(origin, |document| {
+        kind.check(document, path)?;
+        fields(document)
+    })?;
     if !shown.is_empty() {
         crate::output::say(&format!("note: {} cannot be set and is left out", shown.join(", ")));
     }
@@ -274,7 +281,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f.yml");
         std::fs::write(&path, text).unwrap();
-        read(&path, &FIELDS)
+        read(&path, FileKind::Compute, &FIELDS)
     }
 
     /// What is said about it, without the folder's name.
@@ -320,6 +327,6 @@ mod tests {
         }
         let hinted = read_text("max_instance: 3").expect_err("misspelt");
         assert_eq!(hinted.hinted(), Some("did you mean 'max_instances'?"));
-        assert!(read(Path::new("/nowhere/f.yml"), &FIELDS).is_err());
+        assert!(read(Path::new("/nowhere/f.yml"), FileKind::Compute, &FIELDS).is_err());
     }
 }

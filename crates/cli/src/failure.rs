@@ -76,18 +76,18 @@ impl Failure {
 
     /// The server's own words, after its code as Azure's command line shows it.
     pub fn answered(status: u16, detail: &ErrorDetail) -> Failure {
-        let mut message = format!("({}) {}", printable(&detail.code), printable(&detail.message));
+        let mut text = format!("({}) {}", printable(&detail.code), message(&detail.message));
         for part in &detail.details {
-            write!(message, "; ({}) {}", printable(&part.code), printable(&part.message))
+            write!(text, "; ({}) {}", printable(&part.code), message(&part.message))
                 .expect("writing to a string cannot fail");
         }
         let mut failure = match status {
-            404 => Failure::not_found(message),
+            404 => Failure::not_found(text),
             // About who asks, or when: not about what was asked for.
-            401 | 403 => Failure::error(message),
-            408 | 429 => Failure::error(message).passing(),
-            400..=499 => Failure::refused(message),
-            _ => Failure::error(message).passing(),
+            401 | 403 => Failure::error(text),
+            408 | 429 => Failure::error(text).passing(),
+            400..=499 => Failure::refused(text),
+            _ => Failure::error(text).passing(),
         };
         if let Failure::Told(told) = &mut failure {
             told.status = Some(status);
@@ -164,14 +164,31 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// What others wrote, made safe for a terminal: no control characters, hence also on one line.
+/// What others wrote, made safe for a terminal and on one line: tabs and ends of lines are spaces, other control characters
+/// are marked.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    let safe = |c: char| match c {
+        '\t' | '\n' | '\r' => ' ',
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
+    text.trim_end_matches(['\n', '\r']).chars().map(safe).collect()
+}
+
+/// The same with its lines and tabs. Lines after the first are set in, so that none can be taken for one of ours.
+pub fn message(text: &str) -> String {
+    let line = |line: &str| -> String {
+        let safe = |c: char| if c.is_control() && c != '\t' { '\u{fffd}' } else { c };
+        line.trim_end_matches('\r').chars().map(safe).collect()
+    };
+    text.trim_end().split('\n').map(line).collect::<Vec<_>>().join("\n  ")
 }
 
 /// A user's value in a message: printable, quoted and not too long.
 pub fn quoted(value: &str) -> String {
-    format!("'{}'", cut(value, SHOWN_CHARS_MAX))
+    // Inside of quotes a space would be another value.
+    let escaped = value.replace('\n', "\\n").replace('\t', "\\t").replace('\r', "\\r");
+    format!("'{}'", cut(&escaped, SHOWN_CHARS_MAX))
 }
 
 /// A parser's words about what a user wrote, or a part of that: printable and not too long.
@@ -225,8 +242,10 @@ mod tests {
     #[test]
     fn what_others_wrote_cannot_reach_the_terminal_as_commands() {
         let detail = ErrorDetail::new("Code", "a\u{1b}[2Jb\nc");
-        assert_eq!(Failure::answered(400, &detail).to_string(), "(Code) a\u{fffd}[2Jb\u{fffd}c");
-        assert_eq!(quoted("x\ty"), "'x\u{fffd}y'");
+        assert_eq!(Failure::answered(400, &detail).to_string(), "(Code) a\u{fffd}[2Jb\n  c");
+        assert_eq!(quoted("x\ty\n"), "'x\\ty\\n'");
+        assert_eq!(printable("a\tb\r\nc\u{7}\n"), "a b  c\u{fffd}");
+        assert_eq!(message("Traceback:\r\n\tline\u{1b}\n"), "Traceback:\n  \tline\u{fffd}");
         assert_eq!(quoted(&"é".repeat(100)), format!("'{}…'", "é".repeat(80)));
         assert_eq!(brief(&"\u{1b}".repeat(301)), format!("{}…", "\u{fffd}".repeat(300)));
     }

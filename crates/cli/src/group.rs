@@ -16,6 +16,7 @@ use crate::defaults::Setting;
 use crate::document::{Edits, Field, Fields, Kind, field};
 use crate::dry::{DryRun, Plan};
 use crate::failure::{Failure, Outcome, quoted};
+use crate::names::{self, Name};
 use crate::output::{self, Print};
 use crate::scope::SubscriptionScope;
 use crate::values;
@@ -106,10 +107,8 @@ pub struct UpdateArgs {
 /// Which group a command is about.
 #[derive(Debug, clap::Args)]
 struct Target {
-    /// The resource group's name
-    #[arg(short, long, visible_short_alias = 'g', visible_alias = "resource-group", display_order = 0,
-          value_parser = values::name, add = complete::groups())]
-    name: String,
+    #[command(flatten)]
+    name: Name<names::Group>,
     #[command(flatten)]
     scope: SubscriptionScope,
 }

@@ -13,6 +13,7 @@ use crate::complete;
 use crate::confirm::confirm;
 use crate::dry::{DryRun, Plan};
 use crate::failure::{Outcome, quoted};
+use crate::names::{self, Name};
 use crate::output::{self, Print};
 use crate::place::StateDirArg;
 use crate::scope::Scope;
@@ -130,9 +131,8 @@ pub struct RemoveArgs {
 
 #[derive(Debug, clap::Args)]
 struct Target {
-    /// The host's name; `local` is the server's own machine
-    #[arg(value_name = "HOST", value_parser = values::name)]
-    name: String,
+    #[command(flatten)]
+    name: Name<names::Host>,
     #[command(flatten)]
     place: StateDirArg,
     #[command(flatten)]
@@ -279,7 +279,17 @@ async fn token(args: &TokenArgs) -> Outcome {
         return plan.show(&client, &args.print).await;
     }
     let made: TokenDocument = client.post_body(&route, body).await?.document()?;
-    output::say("the token is shown this once, and is good once; on the other machine:");
+    if is_loopback(&made.command) {
+        output::say(&format!(
+            "warning: the server listens on {} only, where no other machine can reach it; start it again with \
+             --listen ADDRESS:PORT, such as --listen 0.0.0.0:7443, and --trusted-users",
+            client.server_url()
+        ));
+    }
+    output::say("the token is shown this once, and is good once; on the other machine, run:");
+    if !args.print.is_for_people() {
+        output::say(&format!("  {}", made.command));
+    }
     args.print.show(&made, || output::bytes(format!("{}\n", made.command).as_bytes()))
 }
 
@@ -302,6 +312,15 @@ async fn remove(args: &RemoveArgs) -> Outcome {
         true => client.post(&route).await.map(|_| ()),
         false => client.delete(&route).await.map(|_| ()),
     }
+}
+
+/// Whether the address in a command is one that leads other machines to themselves.
+fn is_loopback(command: &str) -> bool {
+    let address = command.split_whitespace().find_map(|word| word.strip_prefix("https://"));
+    let host = address.and_then(|address| address.rsplit_once(':')).map_or("", |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let is_own = host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
+    is_own || host.eq_ignore_ascii_case("localhost")
 }
 
 fn place(text: &str) -> Result<Place, String> {

@@ -7,6 +7,7 @@ mod create;
 mod download;
 pub mod file;
 pub mod ignore;
+mod logs;
 mod manage;
 mod services;
 mod stream;
@@ -19,12 +20,13 @@ use std::path::Path;
 
 use clap::Subcommand;
 use muster_core::model::WorkspaceKey;
-use muster_wire::job::JobResource;
+use muster_wire::job::{JobResource, JobStatus};
 use muster_wire::{HistoryRoute, Route};
 
 use crate::client::Client;
 use crate::complete;
-use crate::failure::{Failure, Outcome, printable};
+use crate::failure::{Failure, Outcome, message};
+use crate::names::{self, Name};
 use crate::output::{self, Print};
 use crate::scope::Scope;
 use crate::values;
@@ -37,6 +39,7 @@ pub enum Command {
     Show(ShowArgs),
     List(ListArgs),
     Stream(StreamArgs),
+    Logs(logs::Args),
     Cancel(cancel::Args),
     Update(Box<manage::UpdateArgs>),
     Archive(manage::ArchiveArgs),
@@ -79,6 +82,9 @@ pub struct ListArgs {
     /// Also archived ones
     #[arg(long)]
     include_archived: bool,
+    /// Only those with these states, such as Running or Failed; several at once are possible
+    #[arg(long, value_name = "STATUS", num_args = 1.., value_parser = view::status)]
+    status: Vec<JobStatus>,
     /// Only the children of this job
     #[arg(short = 'p', long, value_name = "NAME", value_parser = values::name, add = complete::jobs())]
     parent_job_name: Option<String>,
@@ -106,10 +112,8 @@ pub struct StreamArgs {
 /// Which job a command is about.
 #[derive(Debug, clap::Args)]
 struct Target {
-    /// The job's name
-    #[arg(short, long, value_parser = values::name, display_order = 0, help_heading = None,
-          add = complete::jobs())]
-    name: String,
+    #[command(flatten)]
+    name: Name<names::Job>,
     #[command(flatten)]
     scope: Scope,
 }
@@ -142,6 +146,7 @@ pub async fn run(command: Command) -> Outcome {
                 None => stream::run(&client, workspace, &args.target.name).await,
             }
         }
+        Command::Logs(args) => logs::run(&args).await,
         Command::ListAttempts(args) => attempts::run(&args).await,
         Command::ShowServices(args) => services::run(&args).await,
         Command::Download(args) => download::run(&args).await,
@@ -161,8 +166,10 @@ async fn show(args: &ShowArgs) -> Outcome {
 async fn list(args: &ListArgs) -> Outcome {
     let workspace = args.scope.workspace()?;
     let client = args.scope.connect().await?;
-    let max = (!args.all_results).then_some(args.max_results);
-    let jobs = match &args.parent_job_name {
+    let wanted = (!args.all_results).then_some(args.max_results);
+    // Those with other states do not count, so all are asked for where only some are wanted.
+    let max = wanted.filter(|_| args.status.is_empty());
+    let mut jobs = match &args.parent_job_name {
         Some(parent) => children(&client, &workspace, parent, max).await?,
         None => {
             let view = match (args.archived_only, args.include_archived) {
@@ -173,6 +180,8 @@ async fn list(args: &ListArgs) -> Outcome {
             client.list_with(&Route::Jobs(workspace), &[("listViewType", view)], max).await?
         }
     };
+    jobs.retain(|job| args.status.is_empty() || args.status.contains(&job.properties.status));
+    jobs.truncate(wanted.map_or(usize::MAX, |count| count as usize));
     let jobs: Vec<_> = jobs.iter().map(view::entity).collect();
     args.print.show(&jobs, || print_table(&jobs))
 }
@@ -216,7 +225,7 @@ fn print(job: &JobResource, print: &Print) -> Outcome {
     print.show(&job, || {
         print_table(std::slice::from_ref(&job))?;
         let notes = view::notes(&job);
-        let notes = notes.iter().map(|note| format!("{}\n", printable(note)));
+        let notes = notes.iter().map(|note| format!("{}\n", message(note)));
         output::bytes(notes.collect::<String>().as_bytes())
     })
 }
@@ -230,7 +239,7 @@ fn print_table(jobs: &[view::Job]) -> Outcome {
 fn ended_badly(name: &str, how: &str, why: Option<&str>) -> Failure {
     let name = crate::failure::quoted(name);
     match why {
-        Some(why) => Failure::error(format!("job {name} {how}: {}", printable(why))),
+        Some(why) => Failure::error(format!("job {name} {how}: {}", message(why))),
         None => Failure::error(format!("job {name} {how}")),
     }
 }

@@ -11,6 +11,7 @@
 //! * [`place`], [`client`], [`operation`]: finding the server, asking it, waiting for what takes long;
 //! * one module per command or group of commands.
 
+mod account;
 mod agent;
 mod asset;
 mod backup;
@@ -42,6 +43,7 @@ mod lock;
 mod logging;
 mod login;
 mod monitor;
+mod names;
 mod nearest;
 mod operation;
 mod output;
@@ -69,6 +71,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+use muster_wire::unserved::Unserved;
+
 pub use crate::failure::Failure;
 use crate::failure::Outcome;
 
@@ -94,6 +98,8 @@ enum Command {
     Configure(configure::Args),
     Login(login::Args),
     Logout(login::LogoutArgs),
+    #[command(subcommand)]
+    Account(account::Command),
     Whoami(whoami::Args),
     #[command(subcommand)]
     User(user::Command),
@@ -145,6 +151,9 @@ enum Command {
 /// Does what the command line says.
 pub fn main() -> ExitCode {
     completion::answer(Cli::command);
+    if let Err(failure) = refuse_unserved(std::env::args().nth(1).as_deref()) {
+        return failure.tell();
+    }
     let command = Cli::parse().command;
     match command {
         // It reads its configuration before it logs.
@@ -157,6 +166,14 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// az's words for what this version does not have.
+fn refuse_unserved(noun: Option<&str>) -> Outcome {
+    match noun.and_then(Unserved::of_noun) {
+        Some(thing) => Err(Failure::refused(thing.sentence()).hint(thing.instead)),
+        None => Ok(()),
+    }
+}
+
 fn run(command: Command) -> Outcome {
     match command {
         Command::Up(args) => up::run(args),
@@ -165,6 +182,7 @@ fn run(command: Command) -> Outcome {
         Command::Down(args) => block_on(down::run(&args)),
         Command::Login(args) => block_on(login::run(&args)),
         Command::Logout(args) => login::log_out(&args),
+        Command::Account(command) => block_on(account::run(command)),
         Command::Whoami(args) => block_on(whoami::run(&args)),
         Command::User(command) => block_on(user::run(command)),
         Command::Host(command) => block_on(host::run(command)),
@@ -297,6 +315,28 @@ mod tests {
                 .is_some_and(|last| last.starts_with("Read-only"));
             assert!(has != is_read_only || own.contains(&path.as_str()), "{path}: {has}");
         }
+    }
+
+    /// `muster job show NAME` and `muster job show --name NAME` are the same.
+    #[test]
+    fn every_name_can_be_given_alone_and_behind_a_flag() {
+        // Here the flag names what the command makes or restricts, not what it is about.
+        let other = ["muster host token", "muster agent", "muster keeper"];
+        let mut both = 0;
+        for (path, command) in leaves() {
+            let has_flag = command.get_arguments().any(|arg| {
+                let other = arg.get_visible_aliases().unwrap_or_default();
+                arg.get_long() == Some("name") || other.contains(&"name")
+            });
+            let alone = command.get_positionals().next();
+            let names = |arg: &clap::Arg| {
+                arg.get_value_names().is_some_and(|n| ["NAME", "HOST"].contains(&n[0].as_str()))
+            };
+            let has_alone = alone.is_some_and(names);
+            assert!(has_flag == has_alone || other.contains(&path.as_str()), "{path}");
+            both += usize::from(has_flag && has_alone);
+        }
+        assert!(both > 60, "{both} commands take a name");
     }
 
     /// One file per command. `MUSTER_GOLDEN=write` writes them anew: look at the difference then.

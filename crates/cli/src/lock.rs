@@ -9,10 +9,10 @@ use reqwest::StatusCode;
 use serde::Serialize;
 
 use crate::client::Client;
-use crate::complete;
 use crate::compute::resource_group;
 use crate::dry::{self, DryRun, Plan};
 use crate::failure::{Failure, Outcome, quoted};
+use crate::names::{self, MaybeName, Name};
 use crate::output::{self, Print};
 use crate::resource::Named;
 use crate::scope::GroupScope;
@@ -37,9 +37,8 @@ pub enum Command {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Mutating: what the lock forbids is refused from now on.")]
 pub struct CreateArgs {
-    /// The lock's name
-    #[arg(short, long, value_parser = values::name)]
-    name: String,
+    #[command(flatten)]
+    name: Name<names::NewLock>,
     /// CanNotDelete, or ReadOnly: neither delete nor change
     #[arg(short = 't', long, value_name = "LEVEL", value_parser = level)]
     lock_type: LockLevel,
@@ -134,9 +133,8 @@ struct Target {
     #[arg(long, value_name = "ID", num_args = 1.., value_parser = id,
           conflicts_with_all = ["name", "resource", "resource_group"], required_unless_present = "name")]
     ids: Vec<Address>,
-    /// The lock's name
-    #[arg(short, long, value_parser = values::name, add = complete::locks())]
-    name: Option<String>,
+    #[command(flatten)]
+    name: MaybeName<names::Lock>,
     #[command(flatten)]
     on: On,
 }
@@ -184,8 +182,8 @@ impl On {
 
 impl Target {
     fn addresses(&self) -> Outcome<Vec<Address>> {
-        match &self.name {
-            Some(name) => Ok(vec![Address { scope: self.on.place()?, name: name.as_str().into() }]),
+        match self.name.get() {
+            Some(name) => Ok(vec![Address { scope: self.on.place()?, name: name.into() }]),
             None => Ok(self.ids.clone()),
         }
     }

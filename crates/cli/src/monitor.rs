@@ -11,11 +11,13 @@ use muster_wire::activity::ActivityDocument;
 use muster_wire::{EstateRoute, Route, timestamp};
 
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, Print};
+use crate::output::{self, Print, width};
 use crate::scope::GroupScope;
 use crate::values;
 
 const HEADER: [&str; 5] = ["Time", "Caller", "Operation", "Resource", "Status"];
+/// Of a time as far as its seconds.
+const TIME_CHARS: usize = 19;
 /// As in az.
 const OFFSET_DEFAULT: Span = Span::seconds(6 * 3_600);
 
@@ -101,18 +103,43 @@ async fn list(args: &ListArgs) -> Outcome {
     }
     args.print.show(&events, || {
         let rows = events.iter().map(row).collect();
+        let rows = width::cut(
+            &HEADER,
+            rows,
+            width::size().0,
+            &["Caller", "Operation", "Resource", "Status"],
+        );
         output::table(&HEADER, rows, "nothing was done then; --offset looks further back")
     })
 }
 
+/// Short enough for a terminal. The other formats have all of it.
 fn row(event: &ActivityDocument) -> Vec<String> {
     let status = match event.properties.get("statusCode") {
-        Some(code) => format!("{} ({code})", event.status.value),
+        Some(code) => code.to_string(),
         None => event.status.value.clone(),
     };
-    let [time, caller, resource] =
-        [&event.event_timestamp, &event.caller, &event.resource_id].map(String::clone);
-    vec![time, caller, event.operation_name.value.clone(), resource, status]
+    let time = event.event_timestamp.get(..TIME_CHARS).unwrap_or(&event.event_timestamp);
+    let words: Vec<&str> = event.operation_name.value.split('/').collect();
+    // Its type and its verb: `computes/write`, `computes/start/action`.
+    let kept = if words.last() == Some(&"action") { 3 } else { 2 };
+    let operation = words[words.len().saturating_sub(kept)..].join("/");
+    vec![format!("{time}Z"), event.caller.clone(), operation, short_id(&event.resource_id), status]
+}
+
+/// The names in an id, without its types: `lab/vision/cpu`.
+fn short_id(id: &str) -> String {
+    let parts: Vec<&str> = id.split('/').filter(|part| !part.is_empty()).collect();
+    let mut names = Vec::new();
+    let mut rest = parts.as_slice();
+    while let [kind, name, more @ ..] = rest {
+        // The provider stands between what it is in and the first type.
+        if !kind.eq_ignore_ascii_case("providers") && !kind.eq_ignore_ascii_case("subscriptions") {
+            names.push(*name);
+        }
+        rest = more;
+    }
+    if names.is_empty() { id.to_owned() } else { names.join("/") }
 }
 
 impl ListArgs {
@@ -164,4 +191,24 @@ fn now() -> Wall {
 fn status(text: &str) -> Result<&'static str, String> {
     let found = ["Succeeded", "Failed"].into_iter().find(|known| known.eq_ignore_ascii_case(text));
     found.ok_or_else(|| "give Succeeded or Failed".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_shortened_to_its_names() {
+        for (id, wanted) in [
+            ("/subscriptions/s/resourceGroups/lab", "lab"),
+            (
+                "/subscriptions/s/resourceGroups/lab/providers/Microsoft.MachineLearningServices/workspaces/v/computes/c",
+                "lab/v/c",
+            ),
+            ("/subscriptions/s", "/subscriptions/s"),
+            ("", ""),
+        ] {
+            assert_eq!(short_id(id), wanted, "{id}");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use muster_wire::operation::OperationDocument;
 use reqwest::StatusCode;
 
 use crate::client::{Answer, Client};
-use crate::failure::{Failure, Outcome, printable};
+use crate::failure::{Failure, Outcome, message, printable};
 use crate::output;
 use crate::progress::Progress;
 
@@ -89,7 +89,7 @@ fn finish(progress: Progress, document: &OperationDocument) -> Outcome {
         "the operation ended as {}: ({}) {}",
         printable(&document.status),
         printable(&why.code),
-        printable(&why.message)
+        message(&why.message)
     )))
 }
 

@@ -5,6 +5,7 @@ mod growth;
 pub mod query;
 pub mod render;
 mod terminal;
+pub mod width;
 
 use std::io::{self, IsTerminal as _, Write};
 
@@ -255,7 +256,7 @@ a-long-name  x\u{fffd}[31m
 ";
         assert_eq!(table_text(&["Name", "State"], rows), wanted);
         // A column may be called after a tag.
-        let text = table_text(&["a\u{1b}\n"], vec![vec!["1".to_owned()]]);
-        assert_eq!(text, "a\u{fffd}\u{fffd}\n----\n1\n");
+        let text = table_text(&["a\u{1b}\nb"], vec![vec!["1\t2".to_owned()]]);
+        assert_eq!(text, "a\u{fffd} b\n-----\n1 2\n");
     }
 }

@@ -71,9 +71,11 @@ impl StateDirArg {
         })
     }
 
-    /// As given on the command line. A path that is not UTF-8 is left to whoever reads the command.
-    pub fn given(&self) -> Option<&str> {
-        self.state_dir.as_deref().and_then(Path::to_str)
+    /// As given on the command line, but absolute: the command that it is put into may be run elsewhere. A path that is not
+    /// UTF-8 is left to whoever reads the command.
+    pub fn given(&self) -> Option<String> {
+        let path = std::path::absolute(self.state_dir.as_deref()?).ok()?;
+        path.to_str().map(str::to_owned)
     }
 
     pub fn find(&self) -> Outcome<Server> {

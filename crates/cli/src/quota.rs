@@ -10,6 +10,7 @@ use crate::complete;
 use crate::defaults::Setting;
 use crate::dry::{DryRun, Plan};
 use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::names::{self, Name};
 use crate::nearest;
 use crate::output::{self, Print};
 use crate::scope::Scope;
@@ -42,9 +43,8 @@ pub struct ListArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ShowArgs {
-    /// The VM family, TotalDedicatedCores or TotalLowPriorityCores
-    #[arg(short, long, value_parser = values::name, display_order = 0)]
-    name: String,
+    #[command(flatten)]
+    name: Name<names::Quota>,
     #[command(flatten)]
     region: RegionArgs,
     #[command(flatten)]
@@ -59,9 +59,8 @@ pub struct ShowArgs {
     after_help = "Mutating, costs money: jobs that waited for a higher limit get their nodes."
 )]
 pub struct UpdateArgs {
-    /// The VM family, TotalDedicatedCores or TotalLowPriorityCores
-    #[arg(short, long, value_parser = values::name, display_order = 0)]
-    name: String,
+    #[command(flatten)]
+    name: Name<names::Quota>,
     /// How many vCPUs, or none to lift the limit
     #[arg(long, value_name = "VCPUS", value_parser = values::limit, allow_negative_numbers = true)]
     limit: Limit,

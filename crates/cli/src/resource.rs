@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use crate::compute::resource_group;
 use crate::failure::{Failure, Outcome, quoted};
+use crate::names::{self, MaybeName};
 use crate::output::{self, Print};
 use crate::scope::Scope;
-use crate::values;
 
 const HEADER: [&str; 5] = ["Name", "Resource group", "Location", "Type", "Status"];
 const EXPAND: (&str, &str) = ("$expand", "createdTime,changedTime,provisioningState");
@@ -29,9 +29,8 @@ pub struct ListArgs {
     /// Only those of this type, such as Microsoft.MachineLearningServices/workspaces/computes
     #[arg(long, value_name = "TYPE")]
     resource_type: Option<String>,
-    /// Only those of this name; a cluster's has its workspace's in front: WORKSPACE/CLUSTER
-    #[arg(short, long)]
-    name: Option<String>,
+    #[command(flatten)]
+    name: MaybeName<names::ListedResource>,
     /// Only those in this region
     #[arg(short, long, value_name = "REGION")]
     location: Option<String>,
@@ -52,9 +51,8 @@ pub struct ShowArgs {
     #[arg(long, value_name = "ID", num_args = 1.., conflicts_with_all = ["name", "resource_type", "parent"],
           required_unless_present_all = ["name", "resource_type"])]
     ids: Vec<String>,
-    /// Its name; a cluster's is WORKSPACE/CLUSTER, unless --parent names the workspace
-    #[arg(short, long, requires = "resource_type", value_parser = values::name)]
-    name: Option<String>,
+    #[command(flatten)]
+    name: MaybeName<names::Resource>,
     /// Its type, such as Microsoft.MachineLearningServices/workspaces
     #[arg(long, value_name = "TYPE", requires = "name")]
     resource_type: Option<String>,
@@ -122,13 +120,13 @@ impl ListArgs {
     fn filter(&self) -> String {
         let is = |field: &str, text: &str| format!("{field} eq '{}'", text.replace('\'', "''"));
         let plain = [
-            ("resourceType", &self.resource_type),
-            ("name", &self.name),
-            ("location", &self.location),
+            ("resourceType", self.resource_type.as_deref()),
+            ("name", self.name.get()),
+            ("location", self.location.as_deref()),
         ];
         let mut all: Vec<String> = plain
             .into_iter()
-            .filter_map(|(field, text)| text.as_ref().map(|text| is(field, text)))
+            .filter_map(|(field, text)| text.map(|text| is(field, text)))
             .collect();
         if let Some(tag) = &self.tag {
             let (key, value) =
@@ -177,7 +175,9 @@ async fn show(args: &ShowArgs) -> Outcome {
 impl ShowArgs {
     /// The id that the names make.
     fn id(&self) -> Outcome<Option<String>> {
-        let (Some(name), Some(kind)) = (&self.name, &self.resource_type) else { return Ok(None) };
+        let (Some(name), Some(kind)) = (self.name.get(), &self.resource_type) else {
+            return Ok(None);
+        };
         let workspace = self.scope.workspace()?;
         let named =
             Named { flag: "--name", name, kind, namespace: None, parent: self.parent.as_deref() };

@@ -13,6 +13,7 @@ use crate::client::Client;
 use crate::complete;
 use crate::dry::{DryRun, Plan};
 use crate::failure::{Failure, Outcome, quoted};
+use crate::names::{self, MaybeName};
 use crate::output::{self, Print};
 use crate::place::StateDirArg;
 use crate::values;
@@ -87,9 +88,8 @@ pub struct DeleteArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct DefinitionListArgs {
-    /// Only the one of this name
-    #[arg(short, long)]
-    name: Option<String>,
+    #[command(flatten)]
+    name: MaybeName<names::Role>,
     #[command(flatten)]
     place: StateDirArg,
     #[command(flatten)]
@@ -229,7 +229,7 @@ async fn definitions(args: &DefinitionListArgs) -> Outcome {
     let route = Route::Access(AccessRoute::RoleDefinitions(RoleScope::Everything));
     let page: Page<RoleDefinitionDocument> = client.get(&route).await?;
     let is_wanted = |found: &RoleDefinitionDocument| {
-        let wanted = args.name.as_ref();
+        let wanted = args.name.get();
         wanted.is_none_or(|name| found.properties.role_name.eq_ignore_ascii_case(name))
     };
     let found: Vec<_> = page.value.into_iter().filter(is_wanted).collect();

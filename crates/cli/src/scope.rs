@@ -117,7 +117,7 @@ impl Scope {
             ("--resource-group", text(&self.resource_group)),
             ("--workspace-name", text(&self.workspace_name)),
             ("--subscription", text(&self.subscription.subscription)),
-            ("--state-dir", self.subscription.place.given().map(shell_quoted)),
+            ("--state-dir", self.subscription.place.given().as_deref().map(shell_quoted)),
         ];
         let given = given.into_iter().filter_map(|(flag, value)| Some((flag, value?)));
         given.map(|(flag, value)| format!(" {flag} {value}")).collect()

@@ -7,13 +7,12 @@ use muster_wire::{AccessRoute, Page, Route};
 use serde::Serialize;
 
 use crate::client::Client;
-use crate::complete;
 use crate::confirm::confirm;
 use crate::dry::{DryRun, Plan};
 use crate::failure::{Outcome, printable, quoted};
+use crate::names::{self, Name};
 use crate::output::{self, Print};
 use crate::place::StateDirArg;
-use crate::values;
 
 const HEADER: [&str; 5] = ["Name", "Type", "Object id", "Created", "Key made"];
 
@@ -98,9 +97,8 @@ pub struct DeleteArgs {
 
 #[derive(Debug, clap::Args)]
 struct Target {
-    /// The user's name
-    #[arg(short, long, value_parser = values::name, display_order = 0, add = complete::users())]
-    name: String,
+    #[command(flatten)]
+    name: Name<names::User>,
     #[command(flatten)]
     place: StateDirArg,
     #[command(flatten)]

@@ -6,10 +6,10 @@ use muster_wire::Route;
 use muster_wire::why::{WhyDocument, WhyReason};
 
 use crate::client::Client;
-use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::failure::{Failure, Outcome, message, printable, quoted};
+use crate::names::{self, Name};
 use crate::output::{self, PrintForPeople};
 use crate::scope::Scope;
-use crate::values;
 
 /// Say why a job waits, or why a cluster is as large as it is
 ///
@@ -21,9 +21,8 @@ use crate::values;
     group = ArgGroup::new("kind").args(["job", "compute"])
 )]
 pub struct Args {
-    /// The name of a job, or else of a cluster
-    #[arg(value_parser = values::name)]
-    name: String,
+    #[command(flatten)]
+    name: Name<names::Waiting>,
     /// It is a job
     #[arg(long)]
     job: bool,
@@ -80,8 +79,8 @@ async fn ask(args: &Args, client: &Client, workspace: WorkspaceKey) -> Outcome<W
 
 fn text(document: &WhyDocument) -> String {
     let mut text = String::new();
-    if let Some(message) = &document.message {
-        text.push_str(&printable(message));
+    if let Some(words) = &document.message {
+        text.push_str(&message(words));
         text.push('\n');
     }
     for (index, reason) in document.value.iter().enumerate() {
@@ -96,7 +95,7 @@ fn reason_text(number: usize, reason: &WhyReason) -> String {
         "{number}. {}{}: {}\n   {} is {}, needed {}\n     {}\n",
         printable(&reason.code),
         class.unwrap_or_default(),
-        printable(&reason.message),
+        message(&reason.message),
         printable(&reason.limit),
         reason.value,
         reason.needed,

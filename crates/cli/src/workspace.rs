@@ -11,9 +11,9 @@ use muster_wire::Route;
 use muster_wire::workspace::WorkspaceResource;
 use serde::Serialize;
 
-use crate::complete;
 use crate::compute::{Anything, resource_group};
 use crate::failure::{Failure, Outcome, quoted};
+use crate::names::{self, MaybeName};
 use crate::output::{self, Print};
 use crate::scope::Scope;
 use crate::values;
@@ -142,10 +142,8 @@ impl Workspace {
 /// Which workspace a command is about: az's --name, or --workspace-name as everywhere else.
 #[derive(Debug, clap::Args)]
 struct Target {
-    /// The workspace's name, as --workspace-name
-    #[arg(short, long, value_parser = values::name, conflicts_with = "workspace_name",
-          add = complete::workspaces())]
-    name: Option<String>,
+    #[command(flatten)]
+    name: MaybeName<names::Workspace>,
     #[command(flatten)]
     scope: Scope,
 }
@@ -158,7 +156,7 @@ impl Target {
     /// As [`Target::key`], with a name from elsewhere where the flag gives none.
     fn key_or(&self, name: Option<&str>) -> Outcome<WorkspaceKey> {
         let mut key = self.scope.workspace()?;
-        if let Some(name) = self.name.as_deref().or(name) {
+        if let Some(name) = self.name.get().or(name) {
             key.name = name.into();
         }
         Ok(key)

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::draft::Desk;
 use super::{environment, fields, files, id_of, pick};
+use crate::document::kinds::FileKind;
 use crate::document::{self, Fields};
 use crate::failure::{Failure, Outcome, quoted};
 use crate::upload::{self, Includes};
@@ -181,7 +182,7 @@ async fn settle_file(
             }
             let file = desk.base.join(file);
             let base = file.parent().map(Path::to_owned).unwrap_or_default();
-            (document::read_by(&file, fields::component)?, base)
+            (document::read_by(&file, FileKind::Component, fields::component)?, base)
         }
         Some(Value::Object(inner)) if name == "component" => {
             document::check(inner, fields::component(inner)?, &format!("{path}{name}."), None)?;

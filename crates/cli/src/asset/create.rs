@@ -10,9 +10,11 @@ use serde_json::{Value, json};
 use super::draft::{self, Desk};
 use super::{fields, missing, pick, print};
 use crate::client::Client;
+use crate::document::kinds::FileKind;
 use crate::document::{self, Edits, Field, Fields};
 use crate::dry::{DryRun, Plan};
 use crate::failure::Outcome;
+use crate::names::{self, MaybeName};
 use crate::output::Print;
 use crate::scope::Scope;
 use crate::values;
@@ -20,9 +22,8 @@ use crate::values;
 /// What every kind has.
 #[derive(Debug, clap::Args)]
 struct Common {
-    /// Its name; may be in the file
-    #[arg(short, long, value_parser = pick::name, display_order = 0)]
-    name: Option<String>,
+    #[command(flatten)]
+    name: MaybeName<names::NewAsset>,
     /// The version: letters, digits, '-', '_', '.' and ':'; may be in the file
     #[arg(short, long, value_name = "VERSION", value_parser = values::name, display_order = 1)]
     version: Option<String>,
@@ -233,6 +234,15 @@ struct Wanted<'a> {
     flags: Flags,
 }
 
+fn file_kind(kind: AssetKind) -> FileKind {
+    match kind {
+        AssetKind::Environment => FileKind::Environment,
+        AssetKind::Data => FileKind::Data,
+        AssetKind::Model => FileKind::Model,
+        AssetKind::Component | AssetKind::Code => FileKind::Component,
+    }
+}
+
 /// The fields of a kind; those of a component depend on its type.
 fn fields_of(kind: AssetKind, document: &Fields) -> Outcome<&'static [Field]> {
     match kind {
@@ -248,11 +258,13 @@ impl Common {
     fn document(&self, wanted: Wanted<'_>) -> Outcome<Fields> {
         let kind = wanted.kind;
         let mut document = match wanted.file {
-            Some(path) => document::read_by(path, |document| fields_of(kind, document))?,
+            Some(path) => {
+                document::read_by(path, file_kind(kind), |document| fields_of(kind, document))?
+            }
             None => Fields::new(),
         };
         let mut flags = wanted.flags;
-        flags.say("name", self.name.clone());
+        flags.say("name", self.name.to_owned());
         flags.say("version", self.version.clone());
         document.extend(flags.0);
         let fields = fields_of(kind, &document)?;

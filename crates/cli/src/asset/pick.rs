@@ -6,14 +6,14 @@ use muster_wire::{AssetRoute, Route};
 
 use crate::client::Client;
 use crate::failure::{Failure, Outcome, quoted};
+use crate::names::{self, Name};
 use crate::values;
 
 /// A name, and which of its versions.
 #[derive(Debug, clap::Args)]
 pub struct Pick {
-    /// The name
-    #[arg(short, long, value_parser = name, display_order = 0)]
-    pub name: String,
+    #[command(flatten)]
+    pub name: Name<names::Asset>,
     /// The version
     #[arg(short, long, value_name = "VERSION", value_parser = values::name, display_order = 1,
           conflicts_with = "label")]

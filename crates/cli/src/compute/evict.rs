@@ -9,9 +9,9 @@ use muster_wire::compute::{Eviction, NodeState};
 use serde::Serialize;
 
 use crate::client::Client;
-use crate::complete;
 use crate::dry::{DryRun, Plan};
 use crate::failure::{Failure, Outcome};
+use crate::names::{self, Name};
 use crate::output::{self, Print};
 use crate::scope::Scope;
 use crate::values;
@@ -31,10 +31,8 @@ const ROUNDS_PER_HOUR: f64 = 360.0;
     group = ArgGroup::new("which").args(["node", "rate"]).required(true)
 )]
 pub struct Args {
-    /// The name of the cluster
-    #[arg(short, long, visible_alias = "cluster", value_parser = values::name, display_order = 0,
-          add = complete::computes())]
-    name: String,
+    #[command(flatten)]
+    name: Name<names::Cluster>,
     /// The node to take away
     #[arg(long, value_parser = values::name)]
     node: Option<String>,

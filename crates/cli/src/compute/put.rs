@@ -19,9 +19,11 @@ use super::{Target, price, view};
 use crate::client::Client;
 use crate::complete;
 use crate::defaults::Setting;
+use crate::document::kinds::FileKind;
 use crate::document::{self, Edits, Fields};
 use crate::dry::{DryRun, Plan};
 use crate::failure::{Failure, Outcome, quoted};
+use crate::names::{self, MaybeName};
 use crate::operation;
 use crate::output::{self, Print};
 use crate::scope::Scope;
@@ -38,10 +40,8 @@ const CREATING: &str = "creating";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Mutating, costs money: nodes cost while they are there, busy or not.")]
 pub struct CreateArgs {
-    /// Its name; may be in the file
-    #[arg(short, long, value_parser = values::name, required_unless_present = "file",
-          add = complete::computes())]
-    name: Option<String>,
+    #[command(flatten)]
+    name: MaybeName<names::NewCompute>,
     /// A YAML file with the fields of Azure's schemas, or - for the standard input; flags go first
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -182,13 +182,13 @@ pub struct Network {
 pub async fn create(args: CreateArgs) -> Outcome {
     let workspace = args.scope.workspace()?;
     let mut document = match &args.file {
-        Some(path) => document::read(path, FIELDS)?,
+        Some(path) => document::read(path, FileKind::Compute, FIELDS)?,
         None => Fields::new(),
     };
     args.refuse_twice()?;
     args.edits.apply(&mut document, FIELDS)?;
     let filed = file::wanted(&document, &workspace)?;
-    let name = match args.name.clone().or_else(|| file::text(&document, "name")) {
+    let name = match args.name.to_owned().or_else(|| file::text(&document, "name")) {
         Some(name) => values::name(&name)
             .map_err(|why| Failure::refused(format!("name is {}: {why}", quoted(&name))))?,
         None => return Err(Failure::refused("the file has no name; add one, or give --name")),
@@ -216,7 +216,7 @@ pub async fn create(args: CreateArgs) -> Outcome {
         patch.location = Setting::Location.value(None)?.map(String::into);
     }
     let password = args.people.admin_password.or(filed.password);
-    let target = Target { name, scope: args.scope };
+    let target = Target { name: name.into(), scope: args.scope };
     let client = target.scope.connect().await?;
     let doing = Doing { what: CREATING, no_wait: args.no_wait, print: args.print, dry: args.dry };
     doing.put(&client, &target, &file::settled(Wanted { patch, password }, None)?).await
@@ -333,7 +333,8 @@ impl Doing {
             output::say(&format!("note: {name} was there already; it is changed, not created"));
         }
         if !self.no_wait {
-            operation::follow(client, &answer, format!("{} {}", self.what, target.name)).await?;
+            operation::follow(client, &answer, format!("{} {}", self.what, target.name.as_str()))
+                .await?;
         }
         super::print(client, &route, &self.print).await
     }

@@ -21,33 +21,26 @@ use serde::Serialize;
 use self::screen::{Event, Screen};
 use super::price;
 use crate::client::Client;
-use crate::complete;
 use crate::failure::{Outcome, printable};
+use crate::names::{self, MaybeName};
 use crate::operation::Patience;
-use crate::output::{self, Print};
+use crate::output::{self, Print, width};
 use crate::scope::Scope;
 use crate::values;
 
 /// Jobs that are looked at: the newest ones, on one page.
 const JOBS_MAX: u32 = 200;
-/// Jobs that a screen has room for beside the clusters.
-const QUEUE_SHOWN: usize = 10;
 const INTERVAL_DEFAULT: &str = "1";
 const HEADER: [&str; 13] = [
-    "Name",
-    "State",
-    "Size",
-    "Nodes",
-    "Running",
-    "Idle",
-    "Preparing",
-    "Leaving",
-    "Unusable",
-    "Queued",
-    "Jobs",
-    "USD/h",
-    "USD",
+    "Name", "Nodes", "Run", "Idle", "Prep", "Leave", "Bad", "Queue", "Jobs", "USD/h", "USD",
+    "State", "Size",
 ];
+/// What a narrow terminal goes without, from the first on.
+const EXPENDABLE: [&str; 6] = ["Size", "State", "Leave", "Prep", "USD", "Bad"];
+/// Longer names of jobs and clusters are cut.
+const NAME_CHARS_MAX: usize = 24;
+/// A reason has at least so much room.
+const REASON_CHARS_MIN: usize = 16;
 const QUEUE_HEADER: [&str; 4] = ["Job", "Cluster", "Status", "Waits because"];
 
 /// Watch clusters: their nodes, what waits for them and what they cost
@@ -57,12 +50,8 @@ const QUEUE_HEADER: [&str; 4] = ["Job", "Cluster", "Status", "Waits because"];
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct Args {
-    /// Only this cluster
-    #[arg(value_name = "NAME", value_parser = values::name, add = complete::computes())]
-    cluster: Option<String>,
-    /// Only this cluster
-    #[arg(short, long, value_parser = values::name, conflicts_with = "cluster", add = complete::computes())]
-    name: Option<String>,
+    #[command(flatten)]
+    name: MaybeName<names::WatchedCompute>,
     /// Seconds between two looks
     #[arg(long, value_name = "SECONDS", default_value = INTERVAL_DEFAULT, value_parser = interval)]
     interval: Duration,
@@ -119,9 +108,8 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 pub async fn run(args: &Args) -> Outcome {
     let workspace = args.scope.workspace()?;
-    let wanted = args.cluster.as_ref().or(args.name.as_ref());
     let client = args.scope.connect().await?;
-    let wanted = wanted.map(String::as_str);
+    let wanted = args.name.get();
     let watch = Watch { client: &client, workspace, wanted, prices: RefCell::default() };
     // A name that is not there is said before the screen is taken.
     let first = watch.look().await?;
@@ -238,8 +226,6 @@ impl Look {
     fn row(&self) -> Vec<String> {
         vec![
             self.name.clone(),
-            self.state.clone(),
-            self.size.clone(),
             format!("{} of {}-{}", self.nodes, self.min_instances, self.max_instances),
             self.running.to_string(),
             self.idle.to_string(),
@@ -250,6 +236,8 @@ impl Look {
             self.jobs_running.to_string(),
             self.usd_per_hour.clone().unwrap_or_else(|| "-".to_owned()),
             self.usd.clone(),
+            self.state.clone(),
+            self.size.clone(),
         ]
     }
 
@@ -287,8 +275,18 @@ impl Queued {
         }
     }
 
-    fn row(&self) -> Vec<String> {
-        vec![self.name.clone(), self.compute.clone(), self.status.to_owned(), self.why.clone()]
+    /// A line for the reason, and as many more as it needs.
+    fn rows(&self, columns: usize) -> Vec<Vec<String>> {
+        let why = width::folded(&printable(&self.why), columns);
+        let mut rows = vec![vec![
+            self.name.clone(),
+            self.compute.clone(),
+            self.status.to_owned(),
+            why.first().cloned().unwrap_or_default(),
+        ]];
+        let more = |line: &String| vec![String::new(), String::new(), String::new(), line.clone()];
+        rows.extend(why.iter().skip(1).map(more));
+        rows
     }
 }
 
@@ -304,7 +302,7 @@ async fn on_screen(watch: &Watch<'_>, args: &Args, first: Moment) -> Outcome {
     let mut trouble = None;
     let mut looks = 1;
     loop {
-        screen.draw(&lines(watch, &moment, trouble.as_deref()));
+        screen.draw(&lines(&watch.workspace, &moment, trouble.as_deref(), width::size()));
         if args.count.is_some_and(|count| looks >= count) {
             return Ok(());
         }
@@ -327,28 +325,68 @@ async fn on_screen(watch: &Watch<'_>, args: &Args, first: Moment) -> Outcome {
     }
 }
 
-fn lines(watch: &Watch<'_>, moment: &Moment, trouble: Option<&str>) -> Vec<String> {
-    let workspace = &watch.workspace;
+/// Everything that fits on a screen of so many columns and rows.
+fn lines(
+    workspace: &WorkspaceKey,
+    moment: &Moment,
+    trouble: Option<&str>,
+    (columns, rows): (usize, usize),
+) -> Vec<String> {
     let place =
         format!("workspace {}, resource group {}", workspace.name, workspace.resource_group);
     let mut lines = vec![format!("{}    q leaves", printable(&place)), String::new()];
     if let Some(trouble) = trouble {
         lines[1] = format!("no answer: {trouble}");
     }
-    let rows: Vec<_> = moment.looks.iter().map(Look::row).collect();
-    match rows.is_empty() {
-        true => lines.push("there are no clusters in this workspace".to_owned()),
-        false => lines.extend(output::table_text(&HEADER, rows).lines().map(str::to_owned)),
-    }
+    lines.extend(cluster_lines(&moment.looks, columns));
     lines.push(String::new());
-    let rows: Vec<_> = moment.queue.iter().take(QUEUE_SHOWN).map(Queued::row).collect();
-    match rows.is_empty() {
-        true => lines.push("no job waits or runs".to_owned()),
-        false => lines.extend(output::table_text(&QUEUE_HEADER, rows).lines().map(str::to_owned)),
+    if moment.queue.is_empty() {
+        lines.push("no job waits or runs".to_owned());
+        return lines;
     }
-    let more = moment.queue.len().saturating_sub(QUEUE_SHOWN);
-    if more > 0 {
-        lines.push(format!("and {more} more"));
+    lines.extend(queue_lines(&moment.queue, columns, rows.saturating_sub(lines.len())));
+    lines
+}
+
+fn cluster_lines(looks: &[Look], columns: usize) -> Vec<String> {
+    if looks.is_empty() {
+        return vec!["there are no clusters in this workspace".to_owned()];
+    }
+    let rows: Vec<_> = looks.iter().map(Look::row).collect();
+    let kept = width::kept(&HEADER, &rows, columns, &EXPENDABLE);
+    let header: Vec<&str> = kept.iter().map(|index| HEADER[*index]).collect();
+    let rows = rows.into_iter().map(|row| kept.iter().map(|at| row[*at].clone()).collect());
+    let rows = width::cut(&header, rows.collect(), columns, &["Name"]);
+    output::table_text(&header, rows).lines().map(str::to_owned).collect()
+}
+
+/// As many jobs as there are rows for, and how many more there are.
+fn queue_lines(queue: &[Queued], columns: usize, rows: usize) -> Vec<String> {
+    let widest = |cell: fn(&Queued) -> &str| {
+        queue.iter().map(|one| cell(one).chars().count()).max().unwrap_or_default()
+    };
+    let name = widest(|one| &one.name).clamp(3, NAME_CHARS_MAX);
+    let compute = widest(|one| &one.compute).clamp("Cluster".len(), NAME_CHARS_MAX);
+    let status = widest(|one| one.status).max("Status".len());
+    let why = columns.saturating_sub(name + compute + status + 7).max(REASON_CHARS_MIN);
+    // Two for the header, and one for those that have no room.
+    let room = rows.saturating_sub(3);
+    let mut shown = Vec::new();
+    let mut count = 0;
+    for job in queue {
+        let own = job.rows(why);
+        // A reason that is too long for what is left is cut, if its job has any room at all.
+        if shown.len() >= room {
+            break;
+        }
+        shown.extend(own.into_iter().take(room - shown.len()));
+        count += 1;
+    }
+    let shown = width::cut(&QUEUE_HEADER, shown, columns, &["Job", "Cluster"]);
+    let mut lines: Vec<String> =
+        output::table_text(&QUEUE_HEADER, shown).lines().map(str::to_owned).collect();
+    if count < queue.len() {
+        lines.push(format!("and {} more", queue.len() - count));
     }
     lines
 }
@@ -407,5 +445,50 @@ mod tests {
         for bad in ["", "0", "0.01", "-1", "nan", "inf", "3601", "soon"] {
             assert!(interval(bad).is_err(), "{bad}");
         }
+    }
+
+    fn moment(jobs: usize) -> Moment {
+        let look = Look {
+            name: "cpu-cluster-with-a-name".to_owned(),
+            state: "Succeeded".to_owned(),
+            size: "Standard_NC24ads_A100_v4".to_owned(),
+            nodes: 12,
+            min_instances: 0,
+            max_instances: 100,
+            idle: 3,
+            running: 9,
+            preparing: 0,
+            leaving: 0,
+            unusable: 0,
+            jobs_queued: jobs,
+            jobs_running: 0,
+            usd_per_hour: Some("123.45".to_owned()),
+            usd: "6789.01".to_owned(),
+        };
+        let job = |number: usize| Queued {
+            name: format!("quiet_river_k3v9x2p{number:02}"),
+            compute: "cpu-cluster-with-a-name".to_owned(),
+            status: "Queued",
+            why: "all 100 nodes are busy; raise max_instances of the cluster, or wait".to_owned(),
+        };
+        Moment { looks: vec![look], queue: (0..jobs).map(job).collect() }
+    }
+
+    #[test]
+    fn a_screen_of_80_columns_has_everything_that_matters_and_uses_its_rows() {
+        let key = WorkspaceKey::new("s", "lab", "vision");
+        for (columns, rows) in [(80, 24), (80, 50), (120, 30), (60, 12)] {
+            let shown = lines(&key, &moment(40), None, (columns, rows));
+            for line in &shown {
+                assert!(line.chars().count() <= columns, "{columns}: {line}");
+            }
+            assert_eq!(shown.len(), rows, "{columns} x {rows}: {shown:#?}");
+            assert!(shown.last().is_some_and(|line| line.ends_with("more")), "{shown:#?}");
+        }
+        let shown = lines(&key, &moment(2), None, (80, 24)).join("\n");
+        for words in ["12 of 0-100", "123.45", "Queue", "max_instances", "quiet_river_k3v9x2p01"] {
+            assert!(shown.contains(words), "{words} in {shown}");
+        }
+        assert!(!shown.contains("more"), "{shown}");
     }
 }

@@ -70,18 +70,28 @@ pub async fn log(client: &Client, workspace: WorkspaceKey, name: &str, attempt: 
         if found.log_files.len() > 1 {
             output::say(&format!("{name}:"));
         }
-        let (mut offset, mut out) = (0, output::Raw::default());
-        loop {
-            let piece = client.log(url, offset).await?;
-            out.write(&piece.bytes)?;
-            offset += piece.bytes.len() as u64;
-            if piece.bytes.is_empty() || piece.total.is_none_or(|total| offset >= total) {
-                break;
-            }
-        }
+        let mut out = output::Raw::default();
+        copy(client, url, 0, &mut out).await?;
         out.end()?;
     }
     Ok(())
+}
+
+/// Prints a log from `offset` to where it ends now, and says where that is.
+pub async fn copy(
+    client: &Client,
+    url: &str,
+    mut offset: u64,
+    out: &mut output::Raw,
+) -> Outcome<u64> {
+    loop {
+        let piece = client.log(url, offset).await?;
+        out.write(&piece.bytes)?;
+        offset += piece.bytes.len() as u64;
+        if piece.bytes.is_empty() || piece.total.is_none_or(|total| offset >= total) {
+            return Ok(offset);
+        }
+    }
 }
 
 fn entity(entry: &AttemptEntry, all: &Attempts) -> Attempt {

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::PathBuf;
 
-use muster_core::model::{JobSpec, OnEviction, Priority, ShareRequest};
+use muster_core::model::{JobSpec, OnEviction, Priority, SERVERLESS, ShareRequest};
 use muster_core::time::Span;
 use muster_wire::Route;
 use muster_wire::job::{DEFAULT_EXPERIMENT, JobResource, request_json};
@@ -14,6 +14,7 @@ use crate::client::Client;
 use crate::complete;
 use crate::dry::{DryRun, Plan};
 use crate::failure::{Failure, Outcome, quoted};
+use crate::names::{self, MaybeName};
 use crate::output::{self, Print};
 use crate::scope::Scope;
 use crate::values;
@@ -37,20 +38,24 @@ const DIGITS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 /// Code and data that a file names on this machine are sent first, unless the server has them. Paths in a file start
 /// from its folder.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating, costs money: the cluster grows for the job, up to its maximum.")]
+#[command(
+    after_help = "Mutating, costs money: the cluster grows for the job, up to its maximum.",
+    group = clap::ArgGroup::new("what").args(["file", "command"]).required(true)
+)]
 pub struct Args {
     #[command(flatten)]
     file: FileArgs,
     /// What to run, as a shell would read it
-    #[arg(long, allow_hyphen_values = true, required_unless_present = "file")]
+    #[arg(long, allow_hyphen_values = true)]
     command: Option<String>,
-    /// The cluster to run it on
-    #[arg(long, value_name = "NAME", value_parser = values::compute, add = complete::computes(),
-          required_unless_present = "file")]
+    /// The cluster to run it on [default: none, the server makes nodes for the job]
+    #[arg(long, value_name = "NAME", value_parser = values::compute, add = complete::computes())]
     compute: Option<String>,
-    /// The job's name, unique in its workspace [default: made up]
-    #[arg(short, long, value_parser = values::name)]
-    name: Option<String>,
+    #[command(flatten)]
+    name: MaybeName<names::NewJob>,
+    /// The size of its nodes, without --compute [default: Standard_DS3_v2]
+    #[arg(long, value_name = "SIZE", add = complete::sizes(), conflicts_with = "compute")]
+    instance_type: Option<String>,
     /// A folder whose files are in the job's working folder when it starts, but for what its .amlignore or .gitignore
     /// names
     #[arg(long, value_name = "DIR")]
@@ -120,9 +125,10 @@ pub struct FileArgs {
 }
 
 /// What a file says by itself.
-const BY_FLAGS: [&str; 16] = [
+const BY_FLAGS: [&str; 17] = [
     "command",
     "compute",
+    "instance_type",
     "code",
     "checkpoint",
     "on_eviction",
@@ -175,7 +181,7 @@ async fn of_file(args: Args) -> Outcome {
         output::say(&format!("note: {} cannot be set and is left out", wanted.notes.join(", ")));
     }
     let workspace = args.scope.workspace_to_change()?;
-    let name = args.name.or_else(|| wanted.name.clone()).unwrap_or_else(made_up_name);
+    let name = args.name.to_owned().or_else(|| wanted.name.clone()).unwrap_or_else(made_up_name);
     check_name(&name)?;
     let client = args.scope.connect().await?;
     let settled = file::settle(&client, &workspace, wanted, args.dry.dry_run).await?;
@@ -202,7 +208,7 @@ async fn of_flags(args: Args) -> Outcome {
     let Share { cpus: vcpus, memory: memory_mb, gpus } = args.share;
     let workspace = args.scope.workspace_to_change()?;
     let code = args.code.as_deref().map(Code::read).transpose()?;
-    let compute = args.compute.unwrap_or_default();
+    let compute = args.compute.clone();
     let spec = JobSpec {
         nodes: args.instance_count,
         display_name: args.display_name.map(String::into),
@@ -216,9 +222,10 @@ async fn of_flags(args: Args) -> Outcome {
         on_eviction: args.on_eviction,
         code: code.as_ref().map(Code::id),
         checkpoint: args.checkpoint.map(String::into),
-        ..JobSpec::new(&compute, args.command.unwrap_or_default())
+        instance_type: args.instance_type.map(String::into),
+        ..JobSpec::new(compute.as_deref().unwrap_or(SERVERLESS), args.command.unwrap_or_default())
     };
-    let name = args.name.unwrap_or_else(made_up_name);
+    let name = args.name.to_owned().unwrap_or_else(made_up_name);
     let client = args.scope.connect().await?;
     let route = Route::Job { workspace: workspace.clone(), name: name.as_str().into() };
     let body = request_json(&spec, &workspace);
@@ -229,7 +236,7 @@ async fn of_flags(args: Args) -> Outcome {
         code.send(&client, &workspace).await?;
     }
     let Args { stream, web, save_as, print, .. } = args;
-    submit(&client, route, body, Some(compute), Submit { stream, web, save_as, print }).await
+    submit(&client, route, body, compute, Submit { stream, web, save_as, print }).await
 }
 
 async fn submit(

@@ -107,7 +107,8 @@ async fn named_outputs(
             job.properties.status.as_str()
         )));
     }
-    let asked = json!({ "runId": args.target.name, "selectRunMetadata": true }).to_string();
+    let asked =
+        json!({ "runId": args.target.name.as_str(), "selectRunMetadata": true }).to_string();
     let route = Route::History(HistoryRoute::RunData(workspace.clone()));
     let run: RunData = client.post_body(&route, asked).await?.document()?;
     let left = run.run_metadata.outputs.into_iter();

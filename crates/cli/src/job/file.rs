@@ -18,9 +18,11 @@ use environment::parse_environment;
 use std::path::{Path, PathBuf};
 
 use muster_wire::job::DEFAULT_EXPERIMENT;
+use muster_wire::unserved::Unserved;
 use muster_wire::yaml::tree::Node;
 use serde_json::{Map, Value as Json, json};
 
+use crate::document::kinds::FileKind;
 use crate::document::reader::{self, Reader, Source};
 use crate::failure::{Failure, Outcome, quoted};
 use crate::upload::Includes;
@@ -58,17 +60,6 @@ const FIELDS: &[&str] = &[
 /// What the server says about a job that is there; whoever sends it back means no harm.
 const SHOWN: [&str; 6] =
     ["id", "parameters", "status", "creation_context", "log_files", "resourceGroup"];
-/// Kinds of jobs that Azure has and this version does not.
-const LATER: [&str; 8] = [
-    "sweep",
-    "pipeline",
-    "automl",
-    "spark",
-    "parallel",
-    "data_transfer",
-    "finetuning",
-    "distillation",
-];
 const COMMAND: &str = "command";
 
 /// A job as a file has it.
@@ -122,6 +113,7 @@ pub fn read(path: &Path, edits: &[String]) -> Outcome<Wanted> {
     for edit in edits {
         reader::set(&mut node, edit)?;
     }
+    FileKind::Job.check(&node, path)?;
     match component::merged(&source, &node)? {
         None => parse(&source, &node),
         Some((merged, includes)) => Ok(Wanted { includes, ..parse(&source, &merged)? }),
@@ -132,23 +124,18 @@ pub fn read(path: &Path, edits: &[String]) -> Outcome<Wanted> {
 pub fn parse(source: &Source, node: &Node) -> Outcome<Wanted> {
     match kind_of(source, node)?.as_str() {
         COMMAND => command(source, node),
-        kind if LATER.contains(&kind) => {
-            let at = node.get("type").map_or(node.place, |node| node.place);
-            Err(Failure::refused(format!(
-                "{}jobs of type {} are not supported yet in this version",
-                reader::place(source, at),
-                quoted(kind)
-            ))
-            .hint("command jobs are: give 'type: command' with a command, or submit its steps one by one"))
-        }
         other => {
             let at = node.get("type").map_or(node.place, |node| node.place);
-            Err(Failure::refused(format!(
-                "{}there is no type of job {}",
-                reader::place(source, at),
-                quoted(other)
-            ))
-            .hint("give 'command'"))
+            let place = reader::place(source, at);
+            Err(match Unserved::of_job_type(other) {
+                Some(thing) => {
+                    Failure::refused(format!("{place}{}", thing.sentence())).hint(thing.instead)
+                }
+                None => {
+                    Failure::refused(format!("{place}there is no type of job {}", quoted(other)))
+                        .hint("give 'type: command' with a command")
+                }
+            })
         }
     }
 }
@@ -297,7 +284,7 @@ mod tests {
             ("command: ${{outputs.o}}", "'f.yml', line 1, column 10: the command uses"),
             (
                 "type: pipeline\njobs: {}",
-                "'f.yml', line 1, column 7: jobs of type 'pipeline' are not",
+                "'f.yml', line 1, column 7: pipeline jobs are not supported in this version",
             ),
             ("command: [", "'f.yml', line "),
         ] {

@@ -104,7 +104,7 @@ pub async fn update(args: &UpdateArgs) -> Outcome {
     }
     let body = Value::Object(body).to_string();
     if args.dry.dry_run {
-        output::say(&format!("dry run: PATCH of run {} is not sent", args.target.name));
+        output::say(&format!("dry run: PATCH of run {} is not sent", args.target.name.as_str()));
         let document: Value = Value::Object(document);
         return args.print.show(&document, || output::bytes(format!("{body}\n").as_bytes()));
     }

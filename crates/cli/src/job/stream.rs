@@ -1,5 +1,6 @@
 //! Following a job's log: its bytes to standard output as they come, everything else to standard error.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_core::model::WorkspaceKey;
@@ -7,7 +8,7 @@ use muster_wire::job::{JobStatus, RunDetails, property};
 use muster_wire::{HistoryRoute, Route};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::ended_badly;
+use super::{attempts, ended_badly};
 use crate::client::Client;
 use crate::failure::{Failure, Outcome, printable};
 use crate::operation::Patience;
@@ -15,13 +16,30 @@ use crate::output;
 
 /// Short enough to feel live; a look is one small answer from memory.
 const POLL: Duration = Duration::from_millis(200);
-/// The log that Azure's clients stream: the first process of the job.
+/// The log of a job with one process; of several, each has one with its number.
 const LOG_NAME: &str = "user_logs/std_log.txt";
 
+/// The log that Azure's clients stream: the first process of the job.
 pub async fn run(client: &Client, workspace: WorkspaceKey, name: &str) -> Outcome {
+    follow(client, workspace, name, 0, None).await
+}
+
+/// Follows the log of one process, from a place in a log that was looked at already.
+pub async fn follow(
+    client: &Client,
+    workspace: WorkspaceKey,
+    name: &str,
+    rank: u32,
+    begun: Option<(String, u64)>,
+) -> Outcome {
     let mut interrupt = signal(SignalKind::interrupt())
         .map_err(|why| Failure::error(format!("cannot listen for signals: {why}")))?;
-    let mut stream = Stream { client, name, log: Log::default(), told: String::new() };
+    let log = begun.map_or_else(Log::default, |(url, offset)| Log {
+        address: address_of(&url).to_owned(),
+        offset,
+        ..Log::default()
+    });
+    let mut stream = Stream { client, name, rank, log, told: String::new() };
     let route = Route::History(HistoryRoute::RunDetails { workspace, run: name.into() });
     tokio::select! {
         outcome = stream.follow(&route) => outcome,
@@ -38,6 +56,7 @@ pub async fn run(client: &Client, workspace: WorkspaceKey, name: &str) -> Outcom
 struct Stream<'a> {
     client: &'a Client,
     name: &'a str,
+    rank: u32,
     log: Log,
     /// The last line of talk about the job's state.
     told: String,
@@ -75,8 +94,8 @@ impl Stream<'_> {
         if !details.status.is_terminal() {
             self.tell(&details);
         }
-        if let Some(url) = log_url(&details) {
-            self.copy(&url).await?;
+        if let Some(url) = log_of(&details.log_files, self.rank) {
+            self.copy(url).await?;
         }
         Ok(details)
     }
@@ -94,22 +113,16 @@ impl Stream<'_> {
     }
 
     async fn copy(&mut self, url: &str) -> Outcome {
-        let address = url.split('?').next().unwrap_or(url);
+        let address = address_of(url);
         if address != self.log.address {
             if self.log.offset > 0 {
                 output::say(&format!("{}: started again; its new log follows", self.name));
             }
             self.log = Log { address: address.to_owned(), ..Log::default() };
         }
-        loop {
-            let piece = self.client.log(url, self.log.offset).await?;
-            self.log.out.write(&piece.bytes)?;
-            self.log.offset += piece.bytes.len() as u64;
-            let is_all = piece.total.is_none_or(|total| self.log.offset >= total);
-            if piece.bytes.is_empty() || is_all {
-                return Ok(());
-            }
-        }
+        let log = &mut self.log;
+        log.offset = attempts::copy(self.client, url, log.offset, &mut log.out).await?;
+        Ok(())
     }
 
     fn end(&mut self, details: &RunDetails) -> Outcome {
@@ -129,8 +142,14 @@ impl Stream<'_> {
     }
 }
 
-/// The log of the job's first process, under whichever name it has.
-fn log_url(details: &RunDetails) -> Option<String> {
-    let logs = &details.log_files;
-    logs.get(LOG_NAME).or_else(|| logs.values().next()).cloned()
+/// An address without its signature.
+fn address_of(url: &str) -> &str {
+    url.split('?').next().unwrap_or(url)
+}
+
+/// The log of one of the job's processes.
+pub fn log_of(logs: &BTreeMap<String, String>, rank: u32) -> Option<&str> {
+    let numbered = || logs.get(&format!("user_logs/std_log_process_{rank}.txt"));
+    let only = logs.get(LOG_NAME).filter(|_| rank == 0);
+    only.or_else(numbered).map(String::as_str)
 }

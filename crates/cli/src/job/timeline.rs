@@ -3,7 +3,7 @@
 use muster_wire::job::{Attempts, Phases};
 use serde::Serialize;
 
-use super::attempts;
+use super::{Target, attempts};
 use crate::failure::Outcome;
 use crate::output::{self, Print};
 
@@ -16,25 +16,10 @@ const BAR_CHARS: u64 = 40;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct Args {
-    /// The job's name
-    #[arg(value_name = "NAME", value_parser = crate::values::name, add = crate::complete::jobs(),
-          conflicts_with = "name", required_unless_present = "name")]
-    job: Option<String>,
     #[command(flatten)]
     print: Print<true>,
     #[command(flatten)]
-    target: OptionalTarget,
-}
-
-/// As for other commands, but that the name may also stand alone.
-#[derive(Debug, clap::Args)]
-struct OptionalTarget {
-    /// The job's name, as az wants it
-    #[arg(short, long, value_parser = crate::values::name, help_heading = None,
-          add = crate::complete::jobs())]
-    name: Option<String>,
-    #[command(flatten)]
-    scope: crate::scope::Scope,
+    target: Target,
 }
 
 #[derive(Debug, Serialize)]
@@ -67,10 +52,10 @@ struct Phase {
 }
 
 pub async fn run(args: &Args) -> Outcome {
-    let name = args.job.as_ref().or(args.target.name.as_ref()).cloned().unwrap_or_default();
+    let name = args.target.name.as_str();
     let workspace = args.target.scope.workspace()?;
     let client = args.target.scope.connect().await?;
-    let timeline = of(name.clone(), attempts::fetch(&client, workspace, &name).await?);
+    let timeline = of(name.to_owned(), attempts::fetch(&client, workspace, name).await?);
     args.print.show(&timeline, || print_table(&timeline))
 }
 

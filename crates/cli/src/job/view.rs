@@ -10,6 +10,7 @@ use muster_wire::job::{
 use serde::Serialize;
 
 use crate::compute::resource_group;
+use crate::nearest;
 
 pub const HEADER: [&str; 6] =
     ["Name", "Status", "Experiment", "Compute target", "Job type", "Created on"];
@@ -160,6 +161,17 @@ pub fn entity(job: &JobResource) -> Job {
         cancel_reason,
         properties,
     }
+}
+
+/// A state as Azure names it, in any case.
+pub fn status(text: &str) -> Result<JobStatus, String> {
+    let names = JobStatus::ALL.map(|status| status.as_str().to_owned());
+    let is_it = |status: &JobStatus| status.as_str().eq_ignore_ascii_case(text);
+    JobStatus::ALL.into_iter().find(is_it).ok_or_else(|| {
+        let near = nearest::nearest(text, &names);
+        let near = near.map(|near| format!("did you mean {near}? ")).unwrap_or_default();
+        format!("{near}the states of jobs are {}", names.join(", "))
+    })
 }
 
 /// What a person should read below the table.

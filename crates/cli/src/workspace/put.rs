@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::{Target, Workspace};
 use crate::client::Client;
 use crate::defaults::Setting;
+use crate::document::kinds::FileKind;
 use crate::document::{self, Edits, Field, Fields, Kind, field};
 use crate::dry::{DryRun, Plan};
 use crate::failure::{Failure, Outcome, quoted};
@@ -157,7 +158,7 @@ pub async fn update(args: UpdateArgs) -> Outcome {
 }
 
 fn read(file: Option<&PathBuf>) -> Outcome<Fields> {
-    file.map_or_else(|| Ok(Fields::new()), |path| document::read(path, FIELDS))
+    file.map_or_else(|| Ok(Fields::new()), |path| document::read(path, FileKind::Workspace, FIELDS))
 }
 
 fn key(target: &Target, document: &Fields) -> Outcome<WorkspaceKey> {

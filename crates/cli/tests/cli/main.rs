@@ -16,6 +16,7 @@ mod defaults;
 mod doctor;
 mod dry_run;
 mod estate;
+mod everyday;
 mod files;
 mod full_disk;
 mod full_writes;

@@ -4,12 +4,13 @@ use std::io::{IsTerminal as _, Read as _, Write as _, stdin, stdout};
 use std::time::Duration;
 
 use rustix::termios::{
-    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::failure::{Failure, Outcome};
+use crate::output::width::size;
 
 /// The other screen, without a cursor; and back.
 const TAKE: &str = "\x1b[?1049h\x1b[?25l";
@@ -17,8 +18,6 @@ const GIVE_BACK: &str = "\x1b[?25h\x1b[?1049l";
 const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
-/// What a terminal that does not say how large it is has at least.
-const SIZE_DEFAULT: (usize, usize) = (80, 24);
 const CTRL_C: u8 = 3;
 
 pub enum Event {
@@ -119,16 +118,6 @@ fn raw_keys() -> Outcome<Termios> {
     raw.special_codes[SpecialCodeIndex::VTIME] = 0;
     tcsetattr(stdin(), OptionalActions::Now, &raw).map_err(failed)?;
     Ok(before)
-}
-
-/// Columns and rows.
-fn size() -> (usize, usize) {
-    match tcgetwinsize(stdout()) {
-        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
-            (usize::from(size.ws_col), usize::from(size.ws_row))
-        }
-        Ok(_) | Err(_) => SIZE_DEFAULT,
-    }
 }
 
 /// That the terminal is gone is seen at the next look.
