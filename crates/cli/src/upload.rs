@@ -11,7 +11,7 @@ mod zip;
 pub use fetch::download;
 pub use hash::of_text;
 pub use includes::{Includes, component_code};
-pub use local::{Local, read_ignore, resolved};
+pub use local::{Local, Unwanted, linked, read_ignore};
 
 use std::hash::{BuildHasher as _, RandomState};
 

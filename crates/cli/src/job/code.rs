@@ -12,10 +12,14 @@ use muster_wire::trees::Missing;
 use crate::client::Client;
 use crate::failure::{Failure, Outcome, printable, quoted};
 use crate::output;
-use crate::upload::{read_ignore, resolved};
+use crate::upload::{Unwanted, linked, read_ignore};
 
 /// The server may have let go of something between two questions, but not for ever.
 const ROUNDS_MAX: usize = 4;
+
+/// What Python's tools make again wherever they need it.
+const CACHES: [&str; 5] =
+    ["__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".ipynb_checkpoints"];
 
 /// A folder, ready to be sent.
 pub struct Code {
@@ -33,16 +37,21 @@ impl Code {
         };
         let folder = Folder::open(path).map_err(|why| unreadable(&why))?;
         let ignore = read_ignore(path)?;
-        let keep = |path: &str, is_folder: bool| !ignore.leaves_out(path, is_folder);
+        let unwanted = Unwanted::default();
+        let keep = |name: &str, is_folder: bool| {
+            let last = name.rsplit('/').next().unwrap_or(name);
+            let is_unwanted =
+                is_folder && (CACHES.contains(&last) || unwanted.is_environment(path, name));
+            !is_unwanted && !ignore.leaves_out(name, is_folder)
+        };
         let listing = folder.list_all(&keep).map_err(|why| unreadable(&why))?;
         let mut sent: Vec<(String, String)> = listing
             .files
             .iter()
             .map(|file| (file.path.to_string(), file.path.to_string()))
             .collect();
-        for skipped in &listing.skipped {
-            sent.push((skipped.path.clone(), resolved("--code", path, skipped)?));
-        }
+        sent.extend(linked("--code", path, &listing, &keep)?);
+        unwanted.tell();
         if sent.is_empty() {
             return Err(unreadable(&"there is nothing in it to send"));
         }
@@ -152,7 +161,7 @@ mod tests {
             (other.path().join("secret"), "leads out of the folder"),
             (other.path().to_owned(), "leads out of the folder"),
             (dir.path().join("nothing"), "leads nowhere"),
-            (dir.path().to_owned(), "no plain file"),
+            (dir.path().to_owned(), "links to folders in it"),
         ] {
             let link = dir.path().join("bad");
             symlink(&target, &link).unwrap();
@@ -164,6 +173,37 @@ mod tests {
         assert!(why_not(dir.path()).contains("is a socket"));
         std::fs::write(dir.path().join(".amlignore"), "socket\n").unwrap();
         assert!(Code::read(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn what_a_project_has_besides_its_code_stays_here() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, name).unwrap();
+        };
+        for name in [
+            "train.py",
+            "lib/a.py",
+            "lib/__pycache__/a.cpython-311.pyc",
+            ".git/config",
+            ".mypy_cache/x",
+            "venv/pyvenv.cfg",
+            "venv/lib/site.py",
+            "envs/own/pyvenv.cfg",
+        ] {
+            write(name);
+        }
+        // As `python3 -m venv` makes them.
+        symlink("/usr/bin/env", dir.path().join("venv/python")).unwrap();
+        symlink("lib", dir.path().join("venv/lib64")).unwrap();
+        symlink("lib", dir.path().join("shared")).unwrap();
+        let code = Code::read(dir.path()).unwrap();
+        assert_eq!(paths(&code), ["lib/a.py", "shared/a.py", "train.py"]);
+        assert_eq!(code.tree.files()[0].digest, code.tree.files()[1].digest);
+        std::fs::write(dir.path().join(".amlignore"), "shared\n").unwrap();
+        assert_eq!(paths(&Code::read(dir.path()).unwrap()), [".amlignore", "lib/a.py", "train.py"]);
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub struct Includes {
 /// What is to be sent of a component; `what` names it in messages.
 pub fn component_code(what: &str, code: Option<&Path>, includes: &Includes) -> Outcome<Local> {
     if let (Some(code), true) = (code, includes.paths.is_empty()) {
-        return Local::read_but(what, code, Some(NEVER));
+        return Local::read_but(what, code, Some(NEVER), true);
     }
     if includes.paths.len() > INCLUDES_MAX {
         return Err(Failure::refused(format!(

@@ -1,12 +1,12 @@
 //! A file or a folder of this machine, looked through before anything of it is sent.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use muster_trees::{Folder, Skipped, Stamp};
+use muster_trees::{Folder, Listing, Skipped, Stamp};
 use tempfile::TempDir;
 
 use super::hash;
@@ -55,11 +55,21 @@ impl LocalFile {
 impl Local {
     /// `what` is what names it, such as `inputs.data`, for messages.
     pub fn read(what: &str, path: &Path) -> Outcome<Local> {
-        Local::read_but(what, path, None)
+        Local::read_but(what, path, None, false)
+    }
+
+    /// The same for code, without virtual environments.
+    pub fn read_code(what: &str, path: &Path) -> Outcome<Local> {
+        Local::read_but(what, path, None, true)
     }
 
     /// The same without what one more pattern names.
-    pub fn read_but(what: &str, path: &Path, pattern: Option<&str>) -> Outcome<Local> {
+    pub fn read_but(
+        what: &str,
+        path: &Path,
+        pattern: Option<&str>,
+        is_code: bool,
+    ) -> Outcome<Local> {
         let shown = path.display().to_string();
         let unreadable = |why: &dyn std::fmt::Display| {
             let why = printable(&why.to_string());
@@ -74,7 +84,7 @@ impl Local {
         let name = found.file_name().and_then(|name| name.to_str()).map(str::to_owned);
         let name = name.ok_or_else(|| unreadable(&"its name is not UTF-8, or it has none"))?;
         if found.is_dir() {
-            return Local::read_folder(what, found, name, pattern);
+            return Local::read_folder(what, found, name, pattern, is_code);
         }
         let parent = found.parent().unwrap_or(Path::new("/"));
         let folder = Folder::open(parent).map_err(|why| unreadable(&why))?;
@@ -121,26 +131,32 @@ impl Local {
         path: PathBuf,
         name: String,
         pattern: Option<&str>,
+        is_code: bool,
     ) -> Outcome<Local> {
         let ignore = read_ignore(&path)?;
         let ignore = pattern.into_iter().fold(ignore, Ignore::and);
         let folders = RefCell::new(Vec::new());
-        let keep = |path: &str, is_folder: bool| match is_folder {
+        let unwanted = Unwanted::default();
+        let keep = |name: &str, is_folder: bool| match is_folder {
+            true if is_code && unwanted.is_environment(&path, name) => false,
             true => {
                 // A folder may be left out by itself, and not what is in it: its name is hashed only if it is not.
-                if !ignore.leaves_out_file(path) {
-                    folders.borrow_mut().push(path.to_owned());
+                if !ignore.leaves_out_file(name) {
+                    folders.borrow_mut().push(name.to_owned());
                 }
-                !ignore.leaves_out_all_in(path)
+                !ignore.leaves_out_all_in(name)
             }
-            false => !ignore.leaves_out_file(path),
+            false => !ignore.leaves_out_file(name),
         };
         let (folder, files) = listed(what, &path, &keep)?;
+        unwanted.tell();
         if files.is_empty() {
             let shown = quoted(&path.display().to_string());
             return Err(Failure::refused(format!("{what}: {shown} has nothing in it to send")));
         }
-        let (folders, entries) = (vec![folder], entries_of(&files, folders.take()));
+        let mut known = folders.take();
+        known.extend(behind_links(&files, &known));
+        let (folders, entries) = (vec![folder], entries_of(&files, known));
         Ok(Local { path, name, folders, is_folder: true, files, entries, _scratch: None })
     }
 
@@ -228,7 +244,45 @@ impl Local {
     }
 }
 
-/// The plain files of a folder that are to be kept. What else is kept must be a link to one.
+/// Folders of a project that no job can use, and which are therefore not sent.
+#[derive(Debug, Default)]
+pub struct Unwanted {
+    found: RefCell<Vec<String>>,
+}
+
+impl Unwanted {
+    /// A virtual environment is made of paths and links of this machine.
+    pub fn is_environment(&self, top: &Path, folder: &str) -> bool {
+        let is_one = top.join(folder).join("pyvenv.cfg").is_file();
+        if is_one {
+            self.found.borrow_mut().push(folder.to_owned());
+        }
+        is_one
+    }
+
+    /// Says what was left out.
+    pub fn tell(&self) {
+        for folder in self.found.borrow().iter() {
+            crate::output::say(&format!(
+                "note: {} is a virtual environment and is not sent; a job's packages come from its environment",
+                quoted(folder)
+            ));
+        }
+    }
+}
+
+/// The folders that links to folders stand for, as far as they are not known.
+fn behind_links(files: &[LocalFile], known: &[String]) -> BTreeSet<String> {
+    let above = |file: &LocalFile| -> Vec<String> {
+        let ends = file.path.match_indices('/').map(|(at, _)| file.path[..at].to_owned());
+        ends.collect()
+    };
+    let known: BTreeSet<&String> = known.iter().collect();
+    let linked = files.iter().filter(|file| file.path != file.source);
+    linked.flat_map(above).filter(|folder| !known.contains(folder)).collect()
+}
+
+/// The plain files of a folder that are to be kept. What else is kept must be a link to one, or to a folder of them.
 pub(super) fn listed(
     what: &str,
     path: &Path,
@@ -244,6 +298,7 @@ pub(super) fn listed(
         let why = format!("has more than {LINKS_MAX} links; put plain files there");
         return Err(refused(&why));
     }
+    let links = linked(what, path, &listing, keep)?;
     let mut files: Vec<LocalFile> = listing
         .files
         .into_iter()
@@ -252,10 +307,9 @@ pub(super) fn listed(
             LocalFile { source: path.clone(), folder: 0, path, stamp: file.stamp }
         })
         .collect();
-    for skipped in &listing.skipped {
-        let source = resolved(what, path, skipped)?;
+    for (path, source) in links {
         let (_, stamp) = folder.open_file(&source).map_err(unreadable)?;
-        files.push(LocalFile { path: skipped.path.clone(), folder: 0, source, stamp });
+        files.push(LocalFile { path, folder: 0, source, stamp });
     }
     // The order in which azure-ai-ml sends them: the first one is marked when all are there.
     files.sort_by(|one, other| one.source.cmp(&other.source).then(one.path.cmp(&other.path)));
@@ -300,8 +354,47 @@ pub fn read_ignore(path: &Path) -> Outcome<Ignore> {
     Ok(Ignore::default())
 }
 
-/// What a link leads to, as a path below the folder: its bytes are sent in its place.
-pub fn resolved(what: &str, top: &Path, skipped: &Skipped) -> Outcome<String> {
+/// What links stand for: the path of each file, and the path of the file that has its bytes. A link to a folder stands for
+/// all that is kept in it.
+pub fn linked(
+    what: &str,
+    top: &Path,
+    listing: &Listing,
+    keep: &dyn Fn(&str, bool) -> bool,
+) -> Outcome<Vec<(String, String)>> {
+    let (mut files, mut folders) = (Vec::new(), Vec::new());
+    for skipped in &listing.skipped {
+        match resolved(what, top, skipped)? {
+            Target::File(source) => files.push((skipped.path.clone(), source)),
+            Target::Folder(target) => folders.push((skipped.path.as_str(), target)),
+        }
+    }
+    let plain = listing.files.iter().map(|file| (file.path.to_string(), file.path.to_string()));
+    let known: Vec<(String, String)> = plain.chain(files.iter().cloned()).collect();
+    for (link, target) in &folders {
+        let below = format!("{target}/");
+        let is_nested = |(other, _): &(&str, String)| other.starts_with(&below);
+        if target.is_empty() || folders.iter().any(is_nested) {
+            let why = "is a link to a folder with links to folders in it";
+            return Err(Failure::refused(format!("{what}: {} {why}", quoted(link)))
+                .hint("leave it out in .amlignore, or put a plain folder there"));
+        }
+        let inside = known.iter().filter_map(|(path, source)| {
+            let path = format!("{link}/{}", path.strip_prefix(&below)?);
+            keep(&path, false).then(|| (path, source.clone()))
+        });
+        files.extend(inside);
+    }
+    Ok(files)
+}
+
+/// Where a link leads, as a path below the folder.
+enum Target {
+    File(String),
+    Folder(String),
+}
+
+fn resolved(what: &str, top: &Path, skipped: &Skipped) -> Outcome<Target> {
     let refused = |why: &str| {
         Failure::refused(format!("{what}: {} {why}", quoted(&skipped.path)))
             .hint("leave it out in .amlignore, or put a plain file there")
@@ -316,7 +409,8 @@ pub fn resolved(what: &str, top: &Path, skipped: &Skipped) -> Outcome<String> {
     let below = target.strip_prefix(&top);
     let below = below.map_err(|_| refused("is a link that leads out of the folder"))?;
     match below.to_str() {
-        Some(path) if target.is_file() => Ok(path.to_owned()),
+        Some(path) if target.is_file() => Ok(Target::File(path.to_owned())),
+        Some(path) if target.is_dir() => Ok(Target::Folder(path.to_owned())),
         _ => Err(refused("is a link to what is no plain file")),
     }
 }

@@ -86,7 +86,7 @@ fn jobs_are_listed_by_their_states() {
     assert_eq!(names(&["failed"]), serde_json::json!(["bad"]));
     assert_eq!(names(&["Completed", "Failed"]), serde_json::json!(["bad", "good"]));
     assert_eq!(names(&["Running"]), serde_json::json!([]));
-    let wrong = site.run(&["job", "list", "--status", "Runing"]);
+    let wrong = site.run(&["job", "list", "--status", "Runnin"]);
     assert_eq!(wrong.code, 2);
     assert!(wrong.stderr.contains("did you mean Running?"), "{}", wrong.stderr);
     assert!(wrong.stderr.contains("CancelRequested"), "{}", wrong.stderr);

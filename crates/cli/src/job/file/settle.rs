@@ -148,7 +148,8 @@ fn looked_at_data(name: &str, data: &Data) -> Outcome<Option<Local>> {
 fn looked_at(what: &str, path: &Path, at: (usize, usize), file: &str) -> Outcome<Local> {
     let source = Source { name: file.to_owned(), folder: Path::new(".").to_owned() };
     let place = reader::place(&source, at);
-    Local::read(&format!("{place}{what}"), path)
+    let named = format!("{place}{what}");
+    if what == "code" { Local::read_code(&named, path) } else { Local::read(&named, path) }
 }
 
 /// The newest version, or the one that carries another label.
