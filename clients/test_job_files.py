@@ -344,4 +344,62 @@ def test_a_good_file_is_valid(muster, cluster):
         *WORKSPACE_FLAGS,
         check=False,
     )
-    assert done.returncode == 3 and CLUSTER in done.stderr
+    assert done.returncode == 2 and CLUSTER in done.stderr
+
+
+# What only the server knows to be wrong, and the field that its message is about.
+REFUSED = {
+    "command: x\ncompute: azureml:waits-clusters\n": "did you mean 'waits-cluster'?",
+    "command: x\nresources: {instance_type: Standard_DS3_v3}\n": "Standard_DS3_v2",
+    "command: x\ncompute: azureml:waits-clusters\nenvironment: azureml:none-such:1\n": "none-such",
+    "command: x\nenvironment: azureml:none-such@latest\n": "none-such",
+    "command: x\ninputs: {d: {type: uri_file, path: 'azureml:none-such:1'}}\n": "none-such",
+    "command: x\nresources: {instance_count: 4000}\n": "instanceCount",
+    "command: x\nname: a b\n": "name",
+    "command: x\ncode: evil\n": "leads out of the folder",
+}
+
+
+@pytest.fixture(scope="module")
+def waits(muster):
+    """A cluster without nodes: what is submitted to it is accepted, and never runs."""
+    name = "waits-cluster"
+    muster("compute", "create", "--name", name, "--max-instances", "0", *WORKSPACE_FLAGS)
+    yield name
+    muster("compute", "delete", "--name", name, "--yes", *WORKSPACE_FLAGS)
+
+
+def both(muster, *flags):
+    """How `validate` and `create` end, and what each says is wrong."""
+
+    def ended(verb):
+        done = muster("job", verb, *flags, *WORKSPACE_FLAGS, "-o", "none", check=False)
+        talk = [line for line in done.stderr.splitlines() if line.startswith(("error:", "hint:"))]
+        return done.returncode, talk
+
+    return ended("validate"), ended("create")
+
+
+@pytest.mark.parametrize("text", sorted(REFUSED))
+def test_validate_and_create_refuse_the_same(text, muster, waits, tmp_path):
+    (tmp_path / "evil").mkdir()
+    (tmp_path / "evil/link").symlink_to("/etc/hostname")
+    file = tmp_path / "job.yml"
+    file.write_text(text)
+    validated, created = both(muster, "--file", str(file))
+    assert validated == created
+    assert created[0] != 0 and REFUSED[text] in " ".join(created[1]), created
+    # A hint about the compute would lead astray where something else is wrong.
+    is_about_compute = "azureml:waits-clusters" in text and "environment" not in text
+    assert is_about_compute == ("waits-cluster'" in " ".join(created[1])), created
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_validate_and_create_agree_on_every_example(name, muster, waits):
+    flags = ("--file", str(FOLDER / name), "--set", f"compute=azureml:{waits}")
+    validated, created = both(muster, *flags)
+    if name == "code-git.yml":
+        # Whether code elsewhere can be had is known only when an asset is made of it.
+        assert (validated[0], created[0]) == (0, 2)
+        return
+    assert validated == created

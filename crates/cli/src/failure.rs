@@ -42,12 +42,20 @@ pub struct Told {
     is_passing: bool,
     /// What the server answered with, if it did.
     status: Option<u16>,
+    /// What of the request the answer is about, if it says so.
+    target: Option<String>,
 }
 
 impl Failure {
     fn new(exit: u8, message: impl Into<String>) -> Failure {
-        let told =
-            Told { exit, message: message.into(), hint: None, is_passing: false, status: None };
+        let told = Told {
+            exit,
+            message: message.into(),
+            hint: None,
+            is_passing: false,
+            status: None,
+            target: None,
+        };
         Failure::Told(Box::new(told))
     }
 
@@ -91,6 +99,7 @@ impl Failure {
         };
         if let Failure::Told(told) = &mut failure {
             told.status = Some(status);
+            told.target.clone_from(&detail.target);
         }
         failure
     }
@@ -122,6 +131,12 @@ impl Failure {
     /// What it was about is not there, or not as it was any more.
     pub fn is_too_late(&self) -> bool {
         matches!(self, Failure::Told(told) if matches!(told.status, Some(404 | 409)))
+    }
+
+    /// The server refused this property, and no other.
+    pub fn is_about(&self, property: &str) -> bool {
+        let last = |target: &String| target.rsplit('.').next() == Some(property);
+        matches!(self, Failure::Told(told) if told.target.as_ref().is_some_and(last))
     }
 
     pub fn is_refused(&self) -> bool {

@@ -44,7 +44,9 @@ fn record(world: &World, input: &Input) -> Option<Record> {
         Input::ChangeEstate(request) => estate(world, request),
         Input::ChangeHosts(request) => host(world, request),
         // A job's own rows keep who submitted it and how it ended.
-        Input::SubmitJob(_) | Input::CancelJob { .. } | Input::EditJob(_) => None,
+        Input::SubmitJob(_) | Input::CheckJob(_) | Input::CancelJob { .. } | Input::EditJob(_) => {
+            None
+        }
         // And a node's events what became of it.
         Input::EvictNode { .. } => None,
         // Nor is a deployment in World; what it made has lines of its own.

@@ -61,6 +61,8 @@ pub enum Input {
         power: Power,
     },
     SubmitJob(Box<JobRequest>),
+    /// Asks whether it would be accepted, and changes nothing.
+    CheckJob(Box<JobRequest>),
     CancelJob {
         workspace: WorkspaceKey,
         name: String,

@@ -113,6 +113,7 @@ pub(crate) fn take_in(turn: &mut Turn<'_>, input: &Input) -> Answer {
             requests::instance::power(turn, workspace, name, *power)
         }
         Input::SubmitJob(request) => requests::job::submit(turn, request),
+        Input::CheckJob(request) => requests::job::check(turn, request),
         Input::CancelJob { workspace, name, known } => {
             requests::job::cancel(turn, workspace, name, known.as_deref())
         }

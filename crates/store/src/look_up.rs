@@ -23,6 +23,7 @@ pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreEr
             **input = look_up(store, asked)?;
         }
         Input::NoteRefusal(_)
+        | Input::CheckJob(_)
         | Input::PutWorkspace { .. }
         | Input::PatchWorkspace { .. }
         | Input::DeleteWorkspace { .. }

@@ -93,6 +93,7 @@ pub fn operation(method: &str, route: &Route) -> Option<String> {
         | Route::PostMortems { .. }
         | Route::PostMortem { .. }
         | Route::JobAttempts { .. }
+        | Route::JobCheck { .. }
         // Bytes and lists of them are nothing yet; the job that brings them has its line.
         | Route::Tree { .. }
         | Route::Blob { .. }

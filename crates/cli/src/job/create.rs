@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::PathBuf;
 
-use muster_core::model::{JobSpec, OnEviction, Priority, SERVERLESS, ShareRequest};
+use muster_core::model::{JobSpec, OnEviction, Priority, SERVERLESS, ShareRequest, WorkspaceKey};
 use muster_core::time::Span;
 use muster_wire::Route;
 use muster_wire::job::{DEFAULT_EXPERIMENT, JobResource, request_json};
@@ -250,12 +250,7 @@ async fn submit(
     let Route::Job { workspace, name } = route else { unreachable!("jobs are put as jobs") };
     let answer = match answer {
         Ok(answer) => answer,
-        // Perhaps for its cluster, which is named in the body.
-        Err(failure) if failure.is_refused() && compute.is_some() => {
-            let name = compute.unwrap_or_default().into();
-            return Err(client.suggest(&Route::Compute { workspace, name }, failure).await);
-        }
-        Err(failure) => return Err(failure),
+        Err(failure) => return Err(hinted(client, workspace, compute, failure).await),
     };
     let job: JobResource = answer.document()?;
     if let Some(path) = &then.save_as {
@@ -269,6 +264,21 @@ async fn submit(
         return stream::run(client, workspace, &name).await;
     }
     super::print(&job, &then.print)
+}
+
+/// With the most similar name, if it is the compute that is wrong.
+pub async fn hinted(
+    client: &Client,
+    workspace: WorkspaceKey,
+    compute: Option<String>,
+    failure: Failure,
+) -> Failure {
+    match compute.filter(|_| failure.is_about("computeId")) {
+        Some(name) => {
+            client.suggest(&Route::Compute { workspace, name: name.into() }, failure).await
+        }
+        None => failure,
+    }
 }
 
 /// Easy to tell apart and to say: `quiet_river_k3v9x2pq`.

@@ -2,20 +2,18 @@
 
 use std::path::PathBuf;
 
-use muster_core::model::WorkspaceKey;
 use muster_wire::Route;
 use serde::Serialize;
 
-use super::file;
-use crate::client::Client;
+use super::{create, file};
 use crate::failure::Outcome;
 use crate::output::{self, Print};
 use crate::scope::Scope;
 
-/// Check a job's YAML file, and whether what it names is there
+/// Check whether a job's YAML file would be accepted
 ///
-/// Files and folders of this machine are looked through, and the compute and assets that it names are looked up; nothing
-/// is sent.
+/// Files and folders of this machine are looked through, and the server is asked whether it would take the job. Nothing
+/// is sent and nothing changes. Whether the name is free is not looked at.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct Args {
@@ -31,6 +29,9 @@ pub struct Args {
     scope: Scope,
 }
 
+/// A name that no rule forbids, for a file without one.
+const UNNAMED: &str = "unnamed";
+
 /// As `az ml` prints it.
 #[derive(Debug, Serialize)]
 struct Verdict {
@@ -40,16 +41,18 @@ struct Verdict {
 pub async fn run(args: &Args) -> Outcome {
     let wanted = file::read(&args.file, &args.set)?;
     let workspace = args.scope.workspace()?;
+    let name = wanted.name.clone().unwrap_or_else(|| UNNAMED.to_owned());
     let client = args.scope.connect().await?;
-    let settled = file::settle(&client, &workspace, wanted, true).await?;
-    check_compute(&client, &workspace, &file::body(settled.properties, "")).await?;
+    let mut settled = file::settle(&client, &workspace, wanted, true).await?;
+    for property in settled.unmade {
+        settled.properties.remove(property);
+    }
+    let body = file::body(settled.properties, &name);
+    let compute = file::compute_of(&body);
+    let route = Route::JobCheck { workspace: workspace.clone(), name: name.as_str().into() };
+    if let Err(failure) = client.post_body(&route, body).await {
+        return Err(create::hinted(&client, workspace, compute, failure).await);
+    }
     let verdict = Verdict { result: "Succeeded" };
     args.print.show(&verdict, || output::bytes(b"Succeeded\n"))
-}
-
-async fn check_compute(client: &Client, workspace: &WorkspaceKey, body: &str) -> Outcome {
-    let Some(name) = file::compute_of(body) else { return Ok(()) };
-    let route = Route::Compute { workspace: workspace.clone(), name: name.into() };
-    let _: serde_json::Value = client.found(&route).await?;
-    Ok(())
 }

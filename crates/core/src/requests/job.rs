@@ -22,9 +22,7 @@ use crate::step::Turn;
 
 pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
     let workspace = find_workspace(turn, &request.workspace)?.id;
-    check_job_name(&request.name).map_err(|why| {
-        Refused::invalid("name", format!("job name {:?}: {why}", shorten(&request.name)))
-    })?;
+    check_name(request)?;
     if let Some(known) = known(turn, workspace, &request.name, request.existing.as_ref()) {
         return job_life::put_again(turn, request, &known);
     }
@@ -38,6 +36,57 @@ pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
             "isArchived is true, but there is no such job yet; submit it first, then archive it",
         ));
     }
+    let Wanted { found, share } = wanted(turn, workspace, request)?;
+    let by = principal(turn, &request.by);
+    let cluster = serverless::make(turn, found, by);
+    let job = Arc::new(Job {
+        id: JobId(turn.world.draw()),
+        workspace,
+        cluster,
+        name: request.name.as_str().into(),
+        principal: by,
+        nodes: request.spec.nodes,
+        share,
+        priority: request.spec.priority,
+        spec: request.spec_hash,
+        submitted_at: turn.now.wall,
+        attempts: 0,
+        losses: 0,
+        on_eviction: request.spec.on_eviction,
+        is_returned: false,
+        environment: environment_of(&request.spec),
+        state: JobState::Queued,
+    });
+    turn.emit(Change::JobSubmitted { job: Arc::clone(&job), spec: Arc::clone(&request.spec) });
+    Ok(Reply::JobAccepted { job, is_new: true })
+}
+
+/// Whether a job would be accepted, under a name that is free. Nothing changes.
+pub(crate) fn check(turn: &Turn<'_>, request: &JobRequest) -> Answer {
+    let workspace = find_workspace(turn, &request.workspace)?.id;
+    check_name(request)?;
+    wanted(turn, workspace, request)?;
+    Ok(Reply::Noted)
+}
+
+fn check_name(request: &JobRequest) -> Result<(), Refused> {
+    check_job_name(&request.name).map_err(|why| {
+        Refused::invalid("name", format!("job name {:?}: {why}", shorten(&request.name)))
+    })
+}
+
+/// Where a job would run, and on how much of each node.
+struct Wanted {
+    found: Pool,
+    share: Option<Box<Capacity>>,
+}
+
+/// Everything that a new job is refused for, but for its name.
+fn wanted(
+    turn: &Turn<'_>,
+    workspace: WorkspaceId,
+    request: &JobRequest,
+) -> Result<Wanted, Refused> {
     check_spec(&request.spec)?;
     if let Some(lock) = turn.world.estate().against_change(&Scope::workspace(&request.workspace)) {
         return Err(locked("job", &request.name, "submitted", lock));
@@ -62,28 +111,7 @@ pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
         ));
     }
     check_queued(turn, workspace, request)?;
-    let by = principal(turn, &request.by);
-    let cluster = serverless::make(turn, found, by);
-    let job = Arc::new(Job {
-        id: JobId(turn.world.draw()),
-        workspace,
-        cluster,
-        name: request.name.as_str().into(),
-        principal: by,
-        nodes: request.spec.nodes,
-        share,
-        priority: request.spec.priority,
-        spec: request.spec_hash,
-        submitted_at: turn.now.wall,
-        attempts: 0,
-        losses: 0,
-        on_eviction: request.spec.on_eviction,
-        is_returned: false,
-        environment: environment_of(&request.spec),
-        state: JobState::Queued,
-    });
-    turn.emit(Change::JobSubmitted { job: Arc::clone(&job), spec: Arc::clone(&request.spec) });
-    Ok(Reply::JobAccepted { job, is_new: true })
+    Ok(Wanted { found, share })
 }
 
 /// Whether one more may wait.

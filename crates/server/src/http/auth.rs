@@ -127,6 +127,7 @@ pub fn need(method: &str, route: &Route) -> Need {
         }
         Route::Job { workspace, .. } if !reads => on(Action::RunJobs, workspace),
         Route::JobCancel { workspace, .. }
+        | Route::JobCheck { workspace, .. }
         | Route::Tree { workspace, .. }
         | Route::Blob { workspace, .. } => on(Action::RunJobs, workspace),
         Route::Computes(key) | Route::Jobs(key) | Route::Ledger(key) => read(key),

@@ -3,7 +3,7 @@
 use muster_wire::Route;
 
 /// The words of our routes. Everything else in a path is somebody's name for something.
-const WORDS: [&str; 97] = [
+const WORDS: [&str; 98] = [
     ".well-known",
     "attempts",
     "batchGetResolvedUris",
@@ -11,6 +11,7 @@ const WORDS: [&str; 97] = [
     "buildLog",
     "cancel",
     "chain",
+    "check",
     "children",
     "codes",
     "common",

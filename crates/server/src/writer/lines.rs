@@ -42,7 +42,7 @@ impl Whose {
             | Input::PutCluster { by, .. }
             | Input::PutDatastore { by, .. } => caller(&by.object_id),
             Input::NoteRefusal(activity) => caller(&activity.by.object_id),
-            Input::SubmitJob(request) => caller(&request.by.object_id),
+            Input::SubmitJob(request) | Input::CheckJob(request) => caller(&request.by.object_id),
             Input::Report { node, .. } => Whose::Node(node.as_str().into()),
             Input::SaveTree(request) => Whose::Node(request.node.as_str().into()),
             Input::PatchWorkspace { .. }

@@ -16,6 +16,7 @@ impl Route {
             | Route::ComputeAction { .. }
             | Route::EvictNode { .. }
             | Route::JobCancel { .. }
+            | Route::JobCheck { .. }
             | Route::UpdateQuotas { .. } => "POST",
             Route::Metadata
             | Route::Token

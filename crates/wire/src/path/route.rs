@@ -108,6 +108,11 @@ pub enum Route {
         compute: Box<str>,
         node: Box<str>,
     },
+    /// Our own: whether a job would be accepted.
+    JobCheck {
+        workspace: WorkspaceKey,
+        name: Box<str>,
+    },
     /// Our own: a job's attempts, their logs, what they cost and left.
     JobAttempts {
         workspace: WorkspaceKey,
@@ -325,6 +330,10 @@ impl Route {
                     "{workspace}/providers/{POST_MORTEM_PROVIDER}/computes/{compute}/nodes/{node}"
                 )
             }
+            Route::JobCheck { workspace, name } => {
+                let workspace = workspace_path(workspace);
+                format!("{workspace}/providers/{JOBS_PROVIDER}/jobs/{}/check", encode(name))
+            }
             Route::JobAttempts { workspace, name } => {
                 let workspace = workspace_path(workspace);
                 format!("{workspace}/providers/{JOBS_PROVIDER}/jobs/{}/attempts", encode(name))
@@ -522,6 +531,9 @@ fn of_workspace(
         }
         ["providers", jobs, "jobs", _, "attempts"] if jobs.eq_ignore_ascii_case(JOBS_PROVIDER) => {
             Route::JobAttempts { workspace, name: name_of(&names[3])? }
+        }
+        ["providers", jobs, "jobs", _, "check"] if jobs.eq_ignore_ascii_case(JOBS_PROVIDER) => {
+            Route::JobCheck { workspace, name: name_of(&names[3])? }
         }
         ["providers", jobs, "trees", _] if jobs.eq_ignore_ascii_case(JOBS_PROVIDER) => {
             Route::Tree { workspace, id: name_of(&names[3])? }

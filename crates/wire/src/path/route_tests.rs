@@ -310,6 +310,7 @@ proptest! {
             Route::WhyJob { workspace: workspace.clone(), name: name.clone() },
             Route::WhyCompute { workspace: workspace.clone(), name: name.clone() },
             Route::JobAttempts { workspace: workspace.clone(), name: name.clone() },
+            Route::JobCheck { workspace: workspace.clone(), name: name.clone() },
             Route::Tree { workspace: workspace.clone(), id: name.clone() },
             Route::Blob { workspace: workspace.clone(), digest: name.clone() },
             Route::PostMortems { workspace: workspace.clone(), compute: name.clone() },

@@ -23,6 +23,8 @@ pub struct Settled {
     pub properties: Map<String, Json>,
     /// Requests and uploads that a dry run leaves out, in words.
     pub left_out: Vec<String>,
+    /// Those of the properties that name what a dry run did not make, so that the server cannot know it.
+    pub unmade: Vec<&'static str>,
 }
 
 /// `dry`: nothing is sent, and what would be is named as it would be.
@@ -32,7 +34,7 @@ pub async fn settle(
     wanted: Wanted,
     dry: bool,
 ) -> Outcome<Settled> {
-    let mut left_out = Vec::new();
+    let (mut left_out, mut unmade) = (Vec::new(), Vec::new());
     let mut properties = wanted.properties;
     let id = muster_wire::path::workspace_id(workspace);
     if let Some(compute) = properties.get_mut("computeId") {
@@ -49,6 +51,9 @@ pub async fn settle(
         data.push((name, need, local));
     }
     if let Some((code, local)) = code {
+        if dry && matches!(code, Code::Address(_) | Code::Local { .. }) {
+            unmade.push("codeId");
+        }
         let id = match (code, local) {
             (Code::Id(id), _) => id,
             (Code::Address(uri), _) if dry => {
@@ -98,10 +103,14 @@ pub async fn settle(
         }
     }
     if let Some(environment) = wanted.environment {
+        let before = left_out.len();
         let id = environment_id(client, workspace, environment, dry, &mut left_out).await?;
+        if left_out.len() > before {
+            unmade.push("environmentId");
+        }
         properties.insert("environmentId".to_owned(), id.into());
     }
-    Ok(Settled { properties, left_out })
+    Ok(Settled { properties, left_out, unmade })
 }
 
 fn kind_of(is_model: bool) -> AssetKind {

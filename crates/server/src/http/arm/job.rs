@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use muster_core::ids::{Epoch, JobId};
-use muster_core::model::{JobPhase, SavedTree, Scope, SpecHash, WorkspaceKey};
+use muster_core::model::{JobPhase, JobSpec, SavedTree, Scope, SpecHash, WorkspaceKey};
 use muster_core::{ErrorChain, Input, JobEdit, JobRequest, JobWish, Reply};
 use muster_store::{Archived, JobQuery, JobView};
 use muster_wire::asset::View;
@@ -25,22 +25,10 @@ use crate::readers::Rows;
 use crate::secrets;
 
 pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
-    let home = home(call, &workspace).await?;
-    let names = Names { app: &call.app, home: &home };
-    let spec = Arc::new(job::parse_request(&call.body, &home.key, &name, &names)?);
+    let (request, spec) = request(call, &workspace, &name).await?;
     if let Some(code) = spec.code {
         tree::check_code(&call.app, &workspace, code).await?;
     }
-    let spec_hash = SpecHash(secrets::sha256(job::spec_text(&spec).as_bytes()));
-    let request = JobRequest {
-        workspace: workspace.clone(),
-        name: name.to_string(),
-        spec: Arc::clone(&spec),
-        spec_hash,
-        by: call.caller.clone(),
-        is_archived: job::is_archived(&call.body)?,
-        existing: None,
-    };
     let reply = call.say(&workspace, Input::SubmitJob(Box::new(request))).await?;
     let Reply::JobAccepted { job, is_new } = reply else { return Err(unexpected(&reply)) };
     if !is_new {
@@ -58,6 +46,41 @@ pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
         is_archived: false,
     };
     Ok(document(StatusCode::CREATED, &shown(call, &facts)))
+}
+
+/// Whether it would be accepted, but for its name and for files that are not sent yet.
+pub async fn check(
+    call: &Call,
+    workspace: WorkspaceKey,
+    name: Box<str>,
+) -> Result<Response, Failed> {
+    let (request, _) = request(call, &workspace, &name).await?;
+    match call.say(&workspace, Input::CheckJob(Box::new(request))).await? {
+        Reply::Noted => Ok(StatusCode::NO_CONTENT.into_response()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// What the body asks for.
+async fn request(
+    call: &Call,
+    workspace: &WorkspaceKey,
+    name: &str,
+) -> Result<(JobRequest, Arc<JobSpec>), Failed> {
+    let home = home(call, workspace).await?;
+    let names = Names { app: &call.app, home: &home };
+    let spec = Arc::new(job::parse_request(&call.body, &home.key, name, &names)?);
+    let spec_hash = SpecHash(secrets::sha256(job::spec_text(&spec).as_bytes()));
+    let request = JobRequest {
+        workspace: workspace.clone(),
+        name: name.to_owned(),
+        spec: Arc::clone(&spec),
+        spec_hash,
+        by: call.caller.clone(),
+        is_archived: job::is_archived(&call.body)?,
+        existing: None,
+    };
+    Ok((request, spec))
 }
 
 /// The job with the address of its page, which clients show as the studio's.

@@ -252,6 +252,7 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         ("DELETE", Route::Job { workspace, name }) => job::delete(call, workspace, name).await,
         ("POST", Route::JobCancel { workspace, name }) => job::cancel(call, workspace, name).await,
         (method, Route::History(route)) => history::handle(call, method, route).await,
+        ("POST", Route::JobCheck { workspace, name }) => job::check(call, workspace, name).await,
         ("GET", Route::JobAttempts { workspace, name }) => {
             job::attempts(call, workspace, name).await
         }
