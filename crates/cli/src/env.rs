@@ -15,6 +15,8 @@ use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::place::{self, Server, StateDirArg};
 
+/// What this program is called.
+const NAME: &str = "muster";
 /// Some clients want a list of clouds and some one object; this version of the document is a list, which
 /// all of those that read the variable understand.
 const METADATA_API_VERSION: &str = "2019-05-01";
@@ -244,6 +246,18 @@ fn fish(variables: &Variables) -> String {
     );
     script.push_str("# Use as: muster env --shell fish | source\n");
     script
+}
+
+/// This program as another shell finds it: by its name if that leads here, else by its path.
+pub fn program() -> String {
+    let Ok(own) = std::env::current_exe() else { return NAME.to_owned() };
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let mut found = std::env::split_paths(&folders).map(|folder| folder.join(NAME));
+    let found = found.find(|file| file.is_file()).and_then(|file| file.canonicalize().ok());
+    match found {
+        Some(found) if found == own => NAME.to_owned(),
+        _ => shell_quoted(&own.to_string_lossy()),
+    }
 }
 
 /// In single quotes, where a shell leaves everything alone but a single quote.

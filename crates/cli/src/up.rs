@@ -12,7 +12,7 @@ use muster_server::{
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{self, Config, Filed};
-use crate::env::shell_quoted;
+use crate::env::{program, shell_quoted};
 use crate::failure::{Failure, Outcome, printable, quoted};
 use crate::keeper::{self, Account};
 use crate::logging;
@@ -279,7 +279,8 @@ fn announce(ready: &Ready, talk: &Talk) {
     let _ = writeln!(out, "ready {}", ready.url).and_then(|()| out.flush());
     let dir = shell_quoted(&ready.state_dir.to_string_lossy());
     talk.say(&format!("state is kept in {}", ready.state_dir.display()));
-    talk.say(&format!("to use it from another shell: eval \"$(muster env --state-dir {dir})\""));
+    let muster = program();
+    talk.say(&format!("to use it from another shell: eval \"$({muster} env --state-dir {dir})\""));
     for note in &ready.notes {
         talk.say(&format!("note: {note}"));
     }

@@ -86,7 +86,7 @@ fn jobs_are_listed_by_their_states() {
     assert_eq!(names(&["failed"]), serde_json::json!(["bad"]));
     assert_eq!(names(&["Completed", "Failed"]), serde_json::json!(["bad", "good"]));
     assert_eq!(names(&["Running"]), serde_json::json!([]));
-    let wrong = site.run(&["job", "list", "--status", "Runnin"]);
+    let wrong = site.run(&["job", "list", "--status", "Run"]);
     assert_eq!(wrong.code, 2);
     assert!(wrong.stderr.contains("did you mean Running?"), "{}", wrong.stderr);
     assert!(wrong.stderr.contains("CancelRequested"), "{}", wrong.stderr);
@@ -272,4 +272,26 @@ fn a_file_for_another_command_is_known() {
         assert_eq!(refused.code, 2, "{noun} {path}: {}", refused.stderr);
         assert!(refused.stderr.contains(&said), "{noun} {path}: {}", refused.stderr);
     }
+}
+
+#[test]
+fn a_server_says_how_another_shell_finds_it() {
+    let mut site = Site::empty();
+    let file = site.start_heard("up", &[]);
+    let started = Instant::now();
+    let mut said = String::new();
+    while !said.contains(")\"\n") {
+        assert!(started.elapsed() < PATIENCE, "{said}");
+        std::thread::sleep(Duration::from_millis(20));
+        said = std::fs::read_to_string(&file).expect("what it said");
+    }
+    let (_, command) = said.split_once("eval \"$(").expect("a command");
+    let (command, _) = command.split_once(')').expect("all of it");
+    // As in a shell that has other programs, and is elsewhere.
+    let mut shell = std::process::Command::new("sh");
+    let ran = shell.args(["-c", command]).env("PATH", "/usr/bin:/bin").current_dir("/").output();
+    let ran = done(ran.expect("a shell"));
+    assert_eq!(ran.code, 0, "{command}: {}", ran.stderr);
+    let variables = String::from_utf8(ran.stdout).expect("text");
+    assert!(variables.contains("MUSTER_STATE_DIR"), "{variables}");
 }
