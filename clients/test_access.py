@@ -187,6 +187,10 @@ HISTORY = [
     ("POST", "history/v1.0", "/rundata", {"runId": "none"}, READ),
     ("POST", "data/v1.0", "/dataversion/batchGetResolvedUris", {"values": []}, READ),
     ("POST", "modelregistry/v1.0", "/models/batchGetResolvedUris", {"values": []}, READ),
+    ("GET", "rp/workspaces", "/computes", None, READ),
+    ("GET", "rp/workspaces", "/computes/none", None, READ),
+    ("GET", "history/v1.0", "/experiments", None, READ),
+    ("POST", "history/v1.0", "/experiments", {}, RUN),
 ]
 # Need a key instead of a token (test_tokens.py), or stand with their workspace elsewhere.
 ELSEWHERE = [

@@ -87,6 +87,7 @@ pub fn operation(method: &str, route: &Route) -> Option<String> {
         | Route::Jobs(_)
         | Route::Operation { .. }
         | Route::History(_)
+        | Route::V1(_)
         | Route::Ledger(_)
         | Route::WhyJob { .. }
         | Route::WhyCompute { .. }

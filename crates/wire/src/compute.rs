@@ -10,6 +10,7 @@ mod nodes;
 mod request;
 mod resource;
 mod seen;
+mod v1;
 
 pub use eviction::Eviction;
 pub use instance::{ComputeDocument, InstanceProperties, document};
@@ -25,6 +26,7 @@ pub use resource::{
 };
 
 pub use seen::{Seen, SeenCompute, SeenOperation, SeenSsh};
+pub use v1::{V1Compute, V1Computes, v1_document};
 
 use muster_core::model::{ComputeKind, OsType, RemoteLogin, ScaleUp, Tier};
 

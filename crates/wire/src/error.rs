@@ -70,6 +70,21 @@ pub struct ErrorDetail {
     pub details: Vec<ErrorDetail>,
 }
 
+/// As errors are sent: azureml-core cannot print one that has no `details`.
+#[derive(Debug, Serialize)]
+pub struct Sent<'a> {
+    error: SentDetail<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct SentDetail<'a> {
+    code: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<&'a str>,
+    details: &'a [ErrorDetail],
+}
+
 impl ErrorDetail {
     pub fn new(code: &str, message: impl Into<String>) -> ErrorDetail {
         ErrorDetail { code: code.to_owned(), message: message.into(), ..ErrorDetail::default() }
@@ -96,8 +111,13 @@ impl ArmError {
     }
 
     /// The body as a client gets it.
+    pub fn sent(&self) -> Sent<'_> {
+        let ErrorDetail { code, message, target, details } = &self.body.error;
+        Sent { error: SentDetail { code, message, target: target.as_deref(), details } }
+    }
+
     pub fn to_json(&self) -> String {
-        crate::to_json(&self.body)
+        crate::to_json(&self.sent())
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -347,7 +367,7 @@ mod tests {
     #[test]
     fn the_envelope_is_azures_and_reads_back() {
         let error = ArmError::invalid_property("properties.x", "x is wrong");
-        let text = r#"{"error":{"code":"InvalidPropertyValue","message":"x is wrong","target":"properties.x"}}"#;
+        let text = r#"{"error":{"code":"InvalidPropertyValue","message":"x is wrong","target":"properties.x","details":[]}}"#;
         assert_eq!(error.to_json(), text);
         assert_eq!(crate::from_json::<ErrorBody>(text.as_bytes()).unwrap(), *error.body);
         let azure = br#"{"error":{"code":"BadRequest","message":"m","details":[{"code":"c",

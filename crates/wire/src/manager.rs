@@ -58,6 +58,21 @@ pub fn subscription(subscription: &str, tenant_id: &str) -> Subscription {
     }
 }
 
+/// What documents and examples have where a subscription's id belongs. azureml-core refuses to look for a workspace in a
+/// subscription that is not listed, so these are listed where workspaces come into being on their first use.
+pub const PLACEHOLDERS: [&str; 4] =
+    ["your_subscription_id", "your-subscription-id", "subscription_id", "my-subscription"];
+
+/// A subscription in which nothing is yet. The client that does not find the id it was given prints the names of all
+/// that are listed.
+pub fn placeholder(id: &str, tenant_id: &str) -> Subscription {
+    let display_name = format!(
+        "{id} (an example; to use another id, run: muster workspace create --subscription ID --resource-group GROUP \
+         --name NAME)"
+    );
+    Subscription { display_name, ..subscription(id, tenant_id) }
+}
+
 pub fn no_such_subscription(subscription: &str) -> ArmError {
     ArmError::not_found(
         "subscription",

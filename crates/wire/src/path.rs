@@ -17,6 +17,7 @@ mod query;
 mod route;
 mod segments;
 mod storage;
+mod v1;
 
 pub use access::{AccessRoute, scope_of};
 pub use assets::AssetRoute;
@@ -34,6 +35,7 @@ pub(crate) use route::{parse_id, quota_id, strip_prefix};
 pub use segments::PATH_BYTES_MAX;
 pub(crate) use segments::{encode as encode_text, unescape};
 pub use storage::StorageRoute;
+pub use v1::V1Route;
 
 /// The one spelling of a region: `East US` is `eastus`.
 pub fn location_name(text: &str) -> Box<str> {

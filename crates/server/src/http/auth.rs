@@ -4,7 +4,8 @@ use axum::http::{HeaderMap, header};
 use muster_core::model::{Action, Caller, Scope};
 use muster_wire::blob::StorageError;
 use muster_wire::{
-    AccessRoute, ArmError, EstateRoute, HistoryRoute, Manager, Route, StorageRoute, WorkspaceAction,
+    AccessRoute, ArmError, EstateRoute, HistoryRoute, Manager, Route, StorageRoute, V1Route,
+    WorkspaceAction,
 };
 
 use crate::app::App;
@@ -64,7 +65,7 @@ pub fn single(headers: &HeaderMap) -> Option<&str> {
 /// takes a token for storage but the blob storage itself. An endpoint that is not named here takes the fewest.
 fn audiences<'a>(known: &'a Audiences, route: &Route) -> Vec<&'a [String]> {
     match route {
-        Route::History(_) => vec![&known.arm, &known.ml],
+        Route::History(_) | Route::V1(_) => vec![&known.arm, &known.ml],
         _ => vec![&known.arm],
     }
 }
@@ -144,6 +145,8 @@ pub fn need(method: &str, route: &Route) -> Need {
         }
         // All the rest of it reads, whatever its method.
         Route::History(route) => read(route.workspace()),
+        Route::V1(V1Route::V1Experiments(workspace)) if !reads => on(Action::RunJobs, workspace),
+        Route::V1(route) => read(route.workspace()),
         Route::Access(route) => access_need(reads, route),
         // A machine that joins runs everybody's jobs: as much as a key that opens everything.
         Route::Hosts(_) => Need::To(Action::ManageAccess, Scope::Everything),

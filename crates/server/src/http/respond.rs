@@ -79,7 +79,7 @@ impl IntoResponse for Failed {
         let Failed(failed) = self;
         let status =
             StatusCode::from_u16(failed.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = document(status, &failed.body);
+        let mut response = document(status, &failed.sent());
         for (name, value) in &failed.headers {
             if let (Ok(name), Ok(value)) =
                 (HeaderName::try_from(*name), HeaderValue::from_str(value))

@@ -3,7 +3,7 @@
 use muster_wire::Route;
 
 /// The words of our routes. Everything else in a path is somebody's name for something.
-const WORDS: [&str; 98] = [
+const WORDS: [&str; 100] = [
     ".well-known",
     "attempts",
     "batchGetResolvedUris",
@@ -31,6 +31,7 @@ const WORDS: [&str; 98] = [
     "environments",
     "eventtypes",
     "evict",
+    "experiments",
     "giveUp",
     "history",
     "hosts",
@@ -79,6 +80,7 @@ const WORDS: [&str; 98] = [
     "roleAssignments",
     "roleDefinitions",
     "rotateKey",
+    "rp",
     "rundata",
     "runs",
     "serviceinstances",

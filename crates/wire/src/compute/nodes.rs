@@ -23,7 +23,8 @@ pub struct NodeList {
     pub compute_type: Option<String>,
     #[serde(default)]
     pub nodes: Vec<NodeInfo>,
-    #[serde(default)]
+    /// Absent on the last page: azureml-core follows it whenever it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_link: Option<String>,
 }
 
@@ -258,7 +259,7 @@ mod tests {
                 r#""privateIpAddress":"10.0.0.4","publicIpAddress":null,"port":50000,"#,
                 r#""nodeState":"running","runId":"job1","node_id":"cpu-n1","#,
                 r#""private_ip_address":"10.0.0.4","public_ip_address":null,"#,
-                r#""node_state":"running","run_id":"job1","reason":null}],"nextLink":null}"#
+                r#""node_state":"running","run_id":"job1","reason":null}]}"#
             )
         );
         assert_eq!(crate::from_json::<NodeList>(text.as_bytes()).unwrap(), list);

@@ -38,6 +38,7 @@ impl Route {
             Route::Manager(route) => route.methods(),
             Route::Access(route) => route.methods(),
             Route::History(route) => route.methods(),
+            Route::V1(route) => route.methods(),
             Route::Hosts(route) => route.methods(),
             Route::Estate(route) => route.methods(),
             Route::Storage(route) => route.methods(),
@@ -88,6 +89,7 @@ mod tests {
                 "Manager(",
                 "Access(",
                 "History(",
+                "V1(",
                 "Hosts(",
                 "Estate(",
                 "Deployments(",
@@ -104,6 +106,7 @@ mod tests {
             "Manager",
             "Access",
             "History",
+            "V1",
             "Hosts",
             "Estate",
             "Deployments",
@@ -118,6 +121,7 @@ mod tests {
         known.extend(variants(include_str!("estate.rs"), "EstateRoute"));
         known.extend(variants(include_str!("history.rs"), "HistoryRoute"));
         known.extend(variants(include_str!("hosts.rs"), "HostRoute"));
+        known.extend(variants(include_str!("v1.rs"), "V1Route"));
         known.extend(variants(include_str!("manager.rs"), "Manager"));
         known.extend(variants(include_str!("storage.rs"), "StorageRoute"));
         known.extend(variants(include_str!("assets.rs"), "AssetRoute"));

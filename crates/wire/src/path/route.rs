@@ -14,6 +14,7 @@ use super::login::Login;
 use super::manager::Manager;
 use super::segments::encode;
 use super::storage::StorageRoute;
+use super::v1::V1Route;
 
 const PROVIDER: &str = "Microsoft.MachineLearningServices";
 const COST_PROVIDER: &str = "Muster.Cost";
@@ -79,6 +80,8 @@ pub enum Route {
     },
     /// Run history's view of jobs.
     History(HistoryRoute),
+    /// What only SDK v1 asks for.
+    V1(V1Route),
     /// Our own: what the workspace's nodes did and cost.
     Ledger(WorkspaceKey),
     /// Our own: why a job waits.
@@ -225,6 +228,9 @@ impl Route {
         if let Some(history) = HistoryRoute::of(segments, &words)? {
             return Ok(Route::History(history));
         }
+        if let Some(v1) = V1Route::of(segments, &words)? {
+            return Ok(Route::V1(v1));
+        }
         if let Some(estate) = EstateRoute::of(segments, &words) {
             return Ok(Route::Estate(estate));
         }
@@ -301,6 +307,7 @@ impl Route {
                 encode(id)
             ),
             Route::History(route) => route.path(),
+            Route::V1(route) => route.path(),
             Route::Ledger(key) => {
                 format!("{}/providers/{COST_PROVIDER}/ledger", workspace_path(key))
             }

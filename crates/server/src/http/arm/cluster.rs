@@ -18,9 +18,17 @@ use crate::readers::Rows;
 use crate::secrets;
 
 pub async fn get(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
-    let found = call.app.readers.look_up(|reader| view(reader, &workspace, &name))?;
-    let Some((view, by)) = found else { return Err(no_such(&workspace, &name).into()) };
-    Ok(document(StatusCode::OK, &resource(call, &workspace, &view, by.as_ref(), None)))
+    Ok(document(StatusCode::OK, &find(call, &workspace, &name)?))
+}
+
+pub(super) fn find(
+    call: &Call,
+    workspace: &WorkspaceKey,
+    name: &str,
+) -> Result<compute::ComputeDocument, Failed> {
+    let found = call.app.readers.look_up(|reader| view(reader, workspace, name))?;
+    let Some((view, by)) = found else { return Err(no_such(workspace, name).into()) };
+    Ok(resource(call, workspace, &view, by.as_ref(), None))
 }
 
 type Viewed = Option<(ClusterView, Option<Caller>)>;
@@ -43,15 +51,24 @@ pub(super) fn no_such(workspace: &WorkspaceKey, name: &str) -> ArmError {
 }
 
 pub async fn list(call: &Call, workspace: WorkspaceKey) -> Result<Response, Failed> {
+    let route = Route::Computes(workspace.clone());
+    let (value, next) = page(call, workspace, &route).await?;
+    Ok(document(StatusCode::OK, &Page::new(value, next)))
+}
+
+/// A page of a workspace's computes, and the address of the next one at this route.
+pub(super) async fn page(
+    call: &Call,
+    workspace: WorkspaceKey,
+    route: &Route,
+) -> Result<(Vec<compute::ComputeDocument>, Option<String>), Failed> {
     let (after, size) = (call.query.skip().map(str::to_owned), call.page_size(paging::LARGE)?);
     let key = workspace.clone();
     let read = move |reader: &mut Rows| reader.clusters(&key, after.as_deref(), size);
     let page = call.app.readers.read(read).await?;
     let value =
         page.items.iter().map(|view| resource(call, &workspace, view, None, None)).collect();
-    let route = Route::Computes(workspace.clone());
-    let next = page.next.and_then(|next| call.next_link(&route, &next));
-    Ok(document(StatusCode::OK, &Page::new(value, next)))
+    Ok((value, page.next.and_then(|next| call.next_link(route, &next))))
 }
 
 pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {

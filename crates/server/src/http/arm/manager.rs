@@ -11,6 +11,7 @@ use muster_wire::resources::{Found, ResourcesRequest};
 use muster_wire::{ArmError, Manager, Page, Route, quota, vm_size};
 
 use super::{Call, Failed, estate};
+use crate::Workspaces;
 use crate::http::respond::document;
 use crate::readers::Rows;
 
@@ -25,14 +26,24 @@ pub async fn route(call: &Call, method: &str, route: Manager) -> Result<Response
             let estate = call.app.live.estate();
             let names = distinct(estate::groups(call, &estate, None));
             let found = names.iter().map(|name| manager::subscription(name, tenant));
-            let found = found.map(|found| (found.id.to_lowercase(), found)).collect();
+            let found = found.map(|found| (found.id.to_lowercase(), found));
+            // After all others, so that no client takes one of them for the default.
+            let more = placeholders(call).filter(|id| !has(&names, id));
+            let more = more.map(|id| (format!("~{id}"), manager::placeholder(id, tenant)));
+            let found = found.chain(more).collect();
             call.page(&Route::Manager(Manager::Subscriptions), found)
         }
         ("GET", Manager::Subscription { subscription }) => {
             let estate = call.app.live.estate();
             let names = distinct(estate::groups(call, &estate, Some(&subscription)));
-            let name = names.first().ok_or_else(|| manager::no_such_subscription(&subscription))?;
-            Ok(document(StatusCode::OK, &manager::subscription(name, tenant)))
+            let found = match names.first() {
+                Some(name) => Some(manager::subscription(name, tenant)),
+                None => placeholders(call)
+                    .find(|id| id.eq_ignore_ascii_case(&subscription))
+                    .map(|id| manager::placeholder(id, tenant)),
+            };
+            let found = found.ok_or_else(|| manager::no_such_subscription(&subscription))?;
+            Ok(document(StatusCode::OK, &found))
         }
         ("GET", Manager::Locations { subscription }) => {
             let locations = locations(call, &workspaces(call, &subscription).await?);
@@ -101,6 +112,17 @@ async fn workspaces(call: &Call, subscription: &str) -> Result<Vec<Workspace>, F
     let mut found = call.app.readers.read(read).await?;
     found.retain(|workspace| call.may(Action::Read, &Scope::workspace(&workspace.key)));
     Ok(found)
+}
+
+/// Subscriptions that are listed although nothing is in them: where naming a workspace is enough for it to be there.
+fn placeholders(call: &Call) -> impl Iterator<Item = &'static str> {
+    let is_open = call.app.workspaces == Workspaces::OnFirstUse
+        && call.may(Action::ManageWorkspaces, &Scope::Everything);
+    manager::PLACEHOLDERS.into_iter().filter(move |_| is_open)
+}
+
+fn has(names: &[&str], wanted: &str) -> bool {
+    names.iter().any(|name| name.eq_ignore_ascii_case(wanted))
 }
 
 /// The subscriptions of these groups without regard to their case, each as it was first written.

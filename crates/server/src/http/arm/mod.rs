@@ -19,6 +19,7 @@ mod paging;
 mod post_mortem;
 mod quota;
 mod tree;
+mod v1;
 mod why;
 mod workspace;
 
@@ -253,6 +254,7 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         ("POST", Route::JobCancel { workspace, name }) => job::cancel(call, workspace, name).await,
         (method, Route::History(route)) => history::handle(call, method, route).await,
         ("POST", Route::JobCheck { workspace, name }) => job::check(call, workspace, name).await,
+        (method, Route::V1(route)) => v1::handle(call, method, route).await,
         ("GET", Route::JobAttempts { workspace, name }) => {
             job::attempts(call, workspace, name).await
         }

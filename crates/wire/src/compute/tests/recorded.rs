@@ -436,3 +436,18 @@ fn an_instance_has_azures_keys_and_no_made_up_address() {
     assert_eq!(seen.state.as_deref(), Some("Running"));
     assert_eq!((seen.scale_settings.as_ref(), seen.nodes().total()), (None, 1));
 }
+
+#[test]
+fn sdk_v1_gets_keys_without_a_value_only_where_it_can_read_them() {
+    let shown = shown(&cluster(), NodeCounts::default());
+    let document = ComputeDocument::Cluster(Box::new(shown));
+    let text = crate::to_json(&v1_document(&document));
+    for absent in ["userAccountCredentials", "identity"] {
+        assert!(!text.contains(absent), "{absent} in {text}");
+    }
+    for present in [r#""description":null"#, r#""resourceId":null"#, r#""subnet":null"#] {
+        assert!(text.contains(present), "{present} in {text}");
+    }
+    let list = V1Computes { value: vec![v1_document(&document)], next_link: None };
+    assert!(!crate::to_json(&list).contains("nextLink"));
+}
