@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use muster_core::ErrorChain;
 use muster_core::time::Span;
+use muster_core::{ClusterNames, ErrorChain};
 use muster_server::{
     Environments, Limits, RateLimits, Ready, Retention, ServeError, ServerConfig, Workspaces,
 };
@@ -188,6 +188,7 @@ fn server_config(
         jobs_share: config.text("job-sandbox") == Some("shared"),
         // One person may crowd their own machine; a machine of many keeps to what it has.
         over_commit: config.switch("over-commit").unwrap_or(workspaces == Workspaces::OnFirstUse),
+        cluster_names: cluster_names(config, workspaces),
         eviction_grace: Span::seconds(
             config.number("eviction-grace-seconds").expect("it has a default"),
         ),
@@ -196,6 +197,16 @@ fn server_config(
         // One person may do what their own machine may; of many, not everyone.
         egress: config.switch("egress").unwrap_or(workspaces == Workspaces::OnFirstUse),
     })
+}
+
+/// Programs of one person call their clusters alike in every workspace; of many, Azure's rule.
+fn cluster_names(config: &Config, workspaces: Workspaces) -> ClusterNames {
+    match config.text("cluster-names") {
+        Some("workspace") => ClusterNames::UniqueInWorkspace,
+        Some(_) => ClusterNames::UniqueInRegion,
+        None if workspaces == Workspaces::OnFirstUse => ClusterNames::UniqueInWorkspace,
+        None => ClusterNames::UniqueInRegion,
+    }
 }
 
 /// What one user, one workspace and one address may take.

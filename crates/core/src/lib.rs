@@ -58,5 +58,6 @@ pub use observations::desired_for;
 pub use requests::cluster::DEFAULT_VM_SIZE;
 pub use step::{Output, Wake, step, step_deciding_everything};
 pub use world::{
-    Ahead, Candidate, Housed, Pool, Queue, QuotaShort, QuotaUse, Rows, Settings, World,
+    Ahead, Candidate, ClusterNames, Housed, Pool, Queue, QuotaShort, QuotaUse, Rows, Settings,
+    World,
 };

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use muster_core::ClusterNames;
 use muster_core::time::Span;
 use muster_store::StoreError;
 
@@ -54,6 +55,8 @@ pub struct ServerConfig {
     pub jobs_share: bool,
     /// Whether this machine takes more nodes than it has cores and memory for.
     pub over_commit: bool,
+    /// Where no two computes may have the same name.
+    pub cluster_names: ClusterNames,
     /// What a job has when its node is taken away.
     pub eviction_grace: Span,
     /// How long a node may go on unheard; within what `muster_core::lease` says.

@@ -167,6 +167,15 @@ pub const SETTINGS: &[Setting] = &[
         default: Preset::Derived("true with up, false with serve"),
     },
     Setting {
+        key: "cluster-names",
+        alias: None,
+        variable: "MUSTER_CLUSTER_NAMES",
+        kind: Kind::Word(&["workspace", "region"]),
+        what: "Where no two computes may have the same name: in a workspace, or in all workspaces of a region together, as on \
+               Azure.",
+        default: Preset::Derived("workspace with up, region with serve"),
+    },
+    Setting {
         key: "job-disk-gb",
         alias: None,
         variable: "MUSTER_JOB_DISK_GB",

@@ -81,7 +81,7 @@ fn create(
 ) -> Answer {
     check_spec(turn.world, &spec)?;
     check_size_is_offered(turn, &spec)?;
-    if turn.world.cluster_in_region(&spec.location, name.as_str()).is_some() {
+    if turn.world.is_name_taken(&spec.location, name.as_str()) {
         // Not by whom: that is none of the caller's business.
         return Err(Refused::conflict(
             "name",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Housed, Pool, QuotaShort, QuotaUse, World, index};
+use super::{ClusterNames, Housed, Pool, QuotaShort, QuotaUse, World, index};
 use crate::access::Directory;
 use crate::change::Effect;
 use crate::estate::Estate;
@@ -196,10 +196,15 @@ impl World {
         self.index.clusters_by_name.get(&key).and_then(|id| self.cluster(*id))
     }
 
-    /// Whoever has this name in this region: names are unique there across all workspaces.
-    pub fn cluster_in_region(&self, location: &str, name: &str) -> Option<ClusterId> {
-        let key = (location.to_ascii_lowercase(), name.to_ascii_lowercase());
-        self.index.clusters_by_region.get(&key).copied()
+    /// Whether a compute of another workspace keeps a new one from having this name.
+    pub fn is_name_taken(&self, location: &str, name: &str) -> bool {
+        match self.settings.cluster_names {
+            ClusterNames::UniqueInWorkspace => false,
+            ClusterNames::UniqueInRegion => {
+                let key = (location.to_ascii_lowercase(), name.to_ascii_lowercase());
+                self.index.clusters_by_region.contains_key(&key)
+            }
+        }
     }
 
     pub fn node_by_name(&self, name: &str) -> Option<&Node> {

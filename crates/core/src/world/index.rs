@@ -20,7 +20,8 @@ pub(super) struct Index {
     pub(super) principals: BTreeMap<Box<str>, PrincipalId>,
     pub(super) workspaces: BTreeMap<WorkspaceKey, WorkspaceId>,
     pub(super) clusters_by_name: BTreeMap<(WorkspaceId, String), ClusterId>,
-    pub(super) clusters_by_region: BTreeMap<(String, String), ClusterId>,
+    /// More than one where names are unique within a workspace only.
+    pub(super) clusters_by_region: BTreeMap<(String, String), BTreeSet<ClusterId>>,
     pub(super) nodes_by_name: BTreeMap<Arc<str>, NodeId>,
     /// By a hash of the name, as a million names are as large as all the rest.
     pub(super) jobs_by_name: BTreeSet<(WorkspaceId, u64, JobId)>,
@@ -101,7 +102,7 @@ impl Index {
         self.clusters_by_name.insert(by_name, cluster.id);
         // The service's own pools are called alike in every workspace.
         if !cluster.is_serverless() {
-            self.clusters_by_region.insert(by_region, cluster.id);
+            self.clusters_by_region.entry(by_region).or_default().insert(cluster.id);
         }
         self.quotas.reserve(cluster, subscription);
         self.pools.entry(cluster.id).or_default();
@@ -111,7 +112,11 @@ impl Index {
         let (by_name, by_region) = cluster_keys(cluster);
         self.clusters_by_name.remove(&by_name);
         if !cluster.is_serverless() {
-            self.clusters_by_region.remove(&by_region);
+            let found = self.clusters_by_region.get_mut(&by_region);
+            let is_last = found.is_some_and(|ids| ids.remove(&cluster.id) && ids.is_empty());
+            if is_last {
+                self.clusters_by_region.remove(&by_region);
+            }
         }
         self.quotas.unreserve(cluster.id);
     }

@@ -61,6 +61,16 @@ pub struct Settings {
     /// What may wait of one principal, and in one workspace. Jobs that lost their node come back all the same.
     pub queued_per_principal_max: u32,
     pub queued_per_workspace_max: u32,
+    pub cluster_names: ClusterNames,
+}
+
+/// Where no two computes may have the same name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ClusterNames {
+    UniqueInWorkspace,
+    /// In all workspaces together, as on Azure.
+    #[default]
+    UniqueInRegion,
 }
 
 impl Default for Settings {
@@ -76,6 +86,7 @@ impl Default for Settings {
             over_commit: true,
             queued_per_principal_max: u32::MAX,
             queued_per_workspace_max: u32::MAX,
+            cluster_names: ClusterNames::default(),
         }
     }
 }

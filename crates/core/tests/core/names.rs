@@ -5,7 +5,10 @@ use muster_core::model::{
     Capacity, HostName, KeyDigest, Role, RoleAssignment, Scope, UserKind, WorkspaceKey,
 };
 use muster_core::time::{Span, Wall};
-use muster_core::{AccessRequest, ClusterPatch, HostRequest, Input, NewHost, NewUser, RefusalKind};
+use muster_core::{
+    AccessRequest, ClusterNames, ClusterPatch, HostRequest, Input, NewHost, NewUser, RefusalKind,
+    Reply,
+};
 
 /// Words of the one who has all the names. None of them may be in an answer to somebody else.
 const THEIRS: [&str; 5] = ["their-sub", "their-group", "their-space", "mallory", "owner"];
@@ -99,4 +102,29 @@ fn a_name_that_is_taken_does_not_say_whose_it_is() {
     // Where somebody may see it, they are told what to do about it.
     let refused = stage.say(role(Role::Reader, &theirs())).expect_err("it is another role");
     assert!(refused.message.contains("gives another role; remove it"), "{refused}");
+}
+
+/// Where every public program calls its cluster `cpu-cluster`, each workspace has its own.
+#[test]
+fn names_may_be_unique_within_a_workspace_only() {
+    let mut stage = Stage::new();
+    stage.world.settings.cluster_names = ClusterNames::UniqueInWorkspace;
+    for input in [workspace(theirs(), "mallory"), workspace(ours(), &someone().name)] {
+        stage.say(input).expect("the name is free");
+    }
+    for key in [theirs(), ours()] {
+        let made = stage.say(cluster(key, "us")).expect("it is free in this workspace");
+        assert!(matches!(made, Reply::Cluster { is_new: true, .. }), "{made:?}");
+    }
+    // The same name in the same workspace is the same cluster.
+    let again = stage.say(cluster(ours(), "us")).expect("an update");
+    assert!(matches!(again, Reply::Cluster { is_new: false, .. }), "{again:?}");
+    let delete = Input::DeleteCluster { workspace: theirs(), name: "pool".into() };
+    stage.say(delete).expect("it is there");
+    stage.pass_s(60);
+    assert!(stage.world.workspace(&ours()).is_some());
+    // With the other setting, one that is left in the region keeps the name.
+    stage.world.settings.cluster_names = ClusterNames::UniqueInRegion;
+    let refused = stage.say(cluster(theirs(), "mallory")).expect_err("ours has it");
+    assert_eq!(refused.kind, RefusalKind::Conflict, "{refused}");
 }

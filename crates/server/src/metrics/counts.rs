@@ -295,7 +295,10 @@ mod tests {
         counts.write(&mut text, &Present::default());
         let page = text.into_page();
         for line in ["muster_preemptions_total", "muster_useless_node_starts_total"] {
-            let line = format!("{line}{{workspace=\"\",location=\"\",cluster=\"(deleted)\"}} 1\n");
+            let line = format!(
+                "{line}{{workspace=\"\",location=\"\",cluster=\"(deleted)\",resource_group=\"\",\
+                 subscription=\"\"}} 1\n"
+            );
             assert!(page.contains(&line), "{page}");
         }
     }

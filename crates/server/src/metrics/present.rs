@@ -15,9 +15,11 @@ pub struct Present {
     quotas: Vec<Limit>,
 }
 
-/// A cluster's name is unique in its region, whatever its workspace.
+/// Together they name one cluster, also where only its workspace has no other of its name.
 #[derive(Default)]
 pub struct Labels {
+    subscription: String,
+    resource_group: String,
     workspace: String,
     location: String,
     cluster: String,
@@ -47,6 +49,8 @@ impl Labels {
             ("workspace", self.workspace.as_str()),
             ("location", self.location.as_str()),
             ("cluster", self.cluster.as_str()),
+            ("resource_group", self.resource_group.as_str()),
+            ("subscription", self.subscription.as_str()),
         ];
         [&own, others].concat()
     }
@@ -141,6 +145,8 @@ impl Present {
 fn pool(world: &World, cluster: &Cluster) -> Pool {
     let key = world.workspace_by_id(cluster.workspace).map(|workspace| &workspace.key);
     let labels = Labels {
+        subscription: key.map(|key| key.subscription.to_string()).unwrap_or_default(),
+        resource_group: key.map(|key| key.resource_group.to_string()).unwrap_or_default(),
         workspace: key.map(|key| key.name.to_string()).unwrap_or_default(),
         location: cluster.spec.location.to_string(),
         cluster: cluster.name.as_str().to_owned(),

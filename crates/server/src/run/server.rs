@@ -282,6 +282,7 @@ impl Stores {
         });
         let settings = Settings {
             over_commit: config.over_commit,
+            cluster_names: config.cluster_names,
             eviction_grace: config.eviction_grace,
             lease: config.lease,
             queued_per_principal_max: config.limits.queued_per_user.unwrap_or(u32::MAX),

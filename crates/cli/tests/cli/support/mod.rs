@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Variables of whoever runs the tests that would lead commands elsewhere.
-const STRAY: [&str; 50] = [
+const STRAY: [&str; 51] = [
     "MUSTER_OVER_COMMIT",
+    "MUSTER_CLUSTER_NAMES",
     "MUSTER_URL",
     "MUSTER_API_KEY",
     "MUSTER_CA_FILE",
