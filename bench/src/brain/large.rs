@@ -71,7 +71,7 @@ impl Large {
         let catalogue = Arc::new(Catalogue::builtin());
         let world = World::rebuild(Rows::default(), 1, settings, catalogue, now);
         let mut large = Large { world, now, size, submitted: 0 };
-        let create = Input::workspace(workspace(), "here", user(0));
+        let create = Input::workspace(workspace(), "eastus", user(0));
         large.say(create);
         large
     }
@@ -83,7 +83,7 @@ impl Large {
         let world = World::rebuild(Rows::default(), 1, Settings::default(), catalogue, now);
         let size = Size { clusters, nodes: 0, queued: 0 };
         let mut large = Large { world, now, size, submitted: 0 };
-        commit(large.say(Input::workspace(workspace(), "here", user(0))));
+        commit(large.say(Input::workspace(workspace(), "eastus", user(0))));
         for cluster in 0..clusters {
             commit(large.say(Large::put_input(cluster, nodes_max)));
         }
@@ -243,7 +243,7 @@ impl Large {
 }
 
 fn limit(vcpus: u64) -> Input {
-    let scope = QuotaScope::new("bench", "here");
+    let scope = QuotaScope::new("bench", "eastus");
     Input::SetQuota { scope, limits: [(QuotaName::Region, Some(vcpus))].into_iter().collect() }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_core::time::Span;
-use muster_core::{ClusterNames, ErrorChain};
+use muster_core::{ClusterNames, ErrorChain, Regions};
 use muster_server::{
     Environments, Limits, RateLimits, Ready, Retention, ServeError, ServerConfig, Workspaces,
 };
@@ -189,6 +189,7 @@ fn server_config(
         // One person may crowd their own machine; a machine of many keeps to what it has.
         over_commit: config.switch("over-commit").unwrap_or(workspaces == Workspaces::OnFirstUse),
         cluster_names: cluster_names(config, workspaces),
+        regions: Regions::with(config.words("regions").iter().map(String::as_str)),
         eviction_grace: Span::seconds(
             config.number("eviction-grace-seconds").expect("it has a default"),
         ),

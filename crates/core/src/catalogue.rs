@@ -15,7 +15,6 @@
 //! (`Standard_NV6ads_A10_v5` has a sixth of one) counts 1, because one device is what its jobs see;
 //! the three FPGA sizes (`Standard_NP10s` and larger, model `U250`) are counted the same way.
 
-mod nearest;
 mod price;
 mod rows;
 
@@ -133,7 +132,7 @@ impl Catalogue {
     /// so that the same mistake always gets the same answer.
     pub fn nearest(&self, name: &str) -> Option<&str> {
         let open = self.iter().filter(|size| size.retirement.accepts_creation());
-        nearest::nearest(name, open.map(|size| &*size.name))
+        crate::nearest::nearest(name, open.map(|size| &*size.name))
     }
 
     /// The same sizes at an operator's prices.

@@ -34,9 +34,11 @@ pub mod lease;
 pub mod limits;
 mod meter;
 pub mod model;
+pub mod nearest;
 mod observations;
 pub mod planted;
 pub mod read_only;
+mod regions;
 mod requests;
 mod step;
 pub mod storage;
@@ -55,6 +57,8 @@ pub use input::{
     Reply, SaveRequest, WorkspacePatch,
 };
 pub use observations::desired_for;
+pub use regions::Regions;
+pub use requests::check_region;
 pub use requests::cluster::DEFAULT_VM_SIZE;
 pub use step::{Output, Wake, step, step_deciding_everything};
 pub use world::{

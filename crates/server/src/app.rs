@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_core::Regions;
 use muster_core::catalogue::Catalogue;
 use tokio::sync::{mpsc, watch};
 
@@ -33,6 +34,7 @@ pub struct App {
     /// The longest that a report of a node or a host waits for news.
     pub held: Duration,
     pub location: Box<str>,
+    pub regions: Regions,
     pub workspaces: Workspaces,
     pub catalogue: Arc<Catalogue>,
     /// Whether this machine takes more nodes than it has room for.

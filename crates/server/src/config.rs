@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use muster_core::ClusterNames;
 use muster_core::time::Span;
+use muster_core::{ClusterNames, Regions};
 use muster_store::StoreError;
 
 use crate::environments::Environments;
@@ -57,6 +57,7 @@ pub struct ServerConfig {
     pub over_commit: bool,
     /// Where no two computes may have the same name.
     pub cluster_names: ClusterNames,
+    pub regions: Regions,
     /// What a job has when its node is taken away.
     pub eviction_grace: Span,
     /// How long a node may go on unheard; within what `muster_core::lease` says.

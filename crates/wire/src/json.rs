@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use muster_core::nearest;
 use muster_core::time::Span;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -228,15 +229,24 @@ impl<'a> Field<'a> {
         match allowed.iter().find(|(word, _)| fold(word) == folded) {
             Some((_, value)) => Ok(Some(*value)),
             None => {
-                let words: Vec<_> = allowed.iter().map(|(word, _)| format!("'{word}'")).collect();
-                Err(self.invalid(format!(
-                    "{} is '{}'; give {}",
-                    self.path,
-                    shorten(text),
-                    words.join(" or ")
-                )))
+                let words: Vec<&str> = allowed.iter().map(|(word, _)| *word).collect();
+                Err(self.unknown(text, &words))
             }
         }
+    }
+
+    /// That it has none of the values that it can have: which is nearest, and which there are.
+    pub(crate) fn unknown(&self, text: &str, allowed: &[&str]) -> ArmError {
+        let near = nearest::suggestion(text, allowed.iter().copied());
+        let near = near.map(|near| format!("{near} Otherwise ")).unwrap_or_default();
+        let words: Vec<_> = allowed.iter().map(|word| format!("'{word}'")).collect();
+        let words = match words.split_last() {
+            Some((last, [])) => last.clone(),
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+            None => String::new(),
+        };
+        let (path, shown) = (&self.path, shorten(text));
+        self.invalid(format!("{path} is '{shown}'; {near}give {words}"))
     }
 
     /// An object of strings. An entry that is `null` is left out.
@@ -403,6 +413,12 @@ mod tests {
         assert_eq!(root.get("a").unwrap().choice(&words).unwrap(), Some(2));
         let error = root.get("b").unwrap().choice(&words).unwrap_err();
         assert_eq!(error.to_string(), "b is 'spot'; give 'Dedicated' or 'LowPriority'");
+        let value = parse_object(br#"{"a":"dedicatd"}"#, 1_000).unwrap();
+        let error = Field::root(&value).get("a").unwrap().choice(&words).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a is 'dedicatd'; did you mean 'Dedicated'? Otherwise give 'Dedicated' or 'LowPriority'"
+        );
     }
 
     #[test]

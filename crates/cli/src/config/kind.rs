@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use muster_core::limits::LOCATION_BYTES_MAX;
+
 use crate::failure::quoted;
 use crate::logging;
 
@@ -29,6 +31,7 @@ pub enum Kind {
     File,
     Folders,
     Addresses,
+    Regions,
     Host,
     Account,
     /// An object store, or nothing.
@@ -55,6 +58,7 @@ impl Kind {
             Kind::File => "FILE",
             Kind::Folders => "DIR:DIR",
             Kind::Addresses => "URLS",
+            Kind::Regions => "NAMES",
             Kind::Host | Kind::Account => "NAME",
             Kind::ObjectStore => "ADDRESS",
             Kind::Switch => "BOOL",
@@ -78,6 +82,10 @@ impl Kind {
             Kind::Addresses => {
                 "addresses that begin with https:// or http://, with spaces between them".to_owned()
             }
+            Kind::Regions => format!(
+                "names of small letters, digits and '-', each of at most {LOCATION_BYTES_MAX} characters, with spaces \
+                 between them"
+            ),
             Kind::Host => format!(
                 "a host name or an address without a port, of at most {HOST_CHARS_MAX} characters, as text"
             ),
@@ -120,6 +128,7 @@ impl Kind {
             (Kind::File, Value::Text(text)) => !text.is_empty() && !text.contains('\0'),
             (Kind::Folders, Value::Text(text)) => text.split(':').all(is_folder_to_show),
             (Kind::Addresses, Value::Text(text)) => text.split_whitespace().all(is_address),
+            (Kind::Regions, Value::Text(text)) => text.split_whitespace().all(is_region),
             (Kind::Host, Value::Text(text)) => is_host(text),
             (Kind::Account, Value::Text(text)) => is_account(text),
             (Kind::ObjectStore, Value::Text(text)) => is_object_store(text),
@@ -147,6 +156,11 @@ fn is_object_store(text: &str) -> bool {
     rest.is_some_and(|rest| {
         rest.starts_with(|first: char| first.is_ascii_alphanumeric()) && rest.bytes().all(is_plain)
     })
+}
+
+fn is_region(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    name.len() <= LOCATION_BYTES_MAX && name.bytes().all(is_plain)
 }
 
 fn is_address(text: &str) -> bool {

@@ -176,6 +176,14 @@ pub const SETTINGS: &[Setting] = &[
         default: Preset::Derived("workspace with up, region with serve"),
     },
     Setting {
+        key: "regions",
+        alias: None,
+        variable: "MUSTER_REGIONS",
+        kind: Kind::Regions,
+        what: "Regions of your own beside Azure's, in which workspaces and clusters can be: names, with spaces between them.",
+        default: Preset::Unset,
+    },
+    Setting {
         key: "job-disk-gb",
         alias: None,
         variable: "MUSTER_JOB_DISK_GB",

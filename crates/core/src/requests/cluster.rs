@@ -6,7 +6,9 @@ use super::access::follow_identity;
 use super::cluster_rules::{check_only_changeable, check_spec, merge, new_spec};
 use super::estate::{being_deleted, refuse_locked_compute, refuse_locked_delete};
 use super::host::check_gpus;
-use super::{find_workspace, instance, principal, serverless, shorten, start_operation};
+use super::{
+    check_region, find_workspace, instance, principal, serverless, shorten, start_operation,
+};
 use crate::change::Change;
 use crate::ids::{ClusterId, OperationId, WorkspaceId};
 use crate::input::{Answer, ClusterPatch, Refused, Reply};
@@ -80,6 +82,7 @@ fn create(
     by: &Caller,
 ) -> Answer {
     check_spec(turn.world, &spec)?;
+    check_region(turn.world, &spec.location)?;
     check_size_is_offered(turn, &spec)?;
     if turn.world.is_name_taken(&spec.location, name.as_str()) {
         // Not by whom: that is none of the caller's business.

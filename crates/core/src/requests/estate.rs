@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{check_tags, check_text, shorten, start_operation, workspace};
+use super::{check_region, check_tags, check_text, shorten, start_operation, workspace};
 use crate::change::Change;
 use crate::estate::EstateChange;
 use crate::ids::{ClusterId, OperationId, WorkspaceId};
@@ -40,6 +40,7 @@ fn put_group(turn: &mut Turn<'_>, subscription: &str, name: &str, wanted: &Group
             ));
         };
         check_location(location)?;
+        check_region(turn.world, location)?;
         return new_group(turn, subscription, name, location, wanted.tags.clone())
             .map(|group| Reply::Group { group, is_new: true });
     };

@@ -28,6 +28,7 @@ use crate::model::{
     Caller, Operation, OperationKind, OperationStatus, Principal, Scope, Workspace, WorkspaceKey,
 };
 use crate::step::Turn;
+use crate::world::World;
 
 /// The caller's id, recorded when seen for the first time.
 fn principal(turn: &mut Turn<'_>, caller: &Caller) -> PrincipalId {
@@ -83,6 +84,15 @@ fn start_operation(turn: &mut Turn<'_>, id: OperationId, scope: Scope, kind: Ope
         ended_at: None,
         error: None,
     }));
+}
+
+/// Something new can be only where there is a region.
+pub fn check_region(world: &World, location: &str) -> Result<(), Refused> {
+    if world.is_region(location) {
+        return Ok(());
+    }
+    let message = world.settings.regions.refusal(location, &shorten(location));
+    Err(Refused::invalid("location", message))
 }
 
 fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), Refused> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::check_region;
 use super::estate::locked;
 use crate::change::Change;
 use crate::input::{Answer, Refused, Reply};
@@ -20,6 +21,7 @@ pub(crate) fn set(
             format!("location has {} bytes; name a region such as eastus", scope.location.len()),
         ));
     }
+    check_region(turn.world, &scope.location)?;
     let place = Scope::subscription(&scope.subscription);
     if let Some(lock) = turn.world.estate().against_change(&place) {
         return Err(locked("quota", &scope.location, "changed", lock));

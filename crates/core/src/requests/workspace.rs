@@ -3,7 +3,10 @@
 use super::estate::{
     being_deleted, finish_deletion, finish_group, locked, need_group, refuse_locked,
 };
-use super::{check_tags, check_text, cluster, find_workspace, principal, shorten, start_operation};
+use super::{
+    check_region, check_tags, check_text, cluster, find_workspace, principal, shorten,
+    start_operation,
+};
 use crate::change::Change;
 use crate::ids::{ClusterId, OperationId, WorkspaceId};
 use crate::input::{Answer, Refused, Reply, WorkspacePatch};
@@ -38,6 +41,7 @@ pub(crate) fn put(
             Refused::invalid(target, format!("{target} {:?}: {why}", shorten(name)))
         })?;
     }
+    check_region(turn.world, location)?;
     let about = merge(&About::default(), wanted)?;
     if let Some(lock) = turn.world.estate().against_change(&Scope::workspace(key)) {
         return Err(locked("workspace", &key.name, "created", lock));

@@ -207,6 +207,15 @@ impl World {
         }
     }
 
+    /// Whether a region is known, or something is there already: what was made before regions were checked goes on.
+    pub fn is_region(&self, location: &str) -> bool {
+        let is_it = |name: &str| name.eq_ignore_ascii_case(location);
+        self.settings.regions.contains(location)
+            || self.workspaces().any(|workspace| is_it(&workspace.location))
+            || self.quota_scopes().any(|scope| is_it(&scope.location))
+            || self.estate().groups().any(|group| is_it(&group.location))
+    }
+
     pub fn node_by_name(&self, name: &str) -> Option<&Node> {
         self.index.nodes_by_name.get(name).and_then(|id| self.node(*id))
     }

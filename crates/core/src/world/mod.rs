@@ -37,6 +37,7 @@ use crate::model::{
     Node, NodePhase, Principal, Quota, ResourceGroup, RoleAssignment, User, Workspace,
 };
 use crate::planted::{Bug, is_planted};
+use crate::regions::Regions;
 use crate::time::{Elapsed, Now, Span, Wall};
 
 /// The operator's choices that decisions depend on. Not state: they come with every start.
@@ -62,6 +63,8 @@ pub struct Settings {
     pub queued_per_principal_max: u32,
     pub queued_per_workspace_max: u32,
     pub cluster_names: ClusterNames,
+    /// Where something new may be.
+    pub regions: Regions,
 }
 
 /// Where no two computes may have the same name.
@@ -87,6 +90,7 @@ impl Default for Settings {
             queued_per_principal_max: u32::MAX,
             queued_per_workspace_max: u32::MAX,
             cluster_names: ClusterNames::default(),
+            regions: Regions::default(),
         }
     }
 }

@@ -23,6 +23,7 @@ mod placement;
 mod queue_limits;
 mod quota_verdicts;
 mod read_only;
+mod regions;
 mod reservations;
 mod saved;
 mod scenarios;

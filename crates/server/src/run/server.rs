@@ -139,6 +139,7 @@ impl Server {
             stopping,
             held: Duration::from_micros(lease::held(config.lease).0),
             location: config.location.as_str().into(),
+            regions: config.regions.clone(),
             workspaces: config.workspaces,
             catalogue: self.catalogue.clone(),
             over_commit: config.over_commit,
@@ -283,6 +284,7 @@ impl Stores {
         let settings = Settings {
             over_commit: config.over_commit,
             cluster_names: config.cluster_names,
+            regions: config.regions.clone(),
             eviction_grace: config.eviction_grace,
             lease: config.lease,
             queued_per_principal_max: config.limits.queued_per_user.unwrap_or(u32::MAX),

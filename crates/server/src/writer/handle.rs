@@ -6,7 +6,7 @@ use std::sync::Arc;
 use muster_core::ids::{ClusterId, JobId};
 use muster_core::model::{Caller, QuotaName, QuotaScope};
 use muster_core::why::{self, Reason};
-use muster_core::{Answer, Input, World};
+use muster_core::{Answer, Input, Refused, World, check_region};
 use muster_store::StoreError;
 use muster_wire::quota::QuotaFigures;
 use tokio::sync::oneshot;
@@ -99,6 +99,16 @@ impl Handle {
         scope: QuotaScope,
     ) -> Result<Vec<QuotaFigures>, Unavailable> {
         self.ask(caller(by), move |world| quota_figures(world, &scope)).await
+    }
+
+    /// Whether something can be there.
+    pub async fn check_region(
+        &self,
+        by: &Caller,
+        location: &str,
+    ) -> Result<Result<(), Refused>, Unavailable> {
+        let location = location.to_owned();
+        self.ask(caller(by), move |world| check_region(world, &location)).await
     }
 
     /// Those that there are.

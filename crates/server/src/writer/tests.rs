@@ -177,7 +177,7 @@ fn running_in(folder: tempfile::TempDir, is_check_left: bool) -> Running {
 /// Has a workspace and a pool with one node, which has joined.
 async fn with_a_node() -> (Running, String) {
     let mut running = running();
-    let workspace = Input::workspace(workspace(), "north", someone());
+    let workspace = Input::workspace(workspace(), "eastus", someone());
     assert!(running.writer.say(workspace).await.unwrap().is_ok());
     assert!(running.writer.say(put_cluster("pool", 1)).await.unwrap().is_ok());
     let wish = running.wishes.recv().await.unwrap();
@@ -294,7 +294,7 @@ async fn a_store_that_was_not_read_through_is_not_written_to() {
 #[tokio::test]
 async fn who_asks_for_much_does_not_keep_others_waiting() {
     let Running { writer, thread, _folder: _kept, .. } = running();
-    assert!(writer.say(Input::workspace(workspace(), "north", someone())).await.unwrap().is_ok());
+    assert!(writer.say(Input::workspace(workspace(), "eastus", someone())).await.unwrap().is_ok());
     // The writer is busy with this until all have come.
     let (let_go, busy) = std::sync::mpsc::channel::<()>();
     let (entered, is_busy) = oneshot::channel();

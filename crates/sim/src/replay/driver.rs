@@ -114,7 +114,7 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
             wanted: Box::new(wanted),
             by: by.clone(),
         };
-        let create = Input::workspace(workspace(), "here", by);
+        let create = Input::workspace(workspace(), "eastus", by);
         self.inbox.extend([create, put]);
         self.settle()
     }

@@ -27,7 +27,7 @@ fn world() -> World {
     let mut world = World::rebuild(Rows::default(), 1, Settings::default(), catalogue, NOW);
     let wanted = ClusterPatch { nodes_max: Some(0), ..ClusterPatch::default() };
     let inputs = [
-        Input::workspace(workspace(), "north", caller()),
+        Input::workspace(workspace(), "eastus", caller()),
         Input::PutCluster {
             workspace: workspace(),
             name: "pool".into(),

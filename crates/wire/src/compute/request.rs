@@ -5,12 +5,16 @@ use std::sync::Arc;
 
 use muster_core::ClusterPatch;
 use muster_core::model::{AdminAccount, ComputeKind, Identity};
+use muster_core::nearest::suggestion;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{KINDS, OS_TYPES, REMOTE_LOGINS, SCALE_UPS, TIERS, word};
 use crate::error::ArmError;
 use crate::json::{Field, JsonText, parse_object, shorten};
+
+const IDENTITY_KINDS: [&str; 4] =
+    ["None", "SystemAssigned", "UserAssigned", "SystemAssigned,UserAssigned"];
 
 /// A property bag, all tags, a key and a hundred identities at their largest take about half of it.
 pub const BODY_BYTES_MAX: usize = 512 * 1024;
@@ -64,7 +68,7 @@ fn read(
     }
     let scale = aml.get("scaleSettings")?;
     // The compute's own location is the more specific of the two.
-    let location = match compute.get("computeLocation")?.text()? {
+    let location = match compute.get("computeLocation")?.location()? {
         Some(location) => Some(location),
         None => root.get("location")?.location()?,
     };
@@ -98,9 +102,11 @@ fn kind(field: &Field<'_>) -> Result<Option<ComputeKind>, ArmError> {
     let Some(text) = field.string()? else { return Ok(None) };
     let known = KINDS.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
     let unknown = || {
-        let (path, text) = (&field.path, shorten(text));
+        let (path, shown) = (&field.path, shorten(text));
+        let near = suggestion(text, KINDS.into_iter().map(|(word, _)| word));
         let message = format!(
-            "{path} is '{text}', which is not supported yet; only 'AmlCompute' and 'ComputeInstance' are"
+            "{path} is '{shown}', which is not supported yet; only 'AmlCompute' and 'ComputeInstance' are{}",
+            near.map(|near| format!("; {near}")).unwrap_or_default()
         );
         ArmError::not_supported(path, message)
     };
@@ -190,12 +196,7 @@ fn identity(field: &Field<'_>) -> Result<Option<Identity>, ArmError> {
         "userassigned" => (false, true),
         "systemassigned,userassigned" | "userassigned,systemassigned" => (true, true),
         _ => {
-            return Err(kind.invalid(format!(
-                "{} is '{}'; give 'None', 'SystemAssigned', 'UserAssigned' or \
-                 'SystemAssigned,UserAssigned'",
-                kind.path,
-                shorten(text)
-            )));
+            return Err(kind.unknown(text, &IDENTITY_KINDS));
         }
     };
     if wants_users == user_assigned.is_empty() {

@@ -258,7 +258,7 @@ fn a_wrong_value_is_refused_with_its_path_value_and_remedy() {
         (
             format!("{inner}.remoteLoginPortPublicAccess"),
             json!("Maybe"),
-            "'Maybe'; give 'Enabled' or 'Disabled' or 'NotSpecified'".into(),
+            "'Maybe'; give 'Enabled', 'Disabled' or 'NotSpecified'".into(),
         ),
         (
             format!("{inner}.enableNodePublicIp"),

@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Variables of whoever runs the tests that would lead commands elsewhere.
-const STRAY: [&str; 51] = [
+const STRAY: [&str; 52] = [
     "MUSTER_OVER_COMMIT",
     "MUSTER_CLUSTER_NAMES",
+    "MUSTER_REGIONS",
     "MUSTER_URL",
     "MUSTER_API_KEY",
     "MUSTER_CA_FILE",

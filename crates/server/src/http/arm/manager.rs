@@ -91,6 +91,7 @@ pub async fn route(call: &Call, method: &str, route: Manager) -> Result<Response
             Ok(list(vm_size::machine_sizes(call.app.catalogue.iter())))
         }
         ("GET", Manager::MachineUsages { subscription, location }) => {
+            call.check_region(&location).await?;
             let scope = QuotaScope::new(&subscription, &location);
             let figures = call.app.writer.quota(&call.caller, scope).await?;
             Ok(list(figures.iter().map(quota::machine_usage).collect()))
@@ -133,9 +134,9 @@ fn distinct<'e>(groups: impl Iterator<Item = &'e ResourceGroup>) -> Vec<&'e str>
     names
 }
 
-/// Where workspaces are, and where the next one will be. Clusters may name any region.
+/// Where something can be, and where workspaces are.
 fn locations(call: &Call, workspaces: &[Workspace]) -> Vec<String> {
-    let mut names = vec![call.app.location.to_string()];
+    let mut names: Vec<String> = call.app.regions.iter().map(str::to_owned).collect();
     names.extend(workspaces.iter().map(|workspace| workspace.location.to_string()));
     names.sort();
     names.dedup();

@@ -344,6 +344,11 @@ impl Call {
         auth::may(&self.app, &self.caller, action, scope)
     }
 
+    /// What a region has is told only of regions that there are.
+    async fn check_region(&self, location: &str) -> Result<(), Failed> {
+        Ok(self.app.writer.check_region(&self.caller, location).await??)
+    }
+
     async fn create_workspace(&self, key: &WorkspaceKey, location: &str) -> Result<(), Failed> {
         let route = Route::Workspace(key.clone());
         let deed = Deed {

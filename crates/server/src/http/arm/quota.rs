@@ -11,6 +11,7 @@ use super::{Call, Failed, unexpected};
 use crate::http::respond::document;
 
 pub async fn usages(call: &Call, subscription: &str, location: &str) -> Result<Response, Failed> {
+    call.check_region(location).await?;
     let region = Region { subscription, location };
     let figures =
         call.app.writer.quota(&call.caller, QuotaScope::new(subscription, location)).await?;
@@ -19,6 +20,7 @@ pub async fn usages(call: &Call, subscription: &str, location: &str) -> Result<R
 }
 
 pub async fn quotas(call: &Call, subscription: &str, location: &str) -> Result<Response, Failed> {
+    call.check_region(location).await?;
     let region = Region { subscription, location };
     let figures =
         call.app.writer.quota(&call.caller, QuotaScope::new(subscription, location)).await?;

@@ -72,7 +72,7 @@ impl Stage {
     fn settle(&mut self, tenant: &str) {
         let wanted = Box::new(ClusterPatch { nodes_max: Some(0), ..ClusterPatch::default() });
         let (workspace, name, by) = (home(tenant), tenant.to_owned(), user(tenant));
-        self.ask(tenant, vec![Input::workspace(home(tenant), "north", user(tenant))]);
+        self.ask(tenant, vec![Input::workspace(home(tenant), "eastus", user(tenant))]);
         self.ask(tenant, vec![Input::PutCluster { workspace, name, wanted, by }]);
     }
 

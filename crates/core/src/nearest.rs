@@ -1,14 +1,15 @@
-//! The name a user most likely meant, by edit distance.
+//! The name a user most likely meant, by edit distance. Whatever takes one value of a fixed set, and was given another,
+//! says which one is nearest.
 
-/// No size name is longer; a longer input is no misspelt size, and the work stays bounded.
+/// No known name is longer; a longer input is no misspelt one, and the work stays bounded.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Every size name starts with this, so it says nothing about which size is meant.
+/// Every name of a size starts with this, so it says nothing about which size is meant.
 const PREFIX: &str = "standard_";
 
 /// The closest of `names` to `wanted`, or `None` when more than a third of what was written (its
 /// prefix aside) would have to change. The first of equally close names wins.
-pub(super) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = wanted.trim().to_ascii_lowercase();
     if wanted.is_empty() || wanted.len() > NAME_BYTES_MAX {
         return None;
@@ -35,6 +36,11 @@ pub(super) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) ->
         }
     }
     best
+}
+
+/// The nearest of these names as a question, for a refusal.
+pub fn suggestion<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
+    nearest(wanted, names).map(|near| format!("did you mean '{near}'?"))
 }
 
 /// The Levenshtein distance of two strings in bytes, if it is below `bound`.
