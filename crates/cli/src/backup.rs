@@ -116,7 +116,8 @@ pub fn restore(args: &RestoreArgs) -> Outcome {
     let root = StateDir::new(to).root().to_string_lossy().into_owned();
     output::say(&format!("restored what was there at {}", printable(&manifest.made_at)));
     output::say(&format!(
-        "next: see that the server it replaces is stopped, then start this one: muster up --state-dir {}",
+        "next: see that the server it replaces is stopped, then start this one: {} --state-dir {}",
+        StateDir::new(to).start_command(),
         shell_quoted(&root)
     ));
     output::say(

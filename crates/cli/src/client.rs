@@ -333,14 +333,14 @@ impl Client {
         // The address may hold a signature, and the error would repeat it.
         let why = why.without_url();
         let start = match &self.server.dir {
-            Some(dir) => format!("muster up --state-dir {}", dir.root().display()),
+            Some(dir) => format!("{} --state-dir {}", dir.start_command(), dir.root().display()),
             None => "muster serve, on its machine".to_owned(),
         };
         if why.is_timeout() {
             let text = format!("the server at {url} did not answer in time");
             return Failure::error(text)
                 .passing()
-                .hint("see what it says: MUSTER_LOG=info muster up");
+                .hint(format!("see what it says: MUSTER_LOG=info {start}"));
         }
         let why = printable(&ErrorChain(&why).to_string());
         let text = format!("cannot reach the server at {url}: {why}");
@@ -398,8 +398,12 @@ fn workspace_of(route: &Route) -> Option<&WorkspaceKey> {
 fn http_client(server: &Server) -> Outcome<reqwest::Client> {
     let bad_ca = || {
         let path = server.ca_file.clone();
-        Failure::error(format!("{} is no CA certificate", path.display()))
-            .hint("start the server again: `muster up` says how to repair it")
+        Failure::error(format!("{} is no CA certificate", path.display())).hint(match &server.dir {
+            Some(dir) => {
+                format!("start the server again: `{}` says how to repair it", dir.start_command())
+            }
+            None => "get it again from whoever runs the server".to_owned(),
+        })
     };
     let cas = reqwest::Certificate::from_pem_bundle(&server.ca_pem).map_err(|_| bad_ca())?;
     if cas.is_empty() {

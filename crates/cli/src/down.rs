@@ -41,6 +41,7 @@ pub struct Args {
 
 pub async fn run(args: &Args) -> Outcome {
     let path = args.place.path()?;
+    let start = server_process::start_command(&path);
     let nothing = || {
         output::say(&format!(
             "no server is running for the state directory {}; there is nothing to stop",
@@ -71,7 +72,6 @@ pub async fn run(args: &Args) -> Outcome {
         }
     }
     progress.done("stopped");
-    let start = server_process::start_command(&path);
     if let Some(words) = figures.as_ref().and_then(|figures| left_behind(figures, &start)) {
         output::say(&words);
     }

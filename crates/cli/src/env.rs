@@ -171,7 +171,7 @@ fn extension_dir(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf>
 fn existing(path: &Path) -> Outcome<String> {
     if !path.is_file() {
         return Err(Failure::error(format!("{} is missing", path.display()))
-            .hint("start the server again: `muster up` writes it"));
+            .hint("start the server again, it writes it: muster up, or muster serve if that is what it was started with"));
     }
     text(path)
 }

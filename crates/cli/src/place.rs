@@ -138,6 +138,7 @@ impl StateDirArg {
             StateDirError::NeverStarted { .. } => Failure::not_found(printable(&why.to_string())),
             StateDirError::Unusable { .. }
             | StateDirError::Taken { .. }
+            | StateDirError::OtherMode { .. }
             | StateDirError::File(_)
             | StateDirError::Damaged { .. } => Failure::of(&why),
         })?;
@@ -266,7 +267,7 @@ fn read(path: &Path) -> Outcome<Vec<u8>> {
     File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut content)).map_err(
         |why| {
             Failure::error(format!("cannot read {}: {why}", path.display()))
-                .hint("start the server again: `muster up` makes what is missing")
+                .hint("start the server again, it makes what is missing: muster up, or muster serve if that is what it was started with")
         },
     )?;
     Ok(content)

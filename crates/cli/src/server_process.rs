@@ -41,7 +41,8 @@ fn holder_by(line: &str, device: (u32, u32), inode: u64, told: u32) -> Option<u3
 
 /// What a person types to start the server of this directory.
 pub fn start_command(state_dir: &Path) -> String {
-    format!("muster up --state-dir {}", shell_quoted(&state_dir.to_string_lossy()))
+    let command = StateDir::new(state_dir).start_command();
+    format!("{command} --state-dir {}", shell_quoted(&state_dir.to_string_lossy()))
 }
 
 /// When a process was started, by the kernel's clock.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use muster_core::time::Span;
 use muster_core::{ClusterNames, ErrorChain, Regions};
+use muster_server::state_dir::StateDirError;
 use muster_server::{
     Environments, Limits, RateLimits, Ready, Retention, ServeError, ServerConfig, Workspaces,
 };
@@ -48,6 +49,9 @@ pub struct Start {
     place: StateDirArg,
     #[command(flatten)]
     flags: config::Flags,
+    /// Take over a state directory that was started with the other of `muster up` and `muster serve`
+    #[arg(long)]
+    change_mode: bool,
 }
 
 pub fn run(args: Args) -> Outcome {
@@ -61,7 +65,8 @@ pub fn start(args: &Start, workspaces: Workspaces) -> Outcome {
     let state_dir = args.place.path()?;
     let usual = if workspaces == Workspaces::ByHand { "info" } else { "warn" };
     let config = Config::gather(&args.flags, &state_dir, usual)?;
-    let server = server_config(&config, state_dir, workspaces)?;
+    let mut server = server_config(&config, state_dir, workspaces)?;
+    server.may_change_mode = args.change_mode;
     if args.flags.print {
         return output::bytes(config::print(&config, &server.state_dir).as_bytes());
     }
@@ -78,7 +83,10 @@ pub fn start(args: &Start, workspaces: Workspaces) -> Outcome {
             .await
             .map_err(|why| match &why {
                 // The user's own files, as they gave them.
-                ServeError::Prices(_) | ServeError::Certificate(_) | ServeError::Table(_) => {
+                ServeError::Prices(_)
+                | ServeError::Certificate(_)
+                | ServeError::Table(_)
+                | ServeError::StateDir(StateDirError::OtherMode { .. }) => {
                     Failure::refused(printable(&ErrorChain(&why).to_string()))
                 }
                 _ => Failure::of(&why),
@@ -167,6 +175,7 @@ fn server_config(
         price_file: config.path("prices"),
         location: LOCATION.to_owned(),
         workspaces,
+        may_change_mode: false,
         isolation: config.isolation(),
         helper_socket: config.path("helper-socket"),
         shown: config.folders("node-folders"),

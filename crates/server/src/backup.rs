@@ -45,7 +45,7 @@ pub use self::restore::{Checked, OnDamage, check, restore};
 use crate::blobs::Turn;
 use crate::state_dir::StateDir;
 use crate::state_dir::names::{
-    BLOBS, CLOCK, CONFIG, DATABASE, ELSEWHERE, KEYS, LOGS, PKI, POST_MORTEMS, STORAGE,
+    BLOBS, CLOCK, CONFIG, DATABASE, ELSEWHERE, KEYS, LOGS, MODE, PKI, POST_MORTEMS, STORAGE,
 };
 
 /// Raised when an older version could not read it.
@@ -55,7 +55,7 @@ const FILES: &str = "files";
 const STATE: &str = "state";
 /// Copied whole; and single files beside them, where they are.
 const FOLDERS: [&str; 4] = [KEYS, PKI, LOGS, POST_MORTEMS];
-const SINGLE: [&str; 3] = [CONFIG, CLOCK, ELSEWHERE];
+const SINGLE: [&str; 4] = [CONFIG, CLOCK, MODE, ELSEWHERE];
 
 /// What a backup is of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

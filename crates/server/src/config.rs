@@ -11,7 +11,7 @@ use muster_store::StoreError;
 use crate::environments::Environments;
 use crate::nodes::Isolation;
 use crate::rates::RateLimits;
-use crate::state_dir::StateDirError;
+use crate::state_dir::{StateDirError, Workspaces};
 use crate::storage::Retention;
 use crate::{blobs, environments, first_start, pki, prices, tokens};
 
@@ -38,6 +38,8 @@ pub struct ServerConfig {
     /// The region of workspaces for which none is named.
     pub location: String,
     pub workspaces: Workspaces,
+    /// Whether a state directory of the other command may become one of this.
+    pub may_change_mode: bool,
     pub isolation: Isolation,
     /// Where somebody with more rights makes walls for us.
     pub helper_socket: Option<PathBuf>,
@@ -76,15 +78,6 @@ pub struct Limits {
     pub storage_bytes: Option<u64>,
     /// Connections from one address: `Some(0)` for as many as there are places, `None` for a part of them.
     pub connections_per_address: Option<usize>,
-}
-
-/// How workspaces come into being.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Workspaces {
-    /// When somebody who may make them names one: for one person.
-    OnFirstUse,
-    /// When somebody makes one: for many, whose slips must not become workspaces.
-    ByHand,
 }
 
 /// What whoever started the server is told once it can be used.

@@ -42,10 +42,11 @@ mod sweeper;
 pub mod tokens;
 mod writer;
 
-pub use crate::config::{Limits, Ready, ServeError, ServerConfig, Workspaces};
+pub use crate::config::{Limits, Ready, ServeError, ServerConfig};
 pub use crate::environments::Environments;
 pub use crate::http::limits::{DESCRIPTORS_MIN, DESCRIPTORS_WANTED};
 pub use crate::nodes::Isolation;
 pub use crate::rates::RateLimits;
 pub use crate::run::run;
+pub use crate::state_dir::Workspaces;
 pub use crate::storage::Retention;

@@ -29,7 +29,9 @@ pub async fn run(
 ) -> Result<(), ServeError> {
     let state_dir = StateDir::new(&config.state_dir);
     let _lock = state_dir.take()?;
+    state_dir.check_mode(config.workspaces, config.may_change_mode)?;
     first_start::prepare(&state_dir)?;
+    state_dir.write_mode(config.workspaces)?;
     let set_back = clock::record_in(&state_dir.clock());
     let (drain, hangup) = (config.drain, hangup(&config)?);
     let opened = Server::open(config, state_dir).await?;

@@ -32,6 +32,8 @@ pub mod names {
     pub const CONFIG: &str = "muster.toml";
     /// How the server was last reached.
     pub const CONNECTION: &str = "connection.json";
+    /// The command that the server of a directory is started with.
+    pub const MODE: &str = "mode";
     /// Held by the server that runs.
     pub const LOCK: &str = "lock";
 }
@@ -55,6 +57,33 @@ pub struct Connection {
     pub has_own_certificate: bool,
 }
 
+/// How workspaces come into being, and so whom a server is for. A state directory keeps to one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Workspaces {
+    /// When somebody who may make them names one: for one person.
+    OnFirstUse,
+    /// When somebody makes one: for many, whose slips must not become workspaces.
+    ByHand,
+}
+
+impl Workspaces {
+    /// The command that starts such a server, which is also what the state directory remembers.
+    pub fn command(self) -> &'static str {
+        match self {
+            Workspaces::OnFirstUse => "up",
+            Workspaces::ByHand => "serve",
+        }
+    }
+
+    /// What it means for whoever uses the server.
+    fn meaning(self) -> &'static str {
+        match self {
+            Workspaces::OnFirstUse => "workspaces exist as soon as they are named",
+            Workspaces::ByHand => "workspaces are made by hand and users have roles",
+        }
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum StateDirError {
     #[error("the state directory {} cannot be used", path.display())]
@@ -68,6 +97,13 @@ pub enum StateDirError {
         path.display()
     )]
     Taken { path: PathBuf },
+    #[error(
+        "the state directory {} is one of `muster {}`, where {}; start it with: muster {} --state-dir {}; or \
+         add --change-mode to make it one of `muster {}`, where {}",
+        path.display(), mode.command(), mode.meaning(), mode.command(), path.display(), wanted.command(),
+        wanted.meaning()
+    )]
+    OtherMode { path: PathBuf, mode: Workspaces, wanted: Workspaces },
     #[error(transparent)]
     File(#[from] FileError),
     #[error(
@@ -154,6 +190,41 @@ impl StateDir {
 
     pub fn clock(&self) -> PathBuf {
         self.root.join(names::CLOCK)
+    }
+
+    fn mode_file(&self) -> PathBuf {
+        self.root.join(names::MODE)
+    }
+
+    /// Which command its server is started with. `None` if none that notes it was started with this directory yet.
+    pub fn mode(&self) -> Option<Workspaces> {
+        let text = files::read(&self.mode_file(), files::FILE_BYTES_MAX).ok()??;
+        let word = String::from_utf8(text).ok()?;
+        let modes = [Workspaces::OnFirstUse, Workspaces::ByHand];
+        modes.into_iter().find(|mode| mode.command() == word.trim())
+    }
+
+    /// The command that starts its server, for hints.
+    pub fn start_command(&self) -> String {
+        format!("muster {}", self.mode().unwrap_or(Workspaces::OnFirstUse).command())
+    }
+
+    /// Refuses a directory of the other command, unless it `may_change`.
+    pub fn check_mode(&self, wanted: Workspaces, may_change: bool) -> Result<(), StateDirError> {
+        match self.mode() {
+            Some(mode) if mode != wanted && !may_change => {
+                Err(StateDirError::OtherMode { path: self.root.clone(), mode, wanted })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    pub fn write_mode(&self, mode: Workspaces) -> Result<(), StateDirError> {
+        if self.mode() == Some(mode) {
+            return Ok(());
+        }
+        let text = format!("{}\n", mode.command());
+        Ok(files::write(&self.mode_file(), text.as_bytes(), files::PRIVATE)?)
     }
 
     pub fn connection_file(&self) -> PathBuf {

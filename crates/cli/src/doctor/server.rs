@@ -24,6 +24,8 @@ pub struct Facts {
     pub own: Option<Result<(), String>>,
     pub certificate: Result<Option<Seen>, String>,
     pub server: Found,
+    /// The command that starts it.
+    pub start: String,
 }
 
 /// What is known of a server.
@@ -49,6 +51,7 @@ pub fn look(state_dir: &Path, config: &Outcome<Config>, within: Duration) -> Fac
     });
     let certificate = muster_server::pki::look(&dir.pki());
     Facts {
+        start: dir.start_command(),
         config: config.as_ref().map(|_| ()).map_err(told),
         own,
         certificate: certificate.map_err(|why| printable(&ErrorChain(&why).to_string())),
@@ -87,7 +90,7 @@ fn ask(dir: &StateDir, connection: &Connection, within: Duration) -> Result<u16,
 pub fn check(facts: &Facts, now: SystemTime) -> Vec<Finding> {
     let mut findings = vec![configuration(facts), certificate(facts, now)];
     findings.extend(facts.own.as_ref().map(own_certificate));
-    findings.push(running(&facts.server));
+    findings.push(running(&facts.server, &facts.start));
     findings
 }
 
@@ -156,14 +159,17 @@ fn own_certificate(own: &Result<(), String>) -> Finding {
     }
 }
 
-fn running(server: &Found) -> Finding {
+fn running(server: &Found, start: &str) -> Finding {
     const ID: &str = "server";
     const MEANING: &str = "whether the server of this state directory can be used";
     const RESTART: &str = "see its log, then start it again (systemctl restart muster)";
     match server {
-        Found::Never => Finding::note(ID, "none was started with this state directory", MEANING)
-            .fix("muster up"),
-        Found::Unknown(why) => Finding::failure(ID, why, MEANING).fix("start it again: muster up"),
+        Found::Never => {
+            Finding::note(ID, "none was started with this state directory", MEANING).fix(start)
+        }
+        Found::Unknown(why) => {
+            Finding::failure(ID, why, MEANING).fix(format!("start it again: {start}"))
+        }
         Found::Known { url, answer: Ok(200), .. } => {
             Finding::ok(ID, format!("{url} is ready"), MEANING)
         }
@@ -176,8 +182,7 @@ fn running(server: &Found) -> Finding {
                 .fix(RESTART)
         }
         Found::Known { url, answer: Err(_), is_held: false } => {
-            Finding::note(ID, format!("it does not run; it was last at {url}"), MEANING)
-                .fix("muster up")
+            Finding::note(ID, format!("it does not run; it was last at {url}"), MEANING).fix(start)
         }
     }
 }
@@ -215,6 +220,7 @@ mod tests {
             own: None,
             certificate: Ok(Some(seen())),
             server: known(URL, true, Ok(200)),
+            start: "muster up".to_owned(),
         }
     }
 

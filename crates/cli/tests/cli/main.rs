@@ -32,6 +32,7 @@ mod kill_storm;
 mod limits;
 mod login;
 mod metadata;
+mod modes;
 mod mpi;
 mod nodes;
 mod output;
