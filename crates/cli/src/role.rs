@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 use muster_core::model::{Role, Scope as RoleScope};
+use muster_core::nearest::suggestion;
 use muster_wire::access::{
     RoleAssignmentDocument, RoleDefinitionDocument, UserDocument, role_assignment_json,
 };
@@ -12,7 +13,7 @@ use serde::Serialize;
 use crate::client::Client;
 use crate::complete;
 use crate::dry::{DryRun, Plan};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{Failure, Outcome, printable, quoted};
 use crate::names::{self, MaybeName};
 use crate::output::{self, Print};
 use crate::place::StateDirArg;
@@ -179,7 +180,11 @@ async fn create(args: &CreateArgs) -> Outcome {
         return Plan::new("PUT", &route, &body).show(&client, &args.print).await;
     }
     let answer = client.put(&route, body).await?;
-    let row = Row::of(answer.document()?);
+    let document: RoleAssignmentDocument = answer.document()?;
+    if let Some(note) = &document.properties.note {
+        output::say(&format!("note: {}", printable(note)));
+    }
+    let row = Row::of(document);
     args.print.show(&row, || print_table(std::slice::from_ref(&row)))
 }
 
@@ -261,8 +266,12 @@ fn assignment_name(principal_id: &str, role: Role, scope: &RoleScope) -> String 
 }
 
 fn role(text: &str) -> Result<Role, String> {
-    let known = || Role::ALL.map(Role::as_str).join(", ");
-    Role::parse(text).ok_or_else(|| format!("there is no such role; use one of {}", known()))
+    Role::parse(text).ok_or_else(|| {
+        let known = Role::ALL.map(Role::as_str);
+        let near = suggestion(text, known.into_iter());
+        let near = near.map(|near| format!("{near} ")).unwrap_or_default();
+        format!("there is no such role; {near}use one of {}", known.join(", "))
+    })
 }
 
 fn scope(text: &str) -> Result<RoleScope, String> {

@@ -105,6 +105,11 @@ impl Directory {
         found
     }
 
+    /// What a user has, and where.
+    pub fn roles_of<'d>(&'d self, object_id: &'d str) -> impl Iterator<Item = &'d RoleAssignment> {
+        self.roles.values().filter(move |role| *role.object_id == *object_id)
+    }
+
     /// Whether this user may do that there.
     pub fn allows(&self, object_id: &str, action: Action, at: &Scope) -> bool {
         self.names.contains_key(object_id)

@@ -97,6 +97,9 @@ pub struct RoleAssignmentProperties {
     pub role_name: Option<String>,
     #[serde(default)]
     pub principal_name: Option<String>,
+    /// Ours: what whoever gave the role should know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 pub fn role_assignment(role: &RoleAssignment, user: Option<&User>) -> RoleAssignmentDocument {
@@ -113,6 +116,7 @@ pub fn role_assignment(role: &RoleAssignment, user: Option<&User>) -> RoleAssign
             created_on: Some(timestamp::format(role.created_at)),
             role_name: Some(role.role.as_str().to_owned()),
             principal_name: user.map(|user| user.name.to_string()),
+            note: None,
         },
     }
 }
@@ -126,11 +130,8 @@ pub fn parse_role_assignment(body: &[u8]) -> Result<(Role, Box<str>), ArmError> 
     let text = definition
         .string()?
         .ok_or_else(|| definition.missing("give a role's id, or its name such as Reader"))?;
-    let role = Role::parse(text.rsplit('/').next().unwrap_or(text)).ok_or_else(|| {
-        let known = Role::ALL.map(Role::as_str).join(", ");
-        definition
-            .invalid(format!("roleDefinitionId names no role that there is; use one of {known}"))
-    })?;
+    let role = Role::parse(text.rsplit('/').next().unwrap_or(text))
+        .ok_or_else(|| definition.unknown(text, &Role::ALL.map(Role::as_str)))?;
     let principal = principal
         .text()?
         .ok_or_else(|| principal.missing("give the object id that `muster user list` shows"))?;

@@ -159,3 +159,51 @@ fn what_is_missing_to_reach_a_server_is_said() {
     ]);
     assert!(bad.stderr.contains("AzureML Data Scientist"), "{}", bad.stderr);
 }
+
+#[test]
+fn a_refusal_names_what_the_caller_has_and_what_it_takes() {
+    let site = site();
+    make_workspace(&site);
+    let key = new_key(&site, "ada");
+    let create = [&["compute", "create", "-n", "cpu"], &PLACE[..]].concat();
+    let refused = run_as(&site, &key, &create).stderr;
+    assert!(refused.contains("ada has no role anywhere"), "{refused}");
+    let assign = ["role", "assignment", "create", "--assignee", "ada", "--role", "Reader"];
+    site.text(&[&assign[..], &["--scope", WORKSPACE]].concat());
+    let refused = run_as(&site, &key, &create).stderr;
+    for part in [
+        &format!("ada has Reader on {WORKSPACE}"),
+        "this takes AzureML Compute Operator or Contributor or Owner there or above",
+        &format!("--assignee ada --role 'AzureML Compute Operator' --scope {WORKSPACE}"),
+    ] {
+        assert!(refused.contains(part), "{part} in {refused}");
+    }
+}
+
+#[test]
+fn a_role_on_something_that_does_not_exist_is_pointed_out() {
+    let site = site();
+    make_workspace(&site);
+    new_key(&site, "ada");
+    let assign = |scope: &str| {
+        let command = ["role", "assignment", "create", "--assignee", "ada", "--role", "Reader"];
+        let done = site.run(&[&command[..], &["--scope", scope]].concat());
+        assert_eq!(done.code, 0, "{}", done.stderr);
+        done.stderr
+    };
+    for scope in ["/", "/subscriptions/S", "/subscriptions/s/resourceGroups/LAB", WORKSPACE] {
+        assert!(!assign(scope).contains("note:"), "{scope}");
+    }
+    for (scope, words) in [
+        ("/subscriptions/other", "there is no subscription 'other'"),
+        ("/subscriptions/s/resourceGroups/labs", "there is no resource group 'labs'. The role"),
+        (&format!("{WORKSPACE}x"), "did you mean 'vision'?"),
+    ] {
+        let said = assign(scope);
+        assert!(said.contains("note: ") && said.contains(words), "{scope}: {said}");
+    }
+    let slip = ["role", "assignment", "create", "--assignee", "ada", "--role", "Raeder"];
+    let slip = site.run(&[&slip[..], &["--scope", "/"]].concat());
+    assert_eq!(slip.code, 2);
+    assert!(slip.stderr.contains("did you mean 'Reader'?"), "{}", slip.stderr);
+}

@@ -102,6 +102,11 @@ impl Role {
     pub const ALL: [Role; 5] =
         [Role::Owner, Role::Contributor, Role::DataScientist, Role::ComputeOperator, Role::Reader];
 
+    /// The roles that allow this, from the one that gives least else.
+    pub fn that_allow(action: Action) -> impl Iterator<Item = Role> {
+        Role::ALL.into_iter().rev().filter(move |role| role.allows(action))
+    }
+
     /// Azure's name for it.
     pub fn as_str(self) -> &'static str {
         match self {

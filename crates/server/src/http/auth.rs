@@ -1,7 +1,7 @@
 //! Who is asking: a bearer token made by us, for an audience that this route takes. And whether they may.
 
 use axum::http::{HeaderMap, header};
-use muster_core::model::{Action, Caller, Scope};
+use muster_core::model::{Action, Caller, Role, Scope};
 use muster_wire::blob::StorageError;
 use muster_wire::{
     AccessRoute, ArmError, EstateRoute, HistoryRoute, Manager, Route, StorageRoute, V1Route,
@@ -11,6 +11,9 @@ use muster_wire::{
 use crate::app::App;
 use crate::clock;
 use crate::tokens::{self, Audiences};
+
+/// A refusal stays readable.
+const ROLES_SHOWN_MAX: usize = 5;
 
 /// The caller of a route, or the 401 that says why not.
 pub fn caller(app: &App, headers: &HeaderMap, route: &Route) -> Result<Caller, ArmError> {
@@ -240,14 +243,33 @@ pub fn authorize(app: &App, caller: &Caller, need: &Need) -> Result<(), ArmError
     if is_allowed {
         return Ok(());
     }
-    Err(ArmError::forbidden(format!(
-        "'{}' (object id {}) may not {} on {scope}; ask an owner for a role there: muster role assignment \
-         create --assignee {} --role ROLE --scope {scope}",
-        caller.name,
-        caller.object_id,
+    Err(forbidden(app, caller, action, scope))
+}
+
+/// What the caller has, which role would do, and the command by which an owner gives it.
+fn forbidden(app: &App, caller: &Caller, action: Action, scope: &Scope) -> ArmError {
+    let directory = app.live.directory();
+    let mut own: Vec<String> = directory
+        .roles_of(&caller.object_id)
+        .map(|given| format!("{} on {}", given.role.as_str(), given.scope))
+        .collect();
+    own.sort();
+    let more = own.len().saturating_sub(ROLES_SHOWN_MAX);
+    own.truncate(ROLES_SHOWN_MAX);
+    let own = match (own.is_empty(), more) {
+        (true, _) => "has no role anywhere".to_owned(),
+        (false, 0) => format!("has {}", own.join(", ")),
+        (false, more) => format!("has {} and {more} more", own.join(", ")),
+    };
+    let enough: Vec<&str> = Role::that_allow(action).map(Role::as_str).collect();
+    let least = enough.first().copied().unwrap_or(Role::Owner.as_str());
+    let Caller { name, object_id } = caller;
+    ArmError::forbidden(format!(
+        "'{name}' (object id {object_id}) may not {} on {scope}: {name} {own}, and this takes {} there or above; ask an \
+         owner: muster role assignment create --assignee {name} --role '{least}' --scope {scope}",
         action.as_str(),
-        caller.name,
-    )))
+        enough.join(" or "),
+    ))
 }
 
 /// Whether the caller has a role there, above or below.

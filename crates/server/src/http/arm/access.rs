@@ -2,7 +2,8 @@
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use muster_core::model::{RoleAssignment, Scope};
+use muster_core::model::{Action, RoleAssignment, Scope};
+use muster_core::nearest;
 use muster_core::time::Wall;
 use muster_core::{AccessRequest, Input, NewUser, Reply};
 use muster_wire::access::{self, MeDocument, MyRole};
@@ -10,6 +11,7 @@ use muster_wire::{AccessRoute, ArmError, Page, Route};
 
 use super::{Call, Failed, unexpected};
 use crate::http::respond::document;
+use crate::readers::Rows;
 use crate::tokens;
 
 pub async fn handle(call: &Call, method: &str, route: AccessRoute) -> Result<Response, Failed> {
@@ -32,7 +34,7 @@ pub async fn handle(call: &Call, method: &str, route: AccessRoute) -> Result<Res
         ("DELETE", AccessRoute::RoleAssignment { scope, name }) => {
             match say(call, AccessRequest::RemoveRole { name, scope }).await? {
                 Reply::NothingToDelete => Ok(StatusCode::NO_CONTENT.into_response()),
-                reply => answer_role(call, reply, StatusCode::OK),
+                reply => answer_role(call, reply, None, StatusCode::OK),
             }
         }
         ("GET", AccessRoute::RoleDefinitions(_)) => {
@@ -135,12 +137,56 @@ fn role(call: &Call, scope: &Scope, name: &str) -> Result<Response, Failed> {
 async fn assign(call: &Call, scope: Scope, name: Box<str>) -> Result<Response, Failed> {
     let (role, object_id) = access::parse_role_assignment(&call.body)?;
     let wanted = RoleAssignment { name, object_id, role, scope, created_at: Wall(0) };
-    answer_role(call, say(call, AccessRequest::AssignRole(wanted)).await?, StatusCode::CREATED)
+    let note = absence(call, &wanted.scope).await?;
+    let reply = say(call, AccessRequest::AssignRole(wanted)).await?;
+    answer_role(call, reply, note, StatusCode::CREATED)
 }
 
-fn answer_role(call: &Call, reply: Reply, status: StatusCode) -> Result<Response, Failed> {
+fn answer_role(
+    call: &Call,
+    reply: Reply,
+    note: Option<String>,
+    status: StatusCode,
+) -> Result<Response, Failed> {
     let Reply::Role(role) = reply else { return Err(unexpected(&reply)) };
     let directory = call.app.live.directory();
     let user = directory.user_by_object_id(&role.object_id);
-    Ok(document(status, &access::role_assignment(&role, user.map(|user| &**user))))
+    let mut shown = access::role_assignment(&role, user.map(|user| &**user));
+    shown.properties.note = note;
+    Ok(document(status, &shown))
+}
+
+/// What to know about a role on something that is not there: a slip would give nobody anything. Only names that the
+/// caller may see are suggested.
+async fn absence(call: &Call, scope: &Scope) -> Result<Option<String>, Failed> {
+    let estate = call.app.live.estate();
+    let (what, name, known): (_, &str, Vec<String>) = match scope {
+        Scope::Everything | Scope::Compute { .. } => return Ok(None),
+        Scope::Subscription(subscription) => {
+            let groups = super::estate::groups(call, &estate, None);
+            let names = groups.map(|group| group.subscription.to_string());
+            ("subscription", subscription, names.collect())
+        }
+        Scope::Group { subscription, resource_group } => {
+            let groups = super::estate::groups(call, &estate, Some(subscription));
+            let names = groups.map(|group| group.name.to_string()).collect();
+            ("resource group", resource_group, names)
+        }
+        Scope::Workspace(key) => {
+            let (subscription, group) = (key.subscription.clone(), key.resource_group.clone());
+            let read = move |reader: &mut Rows| reader.workspaces(&subscription, Some(&group));
+            let found = call.app.readers.read(read).await?;
+            let names = found.iter().map(|workspace| &workspace.key);
+            let names = names.filter(|key| call.may(Action::Read, &Scope::workspace(key)));
+            ("workspace", &key.name, names.map(|key| key.name.to_string()).collect())
+        }
+    };
+    if known.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+        return Ok(None);
+    }
+    let near = nearest::suggestion(name, known.iter().map(String::as_str));
+    let near = near.map(|near| format!(" {near}")).unwrap_or_default();
+    Ok(Some(format!(
+        "{scope} does not exist: there is no {what} '{name}'. The role counts once it does.{near}"
+    )))
 }
