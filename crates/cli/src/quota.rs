@@ -51,7 +51,7 @@ pub struct ShowArgs {
     print: Print,
 }
 
-/// Set or lift one limit of a region
+/// Set one limit of a region, or go back to the default
 ///
 /// Nodes and clusters that are there stay, also where they are more than the new limit.
 #[derive(Debug, clap::Args)]
@@ -61,7 +61,7 @@ pub struct ShowArgs {
 pub struct UpdateArgs {
     #[command(flatten)]
     name: Name<names::Quota>,
-    /// How many vCPUs, or none to lift the limit
+    /// How many vCPUs, or none for the server's default (dedicated-cores, family-cores, low-priority-cores)
     #[arg(long, value_name = "VCPUS", value_parser = values::limit, allow_negative_numbers = true)]
     limit: Limit,
     #[command(flatten)]

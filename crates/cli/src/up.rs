@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use muster_core::model::DefaultLimits;
 use muster_core::time::Span;
 use muster_core::{ClusterNames, ErrorChain, Regions};
 use muster_server::state_dir::StateDirError;
@@ -23,6 +24,10 @@ use crate::place::StateDirArg;
 
 /// The region of workspaces that are made on first use; clients show it, nothing depends on it.
 const LOCATION: &str = "eastus";
+/// vCPUs of a region where no quota was set, with `up`.
+const CORES_OF_ONE: u64 = 100_000;
+/// With `serve`.
+const CORES_OF_MANY: u64 = 10_000;
 /// How long a server that ends waits for a disk to take the end of its log.
 const LAST_LINES_WITHIN: Duration = Duration::from_secs(3);
 /// As long as nobody notices.
@@ -198,6 +203,7 @@ fn server_config(
         // One person may crowd their own machine; a machine of many keeps to what it has.
         over_commit: config.switch("over-commit").unwrap_or(workspaces == Workspaces::OnFirstUse),
         cluster_names: cluster_names(config, workspaces),
+        default_limits: default_limits(config, workspaces),
         regions: Regions::with(config.words("regions").iter().map(String::as_str)),
         eviction_grace: Span::seconds(
             config.number("eviction-grace-seconds").expect("it has a default"),
@@ -216,6 +222,21 @@ fn cluster_names(config: &Config, workspaces: Workspaces) -> ClusterNames {
         Some(_) => ClusterNames::UniqueInRegion,
         None if workspaces == Workspaces::OnFirstUse => ClusterNames::UniqueInWorkspace,
         None => ClusterNames::UniqueInRegion,
+    }
+}
+
+/// One person's server has the machine's own limits; one for many stops slips before they take everything.
+fn default_limits(config: &Config, workspaces: Workspaces) -> DefaultLimits {
+    let usual = match workspaces {
+        Workspaces::OnFirstUse => CORES_OF_ONE,
+        Workspaces::ByHand => CORES_OF_MANY,
+    };
+    // 0 is no limit.
+    let limit = |key| Some(config.number(key).unwrap_or(usual)).filter(|limit| *limit > 0);
+    DefaultLimits {
+        region: limit("dedicated-cores"),
+        family: limit("family-cores"),
+        low_priority: limit("low-priority-cores"),
     }
 }
 

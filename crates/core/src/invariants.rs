@@ -7,7 +7,8 @@ use std::fmt;
 use crate::change::Change;
 use crate::ids::{ClusterId, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::model::{
-    Capacity, Cluster, ClusterPhase, Host, Job, JobPhase, MemberPhase, Node, NodePhase, Part, Rest,
+    Capacity, Cluster, ClusterPhase, DefaultLimits, Host, Job, JobPhase, MemberPhase, Node,
+    NodePhase, Part, Rest,
 };
 use crate::time::{Now, Span};
 use crate::world::World;
@@ -276,7 +277,9 @@ fn check_cluster(world: &World, cluster: &Cluster, now: Now, slack: Span) -> Res
     }
     // Where a region is limited, others may be served first.
     let scope = world.quota_scope_of(cluster.id);
-    let has_quota = scope.is_none_or(|scope| world.quota_limits(scope).is_none());
+    let is_unset = |scope| world.quota_limits(scope).is_none();
+    let has_quota = world.settings.quota == DefaultLimits::default()
+        && scope.is_none_or(|scope| is_unset(scope));
     let may_grow = cluster.backoff.until <= now.wall
         && cluster.backoff.pending_max() > u32::try_from(pool.pending.len()).unwrap_or(u32::MAX)
         && pool.existing() < world.ceiling(cluster)

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use muster_core::Regions;
 use muster_core::catalogue::Catalogue;
+use muster_core::model::DefaultLimits;
 use tokio::sync::{mpsc, watch};
 
 use crate::Workspaces;
@@ -35,6 +36,8 @@ pub struct App {
     pub held: Duration,
     pub location: Box<str>,
     pub regions: Regions,
+    /// Of vCPUs, where none was set.
+    pub default_limits: DefaultLimits,
     pub workspaces: Workspaces,
     pub catalogue: Arc<Catalogue>,
     /// Whether this machine takes more nodes than it has room for.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use muster_core::model::DefaultLimits;
 use muster_core::time::Span;
 use muster_core::{ClusterNames, Regions};
 use muster_store::StoreError;
@@ -60,6 +61,7 @@ pub struct ServerConfig {
     /// Where no two computes may have the same name.
     pub cluster_names: ClusterNames,
     pub regions: Regions,
+    pub default_limits: DefaultLimits,
     /// What a job has when its node is taken away.
     pub eviction_grace: Span,
     /// How long a node may go on unheard; within what `muster_core::lease` says.

@@ -15,7 +15,7 @@ use crate::path::quota_id;
 
 /// A hundred limits with the longest names take a tenth of it.
 pub const BODY_BYTES_MAX: usize = 256 * 1024;
-/// How Azure writes that nothing is limited.
+/// How Azure writes that nothing is limited, and in an update that the default counts again.
 const NO_LIMIT: i64 = -1;
 const UNIT: &str = "Count";
 
@@ -237,7 +237,9 @@ fn status(name: &QuotaName, verdict: QuotaVerdict) -> (&'static str, Option<Stri
         ),
         QuotaVerdict::TooLarge { most } => (
             "InvalidQuotaExceedsSubscriptionLimit",
-            Some(format!("{name} can be {most} vCPUs at most; give less, or -1 for no limit")),
+            Some(format!(
+                "{name} can be {most} vCPUs at most; give less, or -1 for the server's default"
+            )),
         ),
     }
 }
@@ -276,11 +278,11 @@ pub fn parse_update(
         let name = parse_name(&id, region)?;
         let field = item.get("limit")?;
         let limit = match field.whole()? {
-            None => return Err(field.missing("give vCPUs, or -1 for no limit")),
+            None => return Err(field.missing("give vCPUs, or -1 for the server's default")),
             Some(NO_LIMIT) => None,
             Some(limit) => Some(u64::try_from(limit).map_err(|_| {
                 field.invalid(format!(
-                    "{} is {limit}; give 0 or more vCPUs, or -1 for no limit",
+                    "{} is {limit}; give 0 or more vCPUs, or -1 for the server's default",
                     field.path
                 ))
             })?),

@@ -2,6 +2,7 @@
 //! checks are all made from this table.
 
 use muster_core::lease::{LEASE_MAX, LEASE_MIN};
+use muster_core::limits::QUOTA_VCPUS_MAX;
 
 use super::kind::Kind;
 
@@ -182,6 +183,31 @@ pub const SETTINGS: &[Setting] = &[
         kind: Kind::Regions,
         what: "Regions of your own beside Azure's, in which workspaces and clusters can be: names, with spaces between them.",
         default: Preset::Unset,
+    },
+    Setting {
+        key: "dedicated-cores",
+        alias: None,
+        variable: "MUSTER_DEDICATED_CORES",
+        kind: Kind::Count { least: 0, most: QUOTA_VCPUS_MAX },
+        what: "How many dedicated vCPUs clusters and instances may have in one region of one subscription where `muster quota \
+               update` set no limit; 0: any number.",
+        default: Preset::Derived("100000 with up, 10000 with serve"),
+    },
+    Setting {
+        key: "family-cores",
+        alias: None,
+        variable: "MUSTER_FAMILY_CORES",
+        kind: Kind::Count { least: 0, most: QUOTA_VCPUS_MAX },
+        what: "The same for each family of VM sizes.",
+        default: Preset::Derived("100000 with up, 10000 with serve"),
+    },
+    Setting {
+        key: "low-priority-cores",
+        alias: None,
+        variable: "MUSTER_LOW_PRIORITY_CORES",
+        kind: Kind::Count { least: 0, most: QUOTA_VCPUS_MAX },
+        what: "The same for low-priority vCPUs, whatever their family.",
+        default: Preset::Derived("100000 with up, 10000 with serve"),
     },
     Setting {
         key: "job-disk-gb",

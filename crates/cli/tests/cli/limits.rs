@@ -148,7 +148,7 @@ fn a_quota_refuses_clusters_and_holds_jobs_until_it_is_raised() {
     assert!(refused.stderr.contains("\nerror: (QuotaExceeded) "), "{}", refused.stderr);
     assert!(refused.stderr.contains("muster quota update --location"), "{}", refused.stderr);
 
-    assert!(limit("none").get("limit").is_none());
+    assert_eq!(limit("none")["limit"], 100_000, "the default counts again");
     site.text(&CLUSTER);
     assert_eq!(limit("4")["reserved"], 8, "clusters that are there stay");
     submit(&site, "first", "1");
@@ -174,7 +174,9 @@ fn a_quota_refuses_clusters_and_holds_jobs_until_it_is_raised() {
     let table = site.text(&["quota", "list", "-l", region, "-o", "table"]);
     assert!(table.starts_with("Name "), "{table}");
     assert!(
-        table.lines().any(|line| line.starts_with("TotalDedicatedCores ") && line.contains("none"))
+        table
+            .lines()
+            .any(|line| line.starts_with("TotalDedicatedCores ") && line.contains("100000"))
     );
     let unknown = site.run(&["quota", "update", "-l", region, "-n", "nothing", "--limit", "1"]);
     assert_eq!(unknown.code, 2, "{}", unknown.stderr);

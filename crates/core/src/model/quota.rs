@@ -2,7 +2,7 @@
 //!
 //! Two figures, never mixed: what clusters have *reserved* (maximum × vCPUs, taken when a cluster is created
 //! or its maximum raised, refused if it does not fit) and what their nodes *use* (in flight, up or going;
-//! a reason to wait). No limit means that nothing is limited.
+//! a reason to wait). Where no limit was set, the operator's default counts; without one nothing is limited.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -98,7 +98,26 @@ impl<'de> Deserialize<'de> for QuotaName {
     }
 }
 
-/// The limits of one scope, in vCPUs. What is not named is not limited.
+/// What is limited where nobody set a limit, in each region of each subscription, in vCPUs. `None`: nothing is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DefaultLimits {
+    pub region: Option<u64>,
+    /// Of each family.
+    pub family: Option<u64>,
+    pub low_priority: Option<u64>,
+}
+
+impl DefaultLimits {
+    pub fn of(&self, name: &QuotaName) -> Option<u64> {
+        match name {
+            QuotaName::Family(_) => self.family,
+            QuotaName::Region => self.region,
+            QuotaName::LowPriority => self.low_priority,
+        }
+    }
+}
+
+/// The limits that were set in one scope, in vCPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
     pub scope: QuotaScope,

@@ -7,7 +7,7 @@ use super::estate::locked;
 use crate::change::Change;
 use crate::input::{Answer, Refused, Reply};
 use crate::limits;
-use crate::model::{Quota, QuotaName, QuotaScope, QuotaVerdict, Scope};
+use crate::model::{DefaultLimits, Quota, QuotaName, QuotaScope, QuotaVerdict, Scope};
 use crate::step::Turn;
 
 pub(crate) fn set(
@@ -41,7 +41,7 @@ pub(crate) fn set(
     }
     let quota = Quota { scope: scope.clone(), limits: now };
     if quota.limits != before {
-        let lowest = lowest_change(&before, &quota.limits);
+        let lowest = lowest_change(&before, &quota.limits, &turn.world.settings.quota);
         turn.emit(Change::QuotaChanged(quota.clone()));
         // Only whoever has reserved more than a limit, old or new, can now become larger or smaller by
         // itself. Whoever waits for others to give back is served from the list of wishes.
@@ -54,10 +54,16 @@ pub(crate) fn set(
 }
 
 /// The lowest of all limits that are not what they were, old ones and new ones.
-fn lowest_change(before: &BTreeMap<QuotaName, u64>, now: &BTreeMap<QuotaName, u64>) -> u64 {
+fn lowest_change(
+    before: &BTreeMap<QuotaName, u64>,
+    now: &BTreeMap<QuotaName, u64>,
+    defaults: &DefaultLimits,
+) -> u64 {
     let changed = before.keys().chain(now.keys()).filter(|name| before.get(name) != now.get(name));
-    let limits = changed.flat_map(|name| [before.get(name), now.get(name)]);
-    limits.flatten().min().copied().unwrap_or(u64::MAX)
+    let limits = changed.flat_map(|name| {
+        [before, now].map(|limits| limits.get(name).copied().or_else(|| defaults.of(name)))
+    });
+    limits.flatten().min().unwrap_or(u64::MAX)
 }
 
 /// Each limit is judged alone, as Azure does: those that are possible are set. The family is given back as the

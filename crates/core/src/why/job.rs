@@ -138,11 +138,10 @@ impl<'w> Case<'w> {
     /// Even alone in its region it could not have its nodes.
     fn quota_too_low(&self) -> Option<Reason> {
         let scope = self.world.quota_scope_of(self.cluster.id)?;
-        let limits = self.world.quota_limits(scope)?;
         let vcpus = u64::from(self.job.nodes) * u64::from(self.cluster.capacity.vcpus);
         let names = QuotaName::of(self.cluster.spec.tier, &self.cluster.family);
         let (name, limit) = names.into_iter().find_map(|name| {
-            let limit = *limits.get(&name)?;
+            let limit = self.world.quota_limit(scope, &name)?;
             (limit < vcpus).then_some((name, limit))
         })?;
         let location = self.cluster.spec.location.clone();

@@ -105,8 +105,14 @@ impl World {
         self.effects_by_node.contains_key(&node)
     }
 
+    /// What was set.
     pub fn quota_limits(&self, scope: &QuotaScope) -> Option<&BTreeMap<QuotaName, u64>> {
         self.index.quotas.limits(scope)
+    }
+
+    /// The limit that counts: what was set, or else the default.
+    pub fn quota_limit(&self, scope: &QuotaScope, name: &QuotaName) -> Option<u64> {
+        self.index.quotas.limit(scope, name, &self.settings.quota)
     }
 
     pub fn quota_uses(&self, scope: &QuotaScope) -> Option<&BTreeMap<QuotaName, QuotaUse>> {
@@ -124,7 +130,7 @@ impl World {
     /// The first limit that so many more nodes of this cluster would break.
     pub fn quota_short(&self, cluster: &Cluster, nodes: u32) -> Option<QuotaShort> {
         let vcpus = u64::from(nodes) * u64::from(cluster.capacity.vcpus);
-        self.index.quotas.short(cluster.id, vcpus)
+        self.index.quotas.short(cluster.id, vcpus, &self.settings.quota)
     }
 
     /// The first limit that reserving so many more vCPUs would break.
@@ -134,18 +140,19 @@ impl World {
         names: &[QuotaName],
         vcpus: u64,
     ) -> Option<QuotaShort> {
-        self.index.quotas.short_to_reserve(scope, names, vcpus)
+        self.index.quotas.short_to_reserve(scope, names, vcpus, &self.settings.quota)
     }
 
     /// How many more nodes of this cluster the quota leaves room for.
     pub(crate) fn quota_room(&self, cluster: &Cluster) -> u32 {
-        self.index.quotas.room(cluster.id, cluster.capacity.vcpus)
+        self.index.quotas.room(cluster.id, cluster.capacity.vcpus, &self.settings.quota)
     }
 
     /// The most nodes that this cluster can ever have under its maximum, the limits and on its hosts, whoever
     /// else has some: what does not fit into this does not hold back others.
     pub fn ceiling(&self, cluster: &Cluster) -> u32 {
-        let quota = self.index.quotas.ceiling(cluster.id, cluster.capacity.vcpus);
+        let (vcpus, defaults) = (cluster.capacity.vcpus, &self.settings.quota);
+        let quota = self.index.quotas.ceiling(cluster.id, vcpus, defaults);
         cluster.spec.scale.nodes_max.min(quota).min(self.hosts_ceiling(cluster))
     }
 

@@ -33,8 +33,9 @@ use crate::ids::{
 };
 use crate::lease;
 use crate::model::{
-    Account, Cluster, ClusterPhase, Host, Job, JobPhase, JobState, JoinTicket, Lifecycle, Lock,
-    Node, NodePhase, Principal, Quota, ResourceGroup, RoleAssignment, User, Workspace,
+    Account, Cluster, ClusterPhase, DefaultLimits, Host, Job, JobPhase, JobState, JoinTicket,
+    Lifecycle, Lock, Node, NodePhase, Principal, Quota, ResourceGroup, RoleAssignment, User,
+    Workspace,
 };
 use crate::planted::{Bug, is_planted};
 use crate::regions::Regions;
@@ -65,6 +66,7 @@ pub struct Settings {
     pub cluster_names: ClusterNames,
     /// Where something new may be.
     pub regions: Regions,
+    pub quota: DefaultLimits,
 }
 
 /// Where no two computes may have the same name.
@@ -91,6 +93,7 @@ impl Default for Settings {
             queued_per_workspace_max: u32::MAX,
             cluster_names: ClusterNames::default(),
             regions: Regions::default(),
+            quota: DefaultLimits::default(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::ids::ClusterId;
-use crate::model::{Cluster, Quota, QuotaName, QuotaScope};
+use crate::model::{Cluster, DefaultLimits, Quota, QuotaName, QuotaScope};
 
 /// vCPUs that clusters have reserved, and that their nodes use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,6 +53,17 @@ impl Quotas {
 
     pub(super) fn limits(&self, scope: &QuotaScope) -> Option<&BTreeMap<QuotaName, u64>> {
         self.limits.get(scope)
+    }
+
+    /// What was set, or else the default.
+    pub(super) fn limit(
+        &self,
+        scope: &QuotaScope,
+        name: &QuotaName,
+        defaults: &DefaultLimits,
+    ) -> Option<u64> {
+        let set = self.limits.get(scope).and_then(|limits| limits.get(name)).copied();
+        set.or_else(|| defaults.of(name))
     }
 
     pub(super) fn uses(&self, scope: &QuotaScope) -> Option<&BTreeMap<QuotaName, QuotaUse>> {
@@ -125,9 +136,14 @@ impl Quotas {
     }
 
     /// The first limit that so many more vCPUs of this cluster would break.
-    pub(super) fn short(&self, cluster: ClusterId, vcpus: u64) -> Option<QuotaShort> {
+    pub(super) fn short(
+        &self,
+        cluster: ClusterId,
+        vcpus: u64,
+        defaults: &DefaultLimits,
+    ) -> Option<QuotaShort> {
         let booking = self.bookings.get(&cluster)?;
-        self.shortage(&booking.scope, &booking.names, vcpus, |sum| sum.used)
+        self.shortage((&booking.scope, &booking.names), defaults, vcpus, |sum| sum.used)
     }
 
     /// The first limit that reserving so many more vCPUs would break.
@@ -136,21 +152,21 @@ impl Quotas {
         scope: &QuotaScope,
         names: &[QuotaName],
         vcpus: u64,
+        defaults: &DefaultLimits,
     ) -> Option<QuotaShort> {
-        self.shortage(scope, names, vcpus, |sum| sum.reserved)
+        self.shortage((scope, names), defaults, vcpus, |sum| sum.reserved)
     }
 
     fn shortage(
         &self,
-        scope: &QuotaScope,
-        names: &[QuotaName],
+        (scope, names): (&QuotaScope, &[QuotaName]),
+        defaults: &DefaultLimits,
         vcpus: u64,
         taken: impl Fn(&QuotaUse) -> u64,
     ) -> Option<QuotaShort> {
-        let limits = self.limits.get(scope)?;
         let uses = self.uses.get(scope);
         names.iter().find_map(|name| {
-            let limit = *limits.get(name)?;
+            let limit = self.limit(scope, name, defaults)?;
             let taken = uses.and_then(|uses| uses.get(name)).map_or(0, &taken);
             (taken.saturating_add(vcpus) > limit).then(|| QuotaShort {
                 name: name.clone(),
@@ -161,29 +177,29 @@ impl Quotas {
     }
 
     /// How many more nodes of so many vCPUs the limits leave room for.
-    pub(super) fn room(&self, cluster: ClusterId, vcpus: u32) -> u32 {
-        self.nodes_within(cluster, vcpus, |sum| sum.used)
+    pub(super) fn room(&self, cluster: ClusterId, vcpus: u32, defaults: &DefaultLimits) -> u32 {
+        self.nodes_within(cluster, vcpus, defaults, |sum| sum.used)
     }
 
     /// How many nodes of so many vCPUs the limits would leave room for if nobody used any.
-    pub(super) fn ceiling(&self, cluster: ClusterId, vcpus: u32) -> u32 {
-        self.nodes_within(cluster, vcpus, |_| 0)
+    pub(super) fn ceiling(&self, cluster: ClusterId, vcpus: u32, defaults: &DefaultLimits) -> u32 {
+        self.nodes_within(cluster, vcpus, defaults, |_| 0)
     }
 
     fn nodes_within(
         &self,
         cluster: ClusterId,
         vcpus: u32,
+        defaults: &DefaultLimits,
         taken: impl Fn(&QuotaUse) -> u64,
     ) -> u32 {
-        if self.limits.is_empty() {
+        if self.limits.is_empty() && *defaults == DefaultLimits::default() {
             return u32::MAX;
         }
         let Some(booking) = self.bookings.get(&cluster) else { return u32::MAX };
-        let Some(limits) = self.limits.get(&booking.scope) else { return u32::MAX };
         let uses = self.uses.get(&booking.scope);
         let nodes = booking.names.iter().filter_map(|name| {
-            let limit = *limits.get(name)?;
+            let limit = self.limit(&booking.scope, name, defaults)?;
             let taken = uses.and_then(|uses| uses.get(name)).map_or(0, &taken);
             limit.saturating_sub(taken).checked_div(u64::from(vcpus))
         });

@@ -75,7 +75,7 @@ impl Present {
                 location: scope.location.to_string(),
                 family: name.to_string(),
                 used: uses.and_then(|uses| uses.get(name)).map_or(0, |taken| taken.used),
-                limit: limits.and_then(|limits| limits.get(name)).copied(),
+                limit: world.quota_limit(scope, name),
             }));
         }
         Present { clusters, quotas }

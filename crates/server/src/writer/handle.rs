@@ -155,13 +155,13 @@ fn caller(by: &Caller) -> Whose {
 }
 
 fn quota_figures(world: &World, scope: &QuotaScope) -> Vec<QuotaFigures> {
-    let (limits, uses) = (world.quota_limits(scope), world.quota_uses(scope));
+    let uses = world.quota_uses(scope);
     let families: BTreeSet<_> = world.catalogue.iter().map(|size| size.family.clone()).collect();
     let totals = [QuotaName::Region, QuotaName::LowPriority];
     let figures = |name: QuotaName| {
         let taken = uses.and_then(|uses| uses.get(&name)).copied().unwrap_or_default();
         QuotaFigures {
-            limit: limits.and_then(|limits| limits.get(&name)).copied(),
+            limit: world.quota_limit(scope, &name),
             reserved: taken.reserved,
             used: taken.used,
             name,

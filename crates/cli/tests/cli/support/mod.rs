@@ -14,10 +14,13 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Variables of whoever runs the tests that would lead commands elsewhere.
-const STRAY: [&str; 52] = [
+const STRAY: [&str; 55] = [
     "MUSTER_OVER_COMMIT",
     "MUSTER_CLUSTER_NAMES",
     "MUSTER_REGIONS",
+    "MUSTER_DEDICATED_CORES",
+    "MUSTER_FAMILY_CORES",
+    "MUSTER_LOW_PRIORITY_CORES",
     "MUSTER_URL",
     "MUSTER_API_KEY",
     "MUSTER_CA_FILE",

@@ -35,9 +35,10 @@ pub async fn update(call: &Call, subscription: &str, location: &str) -> Result<R
     let input = Input::SetQuota { scope, limits };
     let reply = call.tell(input).await?;
     let Reply::Quota { quota, verdicts } = reply else { return Err(unexpected(&reply)) };
+    let defaults = call.app.default_limits;
     let updated = verdicts.iter().map(|(name, verdict)| {
         // What was not set is as it was.
-        let limit = quota.limits.get(name).copied();
+        let limit = quota.limits.get(name).copied().or_else(|| defaults.of(name));
         quota::updated(region, name, limit, *verdict)
     });
     Ok(document(StatusCode::OK, &Page::whole(updated.collect())))
