@@ -4,13 +4,14 @@
 //! found when it was made, and for no other: a variable or a flag that leads elsewhere does not take the key
 //! along.
 
-use std::io::BufRead as _;
+use std::io::{BufRead as _, IsTerminal as _, Stdin};
 use std::path::{Path, PathBuf};
 
 use clap::ArgGroup;
 use muster_server::pki::files;
 use muster_wire::access::MeDocument;
 use muster_wire::{AccessRoute, Route};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use serde::{Deserialize, Serialize};
 
 use crate::client::Client;
@@ -23,11 +24,13 @@ const FILE: &str = "login.json";
 
 /// Keep who you are, for later commands
 ///
+/// Without a flag it asks for your key, which an owner made with `muster user create`, and does not show what you type.
+///
 /// The server is the one that other commands would use: of the state directory, or of MUSTER_URL and
 /// MUSTER_CA_FILE.
 #[derive(Debug, clap::Args)]
 #[command(
-    group = ArgGroup::new("how").required(true).args(["identity", "service_principal"]),
+    group = ArgGroup::new("how").args(["identity", "service_principal"]),
     after_help = "Mutating, exposes: keeps the key in login.json of the configuration directory, for this user only."
 )]
 pub struct Args {
@@ -37,10 +40,10 @@ pub struct Args {
     /// As a service principal, with its client id and secret
     #[arg(long, requires_all = ["username", "password"])]
     service_principal: bool,
-    /// The service principal's client id: its object id in `muster user list`
+    /// Who you are: your name, or for a service principal its client id, which is its object id in `muster user list`
     #[arg(short, long, value_name = "ID", conflicts_with = "identity")]
     username: Option<String>,
-    /// The service principal's key; "-" reads it from standard input, where no list of processes shows it
+    /// The key; "-" reads it from standard input, where no list of processes shows it [default: ask for it]
     #[arg(short, long, value_name = "SECRET", conflicts_with = "identity")]
     password: Option<String>,
     /// Any: a server has one tenant [az's flag, of no effect]
@@ -106,18 +109,21 @@ pub async fn run(args: &Args) -> Outcome {
     let path = Login::path()?;
     let server = match &args.password {
         Some(secret) => args.place.find_with_key(secret_of(secret)?, "--password")?,
-        None => args.place.find()?,
+        None if args.identity => args.place.find()?,
+        None => args.place.find_with_key(ask_for_key()?, "standard input")?,
     };
     let (url, key, ca_pem) = (server.url.clone(), server.key.clone(), server.ca_pem.clone());
     let client = Client::connect(server).await?;
     let me: MeDocument = client.get(&Route::Access(AccessRoute::Me)).await?;
-    let is_same = |wanted: &str| wanted.eq_ignore_ascii_case(&me.object_id);
+    // A program is known by its id alone.
+    let is_name = |wanted: &str| !args.service_principal && wanted.eq_ignore_ascii_case(&me.name);
+    let is_same = |wanted: &str| wanted.eq_ignore_ascii_case(&me.object_id) || is_name(wanted);
     if let Some(wanted) = args.username.as_deref().filter(|wanted| !is_same(wanted)) {
         return Err(Failure::error(format!(
-            "the secret is not that of the client id {}, so nothing was kept",
+            "the key is not that of {}, so nothing was kept",
             quoted(wanted)
         ))
-        .hint("the client id is the object id in `muster user list`"));
+        .hint("a service principal's client id is its object id in `muster user list`"));
     }
     // A copy, as the state directory may be another's, or go.
     let ca_file = place::own_dir(&url)?.join("ca.pem");
@@ -143,6 +149,50 @@ pub fn log_out(_: &LogoutArgs) -> Outcome {
     files::remove(&path).map_err(|why| Failure::of(&why))?;
     output::say(&format!("the login is gone from {}", path.display()));
     Ok(())
+}
+
+/// What a terminal shows while the key is typed is nothing.
+fn ask_for_key() -> Outcome<String> {
+    const HOW: &str = "an owner makes a key with `muster user create --name NAME`; who owns the state directory needs none: \
+                       muster login --identity";
+    let stdin = std::io::stdin();
+    let hidden = match stdin.is_terminal() {
+        true => {
+            output::say(&format!("paste your key, which is not shown ({HOW})"));
+            Some(Hidden::begin(&stdin)?)
+        }
+        false => None,
+    };
+    let key = secret_of("-")?;
+    drop(hidden);
+    if key.is_empty() {
+        return Err(Failure::refused("no key was given, so nothing was kept").hint(HOW));
+    }
+    Ok(key)
+}
+
+/// A terminal that does not echo, until it is dropped.
+struct Hidden<'t> {
+    stdin: &'t Stdin,
+    before: Termios,
+}
+
+impl Hidden<'_> {
+    fn begin(stdin: &Stdin) -> Outcome<Hidden<'_>> {
+        let failed = |why| Failure::error(format!("cannot hide what is typed: {why}"));
+        let before = tcgetattr(stdin).map_err(failed)?;
+        let mut silent = before.clone();
+        silent.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(stdin, OptionalActions::Flush, &silent).map_err(failed)?;
+        Ok(Hidden { stdin, before })
+    }
+}
+
+impl Drop for Hidden<'_> {
+    fn drop(&mut self) {
+        // There is nobody to tell that it failed, and nothing else to try.
+        let _ = tcsetattr(self.stdin, OptionalActions::Now, &self.before);
+    }
 }
 
 fn secret_of(given: &str) -> Outcome<String> {

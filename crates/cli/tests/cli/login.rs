@@ -109,7 +109,7 @@ fn what_is_wrong_keeps_nothing() {
         (&["--service-principal", "-u", &id], 2, "--password"),
         (&["--identity", "-u", &id], 2, "cannot be used with"),
         (&["--service-principal", "-u", &id, "-p", wrong], 1, "does not accept the key"),
-        (&["--service-principal", "-u", other, "-p", &key], 1, "not that of the client id"),
+        (&["--service-principal", "-u", other, "-p", &key], 1, "not that of '00000000-"),
         (&["--service-principal", "-u", &id, "-p", "a b"], 2, "holds no key"),
     ] {
         let refused = site.run(&[&["login"], flags].concat());
@@ -143,7 +143,7 @@ fn a_login_does_not_follow_to_another_server() {
     let mut command = site.command(&["whoami", "-o", "json"]);
     command.env("MUSTER_STATE_DIR", other.state());
     assert_eq!(name_of(&run(command)), "owner");
-    let mut command = elsewhere(&site, &["whoami"]);
+    let mut command = elsewhere(&site, &["whoami", "-o", "json"]);
     command.env("MUSTER_URL", url(&other));
     let refused = run(command);
     assert_eq!(refused.code, 2, "{}", refused.stderr);
@@ -206,4 +206,33 @@ fn whoever_is_made_logs_in_with_the_lines_that_were_said() {
         };
         assert!(azs.len() == 1 && azs[0].starts_with(&wanted), "{azs:?}");
     }
+}
+
+#[test]
+fn without_a_flag_the_key_is_asked_for() {
+    let site = site();
+    let user = site.json(&["user", "create", "-n", "ada"]);
+    let key = user["key"].as_str().expect("text");
+    let login = |typed: &str, flags: &[&str]| {
+        let mut login = elsewhere(&site, &[&["login"], flags].concat());
+        login.env("MUSTER_URL", url(&site)).env("MUSTER_CA_FILE", site.state().join("pki/ca.pem"));
+        login.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = login.spawn().expect("the binary runs");
+        let mut stdin = child.stdin.take().expect("piped");
+        writeln!(stdin, "{typed}").expect("it reads");
+        drop(stdin);
+        done(child.wait_with_output().expect("it ends"))
+    };
+    let nothing = login("", &[]);
+    assert_eq!(nothing.code, 2, "{}", nothing.stderr);
+    assert!(nothing.stderr.contains("muster user create --name NAME"), "{}", nothing.stderr);
+    let another = login(key, &["-u", "grace"]);
+    assert_eq!(another.code, 1, "{}", another.stderr);
+    assert!(!site.config().join("login.json").exists());
+    for flags in [&[][..], &["-u", "ADA"]] {
+        let said = login(key, flags);
+        assert_eq!(said.code, 0, "{}", said.stderr);
+        assert!(said.stderr.contains("logged in as 'ada'") && !said.stderr.contains(key));
+    }
+    assert_eq!(name_of(&run(elsewhere(&site, &["whoami", "-o", "json"]))), "ada");
 }
