@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use upload::{BlobReference, PendingUpload, SasCredential, pending};
 
 use crate::error::ArmError;
-use crate::json::{Field, parse_object, shorten};
+use crate::json::{Field, parse_object, unknown};
 use crate::path::{Query, asset_word, workspace_id};
 use crate::{JsonText, SystemData, to_json};
 
@@ -297,13 +297,9 @@ impl View {
             return Ok(View::Active);
         };
         let found = views.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
-        found.map(|(_, view)| *view).ok_or_else(|| {
-            let message = format!(
-                "listViewType is '{}'; give ActiveOnly, ArchivedOnly or All",
-                shorten(text)
-            );
-            ArmError::invalid_property("listViewType", message)
-        })
+        found
+            .map(|(_, view)| *view)
+            .ok_or_else(|| unknown("listViewType", text, &["ActiveOnly", "ArchivedOnly", "All"]))
     }
 }
 
@@ -316,13 +312,7 @@ pub fn is_oldest_first(query: &Query) -> Result<bool, ArmError> {
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["createdtime" | "createdat", "desc"] => Ok(false),
         ["createdtime" | "createdat"] | ["createdtime" | "createdat", "asc"] => Ok(true),
-        _ => {
-            let message = format!(
-                "$orderBy is '{}'; give 'createdtime desc' or 'createdtime asc'",
-                shorten(text)
-            );
-            Err(ArmError::invalid_property("$orderBy", message))
-        }
+        _ => Err(unknown("$orderBy", text, &["createdtime desc", "createdtime asc"])),
     }
 }
 

@@ -237,16 +237,7 @@ impl<'a> Field<'a> {
 
     /// That it has none of the values that it can have: which is nearest, and which there are.
     pub(crate) fn unknown(&self, text: &str, allowed: &[&str]) -> ArmError {
-        let near = nearest::suggestion(text, allowed.iter().copied());
-        let near = near.map(|near| format!("{near} Otherwise ")).unwrap_or_default();
-        let words: Vec<_> = allowed.iter().map(|word| format!("'{word}'")).collect();
-        let words = match words.split_last() {
-            Some((last, [])) => last.clone(),
-            Some((last, others)) => format!("{} or {last}", others.join(", ")),
-            None => String::new(),
-        };
-        let (path, shown) = (&self.path, shorten(text));
-        self.invalid(format!("{path} is '{shown}'; {near}give {words}"))
+        unknown(&self.path, text, allowed)
     }
 
     /// An object of strings. An entry that is `null` is left out.
@@ -309,6 +300,20 @@ pub(crate) fn kind(value: &Value) -> &'static str {
 
 fn fold(word: &str) -> String {
     word.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect()
+}
+
+/// That what stands at `path` has none of the values that it can have.
+pub(crate) fn unknown(path: &str, text: &str, allowed: &[&str]) -> ArmError {
+    let near = nearest::suggestion(text, allowed.iter().copied());
+    let near = near.map(|near| format!("{near} Otherwise ")).unwrap_or_default();
+    let words: Vec<_> = allowed.iter().map(|word| format!("'{word}'")).collect();
+    let words = match words.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    };
+    let message = format!("{path} is '{}'; {near}give {words}", shorten(text));
+    ArmError::invalid_property(path, message)
 }
 
 /// A value as a message shows it: one short line. What matters of an id is its end.

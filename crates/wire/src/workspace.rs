@@ -105,8 +105,40 @@ pub fn parse_request(body: &[u8]) -> Result<WorkspacePatch, ArmError> {
     wanted(&root)
 }
 
+/// What a workspace can be beside what is kept of it. Each is checked all the same, since a slip is no wish.
+fn check_words(root: &Field<'_>, properties: &Field<'_>) -> Result<(), ArmError> {
+    let network = properties.get("managedNetwork")?;
+    let words: [(Field<'_>, &[&str]); 6] = [
+        (root.get("kind")?, &["Default", "Hub", "Project", "FeatureStore"]),
+        (root.get("sku")?.get("name")?, &["Basic", "Free", "Standard", "Premium", "Enterprise"]),
+        (
+            root.get("identity")?.get("type")?,
+            &["None", "SystemAssigned", "UserAssigned", "SystemAssigned,UserAssigned"],
+        ),
+        (properties.get("publicNetworkAccess")?, &["Enabled", "Disabled"]),
+        (
+            network.get("isolationMode")?,
+            &["Disabled", "AllowInternetOutbound", "AllowOnlyApprovedOutbound"],
+        ),
+        (
+            properties.get("systemDatastoresAuthMode")?,
+            &["accessKey", "identity", "userDelegationSAS"],
+        ),
+    ];
+    for (field, allowed) in words {
+        let Some(text) = field.string()?.filter(|text| !text.is_empty()) else { continue };
+        // Clients write "SystemAssigned, UserAssigned", and "system_assigned".
+        let plain = |text: &str| text.replace([' ', '_', '-'], "").to_ascii_lowercase();
+        if !allowed.iter().any(|word| plain(word) == plain(text)) {
+            return Err(field.unknown(text, allowed));
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn wanted(root: &Field<'_>) -> Result<WorkspacePatch, ArmError> {
     let properties = root.get("properties")?;
+    check_words(root, &properties)?;
     Ok(WorkspacePatch {
         location: root.get("location")?.location()?,
         friendly_name: properties.get("friendlyName")?.text()?,
@@ -194,5 +226,26 @@ mod tests {
         let text = br#"{"id":"i","name":"n","type":"t","location":"l",
             "properties":{"workspaceId":"w","discoveryUrl":"d","unknown":1}}"#;
         assert_eq!(crate::from_json::<WorkspaceResource>(text).unwrap().name, "n");
+    }
+
+    #[test]
+    fn a_word_that_is_none_is_refused_with_the_nearest() {
+        for (body, words) in [
+            (r#"{"kind":"Default1"}"#, "kind is 'Default1'; did you mean 'Default'?"),
+            (r#"{"sku":{"name":"Gold"}}"#, "sku.name is 'Gold'; give 'Basic', 'Free'"),
+            (r#"{"identity":{"type":"SystemAssigned1"}}"#, "did you mean 'SystemAssigned'?"),
+            (r#"{"properties":{"publicNetworkAccess":"Enable"}}"#, "did you mean 'Enabled'?"),
+            (
+                r#"{"properties":{"managedNetwork":{"isolationMode":"Sometimes"}}}"#,
+                "give 'Disabled', 'AllowInternetOutbound' or 'AllowOnlyApprovedOutbound'",
+            ),
+            (r#"{"properties":{"systemDatastoresAuthMode":"acesskey"}}"#, "'accessKey'?"),
+        ] {
+            let refused = parse_request(body.as_bytes()).unwrap_err();
+            assert!(refused.to_string().contains(words), "{words} in {refused}");
+        }
+        let fine = r#"{"kind":"default","sku":{"name":"Basic"},"identity":{"type":"system_assigned"},
+            "properties":{"publicNetworkAccess":"Disabled"}}"#;
+        parse_request(fine.as_bytes()).unwrap();
     }
 }

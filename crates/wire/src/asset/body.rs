@@ -258,6 +258,8 @@ fn object(field: &Field<'_>) -> Result<Option<JsonText>, ArmError> {
 fn environment(key: &WorkspaceKey, properties: &Field<'_>) -> Result<EnvironmentBody, ArmError> {
     let system = properties.get("osType")?;
     system.choice(&[("Linux", ())])?;
+    let rebuild = properties.get("autoRebuild")?;
+    rebuild.choice(&[("Disabled", ()), ("OnBaseImageUpdate", ())])?;
     let at = properties.get("image")?;
     let image = at.string()?.filter(|image| !image.is_empty());
     if let Some(image) = image
@@ -353,14 +355,15 @@ fn is_inside(path: &str) -> bool {
 }
 
 fn model(key: &WorkspaceKey, properties: &Field<'_>) -> Result<ModelBody, ArmError> {
-    let model_type = word(&properties.get("modelType")?)?;
+    let field = properties.get("modelType")?;
+    let model_type = word(&field)?;
     let known = [CUSTOM_MODEL, "mlflow_model", "triton_model"];
     let plain = |text: &str| text.replace(['_', '-'], "").to_ascii_lowercase();
     let model_type = match model_type {
         None => CUSTOM_MODEL.to_owned(),
         Some(text) => match known.into_iter().find(|known| plain(known) == plain(&text)) {
             Some(known) => known.to_owned(),
-            None => text,
+            None => return Err(field.unknown(&text, &known)),
         },
     };
     Ok(ModelBody {

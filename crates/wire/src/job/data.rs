@@ -243,10 +243,7 @@ pub(super) fn parse_distribution(field: &Field<'_>) -> Result<Option<Distributio
             parameter_servers: count("parameterServerCount")?.unwrap_or(0),
         },
         _ => {
-            let shown = shorten(kind);
-            return Err(
-                at.invalid(format!("{} is '{shown}'; give PyTorch, Mpi or TensorFlow", at.path))
-            );
+            return Err(at.unknown(kind, &["PyTorch", "Mpi", "TensorFlow"]));
         }
     }))
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use muster_core::model::{CodeAsset, JobSpec, SERVERLESS, WorkspaceKey};
+use muster_core::time::Span;
 use serde_json::json;
 
 use super::data::{parse_distribution, parse_environment, parse_inputs, parse_outputs};
@@ -79,7 +80,7 @@ pub fn parse_request(
         description: job.get("description")?.text()?,
         tags: job.get("tags")?.string_map()?.unwrap_or_default(),
         environment_variables: job.get("environmentVariables")?.string_map()?.unwrap_or_default(),
-        timeout: job.get("limits")?.get("timeout")?.duration()?,
+        timeout: parse_timeout(&job.get("limits")?)?,
         priority: parse_priority(&job.get("queueSettings")?.get("priority")?)?,
         job_tier: parse_job_tier(&job.get("queueSettings")?.get("jobTier")?)?,
         identity: parse_identity(&job.get("identity")?)?,
@@ -153,6 +154,11 @@ pub(super) fn unsupported(field: &Field<'_>) -> ArmError {
 }
 
 /// No compute is written in one way, however it was said.
+fn parse_timeout(limits: &Field<'_>) -> Result<Option<Span>, ArmError> {
+    limits.get("jobLimitsType")?.choice(&[(JOB_TYPE, ())])?;
+    limits.get("timeout")?.duration()
+}
+
 fn one_spelling(compute: Box<str>) -> Box<str> {
     if compute.eq_ignore_ascii_case(SERVERLESS) { SERVERLESS.into() } else { compute }
 }

@@ -165,9 +165,7 @@ fn kind_of(field: &Field<'_>, text: Option<&str>) -> Result<ServiceKind, ArmErro
     if let Some(kind) = KINDS.into_iter().find(|kind| is_any_of(text, &[kind.as_str()])) {
         return Ok(kind);
     }
-    let path = &field.path;
-    let known: Vec<String> = KINDS.iter().map(|kind| format!("'{}'", kind.as_str())).collect();
-    Err(field.invalid(format!("{path} is '{}'; give {}", shorten(text), known.join(" or "))))
+    Err(field.unknown(text, &KINDS.map(ServiceKind::as_str)))
 }
 
 fn is_any_of(text: &str, words: &[&str]) -> bool {
@@ -288,7 +286,7 @@ mod tests {
     #[test]
     fn what_cannot_be_served_is_refused_with_what_can() {
         for (service, words) in [
-            (json!({"jobServiceType": "Web"}), "give 'JupyterLab' or"),
+            (json!({"jobServiceType": "Web"}), "give 'JupyterLab', 'TensorBoard'"),
             (json!({"port": 70000}), "the last port is 65535"),
             (json!({"port": "x"}), "port"),
             (json!({"port": 1, "nodes": {"nodesValueType": "Some"}}), "'All'"),

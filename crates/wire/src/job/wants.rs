@@ -99,10 +99,9 @@ pub(super) fn on_eviction_text(wanted: OnEviction) -> Option<&'static str> {
 pub(super) fn parse_on_eviction(field: &Field<'_>) -> Result<OnEviction, ArmError> {
     let Some(text) = field.string()? else { return Ok(OnEviction::default()) };
     let found = ON_EVICTION.into_iter().find(|(known, _)| known.eq_ignore_ascii_case(text));
-    found.map(|(_, wanted)| wanted).ok_or_else(|| {
-        let shown = shorten(text);
-        field.invalid(format!("{} is '{shown}'; give 'requeue' or 'fail'", field.path))
-    })
+    found
+        .map(|(_, wanted)| wanted)
+        .ok_or_else(|| field.unknown(text, &ON_EVICTION.map(|(known, _)| known)))
 }
 
 pub(super) fn parse_code(field: &Field<'_>) -> Result<Option<TreeId>, ArmError> {
