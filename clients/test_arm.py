@@ -236,3 +236,28 @@ def test_machine_sizes_and_usages(call, pool):
     assert sizes["Standard_DS3_v2"]["memoryInMB"] == 14336
     usages = call("GET", f"{region}/usages").json()["value"]
     assert "cores" in {usage["name"]["value"] for usage in usages}
+
+
+@pytest.mark.parametrize(
+    ("inner", "word"),
+    [
+        ({"vmSize": "STANDARD_NC6S_V3"}, "vmSize"),
+        ({"vmPriority": "LowPriority"}, "vmPriority"),
+        ({"osType": "Windows"}, "osType"),
+    ],
+)
+def test_a_patch_cannot_change_what_is_fixed_for_life(call, pool, inner, word):
+    """As a PUT cannot: the type of VM, CPU or GPU, and the tier stay what they were."""
+    before = call("GET", POOL).json()["properties"]["properties"]
+    body = {"properties": {"computeType": "AmlCompute", "properties": inner}}
+    for method in ("PATCH", "PUT"):
+        refused = call(method, POOL, body)
+        assert refused.status_code == 400, refused.text
+        said = refused.json()["error"]["message"]
+        assert f"{word} cannot be changed after creation" in said, said
+        assert "create it anew" in said
+    # Clients of api-version 2020-08-01 leave out the inner properties.
+    assert call("PATCH", POOL, {"properties": inner}).status_code == 400
+    after = call("GET", POOL).json()["properties"]["properties"]
+    for key in ("vmSize", "vmPriority", "osType"):
+        assert before[key] == after[key]

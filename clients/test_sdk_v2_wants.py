@@ -64,11 +64,36 @@ def test_priority_and_share(ml_client, server, server_env, pool):
     assert job.resources.properties == {"cpus": 2, "memory": "4GB"}
 
 
+TOTAL, LOW_PRIORITY, FAMILY = "TotalDedicatedCores", "TotalLowPriorityCores", "standardDSv2Family"
+
+
+def usages_of(ml_client):
+    usages = ml_client.compute.list_usage(location=REGION)
+    return {usage.name["value"]: usage for usage in usages}
+
+
 def test_usages(ml_client, pool):
-    usages = {usage.name["value"]: usage for usage in ml_client.compute.list_usage(location=REGION)}
-    family = usages["standardDSv2Family"]
-    assert (family.limit, family.current_value) == (100_000, 4), "one node of four vCPUs is reserved"
-    assert usages["TotalDedicatedCores"].current_value >= 4
+    usages = usages_of(ml_client)
+    assert usages[FAMILY].current_value == 4, "one node of four vCPUs is reserved"
+    assert usages[TOTAL].current_value >= 4
+    # The totals of the region and every family have a limit, also where nobody set one.
+    assert len(usages) > 20 and {TOTAL, LOW_PRIORITY, "standardNCSv3Family"} <= set(usages)
+    assert {usage.limit for usage in usages.values()} == {100_000}
+    assert usages[FAMILY].name["localizedValue"] == f"{FAMILY} Cluster Dedicated vCPUs"
+
+
+def test_an_instance_counts_in_the_same_limits(ml_client, pool):
+    from azure.ai.ml.entities import ComputeInstance
+
+    before = usages_of(ml_client)
+    wanted = ComputeInstance(name="sdk-shares", size="STANDARD_DS3_V2")
+    ml_client.compute.begin_create_or_update(wanted).result()
+    after = usages_of(ml_client)
+    for name in (TOTAL, FAMILY):
+        assert after[name].current_value == before[name].current_value + 4, name
+    assert after[LOW_PRIORITY].current_value == before[LOW_PRIORITY].current_value
+    ml_client.compute.begin_delete("sdk-shares").wait()
+    assert usages_of(ml_client)[FAMILY].current_value == before[FAMILY].current_value
 
 
 def test_sizes(ml_client, pool):
