@@ -116,6 +116,7 @@ def test_what_is_changed_and_what_is_not(ml_client, create):
     assert seen.ssh_public_access_enabled is True
     seen.tags = {"a": "2"}
     changed = ml_client.compute.begin_create_or_update(seen).result()
+    assert "SSH" in changed.tags.pop("muster.note"), "nothing on it accepts SSH, and it says so"
     assert (changed.tags, changed.state) == ({"a": "2"}, "Running")
     with pytest.raises(HttpResponseError, match="vmSize cannot be changed"):
         ml_client.compute.begin_create_or_update(

@@ -115,12 +115,13 @@ def test_identities_and_git_properties_are_shown_back(
         ManagedIdentityConfiguration,
         UserIdentityConfiguration,
     )
+    from azure.core.exceptions import HttpResponseError
 
     git = {"azureml.git.branch": "main", "mlflow.source.git.commit": "0123abc"}
     kinds = {
         "AMLToken": AmlTokenConfiguration(),
         "UserIdentity": UserIdentityConfiguration(),
-        "Managed": ManagedIdentityConfiguration(client_id="c0ffee"),
+        "Managed": ManagedIdentityConfiguration(),
     }
     for word, identity in kinds.items():
         job = submit(ml_client, job_environment, identity=identity, properties=git)
@@ -130,7 +131,10 @@ def test_identities_and_git_properties_are_shown_back(
         seen = ml_client.jobs.get(job.name)
         assert type(seen.identity) is type(identity)
         assert ended(ml_client, job.name).status == "Completed"
-    assert shown["identity"]["clientId"] == "c0ffee"
+    # Whoever names an identity would be surprised by another, or by none.
+    named = ManagedIdentityConfiguration(client_id="c0ffee")
+    with pytest.raises(HttpResponseError, match="clientId is 'c0ffee', which no identity"):
+        submit(ml_client, job_environment, identity=named)
 
 
 COMPONENT = """

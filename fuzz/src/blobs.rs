@@ -148,8 +148,11 @@ pub fn datastore(data: &[u8]) {
     });
     let again = datastore::request_json(&wanted.spec, secrets.as_ref());
     oracle::grown(data, &again);
-    let read =
+    let mut read =
         datastore::parse_request(again.as_bytes(), own).unwrap_or_else(|why| panic!("{why}"));
+    // What has no effect is told, and not asked for again.
+    let note = wanted.spec.properties.get(muster_wire::notes::NOTE).cloned();
+    read.spec.properties.extend(note.map(|note| (muster_wire::notes::NOTE.to_owned(), note)));
     assert_eq!((&read.spec, &read.secret), (&wanted.spec, &wanted.secret));
     let (workspace, name, by) = (key(), "store".into(), caller());
     let input = Input::PutDatastore { workspace, name, wanted: Box::new(wanted.spec), by };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::model::{DataKind, JobEnvironment, Place, Registration, Source};
+use muster_core::model::{DataKind, JobEnvironment, JobSpec, Place, Registration, Source};
 use muster_core::{EstateRequest, Input};
 use muster_wire::{access, compute, job, lock, manager, quota, workspace};
 use serde_json::Value;
@@ -26,6 +26,9 @@ pub fn compute_put(data: &[u8]) {
     let mut read = compute::parse_request(again.as_bytes(), &digest).expect("our own JSON");
     // Its spaces and the order of its keys may differ.
     read.property_bag.clone_from(&patch.property_bag);
+    // What has no effect is told, and not asked for again.
+    assert!(read.ignored.is_empty(), "{:?}", read.ignored);
+    read.ignored.clone_from(&patch.ignored);
     assert_eq!(read, patch);
     let mut stage = Stage::running();
     for name in ["other", CLUSTER] {
@@ -93,8 +96,12 @@ pub fn job(data: &[u8]) {
     oracle::grown(data, &kept);
     assert_eq!(job::parse_spec_text(&kept).expect("our own text"), spec);
     let again = job::request_json(&spec, &key());
-    let read =
+    let mut read =
         job::parse_request(again.as_bytes(), &key(), "job", &AllThere).expect("our own JSON");
+    // What has no effect is told, and not asked for again.
+    read.properties.remove(JobSpec::NOTE);
+    let note = spec.properties.get(JobSpec::NOTE).cloned();
+    read.properties.extend(note.map(|note| (JobSpec::NOTE.to_owned(), note)));
     assert_eq!(read, spec);
     Stage::running().say(submission("third", spec));
 }
@@ -121,7 +128,10 @@ pub fn workspace(data: &[u8]) {
     };
     let again = workspace::request_json(&wanted);
     oracle::grown(data, &again);
-    assert_eq!(workspace::parse_request(again.as_bytes()).expect("our own JSON"), wanted);
+    let mut read = workspace::parse_request(again.as_bytes()).expect("our own JSON");
+    assert!(read.ignored.is_empty(), "{:?}", read.ignored);
+    read.ignored.clone_from(&wanted.ignored);
+    assert_eq!(read, wanted);
     let mut stage = Stage::new();
     let wanted = Box::new(wanted);
     stage.say(Input::PutWorkspace { key: key(), wanted: wanted.clone(), by: caller() });

@@ -168,8 +168,9 @@ pub(crate) async fn run(
             let planned = Services::plan(&order, &spec, context.client.server_port());
             let refusals = planned.iter().flat_map(Services::refusals);
             // In its log before anything of its own.
-            let notes: Vec<String> =
-                context.warning.iter().cloned().chain(gpus.shortage()).chain(refusals).collect();
+            let asked = spec.properties.get(JobSpec::NOTE).cloned();
+            let notes = context.warning.iter().cloned().chain(asked).chain(gpus.shortage());
+            let notes: Vec<String> = notes.chain(refusals).collect();
             if !notes.is_empty() && open_log(&context.home.job_log(epoch)).is_ok() {
                 notes.into_iter().for_each(|text| keeper.say(text));
             }

@@ -8,7 +8,7 @@ mod price;
 mod put;
 mod region;
 mod verbs;
-mod view;
+pub mod view;
 mod watch;
 
 pub use verbs::Anything;

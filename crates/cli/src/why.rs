@@ -86,6 +86,9 @@ fn text(document: &WhyDocument) -> String {
     for (index, reason) in document.value.iter().enumerate() {
         text.push_str(&reason_text(index + 1, reason));
     }
+    for note in &document.notes {
+        text.push_str(&format!("note: {}\n", printable(note)));
+    }
     text
 }
 
@@ -119,7 +122,7 @@ mod tests {
             command: "muster compute update --name cpu".to_owned(),
         };
         let value = vec![reason("One", 2, 3), reason("Two", 0, 1)];
-        let shown = text(&WhyDocument { value, message: None });
+        let shown = text(&WhyDocument { value, message: None, notes: Vec::new() });
         assert_eq!(
             shown,
             "1. One (provision): too small; raise it\n   max_instances is 2, needed 3\n     \
@@ -127,6 +130,8 @@ mod tests {
              max_instances is 0, needed 1\n     muster compute update --name cpu\n"
         );
         let message = Some("job 'a' completed".to_owned());
-        assert_eq!(text(&WhyDocument { value: Vec::new(), message }), "job 'a' completed\n");
+        let notes = vec!["x has no effect".to_owned()];
+        let shown = text(&WhyDocument { value: Vec::new(), message, notes });
+        assert_eq!(shown, "job 'a' completed\nnote: x has no effect\n");
     }
 }

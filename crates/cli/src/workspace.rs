@@ -11,6 +11,7 @@ use muster_wire::Route;
 use muster_wire::workspace::WorkspaceResource;
 use serde::Serialize;
 
+use crate::compute::view::own_tags;
 use crate::compute::{Anything, resource_group};
 use crate::failure::{Failure, Outcome, quoted};
 use crate::names::{self, MaybeName};
@@ -109,6 +110,8 @@ struct Workspace {
     public_network_access: Option<String>,
     /// Ours.
     provisioning_state: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
 }
 
 impl Workspace {
@@ -123,12 +126,13 @@ impl Workspace {
             location: workspace.location,
             display_name: properties.friendly_name,
             description: properties.description,
-            tags: workspace.tags,
+            tags: own_tags(workspace.tags),
             discovery_url: properties.discovery_url,
             mlflow_tracking_uri: properties.ml_flow_tracking_uri,
             hbi_workspace: properties.hbi_workspace,
             public_network_access: properties.public_network_access,
             provisioning_state: properties.provisioning_state,
+            note: properties.note,
         }
     }
 
@@ -221,6 +225,9 @@ async fn show(args: &ShowArgs) -> Outcome {
 }
 
 fn print(workspace: &Workspace, print: &Print) -> Outcome {
+    if let Some(note) = &workspace.note {
+        output::say(&format!("note: {note}"));
+    }
     print.show(workspace, || print_table(std::slice::from_ref(workspace)))
 }
 

@@ -1,6 +1,6 @@
 //! What can be said to the core, and what it answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::agent::{Desired, Report};
@@ -195,6 +195,10 @@ pub struct WorkspacePatch {
     pub friendly_name: Option<Box<str>>,
     pub description: Option<Box<str>>,
     pub tags: Option<BTreeMap<String, String>>,
+    /// The JSON text that the client sent.
+    pub managed_network: Option<Box<str>>,
+    /// The names of what else was asked for, which nothing here follows.
+    pub ignored: BTreeSet<Box<str>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -364,6 +368,8 @@ pub struct ClusterPatch {
     pub disable_local_auth: Option<bool>,
     pub identity: Option<Identity>,
     pub property_bag: Option<Box<str>>,
+    /// The names of what else was asked for, which nothing here follows.
+    pub ignored: BTreeSet<Box<str>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -84,3 +84,5 @@ pub const DEPLOYMENT_NAME_BYTES_MAX: usize = 64;
 pub const DEPLOYMENTS_PER_GROUP_MAX: usize = 800;
 /// A delete looks at each of them.
 pub const LOCKS_MAX: usize = 5_000;
+/// Names of what was asked for and has no effect that a resource remembers.
+pub const IGNORED_MAX: usize = 20;

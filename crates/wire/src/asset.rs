@@ -19,10 +19,12 @@ use muster_core::time::Wall;
 pub use place::{BadPlace, Place};
 pub use reference::{BadReference, Reference, Which, is_curated, is_default_version};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 pub use upload::{BlobReference, PendingUpload, SasCredential, pending};
 
 use crate::error::ArmError;
-use crate::json::{Field, parse_object, unknown};
+use crate::json::{Field, Reads, parse_object, unknown};
+use crate::notes::{self, NOTE};
 use crate::path::{Query, asset_word, workspace_id};
 use crate::{JsonText, SystemData, to_json};
 
@@ -175,10 +177,23 @@ impl Wanted {
     }
 }
 
+/// What clients were shown and send back.
+const HARMLESS: [&str; 8] = [
+    "id",
+    "name",
+    "type",
+    "systemData",
+    "properties.provisioningState",
+    "properties.environmentType",
+    "properties.latestVersion",
+    "properties.nextVersion",
+];
+
 /// `key` is the workspace that it is for: what it refers to must be in there.
 pub fn parse_request(kind: AssetKind, key: &WorkspaceKey, body: &[u8]) -> Result<Wanted, ArmError> {
     let value = parse_object(body, BODY_BYTES_MAX)?;
-    let properties = Field::root(&value).get("properties")?;
+    let reads = Reads::default();
+    let properties = Field::noted(&value, &reads).get("properties")?;
     let written = parse_written(&properties)?;
     let field = properties.get("properties")?.get("hash_sha256")?;
     let hash = match kind {
@@ -189,18 +204,30 @@ pub fn parse_request(kind: AssetKind, key: &WorkspaceKey, body: &[u8]) -> Result
         return Err(field.invalid(format!("a hash has {HASH_BYTES_MAX} bytes at most")));
     }
     let (body, face) = Body::parse(kind, key, &properties)?;
+    let is_anonymous = properties.get("isAnonymous")?.boolean()?.unwrap_or(false);
+    let is_archived = properties.get("isArchived")?.boolean()?;
+    let note = notes::without_effect(&reads.unread(&value, &HARMLESS));
     Ok(Wanted {
         spec: AssetSpec {
             description: written.description,
             tags: written.tags,
-            properties: written.properties,
-            is_anonymous: properties.get("isAnonymous")?.boolean()?.unwrap_or(false),
+            properties: with_note(written.properties, note),
+            is_anonymous,
             hash,
             body: body.to_text(),
             face,
         },
-        is_archived: properties.get("isArchived")?.boolean()?,
+        is_archived,
     })
+}
+
+/// The bag of properties with a note in it, where there is one.
+fn with_note(bag: Option<Box<str>>, note: Option<String>) -> Option<Box<str>> {
+    let Some(note) = note else { return bag };
+    let mut map: BTreeMap<String, Value> =
+        bag.and_then(|bag| serde_json::from_str(&bag).ok()).unwrap_or_default();
+    map.insert(NOTE.to_owned(), note.into());
+    Some(to_json(&map).into())
 }
 
 /// What is written on a version, or on a name.
@@ -211,8 +238,17 @@ fn parse_written(properties: &Field<'_>) -> Result<ContainerSpec, ArmError> {
     Ok(ContainerSpec {
         description: properties.get("description")?.text()?,
         tags: properties.get("tags")?.string_map()?.unwrap_or_default(),
-        properties: bag.value().map(|bag| bag.to_string().into()),
+        properties: bag.value().map(|bag| without_note(bag).into()),
     })
+}
+
+/// Without what was shown among them.
+fn without_note(bag: &Value) -> String {
+    let mut bag = bag.clone();
+    if let Value::Object(map) = &mut bag {
+        map.remove(NOTE);
+    }
+    bag.to_string()
 }
 
 /// What is written on a name, and whether it is in the archive.

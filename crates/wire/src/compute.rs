@@ -17,13 +17,13 @@ pub use instance::{ComputeDocument, InstanceProperties, document};
 pub(crate) use nodes::trouble;
 pub use nodes::{NodeFacts, NodeInfo, NodeList, NodeState, nodes};
 pub use request::{BODY_BYTES_MAX, parse_patch, parse_request, request_json};
-pub(crate) use request::{request_value, without_nulls};
-pub(crate) use resource::state_of;
+pub(crate) use request::{request_value, tags_of, without_nulls};
 pub use resource::{
     AllocationState, AmlCompute, AssignedIdentity, ComputeFacts, ComputeProperties,
     ComputeResource, IdentityBody, NodeCounts, NodeStateCounts, ProvisioningState, ResourceRef,
     ScaleSettingsBody, UserAccountCredentials, resource,
 };
+pub(crate) use resource::{state_of, with_note};
 
 pub use seen::{Seen, SeenCompute, SeenOperation, SeenSsh};
 pub use v1::{V1Compute, V1Computes, v1_document};
@@ -61,4 +61,4 @@ fn word<T: Copy + PartialEq>(words: &[(&'static str, T)], value: T) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

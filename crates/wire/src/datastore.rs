@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::SystemData;
 use crate::blob::is_container_name;
 use crate::error::ArmError;
-use crate::json::{Field, parse_object};
+use crate::json::{Field, Reads, parse_object};
+use crate::notes::{self, NOTE};
 use crate::path::workspace_id;
 
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -164,9 +165,27 @@ pub struct Wanted {
     pub secret: Option<Box<str>>,
 }
 
+/// What clients were shown and send back, and what says what is so anyway; of a container of ours, what opens it elsewhere.
+const HARMLESS: [&str; 13] = [
+    "id",
+    "name",
+    "type",
+    "systemData",
+    "properties.isDefault",
+    "properties.credentials",
+    "properties.endpoint",
+    "properties.protocol",
+    "properties.resourceGroup",
+    "properties.subscriptionId",
+    "properties.serviceDataAccessAuthIdentity=None",
+    "properties.credentials.secrets.secretsType",
+    "properties.credentials.secrets",
+];
+
 pub fn parse_request(body: &[u8], own: Own<'_>) -> Result<Wanted, ArmError> {
     let value = parse_object(body, BODY_BYTES_MAX)?;
-    let properties = Field::root(&value).get("properties")?;
+    let reads = Reads::default();
+    let properties = Field::noted(&value, &reads).get("properties")?;
     let kind = properties.get("datastoreType")?;
     if !kind.text()?.is_some_and(|kind| kind.eq_ignore_ascii_case("AzureBlob")) {
         return Err(ArmError::not_supported(
@@ -198,13 +217,17 @@ pub fn parse_request(body: &[u8], own: Own<'_>) -> Result<Wanted, ArmError> {
         // Ours needs no secret of theirs.
         _ => (None, None),
     };
-    let spec = DatastoreSpec {
+    let mut spec = DatastoreSpec {
         account,
         container: name,
         description: properties.get("description")?.text()?,
         tags: properties.get("tags")?.string_map()?.unwrap_or_default(),
         properties: properties.get("properties")?.string_map()?.unwrap_or_default(),
     };
+    spec.properties.remove(NOTE);
+    if let Some(note) = notes::without_effect(&reads.unread(&value, &HARMLESS)) {
+        spec.properties.insert(NOTE.to_owned(), note);
+    }
     Ok(Wanted { spec, secret })
 }
 

@@ -61,6 +61,8 @@ pub mod property {
     pub const CODE: &str = "muster.code";
     /// The folder that is kept while it runs, and is there again in its next attempt.
     pub const CHECKPOINT: &str = "muster.checkpoint";
+    /// What its owner should know although nothing is wrong: what it asks for and does not get.
+    pub const NOTE: &str = crate::notes::NOTE;
     /// Why it was canceled, if not by request.
     pub const CANCEL_REASON: &str = "muster.cancelReason";
 }

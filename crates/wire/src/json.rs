@@ -1,10 +1,13 @@
 //! Reading JSON strictly and saying exactly what is wrong with it.
 //!
-//! `null` counts as absent everywhere, unknown properties are ignored, and nothing is converted silently:
-//! `"4"` is not 4. Secrets are read with [`Field::secret`], which never shows a value.
+//! `null` counts as absent everywhere, unknown properties are no error, and nothing is converted silently:
+//! `"4"` is not 4. Secrets are read with [`Field::secret`], which never shows a value. What nothing has read of a
+//! document can be asked for afterwards ([`Reads`]): it has no effect, and whoever sent it has to hear that.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
+use muster_core::limits::IGNORED_MAX;
 use muster_core::nearest;
 use muster_core::time::Span;
 use serde::de::DeserializeOwned;
@@ -93,15 +96,29 @@ pub(crate) fn parse_object(body: &[u8], limit_bytes: usize) -> Result<Value, Arm
 pub(crate) struct Field<'a> {
     pub(crate) path: String,
     value: Option<&'a Value>,
+    reads: Option<&'a Reads>,
 }
 
 impl<'a> Field<'a> {
     pub(crate) fn root(value: &'a Value) -> Field<'a> {
-        Field { path: String::new(), value: Some(value) }
+        Field { path: String::new(), value: Some(value), reads: None }
     }
 
+    /// The same, with notes of what is read.
+    pub(crate) fn noted(value: &'a Value, reads: &'a Reads) -> Field<'a> {
+        Field { reads: Some(reads), ..Field::root(value) }
+    }
+
+    /// All of it, for a reader that takes it as it is.
     pub(crate) fn value(&self) -> Option<&'a Value> {
+        self.note(Reading::Whole);
         self.value
+    }
+
+    fn note(&self, reading: Reading) {
+        if let Some(reads) = self.reads.filter(|_| self.value.is_some()) {
+            reads.note(&self.path, reading);
+        }
     }
 
     pub(crate) fn is_present(&self) -> bool {
@@ -127,7 +144,9 @@ impl<'a> Field<'a> {
             Some(Value::Object(map)) => map.get(key).filter(|value| !value.is_null()),
             Some(other) => return Err(self.wrong(other, "a JSON object")),
         };
-        Ok(Field { path, value })
+        let field = Field { path, value, reads: self.reads };
+        field.note(Reading::Parts);
+        Ok(field)
     }
 
     pub(crate) fn string(&self) -> Result<Option<&'a str>, ArmError> {
@@ -208,9 +227,11 @@ impl<'a> Field<'a> {
             Some(Value::Array(items)) => items,
             Some(other) => return Err(self.wrong(other, "a JSON array")),
         };
+        self.note(Reading::Whole);
         let field = |(index, value): (usize, &'a Value)| {
             let path = format!("{}[{index}]", self.path);
-            Field { path, value: Some(value).filter(|value| !value.is_null()) }
+            let value = Some(value).filter(|value| !value.is_null());
+            Field { path, value, reads: self.reads }
         };
         Ok(Some(items.iter().enumerate().map(field).collect()))
     }
@@ -261,7 +282,10 @@ impl<'a> Field<'a> {
         };
         let field = |(key, value): (&'a String, &'a Value)| {
             let path = format!("{}.{}", self.path, shorten(key));
-            (key.as_str(), Field { path, value: Some(value).filter(|value| !value.is_null()) })
+            let value = Some(value).filter(|value| !value.is_null());
+            let field = Field { path, value, reads: self.reads };
+            field.note(Reading::Parts);
+            (key.as_str(), field)
         };
         Ok(Some(map.iter().map(field).collect()))
     }
@@ -285,6 +309,84 @@ impl<'a> Field<'a> {
         };
         self.invalid(format!("{path} is {shown}; give {wanted}"))
     }
+}
+
+/// What was read of a document, by path.
+#[derive(Debug, Default)]
+pub(crate) struct Reads(RefCell<BTreeMap<String, Reading>>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Reading {
+    /// It was looked at; of an object only what was looked at in turn.
+    Parts,
+    Whole,
+}
+
+impl Reads {
+    fn note(&self, path: &str, reading: Reading) {
+        let mut all = self.0.borrow_mut();
+        match all.get_mut(path) {
+            Some(known) => *known = reading.max(*known),
+            None => drop(all.insert(path.to_owned(), reading)),
+        }
+    }
+
+    /// The paths of what `document` says and nobody has read, apart from those of `harmless`: clients send them back as they
+    /// were shown, or they say what is so anyway. `*` there is one name of any kind, and `=` stands before the one value that
+    /// is harmless.
+    pub(crate) fn unread(&self, document: &Value, harmless: &[&str]) -> BTreeSet<Box<str>> {
+        let mut found = BTreeSet::new();
+        self.look(document, "", harmless, &mut found);
+        found
+    }
+
+    fn look(&self, at: &Value, path: &str, harmless: &[&str], found: &mut BTreeSet<Box<str>>) {
+        let Value::Object(map) = at else { return };
+        for (key, value) in map {
+            // As `Field::get` and `Field::entries` spell it.
+            let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            let short = format!("{path}.{}", shorten(key));
+            let reads = self.0.borrow();
+            let reading = reads.get(&below).or_else(|| reads.get(&short)).copied();
+            drop(reads);
+            match reading {
+                Some(Reading::Whole) => {}
+                Some(Reading::Parts) => self.look(value, &below, harmless, found),
+                None if !says_something(value) || is_harmless(&below, value, harmless) => {}
+                None if found.len() < IGNORED_MAX => {
+                    found.insert(shorten(&below).into());
+                }
+                None => return,
+            }
+        }
+    }
+}
+
+/// Nothing that is empty or off asks for anything.
+fn says_something(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Bool(true) | Value::Number(_) => true,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(map) => map.values().any(says_something),
+    }
+}
+
+fn is_harmless(path: &str, value: &Value, harmless: &[&str]) -> bool {
+    harmless.iter().any(|pattern| {
+        let (pattern, only) = match pattern.split_once('=') {
+            Some((pattern, only)) => (pattern, Some(only)),
+            None => (*pattern, None),
+        };
+        let is_that = |only| value.as_str().is_some_and(|text| text.eq_ignore_ascii_case(only));
+        if !only.is_none_or(is_that) {
+            return false;
+        }
+        let (parts, wanted) = (path.split('.'), pattern.split('.'));
+        parts.clone().count() == wanted.clone().count()
+            && parts.zip(wanted).all(|(part, wanted)| wanted == "*" || part == wanted)
+    })
 }
 
 pub(crate) fn kind(value: &Value) -> &'static str {
@@ -373,6 +475,30 @@ mod tests {
         assert_eq!(message, "a.b is \"yes\" (a string); give true or false, without quotes");
         let message = refusal(r#"{"a":{"b":7}}"#, |field| field.string().map(drop));
         assert_eq!(message, "a.b is 7 (a number); give a string");
+    }
+
+    #[test]
+    fn what_nobody_reads_is_known_afterwards() {
+        let value = serde_json::json!({
+            "id": "i", "tags": { "a": "b" }, "other": 3,
+            "properties": { "known": "x", "off": false, "none": null, "empty": {},
+                            "deep": { "one": 1, "two": { "three": [""] } }, "list": [{ "x": 1 }] },
+        });
+        let reads = Reads::default();
+        let root = Field::noted(&value, &reads);
+        root.get("tags").unwrap().string_map().unwrap();
+        let properties = root.get("properties").unwrap();
+        properties.get("known").unwrap().string().unwrap();
+        properties.get("deep").unwrap().get("one").unwrap().count().unwrap();
+        properties.get("list").unwrap().items().unwrap();
+        let unread = reads.unread(&value, &["id", "properties.absent"]);
+        assert_eq!(
+            Vec::from_iter(unread.iter().map(|path| &**path)),
+            ["other", "properties.deep.two"]
+        );
+        let unread = reads.unread(&value, &["id=I", "other", "properties.*.two"]);
+        assert!(unread.is_empty(), "{unread:?}");
+        assert_eq!(reads.unread(&value, &["id=x", "other", "properties.*.two"]).len(), 1);
     }
 
     #[test]

@@ -38,6 +38,7 @@ mod json;
 pub mod lock;
 pub mod login;
 pub mod manager;
+pub mod notes;
 pub mod operation;
 mod page;
 pub mod path;

@@ -5,6 +5,7 @@ use muster_core::why::Reason;
 use serde::{Deserialize, Serialize};
 
 use crate::job::JobFacts;
+use crate::notes::NOTE;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhyDocument {
@@ -13,6 +14,9 @@ pub struct WhyDocument {
     /// Where there is no reason because nothing is waited for: what it is doing, or how it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// What its owner should know although it is no reason to wait.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,13 +57,16 @@ impl WhyReason {
     }
 }
 
-pub fn job_document(facts: &JobFacts<'_>, reasons: &[Reason]) -> WhyDocument {
+/// The job's own note comes before those on its compute.
+pub fn job_document(facts: &JobFacts<'_>, reasons: &[Reason], notes: Vec<String>) -> WhyDocument {
     let message = reasons.is_empty().then(|| facts.sentence());
-    WhyDocument { message, ..compute_document(reasons) }
+    let own = facts.spec.properties.get(NOTE).cloned();
+    let notes = own.into_iter().chain(notes).collect();
+    WhyDocument { message, ..compute_document(reasons, notes) }
 }
 
-pub fn compute_document(reasons: &[Reason]) -> WhyDocument {
-    WhyDocument { value: reasons.iter().map(WhyReason::new).collect(), message: None }
+pub fn compute_document(reasons: &[Reason], notes: Vec<String>) -> WhyDocument {
+    WhyDocument { value: reasons.iter().map(WhyReason::new).collect(), message: None, notes }
 }
 
 #[cfg(test)]
@@ -72,8 +79,10 @@ mod tests {
     fn nodes_that_cannot_be_made_are_a_failure_of_their_own_class() {
         let (cluster, last) = (ClusterName::new("cpu").unwrap(), "no room".into());
         let retry_at = muster_core::time::Wall(0);
-        let document =
-            compute_document(&[Reason::CreateFailing { cluster, failures: 1, retry_at, last }]);
+        let document = compute_document(
+            &[Reason::CreateFailing { cluster, failures: 1, retry_at, last }],
+            Vec::new(),
+        );
         assert_eq!(document.value[0].class.as_deref(), Some("provision"));
         assert!(
             crate::to_json(&document).contains(r#""code":"CreateFailing","class":"provision""#)
@@ -84,7 +93,7 @@ mod tests {
     fn a_reason_has_its_figures_and_its_command_apart() {
         let cluster = ClusterName::new("cpu").unwrap();
         let reasons = [Reason::MaximumTooLow { cluster, nodes_max: 2, needed: 3 }];
-        let document = compute_document(&reasons);
+        let document = compute_document(&reasons, Vec::new());
         assert_eq!(
             crate::to_json(&document),
             concat!(

@@ -1,16 +1,18 @@
 //! The workspace resource.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::WorkspacePatch;
 use muster_core::ids::WorkspaceId;
-use muster_core::model::Workspace;
+use muster_core::model::{About, Workspace};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::SystemData;
+use crate::compute::{tags_of, with_note};
 use crate::error::ArmError;
-use crate::json::{Field, parse_object};
+use crate::json::{Field, Reads, parse_object, shorten};
 use crate::path::workspace_id;
+use crate::{JsonText, SystemData, notes};
 
 /// Azure's clients send some kilobytes of settings.
 const BODY_BYTES_MAX: usize = 256 * 1024;
@@ -57,6 +59,11 @@ pub struct WorkspaceProperties {
     pub hbi_workspace: bool,
     #[serde(default)]
     pub public_network_access: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub managed_network: Option<JsonText>,
+    /// Ours: what its owner should know although nothing is wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 /// `created_by` is the name of the principal who made it, where it is known.
@@ -69,12 +76,13 @@ pub fn resource(
     let id = workspace_id(&workspace.key);
     let about = &workspace.about;
     let state = if workspace.deletion.is_some() { "Deleting" } else { "Succeeded" };
+    let note = note(about);
     let host = base.split_once("://").map_or(base, |(_, host)| host);
     WorkspaceResource {
         name: workspace.key.name.to_string(),
         resource_type: "Microsoft.MachineLearningServices/workspaces".into(),
         location: workspace.location.to_string(),
-        tags: workspace.about.tags.clone(),
+        tags: with_note(&workspace.about.tags, note.as_deref()),
         kind: Some("Default".into()),
         sku: Some(Sku { name: "Basic".into(), tier: "Basic".into() }),
         properties: WorkspaceProperties {
@@ -88,21 +96,54 @@ pub fn resource(
             ml_flow_tracking_uri: Some(format!("azureml://{host}/mlflow/v1.0{id}")),
             hbi_workspace: false,
             public_network_access: Some("Enabled".into()),
+            managed_network: about.managed_network.as_deref().and_then(JsonText::new),
+            note: note.clone(),
         },
         system_data: Some(SystemData::new(workspace.created_at, created_by, workspace.created_at)),
         id,
     }
 }
 
-/// What a workspace is to be. What else clients send describes accounts of the cloud, which there are none of
-/// here.
+/// What clients were shown and send back, and what describes accounts of the cloud, which there are none of here.
+const HARMLESS: [&str; 29] = [
+    "id",
+    "name",
+    "type",
+    "kind",
+    "sku",
+    "etag",
+    "systemData",
+    "identity.type=SystemAssigned",
+    "identity.principalId",
+    "identity.tenantId",
+    "properties.allowPublicAccessWhenBehindVnet",
+    "properties.allowRoleAssignmentOnRG",
+    "properties.applicationInsights",
+    "properties.containerRegistry",
+    "properties.discoveryUrl",
+    "properties.keyVault",
+    "properties.mlFlowTrackingUri",
+    "properties.note",
+    "properties.notebookInfo",
+    "properties.privateEndpointConnections",
+    "properties.privateLinkCount",
+    "properties.provisionNetworkNow",
+    "properties.provisioningState",
+    "properties.storageAccount",
+    "properties.storageHnsEnabled",
+    "properties.publicNetworkAccess=Enabled",
+    "properties.systemDatastoresAuthMode=AccessKey",
+    "properties.tenantId",
+    "properties.workspaceId",
+];
+
+/// What a workspace is to be.
 pub fn parse_request(body: &[u8]) -> Result<WorkspacePatch, ArmError> {
     if body.is_empty() {
         return Ok(WorkspacePatch::default());
     }
     let value = parse_object(body, BODY_BYTES_MAX)?;
-    let root = Field::root(&value);
-    wanted(&root)
+    wanted(&value)
 }
 
 /// What a workspace can be beside what is kept of it. Each is checked all the same, since a slip is no wish.
@@ -136,15 +177,44 @@ fn check_words(root: &Field<'_>, properties: &Field<'_>) -> Result<(), ArmError>
     Ok(())
 }
 
-pub(crate) fn wanted(root: &Field<'_>) -> Result<WorkspacePatch, ArmError> {
+pub(crate) fn wanted(body: &Value) -> Result<WorkspacePatch, ArmError> {
+    let reads = Reads::default();
+    let root = Field::noted(body, &reads);
     let properties = root.get("properties")?;
-    check_words(root, &properties)?;
-    Ok(WorkspacePatch {
+    let network = properties.get("managedNetwork")?;
+    network.entries()?;
+    check_words(&root, &properties)?;
+    let patch = WorkspacePatch {
         location: root.get("location")?.location()?,
         friendly_name: properties.get("friendlyName")?.text()?,
         description: properties.get("description")?.text()?,
-        tags: root.get("tags")?.string_map()?,
-    })
+        tags: tags_of(&root.get("tags")?)?,
+        managed_network: network.value().map(|value| value.to_string().into()),
+        ignored: BTreeSet::new(),
+    };
+    let identities = root.get("identity")?.get("userAssignedIdentities")?;
+    let mut ignored = reads.unread(body, &HARMLESS);
+    // Their names are all there is in it.
+    if identities.is_filled() {
+        ignored.insert(identities.path.into());
+    }
+    Ok(WorkspacePatch { ignored, ..patch })
+}
+
+/// What it asks for and does not get.
+fn note(about: &About) -> Option<String> {
+    let network = about.managed_network.as_deref().and_then(|text| {
+        let value: Value = serde_json::from_str(text).ok()?;
+        let mode = value.get("isolationMode").and_then(Value::as_str).unwrap_or("Disabled");
+        (!mode.eq_ignore_ascii_case("Disabled")).then(|| {
+            format!(
+                "the managed network ({}) is kept but has no effect: whether nodes reach other machines is the \
+                 server's setting egress",
+                shorten(mode)
+            )
+        })
+    });
+    notes::joined(network.into_iter().chain(notes::without_effect(&about.ignored)))
 }
 
 pub fn request_json(wanted: &WorkspacePatch) -> String {
@@ -164,6 +234,8 @@ pub fn request_json(wanted: &WorkspacePatch) -> String {
         friendly_name: Option<&'a str>,
         #[serde(skip_serializing_if = "Option::is_none")]
         description: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        managed_network: Option<JsonText>,
     }
     crate::to_json(&Wanted {
         location: wanted.location.as_deref(),
@@ -171,6 +243,7 @@ pub fn request_json(wanted: &WorkspacePatch) -> String {
         properties: Properties {
             friendly_name: wanted.friendly_name.as_deref(),
             description: wanted.description.as_deref(),
+            managed_network: wanted.managed_network.as_deref().and_then(JsonText::new),
         },
     })
 }

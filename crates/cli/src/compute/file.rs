@@ -189,6 +189,7 @@ pub fn merged(over: ClusterPatch, under: ClusterPatch) -> ClusterPatch {
         disable_local_auth: over.disable_local_auth.or(under.disable_local_auth),
         identity: over.identity.or(under.identity),
         property_bag: over.property_bag.or(under.property_bag),
+        ignored: over.ignored,
     }
 }
 

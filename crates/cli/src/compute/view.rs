@@ -104,6 +104,12 @@ pub struct Node {
     reason: Option<String>,
 }
 
+/// Without the note, which is among them for other clients.
+pub fn own_tags(mut tags: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    tags.remove(muster_wire::notes::NOTE);
+    tags
+}
+
 pub fn entity(compute: &SeenCompute) -> Compute {
     let (properties, own) = (&compute.properties, &compute.properties.properties);
     let scale = own.scale_settings.as_ref();
@@ -121,7 +127,7 @@ pub fn entity(compute: &SeenCompute) -> Compute {
         resource_group: resource_group(&compute.id),
         location: compute.location.clone(),
         description: properties.description.clone(),
-        tags: compute.tags.clone().filter(|tags| !tags.is_empty()),
+        tags: compute.tags.clone().map(own_tags).filter(|tags| !tags.is_empty()),
         identity: compute.identity.as_ref().map(identity),
         created_on: properties.created_on.clone(),
         provisioning_state: properties.provisioning_state,

@@ -260,6 +260,9 @@ async fn submit(
         web::show(&answer.document()?);
     }
     if then.stream {
+    if let Some(note) = job.properties.properties.get(muster_wire::job::property::NOTE) {
+        output::say(&format!("note: {note}"));
+    }
         output::say(&format!("submitted {name}"));
         return stream::run(client, workspace, &name).await;
     }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Target, Workspace};
 use crate::client::Client;
+use crate::compute::view::own_tags;
 use crate::defaults::Setting;
 use crate::document::kinds::FileKind;
 use crate::document::{self, Edits, Field, Fields, Kind, field};
@@ -239,7 +240,7 @@ impl Wanted {
             location_default: None,
             description: found.properties.description.clone(),
             display_name: found.properties.friendly_name.clone(),
-            tags: Some(found.tags.clone()),
+            tags: Some(own_tags(found.tags.clone())),
         }
     }
 

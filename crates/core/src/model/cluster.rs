@@ -83,6 +83,9 @@ pub struct ClusterSpec {
     pub identity: Option<Identity>,
     /// Opaque to us: the JSON text that the client sent, given back as it came.
     pub property_bag: Option<Box<str>>,
+    /// The names of what was asked for and is not known here: whoever looks at the cluster is told.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub ignored: BTreeSet<Box<str>>,
 }
 
 impl ClusterSpec {

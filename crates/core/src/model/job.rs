@@ -75,6 +75,9 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
+    /// Under this name its properties have what its owner should know although nothing is wrong.
+    pub const NOTE: &str = "muster.note";
+
     /// A command on one whole node, with nothing else said.
     pub fn new(compute: &str, command: impl Into<Box<str>>) -> JobSpec {
         JobSpec {

@@ -1,6 +1,6 @@
 //! Workspaces and the principals that act in them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +70,12 @@ pub struct About {
     pub friendly_name: Option<Box<str>>,
     pub description: Option<Box<str>>,
     pub tags: BTreeMap<String, String>,
+    /// Opaque to us: the JSON text that the client sent, given back as it came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub managed_network: Option<Box<str>>,
+    /// The names of what was asked for and is not known here: whoever looks at the workspace is told.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub ignored: BTreeSet<Box<str>>,
 }
 
 /// A delete that is under way.

@@ -71,7 +71,10 @@ pub(crate) fn patch(
     };
     serverless::refuse(&cluster)?;
     check_only_changeable(&cluster.spec, wanted)?;
-    update(turn, cluster, wanted)
+    // It says only what is to change: what was asked for before still has no effect.
+    let ignored =
+        cluster.spec.ignored.union(&wanted.ignored).take(limits::IGNORED_MAX).cloned().collect();
+    update(turn, cluster, &ClusterPatch { ignored, ..wanted.clone() })
 }
 
 fn create(

@@ -51,6 +51,7 @@ pub(super) fn new_spec(wanted: &ClusterPatch, home: &str) -> Result<ClusterSpec,
         disable_local_auth: wanted.disable_local_auth.unwrap_or(false),
         identity: wanted.identity.clone(),
         property_bag: wanted.property_bag.clone(),
+        ignored: wanted.ignored.clone(),
     })
 }
 
@@ -70,6 +71,7 @@ pub(super) fn merge(old: &ClusterSpec, wanted: &ClusterPatch) -> Result<ClusterS
         },
         identity: wanted.identity.clone().or_else(|| old.identity.clone()),
         property_bag: wanted.property_bag.clone().or_else(|| old.property_bag.clone()),
+        ignored: wanted.ignored.clone(),
         ..old.clone()
     })
 }

@@ -6,7 +6,8 @@ use super::estate::locked;
 use super::job_life::{self, check_properties, known};
 use super::serverless::{self, Pool};
 use super::{
-    check_tags, check_text, find_workspace, instance, job_data, job_service, principal, shorten,
+    check_tags, check_text, find_workspace, instance, job_compute, job_data, job_service,
+    principal, shorten,
 };
 use crate::attempts;
 use crate::change::Change;
@@ -100,6 +101,7 @@ fn wanted(
             Pool::There(Arc::clone(cluster))
         }
     };
+    job_compute::check(turn, found.cluster(), &request.spec)?;
     let share = share_of(found.cluster(), &request.spec)?;
     if turn.world.jobs().len() >= limits::QUEUED_JOBS_MAX {
         return Err(Refused::too_many(

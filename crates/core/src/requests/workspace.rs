@@ -16,6 +16,7 @@ use crate::model::{
 };
 use crate::step::Turn;
 
+const MANAGED_NETWORK_BYTES_MAX: usize = 65_536;
 /// Azure's bound on the name.
 const WORKSPACE_NAME_MAX: usize = 33;
 
@@ -99,6 +100,8 @@ pub(crate) fn patch(turn: &mut Turn<'_>, key: &WorkspaceKey, wanted: &WorkspaceP
 fn merge(about: &About, wanted: &WorkspacePatch) -> Result<About, Refused> {
     check_text("friendlyName", wanted.friendly_name.as_deref(), limits::FRIENDLY_NAME_BYTES_MAX)?;
     check_text("description", wanted.description.as_deref(), limits::DESCRIPTION_BYTES_MAX)?;
+    let network = wanted.managed_network.as_deref();
+    check_text("managedNetwork", network, MANAGED_NETWORK_BYTES_MAX)?;
     if let Some(tags) = &wanted.tags {
         check_tags(tags)?;
     }
@@ -106,6 +109,8 @@ fn merge(about: &About, wanted: &WorkspacePatch) -> Result<About, Refused> {
         friendly_name: wanted.friendly_name.clone().or_else(|| about.friendly_name.clone()),
         description: wanted.description.clone().or_else(|| about.description.clone()),
         tags: wanted.tags.clone().unwrap_or_else(|| about.tags.clone()),
+        managed_network: wanted.managed_network.clone().or_else(|| about.managed_network.clone()),
+        ignored: about.ignored.union(&wanted.ignored).take(limits::IGNORED_MAX).cloned().collect(),
     })
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::support::{Stage, Wants, request, someone, workspace};
 use muster_core::model::{
-    Cluster, ClusterName, JobSpec, JobTier, LockLevel, QuotaName, QuotaScope, SERVERLESS, Scope,
-    SpecHash, Tier,
+    Cluster, ClusterName, JobIdentity, JobSpec, JobTier, LockLevel, QuotaName, QuotaScope,
+    SERVERLESS, Scope, SpecHash, Tier,
 };
 use muster_core::time::Span;
 use muster_core::{
@@ -153,4 +153,52 @@ fn every_size_makes_a_name_that_nodes_can_have() {
             assert!(names.insert(name.folded()), "{name} twice");
         }
     }
+}
+
+type Change<'c> = &'c dyn Fn(&mut JobSpec);
+
+#[test]
+fn a_job_that_contradicts_the_compute_that_it_names_is_refused() {
+    let mut stage = Stage::new();
+    stage.put_cluster("cpu", 0, 4, 60).expect("made");
+    let on = |change: &dyn Fn(&mut JobSpec)| {
+        let mut wanted = request("j", "cpu", Wants::default());
+        let mut spec = (*wanted.spec).clone();
+        change(&mut spec);
+        wanted.spec = Arc::new(spec);
+        wanted
+    };
+    let size = stage.world.clusters().next().expect("just made").spec.vm_size.to_string();
+    let managed = |client: Option<&str>| {
+        let client = client.map(Box::from);
+        Some(Box::new(JobIdentity::Managed { client, object: None, resource: None }))
+    };
+    let cases: [(Change<'_>, &str, &str); 3] = [
+        (
+            &|spec| spec.instance_type = Some("Standard_NC6".into()),
+            "resources.instanceType",
+            "leave instanceType out",
+        ),
+        (
+            &|spec| spec.job_tier = Some(JobTier::Spot),
+            "queueSettings.jobTier",
+            "jobTier is 'Spot', but compute 'cpu' is dedicated",
+        ),
+        (
+            &|spec| spec.identity = managed(Some("11111111-2222-3333-4444-555555555555")),
+            "identity.clientId",
+            "which no identity of compute 'cpu' has (it has no identity)",
+        ),
+    ];
+    for (change, target, words) in cases {
+        let refused = stage.say(Input::SubmitJob(Box::new(on(change)))).expect_err(target);
+        assert_eq!((refused.kind, &*refused.target), (RefusalKind::Invalid, target));
+        assert!(refused.message.contains(words), "{}", refused.message);
+    }
+    let same = on(&|spec| {
+        spec.instance_type = Some(size.to_lowercase().into());
+        spec.job_tier = Some(JobTier::Standard);
+        spec.identity = managed(None);
+    });
+    stage.say(Input::SubmitJob(Box::new(same))).expect("it says what is so anyway");
 }

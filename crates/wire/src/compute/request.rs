@@ -1,6 +1,6 @@
 //! A cluster as a client wants it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_core::ClusterPatch;
@@ -11,13 +11,58 @@ use serde_json::{Value, json};
 
 use super::{KINDS, OS_TYPES, REMOTE_LOGINS, SCALE_UPS, TIERS, word};
 use crate::error::ArmError;
-use crate::json::{Field, JsonText, parse_object, shorten};
+use crate::json::{Field, JsonText, Reads, parse_object, shorten};
+use crate::notes::NOTE;
 
 const IDENTITY_KINDS: [&str; 4] =
     ["None", "SystemAssigned", "UserAssigned", "SystemAssigned,UserAssigned"];
 
 /// A property bag, all tags, a key and a hundred identities at their largest take about half of it.
 pub const BODY_BYTES_MAX: usize = 512 * 1024;
+
+/// What clients were shown and send back, and what says what is so anyway. Nothing follows from it, and nothing should.
+const HARMLESS: [&str; 38] = [
+    "id",
+    "name",
+    "type",
+    "sku",
+    "systemData",
+    "identity.principalId",
+    "identity.tenantId",
+    "identity.userAssignedIdentities.*.clientId",
+    "identity.userAssignedIdentities.*.principalId",
+    "properties.createdOn",
+    "properties.modifiedOn",
+    "properties.isAttachedCompute",
+    "properties.provisioningErrors",
+    "properties.provisioningState",
+    "properties.resourceId",
+    "properties.properties.allocationState",
+    "properties.properties.allocationStateTransitionTime",
+    "properties.properties.currentNodeCount",
+    "properties.properties.targetNodeCount",
+    "properties.properties.nodeStateCounts",
+    "properties.properties.errors",
+    "properties.properties.note",
+    // Of an instance.
+    "properties.properties.applications",
+    "properties.properties.connectivityEndpoints",
+    "properties.properties.createdBy",
+    "properties.properties.lastOperation",
+    "properties.properties.state",
+    "properties.properties.sshSettings.adminUserName",
+    "properties.properties.sshSettings.sshPort",
+    "properties.properties.osImageMetadata",
+    "properties.properties.versions",
+    // Whoever may use the workspace may use its computes; one's own instances are no other's.
+    "properties.properties.applicationSharingPolicy",
+    "properties.properties.enableRootAccess",
+    "properties.properties.enableSSO",
+    "properties.properties.computeInstanceAuthorizationType",
+    "properties.properties.containers",
+    "properties.properties.dataDisks",
+    "properties.properties.dataMounts",
+];
 
 /// Reads the body of a PUT. `digest` turns a password into what is kept of it; the clear text goes nowhere
 /// else.
@@ -26,31 +71,33 @@ pub fn parse_request(
     digest: &dyn Fn(&str) -> String,
 ) -> Result<ClusterPatch, ArmError> {
     let value = parse_object(body, BODY_BYTES_MAX)?;
-    let root = Field::root(&value);
+    let reads = Reads::default();
+    let root = Field::noted(&value, &reads);
     let kind = root.get("properties")?.get("computeType")?;
     if !kind.is_present() {
         return Err(kind.missing("give 'AmlCompute' or 'ComputeInstance'"));
     }
     let aml = root.get("properties")?.get("properties")?;
-    read(&root, &aml, body, digest)
+    let patch = read(&root, &aml, body, digest)?;
+    Ok(ClusterPatch { ignored: reads.unread(&value, &HARMLESS), ..patch })
 }
 
 /// Reads the body of a PATCH, which has the form of a PUT's but for two things: it need not say what kind of
 /// compute it is about, and clients of api-version 2020-08-01 leave out the inner `properties`.
 pub fn parse_patch(body: &[u8], digest: &dyn Fn(&str) -> String) -> Result<ClusterPatch, ArmError> {
     let value = parse_object(body, BODY_BYTES_MAX)?;
-    let root = Field::root(&value);
+    let reads = Reads::default();
+    let root = Field::noted(&value, &reads);
     let outer = root.get("properties")?;
     let inner = outer.get("properties")?;
-    if !inner.is_present() {
-        return read(&root, &outer, body, digest);
-    }
     let twice = outer.get("scaleSettings")?;
-    if twice.is_present() {
+    if inner.is_present() && twice.is_present() {
         let message = format!("{} is given beside {}; give one of them", twice.path, inner.path);
         return Err(twice.invalid(message));
     }
-    read(&root, &inner, body, digest)
+    let aml = if inner.is_present() { inner } else { outer };
+    let patch = read(&root, &aml, body, digest)?;
+    Ok(ClusterPatch { ignored: reads.unread(&value, &HARMLESS), ..patch })
 }
 
 /// `aml` is where the properties of a cluster are, in a document whose `properties` are those of any compute.
@@ -68,16 +115,14 @@ fn read(
     }
     let scale = aml.get("scaleSettings")?;
     // The compute's own location is the more specific of the two.
-    let location = match compute.get("computeLocation")?.location()? {
-        Some(location) => Some(location),
-        None => root.get("location")?.location()?,
-    };
+    let outer = root.get("location")?.location()?;
+    let location = compute.get("computeLocation")?.location()?.or(outer);
     let patch = ClusterPatch {
         kind,
         releases_quota_on_stop: aml.get("releaseQuotaOnStop")?.boolean()?,
         location,
         description: compute.get("description")?.text()?,
-        tags: root.get("tags")?.string_map()?,
+        tags: tags_of(&root.get("tags")?)?,
         vm_size: aml.get("vmSize")?.text()?.map(Arc::from),
         tier: aml.get("vmPriority")?.choice(&TIERS)?,
         nodes_min: scale.get("minNodeCount")?.count()?,
@@ -94,8 +139,18 @@ fn read(
         disable_local_auth: compute.get("disableLocalAuth")?.boolean()?,
         identity: identity(&root.get("identity")?)?,
         property_bag: property_bag(&aml.get("propertyBag")?, body)?,
+        ignored: BTreeSet::new(),
     };
     Ok(patch)
+}
+
+/// Without what was shown among them.
+pub(crate) fn tags_of(field: &Field<'_>) -> Result<Option<BTreeMap<String, String>>, ArmError> {
+    let mut tags = field.string_map()?;
+    if let Some(tags) = &mut tags {
+        tags.remove(NOTE);
+    }
+    Ok(tags)
 }
 
 fn kind(field: &Field<'_>) -> Result<Option<ComputeKind>, ArmError> {
@@ -228,7 +283,7 @@ fn property_bag(field: &Field<'_>, body: &[u8]) -> Result<Option<Box<str>>, ArmE
     struct Aml {
         property_bag: JsonText,
     }
-    if field.entries()?.is_none() {
+    if field.entries()?.is_none() || field.value().is_none() {
         return Ok(None);
     }
     let root: Root = serde_json::from_slice(body).map_err(|_| {

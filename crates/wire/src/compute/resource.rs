@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{OS_TYPES, REMOTE_LOGINS, SCALE_UPS, TIERS, kind_word, word};
 use crate::error::{ErrorBody, ErrorDetail};
+use crate::notes::NOTE;
 use crate::path::workspace_id;
 use crate::{JsonText, SystemData, duration, timestamp};
 
@@ -210,7 +211,7 @@ pub(super) fn envelope<P>(facts: &ComputeFacts<'_>, properties: P) -> ComputeRes
         name: cluster.name.to_string(),
         resource_type: "Microsoft.MachineLearningServices/workspaces/computes".into(),
         location: Some(spec.location.to_string()),
-        tags: Some((*spec.tags).clone()),
+        tags: Some(with_note(&spec.tags, facts.note)),
         identity: identity.map(|identity| IdentityBody {
             principal_id: facts.identity.map(|(principal, _)| principal.to_owned()),
             tenant_id: facts.identity.map(|(_, tenant)| tenant.to_owned()),
@@ -233,6 +234,15 @@ pub(super) fn envelope<P>(facts: &ComputeFacts<'_>, properties: P) -> ComputeRes
             .created_by
             .map(|by| SystemData::new(cluster.created_at, Some(by), cluster.modified_at)),
     }
+}
+
+/// Azure's own clients show tags, and nothing of ours.
+pub(crate) fn with_note(
+    tags: &BTreeMap<String, String>,
+    note: Option<&str>,
+) -> BTreeMap<String, String> {
+    let note = note.map(|note| (NOTE.to_owned(), note.to_owned()));
+    tags.clone().into_iter().chain(note).collect()
 }
 
 fn aml_compute(facts: &ComputeFacts<'_>) -> AmlCompute {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{ArmError, Page};
 
-mod recorded;
+pub(crate) mod recorded;
 
 const SUBNET: &str = "/subscriptions/SUB/resourceGroups/RG/providers/Microsoft.Network/\
                       virtualNetworks/v/subnets/s";
@@ -160,6 +160,7 @@ fn every_property_is_read() {
             user_assigned: BTreeSet::from(["/r/i".into()]),
         }),
         property_bag: Some(r#"{ "b": 1.50, "a": [] }"#.into()),
+        ignored: BTreeSet::from(["properties.properties.new".into()]),
     };
     assert_eq!(parse(body).unwrap(), wanted);
     assert!(!format!("{:?}", parse(body)).contains("hunter2"));

@@ -258,7 +258,7 @@ fn workspace_wanted(body: &Value) -> Result<muster_core::WorkspacePatch, ArmErro
             "kind",
             format!("kind is '{}', which is not supported; only 'Default' is", shorten(word)),
         )),
-        _ => workspace::wanted(&root),
+        _ => workspace::wanted(body),
     }
 }
 

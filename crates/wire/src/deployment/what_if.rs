@@ -140,6 +140,7 @@ fn patch(spec: &ClusterSpec) -> ClusterPatch {
         disable_local_auth: Some(spec.disable_local_auth),
         identity: spec.identity,
         property_bag: spec.property_bag,
+        ignored: spec.ignored,
     }
 }
 

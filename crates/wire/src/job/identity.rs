@@ -46,6 +46,18 @@ impl IdentityEntry {
     }
 }
 
+/// What it asks for and does not get.
+pub(super) fn identity_note(identity: &JobIdentity) -> Option<String> {
+    match identity {
+        JobIdentity::User => Some(
+            "identity UserIdentity has no effect: programs of the job do not act as the user who submitted it, but \
+             as the identity of their compute, if it has one"
+                .to_owned(),
+        ),
+        JobIdentity::AmlToken | JobIdentity::Managed { .. } => None,
+    }
+}
+
 pub(super) fn parse_identity(field: &Field<'_>) -> Result<Option<Box<JobIdentity>>, ArmError> {
     let kind = field.get("identityType")?;
     let allowed = [(AML_TOKEN, AML_TOKEN), (USER, USER), (MANAGED, MANAGED)];

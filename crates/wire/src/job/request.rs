@@ -7,7 +7,7 @@ use muster_core::time::Span;
 use serde_json::json;
 
 use super::data::{parse_distribution, parse_environment, parse_inputs, parse_outputs};
-use super::identity::{IdentityEntry, parse_identity};
+use super::identity::{IdentityEntry, identity_note, parse_identity};
 use super::resource::named;
 use super::services::{ServiceEntry, parse_services};
 use super::wants::{
@@ -17,7 +17,8 @@ use super::wants::{
 use super::{DistributionEntry, InputEntry, OutputEntry, Resolve, property};
 use crate::compute::without_nulls;
 use crate::error::ArmError;
-use crate::json::{Field, Unreadable, parse_object, shorten};
+use crate::json::{Field, Reads, Unreadable, parse_object, shorten};
+use crate::notes;
 use crate::path::{parse_id, strip_prefix, workspace_id};
 use crate::unserved::Unserved;
 
@@ -31,6 +32,26 @@ const JOB_TYPE: &str = "Command";
 /// refused until we can do what it says.
 const LATER: [&str; 1] = ["componentId"];
 
+/// What clients were shown and send back, and what says what is so anyway.
+const HARMLESS: [&str; 15] = [
+    "id",
+    "name",
+    "type",
+    "systemData",
+    "properties.limits.jobLimitsType",
+    "properties.status",
+    "properties.creationContext",
+    "properties.endTimeUtc",
+    "properties.startTimeUtc",
+    "properties.services.*.endpoint",
+    "properties.services.*.status",
+    "properties.services.*.errorMessage",
+    // Every job has them, so they are among what was shown.
+    "properties.services.Studio.*",
+    "properties.services.Tracking.*",
+    "properties.outputs.default.*",
+];
+
 /// Reads the body of a PUT of a job of this name to `workspace`.
 pub fn parse_request(
     body: &[u8],
@@ -39,7 +60,8 @@ pub fn parse_request(
     resolve: &dyn Resolve,
 ) -> Result<JobSpec, ArmError> {
     let value = parse_object(body, BODY_BYTES_MAX)?;
-    let job = Field::root(&value).get("properties")?;
+    let reads = Reads::default();
+    let job = Field::noted(&value, &reads).get("properties")?;
     if !job.is_present() {
         return Err(job.missing("give the job's properties there"));
     }
@@ -48,7 +70,9 @@ pub fn parse_request(
         refuse_if_filled(&job.get(later)?)?;
     }
     let resources = job.get("resources")?;
-    refuse_if_filled(&resources.get("dockerArgs")?)?;
+    for arguments in ["dockerArgs", "dockerArgsList"] {
+        refuse_if_filled(&resources.get(arguments)?)?;
+    }
     // Which it is, only matters for a job that is there.
     job.get("isArchived")?.boolean()?;
     refuse_local(&resources.get("properties")?)?;
@@ -66,7 +90,7 @@ pub fn parse_request(
             Some(Box::new(CodeAsset { id, at }))
         }
     };
-    Ok(JobSpec {
+    let mut spec = JobSpec {
         command,
         compute: one_spelling(compute_name(&job.get("computeId")?, workspace)?),
         instance_type: resources.get("instanceType")?.text()?.filter(|name| !name.is_empty()),
@@ -97,7 +121,13 @@ pub fn parse_request(
         workspace: Some(Box::new(workspace.clone())),
         environment: parse_environment(&job.get("environmentId")?, resolve)?,
         services: parse_services(&job.get("services")?)?,
-    })
+    };
+    let unread = notes::without_effect(&reads.unread(&value, &HARMLESS));
+    let notes = unread.into_iter().chain(spec.identity.as_deref().and_then(identity_note));
+    if let Some(note) = notes::joined(notes) {
+        spec.properties.insert(property::NOTE.to_owned(), note);
+    }
+    Ok(spec)
 }
 
 /// Whether a PUT moves a job into the archive, or out of it.

@@ -10,7 +10,7 @@ use muster_core::model::{
 use muster_core::{Input, Reply};
 use muster_store::{ClusterView, StoreError};
 use muster_wire::compute::{self, ComputeFacts, NodeCounts, NodeFacts, ProvisioningState};
-use muster_wire::{ArmError, ComputeAction, Page, Route, operation};
+use muster_wire::{ArmError, ComputeAction, Page, Route, notes, operation};
 
 use super::{Call, Failed, paging, unexpected};
 use crate::http::respond::{document, with_operation, with_retry_after};
@@ -263,10 +263,7 @@ fn resource(
     state: Option<ProvisioningState>,
 ) -> compute::ComputeDocument {
     let counts = view.counts;
-    let size = call.app.catalogue.get(&view.cluster.spec.vm_size);
-    let notes =
-        [size.and_then(retirement_note), region_note(view), host_note(call, workspace, view)];
-    let note = notes.into_iter().flatten().reduce(|all, next| format!("{all}; {next}"));
+    let note = notes::joined(notes_on(call, workspace, view));
     let directory = call.app.live.directory();
     let identity = directory.identity_of(view.cluster.id);
     compute::document(&ComputeFacts {
@@ -289,6 +286,14 @@ fn resource(
     })
 }
 
+/// What its owner should know although nothing is wrong.
+pub(super) fn notes_on(call: &Call, workspace: &WorkspaceKey, view: &ClusterView) -> Vec<String> {
+    let size = call.app.catalogue.get(&view.cluster.spec.vm_size);
+    let ours =
+        [size.and_then(retirement_note), region_note(view), host_note(call, workspace, view)];
+    ours.into_iter().flatten().chain(notes::of_cluster(&view.cluster.spec)).collect()
+}
+
 /// Clusters of a retired size go on, but their owners should know.
 fn retirement_note(size: &VmSize) -> Option<String> {
     match &size.retirement {
@@ -301,7 +306,11 @@ fn retirement_note(size: &VmSize) -> Option<String> {
 }
 
 /// Nodes that no machine can have, or only in name.
-fn host_note(call: &Call, workspace: &WorkspaceKey, view: &ClusterView) -> Option<String> {
+pub(super) fn host_note(
+    call: &Call,
+    workspace: &WorkspaceKey,
+    view: &ClusterView,
+) -> Option<String> {
     let (node, size) = (view.cluster.capacity, &view.cluster.spec.vm_size);
     let place = Scope::compute(workspace, view.cluster.name.as_str());
     let hosts = call.app.live.hosts();

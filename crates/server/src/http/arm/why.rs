@@ -16,8 +16,12 @@ pub async fn job(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
         true => job::find(call, &workspace, &name).await?,
         false => view,
     };
+    let (key, compute) = (workspace.clone(), view.spec.compute.clone());
+    let compute = call.app.readers.read(move |reader| reader.cluster(&key, &compute)).await?;
+    let notes = compute.and_then(|compute| cluster::host_note(call, &workspace, &compute));
+    let notes = notes.into_iter().collect();
     let facts = job::facts(&workspace, &view, None);
-    Ok(document(StatusCode::OK, &why::job_document(&facts, &reasons)))
+    Ok(document(StatusCode::OK, &why::job_document(&facts, &reasons, notes)))
 }
 
 pub async fn compute(
@@ -33,5 +37,6 @@ pub async fn compute(
         // It went in the meantime.
         return Err(cluster::no_such(&workspace, &name).into());
     }
-    Ok(document(StatusCode::OK, &why::compute_document(&reasons)))
+    let notes = cluster::notes_on(call, &workspace, &found);
+    Ok(document(StatusCode::OK, &why::compute_document(&reasons, notes)))
 }

@@ -6,12 +6,13 @@ use serde::Deserialize;
 
 use super::*;
 
-fn cluster() -> Cluster {
+pub(crate) fn cluster() -> Cluster {
     Cluster {
         id: ClusterId(1),
         workspace: WorkspaceId(1),
         name: ClusterName::new("cpu-cluster").unwrap(),
         spec: ClusterSpec {
+            ignored: Default::default(),
             kind: Default::default(),
             releases_quota_on_stop: false,
             location: "westus".into(),
