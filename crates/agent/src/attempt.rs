@@ -22,7 +22,7 @@ use crate::engine::{Engine, Launching};
 use crate::files::{KeepError, Keeper, Patience};
 use crate::gpus::Gpus;
 use crate::home::{Home, make_private_dir, remove_tree};
-use crate::limits::{Memory, Watch};
+use crate::limits::{JobGroup, Memory, Watch};
 use crate::running::Running;
 use crate::services::Services;
 use crate::walled::{AbortOnDrop, StartError};
@@ -167,28 +167,32 @@ pub(crate) async fn run(
             let gpus = context.gpus.grant(spec.share);
             let planned = Services::plan(&order, &spec, context.client.server_port());
             let refusals = planned.iter().flat_map(Services::refusals);
+            let (group, unlimited) = own_group(context, &order);
             // In its log before anything of its own.
             let asked = spec.properties.get(JobSpec::NOTE).cloned();
             let notes = context.warning.iter().cloned().chain(asked).chain(gpus.shortage());
-            let notes: Vec<String> = notes.chain(refusals).collect();
+            let notes: Vec<String> = notes.chain(unlimited).chain(refusals).collect();
             if !notes.is_empty() && open_log(&context.home.job_log(epoch)).is_ok() {
                 notes.into_iter().for_each(|text| keeper.say(text));
             }
             let started = async {
                 let services = planned?;
-                let (facts, gpus) = (facts.as_ref(), &gpus);
+                let (facts, gpus, group) = (facts.as_ref(), &gpus, group.as_ref());
+                let (order, spec, services_of) = (&order, &spec, &services);
                 let launching =
-                    Launching { order: &order, spec: &spec, facts, gpus, services: &services };
+                    Launching { order, spec, facts, gpus, services: services_of, group };
                 Ok::<_, StartError>((engine.start(context, &launching).await?, services))
             };
             match started.await {
-                Ok((process, services)) => Ok((process, services, spec.timeout, keeper, gpus)),
+                Ok((process, services)) => {
+                    Ok((process, services, spec.timeout, keeper, (gpus, group)))
+                }
                 Err(error) => Err(not_started(format!("cannot start it: {}", ErrorChain(&error)))),
             }
         }
         Err(exit) => Err(exit),
     };
-    let (process, services, timeout, mut keeper, gpus) = match started {
+    let (process, services, timeout, mut keeper, (gpus, group)) = match started {
         Ok(started) => started,
         Err(exit) => {
             tracing::warn!(%epoch, ?exit, "not started");
@@ -204,7 +208,9 @@ pub(crate) async fn run(
     let bounds = log::Bounds::of(context);
     tokio::join!(log::send_all(&context.client, epoch, &path, bounds, has_ended), async {
         let work_dir = context.home.work(epoch);
-        let watch = Watch::new(work_dir, context.disk_bytes, context.memory.clone());
+        // What its neighbours do to the node's memory is not its doing.
+        let memory = group.as_ref().map(JobGroup::memory).or_else(|| context.memory.clone());
+        let watch = Watch::new(work_dir, context.disk_bytes, memory);
         let network = process.network();
         let (exit, was_killed) = tokio::select! {
             ended = follow(process, &mut told, &watch) => ended,
@@ -213,6 +219,7 @@ pub(crate) async fn run(
         };
         // Before anybody hears of its end: then they are given to the next.
         drop(gpus);
+        drop(group);
         tracing::info!(%epoch, ?exit, "ended");
         if !exit.is_success() {
             lookups::explain(&path);
@@ -287,6 +294,22 @@ async fn keep(keeper: &mut Keeper, told: &mut Orders, exit: Exit, was_killed: bo
     match exit.is_success() {
         true => Exit::Data { doing: Carrying::Save, message: message.into() },
         false => exit,
+    }
+}
+
+/// The group of a job that holds a part of its node, or what to say in its log if there cannot be one.
+fn own_group(context: &Context, order: &Order) -> (Option<JobGroup>, Option<String>) {
+    let Some(share) = order.share.as_ref().filter(|_| context.nursery.is_some()) else {
+        return (None, None);
+    };
+    match JobGroup::make(&order.epoch.to_string(), share) {
+        Ok(group) => (group, None),
+        Err(error) => {
+            let text = format!(
+                "the cores and memory that this job asked for are not enforced: its control group cannot be made: {error}"
+            );
+            (None, Some(text))
+        }
     }
 }
 

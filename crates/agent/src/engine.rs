@@ -11,6 +11,7 @@ use muster_core::model::JobSpec;
 use crate::attempt::Context;
 use crate::environment;
 use crate::gpus::Grant;
+use crate::limits::JobGroup;
 use crate::running::Running;
 use crate::services::Services;
 use crate::walled::StartError;
@@ -27,6 +28,8 @@ pub(crate) struct Launching<'a> {
     pub(crate) facts: Option<&'a RunFacts>,
     pub(crate) gpus: &'a Grant<'a>,
     pub(crate) services: &'a Services,
+    /// Its own, where there is one.
+    pub(crate) group: Option<&'a JobGroup>,
 }
 
 impl Engine {

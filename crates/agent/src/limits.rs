@@ -3,14 +3,17 @@
 
 mod disk;
 
+use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use muster_core::model::{Exit, Scarce};
-use muster_sandbox::cgroup::{Group, Groups, Shortage};
+use muster_core::model::{Capacity, Exit, Scarce};
+use muster_sandbox::cgroup::{Group, Groups, Limits as GroupLimits, Shortage};
 
 use self::disk::{Used, full, hidden_by, used_by};
 
+/// Processes and threads of one job behind walls: enough for every worker that cores can feed, too few to choke a machine.
+pub(crate) const PROCESSES_MAX: u32 = 4096;
 /// How often a folder is looked through, and that this takes no more than a part of the time.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LOOK_PART: u32 = 20;
@@ -27,11 +30,59 @@ pub(crate) struct Watch {
     oom_kills: u64,
 }
 
-/// The memory that all jobs of a node share.
+/// The memory that all jobs of a node share, or that of one job.
 #[derive(Debug, Clone)]
 pub(crate) struct Memory {
-    node: Group,
+    group: Group,
     limit_bytes: u64,
+}
+
+/// The group of one job that holds a part of its node: its cores and memory, which others on the node may not take from it,
+/// and beyond which it gets none. It is removed when this is dropped; by then none of its processes is left.
+#[derive(Debug)]
+pub(crate) struct JobGroup {
+    group: Group,
+    memory_bytes: u64,
+}
+
+impl JobGroup {
+    /// `None` where the node has no group of its own; then its jobs are told what is not enforced.
+    pub(crate) fn make(name: &str, share: &Capacity) -> io::Result<Option<JobGroup>> {
+        let node = Groups::look().of_this_node();
+        // Without limits of its own it may be the machine's group, where nothing is ours.
+        let (cores, memory) = (node.millicores(), Memory::of_this_node());
+        if cores.is_none() && memory.is_none() {
+            return Ok(None);
+        }
+        // An old kernel refuses more than the node has, as on a machine that is smaller than its node's size.
+        let asked = share.vcpus.saturating_mul(1000);
+        let memory_bytes = share.memory_mb.saturating_mul(1 << 20);
+        let limits = GroupLimits {
+            millicores: cores.map_or(asked, |cores| cores.min(asked)),
+            memory_bytes: memory.map_or(memory_bytes, |node| node.limit_bytes.min(memory_bytes)),
+            pids: PROCESSES_MAX,
+        };
+        let group = node.child(name, &limits)?;
+        Ok(Some(JobGroup { group, memory_bytes: limits.memory_bytes }))
+    }
+
+    /// Where it is in each hierarchy.
+    pub(crate) fn folders(&self) -> Vec<PathBuf> {
+        self.group.folders().iter().map(|folder| folder.path.clone()).collect()
+    }
+
+    pub(crate) fn memory(&self) -> Memory {
+        Memory { group: self.group.clone(), limit_bytes: self.memory_bytes }
+    }
+}
+
+impl Drop for JobGroup {
+    fn drop(&mut self) {
+        if let Err(error) = self.group.remove() {
+            // It goes with the node.
+            tracing::warn!(%error, "cannot remove the control group of a job that has ended");
+        }
+    }
 }
 
 impl Memory {
@@ -42,11 +93,11 @@ impl Memory {
         // What an old kernel calls no limit is a large one.
         let machine = rustix::system::sysinfo();
         let is_one = limit_bytes <= machine.totalram * u64::from(machine.mem_unit);
-        is_one.then_some(Memory { node, limit_bytes })
+        is_one.then_some(Memory { group: node, limit_bytes })
     }
 
     fn oom_kills(&self) -> u64 {
-        let shortage: Option<Shortage> = self.node.shortage().ok().flatten();
+        let shortage: Option<Shortage> = self.group.shortage().ok().flatten();
         shortage.and_then(|shortage| shortage.kills).unwrap_or(0)
     }
 }
@@ -96,7 +147,7 @@ impl Watch {
         })
     }
 
-    /// What its end was, if the kernel killed it for the node's memory or for a file that grew too large, or if it failed
+    /// What its end was, if the kernel killed it for the lack of memory or for a file that grew too large, or if it failed
     /// with its node's disk full.
     pub(crate) fn explained(&self, exit: Exit) -> Exit {
         let is_by = |signal| exit == Exit::Signal(signal) || exit == Exit::Code(128 + signal);

@@ -42,6 +42,7 @@ mod tests {
             rank: 1,
             nodes: 2,
             go: false,
+            share: None,
             addresses: addresses.iter().map(|address| (*address).into()).collect(),
             evict: None,
         }

@@ -184,6 +184,7 @@ mod tests {
             rank,
             nodes: addresses.len().max(1) as u32,
             go: true,
+            share: None,
             addresses: addresses.iter().map(|address| (*address).into()).collect(),
             evict: None,
         }

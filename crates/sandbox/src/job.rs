@@ -70,6 +70,9 @@ pub struct Launch {
     #[serde(default)]
     pub gpus: Vec<u16>,
     pub limits: Limits,
+    /// The folders of a control group that it moves into before anything of it runs.
+    #[serde(default)]
+    pub group: Vec<PathBuf>,
     /// It has no sandbox of its own, but is one of several users in its node's: see [`shared`].
     #[serde(default)]
     pub shares_node: bool,
@@ -166,6 +169,22 @@ impl AsRawFd for Line {
 impl AsFd for Line {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// Moves this process into the job's group, in every hierarchy. The job runs without it, too, but whoever reads its log is
+/// told. To be called while we are still who owns the group.
+fn join_group(launch: &Launch, log: BorrowedFd<'_>) {
+    for folder in &launch.group {
+        // 0 is whoever writes it.
+        if let Err(error) = std::fs::write(folder.join("cgroup.procs"), "0") {
+            let text = format!(
+                "muster: the cores and memory that this job asked for are not enforced: {}: {error}\n",
+                shown(folder)
+            );
+            let _ = rustix::io::write(log, text.as_bytes());
+            return;
+        }
     }
 }
 

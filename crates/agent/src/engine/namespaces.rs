@@ -14,14 +14,13 @@ use super::Launching;
 use crate::attempt::{Context, DEFAULT_PATH, Way, open_log};
 use crate::bound::{self, Places, bind_all};
 use crate::identity::Identity;
+use crate::limits::{JobGroup, PROCESSES_MAX};
 use crate::process::{Launch, Process};
 use crate::running::Running;
 use crate::walled::{OwnNetwork, StartError, Walled};
 use crate::{files, kin, members, notice, ranks};
 
 const DEFAULT_LANG: &str = "C.UTF-8";
-/// Processes and threads of one job behind walls: enough for every worker that cores can feed, too few to choke a machine.
-const PROCESSES_MAX: u64 = 4096;
 
 pub(super) async fn start(
     context: &Context,
@@ -72,7 +71,7 @@ fn walled_launch(
     launching: &Launching<'_>,
     work_dir: PathBuf,
 ) -> io::Result<job::Launch> {
-    let Launching { order, spec, facts, gpus, services } = launching;
+    let Launching { order, spec, facts, gpus, services, group } = launching;
     let inputs = context.home.inputs(order.epoch);
     let (seen_inputs, seen_work) = (Path::new(job::INPUTS), Path::new(job::FOLDER));
     let places = Places { inputs: &inputs, seen_inputs, seen_work };
@@ -105,8 +104,9 @@ fn walled_launch(
         inputs: inputs.is_dir().then_some(inputs),
         gpus: gpus.numbers(),
         shares_node: context.jobs_share,
+        group: group.map(JobGroup::folders).unwrap_or_default(),
         limits: job::Limits {
-            processes: Some(PROCESSES_MAX),
+            processes: Some(u64::from(PROCESSES_MAX)),
             shared_memory_bytes: spec.shared_memory_mb.map(|mb| mb.saturating_mul(1 << 20)),
             // Its output is a file, too, and may be beyond its end for a moment before it is cut.
             file_bytes: context.disk_bytes.map(|disk| disk.max(2 * context.log_bytes)),

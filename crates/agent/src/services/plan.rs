@@ -227,6 +227,7 @@ mod tests {
             rank,
             nodes: 2,
             go: true,
+            share: None,
             addresses: Vec::new(),
             evict: None,
         }

@@ -122,6 +122,7 @@ impl Harness {
                 rank: 0,
                 nodes: 1,
                 go: true,
+                share: None,
                 addresses: Vec::new(),
                 evict: None,
             }];

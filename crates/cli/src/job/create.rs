@@ -145,13 +145,20 @@ const BY_FLAGS: [&str; 17] = [
     "tags",
 ];
 
-/// A part of each node, where others may run beside it. Nothing given: whole nodes.
+/// A part of each node, where others may run beside it. Nothing given: whole nodes. The job gets no more cores and memory than that
+/// where its node has control groups; where it has none, the job's log says so in its first line.
 #[derive(Debug, clap::Args)]
 struct Share {
     /// How many vCPUs of each node it takes; without --cpus, --memory and --gpus it takes whole nodes
+    ///
+    /// It gets no more than that where nodes have control groups (cgroups); where they have none, nothing keeps it from using
+    /// the whole node, and the job's log begins with a line that says so.
     #[arg(long, value_name = "COUNT", value_parser = values::count, allow_negative_numbers = true)]
     cpus: Option<u32>,
     /// How much memory of each node, such as 4GB or 512MB [default: in proportion]
+    ///
+    /// A job that uses more is ended and told so where nodes have control groups (cgroups); where they have none, the job's
+    /// log begins with a line that says so.
     #[arg(long, value_name = "SIZE", value_parser = values::memory, allow_negative_numbers = true)]
     memory: Option<u64>,
     /// How many GPUs of each node [default: none if another share is given]
@@ -253,6 +260,9 @@ async fn submit(
         Err(failure) => return Err(hinted(client, workspace, compute, failure).await),
     };
     let job: JobResource = answer.document()?;
+    if let Some(note) = job.properties.properties.get(muster_wire::job::property::NOTE) {
+        output::say(&format!("note: {note}"));
+    }
     if let Some(path) = &then.save_as {
         super::save(&job, path)?;
     }
@@ -260,9 +270,6 @@ async fn submit(
         web::show(&answer.document()?);
     }
     if then.stream {
-    if let Some(note) = job.properties.properties.get(muster_wire::job::property::NOTE) {
-        output::say(&format!("note: {note}"));
-    }
         output::say(&format!("submitted {name}"));
         return stream::run(client, workspace, &name).await;
     }

@@ -66,10 +66,7 @@ fn bombs_are_held_and_neighbours_do_not_notice() {
     // The size has 3.5 GiB.
     let bomb = "exec perl -e '@a = map { \"x\" x (64 << 20) } 1..128; print \"lived\\n\"'";
     let memory = ended(&site, "memory", bomb, &[]);
-    assert!(
-        memory.contains("Failed") && memory.contains("has, 3.5 GiB, and was ended"),
-        "{memory}"
-    );
+    assert!(memory.contains("Failed") && memory.contains(", 3.5 GiB, and was ended"), "{memory}");
     assert_eq!(class(&site, "memory"), "user code");
     let forks = "exec perl -e 'for my $n (1..20000) { my $p = fork; \
                  if (!defined $p) { print \"refused after $n\\n\"; exit 3 } \
@@ -83,6 +80,56 @@ fn bombs_are_held_and_neighbours_do_not_notice() {
     assert!(ran(&site, "cpu", "after", "echo still here").contains("still here"));
     let nodes = site.text(&["compute", "list-nodes", "-n", "cpu"]);
     assert_eq!(nodes.matches("\"node_id\"").count(), 2, "no node was lost: {nodes}");
+}
+
+/// Both take a part of one node: each has what it asked for and no more, and is blamed for nothing that the other did.
+#[test]
+fn the_memory_and_cores_of_a_share_are_the_jobs_own() {
+    let site = walled();
+    cluster(&site, "cpu", &["--min-instances", "1", "--size", "Standard_DS3_v2"]);
+    let part = ["--cpus", "1", "--memory", "256MB"];
+    // It kills itself after its neighbour was ended for its memory.
+    let victim = "echo here; while [ ! -e /job/go ]; do sleep 0.05; done; kill -9 $$";
+    let create = ["job", "create", "--compute", "cpu", "--command", victim, "-n", "victim"];
+    assert_eq!(site.run(&[&create[..], &part].concat()).code, 0);
+    site.wait_for_job("victim", |job| job["status"] == "Running");
+    let bomb = "exec perl -e '@a = map { \"x\" x (16 << 20) } 1..64; print \"lived\\n\"'";
+    let memory = ended(&site, "memory", bomb, &part);
+    assert!(memory.contains("Failed"), "{memory}");
+    assert!(
+        memory.contains(", 256 MiB, and was ended; use less, ask for more (--memory)"),
+        "{memory}"
+    );
+    let go = works(&site).into_iter().map(|work| work.join("go"));
+    go.for_each(|go| std::fs::write(go, "").expect("its folder is there"));
+    site.wait_for_job("victim", |job| job["status"] == "Failed");
+    let victim = site.json(&["job", "show", "-n", "victim"])["failure"].to_string();
+    assert!(victim.contains("signal 9") && !victim.contains("memory"), "{victim}");
+    // Within what it asked for it is left alone, and two busy loops get one core.
+    let modest = "perl -e '$x = \"x\" x (100 << 20); print \"lived\\n\"'; \
+        for n in 1 2; do timeout 2 sh -c 'while :; do :; done' & done; wait; \
+        times; cat /proc/self/cgroup";
+    let create =
+        ["job", "create", "--compute", "cpu", "--command", modest, "-n", "modest", "--stream"];
+    let modest = site.run(&[&create[..], &part].concat());
+    assert_eq!(modest.code, 0, "{}", modest.stderr);
+    let log = String::from_utf8_lossy(&modest.stdout);
+    assert!(log.contains("lived") && log.contains("/job-"), "{log}");
+    assert!(!log.contains("not enforced"), "{log}");
+    let used = cpu_seconds(&log);
+    assert!(used < 2.9, "two loops of 2 s on one core at most: {log}");
+}
+
+/// What the children of a shell have used, as `times` says in its second line: `0m1.96s 0m0.01s`.
+fn cpu_seconds(log: &str) -> f64 {
+    let is_times = |line: &&str| line.ends_with('s') && line.split(' ').count() == 2;
+    let children = log.lines().rfind(is_times);
+    let part = |text: &str| {
+        let (minutes, seconds) =
+            text.trim_end_matches('s').split_once('m').expect("minutes and seconds");
+        minutes.parse::<f64>().expect("minutes") * 60.0 + seconds.parse::<f64>().expect("seconds")
+    };
+    children.expect("two times").split(' ').map(part).sum()
 }
 
 /// Takes 11 s: it writes gigabytes and a hundred thousand files.

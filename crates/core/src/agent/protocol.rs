@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Epoch;
-use crate::model::{Exit, Spans, SpecHash};
+use crate::model::{Capacity, Exit, Spans, SpecHash};
 use crate::time::Span;
 
 /// Of the log of one rank of one attempt. A job that writes more is not stopped, its log is: the server takes no more,
@@ -77,6 +77,9 @@ pub struct Order {
     /// This node's place among the members, from 0.
     pub rank: u32,
     pub nodes: u32,
+    /// What it holds of this node, if not all of it: it may use no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Box<Capacity>>,
     /// Whether it may start as soon as it is prepared. With several members that is said once all are
     /// ready; a controller that does not know of this lets each start by itself.
     #[serde(default = "at_once")]

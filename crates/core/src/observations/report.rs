@@ -183,6 +183,7 @@ fn order_for(world: &World, lease: &Lease) -> Option<Order> {
         spec: job.spec,
         rank: lease.rank,
         nodes: job.nodes,
+        share: job.share.clone(),
         go: attempt.go,
         addresses: addresses(world, attempt, &member.phase),
         evict: attempt.notice.map(|_| world.settings.eviction_grace),

@@ -17,6 +17,7 @@ fn machine() -> Machine {
 
 fn order(epoch: u64) -> Order {
     Order {
+        share: None,
         epoch: Epoch(epoch),
         job_name: "job".into(),
         attempt: 1,

@@ -314,6 +314,7 @@ fn at(seconds: u64) -> Elapsed {
 
 fn desired(evict: Option<Span>) -> Desired {
     let order = Order {
+        share: None,
         epoch: Epoch(7),
         job_name: "job".into(),
         attempt: 1,

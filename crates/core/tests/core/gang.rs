@@ -153,6 +153,7 @@ fn at(seconds: u64) -> Elapsed {
 
 fn order(go: bool) -> Order {
     Order {
+        share: None,
         epoch: Epoch(7),
         job_name: "gang".into(),
         attempt: 1,

@@ -25,6 +25,7 @@ fn alone(lease: Span) -> (Machine, Elapsed) {
     let sent = Elapsed(1_000_000_000);
     let mut machine = Machine::new("boot", "10.0.0.4", Habits::default(), Elapsed(0));
     let order = Order {
+        share: None,
         epoch: Epoch(7),
         job_name: "job".into(),
         attempt: 1,

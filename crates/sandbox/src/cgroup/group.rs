@@ -174,6 +174,24 @@ impl Group {
         Ok(())
     }
 
+    /// The cores that it may use, in thousandths, if they are limited.
+    pub fn millicores(&self) -> Option<u32> {
+        let folder = self.folder_with(Controller::Cpu)?;
+        let number = |name: &str| read(&folder.path.join(name)).ok();
+        let (quota, period): (u64, u64) = match folder.version {
+            Version::One => (
+                number("cpu.cfs_quota_us")?.trim().parse().ok()?,
+                number("cpu.cfs_period_us")?.trim().parse().ok()?,
+            ),
+            Version::Two => {
+                let text = number("cpu.max")?;
+                let (quota, period) = text.trim().split_once(' ')?;
+                (quota.parse().ok()?, period.parse().ok()?)
+            }
+        };
+        u32::try_from(quota.saturating_mul(1000).checked_div(period)?).ok()
+    }
+
     /// Where the group is, to be mounted into the node.
     pub fn folders(&self) -> &[Folder] {
         &self.folders

@@ -181,6 +181,7 @@ fn a_process_that_only_a_part_of_the_group_holds_is_ended_too() {
 #[test]
 fn who_computes_all_the_time_is_held_to_its_share() {
     let Some(node) = make("cpu", &Limits { millicores: 100, ..WIDE }) else { return };
+    assert_eq!(node.group.millicores(), Some(100));
     let mut child = start(&node.group, "while :; do :; done");
     look_until("a throttled period", || node.group.usage().unwrap().cpu_throttled.unwrap() > 0);
     assert!(node.group.usage().unwrap().cpu_us.unwrap() > 0);
@@ -319,6 +320,7 @@ fn in_v2_limits_are_spelt_as_it_reads_them() {
     ] {
         assert_eq!(fs::read_to_string(node.join(file)).unwrap(), text, "{file}");
     }
+    assert_eq!((group.millicores(), job.millicores()), (Some(1500), Some(10)));
     let usage = group.usage().unwrap();
     let all = [usage.cpu_us, usage.cpu_throttled, usage.memory_peak_bytes, usage.oom_kills];
     assert_eq!(all, [Some(77), Some(3), Some(4096), Some(1)]);

@@ -70,6 +70,7 @@ fn live(request: &Request, inherited: &Inherited<'_>) -> Result<Ending, Failed> 
     if !matches!(rustix::io::read(lifeline, &mut [0; 1]), Ok(1)) {
         return Err(Failed::Orphaned);
     }
+    super::join_group(&request.launch, log);
     privileges::first_to_go_without_memory()?;
     let sources = Sources::take(&request.launch)?;
     privileges::become_user((USER, USER), request.has_range)?;

@@ -70,6 +70,7 @@ fn become_job(
     let nursery = getppid();
     let kept = &mut [parcel.log.as_raw_fd(), failing.as_raw_fd()];
     told(descriptors::close_all_but(kept), || "close_range".into(), "")?;
+    super::join_group(&request.launch, parcel.log.as_fd());
     privileges::first_to_go_without_memory()?;
     mounts::settle_in_node(&request.launch)?;
     privileges::bar_capabilities()?;

@@ -53,6 +53,7 @@ impl Node {
         std::fs::create_dir_all(work_dir.join("tmp")).unwrap();
         let variables = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/job")];
         Launch {
+            group: Vec::new(),
             command: command.into(),
             variables: variables.map(|(name, value)| (name.into(), value.into())).into(),
             tmp_dir: work_dir.join("tmp"),

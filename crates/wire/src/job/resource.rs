@@ -361,8 +361,8 @@ pub(super) fn failure_text(why: &Failure, spec: &JobSpec) -> String {
                      raise limits.timeout"
                 ),
                 Exit::OverLimit { of: Scarce::Memory, most } => format!(
-                    "the command used more memory than {node} has, {}, and was ended; \
-                     use less, or a cluster of a larger size",
+                    "the command used more memory than it has on {node}, {}, and was ended; \
+                     use less, ask for more (--memory), or use a cluster of a larger size",
                     gigabytes(*most)
                 ),
                 Exit::OverLimit { of: Scarce::Disk, most } => format!(

@@ -435,7 +435,7 @@ fn a_failure_says_what_happened() {
         (exit(Exit::Evicted), system, "node", "taken away"),
         (Failure::Evicted { node }, system, "node", property::ON_EVICTION),
         (exit(Exit::TimedOut), user, "user code", "raise limits.timeout"),
-        (over(Scarce::Memory), user, "user code", "(rank 0) has, 3.5 GiB, and was ended"),
+        (over(Scarce::Memory), user, "user code", "(rank 0), 3.5 GiB, and was ended"),
         (over(Scarce::Disk), user, "user code", "the 3.5 GiB that it may"),
         (over(Scarce::Files), user, "user code", "the 3758096384 that it may"),
         (exit(Exit::NotStarted { message: message.into() }), system, "prepare", message),
