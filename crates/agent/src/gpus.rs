@@ -1,7 +1,7 @@
 //! The GPUs of this node, and which attempt has which. No two have the same.
 //!
 //! A node has as many slots as its size has GPUs. On a machine with fewer, the last slots have no device: a job that is
-//! given such a slot has a number that stands for nothing.
+//! given such a slot does not find a GPU for it, and its log says so.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -86,13 +86,9 @@ impl Grant<'_> {
             return Vec::new();
         }
         let uuids: Option<Vec<String>> = self.devices().map(|gpu| gpu.uuid.clone()).collect();
-        let names = match (uuids, self.devices().count()) {
-            // Without devices: the slots, so that no two jobs of a node have the same.
-            (_, 0) => self.slots.iter().map(usize::to_string).collect(),
-            (Some(uuids), _) => uuids,
-            // As the driver counts what it finds in there.
-            (None, count) => (0..count).map(|index| index.to_string()).collect(),
-        };
+        // As the driver counts what it finds in there.
+        let count = || (0..self.devices().count()).map(|index| index.to_string()).collect();
+        let names: Vec<String> = uuids.unwrap_or_else(count);
         let list = names.join(",");
         // What reads the second takes an empty one for "all".
         let toolkit = if list.is_empty() { "void".to_owned() } else { list.clone() };
@@ -103,9 +99,10 @@ impl Grant<'_> {
     pub(crate) fn shortage(&self) -> Option<String> {
         let (granted, there) = (self.slots.len(), self.devices().count());
         (there < granted).then(|| {
+            let empty = if there == 0 { "; CUDA_VISIBLE_DEVICES is empty" } else { "" };
             format!(
                 "{there} of the {granted} GPUs that this job was given are there: its node's machine had no more \
-                 (over-commit)"
+                 (over-commit){empty}"
             )
         })
     }
@@ -166,12 +163,15 @@ mod tests {
     }
 
     #[test]
-    fn slots_without_devices_are_numbers() {
+    fn slots_without_devices_are_no_gpus() {
         let node = Gpus::new(3, Vec::new());
         let (first, second) = (node.grant(asks(1)), node.grant(asks(2)));
-        assert_eq!((cuda(&first).as_deref(), cuda(&second).as_deref()), (Some("0"), Some("1,2")));
+        assert_eq!((cuda(&first).as_deref(), cuda(&second).as_deref()), (Some(""), Some("")));
+        assert!(first.variables().contains(&("NVIDIA_VISIBLE_DEVICES", "void".to_owned())));
         assert!(second.numbers().is_empty());
-        assert!(second.shortage().unwrap().starts_with("0 of the 2 GPUs"));
+        let shortage = second.shortage().unwrap();
+        assert!(shortage.starts_with("0 of the 2 GPUs"), "{shortage}");
+        assert!(shortage.ends_with("CUDA_VISIBLE_DEVICES is empty"), "{shortage}");
         let part = Gpus::new(2, gpus(&["0=GPU-a"]));
         let both = part.grant(ShareRequest::default());
         assert_eq!(cuda(&both).as_deref(), Some("GPU-a"));

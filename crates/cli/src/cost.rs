@@ -41,6 +41,8 @@ pub struct Args {
 struct CostDocument {
     lines: Vec<CostLine>,
     total: CostTotal,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -72,6 +74,9 @@ pub async fn run(args: &Args) -> Outcome {
         None => "no node has run yet",
         Some(_) => "no node has run since then",
     };
+    for note in &ledger.notes {
+        output::say(&format!("note: {note}"));
+    }
     args.print.show(&document(&ledger), || {
         let first = heading(&args.by);
         let mut header = vec![&*first, "Category", "Outcome", "Node time", "USD"];
@@ -119,6 +124,7 @@ fn document(ledger: &LedgerDocument) -> CostDocument {
     CostDocument {
         lines: ledger.value.iter().map(line).collect(),
         total: total(&ledger.total.node_seconds, ledger.total.micro_usd),
+        notes: ledger.notes.clone(),
     }
 }
 
@@ -195,6 +201,7 @@ mod tests {
     #[test]
     fn what_nobody_worked_on_has_lines_of_its_own() {
         let ledger = LedgerDocument {
+            notes: Vec::new(),
             value: vec![
                 line("run", "succeeded", "3661.499999", 294_950),
                 line("idle", "none", "120.000000", 9_667),
@@ -223,7 +230,11 @@ mod tests {
     #[test]
     fn an_empty_ledger_has_no_rows() {
         let total = LedgerTotal { node_seconds: "0.000000".to_owned(), micro_usd: 0 };
-        assert!(rows(&LedgerDocument { value: Vec::new(), total }).unwrap().is_empty());
+        assert!(
+            rows(&LedgerDocument { value: Vec::new(), total, notes: Vec::new() })
+                .unwrap()
+                .is_empty()
+        );
     }
 
     #[test]

@@ -118,6 +118,9 @@ pub struct LedgerDocument {
     pub value: Vec<LedgerLine>,
     /// The sum of the lines.
     pub total: LedgerTotal,
+    /// What whoever reads the figures should know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,7 +150,7 @@ pub struct LedgerTotal {
     pub micro_usd: u64,
 }
 
-pub fn document(by: &By, sums: &[LedgerSum<'_>]) -> LedgerDocument {
+pub fn document(by: &By, sums: &[LedgerSum<'_>], notes: Vec<String>) -> LedgerDocument {
     let group = |sum: &LedgerSum<'_>| sum.group.map(str::to_owned);
     let line = |sum: &LedgerSum<'_>| LedgerLine {
         cluster: group(sum).filter(|_| *by == By::Cluster),
@@ -164,6 +167,7 @@ pub fn document(by: &By, sums: &[LedgerSum<'_>]) -> LedgerDocument {
             node_seconds: seconds(add(|sum| sum.node_us)),
             micro_usd: add(|sum| sum.micro_usd),
         },
+        notes,
     }
 }
 
@@ -188,7 +192,7 @@ mod tests {
             sum(Category::Run, Outcome::Succeeded, 90_000_001, 7_250),
             sum(Category::Idle, Outcome::None, 120_500_000, 9_667),
         ];
-        let document = document(&By::Cluster, &sums);
+        let document = document(&By::Cluster, &sums, Vec::new());
         let text = crate::to_json(&document);
         assert_eq!(
             text,
@@ -200,7 +204,11 @@ mod tests {
             )
         );
         assert_eq!(crate::from_json::<LedgerDocument>(text.as_bytes()).unwrap(), document);
-        let by_user = super::document(&By::User, &[sums[0], LedgerSum { group: None, ..sums[1] }]);
+        let by_user = super::document(
+            &By::User,
+            &[sums[0], LedgerSum { group: None, ..sums[1] }],
+            Vec::new(),
+        );
         let groups: Vec<_> = by_user.value.iter().map(|line| line.group.as_deref()).collect();
         assert_eq!((groups, &by_user.value[0].cluster), (vec![Some("cpu"), None], &None));
     }

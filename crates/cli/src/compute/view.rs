@@ -12,7 +12,7 @@ use serde::Serialize;
 
 pub const HEADER: [&str; 7] =
     ["Name", "Compute type", "State", "Instance type", "Nodes", "Min", "Max"];
-pub const NODE_HEADER: [&str; 5] = ["Node id", "State", "Address", "Port", "Run id"];
+pub const NODE_HEADER: [&str; 6] = ["Node id", "State", "Host", "Address", "Port", "Run id"];
 
 #[derive(Debug, Serialize)]
 pub struct Compute {
@@ -102,6 +102,8 @@ pub struct Node {
     run_id: Option<String>,
     /// Ours: what is wrong with an unusable node.
     reason: Option<String>,
+    /// Ours: the machine that it is on.
+    host: Option<String>,
 }
 
 /// Without the note, which is among them for other clients.
@@ -201,6 +203,7 @@ pub fn node(node: NodeInfo) -> Node {
         public_ip_address: node.public_ip_address,
         run_id: node.run_id,
         reason: node.reason,
+        host: node.host,
     }
 }
 
@@ -213,6 +216,7 @@ pub fn node_row(node: &Node) -> Vec<String> {
     vec![
         node.node_id.clone(),
         state,
+        or_dash(&node.host),
         or_dash(&node.private_ip_address),
         or_dash(&node.port),
         or_dash(&node.run_id),

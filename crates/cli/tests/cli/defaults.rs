@@ -76,8 +76,20 @@ fn one_persons_server_is_generous_and_says_so() {
     if !has_gpus(&site) {
         let made = site.run(&GPUS);
         assert_eq!(made.code, 0, "{}", made.stderr);
-        assert!(made.stderr.contains("note: no host has the 8 GPUs"), "{}", made.stderr);
-        assert!(made.stderr.contains("numbers without devices"), "{}", made.stderr);
+        assert!(made.stderr.contains("note: no host has a GPU"), "{}", made.stderr);
+        assert!(made.stderr.contains("CUDA_VISIBLE_DEVICES is empty"), "{}", made.stderr);
+        let empty = "echo cuda=[$CUDA_VISIBLE_DEVICES] nvidia=[$NVIDIA_VISIBLE_DEVICES]";
+        let create = ["job", "create", "--compute", "gpu", "-n", "on-none", "--command", empty];
+        let job = site.run(&[&create[..], &["--stream"]].concat());
+        assert!(job.stderr.contains("note: no host has a GPU"), "{}", job.stderr);
+        let log = String::from_utf8_lossy(&job.stdout);
+        assert!(log.contains("cuda=[] nvidia=[void]"), "{log}");
+        assert!(log.contains("muster: 0 of the 8 GPUs that this job was given are there"), "{log}");
+        for question in [&["why", "gpu"][..], &["why", "on-none"], &["cost"]] {
+            let said = site.run(question);
+            let said = String::from_utf8_lossy(&said.stdout).into_owned() + &said.stderr;
+            assert!(said.contains("no host has a GPU"), "{question:?}: {said}");
+        }
     }
 }
 
@@ -103,5 +115,16 @@ fn a_server_for_many_is_strict_and_says_so() {
         let listed = site.text(&[&["compute", "list"][..], &PLACE].concat());
         assert!(!listed.contains("gpu"), "nothing is left of it: {listed}");
     }
-    site.text(&[&["compute", "delete", "-n", "cpu", "--yes"][..], &PLACE].concat());
+    let wide = ["compute", "create", "-n", "wide", "--size", "Standard_DS1_v2"];
+    site.text(&[&wide[..], &["--max-instances", "1000"], &PLACE].concat());
+    let job = ["job", "create", "-n", "wide", "--compute", "wide", "--command", "true"];
+    let made = site.run(&[&job[..], &["--instance-count", "1000"], &PLACE].concat());
+    let words =
+        "All nodes of a job must be on one host; no host has room for 1000 × Standard_DS1_v2";
+    assert!(made.code == 0 && made.stderr.contains(words), "{}", made.stderr);
+    let why = site.text(&[&["why", "wide", "--job"][..], &PLACE].concat());
+    assert!(why.contains("HostsTooSmall: All nodes of a job must be on one host"), "{why}");
+    for name in ["cpu", "wide"] {
+        site.text(&[&["compute", "delete", "-n", name, "--yes"][..], &PLACE].concat());
+    }
 }

@@ -19,6 +19,8 @@ pub struct HostsShort {
     /// How many nodes would find a place now, and how many are needed.
     pub room: u32,
     pub needed: u32,
+    /// How many nodes one job needs on one host, where no host has room for them.
+    pub gang: Option<u32>,
 }
 
 /// Nodes that nobody starts on, as their host is not open.
@@ -38,7 +40,8 @@ pub(super) fn too_small(world: &World, cluster: &Cluster, nodes: u32) -> Option<
     let takers = world.takers(cluster);
     let most = takers.iter().map(|host| host.capacity.holds(cluster.capacity)).max().unwrap_or(0);
     let hosts = takers.iter().map(|host| (host.name.clone(), host.capacity)).collect();
-    (most < nodes).then(|| Reason::HostsTooSmall(short(cluster, hosts, most, nodes)))
+    let gang = Some(nodes).filter(|nodes| *nodes > 1);
+    (most < nodes).then(|| Reason::HostsTooSmall(short(cluster, hosts, (most, nodes), gang)))
 }
 
 /// The hosts have no room for `nodes` more nodes, or not on one host for a job of `gang` nodes.
@@ -54,14 +57,16 @@ pub(super) fn full(world: &World, cluster: &Cluster, nodes: u32, gang: u32) -> O
         world.room_on(host).holds(cluster.capacity).saturating_add(own) >= gang
     });
     let hosts = takers.iter().map(|host| (host.name.clone(), world.room_on(host))).collect();
-    (room < nodes || !is_whole).then(|| Reason::HostsFull(short(cluster, hosts, room, nodes)))
+    let whole = Some(gang).filter(|gang| *gang > 1 && !is_whole);
+    (room < nodes || !is_whole)
+        .then(|| Reason::HostsFull(short(cluster, hosts, (room, nodes), whole)))
 }
 
 fn short(
     cluster: &Cluster,
     mut hosts: Vec<(HostName, Capacity)>,
-    room: u32,
-    needed: u32,
+    (room, needed): (u32, u32),
+    gang: Option<u32>,
 ) -> Box<HostsShort> {
     hosts.sort_by(|(_, one), (_, other)| other.cmp(one));
     hosts.truncate(SHOWN);
@@ -72,6 +77,7 @@ fn short(
         hosts,
         room,
         needed,
+        gang,
     })
 }
 
@@ -101,6 +107,12 @@ impl HostsShort {
         let hosts =
             if hosts.is_empty() { "no host takes its nodes".to_owned() } else { hosts.join(", ") };
         let (cluster, size, needed) = (&self.cluster, &self.size, self.needed);
+        if let Some(gang) = self.gang {
+            let now = if is_ever { "" } else { " now" };
+            return format!(
+                "All nodes of a job must be on one host; no host has room for {gang} × {size} ({node} each){now}: {hosts}"
+            );
+        }
         if is_ever {
             return format!("{needed} of {size} ({node}) for '{cluster}' fit on no host: {hosts}");
         }

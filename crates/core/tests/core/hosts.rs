@@ -186,6 +186,37 @@ fn without_over_commit_a_full_host_takes_no_more_and_why_says_so() {
 }
 
 #[test]
+fn nodes_of_one_job_must_be_on_one_host_and_why_says_so() {
+    let mut stage = strict(2);
+    stage.put_cluster("pool", 0, 9, 60).expect("valid");
+    stage.submit("wide", "pool", 4).expect("accepted");
+    let reasons = why(&stage.world, stage.job("wide").expect("live").id);
+    let words = reasons.iter().find(|reason| reason.code() == "HostsTooSmall").expect("it is");
+    assert!(
+        words.to_string().starts_with(
+            "All nodes of a job must be on one host; no host has room for 4 × STANDARD_DS3_V2 \
+             (4 cores, 14336 MB each): host 'local' has 8 cores"
+        ),
+        "{words}"
+    );
+    // Two hosts have room for one node each: enough, and yet not for a job of two.
+    let mut stage = strict(2);
+    stage.put_cluster("beside", 1, 1, 60).expect("valid");
+    stage.join_host("box", nodes(1));
+    stage.put_cluster("pool", 0, 9, 60).expect("valid");
+    stage.submit("two", "pool", 2).expect("accepted");
+    let reasons = why(&stage.world, stage.job("two").expect("live").id);
+    let words = reasons.iter().find(|reason| reason.code() == "HostsFull").expect("it is");
+    assert!(
+        words.to_string().starts_with(
+            "All nodes of a job must be on one host; no host has room for 2 × STANDARD_DS3_V2 \
+             (4 cores, 14336 MB each) now: "
+        ),
+        "{words}"
+    );
+}
+
+#[test]
 fn room_that_a_node_leaves_goes_to_whoever_waits_in_any_region() {
     let mut stage = strict(1);
     stage.put_cluster("pool", 0, 1, 0).expect("valid");

@@ -44,6 +44,9 @@ pub struct NodeInfo {
     /// Ours: what is wrong with an unusable node.
     #[serde(default)]
     pub reason: Option<String>,
+    /// Ours: the machine that it is on.
+    #[serde(default)]
+    pub host: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +94,7 @@ struct BothSpellings {
     node_state: NodeState,
     run_id: Option<String>,
     reason: Option<String>,
+    host: Option<String>,
 }
 
 impl From<NodeInfo> for BothSpellings {
@@ -108,6 +112,7 @@ impl From<NodeInfo> for BothSpellings {
             node_state: node.node_state,
             run_id: node.run_id,
             reason: node.reason,
+            host: node.host,
         }
     }
 }
@@ -144,15 +149,21 @@ fn info(facts: &NodeFacts<'_>) -> Option<NodeInfo> {
         CoreState::Leaving => (NodeState::Leaving, None),
         CoreState::Gone => return None,
     };
-    let (host, port) = host_and_port(&node.address);
+    let (address, port) = host_and_port(&node.address);
+    // Every host counts addresses from the same start, so those of others are told apart as scoped addresses are.
+    let address = address.map(|address| match node.host.is_local() {
+        true => address,
+        false => format!("{address}%{}", node.host),
+    });
     Some(NodeInfo {
         node_id: node.name.to_string(),
-        private_ip_address: host,
+        private_ip_address: address,
         public_ip_address: None,
         port,
         node_state,
         run_id: facts.job.map(str::to_owned),
         reason,
+        host: Some(node.host.to_string()),
     })
 }
 
@@ -259,10 +270,22 @@ mod tests {
                 r#""privateIpAddress":"10.0.0.4","publicIpAddress":null,"port":50000,"#,
                 r#""nodeState":"running","runId":"job1","node_id":"cpu-n1","#,
                 r#""private_ip_address":"10.0.0.4","public_ip_address":null,"#,
-                r#""node_state":"running","run_id":"job1","reason":null}]}"#
+                r#""node_state":"running","run_id":"job1","reason":null,"#,
+                r#""host":"local"}]}"#
             )
         );
         assert_eq!(crate::from_json::<NodeList>(text.as_bytes()).unwrap(), list);
+    }
+
+    #[test]
+    fn nodes_of_different_hosts_are_told_apart() {
+        let (here, mut there) = (node(leased()), node(leased()));
+        there.host = muster_core::model::HostName::new("box").unwrap();
+        let facts = [&here, &there].map(|node| NodeFacts { node, job: None });
+        let shown = nodes(ComputeKind::Cluster, &facts, None).nodes;
+        let address = |index: usize| shown[index].private_ip_address.as_deref();
+        assert_eq!((address(0), address(1)), (Some("10.0.0.4"), Some("10.0.0.4%box")));
+        assert_eq!(shown[1].host.as_deref(), Some("box"));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::{
     DistributionEntry, IdentityEntry, InputEntry, NodeShare, OutputEntry, QueueSettings, property,
 };
 use crate::path::workspace_id;
-use crate::{SystemData, duration, timestamp};
+use crate::{SystemData, duration, notes, timestamp};
 
 /// What is known about a job when it is shown.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +32,8 @@ pub struct JobFacts<'a> {
     /// Why it waits, in words, if it does.
     pub wait_reason: Option<&'a str>,
     pub is_archived: bool,
+    /// What its owner should know of the compute that it runs on.
+    pub notes: &'a [String],
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -302,6 +304,11 @@ impl JobFacts<'_> {
     pub(super) fn properties(&self) -> BTreeMap<String, String> {
         let mut properties = job_properties(self.spec);
         properties.insert(property::ATTEMPTS.to_owned(), self.job.attempts.to_string());
+        if !self.notes.is_empty() {
+            let own = properties.remove(property::NOTE).into_iter();
+            let note = notes::joined(own.chain(self.notes.iter().cloned()));
+            properties.extend(note.map(|note| (property::NOTE.to_owned(), note)));
+        }
         if let Some(reason) = self.wait_reason {
             properties.insert(property::WAIT_REASON.to_owned(), reason.to_owned());
         }

@@ -343,6 +343,7 @@ fn shown(state: JobState, wait_reason: Option<&str>) -> (JobResource, RunDetails
         attempts: &attempts,
         wait_reason,
         is_archived: false,
+        notes: &[],
     };
     let log = ("user_logs/std_log.txt".to_owned(), "https://h/log?sig=x".to_owned());
     (resource(&facts), details(&facts, &BTreeMap::from([log])))

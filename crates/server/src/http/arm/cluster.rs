@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use muster_core::catalogue::{Retirement, VmSize};
 use muster_core::ids::OperationId;
 use muster_core::model::{
-    Action, Caller, Capacity, Cluster, ComputeKind, Power, Principal, Scope, WorkspaceKey,
+    Action, Caller, Capacity, Cluster, ComputeKind, JobSpec, Power, Principal, Scope, WorkspaceKey,
 };
 use muster_core::{Input, Reply};
 use muster_store::{ClusterView, StoreError};
@@ -322,11 +322,63 @@ pub(super) fn host_note(
              (`muster host token`)"
         ));
     }
-    (node.gpus > 0 && !is_any(&|has| node.gpus <= has.gpus)).then(|| {
+    gpu_note(call, workspace, view)
+}
+
+/// What whoever submits a job there should know.
+pub(super) fn notes_for_job(
+    call: &Call,
+    workspace: &WorkspaceKey,
+    view: &ClusterView,
+    spec: &JobSpec,
+) -> Vec<String> {
+    let gang = gang_note(call, workspace, view, spec.nodes);
+    gang.or_else(|| host_note(call, workspace, view)).into_iter().collect()
+}
+
+/// Nodes of one job that no host can have together, however empty it is.
+fn gang_note(
+    call: &Call,
+    workspace: &WorkspaceKey,
+    view: &ClusterView,
+    nodes: u32,
+) -> Option<String> {
+    if call.app.over_commit || nodes < 2 {
+        return None;
+    }
+    let (node, size) = (view.cluster.capacity, &view.cluster.spec.vm_size);
+    let place = Scope::compute(workspace, view.cluster.name.as_str());
+    let hosts = call.app.live.hosts();
+    let most = hosts.takers(&place).map(|host| host.capacity.holds(node)).max().unwrap_or(0);
+    (most < nodes).then(|| {
         format!(
-            "no host has the {} GPUs of {size}: what a job sees as its GPUs are numbers without devices",
-            node.gpus
+            "All nodes of a job must be on one host; no host has room for {nodes} × {size}, so the job waits until a \
+             larger machine joins (`muster host token`): the largest has room for {most}"
         )
+    })
+}
+
+/// A size with GPUs that no host has.
+pub(super) fn gpu_note(
+    call: &Call,
+    workspace: &WorkspaceKey,
+    view: &ClusterView,
+) -> Option<String> {
+    let (node, size) = (view.cluster.capacity, &view.cluster.spec.vm_size);
+    let place = Scope::compute(workspace, view.cluster.name.as_str());
+    let hosts = call.app.live.hosts();
+    let most = hosts.takers(&place).map(|host| host.capacity.gpus).max().unwrap_or(0);
+    (node.gpus > most).then(|| match most {
+        0 => format!(
+            "no host has a GPU, and a node of {size} should have {}: jobs there find none, and CUDA_VISIBLE_DEVICES is \
+             empty, though they cost what the size costs",
+            node.gpus
+        ),
+        most => format!(
+            "no host has the {} GPUs of {size}, but {most} at most: jobs there find fewer, though they cost what the size \
+             costs",
+            node.gpus
+        ),
     })
 }
 

@@ -15,7 +15,7 @@ use muster_wire::{ArmError, Page, Route};
 
 use super::datastore::home;
 use super::job_data::Names;
-use super::{Call, Failed, paging, tree, unexpected};
+use super::{Call, Failed, cluster, paging, tree, unexpected};
 use crate::app::App;
 use crate::artifacts::{self, ArtifactError};
 use crate::clock;
@@ -35,6 +35,7 @@ pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
         let view = find(call, &workspace, &name).await?;
         return Ok(document(StatusCode::OK, &shown(call, &facts(&workspace, &view, None))));
     }
+    let notes = notes_on(call, &workspace, &spec).await?;
     // Everything about a new job is known here: whoever submits wants the answer at once.
     let facts = JobFacts {
         workspace: &workspace,
@@ -44,6 +45,7 @@ pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
         attempts: &[],
         wait_reason: None,
         is_archived: false,
+        notes: &notes,
     };
     Ok(document(StatusCode::CREATED, &shown(call, &facts)))
 }
@@ -94,7 +96,8 @@ fn shown(call: &Call, facts: &JobFacts<'_>) -> JobResource {
 pub async fn get(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
     let view = find(call, &workspace, &name).await?;
     let reason = wait_reason(call, &view).await?;
-    let facts = facts(&workspace, &view, reason.as_deref());
+    let notes = notes_on(call, &workspace, &view.spec).await?;
+    let facts = JobFacts { notes: &notes, ..facts(&workspace, &view, reason.as_deref()) };
     let mut shown = shown(call, &facts);
     if let Some(attempt) = view.job.attempt() {
         for (name, entry) in &mut shown.properties.services {
@@ -138,7 +141,19 @@ pub(super) fn facts<'a>(
         attempts: &view.attempts,
         wait_reason,
         is_archived: view.is_archived,
+        notes: &[],
     }
+}
+
+/// What whoever submits or looks at a job should know of its compute.
+async fn notes_on(
+    call: &Call,
+    workspace: &WorkspaceKey,
+    spec: &JobSpec,
+) -> Result<Vec<String>, Failed> {
+    let (key, compute) = (workspace.clone(), spec.compute.clone());
+    let found = call.app.readers.read(move |reader| reader.cluster(&key, &compute)).await?;
+    Ok(found.map(|view| cluster::notes_for_job(call, workspace, &view, spec)).unwrap_or_default())
 }
 
 /// Every reason why it waits, if it does, in one text.

@@ -18,8 +18,8 @@ pub async fn job(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
     };
     let (key, compute) = (workspace.clone(), view.spec.compute.clone());
     let compute = call.app.readers.read(move |reader| reader.cluster(&key, &compute)).await?;
-    let notes = compute.and_then(|compute| cluster::host_note(call, &workspace, &compute));
-    let notes = notes.into_iter().collect();
+    let on = |compute| cluster::notes_for_job(call, &workspace, &compute, &view.spec);
+    let notes = compute.map(on).unwrap_or_default();
     let facts = job::facts(&workspace, &view, None);
     Ok(document(StatusCode::OK, &why::job_document(&facts, &reasons, notes)))
 }

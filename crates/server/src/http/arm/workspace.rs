@@ -44,6 +44,9 @@ pub fn no_such(key: &WorkspaceKey) -> ArmError {
     )
 }
 
+/// Computes that are looked at when something is to be said about them beside figures.
+const COMPUTES_READ: usize = 200;
+
 /// Makes a workspace, or changes what is written on it.
 pub async fn put(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
     let mut wanted = workspace::parse_request(&call.body)?;
@@ -133,6 +136,7 @@ pub async fn ledger(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> 
         cost::By::Tag(key) => LedgerBy::Tag(key.clone()),
     };
     let query = LedgerQuery { by, since: request.since, now: Wall(clock::unix_us()) };
+    let notes = gpu_notes(call, &key).await?;
     let sums = call.app.readers.read(move |reader| reader.ledger_by(&key, &query)).await?;
     let sums: Vec<_> = sums
         .iter()
@@ -144,5 +148,18 @@ pub async fn ledger(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> 
             micro_usd: sum.micro_usd,
         })
         .collect();
-    Ok(document(StatusCode::OK, &cost::document(&request.by, &sums)))
+    Ok(document(StatusCode::OK, &cost::document(&request.by, &sums, notes)))
+}
+
+/// Computes that cost what GPUs cost although there are none.
+async fn gpu_notes(call: &Call, key: &WorkspaceKey) -> Result<Vec<String>, Failed> {
+    let wanted = key.clone();
+    let read = move |reader: &mut Rows| reader.clusters(&wanted, None, COMPUTES_READ);
+    let page = call.app.readers.read(read).await?;
+    let with_gpus = page.items.iter().filter(|view| view.cluster.capacity.gpus > 0);
+    let notes = with_gpus.filter_map(|view| {
+        let note = cluster::gpu_note(call, key, view)?;
+        Some(format!("{}: {note}", view.cluster.name))
+    });
+    Ok(notes.collect())
 }
