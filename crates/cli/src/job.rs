@@ -231,8 +231,15 @@ fn print(job: &JobResource, print: &Print) -> Outcome {
 }
 
 fn print_table(jobs: &[view::Job]) -> Outcome {
-    let rows = jobs.iter().map(view::row).collect();
-    output::table(&view::HEADER, rows, "there are no jobs in this workspace")
+    let mut header = view::HEADER.to_vec();
+    let mut rows: Vec<Vec<String>> = jobs.iter().map(view::row).collect();
+    if jobs.iter().any(|job| view::waits_for(job).is_some()) {
+        header.push(view::WAITS);
+        for (row, job) in rows.iter_mut().zip(jobs) {
+            row.push(view::waits_for(job).unwrap_or_else(|| "-".to_owned()));
+        }
+    }
+    output::table(&header, rows, "there are no jobs in this workspace")
 }
 
 /// A job that ended, but not as its owner hoped.

@@ -94,15 +94,17 @@ fn text(document: &WhyDocument) -> String {
 
 fn reason_text(number: usize, reason: &WhyReason) -> String {
     let class = reason.class.as_ref().map(|class| format!(" ({})", printable(class)));
+    let ask = reason.ask.as_ref().map(|ask| format!("     ({})\n", printable(ask)));
     format!(
-        "{number}. {}{}: {}\n   {} is {}, needed {}\n     {}\n",
+        "{number}. {}{}: {}\n   {} is {}, needed {}\n     {}\n{}",
         printable(&reason.code),
         class.unwrap_or_default(),
         message(&reason.message),
         printable(&reason.limit),
         reason.value,
         reason.needed,
-        printable(&reason.command)
+        printable(&reason.command),
+        ask.unwrap_or_default()
     )
 }
 
@@ -120,6 +122,7 @@ mod tests {
             value,
             needed,
             command: "muster compute update --name cpu".to_owned(),
+            ask: (code == "Two").then(|| "you may not; ask ada".to_owned()),
         };
         let value = vec![reason("One", 2, 3), reason("Two", 0, 1)];
         let shown = text(&WhyDocument { value, message: None, notes: Vec::new() });
@@ -127,7 +130,8 @@ mod tests {
             shown,
             "1. One (provision): too small; raise it\n   max_instances is 2, needed 3\n     \
              muster compute update --name cpu\n2. Two: too small; raise it\n   \
-             max_instances is 0, needed 1\n     muster compute update --name cpu\n"
+             max_instances is 0, needed 1\n     muster compute update --name cpu\n     \
+             (you may not; ask ada)\n"
         );
         let message = Some("job 'a' completed".to_owned());
         let notes = vec!["x has no effect".to_owned()];

@@ -30,7 +30,7 @@ pub use request::{
     spec_text,
 };
 pub use resource::{
-    CommandJob, CreationContext, JobFacts, JobLimits, JobResource, JobResources, JobStatus,
+    CommandJob, CreationContext, JobFacts, JobLimits, JobResource, JobResources, JobStatus, Waits,
     resource,
 };
 pub use run::{
@@ -51,6 +51,8 @@ pub mod property {
     pub const ATTEMPTS: &str = "muster.attempts";
     /// Why it waits, while it does.
     pub const WAIT_REASON: &str = "muster.waitReason";
+    /// The same in words for programs, such as `QuotaReached`, with commas between them.
+    pub const WAIT_CODE: &str = "muster.waitCode";
     /// Why it failed.
     pub const FAILURE: &str = "muster.failure";
     /// What failed: `prepare`, `user code`, `node` or `data`. (`provision` fails no job.)

@@ -36,6 +36,9 @@ pub struct WhyReason {
     pub needed: u64,
     /// What would lift it, to be pasted into a shell.
     pub command: String,
+    /// Where the caller may not do that: whom to ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ask: Option<String>,
 }
 
 impl WhyReason {
@@ -53,6 +56,7 @@ impl WhyReason {
             value: figures.value,
             needed: figures.needed,
             command,
+            ask: None,
         }
     }
 }

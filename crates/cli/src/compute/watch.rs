@@ -16,6 +16,7 @@ use muster_wire::Route;
 use muster_wire::compute::SeenCompute;
 use muster_wire::cost::{By, LedgerDocument, LedgerRequest};
 use muster_wire::job::{JobResource, JobStatus, property};
+use muster_wire::why::{WhyDocument, WhyReason};
 use serde::Serialize;
 
 use self::screen::{Event, Screen};
@@ -84,6 +85,8 @@ struct Look {
     usd_per_hour: Option<String>,
     /// Since it was made.
     usd: String,
+    /// Why it is as large as it is, the most fundamental reason first.
+    reasons: Vec<String>,
 }
 
 /// All of them, and who waits.
@@ -143,7 +146,8 @@ impl Watch<'_> {
         let mut looks = Vec::new();
         for compute in &computes {
             let price = self.price(compute).await;
-            looks.push(Look::of(compute, &jobs, &ledger, price));
+            let reasons = self.reasons(compute).await;
+            looks.push(Look { reasons, ..Look::of(compute, &jobs, &ledger, price) });
         }
         let mut queue: Vec<Queued> = jobs
             .iter()
@@ -154,6 +158,15 @@ impl Watch<'_> {
         // The server lists the newest first; who waits longest is the most interesting.
         queue.reverse();
         Ok(Moment { looks, queue })
+    }
+
+    /// None of a cluster that has just gone.
+    async fn reasons(&self, compute: &SeenCompute) -> Vec<String> {
+        let (workspace, name) = (self.workspace.clone(), compute.name.as_str().into());
+        let found: Outcome<WhyDocument> =
+            self.client.get(&Route::WhyCompute { workspace, name }).await;
+        let each = |reason: &WhyReason| format!("{}: {}", reason.code, reason.message);
+        found.map(|found| found.value.iter().map(each).collect()).unwrap_or_default()
     }
 
     async fn price(&self, compute: &SeenCompute) -> Option<u64> {
@@ -213,6 +226,7 @@ impl Look {
             jobs_running: jobs_as(|status| !status.is_terminal() && status != JobStatus::Queued),
             usd_per_hour: price.map(|price| price::usd(price.saturating_mul(u64::from(nodes)))),
             usd: price::usd(spent),
+            reasons: Vec::new(),
         }
     }
 
@@ -244,7 +258,7 @@ impl Look {
     fn line(&self) -> String {
         format!(
             "{}: {}, {} of {}-{} nodes ({} running, {} idle, {} preparing, {} leaving, {} unusable), \
-             {} jobs queued, {} running, {} USD per hour, {} USD so far\n",
+             {} jobs queued, {} running, {} USD per hour, {} USD so far{}\n",
             printable(&self.name),
             self.state,
             self.nodes,
@@ -258,7 +272,8 @@ impl Look {
             self.jobs_queued,
             self.jobs_running,
             self.usd_per_hour.as_deref().unwrap_or("-"),
-            self.usd
+            self.usd,
+            self.reasons.first().map(|why| format!("; {}", printable(why))).unwrap_or_default()
         )
     }
 }
@@ -339,6 +354,11 @@ fn lines(
         lines[1] = format!("no answer: {trouble}");
     }
     lines.extend(cluster_lines(&moment.looks, columns));
+    lines.push(String::new());
+    for look in &moment.looks {
+        let each = look.reasons.iter().map(|why| printable(&format!("{}: {why}", look.name)));
+        lines.extend(each);
+    }
     lines.push(String::new());
     if moment.queue.is_empty() {
         lines.push("no job waits or runs".to_owned());

@@ -14,6 +14,8 @@ use crate::nearest;
 
 pub const HEADER: [&str; 6] =
     ["Name", "Status", "Experiment", "Compute target", "Job type", "Created on"];
+/// One more column, where a job waits.
+pub const WAITS: &str = "Waits for";
 
 #[derive(Debug, Serialize)]
 pub struct Job {
@@ -47,6 +49,9 @@ pub struct Job {
     // From here on: ours.
     attempts: Option<u64>,
     wait_reasons: Option<Vec<String>>,
+    /// The same for programs: `QuotaReached`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wait_codes: Option<Vec<String>>,
     failure: Option<String>,
     cancel_reason: Option<String>,
 }
@@ -104,6 +109,7 @@ pub fn entity(job: &JobResource) -> Job {
     let mut ours = |key: &str| properties.remove(key);
     let attempts = ours(property::ATTEMPTS).and_then(|count| count.parse().ok());
     let wait_reasons = ours(property::WAIT_REASON);
+    let wait_codes = ours(property::WAIT_CODE);
     let failure = ours(property::FAILURE);
     let cancel_reason = ours(property::CANCEL_REASON);
     let timeout = spec.limits.as_ref().and_then(|limits| limits.timeout.as_deref());
@@ -157,6 +163,7 @@ pub fn entity(job: &JobResource) -> Job {
         creation_context: spec.creation_context.as_ref().map(creation),
         attempts,
         wait_reasons: wait_reasons.map(|text| text.lines().map(str::to_owned).collect()),
+        wait_codes: wait_codes.map(|text| text.split(',').map(str::to_owned).collect()),
         failure,
         cancel_reason,
         properties,
@@ -197,6 +204,11 @@ pub fn row(job: &Job) -> Vec<String> {
         job.kind.clone(),
         or_dash(&job.created_on),
     ]
+}
+
+/// The codes of what it waits for.
+pub fn waits_for(job: &Job) -> Option<String> {
+    job.wait_codes.as_ref().map(|codes| codes.join(", "))
 }
 
 fn creation(context: &CreationContext) -> Creation {

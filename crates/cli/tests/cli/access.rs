@@ -207,3 +207,26 @@ fn a_role_on_something_that_does_not_exist_is_pointed_out() {
     assert_eq!(slip.code, 2);
     assert!(slip.stderr.contains("did you mean 'Reader'?"), "{}", slip.stderr);
 }
+
+#[test]
+fn advice_that_one_may_not_follow_says_whom_to_ask() {
+    let site = site();
+    make_workspace(&site);
+    let create = ["compute", "create", "-n", "cpu", "--max-instances", "0"];
+    site.text(&[&create, &PLACE[..]].concat());
+    let (reader, _) = (new_key(&site, "reader"), new_key(&site, "ada"));
+    for (name, role) in [("reader", "Reader"), ("ada", "Contributor")] {
+        let assign = ["role", "assignment", "create", "--assignee", name, "--role", role];
+        site.text(&[&assign[..], &["--scope", WORKSPACE]].concat());
+    }
+    let job = ["job", "create", "-n", "held", "--compute", "cpu", "--command", "true"];
+    site.text(&[&job, &PLACE[..]].concat());
+    let why = [&["why", "held"], &PLACE[..]].concat();
+    let said = run_as(&site, &reader, &why);
+    let said = String::from_utf8_lossy(&said.stdout);
+    let words = "(you may not create, change or delete computes there; ask ada, or for the role Owner or \
+                 Contributor or AzureML Compute Operator)";
+    assert!(said.contains(words), "{said}");
+    assert!(!site.text(&why).contains("you may not"), "the owner may");
+    site.text(&[&["compute", "delete", "-n", "cpu", "--yes"], &PLACE[..]].concat());
+}

@@ -46,6 +46,8 @@ fn a_job_says_why_it_waits_and_the_command_lifts_it() {
         ),
         "{shown}"
     );
+    let watched = site.text(&["compute", "watch", "cpu", "--count", "1"]);
+    assert!(watched.contains("; MaximumTooLow: compute 'cpu' has at most 0 nodes"), "{watched}");
     let table = site.text(&["job", "show", "-n", "held", "-o", "table"]);
     assert!(table.contains("held waits because:\n1. compute 'cpu' has at most 0"), "{table}");
     let reason = first_reason(&site, "held", "MaximumTooLow");
@@ -156,6 +158,13 @@ fn a_quota_refuses_clusters_and_holds_jobs_until_it_is_raised() {
     submit(&site, "second", "1");
     let reason = first_reason(&site, "second", "QuotaReached");
     assert_eq!((&reason["value"], &reason["needed"]), (&4.into(), &8.into()));
+    // Whoever lists jobs, or shows one, has the code of each reason.
+    let jobs = site.json(&["job", "list"]);
+    let second = jobs.as_array().and_then(|jobs| jobs.iter().find(|job| job["name"] == "second"));
+    assert_eq!(second.expect("it is listed")["wait_codes"][0], "QuotaReached", "{jobs}");
+    let table = site.text(&["job", "list", "-o", "table"]);
+    assert!(table.contains("QuotaReached"), "{table}");
+    assert_eq!(site.json(&["job", "show", "-n", "second"])["wait_codes"][0], "QuotaReached");
     paste(&site, text(&reason["command"]));
     site.wait_for_job("second", |job| job["status"] == "Running");
     let shown =

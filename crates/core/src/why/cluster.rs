@@ -1,8 +1,8 @@
 //! Why a pool is as large as it is.
 
 use super::instance::reword;
-use super::job::{create_failing, locked, quota_short};
-use super::{Reason, hosts, serverless, why};
+use super::job::{Whom, create_failing, locked, quota_short, why_for};
+use super::{Reason, hosts, serverless};
 use crate::ids::ClusterId;
 use crate::model::{Cluster, ClusterPhase, Rest};
 use crate::world::{Pool, World};
@@ -22,7 +22,7 @@ pub fn why_cluster(world: &World, cluster: ClusterId) -> Vec<Reason> {
     let mut reasons = Vec::new();
     // What keeps the first waiting job from starting keeps the pool from growing.
     let first = pool.queue.candidates().next();
-    reasons.extend(first.map(|first| why(world, first.job)).unwrap_or_default());
+    reasons.extend(first.map(|first| why_for(world, first.job, Whom::All)).unwrap_or_default());
     if first.is_none() {
         reasons.extend(without_jobs(world, cluster, pool));
     }

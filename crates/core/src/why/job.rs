@@ -13,6 +13,19 @@ use crate::world::{Ahead, Pool, World};
 
 /// Every reason why `job` does not run. Empty only for a job that runs or has ended.
 pub fn why(world: &World, job: JobId) -> Vec<Reason> {
+    why_for(world, job, Whom::It)
+}
+
+/// Whose nodes the figures are about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whom {
+    /// The job, and all that are served before it.
+    It,
+    /// All that wait for its pool.
+    All,
+}
+
+pub(super) fn why_for(world: &World, job: JobId, whom: Whom) -> Vec<Reason> {
     let Some(job) = world.job(job) else { return Vec::new() };
     let (Some(cluster), Some(pool)) = (world.cluster(job.cluster), world.pool(job.cluster)) else {
         return Vec::new();
@@ -28,7 +41,7 @@ pub fn why(world: &World, job: JobId) -> Vec<Reason> {
         | JobPhase::Failed
         | JobPhase::Canceled => return Vec::new(),
     }
-    let case = Case::new(world, cluster, pool, job);
+    let case = Case::new(world, (cluster, pool), job, whom);
     let mut reasons = Vec::new();
     reasons.extend(case.locked());
     reasons.extend(case.maximum_too_low());
@@ -85,26 +98,39 @@ struct Case<'w> {
     cluster: &'w Cluster,
     pool: &'w Pool,
     job: &'w Job,
+    whom: Whom,
     ahead: Ahead,
     now: Wall,
     /// Nodes that have room for it now, as far as it needs them.
     free: u32,
-    /// The nodes that there would have to be for everyone ahead and this one to run beside those that do.
+    /// The nodes that there would have to be for them to run beside those that do.
     needed: u32,
 }
 
 impl<'w> Case<'w> {
-    fn new(world: &'w World, cluster: &'w Cluster, pool: &'w Pool, job: &'w Job) -> Case<'w> {
+    fn new(
+        world: &'w World,
+        (cluster, pool): (&'w Cluster, &'w Pool),
+        job: &'w Job,
+        whom: Whom,
+    ) -> Case<'w> {
         let ahead = pool.queue.ahead_of(job, world.reach(cluster), cluster.capacity);
         let fitting = nodes_with_room(world, pool, job.shape(), job.environment, &BTreeSet::new());
         let busy = pool.leased.len() as u64;
-        let needed = busy + ahead.nodes + u64::from(job.nodes);
+        let waiting = match whom {
+            Whom::It => ahead.nodes,
+            Whom::All => {
+                pool.waiting_nodes(world.reach(cluster), cluster.capacity).max(ahead.nodes)
+            }
+        };
+        let needed = busy + waiting;
         let most = u64::from(limits::CLUSTER_NODES_MAX);
         Case {
             world,
             cluster,
             pool,
             job,
+            whom,
             ahead,
             now: world.last_wall(),
             free: u32::try_from(fitting.len()).unwrap_or(u32::MAX),
@@ -181,6 +207,7 @@ impl<'w> Case<'w> {
                 nodes_max: self.nodes_max(),
                 free: self.free,
                 needed: self.needed_max(),
+                is_for_all: self.whom == Whom::All && self.pool.queue.len() > 1,
             }
         })
     }

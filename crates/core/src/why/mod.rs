@@ -39,7 +39,14 @@ pub enum Reason {
     /// The cluster could grow, but its hosts are full.
     HostsFull(Box<HostsShort>),
     /// The cluster is as large as it may be, and too much of it is busy.
-    MaximumReached { cluster: ClusterName, nodes_max: u32, free: u32, needed: u32 },
+    /// What would do is for this job and those before it, or for all that wait.
+    MaximumReached {
+        cluster: ClusterName,
+        nodes_max: u32,
+        free: u32,
+        needed: u32,
+        is_for_all: bool,
+    },
     /// There are free nodes, but they are kept for another job that will start at `at`.
     Reserved {
         cluster: ClusterName,

@@ -84,10 +84,11 @@ impl Reason {
                 "the quota {} of region '{}' is used up: {used} of {} vCPUs, {needed} would do",
                 quota.name, quota.location, quota.limit
             ),
-            Reason::MaximumReached { cluster, nodes_max, free, needed } => write!(
+            Reason::MaximumReached { cluster, nodes_max, free, needed, is_for_all } => write!(
                 f,
-                "compute '{cluster}' is at its maximum of {}, {free} of them free, {needed} would do",
-                nodes(*nodes_max)
+                "compute '{cluster}' is at its maximum of {}, {free} of them free, {needed} would do{}",
+                nodes(*nodes_max),
+                if *is_for_all { " for all jobs that wait" } else { "" }
             ),
             Reason::Reserved { job, free, .. } => write!(
                 f,

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
 use super::housed::Houses;
-use super::queue::{Queue, nodes_for};
+use super::queue::{Queue, nodes_for_all};
 use super::quotas::Quotas;
 use crate::ids::{ClusterId, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::model::{
@@ -84,7 +84,7 @@ impl Pool {
     /// Nodes that the waiting jobs would fill, leaving out jobs that do not fit into `nodes_max`.
     pub fn waiting_nodes(&self, nodes_max: u32, node: Capacity) -> u64 {
         let fitting = self.queue.shapes().iter().take_while(|(shape, _)| shape.nodes <= nodes_max);
-        fitting.map(|(shape, jobs)| nodes_for(*shape, *jobs, node)).sum()
+        nodes_for_all(fitting, node)
     }
 
     pub fn is_empty(&self) -> bool {

@@ -196,6 +196,20 @@ impl Queue {
     /// the principal's own earlier ones. Jobs that cannot fit into `nodes_max` do not count.
     pub fn ahead_of(&self, job: &Job, nodes_max: u32, node: Capacity) -> Ahead {
         let mut ahead = Ahead::default();
+        let mut shapes = self.shapes_ahead_of(job, nodes_max, &mut ahead);
+        *shapes.entry(job.shape()).or_default() += 1;
+        ahead.nodes = nodes_for_all(shapes.iter(), node);
+        ahead
+    }
+
+    /// How many of each shape. What parts of nodes they need is put together over all of them, as when they are placed.
+    fn shapes_ahead_of(
+        &self,
+        job: &Job,
+        nodes_max: u32,
+        ahead: &mut Ahead,
+    ) -> BTreeMap<Shape, u32> {
+        let mut shapes = BTreeMap::new();
         let own = Rank::of(job);
         for (rank, class) in self.classes.range(..=own) {
             for (_, _, principal) in &class.order {
@@ -204,14 +218,17 @@ impl Queue {
                 let is_earlier = is_own || (*rank == own && !own.is_new);
                 let before = if is_earlier { job.id } else { JobId(u64::MAX) };
                 for (shape, ids) in class.lines[principal].by_shape.range(..=widest(nodes_max)) {
-                    ahead.add(*shape, ids.range(..before), node);
+                    let jobs = ahead.add(ids.range(..before));
+                    if jobs > 0 {
+                        *shapes.entry(*shape).or_default() += jobs;
+                    }
                 }
                 if is_own && own.is_new {
-                    return ahead;
+                    return shapes;
                 }
             }
         }
-        ahead
+        shapes
     }
 }
 
@@ -220,28 +237,33 @@ fn widest(nodes: u32) -> Shape {
     Shape { nodes, share }
 }
 
-/// Jobs that are served before another, and the nodes that they will fill.
+/// Jobs that are served before another, and the nodes that they and it will fill.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ahead {
     pub jobs: usize,
+    /// With those of the job itself.
     pub nodes: u64,
     /// The first of all.
     pub first: Option<JobId>,
 }
 
 impl Ahead {
-    fn add<'q>(
-        &mut self,
-        shape: Shape,
-        ids: impl Iterator<Item = &'q JobId> + Clone,
-        node: Capacity,
-    ) {
-        let Some(first) = ids.clone().next() else { return };
+    /// How many they are.
+    fn add<'q>(&mut self, ids: impl Iterator<Item = &'q JobId> + Clone) -> u32 {
+        let Some(first) = ids.clone().next() else { return 0 };
         self.first.get_or_insert(*first);
         let jobs = ids.count();
         self.jobs += jobs;
-        self.nodes += nodes_for(shape, u32::try_from(jobs).unwrap_or(u32::MAX), node);
+        u32::try_from(jobs).unwrap_or(u32::MAX)
     }
+}
+
+/// Nodes that all of them fill when they run together: one sum for whoever asks, a job or its pool.
+pub(super) fn nodes_for_all<'s>(
+    shapes: impl Iterator<Item = (&'s Shape, &'s u32)>,
+    node: Capacity,
+) -> u64 {
+    shapes.map(|(shape, jobs)| nodes_for(*shape, *jobs, node)).sum()
 }
 
 /// Nodes that so many jobs of a shape fill when they run together.

@@ -473,3 +473,39 @@ fn the_remedies_let_the_job_start() {
     stage.pass_s(61);
     assert_eq!(stage.count(NodePhase::Leaving), 1);
 }
+
+/// Sixteen wait for a pool of four: the last of them and the pool name the same figure, and the pool says what it is for.
+#[test]
+fn a_pool_and_the_last_job_that_waits_for_it_name_the_same_maximum() {
+    let mut stage = busy(4, 4);
+    for number in 0..12 {
+        stage.submit(&format!("waits-{number}"), "pool", 1).expect("accepted");
+    }
+    let needed = |reasons: Vec<Reason>| {
+        reasons.into_iter().find_map(|reason| match reason {
+            Reason::MaximumReached { needed, is_for_all, .. } => Some((needed, is_for_all)),
+            _ => None,
+        })
+    };
+    assert_eq!(needed(reasons(&stage, "waits-0")), Some((5, false)));
+    assert_eq!(needed(reasons(&stage, "waits-11")), Some((16, false)));
+    assert_eq!(needed(pool_reasons(&stage, "pool")), Some((16, true)));
+    let words = pool_reasons(&stage, "pool")[0].to_string();
+    assert!(words.contains("16 would do for all jobs that wait"), "{words}");
+}
+
+/// Parts of nodes are put together over all users, as when they are placed: four quarters are one node.
+#[test]
+fn quarters_of_nodes_are_counted_as_they_are_placed() {
+    let mut stage = busy(1, 1);
+    for number in 0..4 {
+        let share = ShareRequest { vcpus: Some(1), ..ShareRequest::default() };
+        let (by, wants) = (user(&format!("user-{number}")), Wants { share, ..Wants::default() });
+        stage.submit_as(by, &format!("part-{number}"), "pool", wants).expect("accepted");
+    }
+    let figures: Vec<u64> = (0..4)
+        .map(|number| reasons(&stage, &format!("part-{number}"))[0].figures().needed)
+        .collect();
+    assert_eq!(figures, [2, 2, 2, 2]);
+    assert_eq!(pool_reasons(&stage, "pool")[0].figures().needed, 2);
+}

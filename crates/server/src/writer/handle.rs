@@ -83,6 +83,16 @@ impl Handle {
         self.ask(caller(by), move |world| why::why(world, job)).await
     }
 
+    /// The same for each of several.
+    pub async fn why_each(
+        &self,
+        by: &Caller,
+        jobs: Vec<JobId>,
+    ) -> Result<Vec<Vec<Reason>>, Unavailable> {
+        let each = move |world: &World| jobs.iter().map(|job| why::why(world, *job)).collect();
+        self.ask(caller(by), each).await
+    }
+
     /// Why a cluster is as large as it is. Nothing for one that is gone.
     pub async fn why_cluster(
         &self,

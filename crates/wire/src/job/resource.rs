@@ -8,6 +8,7 @@ use muster_core::model::{
     WorkspaceKey,
 };
 use muster_core::time::Wall;
+use muster_core::why::Reason;
 use serde::{Deserialize, Serialize};
 
 use super::request::{compute_id, job_properties};
@@ -29,11 +30,31 @@ pub struct JobFacts<'a> {
     pub submitted_by: Option<&'a str>,
     /// Attempts that have ended, oldest first.
     pub attempts: &'a [AttemptRecord],
-    /// Why it waits, in words, if it does.
-    pub wait_reason: Option<&'a str>,
+    /// Why it waits, if it does.
+    pub waits: Option<&'a Waits>,
     pub is_archived: bool,
     /// What its owner should know of the compute that it runs on.
     pub notes: &'a [String],
+}
+
+/// Why a job waits: every reason, the most fundamental first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waits {
+    /// One in each line.
+    pub words: String,
+    /// Their words for programs, with commas between them.
+    pub codes: String,
+}
+
+impl Waits {
+    /// `None` for one that does not wait.
+    pub fn of(reasons: &[Reason]) -> Option<Waits> {
+        let words: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+        let mut codes: Vec<&str> = reasons.iter().map(Reason::code).collect();
+        codes.dedup();
+        let waits = Waits { words: words.join("\n"), codes: codes.join(",") };
+        (!reasons.is_empty()).then_some(waits)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -309,8 +330,9 @@ impl JobFacts<'_> {
             let note = notes::joined(own.chain(self.notes.iter().cloned()));
             properties.extend(note.map(|note| (property::NOTE.to_owned(), note)));
         }
-        if let Some(reason) = self.wait_reason {
-            properties.insert(property::WAIT_REASON.to_owned(), reason.to_owned());
+        if let Some(waits) = self.waits {
+            properties.insert(property::WAIT_REASON.to_owned(), waits.words.clone());
+            properties.insert(property::WAIT_CODE.to_owned(), waits.codes.clone());
         }
         match &self.job.state {
             JobState::Failed { why, .. } => {

@@ -333,7 +333,8 @@ fn record() -> AttemptRecord {
 }
 
 /// The job's resource and its run's details, in this state.
-fn shown(state: JobState, wait_reason: Option<&str>) -> (JobResource, RunDetails) {
+fn shown(state: JobState, reason: Option<&str>) -> (JobResource, RunDetails) {
+    let waits = reason.map(|words| Waits { words: words.into(), codes: "Behind".into() });
     let (workspace, job, spec, attempts) = (key(), job(state), spec(), [record()]);
     let facts = JobFacts {
         workspace: &workspace,
@@ -341,7 +342,7 @@ fn shown(state: JobState, wait_reason: Option<&str>) -> (JobResource, RunDetails
         spec: &spec,
         submitted_by: Some("ada"),
         attempts: &attempts,
-        wait_reason,
+        waits: waits.as_ref(),
         is_archived: false,
         notes: &[],
     };
@@ -395,7 +396,7 @@ fn a_job_has_azures_shape() {
             "limits": {"jobLimitsType": "Command", "timeout": "PT1H"},
             "environmentVariables": {"X": "1"},
             "tags": {"a": "b"},
-            "properties": {"mlflow.source.git.branch": "main", "muster.attempts": "2", "muster.waitReason": "2 jobs came first"},
+            "properties": {"mlflow.source.git.branch": "main", "muster.attempts": "2", "muster.waitCode": "Behind", "muster.waitReason": "2 jobs came first"},
             "services": {},
             "inputs": {},
             "outputs": {},

@@ -10,7 +10,7 @@ use muster_core::model::{JobPhase, JobSpec, SavedTree, Scope, SpecHash, Workspac
 use muster_core::{ErrorChain, Input, JobEdit, JobRequest, JobWish, Reply};
 use muster_store::{Archived, JobQuery, JobView};
 use muster_wire::asset::View;
-use muster_wire::job::{self, JobFacts, JobResource, STUDIO, ServiceEntry};
+use muster_wire::job::{self, JobFacts, JobResource, STUDIO, ServiceEntry, Waits};
 use muster_wire::{ArmError, Page, Route};
 
 use super::datastore::home;
@@ -23,6 +23,9 @@ use crate::http::respond::document;
 use crate::http::{log_files, service, studio, tree_files};
 use crate::readers::Rows;
 use crate::secrets;
+
+/// Jobs of one page that are asked why they wait: each takes a moment of the writer's time.
+const EXPLAINED_MAX: usize = 100;
 
 pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
     let (request, spec) = request(call, &workspace, &name).await?;
@@ -43,7 +46,7 @@ pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
         spec: &spec,
         submitted_by: Some(&call.caller.name),
         attempts: &[],
-        wait_reason: None,
+        waits: None,
         is_archived: false,
         notes: &notes,
     };
@@ -95,9 +98,9 @@ fn shown(call: &Call, facts: &JobFacts<'_>) -> JobResource {
 
 pub async fn get(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
     let view = find(call, &workspace, &name).await?;
-    let reason = wait_reason(call, &view).await?;
+    let waits = wait_reason(call, &view).await?;
     let notes = notes_on(call, &workspace, &view.spec).await?;
-    let facts = JobFacts { notes: &notes, ..facts(&workspace, &view, reason.as_deref()) };
+    let facts = JobFacts { notes: &notes, ..facts(&workspace, &view, waits.as_ref()) };
     let mut shown = shown(call, &facts);
     if let Some(attempt) = view.job.attempt() {
         for (name, entry) in &mut shown.properties.services {
@@ -131,7 +134,7 @@ pub(super) async fn find(
 pub(super) fn facts<'a>(
     workspace: &'a WorkspaceKey,
     view: &'a JobView,
-    wait_reason: Option<&'a str>,
+    waits: Option<&'a Waits>,
 ) -> JobFacts<'a> {
     JobFacts {
         workspace,
@@ -139,7 +142,7 @@ pub(super) fn facts<'a>(
         spec: &view.spec,
         submitted_by: view.submitted_by.as_ref().map(|by| &*by.name),
         attempts: &view.attempts,
-        wait_reason,
+        waits,
         is_archived: view.is_archived,
         notes: &[],
     }
@@ -156,14 +159,24 @@ async fn notes_on(
     Ok(found.map(|view| cluster::notes_for_job(call, workspace, &view, spec)).unwrap_or_default())
 }
 
-/// Every reason why it waits, if it does, in one text.
-async fn wait_reason(call: &Call, view: &JobView) -> Result<Option<String>, Failed> {
+/// Every reason why it waits, if it does.
+async fn wait_reason(call: &Call, view: &JobView) -> Result<Option<Waits>, Failed> {
     if !matches!(view.job.phase(), JobPhase::Queued | JobPhase::Starting) {
         return Ok(None);
     }
-    let reasons = call.app.writer.why(&call.caller, view.job.id).await?;
-    let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
-    Ok((!reasons.is_empty()).then(|| reasons.join("\n")))
+    Ok(Waits::of(&call.app.writer.why(&call.caller, view.job.id).await?))
+}
+
+/// The same for a page of jobs; of very many that wait, for the first of them.
+async fn wait_reasons(call: &Call, views: &[JobView]) -> Result<BTreeMap<JobId, Waits>, Failed> {
+    let waiting = views.iter().filter(|view| view.job.phase() == JobPhase::Queued);
+    let ids: Vec<JobId> = waiting.map(|view| view.job.id).take(EXPLAINED_MAX).collect();
+    if ids.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let reasons = call.app.writer.why_each(&call.caller, ids.clone()).await?;
+    let each = ids.into_iter().zip(reasons);
+    Ok(each.filter_map(|(id, reasons)| Some((id, Waits::of(&reasons)?))).collect())
 }
 
 pub async fn list(call: &Call, workspace: WorkspaceKey) -> Result<Response, Failed> {
@@ -177,7 +190,10 @@ pub async fn list(call: &Call, workspace: WorkspaceKey) -> Result<Response, Fail
     let key = workspace.clone();
     let read = move |reader: &mut Rows| reader.jobs(&key, &query, after.as_deref(), size);
     let page = call.app.readers.read(read).await?;
-    let value = page.items.iter().map(|view| shown(call, &facts(&workspace, view, None))).collect();
+    let waits = wait_reasons(call, &page.items).await?;
+    let resource =
+        |view: &JobView| shown(call, &facts(&workspace, view, waits.get(&view.job.id)));
+    let value = page.items.iter().map(resource).collect();
     let next = page.next.and_then(|next| call.next_link(&route, &next));
     Ok(document(StatusCode::OK, &Page::new(value, next)))
 }
@@ -255,9 +271,9 @@ pub(super) async fn details(
     run: Box<str>,
 ) -> Result<Response, Failed> {
     let view = find(call, &workspace, &run).await?;
-    let reason = wait_reason(call, &view).await?;
+    let waits = wait_reason(call, &view).await?;
     let logs = log_urls(call, &view);
-    let facts = facts(&workspace, &view, reason.as_deref());
+    let facts = facts(&workspace, &view, waits.as_ref());
     Ok(document(StatusCode::OK, &job::details(&facts, &logs)))
 }
 

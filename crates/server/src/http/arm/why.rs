@@ -1,12 +1,18 @@
 //! Why a job waits, and why a cluster is as large as it is.
 
+use std::collections::BTreeSet;
+
 use axum::http::StatusCode;
 use axum::response::Response;
-use muster_core::model::WorkspaceKey;
-use muster_wire::why;
+use muster_core::model::{Action, Role, RoleAssignment, Scope, WorkspaceKey};
+use muster_core::why::{Reason, Remedy};
+use muster_wire::why::{self, WhyDocument};
 
 use super::{Call, Failed, cluster, job};
 use crate::http::respond::document;
+
+/// Names of people that an advice has.
+const ASKED_MAX: usize = 3;
 
 pub async fn job(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
     let view = job::find(call, &workspace, &name).await?;
@@ -21,7 +27,8 @@ pub async fn job(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
     let on = |compute| cluster::notes_for_job(call, &workspace, &compute, &view.spec);
     let notes = compute.map(on).unwrap_or_default();
     let facts = job::facts(&workspace, &view, None);
-    Ok(document(StatusCode::OK, &why::job_document(&facts, &reasons, notes)))
+    let found = why::job_document(&facts, &reasons, notes);
+    Ok(document(StatusCode::OK, &with_advice(call, &workspace, &reasons, found)))
 }
 
 pub async fn compute(
@@ -38,5 +45,66 @@ pub async fn compute(
         return Err(cluster::no_such(&workspace, &name).into());
     }
     let notes = cluster::notes_on(call, &workspace, &found);
-    Ok(document(StatusCode::OK, &why::compute_document(&reasons, notes)))
+    let found = why::compute_document(&reasons, notes);
+    Ok(document(StatusCode::OK, &with_advice(call, &workspace, &reasons, found)))
+}
+
+/// Says whom to ask where the caller may not follow the advice.
+fn with_advice(
+    call: &Call,
+    workspace: &WorkspaceKey,
+    reasons: &[Reason],
+    mut found: WhyDocument,
+) -> WhyDocument {
+    for (shown, reason) in found.value.iter_mut().zip(reasons) {
+        let needs = needs(workspace, &reason.remedy());
+        shown.ask = needs.and_then(|(action, scope)| whom(call, action, &scope));
+    }
+    found
+}
+
+/// What following an advice takes, and where.
+fn needs(workspace: &WorkspaceKey, remedy: &Remedy) -> Option<(Action, Scope)> {
+    match remedy {
+        Remedy::SetMaximum { .. }
+        | Remedy::SetMinimum { .. }
+        | Remedy::SetIdleTime { .. }
+        | Remedy::TryAgain { .. }
+        | Remedy::GrowAtOnce { .. }
+        | Remedy::Start { .. }
+        | Remedy::Stop { .. } => Some((Action::ManageComputes, Scope::workspace(workspace))),
+        Remedy::SetQuota { .. } => {
+            Some((Action::ManageQuota, Scope::subscription(&workspace.subscription)))
+        }
+        Remedy::JoinHost | Remedy::OpenHost { .. } => {
+            Some((Action::ManageAccess, Scope::Everything))
+        }
+        Remedy::Unlock { lock } => Some((Action::ManageAccess, lock.scope.clone())),
+        Remedy::Cancel { .. } => Some((Action::RunJobs, Scope::workspace(workspace))),
+        Remedy::Wait { .. } => None,
+    }
+}
+
+/// Nobody, if the caller may.
+fn whom(call: &Call, action: Action, scope: &Scope) -> Option<String> {
+    if call.may(action, scope) {
+        return None;
+    }
+    let directory = call.app.live.directory();
+    let can = |given: &&RoleAssignment| given.role.allows(action) && given.scope.contains(scope);
+    let holders = directory.roles().filter(can);
+    let users = holders.filter_map(|given| directory.user_by_object_id(&given.object_id));
+    let names: BTreeSet<&str> = users.map(|user| &*user.name).take(ASKED_MAX).collect();
+    let names: Vec<&str> = match names.is_empty() {
+        true => vec!["the owner of this server"],
+        false => names.into_iter().collect(),
+    };
+    let roles: Vec<&str> =
+        Role::ALL.iter().filter(|role| role.allows(action)).map(|role| role.as_str()).collect();
+    Some(format!(
+        "you may not {} there; ask {}, or for the role {}",
+        action.as_str(),
+        names.join(" or "),
+        roles.join(" or ")
+    ))
 }
