@@ -65,6 +65,8 @@ pub mod property {
     pub const CHECKPOINT: &str = "muster.checkpoint";
     /// What its owner should know although nothing is wrong: what it asks for and does not get.
     pub const NOTE: &str = crate::notes::NOTE;
+    /// Whether it suits low priority, and why: its nodes can be taken away at any time then.
+    pub const LOW_PRIORITY: &str = "muster.lowPriority";
     /// Why it was canceled, if not by request.
     pub const CANCEL_REASON: &str = "muster.cancelReason";
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::model::{ClusterSpec, JobSpec, RemoteLogin};
+use muster_core::model::{ClusterSpec, JobSpec, LowPriority, RemoteLogin};
 
 /// Under this name clients that show nothing else of ours find the note, among tags or properties. What they send back
 /// under it is left out.
@@ -58,6 +58,22 @@ pub fn of_cluster(spec: &ClusterSpec) -> Vec<String> {
     ];
     let known = said.into_iter().filter(|(applies, _)| *applies).map(|(_, text)| text.to_owned());
     known.chain(without_effect(&spec.ignored)).collect()
+}
+
+/// Whether a job suits nodes that can be taken away at any time.
+pub fn at_low_priority(spec: &JobSpec) -> &'static str {
+    match spec.at_low_priority() {
+        LowPriority::Suits => {
+            "suits low priority: after an eviction it is tried again and finds its last checkpoint"
+        }
+        LowPriority::BeginsAnew => {
+            "suits low priority only if it is short: after an eviction it is tried again from its beginning; give it a \
+             checkpoint folder (muster.checkpoint, --checkpoint) to let it go on"
+        }
+        LowPriority::Fails => {
+            "does not suit low priority: it fails when a node is taken away (muster.onEviction, --on-eviction)"
+        }
+    }
 }
 
 #[cfg(test)]

@@ -355,11 +355,16 @@ fn lines(
     }
     lines.extend(cluster_lines(&moment.looks, columns));
     lines.push(String::new());
-    for look in &moment.looks {
-        let each = look.reasons.iter().map(|why| printable(&format!("{}: {why}", look.name)));
-        lines.extend(each);
+    let reasons: Vec<String> = moment
+        .looks
+        .iter()
+        .flat_map(|look| look.reasons.iter().map(move |why| format!("{}: {why}", look.name)))
+        .flat_map(|why| width::folded(&printable(&why), columns))
+        .collect();
+    if !reasons.is_empty() {
+        lines.extend(reasons);
+        lines.push(String::new());
     }
-    lines.push(String::new());
     if moment.queue.is_empty() {
         lines.push("no job waits or runs".to_owned());
         return lines;
@@ -484,6 +489,9 @@ mod tests {
             jobs_running: 0,
             usd_per_hour: Some("123.45".to_owned()),
             usd: "6789.01".to_owned(),
+            reasons: vec![
+                "all 100 nodes are at work, and no more are allowed than that".to_owned(),
+            ],
         };
         let job = |number: usize| Queued {
             name: format!("quiet_river_k3v9x2p{number:02}"),

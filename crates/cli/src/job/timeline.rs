@@ -4,7 +4,7 @@ use muster_wire::job::{Attempts, Phases};
 use serde::Serialize;
 
 use super::{Target, attempts};
-use crate::failure::Outcome;
+use crate::failure::{Outcome, printable};
 use crate::output::{self, Print};
 
 const HEADER: [&str; 5] = ["Attempt", "Phase", "Seconds", "Share", ""];
@@ -39,6 +39,11 @@ struct Tried {
     /// None of the time after the last one, in which it waited.
     attempt: Option<u32>,
     outcome: String,
+    /// The phase that it failed in, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed_in: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
     total_seconds: String,
     phases: Vec<Phase>,
 }
@@ -61,9 +66,13 @@ pub async fn run(args: &Args) -> Outcome {
 
 fn of(name: String, all: Attempts) -> Timeline {
     let status = all.status.clone().unwrap_or_default();
-    let tried = all.value.iter().map(|it| (Some(it.number), it.outcome.clone(), it.phases));
-    let waiting = all.waiting.iter().map(|phases| (None, status.clone(), *phases));
-    let attempts: Vec<Tried> = tried.chain(waiting).map(tried_of).collect();
+    let tried = all.value.iter().map(|it| Tried {
+        failed_in: it.failed_in.clone(),
+        failure: it.failure.clone(),
+        ..tried_of(Some(it.number), it.outcome.clone(), it.phases)
+    });
+    let waiting = all.waiting.iter().map(|phases| tried_of(None, status.clone(), *phases));
+    let attempts: Vec<Tried> = tried.chain(waiting).collect();
     let phases = attempts.iter().flat_map(|it| &it.phases);
     let wall = phases.map(|phase| phase.microseconds).sum();
     Timeline {
@@ -76,10 +85,11 @@ fn of(name: String, all: Attempts) -> Timeline {
     }
 }
 
-fn tried_of((attempt, outcome, phases): (Option<u32>, String, Phases)) -> Tried {
+fn tried_of(attempt: Option<u32>, outcome: String, phases: Phases) -> Tried {
     let of = |(phase, microseconds)| Phase { phase, seconds: seconds(microseconds), microseconds };
     let total_seconds = seconds(phases.total());
-    Tried { attempt, outcome, total_seconds, phases: phases.named().map(of).into() }
+    let phases = phases.named().map(of).into();
+    Tried { attempt, outcome, failed_in: None, failure: None, total_seconds, phases }
 }
 
 /// All digits: so that they add up for whoever adds them up.
@@ -101,13 +111,20 @@ fn print_table(timeline: &Timeline) -> Outcome {
             };
             let share = share_of(phase.microseconds, wall);
             let bar = bar(before, phase.microseconds, wall);
-            rows.push(vec![number, phase.phase.to_owned(), phase.seconds.clone(), share, bar]);
+            let has_failed = tried.failed_in.as_deref() == Some(phase.phase);
+            let name = format!("{}{}", phase.phase, if has_failed { " (failed)" } else { "" });
+            rows.push(vec![number, name, phase.seconds.clone(), share, bar]);
             before += phase.microseconds;
         }
     }
     let total = vec!["total".to_owned(), String::new(), timeline.wall_seconds.clone()];
     rows.push([total, vec![String::new(), String::new()]].concat());
-    output::table(&HEADER, rows, "nothing has happened yet")
+    output::table(&HEADER, rows, "nothing has happened yet")?;
+    let why = timeline.attempts.iter().filter_map(|tried| {
+        let (phase, why) = (tried.failed_in.as_ref()?, tried.failure.as_ref()?);
+        Some(printable(&format!("failed in the phase {phase}: {why}")) + "\n")
+    });
+    output::bytes(why.collect::<String>().as_bytes())
 }
 
 fn share_of(part: u64, whole: u64) -> String {

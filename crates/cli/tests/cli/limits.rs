@@ -72,6 +72,53 @@ fn a_job_says_why_it_waits_and_the_command_lifts_it() {
 }
 
 #[test]
+fn a_submit_says_whether_the_job_suits_low_priority() {
+    let site = Site::start();
+    let create = ["compute", "create", "--max-instances", "0", "-n"];
+    site.text(&[&create[..], &["spot", "--tier", "low_priority"]].concat());
+    site.text(&[&create[..], &["cpu"]].concat());
+    let submit = |name: &str, compute: &str, more: &[&str]| {
+        let job = ["job", "create", "-n", name, "--compute", compute, "--command", "true"];
+        let done = site.run(&[&job[..], more].concat());
+        assert_eq!(done.code, 0, "{}", done.stderr);
+        let shown = site.json(&["job", "show", "-n", name]);
+        (done.stderr, shown["properties"]["muster.lowPriority"].as_str().unwrap_or("").to_owned())
+    };
+    let (said, suits) = submit("plain", "spot", &[]);
+    assert!(said.contains("note: compute 'spot' has low priority, and this job suits"), "{said}");
+    assert!(suits.contains("only if it is short") && suits.contains("--checkpoint"), "{suits}");
+    let (said, suits) = submit("keeps", "spot", &["--checkpoint", "state"]);
+    assert!(!said.contains("note: "), "{said}");
+    assert!(suits.starts_with("suits low priority: "), "{suits}");
+    let (said, suits) = submit("fails", "spot", &["--on-eviction", "fail"]);
+    assert!(said.contains("this job does not suit low priority"), "{said}");
+    assert!(suits.starts_with("does not suit low priority"), "{suits}");
+    let (said, suits) = submit("dedicated", "cpu", &["--checkpoint", "state"]);
+    assert!(!said.contains("note: "), "{said}");
+    assert!(suits.starts_with("suits low priority: "), "whoever pays for dedicated nodes: {suits}");
+}
+
+#[test]
+fn a_timeline_shows_the_phase_that_failed() {
+    let site = Site::start();
+    site.text(&CLUSTER);
+    let job = ["job", "create", "-n", "bad", "--compute", "cpu", "--command", "exit 3"];
+    site.text(&job);
+    site.wait_for_job("bad", |job| job["status"] == "Failed");
+    let table = site.text(&["job", "timeline", "bad"]);
+    assert!(table.contains("run (failed)"), "{table}");
+    assert!(
+        table.contains("failed in the phase run: the command ended with exit code 3"),
+        "{table}"
+    );
+    let shown = site.json(&["job", "timeline", "bad", "-o", "json"]);
+    assert_eq!(shown["attempts"][0]["failed_in"], "run", "{shown}");
+    site.text(&["job", "create", "-n", "good", "--compute", "cpu", "--command", "true"]);
+    site.wait_for_job("good", |job| job["status"] == "Completed");
+    assert!(!site.text(&["job", "timeline", "good"]).contains("failed"));
+}
+
+#[test]
 fn what_does_not_exist_has_no_reasons() {
     let site = Site::start();
     let nobody = site.run(&["why", "nobody"]);

@@ -127,6 +127,27 @@ impl OnEviction {
     }
 }
 
+/// Whether a job suits nodes that can be taken away at any time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LowPriority {
+    /// It goes on from its last checkpoint.
+    Suits,
+    /// It is tried again, from its beginning.
+    BeginsAnew,
+    /// It asked to fail then.
+    Fails,
+}
+
+impl JobSpec {
+    pub fn at_low_priority(&self) -> LowPriority {
+        match (self.on_eviction, self.checkpoint.is_some()) {
+            (OnEviction::Fail, _) => LowPriority::Fails,
+            (OnEviction::Requeue, true) => LowPriority::Suits,
+            (OnEviction::Requeue, false) => LowPriority::BeginsAnew,
+        }
+    }
+}
+
 /// Who goes first when not all can. Azure's three.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Priority {

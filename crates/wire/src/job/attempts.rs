@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::model::{Cost, Job, JobState, Member, Outcome, SavedTree};
+use muster_core::model::{Cost, Failure, Job, JobState, Member, Outcome, SavedTree};
 use muster_core::time::Wall;
 use serde::{Deserialize, Serialize};
 
+use super::resource::failure_text;
 use super::{JobFacts, JobStatus, Phases};
 use crate::timestamp;
 
@@ -50,6 +51,11 @@ pub struct AttemptEntry {
     /// Where its time went.
     #[serde(default)]
     pub phases: Phases,
+    /// The phase that it failed in, and why, if it is how the job failed or its node was lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_in: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
     /// Name → an address that needs no token.
     #[serde(default)]
     pub log_files: BTreeMap<String, String>,
@@ -108,6 +114,8 @@ pub fn attempts(
             node_microseconds: total.node_us() - before.node_us(),
             micro_usd: total.micro_usd() - before.micro_usd(),
             phases,
+            failed_in: failed_in(facts, &tried).map(str::to_owned),
+            failure: failure(facts, &tried).map(|why| failure_text(why, facts.spec)),
             log_files: logs.get(&tried.number).cloned().unwrap_or_default(),
         });
     }
@@ -130,6 +138,23 @@ pub fn attempts(
         until: Some(timestamp::format(until)),
         status: Some(JobStatus::of(&facts.job.state).as_str().to_owned()),
         waiting: (since < until).then(|| Phases::waiting(since, until)),
+    }
+}
+
+/// Why the job failed, if this attempt was its last.
+fn failure<'a>(facts: &'a JobFacts<'_>, tried: &Tried<'_>) -> Option<&'a Failure> {
+    match &facts.job.state {
+        JobState::Failed { why, .. } if tried.number == facts.job.attempts => Some(&**why),
+        _ => None,
+    }
+}
+
+fn failed_in(facts: &JobFacts<'_>, tried: &Tried<'_>) -> Option<&'static str> {
+    let has_started = tried.started_at.is_some();
+    let is_lost = [Outcome::Retried, Outcome::Evicted].map(outcome_text).contains(&tried.outcome);
+    match failure(facts, tried) {
+        Some(why) => Some(Phases::failed_in(why, has_started)),
+        None => is_lost.then_some(if has_started { "run" } else { "prepare" }),
     }
 }
 

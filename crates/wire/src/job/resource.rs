@@ -325,6 +325,8 @@ impl JobFacts<'_> {
     pub(super) fn properties(&self) -> BTreeMap<String, String> {
         let mut properties = job_properties(self.spec);
         properties.insert(property::ATTEMPTS.to_owned(), self.job.attempts.to_string());
+        let suits = notes::at_low_priority(self.spec).to_owned();
+        properties.insert(property::LOW_PRIORITY.to_owned(), suits);
         if !self.notes.is_empty() {
             let own = properties.remove(property::NOTE).into_iter();
             let note = notes::joined(own.chain(self.notes.iter().cloned()));

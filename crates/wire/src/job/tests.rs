@@ -396,7 +396,7 @@ fn a_job_has_azures_shape() {
             "limits": {"jobLimitsType": "Command", "timeout": "PT1H"},
             "environmentVariables": {"X": "1"},
             "tags": {"a": "b"},
-            "properties": {"mlflow.source.git.branch": "main", "muster.attempts": "2", "muster.waitCode": "Behind", "muster.waitReason": "2 jobs came first"},
+            "properties": {"mlflow.source.git.branch": "main", "muster.attempts": "2", "muster.lowPriority": crate::notes::at_low_priority(&spec()), "muster.waitCode": "Behind", "muster.waitReason": "2 jobs came first"},
             "services": {},
             "inputs": {},
             "outputs": {},
@@ -472,7 +472,11 @@ fn details_have_what_streaming_clients_read() {
         "startTimeUtc": "1970-01-01T00:00:03Z",
         "endTimeUtc": null,
         "services": {},
-        "properties": {"mlflow.source.git.branch": "main", "muster.attempts": "2"},
+        "properties": {
+            "mlflow.source.git.branch": "main",
+            "muster.attempts": "2",
+            "muster.lowPriority": crate::notes::at_low_priority(&spec()),
+        },
         "inputDatasets": [],
         "outputDatasets": [],
         "logFiles": {"user_logs/std_log.txt": "https://h/log?sig=x"},
@@ -499,7 +503,14 @@ fn recorded_jobs_are_read_or_refused_for_a_reason() {
                 continue;
             }
             match read(request["body"].to_string().as_bytes(), &key) {
-                Ok(_) => understood += 1,
+                Ok(spec) => {
+                    understood += 1;
+                    // All that a real client sends has its effect, but for this.
+                    let note = spec.properties.get(property::NOTE);
+                    let is_known =
+                        note.is_none_or(|note| note.starts_with("identity UserIdentity"));
+                    assert!(is_known, "{}: {note:?}", path.display());
+                }
                 // Of another type, with applications, on no compute that is named, or by Ray.
                 Err(error) => {
                     let is_later = error.code() == "NotSupported";

@@ -1,6 +1,6 @@
 //! Where a job's time went, from its submission to its end: phases that add up to it, whatever happened.
 
-use muster_core::model::{Member, Spans};
+use muster_core::model::{Carrying, Exit, Failure, Member, Spans};
 use muster_core::time::{Span, Wall};
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,22 @@ impl Phases {
         ]
     }
 
+    /// The one that a failed attempt failed in.
+    pub fn failed_in(why: &Failure, has_started: bool) -> &'static str {
+        let reached = if has_started { "run" } else { "prepare" };
+        match why {
+            Failure::Exit { exit, .. } => match exit {
+                Exit::NotStarted { .. } => "prepare",
+                Exit::Data { doing: Carrying::Fetch, .. } => "fetch",
+                Exit::Data { doing: Carrying::Save, .. } => "finalise",
+                // Its command ran, even if its start and its end were told at once.
+                Exit::Code(_) | Exit::Signal(_) | Exit::TimedOut | Exit::OverLimit { .. } => "run",
+                Exit::Stopped | Exit::Evicted => reached,
+            },
+            Failure::NodesLost { .. } | Failure::Evicted { .. } => reached,
+        }
+    }
+
     pub fn total(&self) -> u64 {
         self.named().iter().map(|(_, microseconds)| microseconds).sum()
     }
@@ -58,7 +74,12 @@ impl Phases {
         let run = longest(|spans| spans.run).unwrap_or(Span::ZERO);
         // An agent may say in one report that it started and that it has ended: it started before that.
         let started_by = Wall(to.0.saturating_sub(run.0).saturating_sub(finalise.0));
-        let started_at = started_at.map_or(to, |at| at.min(started_by).clamp(granted_at, to));
+        let started_at = match started_at {
+            Some(at) => at.min(started_by).clamp(granted_at, to),
+            // It ran, though nobody was told before its end.
+            None if run > Span::ZERO => started_by.clamp(granted_at, to),
+            None => to,
+        };
         let waited = granted_at - from;
         let provision = members.iter().filter_map(|member| member.provisioned);
         let provision = provision
@@ -124,6 +145,23 @@ mod tests {
             Phases::of(Wall(10), Wall(50), Some(Wall(70)), Wall(100), &[member(None, None)]);
         let wanted = Phases { queue: 40, prepare: 20, run: 30, ..Phases::default() };
         assert_eq!(phases, wanted);
+    }
+
+    #[test]
+    fn a_failure_is_in_the_phase_that_it_ended() {
+        let failed = |exit| Failure::Exit { node: NodeId(1), rank: 0, exit };
+        let data = |doing| failed(Exit::Data { doing, message: "x".into() });
+        let cases = [
+            (failed(Exit::NotStarted { message: "x".into() }), false, "prepare"),
+            (data(Carrying::Fetch), false, "fetch"),
+            (failed(Exit::Code(3)), false, "run"),
+            (data(Carrying::Save), true, "finalise"),
+            (Failure::NodesLost { attempts: 3 }, false, "prepare"),
+            (Failure::NodesLost { attempts: 3 }, true, "run"),
+        ];
+        for (why, has_started, phase) in cases {
+            assert_eq!(Phases::failed_in(&why, has_started), phase, "{why:?}");
+        }
     }
 
     /// Whatever is said, by clocks that were set and agents that exaggerate.

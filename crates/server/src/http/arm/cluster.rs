@@ -5,7 +5,8 @@ use axum::response::{IntoResponse, Response};
 use muster_core::catalogue::{Retirement, VmSize};
 use muster_core::ids::OperationId;
 use muster_core::model::{
-    Action, Caller, Capacity, Cluster, ComputeKind, JobSpec, Power, Principal, Scope, WorkspaceKey,
+    Action, Caller, Capacity, Cluster, ComputeKind, JobSpec, LowPriority, Power, Principal, Scope,
+    Tier, WorkspaceKey,
 };
 use muster_core::{Input, Reply};
 use muster_store::{ClusterView, StoreError};
@@ -333,7 +334,17 @@ pub(super) fn notes_for_job(
     spec: &JobSpec,
 ) -> Vec<String> {
     let gang = gang_note(call, workspace, view, spec.nodes);
-    gang.or_else(|| host_note(call, workspace, view)).into_iter().collect()
+    let is_low = view.cluster.spec.tier == Tier::LowPriority;
+    let suits = is_low && spec.at_low_priority() != LowPriority::Suits;
+    let unsuited = suits.then(|| {
+        format!(
+            "compute '{}' has low priority, and this job {}",
+            view.cluster.name,
+            notes::at_low_priority(spec)
+        )
+    });
+    let host = gang.or_else(|| host_note(call, workspace, view));
+    host.into_iter().chain(unsuited).collect()
 }
 
 /// Nodes of one job that no host can have together, however empty it is.

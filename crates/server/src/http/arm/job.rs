@@ -191,8 +191,7 @@ pub async fn list(call: &Call, workspace: WorkspaceKey) -> Result<Response, Fail
     let read = move |reader: &mut Rows| reader.jobs(&key, &query, after.as_deref(), size);
     let page = call.app.readers.read(read).await?;
     let waits = wait_reasons(call, &page.items).await?;
-    let resource =
-        |view: &JobView| shown(call, &facts(&workspace, view, waits.get(&view.job.id)));
+    let resource = |view: &JobView| shown(call, &facts(&workspace, view, waits.get(&view.job.id)));
     let value = page.items.iter().map(resource).collect();
     let next = page.next.and_then(|next| call.next_link(&route, &next));
     Ok(document(StatusCode::OK, &Page::new(value, next)))
