@@ -131,6 +131,7 @@ def test_identities_and_git_properties_are_shown_back(
         seen = ml_client.jobs.get(job.name)
         assert type(seen.identity) is type(identity)
         assert ended(ml_client, job.name).status == "Completed"
+    assert "asks for a managed identity, but" in shown["properties"]["muster.note"]
     # Whoever names an identity would be surprised by another, or by none.
     named = ManagedIdentityConfiguration(client_id="c0ffee")
     with pytest.raises(HttpResponseError, match="clientId is 'c0ffee', which no identity"):

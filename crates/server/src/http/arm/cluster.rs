@@ -5,8 +5,8 @@ use axum::response::{IntoResponse, Response};
 use muster_core::catalogue::{Retirement, VmSize};
 use muster_core::ids::OperationId;
 use muster_core::model::{
-    Action, Caller, Capacity, Cluster, ComputeKind, JobSpec, LowPriority, Power, Principal, Scope,
-    Tier, WorkspaceKey,
+    Action, Caller, Capacity, Cluster, ComputeKind, JobIdentity, JobSpec, LowPriority, Power,
+    Principal, Scope, Tier, WorkspaceKey,
 };
 use muster_core::{Input, Reply};
 use muster_store::{ClusterView, StoreError};
@@ -343,8 +343,17 @@ pub(super) fn notes_for_job(
             notes::at_low_priority(spec)
         )
     });
+    let wants_identity = matches!(spec.identity.as_deref(), Some(JobIdentity::Managed { .. }));
+    let has_identity = call.app.live.directory().identity_of(view.cluster.id).is_some();
+    let nobody = (wants_identity && !has_identity).then(|| {
+        format!(
+            "the job asks for a managed identity, but compute '{}' has none, so its programs get no token; give the \
+             compute a system-assigned identity",
+            view.cluster.name
+        )
+    });
     let host = gang.or_else(|| host_note(call, workspace, view));
-    host.into_iter().chain(unsuited).collect()
+    host.into_iter().chain(unsuited).chain(nobody).collect()
 }
 
 /// Nodes of one job that no host can have together, however empty it is.
