@@ -49,6 +49,10 @@ class Lab:
         answer = self.session.get(f"{self.server.url}{WS}/jobs/{name}", params=V)
         return answer.json()["properties"]
 
+    def names(self):
+        """Where its workspace is, for the command line."""
+        return IN_WORKSPACE
+
     def log(self, name):
         flags = ("-n", name, *IN_WORKSPACE, "--state-dir", self.server.state)
         stream = [self.server.binary, "job", "stream", *flags]

@@ -125,7 +125,15 @@ async fn build(
     let work = context.home.work(order.epoch);
     layer::make(&work.join(layer::NAME), &place).map_err(BringError::Layer)?;
     let own = seen_work(context, &work).join(layer::NAME);
-    enter(spec, own.to_str().ok_or_else(unseen)?, place.to_str().ok_or_else(unseen)?);
+    let place = place.to_str().ok_or_else(unseen)?;
+    enter(spec, own.to_str().ok_or_else(unseen)?, place);
+    if let Some(folder) = layer::libraries(Path::new(place)) {
+        // An interpreter that was copied may look for its own library where it was installed.
+        let variables = &mut spec.environment_variables;
+        let before = variables.get("LD_LIBRARY_PATH").map(|path| format!(":{path}"));
+        let path = format!("{}{}", folder.display(), before.unwrap_or_default());
+        variables.insert("LD_LIBRARY_PATH".to_owned(), path);
+    }
     Ok(())
 }
 

@@ -35,6 +35,7 @@ mod limits;
 mod log;
 mod lookups;
 mod members;
+mod mlflow;
 mod node;
 mod notice;
 mod process;

@@ -9,6 +9,8 @@ use crate::version::{Specifier, specifiers};
 const FOLDERS: [&str; 2] = ["/usr/local/bin", "/usr/bin"];
 /// Older ones are not looked for.
 const MINORS: std::ops::Range<u32> = 6..40;
+/// Of those that are copied: uv makes environments for older ones only with luck.
+const ELSEWHERE_MIN: u32 = 8;
 
 /// Of Python 3; the last number of a version says little.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,6 +113,16 @@ pub struct Interpreters {
     pub usual: Option<Interpreter>,
     /// All with a version in their names, the newest first.
     pub others: Vec<Interpreter>,
+    /// Those that uv and pyenv installed where nodes do not see them: an environment has a copy. The newest first.
+    pub elsewhere: Vec<Interpreter>,
+}
+
+/// One that was chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chosen<'a> {
+    pub interpreter: &'a Interpreter,
+    /// Nodes do not see it.
+    pub is_elsewhere: bool,
 }
 
 impl Interpreters {
@@ -133,31 +145,85 @@ impl Interpreters {
             let (major, minor) = numbers(&name)?;
             Some(Interpreter { version: Version { major, minor: minor? }, path })
         });
-        Interpreters { usual: usual.or_else(|| others.first().cloned()), others }
+        let folders = folders_elsewhere();
+        let mut elsewhere: Vec<Interpreter> =
+            folders.iter().flat_map(|folder| installed_below(folder)).collect();
+        elsewhere.sort_by_key(|one| std::cmp::Reverse(one.version));
+        Interpreters { usual: usual.or_else(|| others.first().cloned()), others, elsewhere }
     }
 
-    /// The one for this wish, and a word for the user if it is not what he asked for. `None`: there is none at all.
-    pub fn choose(&self, wish: Option<&Wish>) -> Option<(&Interpreter, Option<String>)> {
+    /// The one for this wish, and a sentence for the user if it is not what they asked for. `None`: there is none at all.
+    pub fn choose(&self, wish: Option<&Wish>) -> Option<(Chosen<'_>, Option<String>)> {
         let usual = self.usual.as_ref()?;
+        let as_usual = Chosen { interpreter: usual, is_elsewhere: false };
         let Some(wish) = wish.filter(|wish| !wish.admits(usual.version)) else {
-            return Some((usual, None));
+            return Some((as_usual, None));
         };
-        if let Some(other) = self.others.iter().find(|one| wish.admits(one.version)) {
-            return Some((other, None));
+        if let Some(interpreter) = self.others.iter().find(|one| wish.admits(one.version)) {
+            return Some((Chosen { interpreter, is_elsewhere: false }, None));
+        }
+        if let Some(interpreter) = self.elsewhere.iter().find(|one| wish.admits(one.version)) {
+            return Some((Chosen { interpreter, is_elsewhere: true }, None));
         }
         let (wanted, have) = (wish.text(), usual.version);
-        Some((usual, Some(format!("python {wanted} is not on this machine; {have} is used"))))
+        let versions = self.versions();
+        Some((
+            as_usual,
+            Some(format!(
+                "python {wanted} is not on this machine, which has {versions}; {have} is used. To have another, run \
+                 `uv python install` there, as the user that runs muster"
+            )),
+        ))
     }
+
+    /// In words, the oldest first.
+    fn versions(&self) -> String {
+        let all = self.usual.iter().chain(&self.others).chain(&self.elsewhere);
+        let all: std::collections::BTreeSet<Version> = all.map(|one| one.version).collect();
+        all.iter().map(Version::to_string).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Where uv and pyenv put each interpreter into a folder of its own.
+fn folders_elsewhere() -> Vec<PathBuf> {
+    let variable =
+        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = variable("HOME");
+    let below_home = |path: &str| home.as_ref().map(|home| home.join(path));
+    let uv = variable("UV_PYTHON_INSTALL_DIR")
+        .or_else(|| variable("XDG_DATA_HOME").map(|data| data.join("uv/python")))
+        .or_else(|| below_home(".local/share/uv/python"));
+    let pyenv = variable("PYENV_ROOT").or_else(|| below_home(".pyenv"));
+    uv.into_iter().chain(pyenv.map(|root| root.join("versions"))).collect()
+}
+
+/// Those that look whole: a program, and the library beside it.
+fn installed_below(folder: &Path) -> Vec<Interpreter> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut found = Vec::new();
+    for top in entries.filter_map(|entry| entry.ok()?.path().canonicalize().ok()) {
+        for minor in MINORS.filter(|minor| *minor >= ELSEWHERE_MIN) {
+            let path = top.join(format!("bin/python3.{minor}"));
+            let has_library = || top.join(format!("lib/python3.{minor}/os.py")).is_file();
+            let interpreter = Interpreter { version: Version { major: 3, minor }, path };
+            if is_program(&interpreter.path) && has_library() && !found.contains(&interpreter) {
+                found.push(interpreter);
+            }
+        }
+    }
+    found
+}
+
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    let about = path.metadata();
+    about.is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
 }
 
 /// A program whose file is below what nodes see, wherever links lead.
 fn is_seen_by_nodes(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
     let Ok(target) = path.canonicalize() else { return false };
-    let is_program = target
-        .metadata()
-        .is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0);
-    is_program && ["/usr", "/bin", "/opt"].iter().any(|top| target.starts_with(top))
+    is_program(&target) && ["/usr", "/bin", "/opt"].iter().any(|top| target.starts_with(top))
 }
 
 #[cfg(test)]
@@ -200,19 +266,56 @@ mod tests {
             version: at(minor),
             path: format!("/usr/bin/python3.{minor}").into(),
         };
-        let machine = Interpreters { usual: Some(one(11)), others: vec![one(12), one(11), one(9)] };
-        for (wish, minor, note) in [
-            (None, 11, None),
-            (Some("3.9"), 9, None),
-            (Some(">=3.10"), 11, None),
-            (Some(">=3.12"), 12, None),
-            (Some("3.8"), 11, Some("python 3.8 is not on this machine; 3.11 is used")),
+        let machine = Interpreters {
+            usual: Some(one(11)),
+            others: vec![one(12), one(11), one(9)],
+            elsewhere: vec![one(13), one(10), one(9)],
+        };
+        for (wish, minor, is_elsewhere) in [
+            (None, 11, false),
+            (Some("3.9"), 9, false),
+            (Some(">=3.10"), 11, false),
+            (Some(">=3.12"), 12, false),
+            (Some("3.10"), 10, true),
+            (Some(">=3.13"), 13, true),
         ] {
             let wish = wish.map(|wish| Wish::parse(wish).unwrap());
             let (chosen, said) = machine.choose(wish.as_ref()).unwrap();
-            assert_eq!((chosen.version.minor, said.as_deref()), (minor, note), "{wish:?}");
+            let found = (chosen.interpreter.version.minor, chosen.is_elsewhere);
+            assert_eq!((found, said), ((minor, is_elsewhere), None), "{wish:?}");
         }
+        let (chosen, said) = machine.choose(Some(&Wish::parse("3.8").unwrap())).unwrap();
+        assert_eq!(chosen, Chosen { interpreter: &one(11), is_elsewhere: false });
+        let said = said.unwrap();
+        let told = "python 3.8 is not on this machine, which has 3.9, 3.10, 3.11, 3.12, 3.13; 3.11 is used. ";
+        assert!(said.starts_with(told) && said.contains("uv python install"), "{said}");
         assert_eq!(Interpreters::default().choose(None), None);
+    }
+
+    #[test]
+    fn interpreters_of_uv_and_pyenv_are_found_where_they_are_whole() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let make = |name: &str, minor: u32, has_library: bool| {
+            let (bin, lib) = (folder.path().join(name).join("bin"), format!("lib/python3.{minor}"));
+            std::fs::create_dir_all(&bin).unwrap();
+            let program = bin.join(format!("python3.{minor}"));
+            std::fs::write(&program, "").unwrap();
+            std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+            let lib = folder.path().join(name).join(lib);
+            std::fs::create_dir_all(&lib).unwrap();
+            if has_library {
+                std::fs::write(lib.join("os.py"), "").unwrap();
+            }
+        };
+        make("3.10.13", 10, true);
+        make("broken", 9, false);
+        // As uv has it beside the one with the whole version.
+        std::os::unix::fs::symlink("3.10.13", folder.path().join("3.10")).unwrap();
+        let found = installed_below(folder.path());
+        assert_eq!(found.iter().map(|one| one.version).collect::<Vec<_>>(), [at(10)]);
+        assert!(found[0].path.ends_with("3.10.13/bin/python3.10"));
+        assert!(installed_below(Path::new("/no/such/folder")).is_empty());
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! DIR/logs/ID.log     what uv said
 //! DIR/used/ID         empty; when it was last wanted
 //! DIR/cache/          uv's own; environments are hard links into it
+//! DIR/pythons/        copies of interpreters that nodes do not see; environments are hard links into them
 //! ```
 //!
 //! What is in `ready` is whole: it comes there by a rename, after it is on disk, and leaves by one. Nothing of an
@@ -15,6 +16,7 @@
 
 mod build;
 mod disk;
+mod interpreter;
 mod uv;
 
 pub use self::uv::{NoUv, find as find_uv};

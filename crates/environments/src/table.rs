@@ -40,6 +40,8 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Ingredients {
     python: Option<String>,
+    /// A recipe of the same file whose packages come as well.
+    with: Option<String>,
     pip: Option<Vec<String>>,
     conda: Option<String>,
 }
@@ -62,6 +64,11 @@ pub enum BadTable {
     Toml(String),
     #[error("{row} names the recipe {recipe}, which is nowhere")]
     NoRecipe { row: String, recipe: String },
+    #[error(
+        "the recipe {name} is to come with {with}, which is no recipe of this file with a list for pip and without `with`; \
+         name one that is"
+    )]
+    With { name: String, with: String },
     #[error("the recipe {name} has neither pip nor conda; give it one of them")]
     Empty { name: String },
     #[error("the recipe {name} has pip and conda; name its packages in one of them")]
@@ -142,7 +149,7 @@ impl Table {
         }
         let names = self.names.clone().with(file.conda)?;
         let mut recipes = BTreeMap::new();
-        for (name, ingredients) in file.recipes {
+        for (name, ingredients) in joined(file.recipes)? {
             let read = ingredients.read(&name, &names, indexes)?;
             recipes.insert(name, read);
         }
@@ -268,6 +275,24 @@ impl Ingredients {
         }
         Ok((recipe, notes))
     }
+}
+
+/// Each with the packages of the recipe that it comes with.
+fn joined(
+    mut all: BTreeMap<String, Ingredients>,
+) -> Result<BTreeMap<String, Ingredients>, BadTable> {
+    let shared: BTreeMap<String, Vec<String>> = all
+        .iter()
+        .filter(|(_, one)| one.with.is_none())
+        .filter_map(|(name, one)| Some((name.clone(), one.pip.clone()?)))
+        .collect();
+    for (name, one) in &mut all {
+        let Some(with) = &one.with else { continue };
+        let bad = || BadTable::With { name: brief(name), with: brief(with) };
+        let (lines, more) = one.pip.as_mut().zip(shared.get(with)).ok_or_else(bad)?;
+        lines.extend(more.iter().cloned());
+    }
+    Ok(all)
 }
 
 impl Row {

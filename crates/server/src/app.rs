@@ -42,6 +42,8 @@ pub struct App {
     pub catalogue: Arc<Catalogue>,
     /// Whether this machine takes more nodes than it has room for.
     pub over_commit: bool,
+    /// Whether nodes reach only their cluster and this server.
+    pub nodes_stay_in: bool,
     /// What nodes on this machine do not enforce.
     pub not_enforced: Vec<String>,
     pub keyring: Arc<Keyring>,

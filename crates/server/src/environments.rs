@@ -14,6 +14,7 @@ use muster_core::model::{JobEnvironment, Recipe, RecipeId};
 use muster_environments::conda;
 use muster_environments::dockerfile::{self, Files, With};
 use muster_environments::id_of;
+use muster_environments::python::{Interpreters, Wish};
 pub use muster_environments::store::find_uv;
 use muster_environments::store::{Config, Habits, State, Store, StoreError};
 use muster_environments::table::{self, BadTable, Listed, Table, curated_name};
@@ -92,6 +93,7 @@ impl Service {
             );
             notes.insert(0, note.into());
         }
+        notes.extend(python_note(&recipe));
         let image = image.map(String::into_boxed_str);
         Ok(JobEnvironment { id: id.into(), recipe: Some(recipe), image, notes, variables })
     }
@@ -182,6 +184,15 @@ impl Service {
     pub fn stop(&self) {
         self.store.stop();
     }
+}
+
+/// Said when the job is submitted, if the server's machine has not the Python that it asks for. The machine that builds it may
+/// be another one; it says the same of itself.
+fn python_note(recipe: &Recipe) -> Option<Box<str>> {
+    let wish = Wish::parse(recipe.python.as_deref()?).ok()?;
+    let machine = Interpreters::of_this_machine();
+    let (_, note) = machine.choose(Some(&wish))?;
+    Some(note?.into())
 }
 
 fn shown(row: Listed<'_>) -> StandIn {
@@ -286,6 +297,9 @@ mod tests {
         assert_eq!(recipe.requirements, ["numpy".into(), "six".into()]);
         assert_eq!(&*found.id, "azureml:mine:1");
         assert!(found.notes[0].starts_with("the image 'ubuntu:22.04' is not run here"));
+        let old = service.resolve_conda("x", "dependencies: ['python=3.39']", None).unwrap();
+        let note = old.notes.last().expect("no machine that runs tests has it");
+        assert!(note.starts_with("python 3.39 is not on this machine, which has 3."), "{note}");
         let error = service.resolve_conda("x", "dependencies: [r-base]", None).unwrap_err();
         assert_eq!((error.status, error.target()), (400, Some(TARGET)));
         assert!(error.to_string().contains("'r-base'"), "{error}");

@@ -59,6 +59,10 @@ pub struct Apart {
     pub words: String,
     /// What it does not, each in words with the reason.
     pub not_enforced: Vec<String>,
+    /// Whether nodes are kept from all but their cluster and the server, as `egress = false` asks.
+    pub stay_in: bool,
+    /// Why nodes that should reach more than their cluster and the server do not.
+    pub no_way_out: Option<String>,
 }
 
 pub fn provider(
@@ -76,6 +80,8 @@ pub fn provider(
                     provider: Arc::new(walled),
                     words,
                     not_enforced: walls.missing,
+                    stay_in: !facts.has_way_out,
+                    no_way_out: walls.no_way_out.filter(|_| facts.has_way_out),
                 });
             }
             // Whoever set up a helper for us counts on it.
@@ -99,7 +105,8 @@ pub fn provider(
          ({reason})"
     );
     let not_enforced = vec![format!("walls around nodes and jobs ({reason})")];
-    Ok(Apart { provider: Arc::new(local), words, not_enforced })
+    let provider = Arc::new(local);
+    Ok(Apart { provider, words, not_enforced, stay_in: false, no_way_out: None })
 }
 
 fn behind_walls(walls: &Walls, may_go_out: bool) -> String {

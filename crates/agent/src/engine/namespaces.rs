@@ -18,7 +18,7 @@ use crate::limits::{JobGroup, PROCESSES_MAX};
 use crate::process::{Launch, Process};
 use crate::running::Running;
 use crate::walled::{OwnNetwork, StartError, Walled};
-use crate::{files, kin, members, notice, ranks};
+use crate::{files, kin, members, mlflow, notice, ranks};
 
 const DEFAULT_LANG: &str = "C.UTF-8";
 
@@ -131,6 +131,7 @@ fn variables(
         ("HOME".into(), work_dir.into()),
         ("TMPDIR".into(), work_dir.join("tmp").into()),
     ]);
+    all.extend(mlflow::variables(work_dir));
     for (name, value) in own {
         if name.is_empty() || name.contains(['=', '\0']) {
             let message = format!("{name:?} cannot be the name of an environment variable");

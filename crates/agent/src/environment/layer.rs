@@ -13,7 +13,7 @@ use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// In the job's folder.
 pub(super) const NAME: &str = ".python";
@@ -21,24 +21,50 @@ pub(super) const NAME: &str = ".python";
 const MOVABLE: &[u8] = b"#!/bin/sh\n";
 const SCRIPT_BYTES_MAX: u64 = 64 << 10;
 
+/// Of an environment: its own interpreter, if nodes do not see the machine's.
+const INTERPRETER: &str = "python";
+
 /// So deep folders are the layer's own, so that others can put theirs beside what is there: `share/jupyter/labextensions/mine`.
 const OWN_DEPTH: usize = 3;
 
 /// `shared` is where the job will see it, too.
 pub(super) fn make(layer: &Path, shared: &Path) -> io::Result<()> {
     folder(layer)?;
-    fs::copy(shared.join("pyvenv.cfg"), layer.join("pyvenv.cfg"))?;
+    fs::write(layer.join("pyvenv.cfg"), settings(shared)?)?;
     for top in fs::read_dir(shared)? {
         let top = top?;
         let (name, from, to) = (top.file_name(), top.path(), layer.join(top.file_name()));
         match name.to_str() {
             Some("bin") => programs(&to, &from)?,
             Some("lib") => packages(&to, &from)?,
+            // Its settings lead there.
+            Some(INTERPRETER) => {}
             _ if top.file_type()?.is_dir() => link(&to, &from, OWN_DEPTH)?,
             _ => {}
         }
     }
     Ok(())
+}
+
+/// The shared ones. If the interpreter is in the environment itself, they say where the job sees it.
+fn settings(shared: &Path) -> io::Result<String> {
+    let text = fs::read_to_string(shared.join("pyvenv.cfg"))?;
+    let bin = shared.join(INTERPRETER).join("bin");
+    if !bin.is_dir() {
+        return Ok(text);
+    }
+    let is_home = |line: &str| line.split('=').next().is_some_and(|name| name.trim() == "home");
+    let lines = text.lines().filter(|line| !is_home(line)).map(|line| format!("{line}\n"));
+    Ok([format!("home = {}\n", bin.display())].into_iter().chain(lines).collect())
+}
+
+/// Where the library of an environment's own interpreter is, if it has one.
+pub(super) fn libraries(shared: &Path) -> Option<PathBuf> {
+    let folder = shared.join(INTERPRETER).join("lib");
+    let is_library = |entry: io::Result<fs::DirEntry>| {
+        entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"libpython"))
+    };
+    fs::read_dir(&folder).ok()?.any(is_library).then_some(folder)
 }
 
 fn folder(path: &Path) -> io::Result<()> {
@@ -144,6 +170,18 @@ mod tests {
         assert_eq!(programs, ["python", "tool"]);
         let mode = fs::metadata(own.join("bin/tool")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o755);
+        assert_eq!(fs::read_to_string(own.join("pyvenv.cfg")).unwrap(), "home = /usr/bin\n");
+        // An environment with an interpreter of its own.
+        fs::create_dir_all(shared.join("python/bin")).unwrap();
+        let other = folder.path().join("other");
+        make(&other, &shared).unwrap();
+        let wanted = format!("home = {}/python/bin\n", shared.display());
+        assert_eq!(fs::read_to_string(other.join("pyvenv.cfg")).unwrap(), wanted);
+        assert!(!other.join("python").exists());
+        assert_eq!(libraries(&shared), None);
+        fs::create_dir(shared.join("python/lib")).unwrap();
+        fs::write(shared.join("python/lib/libpython3.9.so.1.0"), "").unwrap();
+        assert_eq!(libraries(&shared), Some(shared.join("python/lib")));
         let line = own.join("lib/python3.9/site-packages/environment.pth");
         let wanted = format!("import site; site.addsitedir('{}')\n", packages.display());
         assert_eq!(fs::read_to_string(line).unwrap(), wanted);

@@ -24,6 +24,7 @@ use super::watched::{LOOK_EVERY, Taking, Watched};
 use super::{Patience, is_in, note};
 use crate::attempt::Told;
 use crate::client::{CallError, Client, End};
+use crate::mlflow;
 
 /// What its owner may look into while it runs.
 const SHOWN: [&str; 2] = [OUTPUTS_FOLDER, LOGS_FOLDER];
@@ -172,7 +173,11 @@ impl Keeper {
         let mut tries = 0;
         loop {
             match self.keep(&below, Taking::Whole, Some(end)).await {
-                Ok(_) => return Ok(()),
+                Ok(found) => {
+                    let note = mlflow::note(found.iter().map(|file| &*file.path));
+                    note.into_iter().for_each(|note| self.say(note));
+                    return Ok(());
+                }
                 Err(KeepError::Call(CallError::Superseded)) => {
                     tracing::debug!(epoch = %self.epoch, "the server wants nothing more of this");
                     return Ok(());

@@ -12,7 +12,7 @@ use muster_server::environments::find_uv;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::finding::Finding;
+use super::finding::{Finding, State};
 use crate::failure::brief;
 
 /// How each is asked for its version, or whether what it speaks to is there.
@@ -156,26 +156,37 @@ impl Answers {
 
 pub fn check(answers: &Answers) -> Vec<Finding> {
     let mut findings = vec![engine(answers), gpu(answers)];
-    for (name, meaning, fix) in [
-        ("git", "jobs note which revision their code is of", "apt install git"),
+    for (name, absent, meaning, fix) in [
+        ("git", State::Note, "jobs note which revision their code is of", "apt install git"),
         (
             "uv",
-            "builds the Python environments of jobs",
+            State::Warning,
+            "builds the Python environments of jobs; without it, jobs that need one fail",
             "pip install uv, and name it as the setting uv",
         ),
-        ("python3", "jobs in Python need one that is installed here", "apt install python3"),
-        ("ssh", "connects to nodes that offer it", "apt install openssh-client"),
+        (
+            "python3",
+            State::Note,
+            "jobs in Python need one that is installed here",
+            "apt install python3",
+        ),
+        ("ssh", State::Note, "connects to nodes that offer it", "apt install openssh-client"),
     ] {
-        findings.push(program(name, &[(name, answers.of(name))], meaning, fix));
+        findings.push(program(name, &[(name, answers.of(name))], (absent, meaning, fix)));
     }
     let way = [("slirp4netns", answers.of("slirp4netns"))];
     let meaning = "nodes behind walls reach the internet by it, where egress is true";
-    findings.push(program("way-out", &way, meaning, "apt install slirp4netns"));
+    let fix = "apt install slirp4netns, or set egress = false";
+    findings.push(program("way-out", &way, (State::Warning, meaning, fix)));
     findings
 }
 
-/// The first of these that is there.
-fn program(id: &'static str, named: &[(&str, &Said)], meaning: &'static str, fix: &str) -> Finding {
+/// The first of these that is there. How bad it is if none works, what it is for, and what to do then.
+fn program(
+    id: &'static str,
+    named: &[(&str, &Said)],
+    (absent, meaning, fix): (State, &'static str, &str),
+) -> Finding {
     match named.iter().find(|(_, said)| **said != Said::Absent) {
         Some((_, Said::Answer(version))) if !version.is_empty() => {
             Finding::ok(id, version, meaning)
@@ -184,10 +195,10 @@ fn program(id: &'static str, named: &[(&str, &Said)], meaning: &'static str, fix
             Finding::note(id, format!("{name} did not say its version in time"), meaning)
         }
         Some((name, Said::Failed(why))) => {
-            Finding::note(id, format!("{name} does not work: {why}"), meaning).fix(fix)
+            Finding::new(id, absent, format!("{name} does not work: {why}"), meaning).fix(fix)
         }
         Some((name, _)) => Finding::ok(id, *name, meaning),
-        None => Finding::note(id, "not found", meaning).fix(fix),
+        None => Finding::new(id, absent, "not found", meaning).fix(fix),
     }
 }
 
@@ -258,7 +269,6 @@ fn in_words(gpu: &Gpu) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::State;
     use super::*;
 
     fn with(programs: &[(&'static str, Said)]) -> Answers {
@@ -271,9 +281,16 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_this_is_worse_than_a_note() {
-        let findings = check(&with(&[]));
-        assert!(findings.iter().all(|finding| finding.state == State::Note), "{findings:?}");
+    fn what_jobs_need_is_a_warning_with_its_remedy_and_the_rest_a_note() {
+        for finding in check(&with(&[])) {
+            let wanted = match finding.id {
+                "uv" | "way-out" => State::Warning,
+                _ => State::Note,
+            };
+            assert_eq!(finding.state, wanted, "{finding:?}");
+            let fix = finding.fix.as_deref().unwrap_or_default();
+            assert!(wanted == State::Note || fix.contains(" install "), "{finding:?}");
+        }
         let all = ["podman", "docker", "git", "uv", "python3", "slirp4netns", "ssh", DOCKER_SERVER];
         let all: Vec<_> = all.into_iter().map(|name| (name, answer("1.2"))).collect();
         let findings = check(&with(&all));
@@ -340,7 +357,7 @@ mod tests {
         // Who stays behind with the pipe in its hands is not waited for.
         assert_eq!(run("echo v; sleep 20 & exit 0", long), answer("v"));
         assert!(started.elapsed() < Duration::from_secs(20));
-        let said = |said: Said| program("uv", &[("uv", &said)], "", "").found;
+        let said = |said: Said| program("uv", &[("uv", &said)], (State::Warning, "", "")).found;
         assert_eq!(said(Said::Late), "uv did not say its version in time");
         assert_eq!(said(Said::Failed("broken".to_owned())), "uv does not work: broken");
         assert_eq!(said(answer("")), "uv");

@@ -101,7 +101,30 @@ mod tests {
         let total = file.same.len() + file.renamed.len() + file.dropped.len() + file.refused.len();
         let names = Names(BTreeMap::new()).with(file).unwrap();
         assert_eq!(names.0.len(), total, "a name stands there twice");
-        assert!(total > 300, "{total}");
+        assert!(total > 700, "{total}");
+    }
+
+    /// What public conda files for Azure ML name.
+    #[test]
+    fn usual_packages_are_known() {
+        let names = Names::default();
+        for (conda, name) in [
+            ("sentence-transformers", "sentence-transformers"),
+            ("torchaudio", "torchaudio"),
+            ("azureml-dataset-runtime", "azureml-dataset-runtime"),
+            ("python-flatbuffers", "flatbuffers"),
+            ("brotli-python", "brotli"),
+            ("geopandas", "geopandas"),
+            ("shapely", "shapely"),
+            ("faiss", "faiss-cpu"),
+            ("python-lmdb", "lmdb"),
+            ("pyg", "torch-geometric"),
+            ("huggingface-hub", "huggingface-hub"),
+        ] {
+            assert_eq!(names.of(conda), Known::As(name), "{conda}");
+        }
+        assert!(matches!(names.of("cuda-version"), Known::Dropped(_)));
+        assert!(matches!(names.of("anaconda"), Known::Refused(_)));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use muster_core::model::{Recipe, RecipeId};
 
 use super::Config;
 use super::disk::{self, Disk};
+use super::interpreter;
 use super::uv::{self, Listener, NoUv, RunError};
 use crate::pip::{self, PipError};
 use crate::python::{Interpreters, Wish};
@@ -56,7 +57,8 @@ pub fn run(
     check(recipe, &config.indexes)?;
     let wish = recipe.python.as_deref().and_then(|wish| Wish::parse(wish).ok());
     let machine = Interpreters::of_this_machine();
-    let (python, note) = machine.choose(wish.as_ref()).ok_or(BuildError::NoPython)?;
+    let (chosen, note) = machine.choose(wish.as_ref()).ok_or(BuildError::NoPython)?;
+    let python = chosen.interpreter;
     let log = Mutex::new(disk.new_log(id)?);
     let heard = Mutex::new(Vec::new());
     // Where the server keeps its state is nobody else's business.
@@ -101,6 +103,12 @@ pub fn run(
     command.args(["--link-mode", "hardlink", "--no-progress", "--python"]);
     command.arg(folder.join("bin/python")).arg("--requirements").arg(&list);
     command.env("UV_CACHE_DIR", &disk.cache);
+    let overrides = disk.building.join(format!("{id}-overrides.txt"));
+    let _cleared_overrides = Cleared(&overrides);
+    if may_leave_out(recipe) {
+        fs::write(&overrides, format!("{LEFT_OUT}; sys_platform == 'never'\n"))?;
+        command.arg("--overrides").arg(&overrides);
+    }
     if let Some(index) = &recipe.index {
         command.args(["--default-index", index]);
     }
@@ -119,7 +127,13 @@ pub fn run(
     // Some packages have files that are no Python of today; what could be compiled is.
     compiled.map_err(|source| BuildError::Run { doing: "compile its packages", source })?;
 
-    let notes: Vec<String> = note.into_iter().collect();
+    let mut notes: Vec<String> = note.into_iter().collect();
+    if may_leave_out(recipe) && interpreter::has_package(&folder, WANTS_IT)? {
+        notes.push(format!("{LEFT_OUT}, which {WANTS_IT} asks for, has no wheel and is left out: nothing is mounted here"));
+    }
+    if chosen.is_elsewhere {
+        interpreter::bring(&disk.pythons, &python.path, &folder)?;
+    }
     disk.publish(id, &folder, &recipe.text(), &notes)?;
     listener.line("ready");
     Ok(())
@@ -134,6 +148,17 @@ fn check(recipe: &Recipe, indexes: &[String]) -> Result<(), BuildError> {
         named.chain(recipe.requirements.iter().map(|line| line.to_string())).collect();
     let read = pip::parse_lines(lines.iter().map(String::as_str), indexes);
     read.map(|_| ()).map_err(BuildError::Recipe)
+}
+
+/// It mounts file systems, which no job may, and has no wheel: with it nothing of Azure's older SDK could be installed.
+const LEFT_OUT: &str = "fusepy";
+const WANTS_IT: &str = "azureml_dataset_runtime";
+
+/// Somebody who names it means it; and where every package has a hash, it has one too.
+fn may_leave_out(recipe: &Recipe) -> bool {
+    let all = &recipe.requirements;
+    all.iter().any(|line| line.starts_with("azureml-"))
+        && !all.iter().any(|line| line.starts_with(LEFT_OUT) || line.contains(" --hash="))
 }
 
 /// With pip, which everybody expects to be there.

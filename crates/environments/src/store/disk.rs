@@ -30,6 +30,8 @@ pub struct Disk {
     pub shown: PathBuf,
     pub building: PathBuf,
     pub cache: PathBuf,
+    /// Copies of interpreters that nodes do not see.
+    pub pythons: PathBuf,
     logs: PathBuf,
     used: PathBuf,
     /// Held while something is shown, or hidden again.
@@ -43,12 +45,14 @@ impl Disk {
             shown: dir.join("shown"),
             building: dir.join("building"),
             cache: dir.join("cache"),
+            pythons: dir.join("pythons"),
             logs: dir.join("logs"),
             used: dir.join("used"),
             showing: Mutex::default(),
         };
         remove(&disk.building)?;
-        for folder in [dir, &disk.building, &disk.cache, &disk.logs, &disk.used] {
+        let own = [dir, &disk.building, &disk.cache, &disk.pythons, &disk.logs, &disk.used];
+        for folder in own {
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
         // Every user of a node reads in here; who is not in a node does not get this far.
@@ -299,7 +303,7 @@ fn make_public(folder: &Path) -> io::Result<()> {
 }
 
 /// The same files under other folders.
-fn link_all(from: &Path, to: &Path) -> io::Result<()> {
+pub fn link_all(from: &Path, to: &Path) -> io::Result<()> {
     let mut dirs = vec![(from.to_owned(), to.to_owned())];
     while let Some((from, to)) = dirs.pop() {
         DirBuilder::new().mode(0o755).create(&to)?;

@@ -16,7 +16,7 @@ fn curated_names_have_what_they_promise() {
         ("azureml:AzureML-pytorch-1.10-ubuntu18.04-py38-cuda11-gpu@latest", "torch"),
         ("azureml:AzureML-ACPT-pytorch-1.13-py38-cuda11.7-gpu@latest", "torch"),
         ("azureml://registries/azureml/environments/acpt-pytorch-2.2-cuda12.1/versions/1", "torch"),
-        ("azureml://registries/azureml/environments/lightgbm-3.3/versions/1", "lightgbm<3.4"),
+        ("azureml://registries/azureml/environments/lightgbm-3.3/versions/1", "lightgbm<5"),
         ("azureml:AzureML-tensorflow-2.7-ubuntu20.04-py38-cuda11-gpu@latest", "tensorflow"),
         (
             "azureml://registries/azureml/environments/responsibleai-ubuntu20.04-py38-cpu/versions/1",
@@ -31,6 +31,41 @@ fn curated_names_have_what_they_promise() {
         assert_eq!(&*found.id, id);
         assert!(found.notes[0].starts_with("the curated environment '"), "{:?}", found.notes);
         assert!(found.notes[0].ends_with("stands in for it"), "{:?}", found.notes);
+    }
+}
+
+/// A new release of anything must not break the jobs that ran yesterday.
+#[test]
+fn what_is_shipped_has_bounds_and_the_mlflow_that_writes_to_folders() {
+    let table = Table::default();
+    for row in table.rows() {
+        let Some((name, recipe)) = row.recipe else { continue };
+        let mlflow = recipe.requirements.iter().filter(|line| line.starts_with("mlflow"));
+        let mlflow: Vec<&str> = mlflow.map(|line| &**line).collect();
+        assert_eq!(mlflow, ["mlflow-skinny==2.22.*"], "{name}");
+        for package in
+            ["scikit-learn", "numpy", "pandas", "torch", "tensorflow", "lightgbm", "azureml"]
+        {
+            for line in recipe.requirements.iter().filter(|line| line.starts_with(package)) {
+                assert!(line.contains('<'), "{name}: {line} has no upper bound");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_recipe_comes_with_the_packages_of_another() {
+    let table = Table::default();
+    let own = "[recipes.a]\npip = ['one']\n[recipes.b]\nwith = 'a'\npip = ['two']\n[[images]]\nname = 'x'\nrecipe = 'b'";
+    let found = table.with(own, &[]).unwrap().image("x", "x").recipe.unwrap();
+    assert_eq!(found.requirements, ["one".into(), "two".into()]);
+    for bad in [
+        own.replace("with = 'a'", "with = 'c'"),
+        own.replace("with = 'a'", "with = 'b'"),
+        own.replace("pip = ['two']", "conda = 'dependencies: [numpy]'"),
+    ] {
+        let error = table.with(&bad, &[]).unwrap_err();
+        assert!(matches!(error, BadTable::With { .. }), "{error}");
     }
 }
 

@@ -362,7 +362,7 @@ async fn another_python_than_the_wish_is_said() {
     let bench = Bench::new();
     let recipe = Recipe { python: Some("3.6".into()), ..bench.recipe(&["demo"]) };
     let State::Ready { notes, .. } = bench.open().get(&recipe, LONG).await else { panic!() };
-    assert!(notes[0].starts_with("python 3.6 is not on this machine; 3."), "{notes:?}");
+    assert!(notes[0].starts_with("python 3.6 is not on this machine, which has 3."), "{notes:?}");
 }
 
 #[tokio::test]

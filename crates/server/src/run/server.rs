@@ -1,5 +1,6 @@
 //! What a server is made of, opened in an order in which nothing is removed before it is known to be unwanted.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -144,6 +145,7 @@ impl Server {
             workspaces: config.workspaces,
             catalogue: self.catalogue.clone(),
             over_commit: config.over_commit,
+            nodes_stay_in: nodes.stay_in,
             not_enforced: nodes.not_enforced.clone(),
             keyring: self.secured.keyring.clone(),
             guesses: Guesses::default(),
@@ -212,6 +214,7 @@ impl Server {
     /// For whoever started the server.
     pub fn ready(&self, set_back: Option<Duration>, is_check_left: bool) -> Ready {
         let mut notes = self.secured.notes.clone();
+        notes.extend(self.nodes.lacking.iter().cloned());
         if let Some(by) = set_back {
             notes.push(format!(
                 "the clock is {} s behind the last run; the server continues from the later time, so tokens and links keep \
@@ -315,6 +318,10 @@ pub struct Nodes {
     /// How nodes are kept apart, in a sentence.
     isolation: String,
     not_enforced: Vec<String>,
+    /// Whether none of them can reach anything outside.
+    stay_in: bool,
+    /// What jobs will miss on this machine, each with what to do about it.
+    lacking: Vec<String>,
     environments: Arc<Service>,
     post_mortems: Arc<PostMortems>,
 }
@@ -350,13 +357,15 @@ impl Nodes {
         };
         let (relays, relay_doors) = Sockets::new(state_dir.relays());
         let apart = nodes::provider(config.isolation, state_dir, facts, relays);
-        let nodes::Apart { provider, words: isolation, not_enforced } =
+        let nodes::Apart { provider, words: isolation, not_enforced, stay_in, no_way_out } =
             apart.map_err(ServeError::Walls)?;
         let nodes = Nodes {
             machine,
             provider: Arc::new(Joined::new(provider, live.roster())),
             isolation,
             not_enforced,
+            stay_in,
+            lacking: lacking(config.environments.uv.as_deref(), no_way_out),
             environments: Arc::new(environments),
             post_mortems: Arc::new(PostMortems::new(state_dir.post_mortems())),
         };
@@ -367,6 +376,16 @@ impl Nodes {
     pub fn seen(&self) -> HostRequest {
         HostRequest::Seen { name: HostName::local(), capacity: self.machine.capacity() }
     }
+}
+
+fn lacking(uv: Option<&Path>, no_way_out: Option<String>) -> Vec<String> {
+    let uv = environments::find_uv(uv)
+        .err()
+        .map(|why| format!("jobs that need a Python environment will fail, because {why}"));
+    let way_out = no_way_out.map(|why| {
+        format!("jobs cannot reach the internet, although egress is true, because {why}")
+    });
+    uv.into_iter().chain(way_out).collect()
 }
 
 fn machine_words(machine: &Machine, over_commit: bool) -> String {
