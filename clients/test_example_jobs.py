@@ -4,7 +4,8 @@ import textwrap
 import uuid
 
 import pytest
-from own_server import own  # noqa: F401  (a fixture)
+from conftest import wait_for
+from own_server import WS, V, own  # noqa: F401  (a fixture)
 from test_joined_environments import Lab
 
 TRAIN = """
@@ -80,3 +81,53 @@ def test_a_conda_file_with_mlflow_and_the_older_sdk_works(lab):
     assert "python (3, 10)" in said or "python 3.10 is not on this machine, which has 3." in said
     assert "fusepy, which azureml_dataset_runtime asks for" in said, said
     assert "what MLflow logged is kept in outputs/mlruns/" in said, said
+
+
+def test_data_elsewhere_is_fetched_or_refused_when_it_is_submitted(lab):
+    def refused(kind, uri):
+        job = {"jobType": "Command", "command": "ls ${{inputs.data}}"}
+        job |= {"computeId": f"{WS}/computes/cpu", "environmentId": lab.environment("none", "{}")}
+        job["inputs"] = {"data": {"jobInputType": kind, "uri": uri}}
+        url = f"{lab.server.url}{WS}/jobs/refused-{uuid.uuid4().hex[:6]}"
+        answer = lab.session.put(url, params=V, json={"properties": job})
+        assert answer.status_code == 400, answer.text
+        return answer.json()["error"]["message"]
+
+    assert "Gen1" in refused("uri_folder", "adl://lake.azuredatalakestore.net/data")
+    assert "type uri_file" in refused("uri_folder", "https://example.com/data/")
+    assert "neither this server's storage" in refused("uri_file", "wasbs://c@example.com/x.csv")
+    assert "CONTAINER@ACCOUNT" in refused("uri_file", "abfss://example.com/x.csv")
+
+
+def test_our_own_storage_is_read_by_its_other_names_and_written_at_its_root(lab):
+    environment = lab.environment("none", "{}")
+    ls = "ls ${{inputs.data}} && cat ${{inputs.data}}/* > ${{outputs.copy}}/all-of-it.txt"
+    datastore = lab.session.get(
+        f"{lab.server.url}{WS}/datastores/workspaceblobstore", params=V
+    ).json()["properties"]
+    account = f"{datastore['accountName']}.blob.{datastore['endpoint']}"
+    root = "azureml://datastores/workspaceblobstore/paths/"
+    first = lab.submit(
+        "echo one > ${{outputs.made}}/one.txt",
+        environment,
+        outputs={"made": {"jobOutputType": "uri_folder", "uri": root + "made"}},
+    )
+    assert lab.ended(first) == "Completed", lab.log(first)
+    for scheme in ("wasbs", "abfss"):
+        uri = f"{scheme}://{datastore['containerName']}@{account}/made"
+        job = lab.submit(
+            ls,
+            environment,
+            inputs={"data": {"jobInputType": "uri_folder", "uri": uri}},
+            outputs={"copy": {"jobOutputType": "uri_folder", "uri": root}},
+        )
+        assert lab.ended(job) == "Completed", lab.log(job)
+        assert "one.txt" in lab.log(job)
+    # What was there stays beside it.
+    again = lab.submit(
+        "cat ${{inputs.data}}/all-of-it.txt ${{inputs.data}}/made/one.txt",
+        environment,
+        inputs={"data": {"jobInputType": "uri_folder", "uri": root}},
+    )
+    wait_for("it has ended", 60, lambda: lab.job(again)["status"] in ("Completed", "Failed"))
+    assert lab.log(again).count("one\n") == 2, lab.log(again)

@@ -8,6 +8,7 @@ mod data;
 mod fetch;
 mod keep;
 mod watched;
+mod web;
 
 pub(crate) use data::input_value;
 pub(crate) use fetch::bring;

@@ -141,7 +141,9 @@ pub async fn publish(app: &App, kept: &Kept<'_>) -> Result<(), ArtifactError> {
     for (name, output) in spec.outputs.iter().filter(|_| is_over) {
         let container = containers.id(&output.to.container).await?;
         let files = all_below(&format!("{NAMED_OUTPUTS_FOLDER}/{name}"));
-        let (name, is_all) = (folder_of_output(output).into(), !output.kind.is_file());
+        // At the root of a datastore it lies beside all that others have put there.
+        let is_all = !output.kind.is_file() && !output.to.path.is_empty();
+        let name = folder_of_output(output).into();
         folders.push(Folder { container, name, files, is_all });
     }
     say(app, Order::Publish { workspace: job.workspace, folders }).await?;

@@ -42,7 +42,8 @@ async fn register_one(
         return Ok(());
     }
     let Some(datastore) = datastore_of(app, job, output)? else { return Ok(()) };
-    let end = if output.kind.is_file() { "" } else { "/" };
+    let is_root = output.to.path.is_empty();
+    let end = if output.kind.is_file() || is_root { "" } else { "/" };
     let path = format!("{}{end}", output.to.path).into();
     let uri = Place::Datastore { datastore: datastore.into(), path }.to_uri(key);
     let about = AssetSpec {

@@ -5,6 +5,7 @@ mod body;
 mod place;
 mod reference;
 mod upload;
+mod web;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,7 @@ pub use reference::{BadReference, Reference, Which, is_curated, is_default_versi
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 pub use upload::{BlobReference, PendingUpload, SasCredential, pending};
+pub use web::{StorageAddress, container_of, source_elsewhere};
 
 use crate::error::ArmError;
 use crate::json::{Field, Reads, parse_object, unknown};

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::SystemData;
 use crate::blob::is_container_name;
 use crate::error::ArmError;
-use crate::json::{Field, Reads, parse_object};
+use crate::json::{Field, Reads, parse_object, shorten};
 use crate::notes::{self, NOTE};
 use crate::path::workspace_id;
 
@@ -187,11 +187,14 @@ pub fn parse_request(body: &[u8], own: Own<'_>) -> Result<Wanted, ArmError> {
     let reads = Reads::default();
     let properties = Field::noted(&value, &reads).get("properties")?;
     let kind = properties.get("datastoreType")?;
-    if !kind.text()?.is_some_and(|kind| kind.eq_ignore_ascii_case("AzureBlob")) {
-        return Err(ArmError::not_supported(
-            "properties.datastoreType",
-            "only datastores of type AzureBlob are kept here; give AzureBlob",
-        ));
+    let named = kind.text()?.unwrap_or_default();
+    if !named.eq_ignore_ascii_case("AzureBlob") {
+        let message = format!(
+            "datastores of type AzureBlob are kept here, and this one is '{}'; {}",
+            shorten(&named),
+            instead_of(&named)
+        );
+        return Err(ArmError::not_supported("properties.datastoreType", message));
     }
     let container = properties.get("containerName")?;
     let name = container.text()?.ok_or_else(|| container.missing("name a container"))?;
@@ -229,6 +232,23 @@ pub fn parse_request(body: &[u8], own: Own<'_>) -> Result<Wanted, ArmError> {
         spec.properties.insert(NOTE.to_owned(), note);
     }
     Ok(Wanted { spec, secret })
+}
+
+/// What to do without a type of datastore that is not kept.
+fn instead_of(kind: &str) -> &'static str {
+    match kind.to_ascii_lowercase().as_str() {
+        "azuredatalakegen2" => {
+            "the same account has its file systems as containers: give AzureBlob, with the file system as containerName"
+        }
+        "azuredatalakegen1" => {
+            "Azure has ended Data Lake Storage Gen1: copy the data to a container, and give AzureBlob"
+        }
+        "azurefile" => {
+            "file shares are not mounted here: copy the files to a container of this server, and give AzureBlob"
+        }
+        "hdfs" | "onelake" => "copy the data to a container of this server, and give AzureBlob",
+        _ => "give AzureBlob",
+    }
 }
 
 fn credentials(properties: &Field<'_>) -> Result<(AccountCredentials, Option<Box<str>>), ArmError> {
@@ -348,6 +368,21 @@ mod tests {
         ] {
             let refused = parse_request(bad.as_bytes(), OWN).err();
             assert_eq!(refused.map(|refused| refused.status), Some(400), "{bad}");
+        }
+    }
+
+    #[test]
+    fn other_types_are_refused_with_what_to_do_instead() {
+        for (kind, part) in [
+            ("AzureDataLakeGen2", "the file system as containerName"),
+            ("AzureDataLakeGen1", "Azure has ended"),
+            ("AzureFile", "copy the files to a container of this server"),
+            ("OneLake", "copy the data to a container of this server"),
+            ("Mystery", "this one is 'Mystery'; give AzureBlob"),
+        ] {
+            let body = format!(r#"{{"properties":{{"datastoreType":"{kind}"}}}}"#);
+            let refused = parse_request(body.as_bytes(), OWN).err().expect("it is not kept");
+            assert!(refused.to_string().contains(part), "{refused}");
         }
     }
 

@@ -20,7 +20,10 @@ pub(super) enum FetchError {
     WrongTree { tree: TreeId },
     #[error(transparent)]
     Placing(#[from] PlacingError),
-    #[error("input {name} could not be fetched: {why}; the node may need a way out (egress)")]
+    #[error(
+        "input {name} could not be fetched: {why}; it is fetched by the node, without credentials, and needs a way out of the \
+         node (egress = true, and slirp4netns on its machine)"
+    )]
     Web { name: String, why: String },
     #[error(
         "{what} has {bytes} bytes, and the node's disk has {free} free; free some, or read less"

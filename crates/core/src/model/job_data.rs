@@ -70,8 +70,19 @@ pub enum OutputMode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
     Blobs(Place),
-    /// Somewhere else: the node fetches it, never the server.
+    /// Somewhere else: the node fetches it, never the server. The input's own address is where.
     Url,
+    /// The same, where the input's own address is the name of an asset or one that is not for the web.
+    Web(WebSource),
+}
+
+/// What a node fetches, with nobody's credentials.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebSource {
+    /// With `https` or `http`.
+    pub url: Box<str>,
+    /// All blobs below it, which the account lists for everyone; else one file.
+    pub is_folder: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -167,7 +167,7 @@ fn place(spec: &JobSpec, what: &str) -> Option<Place> {
     }
     match spec.inputs.get(what.strip_prefix(INPUT)?)? {
         JobInput::Data { source: Source::Blobs(place), .. } => Some(place.clone()),
-        JobInput::Data { source: Source::Url, .. } | JobInput::Literal(_) => None,
+        JobInput::Data { source: Source::Url | Source::Web(_), .. } | JobInput::Literal(_) => None,
     }
 }
 

@@ -112,7 +112,9 @@ impl Run {
                         place.path.is_empty() || rest.is_empty() || rest.starts_with('/')
                     })
             }
-            JobInput::Data { source: Source::Url, .. } | JobInput::Literal(_) => false,
+            JobInput::Data { source: Source::Url | Source::Web(_), .. } | JobInput::Literal(_) => {
+                false
+            }
         };
         Ok(spec.is_some_and(|spec| spec.inputs.values().any(reads)))
     }

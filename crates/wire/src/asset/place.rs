@@ -10,7 +10,8 @@ const NAME_BYTES_MAX: usize = 255;
 /// What a job leaves besides its named outputs.
 const ARTIFACTS: &str = "artifacts";
 /// Schemes of places that are not ours to look into.
-const FOREIGN: [&str; 4] = ["https://", "http://", "abfss://", "wasbs://"];
+const FOREIGN: [&str; 7] =
+    ["https://", "http://", "abfss://", "abfs://", "wasbs://", "wasb://", "adl://"];
 
 /// A place that a client can name.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -147,8 +147,16 @@ fn parse_input(
     };
     let said = |why: String| at.invalid(format!("{} is '{}': {why}", at.path, shorten(&uri)));
     let parsed = DataUri::parse(&uri, kind, workspace).map_err(said)?;
-    let source = resolve.source(kind, &parsed).map_err(said)?;
+    let source = match resolve.source(kind, &parsed) {
+        // Its program reads it by itself, with whatever it needs for that.
+        Err(_) if mode == InputMode::Direct && is_elsewhere(&parsed) => Source::Url,
+        found => found.map_err(said)?,
+    };
     Ok(JobInput::Data { kind, mode, uri, source })
+}
+
+fn is_elsewhere(uri: &DataUri) -> bool {
+    matches!(uri, DataUri::Place(asset::Place::Url(_)))
 }
 
 pub(super) fn parse_outputs(
@@ -194,6 +202,12 @@ fn parse_output(
         Some(uri) => {
             let uri = filled(uri).replace("${{default_datastore}}", "workspaceblobstore");
             match DataUri::parse(&uri, kind, workspace).map_err(said)? {
+                DataUri::Place(asset::Place::Datastore { path, .. })
+                    if kind.is_file() && path.trim_end_matches('/').is_empty() =>
+                {
+                    Err("an output of type uri_file needs the file's name behind /paths/"
+                        .to_owned())
+                }
                 DataUri::Place(asset::Place::Datastore { datastore, path }) => {
                     resolve.output(Some(&datastore), path.trim_end_matches('/'))
                 }

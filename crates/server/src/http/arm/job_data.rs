@@ -4,7 +4,7 @@ use muster_core::model::{
     AssetKind, DataKind, JobEnvironment, Place, Registration, Source, Workspace, WorkspaceKey,
 };
 use muster_wire::ArmError;
-use muster_wire::asset::{self, Body, Reference};
+use muster_wire::asset::{self, Body, Reference, StorageAddress};
 use muster_wire::blob::Address;
 use muster_wire::datastore::{is_own, own_container};
 use muster_wire::job::{DataUri, Resolve};
@@ -40,6 +40,9 @@ fn below(path: &str, rest: &str) -> Box<str> {
     }
 }
 
+/// Said where the node would only fail.
+const NO_EGRESS: &str = "it is outside of this server, and its nodes reach nothing there (egress = false); put the data into a \
+                         datastore of this server, or have the operator set egress = true";
 const TRY_AGAIN: &str = "it could not be looked up; try again";
 
 impl Names<'_> {
@@ -96,7 +99,7 @@ impl Names<'_> {
         Body::parse_text(found.kind, &found.about.body).map_err(|_| TRY_AGAIN.to_owned())
     }
 
-    fn source_at(&self, place: &asset::Place) -> Result<Source, String> {
+    fn source_at(&self, place: &asset::Place, kind: DataKind) -> Result<Source, String> {
         Ok(match place {
             asset::Place::Datastore { datastore, path } => {
                 let container = self.container_of(datastore)?;
@@ -110,8 +113,33 @@ impl Names<'_> {
                 let place = place_of(self.app, self.home, url);
                 Source::Blobs(place.ok_or("it is in no container of this workspace")?)
             }
-            asset::Place::Url(_) => Source::Url,
+            asset::Place::Url(url) => match self.own_address(url) {
+                Some(own) => {
+                    let place = place_of(self.app, self.home, &own);
+                    Source::Blobs(place.ok_or("it is in no container of this workspace")?)
+                }
+                None => {
+                    let source = asset::source_elsewhere(url, kind)?;
+                    if self.app.nodes_stay_in {
+                        return Err(NO_EGRESS.to_owned());
+                    }
+                    source
+                }
+            },
         })
+    }
+
+    /// What an address with `wasbs` or `abfss` is on the web, if it leads to this server's storage.
+    fn own_address(&self, url: &str) -> Option<String> {
+        let address = StorageAddress::parse(url)?;
+        let own = self.app.files_url.split_once("://")?.1;
+        if !address.host.eq_ignore_ascii_case(own) {
+            return None;
+        }
+        // An account of ours has a part of the path, which the container follows on the web.
+        let (first, rest) = address.path.split_once('/').unwrap_or((address.path, ""));
+        let path = if first.contains(".blob.") { rest } else { address.path };
+        Some(format!("{}/{}/{path}", self.app.files_url, address.container))
     }
 }
 
@@ -119,9 +147,10 @@ impl Names<'_> {
     /// What a Dockerfile and its context in our storage amount to.
     fn built(&self, id: &str, build: &asset::Build) -> Result<JobEnvironment, String> {
         let place = asset::Place::parse(&build.context_uri, self.key());
-        let place = match self.source_at(&place.map_err(|why| why.to_string())?)? {
+        let place = place.map_err(|why| why.to_string())?;
+        let place = match self.source_at(&place, DataKind::UriFolder)? {
             Source::Blobs(place) => place,
-            Source::Url => {
+            Source::Url | Source::Web(_) => {
                 return Err("its build context is not in the storage of this server; give a folder, which the client \
                             uploads"
                     .to_owned());
@@ -172,9 +201,9 @@ impl Resolve for Names<'_> {
         }
     }
 
-    fn source(&self, _: DataKind, uri: &DataUri) -> Result<Source, String> {
+    fn source(&self, kind: DataKind, uri: &DataUri) -> Result<Source, String> {
         let reference = match uri {
-            DataUri::Place(place) => return self.source_at(place),
+            DataUri::Place(place) => return self.source_at(place, kind),
             DataUri::Asset(reference) => reference,
         };
         let uri = match self.asset(reference)? {
@@ -185,7 +214,7 @@ impl Resolve for Names<'_> {
             }
         };
         let place = asset::Place::parse(&uri, self.key());
-        self.source_at(&place.map_err(|why| why.to_string())?)
+        self.source_at(&place.map_err(|why| why.to_string())?, kind)
     }
 
     /// What may be in the way by then is found out then: others register too.
@@ -208,9 +237,6 @@ impl Resolve for Names<'_> {
             None => own_container(self.home.id, true).into(),
             Some(name) => self.container_of(name)?,
         };
-        match path.is_empty() {
-            true => Err("name a folder of the datastore".to_owned()),
-            false => Ok(Place { container, path: path.into() }),
-        }
+        Ok(Place { container, path: path.into() })
     }
 }
