@@ -119,9 +119,14 @@ def test_metrics_tell_what_happened(session, server, finished_job):
     states = {dict(has)["state"] for key, has in there if key == "muster_cluster_nodes"}
     assert states == {"starting", "idle", "busy", "leaving"}
     assert total(there, "muster_jobs_ended_total", status="Completed", **cpu) >= 1
-    assert total(there, "muster_job_queue_seconds_count") >= 1
-    assert total(there, "muster_job_run_seconds_count") >= 1
-    assert total(there, "muster_node_start_seconds_count") >= 1
+    assert total(there, "muster_job_queue_seconds_count", **cpu) >= 1
+    assert total(there, "muster_job_run_seconds_count", **cpu) >= 1
+    assert total(there, "muster_node_start_seconds_count", **cpu) >= 1
+    assert total(there, "muster_hosts", state="open") == 1
+    assert total(there, "muster_hosts") == 1
+    assert total(there, "muster_environment_builds_running") == 0
+    outcomes = {dict(has)["outcome"] for key, has in there if "environment_builds_total" in key}
+    assert outcomes == {"built", "failed"}
     assert total(there, "muster_scale_decisions_total", direction="up", reason="jobs") >= 1
     assert total(there, "muster_cost_total", category="run", currency="USD", **cpu) > 0
     assert total(there, "muster_useless_node_starts_total", **cpu) == 0

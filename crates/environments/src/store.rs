@@ -112,8 +112,20 @@ enum Entry {
     Failed { message: String, said: Vec<String>, until: Instant },
 }
 
+/// What has been built since the process started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Builds {
+    /// Now, those that wait for a turn included.
+    pub running: usize,
+    pub built: u64,
+    pub failed: u64,
+    /// What all that ended took, waiting included.
+    pub took: Duration,
+}
+
 struct Inner {
     config: Config,
+    builds: Mutex<Builds>,
     disk: Disk,
     entries: Mutex<BTreeMap<RecipeId, Entry>>,
     slots: Slots,
@@ -134,6 +146,7 @@ impl Store {
         let disk = Disk::open(&config.dir).map_err(failed)?;
         let inner = Inner {
             config,
+            builds: Mutex::default(),
             disk,
             entries: Mutex::default(),
             slots: Slots { free: Mutex::new(BUILDS_MAX), freed: Condvar::new() },
@@ -253,6 +266,12 @@ impl Store {
         Begun::Building(seen)
     }
 
+    pub fn builds(&self) -> Builds {
+        let entries = self.inner.entries();
+        let running = entries.values().filter(|entry| matches!(entry, Entry::Building(_))).count();
+        Builds { running, ..*lock(&self.inner.builds) }
+    }
+
     /// Resolves when something was built since it last did.
     pub async fn built(&self) {
         self.inner.built.notified().await;
@@ -341,7 +360,8 @@ impl Inner {
 
     fn build(&self, id: RecipeId, recipe: &Recipe) {
         // Whatever happens, nobody waits for a builder that is gone.
-        let mut settled = Settled { inner: self, id, outcome: Err("its builder broke off".into()) };
+        let (outcome, began) = (Err("its builder broke off".into()), Instant::now());
+        let mut settled = Settled { inner: self, id, outcome, began };
         let waiting = || self.say(&id, "waiting for other builds to end");
         let Some(_slot) = self.slots.take(|| self.is_stopping(), waiting) else {
             settled.outcome = Err("the server is stopping".into());
@@ -390,11 +410,19 @@ struct Settled<'a> {
     inner: &'a Inner,
     id: RecipeId,
     outcome: Result<(), String>,
+    began: Instant,
 }
 
 impl Drop for Settled<'_> {
     fn drop(&mut self) {
         let outcome = std::mem::replace(&mut self.outcome, Ok(()));
+        let mut builds = lock(&self.inner.builds);
+        match outcome {
+            Ok(()) => builds.built += 1,
+            Err(_) => builds.failed += 1,
+        }
+        builds.took += self.began.elapsed();
+        drop(builds);
         self.inner.settle(self.id, outcome);
     }
 }

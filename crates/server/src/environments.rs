@@ -16,7 +16,7 @@ use muster_environments::dockerfile::{self, Files, With};
 use muster_environments::id_of;
 use muster_environments::python::{Interpreters, Wish};
 pub use muster_environments::store::find_uv;
-use muster_environments::store::{Config, Habits, State, Store, StoreError};
+use muster_environments::store::{Builds, Config, Habits, State, Store, StoreError};
 use muster_environments::table::{self, BadTable, Listed, Table, curated_name};
 use muster_store::StoreError as RowsError;
 use muster_wire::ArmError;
@@ -173,6 +173,10 @@ impl Service {
     /// When it is ready, the nodes of this cluster see it.
     pub async fn get(&self, cluster: ClusterId, recipe: &Recipe, within: Duration) -> State {
         self.store.get_for(cluster, recipe, within).await
+    }
+
+    pub fn builds(&self) -> Builds {
+        self.store.builds()
     }
 
     /// Before the first node of a cluster is made.

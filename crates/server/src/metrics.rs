@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_core::{Change, World};
+use muster_environments::store::Builds;
 
 use counts::{Counts, Requests};
 pub use present::Present;
@@ -36,7 +37,7 @@ impl Metrics {
     pub fn publish(&self, world: &World, changes: &[Change]) {
         let mut counts = lock(&self.counts);
         for change in changes {
-            counts.take(world, change);
+            counts.take(world, change, changes);
         }
     }
 
@@ -45,14 +46,29 @@ impl Metrics {
     }
 
     /// The whole page, in Prometheus' text format.
-    pub fn page(&self, present: &Present) -> String {
+    pub fn page(&self, present: &Present, builds: Builds) -> String {
         let mut text = Text::default();
         present.write(&mut text);
+        environments(&mut text, builds);
         lock(&self.counts).write(&mut text, present);
         lock(&self.requests).write(&mut text);
         process(&mut text);
         text.into_page()
     }
+}
+
+/// Of this machine; those of machines that joined are not told.
+fn environments(text: &mut Text, builds: Builds) {
+    let name = "muster_environment_builds_total";
+    text.family(name, "counter", "Python environments that were built, or could not be.");
+    text.sample(name, &[("outcome", "built")], builds.built);
+    text.sample(name, &[("outcome", "failed")], builds.failed);
+    let name = "muster_environment_builds_running";
+    text.family(name, "gauge", "Python environments that are being built or wait for it.");
+    text.sample(name, &[], builds.running);
+    let name = "muster_environment_build_seconds_total";
+    text.family(name, "counter", "What builds that have ended took.");
+    text.sample(name, &[], builds.took.as_secs_f64());
 }
 
 fn process(text: &mut Text) {

@@ -43,7 +43,7 @@ fn key_holder(app: &App, headers: &HeaderMap) -> Option<Caller> {
 
 async fn page(app: &App) -> Result<Response, Failed> {
     let present = app.writer.present().await?;
-    let page = app.live.metrics.page(&present);
+    let page = app.live.metrics.page(&present, app.environments.builds());
     Ok(([(header::CONTENT_TYPE, TEXT)], page).into_response())
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use muster_core::ids::{ClusterId, NodeId};
+use muster_core::ids::{ClusterId, JobId, NodeId};
 use muster_core::model::{
     Category, ClusterPhase, Cost, Job, JobEvent, LedgerLine, Node, NodeEvent, NodeState,
 };
@@ -14,10 +14,8 @@ use super::histogram::{Histogram, LONG, SHORT, seconds};
 use super::present::{Labels, Present, status};
 use super::text::Text;
 
+#[derive(Default)]
 pub struct Counts {
-    queue: Histogram,
-    node_start: Histogram,
-    run: Histogram,
     /// By cluster; what belongs to none any more is together under `None`.
     clusters: BTreeMap<Option<ClusterId>, Tally>,
     scale: BTreeMap<(&'static str, &'static str), u64>,
@@ -25,23 +23,26 @@ pub struct Counts {
     unused: BTreeSet<NodeId>,
 }
 
-#[derive(Default)]
 struct Tally {
+    queue: Histogram,
+    node_start: Histogram,
+    run: Histogram,
     spent: BTreeMap<Category, Cost>,
     ended: BTreeMap<&'static str, u64>,
     preemptions: u64,
     useless_starts: u64,
 }
 
-impl Default for Counts {
-    fn default() -> Counts {
-        Counts {
+impl Default for Tally {
+    fn default() -> Tally {
+        Tally {
             queue: Histogram::new(LONG),
             node_start: Histogram::new(LONG),
             run: Histogram::new(LONG),
-            clusters: BTreeMap::new(),
-            scale: BTreeMap::new(),
-            unused: BTreeSet::new(),
+            spent: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            preemptions: 0,
+            useless_starts: 0,
         }
     }
 }
@@ -53,12 +54,15 @@ impl Counts {
         self.unused = world.nodes().filter(is_unused).map(|node| node.id).collect();
     }
 
-    pub fn take(&mut self, world: &World, change: &Change) {
+    /// `all`: what was committed with it.
+    pub fn take(&mut self, world: &World, change: &Change, all: &[Change]) {
         match change {
             Change::JobChanged { event, job } => self.job(*event, job),
             Change::AttemptEnded(attempt) => {
                 if let Some(started_at) = attempt.started_at {
-                    self.run.observe(attempt.ended_at - started_at);
+                    let took = attempt.ended_at - started_at;
+                    let cluster = cluster_of(world, attempt.job, all);
+                    self.clusters.entry(cluster).or_default().run.observe(took);
                 }
             }
             Change::NodeChanged { event, node } => self.node(world, *event, node),
@@ -76,7 +80,8 @@ impl Counts {
             // A job that lost its node waits again; that is another story.
             && let Some(attempt) = job.attempt().filter(|attempt| attempt.number == 1)
         {
-            self.queue.observe(attempt.granted_at - job.submitted_at);
+            let waited = attempt.granted_at - job.submitted_at;
+            self.of(job.cluster).queue.observe(waited);
         }
         if job.phase().is_terminal() {
             *self.of(job.cluster).ended.entry(status(job.phase())).or_default() += 1;
@@ -86,7 +91,8 @@ impl Counts {
     fn node(&mut self, world: &World, event: NodeEvent, node: &Node) {
         match event {
             NodeEvent::Joined => {
-                self.node_start.observe(world.last_wall() - node.requested_at);
+                let took = world.last_wall() - node.requested_at;
+                self.of(node.cluster).node_start.observe(took);
                 self.unused.insert(node.id);
             }
             NodeEvent::Granted => drop(self.unused.remove(&node.id)),
@@ -119,6 +125,9 @@ impl Counts {
     fn forget(&mut self, cluster: ClusterId) {
         let Some(gone) = self.clusters.remove(&Some(cluster)) else { return };
         let all = self.clusters.entry(None).or_default();
+        all.queue.merge(&gone.queue);
+        all.node_start.merge(&gone.node_start);
+        all.run.merge(&gone.run);
         for (category, cost) in gone.spent {
             all.spent.entry(category).or_default().merge(cost);
         }
@@ -130,18 +139,6 @@ impl Counts {
     }
 
     pub fn write(&self, text: &mut Text, present: &Present) {
-        for (name, help, histogram) in [
-            ("muster_job_queue_seconds", "From submit to the first nodes.", &self.queue),
-            (
-                "muster_node_start_seconds",
-                "From the request to the first report.",
-                &self.node_start,
-            ),
-            ("muster_job_run_seconds", "What attempts ran for, however they ended.", &self.run),
-        ] {
-            text.family(name, "histogram", help);
-            histogram.write(text, name, &[]);
-        }
         let help = "Nodes asked for (up) or let go (down).";
         text.family("muster_scale_decisions_total", "counter", help);
         for ((direction, reason), count) in &self.scale {
@@ -162,6 +159,7 @@ impl Counts {
                 None => Some((&deleted, tally)),
             })
             .collect();
+        write_histograms(text, &tallies);
         text.family("muster_cost_total", "counter", "What closed pieces of the ledger cost.");
         for (labels, tally) in &tallies {
             for (category, cost) in &tally.spent {
@@ -194,6 +192,32 @@ impl Counts {
         let useless = "Nodes that came up and went without a job.";
         simple("muster_useless_node_starts_total", useless, |tally| tally.useless_starts);
     }
+}
+
+/// A job that is over has left World, and its end was committed with that of its attempt.
+fn cluster_of(world: &World, job: JobId, all: &[Change]) -> Option<ClusterId> {
+    let ended = || {
+        all.iter().find_map(|change| match change {
+            Change::JobChanged { job: changed, .. } if changed.id == job => Some(changed.cluster),
+            _ => None,
+        })
+    };
+    world.job(job).map(|job| job.cluster).or_else(ended)
+}
+
+fn write_histograms(text: &mut Text, tallies: &[(&Labels, &Tally)]) {
+    let mut each = |name: &str, help: &str, of: fn(&Tally) -> &Histogram| {
+        text.family(name, "histogram", help);
+        for (labels, tally) in tallies {
+            of(tally).write(text, name, &labels.with(&[]));
+        }
+    };
+    let help = "From submit to the first nodes.";
+    each("muster_job_queue_seconds", help, |tally| &tally.queue);
+    let help = "From the request to the first report.";
+    each("muster_node_start_seconds", help, |tally| &tally.node_start);
+    let help = "What attempts ran for, however they ended.";
+    each("muster_job_run_seconds", help, |tally| &tally.run);
 }
 
 fn reason_up(world: &World, cluster: ClusterId) -> &'static str {
@@ -284,16 +308,18 @@ mod tests {
         let (world, mut counts) = (world(), Counts::default());
         let idle = NodeState::Idle { since: Wall(0), has_served: false };
         let evicted = NodeState::Unusable { why: Trouble::Evicted };
-        counts.take(&world, &node(NodeEvent::Joined, idle));
-        counts.take(&world, &node(NodeEvent::Evicted, evicted));
+        counts.take(&world, &node(NodeEvent::Joined, idle), &[]);
+        counts.take(&world, &node(NodeEvent::Evicted, evicted), &[]);
         // It is gone once, however often it is heard of.
-        counts.take(&world, &node(NodeEvent::Deleted, NodeState::Gone));
+        counts.take(&world, &node(NodeEvent::Deleted, NodeState::Gone), &[]);
         let tally = &counts.clusters[&Some(ClusterId(1))];
         assert_eq!((tally.preemptions, tally.useless_starts), (1, 1));
         counts.forget(ClusterId(1));
         let mut text = Text::default();
         counts.write(&mut text, &Present::default());
         let page = text.into_page();
+        let started = "muster_node_start_seconds_count{workspace=\"\",location=\"\",cluster=\"(deleted)\"} 1\n";
+        assert!(page.contains(started), "{page}");
         for line in ["muster_preemptions_total", "muster_useless_node_starts_total"] {
             let line = format!(
                 "{line}{{workspace=\"\",location=\"\",cluster=\"(deleted)\",resource_group=\"\",\

@@ -9,6 +9,7 @@ pub const LONG: &[f64] =
     &[1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0, 3_600.0, 14_400.0, 86_400.0];
 pub const SHORT: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
+#[derive(Clone)]
 pub struct Histogram {
     bounds: &'static [f64],
     /// One per bound, and one for everything above.
@@ -26,6 +27,14 @@ impl Histogram {
         let bucket = self.bounds.iter().position(|bound| seconds <= *bound);
         self.counts[bucket.unwrap_or(self.bounds.len())] += 1;
         self.sum_us = self.sum_us.saturating_add(span.0);
+    }
+
+    /// What another with the same bounds has seen, as well.
+    pub fn merge(&mut self, other: &Histogram) {
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+        self.sum_us = self.sum_us.saturating_add(other.sum_us);
     }
 
     pub fn write(&self, text: &mut Text, name: &str, labels: &[(&str, &str)]) {

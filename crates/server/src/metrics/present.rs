@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use muster_core::World;
 use muster_core::ids::ClusterId;
-use muster_core::model::{Cluster, JobPhase, Tier};
+use muster_core::model::{Cluster, Host, HostState, JobPhase, Tier};
 use muster_core::why;
 
 use super::text::Text;
@@ -13,6 +13,7 @@ use super::text::Text;
 pub struct Present {
     clusters: BTreeMap<ClusterId, Pool>,
     quotas: Vec<Limit>,
+    hosts: BTreeMap<&'static str, usize>,
 }
 
 /// Together they name one cluster, also where only its workspace has no other of its name.
@@ -78,7 +79,11 @@ impl Present {
                 limit: world.quota_limit(scope, name),
             }));
         }
-        Present { clusters, quotas }
+        let mut hosts = BTreeMap::from(HOST_STATES.map(|state| (state, 0)));
+        for host in world.hosts().hosts() {
+            *hosts.entry(host_state(host)).or_default() += 1;
+        }
+        Present { clusters, quotas, hosts }
     }
 
     pub fn labels(&self, cluster: ClusterId) -> Option<&Labels> {
@@ -102,6 +107,10 @@ impl Present {
             for (status, count) in &pool.jobs {
                 text.sample("muster_jobs", &pool.labels.with(&[("status", status)]), count);
             }
+        }
+        text.family("muster_hosts", "gauge", "Machines that nodes are made on, this one included.");
+        for (state, count) in &self.hosts {
+            text.sample("muster_hosts", &[("state", *state)], count);
         }
         self.write_pending(text);
         self.write_quotas(text);
@@ -139,6 +148,19 @@ impl Present {
         };
         family("muster_quota_used", "vCPUs of nodes that exist.", &|quota| Some(quota.used));
         family("muster_quota_limit", "vCPUs allowed; absent: not limited.", &|quota| quota.limit);
+    }
+}
+
+const HOST_STATES: [&str; 5] = ["open", "silent", "cordoned", "draining", "removing"];
+
+/// One that is not heard of is silent, whatever it should be doing.
+fn host_state(host: &Host) -> &'static str {
+    match host.state {
+        _ if host.is_silent => "silent",
+        HostState::Open => "open",
+        HostState::Cordoned => "cordoned",
+        HostState::Draining => "draining",
+        HostState::Removing => "removing",
     }
 }
 
