@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muster_core::ErrorChain;
 use muster_core::agent::{Order, RunFacts, Signal};
@@ -23,6 +23,7 @@ use crate::files::{KeepError, Keeper, Patience};
 use crate::gpus::Gpus;
 use crate::home::{Home, make_private_dir, remove_tree};
 use crate::limits::{JobGroup, Memory, Watch};
+use crate::removals::Removals;
 use crate::running::Running;
 use crate::services::Services;
 use crate::walled::{AbortOnDrop, StartError};
@@ -34,6 +35,10 @@ pub(crate) const DEFAULT_PATH: &str =
 
 /// So much of a job's output has its place on the node's disk before the job starts.
 const LOG_BYTES_RESERVED: u64 = 256 * 1024;
+
+/// How long a job waits for space for its folder on its node's disk, and how often it tries.
+const SPACE_WITHIN: Duration = Duration::from_secs(15);
+const SPACE_LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// What all attempts of a node share.
 #[derive(Debug)]
@@ -60,6 +65,8 @@ pub(crate) struct Context {
     pub(crate) gpus: Gpus,
     /// Where Python environments are that the server has built.
     pub(crate) environments: Option<PathBuf>,
+    /// Of what ended attempts left.
+    pub(crate) removals: Removals,
 }
 
 /// What a program has to know that calls the server from inside a node.
@@ -335,7 +342,8 @@ async fn prepare(
         Some(spec) => spec,
         None => fetch_spec(&context.client, order).await.map_err(not_started)?,
     };
-    make_folders(context, order)
+    make_folders_when_there_is_space(context, order)
+        .await
         .map_err(|error| not_started(format!("cannot make its folder: {error}")))?;
     let engine = Engine::choose(&spec);
     engine.prepare(context, order, &mut spec).await.map_err(not_started)?;
@@ -361,11 +369,33 @@ async fn run_facts(client: &Client, order: &Order) -> Option<RunFacts> {
     }
 }
 
-fn make_folders(context: &Context, order: &Order) -> io::Result<()> {
-    let work_dir = context.home.work(order.epoch);
+/// Waits until what ended attempts left on this node is gone. On a full disk it tries again: another job of this node may have
+/// filled it, and is being ended for that.
+async fn make_folders_when_there_is_space(context: &Context, order: &Order) -> io::Result<()> {
+    let deadline = Instant::now() + SPACE_WITHIN;
+    loop {
+        context.removals.done().await;
+        let (home, epoch) = (context.home.clone(), order.epoch);
+        let made = tokio::task::spawn_blocking(move || make_folders(&home, epoch)).await;
+        match made.unwrap_or_else(|stopped| Err(io::Error::other(stopped))) {
+            Err(error) if is_full(&error) && Instant::now() < deadline => {
+                tracing::warn!(epoch = %order.epoch, %error, "no space for a job's folder yet");
+                tokio::time::sleep(SPACE_LOOK_EVERY).await;
+            }
+            made => return made,
+        }
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+fn make_folders(home: &Home, epoch: Epoch) -> io::Result<()> {
+    let work_dir = home.work(epoch);
     remove_tree(&work_dir)?;
     make_private_dir(&work_dir.join("tmp"))?;
-    make_private_dir(&context.home.jobs())
+    make_private_dir(&home.jobs())
 }
 
 /// Tries as long as the server cannot be reached; whoever does not want the job any more drops

@@ -41,6 +41,7 @@ mod notice;
 mod process;
 mod ranks;
 mod relay;
+mod removals;
 mod running;
 mod services;
 mod walled;
@@ -64,6 +65,7 @@ use crate::journal::Journal;
 pub use crate::journal::JournalError;
 use crate::limits::Memory;
 use crate::node::Node;
+use crate::removals::Removals;
 use crate::walled::AbortOnDrop;
 
 /// Of a node that shares this machine's own network.
@@ -223,6 +225,7 @@ pub async fn run_with_habits(
         way,
         gpus,
         environments,
+        removals: Removals::default(),
     };
     let mut node = Node::new(machine, journal, context);
     if records.iter().any(|record| matches!(record, Record::Took(_))) {

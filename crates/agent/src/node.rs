@@ -220,7 +220,7 @@ impl Node {
     fn tidy_up(&self, epoch: Epoch) {
         let home = &self.context.home;
         let (work, inputs, log) = (home.work(epoch), home.inputs(epoch), home.job_log(epoch));
-        tokio::task::spawn_blocking(move || {
+        self.context.removals.start(move || {
             let removed = remove_tree(&work).and_then(|()| remove_tree(&inputs));
             let removed = removed.and_then(|()| match std::fs::remove_file(&log) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -385,6 +385,69 @@ fn a_sparse_output_takes_no_more_than_it_has_and_keeps_its_holes() {
     assert!(shown.contains(words) && shown.contains("outputs/"), "{shown}");
 }
 
+/// A cluster of one node, which runs one job after the other.
+fn one_node(site: &Site) {
+    let size = ["--size", "Standard_DS1_v2", "--max-instances", "1", "-d", "600"];
+    site.text(&[&["compute", "create", "-n", "one"][..], &size].concat());
+    ran(site, "one", "warm", "true");
+}
+
+#[test]
+fn a_job_finds_nothing_of_what_the_job_before_it_left() {
+    let test = "full_disk::a_job_finds_nothing_of_what_the_job_before_it_left";
+    if !is_inside(test, Disk::Large) {
+        return;
+    }
+    let site = started();
+    one_node(&site);
+    let submit = |name: &str, command: &str| {
+        let create = ["job", "create", "--compute", "one", "--command", command, "-n", name];
+        let done = site.run(&create);
+        assert_eq!(done.code, 0, "{}", done.stderr);
+    };
+    // They end by themselves as soon as there is nothing left to take.
+    let fills = [
+        ("bytes", "head -c 1G /dev/zero > big; true"),
+        (
+            "files",
+            "exec python3 -c \"
+import os
+n = 0
+try:
+    while True:
+        os.mkdir(f'{n}') if n % 500 == 0 else open(f'{n - n % 500}/{n}', 'w').close()
+        n += 1
+except OSError as error:
+    print(error)
+\"",
+        ),
+    ];
+    for (what, fill) in fills {
+        let (first, next) = (format!("{what}-a"), format!("{what}-b"));
+        submit(&first, fill);
+        submit(
+            &next,
+            "df -P . | tail -1; df -Pi . | tail -1; head -c 20M /dev/zero > g && echo fits",
+        );
+        wait_until(&next, || {
+            let shown = site.text(&["job", "show", "-n", &next]);
+            shown.contains("Completed") || shown.contains("Failed")
+        });
+        let shown = site.text(&["job", "show", "-n", &next]);
+        assert!(shown.contains("Completed"), "{shown}");
+        let said = site.run(&["job", "stream", "-n", &next]).stdout;
+        let said = String::from_utf8_lossy(&said);
+        assert!(said.contains("fits"), "{said}");
+        let taken: Vec<u64> = said
+            .split_whitespace()
+            .filter_map(|word| word.strip_suffix('%')?.parse().ok())
+            .collect();
+        assert!(taken.len() == 2 && taken.iter().all(|part| *part < 25), "{said}");
+    }
+    let nodes = site.json(&["compute", "list-nodes", "-n", "one"]);
+    assert_eq!(nodes.as_array().map(Vec::len), Some(1), "they used one node: {nodes}");
+}
+
 /// What files below it take on disk.
 fn allocated(folder: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
