@@ -189,6 +189,27 @@ impl<'a> MakeWriter<'a> for LogFile {
     }
 }
 
+/// Whoever owns the file, or may write to it, could change what it says or read names and addresses from it.
+fn check_ours(path: &Path, found: &std::fs::Metadata) -> io::Result<()> {
+    let (owner, us) = (found.uid(), rustix::process::geteuid().as_raw());
+    let refused = |what: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    if owner != us {
+        return refused(format!(
+            "it belongs to user {owner}, who could read and change it; give it to user {us}, who runs this (chown {us} {}), \
+             or name another file with log-file",
+            path.display()
+        ));
+    }
+    if found.mode() & 0o022 != 0 {
+        return refused(format!(
+            "other users may write to it (mode {:04o}); look at what it holds, then close it: chmod go-w {}",
+            found.mode() & 0o7777,
+            path.display()
+        ));
+    }
+    Ok(())
+}
+
 /// A disk that is full or read-only may be mended.
 fn is_passing(why: &io::Error) -> bool {
     let kinds = [
@@ -271,6 +292,7 @@ impl Files {
         options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
         let file = options.open(path)?;
         let found = file.metadata()?;
+        check_ours(path, &found)?;
         let identity = (found.dev(), found.ino());
         self.current = Some(Current { file, bytes: found.len(), identity });
         Ok(())
@@ -390,6 +412,34 @@ mod tests {
             assert!(LogFile::open(place(name)).is_err(), "{name}");
         }
         assert!(!dir.path().join("elsewhere").exists());
+    }
+
+    #[test]
+    fn a_file_of_others_or_open_to_others_is_refused_with_the_remedy() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("log");
+        let open = || LogFile::open(Place { path: path.clone(), bytes_max: 100, files_max: 2 });
+        std::fs::write(&path, "").expect("ours");
+        let chmod = |mode| {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(&path, mode).expect("ours");
+        };
+        for (mode, is_good) in [(0o600, true), (0o644, true), (0o620, false), (0o666, false)] {
+            chmod(mode);
+            let said = open().map(drop).map_err(|why| why.to_string());
+            assert_eq!(said.is_ok(), is_good, "{mode:o}: {said:?}");
+            assert!(said.err().is_none_or(|said| said.contains("chmod go-w")));
+        }
+        if !rustix::process::geteuid().is_root() {
+            return eprintln!("not root: only root can give a file away");
+        }
+        chmod(0o600);
+        std::os::unix::fs::chown(&path, Some(12_345), None).expect("we are root");
+        let refused = open().map(drop).expect_err("it is not ours").to_string();
+        assert!(
+            refused.contains("belongs to user 12345") && refused.contains("chown 0"),
+            "{refused}"
+        );
     }
 
     #[test]
