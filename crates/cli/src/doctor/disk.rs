@@ -1,5 +1,6 @@
 //! The file system of the state directory: whether it is there, has room, and keeps what it is told to keep.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
@@ -136,8 +137,11 @@ fn space(disk: &Disk) -> Finding {
         free if free < FREE_WANTED => Finding::warning(ID, told, MEANING),
         _ => return Finding::ok(ID, told, MEANING),
     }
-    .fix("remove what is not needed (`du -xh --max-depth=2 / | sort -h | tail` shows what is large), or name a directory on \
-          a larger disk with --state-dir")
+    .fix(format!(
+        "remove what is not needed (`du -xh --max-depth=2 {} | sort -h | tail` shows what is large, and `muster storage gc` \
+         removes files that no blob needs any more), or name a directory on a larger disk with --state-dir",
+        mount_point(&disk.nearest)
+    ))
 }
 
 fn inodes(disk: &Disk) -> Finding {
@@ -150,8 +154,21 @@ fn inodes(disk: &Disk) -> Finding {
         Some(free) if free < INODES_WANTED => Finding::warning(ID, told(free), MEANING),
         Some(free) => return Finding::ok(ID, told(free), MEANING),
     }
-    .fix("`du --inodes -x --max-depth=2 / | sort -n | tail` shows where they are; a file system gets more only when it is \
-          made anew")
+    .fix(format!(
+        "`du --inodes -x --max-depth=2 {} | sort -n | tail` shows where they are, and `muster storage gc` removes files that \
+         no blob needs any more; a file system gets more only when it is made anew",
+        mount_point(&disk.nearest)
+    ))
+}
+
+/// The highest folder above this one that is on the same file system, quoted for a shell: `du -x` stays on that of the folder
+/// that it begins with.
+fn mount_point(dir: &Path) -> String {
+    let device = |path: &Path| std::fs::metadata(path).ok().map(|found| found.dev());
+    let own = device(dir);
+    let above = dir.ancestors().take_while(|path| device(path) == own);
+    let top = above.last().unwrap_or(dir);
+    crate::env::shell_quoted(&top.to_string_lossy())
 }
 
 /// What becomes of files there.
@@ -317,6 +334,18 @@ mod tests {
         assert_eq!(bad(both), [("state-directory", State::Failure), ("fsync", State::Note)]);
         let away = check(&Err("no answer".to_owned()));
         assert_eq!((away.len(), away[0].state), (1, State::Failure));
+    }
+
+    #[test]
+    fn what_to_remove_is_looked_for_on_the_file_system_of_the_directory() {
+        // A file system of its own on every Linux.
+        assert_eq!(mount_point(Path::new("/proc/self/fd")), "/proc");
+        let full = Disk { nearest: "/proc/self".into(), free: 0, free_inodes: Some(0), ..good() };
+        for finding in [space(&full), inodes(&full)] {
+            let fix = finding.fix.expect("there is one");
+            assert!(fix.contains("--max-depth=2 /proc |"), "{fix}");
+            assert!(fix.contains("muster storage gc"), "{fix}");
+        }
     }
 
     #[test]
