@@ -5,8 +5,8 @@
 //! keep what they have. What they report of it they report again when it can be written down.
 
 use crate::agent::{Desired, Report};
-use crate::input::Reply;
-use crate::model::NodePhase;
+use crate::input::{AccessRequest, AssetWish, EstateRequest, HostRequest, Input, JobWish, Reply};
+use crate::model::{HostState, NodePhase, Power};
 use crate::observations::{desired_for, is_given_up};
 use crate::time::Now;
 use crate::world::World;
@@ -30,4 +30,56 @@ pub fn renew(world: &mut World, name: &str, report: &Report, now: Now) -> Option
     world.volatile.renew(id, now.elapsed);
     // Nothing is acknowledged: what has ended is not on disk yet.
     Some(Reply::Desired(Box::new(Desired { acknowledged: Vec::new(), ..desired_for(world, id) })))
+}
+
+/// Whether a store that lives on its reserve (see the server's `reserve`) takes this: only what ends things, frees space,
+/// or reports what has happened. Everything else grows the store, and would use up what the rest needs.
+pub fn is_taken_on_reserve(input: &Input) -> bool {
+    match input {
+        Input::Asked { input, .. } => is_taken_on_reserve(input),
+        Input::DeleteWorkspace { .. }
+        | Input::DeleteCluster { .. }
+        | Input::CancelJob { .. }
+        | Input::Report { .. }
+        | Input::SaveTree(_)
+        | Input::EffectDone { .. }
+        | Input::NodeEvicted { .. }
+        | Input::NodeEnded { .. }
+        | Input::EvictNode { .. }
+        | Input::DeleteDeployment { .. }
+        | Input::DeleteDatastore { .. }
+        | Input::Tick => true,
+        Input::NoteRefusal(_)
+        | Input::PutWorkspace { .. }
+        | Input::PatchWorkspace { .. }
+        | Input::PutCluster { .. }
+        | Input::PatchCluster { .. }
+        | Input::SubmitJob(_)
+        | Input::SetQuota { .. }
+        | Input::PutDatastore { .. } => false,
+        Input::PowerInstance { power, .. } => *power == Power::Stop,
+        Input::EditJob(edit) => edit.wish == JobWish::Delete,
+        Input::ChangeAccess(request) => match **request {
+            AccessRequest::SetKey { ref digest, .. } => digest.is_none(),
+            AccessRequest::DeleteUser { .. } | AccessRequest::RemoveRole { .. } => true,
+            AccessRequest::CreateUser(_) | AccessRequest::AssignRole(_) => false,
+        },
+        Input::ChangeEstate(request) => match **request {
+            EstateRequest::DeleteGroup { .. } | EstateRequest::DeleteLock { .. } => true,
+            EstateRequest::PutGroup { .. } | EstateRequest::PutLock(_) => false,
+        },
+        Input::ChangeHosts(request) => match **request {
+            HostRequest::Seen { .. } | HostRequest::Silent { .. } | HostRequest::Remove { .. } => {
+                true
+            }
+            HostRequest::SetState { state, .. } => state != HostState::Open,
+            HostRequest::IssueTicket { .. } | HostRequest::Join(_) => false,
+        },
+        // A trial changes nothing.
+        Input::Deploy(request) => request.is_trial,
+        Input::ChangeAsset(request) => match request.wish {
+            AssetWish::Delete { .. } | AssetWish::DeleteContainer => true,
+            AssetWish::Put { .. } | AssetWish::PutContainer { .. } => false,
+        },
+    }
 }

@@ -85,6 +85,7 @@ async fn carry_out(effect: Effect, hands: Hands, writer: Handle, calls: Arc<Sema
                     Unavailable::Busy
                     | Unavailable::TooMany
                     | Unavailable::Full
+                    | Unavailable::OnReserve
                     | Unavailable::ReadOnly
                     | Unavailable::Unchecked
                     | Unavailable::Unconfirmed,

@@ -1,6 +1,7 @@
 //! Which refusals go into the activity log: every one, as long as nobody floods it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Of one caller at a time. A person does not get near it; a program that goes wrong would fill the disk with
@@ -15,6 +16,8 @@ const MESSAGE_CHARS_MAX: usize = 1_000;
 pub struct Refusals {
     /// By object id: as many as there are users, at most.
     callers: Mutex<BTreeMap<Box<str>, Allowance>>,
+    /// Since the last that was written down.
+    missing: AtomicU64,
 }
 
 struct Allowance {
@@ -25,6 +28,24 @@ struct Allowance {
 }
 
 impl Refusals {
+    /// One could not be written down. The first of many gets a line in the server's own log.
+    pub fn missed(&self, why: &dyn std::fmt::Display) {
+        if self.missing.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::warn!(%why, "refusals are counted and not written to the activity log for now");
+        }
+    }
+
+    /// One was written down again.
+    pub fn written(&self) {
+        let missing = self.missing.swap(0, Ordering::Relaxed);
+        if missing > 0 {
+            tracing::warn!(
+                missing,
+                "refusals are missing in the activity log, which could not be written for a while"
+            );
+        }
+    }
+
     /// Whether this one is to be noted. The first of many that is not gets a line in the server's own log.
     pub fn admit(&self, object_id: &str, unix_s: u64) -> bool {
         let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,12 +1,15 @@
 //! Space on the disk that only the store can use: a file holds it until the store needs it.
 //!
 //! A full disk is often somebody else's doing. With the reserve, jobs that run can still end, and people can still cancel
-//! and delete what fills the disk. When it is used up as well, changes are refused until there is space again.
+//! and delete what fills the disk. Nothing else is written as long as the store lives on it ([`OnReserve`]). When it is used
+//! up as well, all changes are refused until there is space again.
 
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use muster_sandbox::disk_space::DiskSpace;
@@ -26,15 +29,66 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 pub struct Reserve {
     state_dir: StateDir,
     path: PathBuf,
+    used: OnReserve,
+}
+
+/// Whether the stores live on the reserve now. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct OnReserve(Arc<AtomicBool>);
+
+impl OnReserve {
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub fn set(&self, is_so: bool) {
+        if self.0.swap(is_so, Ordering::Relaxed) != is_so {
+            match is_so {
+                true => tracing::warn!(
+                    "the disk is full: until there is space again, only cancels, deletes and reports of nodes are taken"
+                ),
+                false => tracing::info!("there is space on the disk again: every change is taken"),
+            }
+        }
+    }
 }
 
 impl Reserve {
     pub fn of(state_dir: &StateDir) -> Reserve {
-        Reserve { state_dir: state_dir.clone(), path: state_dir.root().join("reserve") }
+        Reserve {
+            state_dir: state_dir.clone(),
+            path: state_dir.root().join("reserve"),
+            used: OnReserve::default(),
+        }
+    }
+
+    pub fn used(&self) -> OnReserve {
+        self.used.clone()
     }
 
     /// Gives the space back if there is no other. Call it before the store is opened.
     pub fn use_if_needed(&self) {
+        self.give_up_if_needed();
+        self.note_use();
+    }
+
+    /// With less free space than the reserve has, what is free is what it gave up. That stays so until there is plenty.
+    fn note_use(&self) {
+        let Ok(disk) = self.disk() else { return };
+        let bytes = disk::reserve(disk.bytes) / PART;
+        if self.is_held() || disk.free_bytes >= bytes.saturating_mul(PART) {
+            self.used.set(false);
+        } else if disk.free_bytes < bytes.saturating_add(LOW_BYTES) {
+            self.used.set(true);
+        }
+    }
+
+    /// An empty file is left when the server is killed while it makes it.
+    fn is_held(&self) -> bool {
+        self.path.metadata().is_ok_and(|found| found.len() > 0)
+    }
+
+    fn give_up_if_needed(&self) {
         if self.free_bytes().is_some_and(|free| free >= LOW_BYTES) {
             return;
         }
@@ -55,7 +109,9 @@ impl Reserve {
             let own = self.clone();
             let look = move || {
                 own.use_if_needed();
-                own.take()
+                let taken = own.take();
+                own.note_use();
+                taken
             };
             let taken = tokio::task::spawn_blocking(look).await;
             if let Ok(Err(error)) = taken {
@@ -66,8 +122,7 @@ impl Reserve {
     }
 
     fn take(&self) -> io::Result<()> {
-        // An empty one is left when the server is killed while it makes the file.
-        if self.path.metadata().is_ok_and(|found| found.len() > 0) {
+        if self.is_held() {
             return Ok(());
         }
         let disk = self.disk()?;

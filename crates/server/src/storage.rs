@@ -23,7 +23,7 @@ use tracing::{error, info};
 
 use crate::clock;
 use crate::readers::Readers;
-use crate::reserve::Reserve;
+use crate::reserve::{OnReserve, Reserve};
 pub use crate::writer::Unavailable;
 use crate::writer::{BATCH_MAX, QUEUE_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
 pub use sweep::{Retention, SweepError, gc, run as run_sweeper};
@@ -42,6 +42,7 @@ pub struct Storage {
     sender: SyncSender<Message>,
     /// Whether its file was read through for damage: before that, nothing is written.
     is_checked: Arc<AtomicBool>,
+    on_reserve: OnReserve,
     /// Whether this store and World's may be damaged: what they name is not known then, and nothing is swept.
     holds_sweeps: Arc<AtomicBool>,
     pub readers: Readers<dyn StorageReader>,
@@ -54,16 +55,20 @@ type OpenRows = Box<dyn FnMut() -> Result<(Box<dyn Rows>, bool), StoreError> + S
 impl Storage {
     /// Opens the file and starts its writer.
     pub fn open(path: PathBuf, reserve: Reserve) -> Result<(Storage, JoinHandle<()>), StoreError> {
-        let own = path.clone();
+        let (own, used) = (path.clone(), reserve.used());
         let open = move || {
             reserve.use_if_needed();
             let (rows, is_check_left) = SqliteStorage::open_existing(&own, Durability::Disk)?;
             Ok((Box::new(rows) as Box<dyn Rows>, is_check_left))
         };
-        Storage::start(path, Box::new(open))
+        Storage::start(path, Box::new(open), used)
     }
 
-    fn start(path: PathBuf, mut open: OpenRows) -> Result<(Storage, JoinHandle<()>), StoreError> {
+    fn start(
+        path: PathBuf,
+        mut open: OpenRows,
+        on_reserve: OnReserve,
+    ) -> Result<(Storage, JoinHandle<()>), StoreError> {
         let (mut rows, is_check_left) = open()?;
         let is_checked = Arc::new(AtomicBool::new(!is_check_left));
         let revision = rows.revision()?;
@@ -75,7 +80,7 @@ impl Storage {
             .map_err(|source| StoreError::Io { doing: "starting the storage's writer", source })?;
         let open = |path: &Path| Ok(Box::new(SqliteStorageReader::open(path)?) as Box<_>);
         let (holds_sweeps, readers) = (Arc::default(), Readers::new(path, open));
-        Ok((Storage { sender, is_checked, holds_sweeps, readers }, thread))
+        Ok((Storage { sender, is_checked, on_reserve, holds_sweeps, readers }, thread))
     }
 
     pub fn waits_for_check(&self) -> bool {
@@ -100,6 +105,9 @@ impl Storage {
     pub async fn say(&self, order: Order) -> Result<Outcome, Unavailable> {
         if self.waits_for_check() {
             return Err(Unavailable::Unchecked);
+        }
+        if self.on_reserve.get() && !order.is_taken_on_reserve() {
+            return Err(Unavailable::OnReserve);
         }
         let (reply, answer) = oneshot::channel();
         let message = Message::Say { order: Box::new(order), reply };

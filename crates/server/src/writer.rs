@@ -16,13 +16,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use muster_core::catalogue::Catalogue;
-use muster_core::{Answer, Change, Effect, ErrorChain, Input, Output, Settings, Wake, World, step};
+use muster_core::{
+    Answer, Change, Effect, ErrorChain, Input, Output, Settings, Wake, World, read_only, step,
+};
 use muster_store::{Revision, Store, StoreError, look_up};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info};
 
 use crate::clock;
 use crate::live::Live;
+use crate::reserve::OnReserve;
 pub use handle::{Handle, Unavailable};
 pub use lines::{BATCH_MAX, QUEUE_MAX};
 use lines::{Batch, Exit};
@@ -54,6 +57,7 @@ struct Writer {
     catalogue: Arc<Catalogue>,
     live: Arc<Live>,
     effects: mpsc::UnboundedSender<Effect>,
+    on_reserve: OnReserve,
     store: Box<dyn Store>,
     /// Ours since the store was claimed.
     epoch: u64,
@@ -88,6 +92,7 @@ pub fn start(
     catalogue: Arc<Catalogue>,
     live: Arc<Live>,
     effects: mpsc::UnboundedSender<Effect>,
+    on_reserve: OnReserve,
 ) -> Result<(Handle, Thread), StoreError> {
     let (store, waits_for_check) = open_store()?;
     let taken = match waits_for_check {
@@ -95,8 +100,18 @@ pub fn start(
         false => claim(store, &settings, &catalogue)?,
     };
     let Claimed { store, epoch, revision, world } = taken;
-    let mut writer =
-        Writer { open_store, settings, catalogue, live, effects, store, epoch, revision, world };
+    let mut writer = Writer {
+        open_store,
+        settings,
+        catalogue,
+        live,
+        effects,
+        on_reserve,
+        store,
+        epoch,
+        revision,
+        world,
+    };
     match waits_for_check {
         // What it wishes for may be what the damage says.
         true => writer.live.reset(&writer.world),
@@ -180,6 +195,11 @@ impl Writer {
         let mut replies = Vec::with_capacity(batch.len());
         for message in batch {
             match message {
+                Message::Say { input, reply }
+                    if self.on_reserve.get() && !read_only::is_taken_on_reserve(&input) =>
+                {
+                    let _ = reply.send(Err(Unavailable::OnReserve)); // Whoever asked may have gone away.
+                }
                 Message::Say { input, reply } => {
                     replies.push(reply);
                     match look_up(self.store.as_mut(), *input) {

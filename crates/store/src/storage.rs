@@ -114,6 +114,25 @@ pub enum Order {
     },
 }
 
+impl Order {
+    /// Whether rows that live on the store's reserve take this: only what removes something.
+    pub fn is_taken_on_reserve(&self) -> bool {
+        match self {
+            Order::DeleteContainer { .. }
+            | Order::ForgetWorkspace(_)
+            | Order::Delete { .. }
+            | Order::ExpireStaged { .. }
+            | Order::Settle { .. } => true,
+            Order::MakeContainer { .. }
+            | Order::Put { .. }
+            | Order::Stage { .. }
+            | Order::Commit { .. }
+            | Order::Change { .. }
+            | Order::Publish { .. } => false,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Done {
     Container(Container),

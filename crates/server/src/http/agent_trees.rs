@@ -235,7 +235,9 @@ pub async fn put_tree(
 fn unnamed(error: &ArtifactError) -> StatusCode {
     match error {
         ArtifactError::Refused(_) | ArtifactError::Unregistered { .. } => StatusCode::BAD_REQUEST,
-        ArtifactError::Storage(Unavailable::Full) => StatusCode::INSUFFICIENT_STORAGE,
+        ArtifactError::Storage(Unavailable::Full | Unavailable::OnReserve) => {
+            StatusCode::INSUFFICIENT_STORAGE
+        }
         _ => StatusCode::SERVICE_UNAVAILABLE,
     }
 }

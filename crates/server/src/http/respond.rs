@@ -57,6 +57,7 @@ impl From<Unavailable> for Failed {
             Unavailable::TooMany => ArmError::too_many(message),
             Unavailable::Busy
             | Unavailable::Full
+            | Unavailable::OnReserve
             | Unavailable::ReadOnly
             | Unavailable::Unchecked
             | Unavailable::Stopping => ArmError::unavailable(message),

@@ -298,8 +298,14 @@ impl Stores {
         };
         // First: the writer claims its own, and begins to work.
         let (storage, storage_thread) = Storage::open(state_dir.storage(), reserve.clone())?;
-        let (writer, writer_thread) =
-            writer::start(open_store, settings, catalogue.clone(), live.clone(), effects)?;
+        let (writer, writer_thread) = writer::start(
+            open_store,
+            settings,
+            catalogue.clone(),
+            live.clone(),
+            effects,
+            reserve.used(),
+        )?;
         let readers: Readers =
             Readers::new(database, |path| Ok(Box::new(SqliteReader::open(path)?)));
         Ok((Stores { live, writer, writer_thread, readers, storage, storage_thread }, wishes))

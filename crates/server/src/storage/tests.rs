@@ -61,7 +61,7 @@ fn running() -> Running {
         let inner = SqliteStorage::open(&own, Durability::None)?;
         Ok((Box::new(OnDisk { inner, disk: its.clone() }) as Box<dyn Rows>, false))
     });
-    let (storage, thread) = Storage::start(path, open).expect("it starts");
+    let (storage, thread) = Storage::start(path, open, OnReserve::default()).expect("it starts");
     Running { storage, thread, disk, _folder: folder }
 }
 

@@ -33,6 +33,12 @@ pub enum Unavailable {
     Full,
     /// It is certain that nothing was changed.
     #[error(
+        "the server's disk is full, and what is left is kept for cancelling, deleting and for jobs to end; delete what is \
+         not needed or free space on the disk (`muster doctor` shows how much there is), then try again"
+    )]
+    OnReserve,
+    /// It is certain that nothing was changed.
+    #[error(
         "the server cannot write to its store, so nothing can be changed; see its log, then try again"
     )]
     ReadOnly,

@@ -29,7 +29,8 @@ async fn a_writer_that_was_replaced_does_not_even_renew_a_lease() {
     let (effects, _wishes) = mpsc::unbounded_channel();
     let live = Arc::new(Live::new(1, Duration::from_secs(40)));
     let (writer, thread) =
-        start(open_store, Settings::default(), catalogue, live, effects).unwrap();
+        start(open_store, Settings::default(), catalogue, live, effects, OnReserve::default())
+            .unwrap();
     let report = || Input::Report {
         node: "node".into(),
         report: Report {
@@ -52,6 +53,7 @@ async fn a_writer_that_was_replaced_does_not_even_renew_a_lease() {
 struct Disk {
     is_full: Arc<AtomicBool>,
     hides_a_commit: Arc<AtomicBool>,
+    on_reserve: OnReserve,
 }
 
 struct OnDisk {
@@ -169,7 +171,8 @@ fn running_in(folder: tempfile::TempDir, is_check_left: bool) -> Running {
     let (effects, wishes) = mpsc::unbounded_channel();
     let live = Arc::new(Live::new(1, Duration::from_secs(40)));
     let catalogue = Arc::new(Catalogue::builtin());
-    let started = start(open_store, Settings::default(), catalogue, live, effects);
+    let started =
+        start(open_store, Settings::default(), catalogue, live, effects, disk.on_reserve.clone());
     let (writer, thread) = started.unwrap();
     Running { writer, thread, disk, wishes, _folder: folder }
 }
@@ -330,4 +333,16 @@ async fn who_asks_for_much_does_not_keep_others_waiting() {
     assert!(before <= 1, "{before} of the other's were done first");
     writer.stop();
     assert!(thread.join().ok().unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn on_the_reserve_only_what_ends_things_is_taken() {
+    let (running, node) = with_a_node().await;
+    running.disk.on_reserve.set(true);
+    assert_eq!(running.writer.say(put_cluster("more", 0)).await, Err(Unavailable::OnReserve));
+    assert!(running.writer.say(report(&node)).await.unwrap().is_ok());
+    let delete = Input::DeleteCluster { workspace: workspace(), name: "pool".into() };
+    assert!(running.writer.say(delete).await.unwrap().is_ok());
+    running.disk.on_reserve.set(false);
+    assert!(running.writer.say(put_cluster("more", 0)).await.unwrap().is_ok());
 }

@@ -173,8 +173,9 @@ async fn note_refusal(app: &App, by: Caller, deed: Deed, error: &ArmError) {
         message: refusals::shorten(&error.to_string()),
     };
     let activity = Activity { at: Wall(0), by, deed, outcome };
-    if let Err(failed) = app.writer.say(Input::NoteRefusal(Box::new(activity))).await {
-        tracing::error!(error = %failed, "a refusal could not be noted");
+    match app.writer.say(Input::NoteRefusal(Box::new(activity))).await {
+        Ok(_) => app.refusals.written(),
+        Err(why) => app.refusals.missed(&why),
     }
 }
 

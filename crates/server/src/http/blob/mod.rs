@@ -279,6 +279,7 @@ fn unavailable(why: Unavailable) -> StorageError {
         Unavailable::Busy
         | Unavailable::TooMany
         | Unavailable::Full
+        | Unavailable::OnReserve
         | Unavailable::ReadOnly
         | Unavailable::Unchecked
         | Unavailable::Stopping => StorageError::unavailable(why.to_string()),
