@@ -48,7 +48,9 @@ pub fn is_taken_on_reserve(input: &Input) -> bool {
         | Input::EvictNode { .. }
         | Input::DeleteDeployment { .. }
         | Input::DeleteDatastore { .. }
-        | Input::Tick => true,
+        | Input::Tick
+        // It changes nothing.
+        | Input::CheckJob(_) => true,
         Input::NoteRefusal(_)
         | Input::PutWorkspace { .. }
         | Input::PatchWorkspace { .. }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use muster_core::{HostRequest, Input};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use self::background::Background;
 use self::server::{Opened, Server};
@@ -18,7 +19,9 @@ use crate::state_dir::StateDir;
 use crate::writer::{self, Unavailable};
 use crate::{clock, first_start, http};
 
-/// Before what could not be written down is said again.
+/// How long a start waits until this machine is recorded.
+const MEASURE_PATIENCE: Duration = Duration::from_secs(2);
+/// Pause before trying again to record this machine.
 const MEASURE_PAUSE: Duration = Duration::from_millis(200);
 
 /// Serves until `shutdown` resolves. Nodes stay up and are adopted by the next start.
@@ -39,10 +42,11 @@ pub async fn run(
 
     let mut background = Background::default();
     server.start_tasks(&mut background, (keeper, hangup), wishes);
-    let measured = measure(server.stores.writer.clone(), server.nodes.seen());
-    match server.stores.writer_thread.waits_for_check {
-        true => background.start(measured),
-        false => measured.await,
+    let mut measured = Box::pin(measure(server.stores.writer.clone(), server.nodes.seen()));
+    let waits_for_check = server.stores.writer_thread.waits_for_check;
+    // A store that takes no writes keeps neither a start nor a stop waiting.
+    if waits_for_check || timeout(MEASURE_PATIENCE, &mut measured).await.is_err() {
+        background.start(measured);
     }
 
     let (stop, stopping) = watch::channel(false);

@@ -11,8 +11,9 @@ use muster_core::model::{Exit, Scarce};
 use muster_sandbox::disk_space::DiskSpace;
 use rustix::fs::{major, minor, statvfs};
 
-/// With less than this a disk is full: a write that does not fit still writes the part that does.
-const FULL_BYTES: u64 = 64 * 1024;
+/// With less than this a disk is full. A write that does not fit still writes the part that does, but the file system keeps some
+/// blocks back for its own lists.
+const FULL_BYTES: u64 = 512 * 1024;
 /// Where a process of a job has its folder, below what `/proc` says of it.
 const INSIDE: &str = "root/job";
 const BLOCK: u64 = 512;

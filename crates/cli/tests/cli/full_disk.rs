@@ -448,6 +448,32 @@ except OSError as error:
     assert_eq!(nodes.as_array().map(Vec::len), Some(1), "they used one node: {nodes}");
 }
 
+#[test]
+fn a_job_that_goes_on_with_a_full_disk_is_ended_and_told() {
+    let test = "full_disk::a_job_that_goes_on_with_a_full_disk_is_ended_and_told";
+    if !is_inside(test, Disk::Large) {
+        return;
+    }
+    let site = started();
+    one_node(&site);
+    let shown = |name: &str| site.text(&["job", "show", "-n", name]);
+    let fails = |name: &str, command: &str| {
+        let create = ["job", "create", "--compute", "one", "--command", command, "-n", name];
+        assert_eq!(site.run(&create).code, 0);
+        let has_ended = || shown(name).contains("Completed") || shown(name).contains("Failed");
+        wait_until(name, has_ended);
+        let shown = shown(name);
+        assert!(shown.contains("Failed"), "{shown}");
+        shown
+    };
+    for round in 1..=2 {
+        let command =
+            "dd if=/dev/zero of=big bs=1M count=4000; echo still here; sleep 15; echo end";
+        let said = fails(&format!("goes-on-{round}"), command);
+        assert!(said.contains("wrote more to its folder"), "{said}");
+    }
+}
+
 /// What files below it take on disk.
 fn allocated(folder: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
