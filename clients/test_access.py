@@ -58,6 +58,7 @@ OF_WORKSPACE = [
     ("GET", "/jobs/none", None, READ),
     ("PUT", "/jobs/j1", JOB, RUN),
     ("POST", "/jobs/none/cancel", None, RUN),
+    ("POST", "/providers/Muster.Jobs/jobs/j1/check", JOB, RUN),
     ("DELETE", "/jobs/none", None, RUN),
     ("GET", "/datastores", None, READ),
     ("GET", "/datastores/none", None, READ),

@@ -20,7 +20,7 @@ fn say(kind: AssetKind, wish: AssetWish) {
 pub fn asset(data: &[u8]) {
     for kind in AssetKind::ALL {
         let wanted = match asset::parse_request(kind, &key(), data) {
-            Ok(wanted) => wanted,
+            Ok(wanted) => wanted.kept_as(kind, "asset", "1"),
             Err(error) => {
                 oracle::refusal(&error);
                 continue;

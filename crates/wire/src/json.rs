@@ -109,6 +109,11 @@ impl<'a> Field<'a> {
         Field { reads: Some(reads), ..Field::root(value) }
     }
 
+    /// The same, for a look that gives it no effect: what is only checked still counts as unread.
+    pub(crate) fn only_checked(&self) -> Field<'a> {
+        Field { reads: None, path: self.path.clone(), value: self.value }
+    }
+
     /// All of it, for a reader that takes it as it is.
     pub(crate) fn value(&self) -> Option<&'a Value> {
         self.note(Reading::Whole);

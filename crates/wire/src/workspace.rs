@@ -183,7 +183,7 @@ pub(crate) fn wanted(body: &Value) -> Result<WorkspacePatch, ArmError> {
     let properties = root.get("properties")?;
     let network = properties.get("managedNetwork")?;
     network.entries()?;
-    check_words(&root, &properties)?;
+    check_words(&root.only_checked(), &properties.only_checked())?;
     let patch = WorkspacePatch {
         location: root.get("location")?.location()?,
         friendly_name: properties.get("friendlyName")?.text()?,

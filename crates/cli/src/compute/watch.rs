@@ -489,9 +489,7 @@ mod tests {
             jobs_running: 0,
             usd_per_hour: Some("123.45".to_owned()),
             usd: "6789.01".to_owned(),
-            reasons: vec![
-                "all 100 nodes are at work, and no more are allowed than that".to_owned(),
-            ],
+            reasons: vec!["all 100 nodes are at work, and max_instances is 100".to_owned()],
         };
         let job = |number: usize| Queued {
             name: format!("quiet_river_k3v9x2p{number:02}"),

@@ -258,7 +258,7 @@ fn object(field: &Field<'_>) -> Result<Option<JsonText>, ArmError> {
 fn environment(key: &WorkspaceKey, properties: &Field<'_>) -> Result<EnvironmentBody, ArmError> {
     let system = properties.get("osType")?;
     system.choice(&[("Linux", ())])?;
-    let rebuild = properties.get("autoRebuild")?;
+    let rebuild = properties.only_checked().get("autoRebuild")?;
     rebuild.choice(&[("Disabled", ()), ("OnBaseImageUpdate", ())])?;
     let at = properties.get("image")?;
     let image = at.string()?.filter(|image| !image.is_empty());

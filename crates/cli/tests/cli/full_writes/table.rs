@@ -13,14 +13,16 @@ const PAGE: &str = include_str!("../../../../../docs/reference/arm.md");
 const ML: &str = "Microsoft.MachineLearningServices";
 
 /// What is asked with another method than GET and writes nothing to the store.
-const READS: [(&str, &str); 10] = [
+const READS: [(&str, &str); 12] = [
     ("POST", "ClientToken"), // Signs a token.
     ("POST", "ComputeNodes"),
     ("POST", "DatastoreSecrets"), // Signs an address.
+    ("POST", "JobCheck"),
     ("POST", "ResolvedData"),
     ("POST", "ResolvedModels"),
     ("POST", "RunData"),
     ("POST", "StorageSweep"), // Removes files, and so works while the disk is full.
+    ("POST", "V1Experiments"), // Refused in any case.
     ("POST", "Validate"),
     ("POST", "WhatIf"),
     ("POST", "WorkspaceAction"),
@@ -213,6 +215,7 @@ fn name_of(path: &str) -> String {
         "Manager(",
         "Access(",
         "History(",
+        "V1(",
         "Hosts(",
         "Estate(",
         "Deployments(",
