@@ -370,7 +370,8 @@ def test_two_nodes_with_two_processes_each_know_who_they_are(
     submitted = ml_client.jobs.create_or_update(job)
     with contextlib.suppress(JobException):
         streamed(ml_client, submitted.name)
-    assert ml_client.jobs.get(submitted.name).status == "Completed"
+    ended = ml_client.jobs.get(submitted.name)
+    assert ended.status == "Completed", ended.properties
     ml_client.jobs.download(submitted.name, download_path=tmp_path)
     logs = tree(tmp_path / "artifacts" / "user_logs")
     said = b"".join(logs.values()).decode()
