@@ -56,15 +56,14 @@ pub fn files_below(root: &Path, folder: &Path) -> Result<Found, BackupError> {
     let mut left = vec![folder.to_owned()];
     while let Some(folder) = left.pop() {
         let path = root.join(&folder);
-        let entries = match fs::read_dir(&path) {
-            Err(why) if why.kind() == io::ErrorKind::NotFound => continue,
-            entries => entries.doing("list", &path)?,
-        };
-        let about = fs::metadata(&path).doing("look at", &path)?;
+        // A folder may go while it is listed, such as that of the logs of a job that is deleted.
+        let Some(about) = if_there(fs::metadata(&path)).doing("look at", &path)? else { continue };
+        let Some(entries) = if_there(fs::read_dir(&path)).doing("list", &path)? else { continue };
         entered.insert((about.dev(), about.ino()));
         for entry in entries {
-            let entry = entry.doing("list", &path)?;
-            let (name, kind) = (entry.file_name(), entry.file_type().doing("look at", &path)?);
+            let Some(entry) = if_there(entry).doing("list", &path)? else { break };
+            let kind = if_there(entry.file_type()).doing("look at", &path)?;
+            let (name, Some(kind)) = (entry.file_name(), kind) else { continue };
             if name.as_encoded_bytes().starts_with(b".") {
                 continue;
             }
@@ -79,6 +78,13 @@ pub fn files_below(root: &Path, folder: &Path) -> Result<Found, BackupError> {
     }
     found.files.sort_unstable();
     Ok(found)
+}
+
+fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
 }
 
 fn follow(
@@ -99,7 +105,7 @@ fn follow(
             found.links.push(link);
             return left.push(path);
         }
-        Ok(about) if about.is_dir() => "a folder that was seen before".to_owned(),
+        Ok(about) if about.is_dir() => "a folder that was already visited".to_owned(),
         Ok(_) => "neither a file nor a folder".to_owned(),
         Err(why) => format!("something that cannot be looked at: {why}"),
     };
