@@ -1,9 +1,13 @@
 //! Jobs that do harm, on real nodes behind walls: each is held, its neighbours do not notice, and the outcome says what
 //! it was.
 
+use std::path::PathBuf;
+
 use crate::rootless;
 use crate::support::Site;
-use crate::support::walls::{NOT_ENFORCED, cluster, processes, ran, wait_until, walled, works};
+use crate::support::walls::{
+    NOT_ENFORCED, cluster, nodes_in, processes, ran, wait_until, walled, works,
+};
 
 /// Submits and waits for the end; gives the state, and what was said about it.
 fn ended(site: &Site, name: &str, command: &str, more: &[&str]) -> String {
@@ -17,6 +21,26 @@ fn ended(site: &Site, name: &str, command: &str, more: &[&str]) -> String {
         ["Completed", "Failed", "Canceled"].iter().any(|state| shown.contains(state))
     });
     shown
+}
+
+/// How much a job may write to its node's disk, and how many files it may have there, as messages show it.
+#[derive(Debug)]
+struct DiskLimit {
+    space: String,
+    files: String,
+}
+
+/// Those of all nodes: 1 GiB each, or less on a machine with little free space, as a node gets a part of what is left.
+fn disk_limits(site: &Site) -> Vec<DiskLimit> {
+    let limit = |node: PathBuf| {
+        let bytes = std::fs::metadata(node.join("disk")).map_or(1 << 30, |disk| disk.len());
+        let space = match bytes >> 30 {
+            0 => format!("{} MiB", bytes >> 20),
+            whole => format!("{whole}.0 GiB"),
+        };
+        DiskLimit { space, files: (bytes / 16_384).to_string() }
+    };
+    nodes_in(&site.state().join("sandboxes")).into_iter().map(limit).collect()
 }
 
 /// What a failed job says that failed.
@@ -141,18 +165,23 @@ fn a_full_folder_ends_its_job_and_no_other() {
     let neighbour = Neighbour::start(&site, &[]);
     let filler = "mkdir deep; while :; do head -c 200000000 /dev/zero >> deep/file; done";
     let filler = ended(&site, "filler", filler, &[]);
-    // 1 GiB, or less on a machine with little free space: a node gets a part of what is left.
-    assert!(filler.contains("Failed") && filler.contains("iB that it may"), "{filler}");
+    let limits = disk_limits(&site);
+    let is_ended = |said: &str, limit: fn(&DiskLimit) -> &String| {
+        let is_told =
+            limits.iter().any(|own| said.contains(&format!("the {} that it may", limit(own))));
+        said.contains("Failed") && is_told
+    };
+    assert!(is_ended(&filler, |own| &own.space), "{filler} ({limits:?})");
     assert_eq!(class(&site, "filler"), "user code");
     // What has no name any more takes as much room.
     let hidden = "exec 3> file; rm file; while :; do head -c 200000000 /dev/zero >&3; done";
     let hidden = ended(&site, "hidden", hidden, &[]);
-    assert!(hidden.contains("Failed") && hidden.contains("iB that it may"), "{hidden}");
+    assert!(is_ended(&hidden, |own| &own.space), "{hidden} ({limits:?})");
     assert_eq!(class(&site, "hidden"), "user code");
     // And files without a byte in them are files all the same.
     let empty = "exec perl -e 'for (1..1000000) { open my $f, \">\", $_ or die }'";
     let empty = ended(&site, "empty", empty, &[]);
-    assert!(empty.contains("Failed") && empty.contains(" that it may"), "{empty}");
+    assert!(is_ended(&empty, |own| &own.files), "{empty} ({limits:?})");
     assert_eq!(class(&site, "empty"), "user code");
     neighbour.ends_unharmed();
     let modest =
