@@ -49,7 +49,7 @@ fn cut(log: &File) -> io::Result<()> {
 pub fn keep(log: &Path, node: &str, logs: &Path) -> io::Result<()> {
     let kept = logs.join(format!("{node}.log"));
     match std::fs::symlink_metadata(log) {
-        // An agent never says this much, so somebody has tried to fill the disk with its log.
+        // Only the end of a longer log is kept.
         Ok(found) if found.len() > BYTES_MAX as u64 => {
             std::fs::write(&kept, tail(log, BYTES_MAX)?)?
         }

@@ -221,7 +221,7 @@ fn a_backup_that_is_not_whole_is_refused_and_nothing_is_put_in_place() {
     for (arguments, said) in [
         (&["backup", text(&backup)][..], "is not empty"),
         (&["backup", text(&site.folder().join("no/backup"))], "/no does not exist; make it"),
-        (&["backup", text(&site.state().join("backup"))], "is inside of"),
+        (&["backup", text(&site.state().join("backup"))], "is inside "),
         (&["restore", text(&backup), "--state-dir", text(&site.state())], "a server runs in"),
         (&["restore", text(&backup), "--state-dir", text(site.folder())], "is not empty"),
     ] {

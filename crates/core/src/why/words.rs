@@ -134,8 +134,8 @@ impl Reason {
             }
             Reason::Busy { cluster, nodes: count, nodes_max } => write!(
                 f,
-                "{} of '{cluster}' at work and no job waits; it may grow to {nodes_max}",
-                are(*count, "node")
+                "'{cluster}' has {} at work, and no job waits; it may grow to {nodes_max}",
+                counted(*count, "node")
             ),
             Reason::Empty { cluster, .. } => {
                 write!(f, "no job waits for '{cluster}', so it has no nodes")

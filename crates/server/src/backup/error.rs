@@ -17,7 +17,7 @@ pub enum BackupError {
         path.display()
     )]
     NotOurs { path: PathBuf, owner: u32, us: u32 },
-    #[error("{} is inside of {}; name a folder outside of it", path.display(), root.display())]
+    #[error("{} is inside {}; name a folder outside it", path.display(), root.display())]
     Inside { path: PathBuf, root: PathBuf },
     #[error(
         "the folder {} does not exist; make it, or mount the disk that it should be on, and try again",
@@ -29,7 +29,7 @@ pub enum BackupError {
     #[error("a server runs in {}; name another folder, or stop it and move it away", path.display())]
     InUse { path: PathBuf },
     #[error(
-        "{} is left over from one that was interrupted, or another is being made there just now; if not, remove it and try \
+        "{} is left over from an interrupted backup or restore, or one is running now; if none is, remove it and try \
          again",
         path.display()
     )]

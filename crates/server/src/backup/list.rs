@@ -26,7 +26,7 @@ impl Entry {
     pub fn new(path: &Path, digest: BlobId, bytes: u64) -> Result<Entry, BackupError> {
         match path.to_str().filter(|text| is_ours(Path::new(text)) && !text.contains('\n')) {
             Some(text) => Ok(Entry { digest, bytes, path: text.to_owned() }),
-            None => Err(damaged(path, "its name is none that a server gives")),
+            None => Err(damaged(path, "its name is not one that a server uses")),
         }
     }
 }
