@@ -22,49 +22,81 @@ const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Runs until the writer's end of the channel closes.
 pub async fn run(mut wishes: mpsc::UnboundedReceiver<Effect>, hands: Hands, writer: Handle) {
     let calls = Arc::new(Semaphore::new(CALLS_MAX));
-    let (finished, mut finishes) = mpsc::unbounded_channel::<NodeId>();
-    let mut waiting: BTreeMap<NodeId, VecDeque<Effect>> = BTreeMap::new();
-    let mut busy: BTreeSet<NodeId> = BTreeSet::new();
-    // A wish can be told twice (the writer read the rows again): it is carried out once at a time.
-    let mut known: BTreeSet<EffectId> = BTreeSet::new();
+    let (finished, mut finishes) = mpsc::unbounded_channel();
+    let mut queues = Queues::default();
     loop {
-        let node = tokio::select! {
-            wish = wishes.recv() => {
-                let Some(effect) = wish else { return };
-                if !known.insert(effect.id) {
-                    continue;
-                }
-                let node = effect.kind.node();
-                waiting.entry(node).or_default().push_back(effect);
-                node
-            }
-            Some(node) = finishes.recv() => {
-                busy.remove(&node);
-                node
-            }
+        let next = tokio::select! {
+            wish = wishes.recv() => match wish {
+                Some(effect) => queues.add(effect),
+                None => return,
+            },
+            Some((effect, node, outcome)) = finishes.recv() => queues.finish(effect, node, outcome),
         };
-        if busy.contains(&node) {
-            continue;
-        }
-        match waiting.get_mut(&node).and_then(VecDeque::pop_front) {
-            Some(effect) => {
-                busy.insert(node);
-                let (hands, writer) = (hands.clone(), writer.clone());
-                let (calls, finished) = (calls.clone(), finished.clone());
-                tokio::spawn(async move {
-                    carry_out(effect, hands, writer, calls).await;
-                    let _ = finished.send(node);
-                });
-            }
-            None => {
-                waiting.remove(&node);
-            }
-        }
+        let Some(effect) = next else { continue };
+        let (hands, writer) = (hands.clone(), writer.clone());
+        let (calls, finished) = (calls.clone(), finished.clone());
+        tokio::spawn(async move {
+            let (id, node) = (effect.id, effect.kind.node());
+            let outcome = carry_out(effect, hands, writer, calls).await;
+            let _ = finished.send((id, node, outcome));
+        });
     }
 }
 
-/// Until the provider has done it and the writer has it on disk.
-async fn carry_out(effect: Effect, hands: Hands, writer: Handle, calls: Arc<Semaphore>) {
+/// How it went with a wish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// The writer has it on disk.
+    Recorded,
+    /// It is still in the outbox.
+    Unrecorded,
+}
+
+/// What waits, in order for each node, and what is being carried out.
+#[derive(Default)]
+struct Queues {
+    waiting: BTreeMap<NodeId, VecDeque<Effect>>,
+    busy: BTreeSet<NodeId>,
+    /// A wish can be told twice, since the writer may read the rows again: it is carried out once at a time.
+    known: BTreeSet<EffectId>,
+}
+
+impl Queues {
+    /// Takes in a wish, and returns one that can be carried out now.
+    fn add(&mut self, effect: Effect) -> Option<Effect> {
+        if !self.known.insert(effect.id) {
+            return None;
+        }
+        let node = effect.kind.node();
+        self.waiting.entry(node).or_default().push_back(effect);
+        self.next(node)
+    }
+
+    /// Notes that nothing is being done to a node any more, and returns what can be carried out now. A wish that was not
+    /// recorded is carried out again when it is told again.
+    fn finish(&mut self, effect: EffectId, node: NodeId, outcome: Outcome) -> Option<Effect> {
+        self.busy.remove(&node);
+        if outcome == Outcome::Unrecorded {
+            self.known.remove(&effect);
+        }
+        self.next(node)
+    }
+
+    fn next(&mut self, node: NodeId) -> Option<Effect> {
+        if self.busy.contains(&node) {
+            return None;
+        }
+        let next = self.waiting.get_mut(&node).and_then(VecDeque::pop_front);
+        match next {
+            Some(_) => self.busy.insert(node),
+            None => self.waiting.remove(&node).is_some(),
+        };
+        next
+    }
+}
+
+/// Until the provider has done it and the writer has it on disk, or stops.
+async fn carry_out(effect: Effect, hands: Hands, writer: Handle, calls: Arc<Semaphore>) -> Outcome {
     let mut pause = RETRY_PAUSE_FIRST;
     loop {
         let permit = calls.clone().acquire_owned().await.expect("never closed");
@@ -79,14 +111,16 @@ async fn carry_out(effect: Effect, hands: Hands, writer: Handle, calls: Arc<Sema
         if result.is_ok() || !must_succeed {
             let done = Input::EffectDone { effect: effect.id, result };
             match writer.say(done).await {
-                Ok(_) => return,
-                Err(Unavailable::Stopping) => return, // It is in the outbox: the next start goes on.
+                Ok(_) => return Outcome::Recorded,
+                // It is in the outbox: the next start goes on.
+                Err(Unavailable::Stopping) => return Outcome::Unrecorded,
                 Err(
                     Unavailable::Busy
                     | Unavailable::TooMany
                     | Unavailable::Full
                     | Unavailable::OnReserve
                     | Unavailable::ReadOnly
+                    | Unavailable::Unreadable
                     | Unavailable::Unchecked
                     | Unavailable::Unconfirmed,
                 ) => {}
@@ -129,5 +163,42 @@ impl Hands {
                 self.provider.delete(name).map_err(|failed| ErrorChain(&failed).to_string())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::time::Wall;
+
+    use super::*;
+
+    fn delete(id: u64, node: u64) -> Effect {
+        let kind = EffectKind::DeleteNode { node: NodeId(node), name: "n".into(), fate: None };
+        Effect { id: EffectId(id), queued_at: Wall(0), kind }
+    }
+
+    fn id(effect: Option<Effect>) -> Option<u64> {
+        effect.map(|effect| effect.id.0)
+    }
+
+    #[test]
+    fn wishes_for_one_node_are_carried_out_in_order_and_once() {
+        let mut queues = Queues::default();
+        assert_eq!(id(queues.add(delete(1, 7))), Some(1));
+        assert_eq!(id(queues.add(delete(2, 7))), None, "one at a time for a node");
+        assert_eq!(id(queues.add(delete(3, 8))), Some(3), "other nodes do not wait for it");
+        assert_eq!(id(queues.add(delete(1, 7))), None, "it is told again");
+        assert_eq!(id(queues.finish(EffectId(1), NodeId(7), Outcome::Recorded)), Some(2));
+        assert_eq!(id(queues.finish(EffectId(2), NodeId(7), Outcome::Recorded)), None);
+        assert_eq!(id(queues.add(delete(1, 7))), None, "it is done");
+    }
+
+    /// Its id stayed known, so the node was neither made nor deleted before the next start of the server.
+    #[test]
+    fn a_wish_that_was_not_recorded_is_carried_out_when_it_is_told_again() {
+        let mut queues = Queues::default();
+        assert_eq!(id(queues.add(delete(1, 7))), Some(1));
+        assert_eq!(id(queues.finish(EffectId(1), NodeId(7), Outcome::Unrecorded)), None);
+        assert_eq!(id(queues.add(delete(1, 7))), Some(1));
     }
 }

@@ -41,8 +41,8 @@ enum Message {
         input: Box<Input>,
         reply: oneshot::Sender<Result<Answer, Unavailable>>,
     },
-    /// A question about World as it is between two batches.
-    Ask(Box<dyn FnOnce(&World) + Send>),
+    /// A question about World as it is between two batches, or why it cannot be answered.
+    Ask(Box<dyn FnOnce(Result<&World, Unavailable>) + Send>),
     /// The store was read through, and is whole.
     Checked,
 }
@@ -189,10 +189,12 @@ impl Writer {
         }
     }
 
-    /// One batch through `step` and onto disk.
+    /// One batch through `step` and onto disk. An input for which the store could not be read is refused, and all others of
+    /// the batch are taken; then the store is opened again.
     fn take(&mut self, batch: Vec<Message>) -> Result<Wake, Lost> {
         let mut inputs = Vec::with_capacity(batch.len() + 1);
         let mut replies = Vec::with_capacity(batch.len());
+        let mut is_unreadable = false;
         for message in batch {
             match message {
                 Message::Say { input, reply }
@@ -200,17 +202,18 @@ impl Writer {
                 {
                     let _ = reply.send(Err(Unavailable::OnReserve)); // Whoever asked may have gone away.
                 }
-                Message::Say { input, reply } => {
-                    replies.push(reply);
-                    match look_up(self.store.as_mut(), *input) {
-                        Ok(input) => inputs.push(input),
-                        Err(failed) => {
-                            error!(error = %ErrorChain(&failed), "the store cannot be read");
-                            return Err(give_up(replies, failed));
-                        }
+                Message::Say { input, reply } => match look_up(self.store.as_mut(), *input) {
+                    Ok(input) => {
+                        inputs.push(input);
+                        replies.push(reply);
                     }
-                }
-                Message::Ask(question) => question(&self.world),
+                    Err(failed) => {
+                        error!(error = %ErrorChain(&failed), "the store cannot be read");
+                        is_unreadable = true;
+                        let _ = reply.send(Err(Unavailable::Unreadable)); // The caller may have gone away.
+                    }
+                },
+                Message::Ask(question) => question(Ok(&self.world)),
                 Message::Checked => {}
             }
         }
@@ -240,7 +243,10 @@ impl Writer {
         for (reply, answer) in replies.into_iter().zip(output.answers) {
             let _ = reply.send(Ok(answer)); // Whoever asked may have gone away: it is done all the same.
         }
-        Ok(output.wake)
+        match is_unreadable {
+            true => Err(Lost::Unknown),
+            false => Ok(output.wake),
+        }
     }
 
     fn dispatch(&self, changes: &[Change]) {

@@ -59,6 +59,7 @@ impl From<Unavailable> for Failed {
             | Unavailable::Full
             | Unavailable::OnReserve
             | Unavailable::ReadOnly
+            | Unavailable::Unreadable
             | Unavailable::Unchecked
             | Unavailable::Stopping => ArmError::unavailable(message),
         })

@@ -44,6 +44,12 @@ pub enum Unavailable {
     ReadOnly,
     /// It is certain that nothing was changed.
     #[error(
+        "the server cannot read its store, so this was not done; try again in a moment, and see the server's log if that \
+         does not help"
+    )]
+    Unreadable,
+    /// It is certain that nothing was changed.
+    #[error(
         "the server has just started and is still reading its store through for damage, so nothing can be changed yet; \
          try again in a moment"
     )]
@@ -145,11 +151,11 @@ impl Handle {
         question: impl FnOnce(&World) -> T + Send + 'static,
     ) -> Result<T, Unavailable> {
         let (reply, answer) = oneshot::channel();
-        let question = move |world: &World| {
-            let _ = reply.send(question(world)); // Whoever asked may have gone away.
+        let question = move |world: Result<&World, Unavailable>| {
+            let _ = reply.send(world.map(question)); // Whoever asked may have gone away.
         };
         self.entrance.push(whose, Message::Ask(Box::new(question)))?;
-        answer.await.map_err(|_| Unavailable::Stopping)
+        answer.await.unwrap_or(Err(Unavailable::Stopping))
     }
 
     /// The store was read through, and is whole: it may be written to.

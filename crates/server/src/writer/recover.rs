@@ -101,9 +101,9 @@ impl Writer {
                 };
                 let _ = reply.send(renewed.map(Ok).ok_or(failed));
             }
-            (Message::Ask(question), Known::Rows) => question(&self.world),
-            // Its answer is dropped with it, which says that nobody is there.
-            (Message::Ask(_), Known::Nothing) | (Message::Checked, _) => {}
+            (Message::Ask(question), Known::Rows) => question(Ok(&self.world)),
+            (Message::Ask(question), Known::Nothing) => question(Err(Unavailable::Unreadable)),
+            (Message::Checked, _) => {}
         }
     }
 }

@@ -53,6 +53,8 @@ async fn a_writer_that_was_replaced_does_not_even_renew_a_lease() {
 struct Disk {
     is_full: Arc<AtomicBool>,
     hides_a_commit: Arc<AtomicBool>,
+    /// Jobs cannot be looked up.
+    is_unreadable: Arc<AtomicBool>,
     on_reserve: OnReserve,
 }
 
@@ -95,7 +97,10 @@ impl Store for OnDisk {
         workspace: &WorkspaceKey,
         name: &str,
     ) -> Result<Option<KnownJob>, StoreError> {
-        self.inner.find_job(workspace, name)
+        match self.disk.is_unreadable.load(Relaxed) {
+            true => Err(StoreError::Io { doing: "reading", source: std::io::Error::other("?") }),
+            false => self.inner.find_job(workspace, name),
+        }
     }
 
     fn find_asset(
@@ -345,4 +350,43 @@ async fn on_the_reserve_only_what_ends_things_is_taken() {
     assert!(running.writer.say(delete).await.unwrap().is_ok());
     running.disk.on_reserve.set(false);
     assert!(running.writer.say(put_cluster("more", 0)).await.unwrap().is_ok());
+}
+
+/// The rest of the batch was dropped, and those who waited for it heard that the server was stopping.
+#[tokio::test]
+async fn what_cannot_be_looked_up_is_refused_and_the_rest_of_its_batch_is_done() {
+    let Running { writer, thread, disk, mut wishes, _folder: _kept } = running();
+    assert!(writer.say(Input::workspace(workspace(), "eastus", someone())).await.unwrap().is_ok());
+    disk.is_unreadable.store(true, Relaxed);
+    // The writer is busy with this until all have come.
+    let (let_go, busy) = std::sync::mpsc::channel::<()>();
+    let (entered, is_busy) = oneshot::channel();
+    let asking = writer.clone();
+    let question = move |_: &World| entered.send(()).is_ok() && busy.recv().is_ok();
+    let held = tokio::spawn(async move { asking.ask(Whose::Server, question).await });
+    is_busy.await.unwrap();
+    let cancel = || Input::CancelJob { workspace: workspace(), name: "j".into(), known: None };
+    let mut inputs = [put_cluster("one", 0), cancel(), put_cluster("two", 1), cancel()].into_iter();
+    let mut answers: Vec<_> = inputs.by_ref().map(|input| Box::pin(writer.say(input))).collect();
+    for answer in &mut answers {
+        assert!(answer.as_mut().now_or_never().is_none(), "it waits from here on");
+    }
+    let mut question = Box::pin(writer.ask(Whose::Anybody, |world| world.clusters().len()));
+    assert!(question.as_mut().now_or_never().is_none());
+    let_go.send(()).unwrap();
+    assert_eq!(held.await.unwrap(), Ok(true));
+    let answers = futures_util::future::join_all(answers).await;
+    let are_done = answers.iter().map(|it| it.as_ref().map(Result::is_ok).map_err(|why| *why));
+    let unreadable = Err(Unavailable::Unreadable);
+    assert_eq!(are_done.collect::<Vec<_>>(), [Ok(true), unreadable, Ok(true), unreadable]);
+    assert!(question.await.is_ok(), "so is a question");
+    // It is told when it is queued, and again when the store was opened anew.
+    let first = wishes.recv().await.unwrap();
+    assert!(matches!(first.kind, EffectKind::CreateNode(_)));
+    assert_eq!(wishes.recv().await.unwrap().id, first.id);
+    disk.is_unreadable.store(false, Relaxed);
+    let refused = writer.say(cancel()).await.unwrap().unwrap_err();
+    assert_eq!(refused.kind, muster_core::RefusalKind::NotFound);
+    writer.stop();
+    assert!(thread.join().ok().unwrap().is_ok());
 }

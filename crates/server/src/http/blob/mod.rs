@@ -281,6 +281,7 @@ fn unavailable(why: Unavailable) -> StorageError {
         | Unavailable::Full
         | Unavailable::OnReserve
         | Unavailable::ReadOnly
+        | Unavailable::Unreadable
         | Unavailable::Unchecked
         | Unavailable::Stopping => StorageError::unavailable(why.to_string()),
     }
