@@ -216,7 +216,8 @@ mod tests {
         bytes: &[u8],
     ) -> Result<u64, AppendError> {
         let blobs = blobs.clone();
-        let reserve = move |bytes, kind| blobs.reserve(HERE, bytes, kind);
+        blobs.measured(HERE).await.expect("it can be measured");
+        let reserve = move |bytes, kind| blobs.reserve_for_log(HERE, bytes, kind);
         logs.append(log, offset, Bytes::copy_from_slice(bytes), reserve).await
     }
 
@@ -266,6 +267,29 @@ mod tests {
         drop(next.await);
         assert_eq!(append((&logs, &blobs), LOG, 0, b"same").await.expect("io"), 4);
         assert!(logs.busy.is_idle(), "nothing is left of who wrote, or gave up");
+    }
+
+    /// After a restart the workspace is measured, and nodes send what they could not send meanwhile.
+    #[tokio::test]
+    async fn a_log_is_taken_while_its_workspace_is_measured() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let (logs, files) = (with_reserve(dir.path(), 0), blobs(dir.path(), Some(100)));
+        let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+        let (may_go_on, own) = (std::sync::Mutex::new(may_go_on), logs.clone());
+        files.count_also(move |_| {
+            may_go_on.lock().expect("one measures").recv().expect("it goes on");
+            own.bytes_of(&[LOG.job].into()).map_err(BlobError::Io)
+        });
+        files.measure_soon(HERE);
+        let reserving = files.clone();
+        let reserve = move |bytes, kind| reserving.reserve_for_log(HERE, bytes, kind);
+        let appended = logs.append(LOG, 0, Bytes::from_static(b"said meanwhile"), reserve);
+        let appended = tokio::time::timeout(std::time::Duration::from_secs(5), appended).await;
+        assert_eq!(appended.expect("it does not wait").expect("io"), 14);
+        go_on.send(()).expect("it waits");
+        files.measured(HERE).await.expect("io");
+        let large = append((&logs, &files), LOG, 14, &[b'x'; 100]).await.expect_err("too much");
+        assert!(large.is_full(), "{large}");
     }
 
     #[tokio::test]

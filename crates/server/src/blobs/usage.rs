@@ -2,7 +2,8 @@
 //! measured when somebody first wants to bring more.
 //!
 //! Whoever brings something reserves its place first, so that uploads at the same time cannot exceed the limit together.
-//! Every workspace has a lock of its own: to measure one with many files takes long, and holds up no other.
+//! Every workspace has a lock of its own: to measure one with many files takes long, and holds up no other. Nor does it hold
+//! up logs, which nodes cannot keep for long: what is appended meanwhile is taken without a reservation, and counted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::Metadata;
@@ -10,8 +11,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use muster_core::ErrorChain;
 use muster_core::ids::WorkspaceId;
 use muster_core::model::BlobId;
+use tracing::warn;
 
 use super::{BlobError, Blobs};
 use crate::room::Kind;
@@ -42,6 +45,9 @@ pub(super) struct Usage {
 struct Share {
     /// Whoever measures it holds this, and others wait for it without a thread.
     turn: Arc<tokio::sync::Mutex<()>>,
+    /// Held while it is measured. Meanwhile nothing of it comes or goes, except for what is appended to logs; otherwise
+    /// that would be counted twice, or not at all.
+    measuring: Mutex<()>,
     is_measured: AtomicBool,
     counts: Mutex<Counts>,
 }
@@ -50,6 +56,8 @@ struct Share {
 struct Counts {
     /// `None` until it was measured.
     used: Option<u64>,
+    /// What was appended to logs since they began to be measured. What came before is found.
+    appended: Option<u64>,
     /// For what is on its way.
     reserved: u64,
     /// Files that are on their way to an object store: how often each is, and whether it was counted.
@@ -61,18 +69,29 @@ impl Share {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Measures it unless that was done. Meanwhile nothing of it comes or goes; otherwise that would be counted twice, or not
-    /// at all.
+    fn hold_measuring(&self) -> MutexGuard<'_, ()> {
+        self.measuring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Measures it unless that was done.
     fn measured(
         &self,
-        measure: impl FnOnce() -> Result<u64, BlobError>,
-    ) -> Result<MutexGuard<'_, Counts>, BlobError> {
-        let mut counts = self.lock();
-        if counts.used.is_none() {
-            counts.used = Some(measure()?);
+        measure: impl FnOnce(&Share) -> Result<u64, BlobError>,
+    ) -> Result<(), BlobError> {
+        let _measuring = self.hold_measuring();
+        if self.lock().used.is_none() {
+            let found = measure(self)?;
+            let mut counts = self.lock();
+            let appended = counts.appended.take().unwrap_or(0);
+            counts.used = Some(found.saturating_add(appended));
             self.is_measured.store(true, Ordering::Relaxed);
         }
-        Ok(counts)
+        Ok(())
+    }
+
+    /// From here on logs are measured, so what is appended to them counts beside what is found.
+    fn begin_logs(&self) {
+        self.lock().appended = Some(0);
     }
 }
 
@@ -97,19 +116,28 @@ impl Usage {
         workspace: WorkspaceId,
         bytes: u64,
         kind: Kind,
-        measure: impl FnOnce() -> Result<u64, BlobError>,
+        measure: impl FnOnce(&Share) -> Result<u64, BlobError>,
     ) -> Result<Reserved, BlobError> {
-        let mut share = self.share(workspace);
-        if let Some((share, limit)) = &mut share {
-            drop(share.measured(measure)?);
-            *limit = match kind {
-                Kind::Usual => *limit,
-                Kind::Small => limit.saturating_add(*limit / SMALL_PART),
-            };
+        let share = self.share(workspace);
+        if let Some((share, _)) = &share {
+            share.measured(measure)?;
         }
-        let mut reserved = Reserved { share, bytes: 0 };
-        reserved.grow_to(bytes)?;
-        Ok(reserved)
+        Reserved::of(share, bytes, kind)
+    }
+
+    /// For what is appended to a log. Until the workspace was measured, that is not refused.
+    fn reserve_for_log(
+        &self,
+        workspace: WorkspaceId,
+        bytes: u64,
+        kind: Kind,
+    ) -> Result<Reserved, BlobError> {
+        let share = self.share(workspace);
+        let is_measured = |share: &Share| share.lock().used.is_some();
+        match &share {
+            Some((unknown, _)) if !is_measured(unknown) => Ok(Reserved { share, bytes: 0 }),
+            _ => Reserved::of(share, bytes, kind),
+        }
     }
 
     /// Removes something, and counts it as gone.
@@ -119,12 +147,12 @@ impl Usage {
         remove: impl FnOnce() -> Option<u64>,
     ) -> Option<u64> {
         let Some((share, _)) = self.share(workspace) else { return remove() };
-        let counts = share.lock();
-        if counts.used.is_none() {
+        let measuring = share.hold_measuring();
+        if share.lock().used.is_none() {
             // Whoever measures it waits until this is gone, and does not count it.
             return remove();
         }
-        drop(counts);
+        drop(measuring);
         let removed = remove();
         if let (Some(used), Some(bytes)) = (&mut share.lock().used, removed) {
             *used = used.saturating_sub(bytes);
@@ -141,6 +169,17 @@ pub struct Reserved {
 }
 
 impl Reserved {
+    /// Of a share that was measured.
+    fn of(share: Option<(Arc<Share>, u64)>, bytes: u64, kind: Kind) -> Result<Reserved, BlobError> {
+        let with_limit = |(share, limit): (Arc<Share>, u64)| match kind {
+            Kind::Usual => (share, limit),
+            Kind::Small => (share, limit.saturating_add(limit / SMALL_PART)),
+        };
+        let mut reserved = Reserved { share: share.map(with_limit), bytes: 0 };
+        reserved.grow_to(bytes)?;
+        Ok(reserved)
+    }
+
     /// Makes it as large as this, unless it is.
     pub(super) fn grow_to(&mut self, bytes: u64) -> Result<(), BlobError> {
         let Some((share, limit)) = &self.share else { return Ok(()) };
@@ -175,7 +214,11 @@ impl Reserved {
         let Some((share, _)) = self.share.take() else { return };
         let mut counts = share.lock();
         counts.reserved = counts.reserved.saturating_sub(self.bytes);
-        counts.used = counts.used.map(|used| used.saturating_add(kept));
+        let counts = &mut *counts;
+        // Neither of them: it is found when the workspace is measured.
+        if let Some(count) = counts.used.as_mut().or(counts.appended.as_mut()) {
+            *count = count.saturating_add(kept);
+        }
     }
 
     /// Before a file is sent to an object store: whoever else sends the same meanwhile does not count it again.
@@ -248,7 +291,17 @@ impl Blobs {
         bytes: u64,
         kind: Kind,
     ) -> Result<Reserved, BlobError> {
-        self.usage.reserve(workspace, bytes, kind, || self.measure_all(workspace))
+        self.usage.reserve(workspace, bytes, kind, |share| self.measure_all(workspace, share))
+    }
+
+    /// The same for what is appended to a log, which does not wait until the workspace was measured.
+    pub fn reserve_for_log(
+        &self,
+        workspace: WorkspaceId,
+        bytes: u64,
+        kind: Kind,
+    ) -> Result<Reserved, BlobError> {
+        self.usage.reserve_for_log(workspace, bytes, kind)
     }
 
     /// Counts what a workspace has beside its files; said once, before anything comes.
@@ -259,9 +312,11 @@ impl Blobs {
         let _ = self.usage.also.set(Box::new(measure));
     }
 
-    fn measure_all(&self, workspace: WorkspaceId) -> Result<u64, BlobError> {
+    fn measure_all(&self, workspace: WorkspaceId, share: &Share) -> Result<u64, BlobError> {
+        let files = self.measure(workspace)?;
+        share.begin_logs();
         let also = self.usage.also.get().map_or(Ok(0), |also| also(workspace))?;
-        Ok(self.measure(workspace)?.saturating_add(also))
+        Ok(files.saturating_add(also))
     }
 
     /// Removes something else of a workspace than its files, and counts it as gone.
@@ -287,15 +342,37 @@ impl Blobs {
             return Ok(());
         }
         let turn = share.turn.clone().lock_owned().await;
+        let measured = self.begin_measuring(workspace, share, turn).await;
+        measured.unwrap_or_else(|panicked| Err(BlobError::Io(std::io::Error::other(panicked))))
+    }
+
+    /// Begins to measure a workspace, unless that was done or is under way, and does not wait for it.
+    pub fn measure_soon(self: &Arc<Self>, workspace: WorkspaceId) {
+        let Some((share, _)) = self.usage.share(workspace) else { return };
+        if share.is_measured.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Ok(turn) = share.turn.clone().try_lock_owned() {
+            drop(self.begin_measuring(workspace, share, turn));
+        }
+    }
+
+    fn begin_measuring(
+        self: &Arc<Self>,
+        workspace: WorkspaceId,
+        share: Arc<Share>,
+        turn: tokio::sync::OwnedMutexGuard<()>,
+    ) -> tokio::task::JoinHandle<Result<(), BlobError>> {
         let blobs = self.clone();
-        let measured = tokio::task::spawn_blocking(move || {
+        tokio::task::spawn_blocking(move || {
             // Also when nobody waits for it any more.
             let _turn = turn;
-            share.measured(|| blobs.measure_all(workspace)).map(drop)
-        });
-        measured
-            .await
-            .unwrap_or_else(|panicked| Err(BlobError::Io(std::io::Error::other(panicked))))
+            let measured = share.measured(|share| blobs.measure_all(workspace, share));
+            if let Err(failed) = &measured {
+                warn!(%workspace, error = %ErrorChain(failed), "a workspace cannot be measured");
+            }
+            measured
+        })
     }
 }
 
@@ -320,7 +397,7 @@ mod tests {
         let usage = Usage::up_to(Some(10));
         let ((begun, has_begun), (go_on, may_go_on)) = (channel(), channel::<()>());
         thread::scope(|scope| {
-            let measure = move || {
+            let measure = move |_: &Share| {
                 begun.send(()).unwrap();
                 may_go_on.recv().unwrap();
                 Ok(7)
@@ -330,19 +407,19 @@ mod tests {
                 scope.spawn(|| usage.reserve(HERE, 3, Kind::Usual, measure).map(|it| it.settle(3)));
             has_begun.recv().unwrap();
             // This would wait for ever if there were one lock for all.
-            usage.reserve(THERE, 10, Kind::Usual, || Ok(0)).unwrap().settle(10);
+            usage.reserve(THERE, 10, Kind::Usual, |_| Ok(0)).unwrap().settle(10);
             go_on.send(()).unwrap();
             slow.join().unwrap().unwrap();
         });
         assert_eq!(used(&usage), (Some(10), 0));
-        let again = usage.reserve(HERE, 1, Kind::Usual, || panic!("it is measured once"));
+        let again = usage.reserve(HERE, 1, Kind::Usual, |_| panic!("it is measured once"));
         assert!(matches!(again, Err(BlobError::ShareUsed { used: 10, more: 1, limit: 10 })));
     }
 
     #[test]
     fn what_is_reserved_is_used_or_given_back() {
         let usage = Usage::up_to(Some(10));
-        let reserve = |bytes| usage.reserve(HERE, bytes, Kind::Usual, || Ok(2));
+        let reserve = |bytes| usage.reserve(HERE, bytes, Kind::Usual, |_| Ok(2));
         let mut first = reserve(5).unwrap();
         assert_eq!(used(&usage), (Some(2), 5));
         assert!(matches!(reserve(4), Err(BlobError::ShareUsed { used: 7, more: 4, .. })));
@@ -358,7 +435,7 @@ mod tests {
         assert_eq!(used(&usage), (Some(1), 0));
         let unlimited = Usage::up_to(None);
         unlimited
-            .reserve(HERE, u64::MAX, Kind::Usual, || panic!("nothing to measure"))
+            .reserve(HERE, u64::MAX, Kind::Usual, |_| panic!("nothing to measure"))
             .unwrap()
             .settle(1);
     }
@@ -367,7 +444,7 @@ mod tests {
     fn a_file_that_two_send_elsewhere_counts_once() {
         let usage = Usage::up_to(Some(10));
         let send =
-            || usage.reserve(HERE, 3, Kind::Usual, || Ok(0)).unwrap().sending(BlobId([7; 32]));
+            || usage.reserve(HERE, 3, Kind::Usual, |_| Ok(0)).unwrap().sending(BlobId([7; 32]));
         let (one, two, failed) = (send(), send(), send());
         one.settle(3);
         drop(failed);
@@ -376,5 +453,36 @@ mod tests {
         send().settle(0);
         assert_eq!(used(&usage), (Some(3), 0), "it was there");
         assert!(usage.share(HERE).unwrap().0.lock().sent.is_empty());
+    }
+
+    /// A log waited until its workspace was measured. That can take longer than a node keeps what it could not send.
+    #[test]
+    fn a_log_does_not_wait_until_its_workspace_is_measured_and_is_counted() {
+        let usage = Usage::up_to(Some(100));
+        let append = |bytes| usage.reserve_for_log(HERE, bytes, Kind::Usual);
+        append(60).unwrap().settle(60);
+        let ((begun, has_begun), (go_on, may_go_on)) = (channel(), channel::<()>());
+        let measure = move |share: &Share| {
+            begun.send(()).unwrap();
+            may_go_on.recv().unwrap();
+            share.begin_logs();
+            begun.send(()).unwrap();
+            may_go_on.recv().unwrap();
+            Ok(70)
+        };
+        thread::scope(|scope| {
+            let slow = scope.spawn(|| usage.reserve(HERE, 1, Kind::Usual, measure).map(drop));
+            // While files are measured, and while logs are.
+            for bytes in [10, 20] {
+                has_begun.recv().unwrap();
+                append(bytes).unwrap().settle(bytes);
+                go_on.send(()).unwrap();
+            }
+            slow.join().unwrap().unwrap();
+        });
+        assert_eq!(used(&usage), (Some(90), 0), "what was found, and what came while it was");
+        assert!(matches!(append(11), Err(BlobError::ShareUsed { used: 90, more: 11, .. })));
+        append(10).unwrap().settle(10);
+        assert_eq!(used(&usage), (Some(100), 0));
     }
 }

@@ -19,7 +19,7 @@ use tracing::error;
 
 use super::listener;
 use crate::app::App;
-use crate::logs::{AppendError, LogKey};
+use crate::logs::LogKey;
 use crate::tokens;
 
 /// To whoever does not prove to be the node that it says, or speaks for another's attempt.
@@ -151,15 +151,10 @@ pub async fn log(
     let Some(attempt) = app.live.attempt(epoch) else { return StatusCode::GONE.into_response() };
     let Some(rank) = attempt.rank_of(&node) else { return refused() };
     let (log, workspace) = (LogKey { job: attempt.job, epoch, rank }, attempt.workspace);
-    let written = match app.blobs.measured(workspace).await {
-        Ok(()) => {
-            let blobs = app.blobs.clone();
-            let reserve = move |bytes, kind| blobs.reserve(workspace, bytes, kind);
-            app.logs.append(log, offset, body, reserve).await
-        }
-        Err(unknown) => Err(AppendError::NoShare(unknown)),
-    };
-    match written {
+    app.blobs.measure_soon(workspace);
+    let blobs = app.blobs.clone();
+    let reserve = move |bytes, kind| blobs.reserve_for_log(workspace, bytes, kind);
+    match app.logs.append(log, offset, body, reserve).await {
         Ok(next) => Json(Next { next }).into_response(),
         Err(full) if full.is_full() => {
             (StatusCode::INSUFFICIENT_STORAGE, full.to_string()).into_response()
