@@ -2,19 +2,14 @@
 
 import json
 import os
-import re
 import subprocess
 
 import pytest
-from conftest import REPOSITORY, STRAY_PREFIXES
+from conftest import STRAY_PREFIXES
 from guard import GUARD
 from own_server import own  # noqa: F401  (a fixture)
+from source_documents import text_of
 from test_sdk_v1 import V1
-
-SEEDS = sorted((REPOSITORY.parent / "shared" / "seeds").glob("*.txt"))
-needs_seeds = pytest.mark.skipif(
-    len(SEEDS) < 3, reason="the source documents are not beside this repository"
-)
 
 # Runs blocks one after the other, as the cells of a notebook, and says how each one ended.
 NOTEBOOK = GUARD + """
@@ -144,15 +139,16 @@ def test_a_cluster_is_made_read_changed_and_deleted(run):
     assert "muster workspace create --subscription ID" in elsewhere[1], elsewhere
 
 
-@needs_seeds
 def test_the_blocks_of_the_third_document(run):
-    """The first runs as printed, twice; the others are refused, each where it must be."""
-    blocks = re.findall(r"^```python\n(.*?)^```", SEEDS[2].read_text(), re.DOTALL | re.MULTILINE)
-    create, submit, status = blocks
-    first, printed_status, submitted = run(create, status, submit)
+    """The first creates its cluster as printed; the client refuses what else it cannot do."""
+    create, submit, status = (text_of(place) for place in ("S2:18", "S2:78", "S2:120"))
+    first, again, printed_status, submitted = run(create, create, status, submit)
     assert first[1] is None, first
     assert "Creating new compute target: my-dynamic-cluster" in first[0]
     assert "Compute Target Created: my-dynamic-cluster" in first[0]
-    # The document reads properties that this client never had.
+    # The document hands over a function as if it were a number, and reads properties that this
+    # client never had.
+    assert again[0].startswith("Found existing compute target: my-dynamic-cluster."), again
+    assert again[1] == "TypeError: Object of type function is not JSON serializable", again
     assert "no attribute" in printed_status[1], printed_status
     assert "not supported" in submitted[1] and "azure-ai-ml" in submitted[1], submitted

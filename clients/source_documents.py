@@ -1,0 +1,33 @@
+"""What the four source documents print, from clients/documents: code, files and commands.
+
+`BLOCKS["S0:42"]` is what begins at line 42 of the first document.
+"""
+
+import re
+from dataclasses import dataclass
+
+from conftest import REPOSITORY
+
+BLOCK = re.compile(r"^## (S\d:\d+)\n\n```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    text: str
+
+
+def read_blocks():
+    found = {}
+    for page in sorted((REPOSITORY / "clients/documents").glob("*.md")):
+        for place, language, text in BLOCK.findall(page.read_text()):
+            assert place not in found, f"{page}: {place} is there twice"
+            found[place] = Block(language, text)
+    return found
+
+
+BLOCKS = read_blocks()
+
+
+def text_of(place):
+    return BLOCKS[place].text
