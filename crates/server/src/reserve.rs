@@ -10,20 +10,24 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muster_sandbox::disk_space::DiskSpace;
 use muster_sandbox::identity::Identity;
 use muster_sandbox::node::disk;
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open};
+use rustix::io::Errno;
 
 use crate::state_dir::StateDir;
 
 /// Of what nodes and files leave to the store, this part is kept by the file.
 const PART: u64 = 4;
-/// With less than this the next commit may fail.
+/// With less than this the next commit may fail, and a start as well.
 const LOW_BYTES: u64 = 1 << 20;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often a start that waits for space looks for it, and how often it says so.
+const TRY_EVERY: Duration = Duration::from_secs(1);
+const TELL_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
 pub struct Reserve {
@@ -64,6 +68,48 @@ impl Reserve {
 
     pub fn used(&self) -> OnReserve {
         self.used.clone()
+    }
+
+    /// Returns when there is enough space for a start. Frees what can be freed, and says how much is still missing.
+    pub async fn wait_for_space(&self) {
+        let mut told: Option<Instant> = None;
+        loop {
+            let own = self.clone();
+            let look = move || {
+                own.give_up_if_needed();
+                own.lacks_space().then(|| own.words_of_lack())
+            };
+            let Ok(Some(words)) = tokio::task::spawn_blocking(look).await else { return };
+            if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
+                tracing::warn!("{words}; the server waits for that, and starts then");
+                told = Some(Instant::now());
+            }
+            tokio::time::sleep(TRY_EVERY).await;
+        }
+    }
+
+    /// Whether a start would fail for want of space. Taking it for a moment also shows what root may use, quotas, and files
+    /// that cannot be made. Any other fault is left to the start itself, which knows what to say.
+    pub fn lacks_space(&self) -> bool {
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        let taken = open(self.state_dir.root(), flags, Mode::RUSR | Mode::WUSR)
+            .and_then(|file| fallocate(&file, FallocateFlags::empty(), 0, LOW_BYTES));
+        matches!(taken, Err(Errno::NOSPC | Errno::DQUOT))
+    }
+
+    fn words_of_lack(&self) -> String {
+        let (folder, free) = (self.state_dir.root().display(), self.free_bytes().unwrap_or(0));
+        let (free_kib, needed_kib) = (free >> 10, LOW_BYTES >> 10);
+        match needed_kib.saturating_sub(free_kib) {
+            0 => format!(
+                "the disk is full for this user: a start needs {needed_kib} KiB in {folder}, which cannot be taken although \
+                 {free_kib} KiB are free; free at least {needed_kib} KiB of this user's quota, or some files"
+            ),
+            missing_kib => format!(
+                "the disk is full: {free_kib} KiB are free for {folder}, and a start needs {needed_kib} KiB; free at least \
+                 {missing_kib} KiB on that disk"
+            ),
+        }
     }
 
     /// Gives the space back if there is no other. Call it before the store is opened.

@@ -4,9 +4,10 @@
 mod background;
 mod server;
 
+use std::pin::pin;
 use std::time::Duration;
 
-use muster_core::{HostRequest, Input};
+use muster_core::{ErrorChain, HostRequest, Input};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -15,6 +16,7 @@ use self::background::Background;
 use self::server::{Opened, Server};
 use crate::check::Check;
 use crate::config::{Ready, ServeError, ServerConfig};
+use crate::reserve::Reserve;
 use crate::state_dir::StateDir;
 use crate::writer::{self, Unavailable};
 use crate::{clock, first_start, http};
@@ -24,7 +26,8 @@ const MEASURE_PATIENCE: Duration = Duration::from_secs(2);
 /// Pause before trying again to record this machine.
 const MEASURE_PAUSE: Duration = Duration::from_millis(200);
 
-/// Serves until `shutdown` resolves. Nodes stay up and are adopted by the next start.
+/// Serves until `shutdown` resolves. Nodes stay up and are adopted by the next start. On a full disk it waits until there is
+/// space for a start.
 pub async fn run(
     config: ServerConfig,
     on_ready: impl FnOnce(&Ready) + Send,
@@ -33,11 +36,22 @@ pub async fn run(
     let state_dir = StateDir::new(&config.state_dir);
     let _lock = state_dir.take()?;
     state_dir.check_mode(config.workspaces, config.may_change_mode)?;
-    first_start::prepare(&state_dir)?;
-    state_dir.write_mode(config.workspaces)?;
     let set_back = clock::record_in(&state_dir.clock());
     let (drain, hangup) = (config.drain, hangup(&config)?);
-    let opened = Server::open(config, state_dir).await?;
+    let mut shutdown = pin!(shutdown);
+    let reserve = Reserve::of(&state_dir);
+    let opened = loop {
+        tokio::select! {
+            () = &mut shutdown => return Ok(()),
+            () = reserve.wait_for_space() => {}
+        }
+        match open(&config, &state_dir, &reserve).await {
+            Err(failed) if reserve.lacks_space() => {
+                tracing::warn!(error = %ErrorChain(&failed), "the disk became full during the start");
+            }
+            opened => break opened?,
+        }
+    };
     let Opened { mut server, keeper, doors, relay_doors, wishes } = opened;
 
     let mut background = Background::default();
@@ -61,7 +75,7 @@ pub async fn run(
     let writer_ended = &mut server.stores.writer_thread.ended;
     let wait = async {
         let damage = tokio::select! {
-            () = shutdown => None,
+            () = &mut shutdown => None,
             // Without its writer a server can only refuse.
             _ = writer_ended => None,
             damage = check.damage() => Some(damage),
@@ -74,6 +88,16 @@ pub async fn run(
     background.end();
     let stopped = server.stop(check).await?;
     Ok(damage.map_or(stopped, Err)?)
+}
+
+async fn open(
+    config: &ServerConfig,
+    state_dir: &StateDir,
+    reserve: &Reserve,
+) -> Result<Opened, ServeError> {
+    first_start::prepare(state_dir)?;
+    state_dir.write_mode(config.workspaces)?;
+    Server::open(config.clone(), state_dir.clone(), reserve.clone()).await
 }
 
 /// What asks to look for new certificates, if anything does.

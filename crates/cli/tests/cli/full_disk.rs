@@ -4,9 +4,9 @@
 //! Each test has a small disk to itself, in namespaces of its own: a tmpfs, or a file with ext4 in it that
 //! reserves nothing for root.
 
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{BufRead, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use muster_sandbox::disk_space::DiskSpace;
@@ -66,14 +66,10 @@ pub fn started() -> Site {
 /// Takes all that is left of the disk, and of what the store has in reserve.
 pub fn fill(site: &Site) -> PathBuf {
     let path = site.folder().join("ballast");
-    let options = || std::fs::OpenOptions::new().create(true).append(true).open(&path);
-    let mut ballast = options().expect("there is space at first");
     // The store uses its reserve as soon as it needs it, and tidies up when it is opened again: that is there to be filled.
     let mut refused = 0;
     for number in 1.. {
-        for size in [1 << 20, 4096, 1] {
-            while ballast.write_all(&vec![1; size]).is_ok() {}
-        }
+        fill_once(&path);
         let is_refused = site.run(&submit(&format!("early{number}"))).code != 0;
         refused = if is_refused { refused + 1 } else { 0 };
         if refused == 3 {
@@ -82,6 +78,18 @@ pub fn fill(site: &Site) -> PathBuf {
         assert!(number < 100, "the disk does not become full");
     }
     path
+}
+
+/// Adds to this file until there is not a byte left.
+pub fn fill_once(path: &Path) {
+    let mut file = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .expect("there is space for its name");
+    for size in [1 << 20, 4096, 1] {
+        while file.write_all(&vec![1; size]).is_ok() {}
+    }
 }
 
 fn submit(name: &str) -> [&str; 8] {
@@ -151,6 +159,50 @@ fn a_stop_is_heard_and_a_start_works_again() {
     assert!(ran(&site, "cpu", "after", "echo goes on").contains("goes on"));
 }
 
+/// Starts a server that cannot become ready yet, and returns it when it has said why.
+fn start_waiting(site: &Site) -> (Child, impl BufRead + use<>) {
+    let arguments =
+        ["up", "--listen", "127.0.0.1:0", "--isolation", "walls", "--lease-seconds", LEASE_S];
+    let mut command = site.command(&arguments);
+    let mut server =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    let said = BufReader::new(server.stderr.take().expect("it is piped"));
+    let mut lines = said.lines().map(|line| line.expect("text"));
+    let line = lines.find(|line| line.contains("disk is full")).expect("it waits and says so");
+    assert!(line.contains("free at least") && line.contains("KiB"), "{line}");
+    let ready = BufReader::new(server.stdout.take().expect("it is piped"));
+    (server, ready)
+}
+
+/// Neither the store's reserve nor anything else is left to start with.
+#[test]
+fn a_start_on_a_full_disk_waits_for_space_and_hears_a_stop() {
+    let test = "full_disk::a_start_on_a_full_disk_waits_for_space_and_hears_a_stop";
+    if !is_inside(test, Disk::Ext4) {
+        return;
+    }
+    let mut site = started();
+    let ballast = fill(&site);
+    let mut server = site.take_server();
+    signal("-TERM", &server);
+    assert!(ends(&mut server), "it stops");
+    // What it gave back when it closed its files is taken as well.
+    fill_once(&ballast);
+
+    let (mut server, _) = start_waiting(&site);
+    signal("-TERM", &server);
+    assert!(ends(&mut server), "it hears a stop while it waits");
+    assert!(server.wait().expect("it ended").success());
+
+    let (server, mut ready) = start_waiting(&site);
+    site.adopt(server);
+    free(&ballast);
+    let mut line = String::new();
+    ready.read_line(&mut line).expect("text");
+    assert!(line.starts_with("ready https://"), "{line}");
+    assert!(ran(&site, "cpu", "after", "echo goes on").contains("goes on"));
+}
+
 #[test]
 fn a_disk_that_became_read_only_can_be_read_and_left() {
     if !is_inside("full_disk::a_disk_that_became_read_only_can_be_read_and_left", Disk::Ext4) {
@@ -209,10 +261,7 @@ fn what_dead_nodes_leave_is_given_back_although_nothing_can_be_written() {
     let (node, init) = the_node(&site);
     site.kill();
     kill(init);
-    let mut ballast = std::fs::File::create(site.folder().join("more")).expect("there is space");
-    for size in [1 << 20, 4096, 1] {
-        while ballast.write_all(&vec![1; size]).is_ok() {}
-    }
+    fill_once(&site.folder().join("more"));
     site.start_with(&["--isolation", "walls", "--lease-seconds", LEASE_S]);
     assert!(!node.join("disk").exists());
     assert!(site.text(&["job", "show", "-n", "after"]).contains("Completed"));

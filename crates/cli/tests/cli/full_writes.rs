@@ -4,13 +4,12 @@
 mod table;
 
 use std::fs;
-use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use self::table::{Places, Row, check_that_none_is_missing, given, places, rows};
-use crate::full_disk::{Disk, fill, free, is_inside, started};
+use crate::full_disk::{Disk, fill, fill_once, free, is_inside, started};
 use crate::support::Site;
 use crate::support::walls::{wait_until, works};
 
@@ -240,10 +239,7 @@ fn on_a_full_disk_jobs_can_be_cancelled_and_blobs_deleted() {
     let blobs = Blobs::of(&client, &at);
     // Once, to the last byte: what is full then is the disk, and not yet the reserve.
     let path = site.folder().join("ballast");
-    let mut ballast = fs::File::create(&path).expect("there is space at first");
-    for size in [1 << 20, 4096, 1] {
-        while ballast.write_all(&vec![1; size]).is_ok() {}
-    }
+    fill_once(&path);
     // The first may find the disk full; the store then takes the space that it has in reserve.
     wait_until("a blob is deleted", || {
         client.blob("DELETE", &blobs.url("old", ""), "").status == 202
@@ -277,11 +273,7 @@ fn on_its_reserve_a_store_takes_only_what_ends_things() {
     let job = job.expect("a submit").body;
 
     let path = site.folder().join("ballast");
-    let mut ballast = fs::File::create(&path).expect("there is space at first");
-    for size in [1 << 20, 4096, 1] {
-        while ballast.write_all(&vec![1; size]).is_ok() {}
-    }
-    drop(ballast);
+    fill_once(&path);
     let reserve = site.state().join("reserve");
     wait_until("the reserve is given up", || !reserve.exists());
 

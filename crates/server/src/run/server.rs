@@ -63,14 +63,15 @@ pub struct Opened {
 }
 
 impl Server {
-    pub async fn open(config: ServerConfig, state_dir: StateDir) -> Result<Opened, ServeError> {
+    pub async fn open(
+        config: ServerConfig,
+        state_dir: StateDir,
+        reserve: Reserve,
+    ) -> Result<Opened, ServeError> {
         let catalogue = Arc::new(match &config.price_file {
             Some(path) => prices::read(path)?,
             None => Catalogue::builtin(),
         });
-        let reserve = Reserve::of(&state_dir);
-        // A start on a full disk needs a little space, too.
-        reserve.use_if_needed();
         let doors = address::open_doors(&config, &state_dir).await?;
         let address = Address::of(&config, &doors);
         let (secured, keeper) = secure(&config, &state_dir, &address)?;

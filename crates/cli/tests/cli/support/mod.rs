@@ -192,6 +192,11 @@ impl Site {
         self.server.take().expect("it was started")
     }
 
+    /// A server that a test has started in its own way.
+    pub fn adopt(&mut self, server: Child) {
+        self.server = Some(server);
+    }
+
     pub fn kill(&mut self) {
         if let Some(mut server) = self.server.take() {
             server.kill().expect("it runs");
