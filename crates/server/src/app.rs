@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::Workspaces;
 use crate::artifacts::Turns;
+use crate::artifacts::removal::Unremoved;
 use crate::blobs::Blobs;
 use crate::environments::Service;
 use crate::guesses::Guesses;
@@ -58,6 +59,7 @@ pub struct App {
     pub environments: Arc<Service>,
     pub storage: Storage,
     pub turns: Turns,
+    pub unremoved: Unremoved,
     pub retention: Retention,
     pub refusals: Refusals,
     pub rates: Rates,

@@ -9,6 +9,8 @@
 //! The bytes are there already (`blobs.rs`): only names are made here, all of a moment in one transaction. Members of a job
 //! share these folders; of files that several of them have, the first member's is shown.
 
+pub mod removal;
+
 use std::collections::BTreeMap;
 
 use muster_core::ids::{Epoch, JobId, WorkspaceId};
@@ -222,27 +224,6 @@ impl Containers<'_> {
     }
 }
 
-/// Its log, and everything below its folder.
-pub async fn remove(app: &App, job: &Job) -> Result<(), ArtifactError> {
-    let (logs, blobs) = (app.logs.clone(), app.blobs.clone());
-    let (id, workspace) = (job.id, job.workspace);
-    let remove = move || blobs.removing(workspace, || logs.remove(id));
-    let removed = tokio::task::spawn_blocking(remove);
-    removed.await.map_err(|_| ArtifactError::Panicked)?.map_err(ArtifactError::Log)?;
-    let name = own_container(job.workspace, false);
-    let Some(own) = app.storage.readers.look_up(|reader| reader.container(&name))? else {
-        return Ok(());
-    };
-    let folder = Folder {
-        container: own.id,
-        name: folder_of(&job.name).into(),
-        files: Vec::new(),
-        is_all: true,
-    };
-    let order = Order::Publish { workspace: job.workspace, folders: vec![folder] };
-    say(app, order).await.map(drop)
-}
-
 async fn say(app: &App, order: Order) -> Result<Done, ArtifactError> {
     Ok(app.storage.say(order).await??)
 }
@@ -301,7 +282,12 @@ async fn show_log(
     let guard = Guard { if_none_match: Some(Match::Any), ..Guard::default() };
     match say(app, Order::Put { at, segment, about, guard }).await {
         // Somebody else asked at the same time.
-        Ok(_) | Err(ArtifactError::Refused(Refusal::Exists)) => Ok(()),
-        Err(failed) => Err(failed),
+        Ok(_) | Err(ArtifactError::Refused(Refusal::Exists)) => {}
+        Err(failed) => return Err(failed),
+    }
+    // It may have been deleted meanwhile, and what it left removed.
+    match app.readers.look_up(|reader| reader.job_by_id(log.job))? {
+        Some(_) => Ok(()),
+        None => removal::clear_leftovers(app, &container.owner, &view.job.name).await,
     }
 }

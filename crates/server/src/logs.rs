@@ -144,6 +144,21 @@ impl Logs {
         }
     }
 
+    /// Those of all jobs that are gone; says of how many.
+    pub fn remove_if(&self, is_gone: impl Fn(JobId) -> io::Result<bool>) -> io::Result<u64> {
+        let mut jobs = 0;
+        for entry in entries(&self.dir)? {
+            let job = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            if let Some(job) = job
+                && is_gone(job)?
+            {
+                self.remove(job)?;
+                jobs += 1;
+            }
+        }
+        Ok(jobs)
+    }
+
     /// How many bytes the logs of these jobs have.
     pub fn bytes_of(&self, jobs: &BTreeSet<JobId>) -> io::Result<u64> {
         let mut bytes = 0;
@@ -251,6 +266,22 @@ mod tests {
         assert_eq!((piece.bytes.as_slice(), piece.total), (b"world".as_slice(), 11));
         assert_eq!(logs.read(LogKey { rank: 1, ..LOG }, 0).expect("io").total, 0);
         assert!(logs.busy.is_idle());
+    }
+
+    #[tokio::test]
+    async fn only_logs_of_jobs_that_are_gone_are_removed() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let (logs, blobs) = (with_reserve(dir.path(), 0), blobs(dir.path(), None));
+        let other = LogKey { job: JobId(7), ..LOG };
+        for log in [LOG, other] {
+            assert_eq!(append((&logs, &blobs), log, 0, b"hello").await.expect("io"), 5);
+        }
+        fs::create_dir(dir.path().join("logs/else")).expect("io");
+        let unknown = logs.remove_if(|_| Err(io::Error::other("it cannot be looked up")));
+        assert!(unknown.is_err());
+        assert_eq!(logs.remove_if(|job| Ok(job == LOG.job)).expect("io"), 1);
+        assert_eq!([LOG, other].map(|log| logs.read(log, 0).expect("io").total), [0, 5]);
+        assert!(dir.path().join("logs/else").exists(), "it is not ours");
     }
 
     #[tokio::test]

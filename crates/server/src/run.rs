@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use self::background::Background;
 use self::server::{Opened, Server};
+use crate::artifacts::removal;
 use crate::check::Check;
 use crate::config::{Ready, ServeError, ServerConfig};
 use crate::reserve::Reserve;
@@ -66,6 +67,7 @@ pub async fn run(
     let (stop, stopping) = watch::channel(false);
     let (node_calls, calls) = http::calls();
     let app = server.app(stopping.clone(), node_calls);
+    background.start(removal::run(app.clone()));
     server.state_dir.write_connection(&server.connection())?;
     let tasks = server.checks_left()?;
     on_ready(&server.ready(set_back, !tasks.is_empty()));

@@ -131,6 +131,9 @@ fn every_kind_of_write_is_refused_with_the_reason_and_never_done() {
     }
     blobs.are_refused(&client, &mut wrong);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // Among them was its delete.
+    let said = site.text(&["job", "stream", "-n", "before"]);
+    assert!(said.contains("there is space"), "the job is there, and its log is gone: {said}");
     let kept = kept_lines(&site);
     free(&ballast);
 

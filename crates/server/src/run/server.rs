@@ -20,6 +20,7 @@ use super::background::Background;
 use crate::address::{self, Address};
 use crate::app::App;
 use crate::artifacts::Turns;
+use crate::artifacts::removal::Unremoved;
 use crate::blobs::{BlobError, Blobs};
 use crate::certificates::{self, Keeper};
 use crate::check::{self, Check};
@@ -157,6 +158,7 @@ impl Server {
             environments: nodes.environments.clone(),
             storage: stores.storage.clone(),
             turns: Turns::default(),
+            unremoved: Unremoved::default(),
             retention: config.retention,
             live: stores.live.clone(),
             logs,

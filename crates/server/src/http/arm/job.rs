@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use muster_core::ids::{Epoch, JobId};
-use muster_core::model::{JobPhase, JobSpec, SavedTree, Scope, SpecHash, WorkspaceKey};
+use muster_core::model::{JobPhase, JobSpec, SavedTree, SpecHash, WorkspaceKey};
 use muster_core::{ErrorChain, Input, JobEdit, JobRequest, JobWish, Reply};
 use muster_store::{Archived, JobQuery, JobView};
 use muster_wire::asset::View;
@@ -17,7 +17,7 @@ use super::datastore::home;
 use super::job_data::Names;
 use super::{Call, Failed, cluster, paging, tree, unexpected};
 use crate::app::App;
-use crate::artifacts::{self, ArtifactError};
+use crate::artifacts::{self, ArtifactError, removal};
 use crate::clock;
 use crate::http::respond::document;
 use crate::http::{log_files, service, studio, tree_files};
@@ -32,6 +32,7 @@ pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
     if let Some(code) = spec.code {
         tree::check_code(&call.app, &workspace, code).await?;
     }
+    removal::clear_name(&call.app, &workspace, &name).await.map_err(unremoved)?;
     let reply = call.say(&workspace, Input::SubmitJob(Box::new(request))).await?;
     let Reply::JobAccepted { job, is_new } = reply else { return Err(unexpected(&reply)) };
     if !is_new {
@@ -205,37 +206,54 @@ fn archived(view: View) -> Archived {
     }
 }
 
-/// What it left goes before it does: whoever is stopped in between can ask again, and whoever takes its name later
-/// finds nothing of it. Named outputs stay, as other jobs and assets may be made of them.
+/// What it left is removed once the delete is on disk: a delete that is refused changes nothing. Named outputs stay, as other
+/// jobs and assets may be made of them.
 pub async fn delete(
     call: &Call,
     workspace: WorkspaceKey,
     name: Box<str>,
 ) -> Result<Response, Failed> {
+    let app = &call.app;
+    removal::clear_name(app, &workspace, &name).await.map_err(unremoved)?;
     let (key, wanted) = (workspace.clone(), name.to_string());
-    let found = call.app.readers.read(move |reader| reader.job(&key, &wanted)).await?;
-    let locks = call.app.live.estate();
-    let is_free = locks.against_delete(&Scope::workspace(&workspace)).is_none();
-    let ended = found.filter(|view| is_free && view.job.phase().is_terminal());
-    if let Some(view) = &ended {
-        artifacts::remove(&call.app, &view.job).await.map_err(unremoved)?;
+    let found = app.readers.read(move |reader| reader.job(&key, &wanted)).await?;
+    let job = found.map(|view| view.job);
+    if let Some(job) = &job {
+        removal::begin(app, job);
     }
+    let (key, wanted) = (workspace.clone(), name.clone());
     let edit = JobEdit { workspace, name, wish: JobWish::Delete, known: None };
-    match call.tell(Input::EditJob(Box::new(edit))).await? {
-        Reply::Noted => {}
-        Reply::NothingToDelete => return Ok(StatusCode::NO_CONTENT.into_response()),
-        other => return Err(unexpected(&other)),
+    let told = call.tell(Input::EditJob(Box::new(edit))).await;
+    if let (Err(Failed(refused)), Some(job)) = (&told, &job)
+        // Otherwise it may have been deleted.
+        && refused.status != StatusCode::INTERNAL_SERVER_ERROR.as_u16()
+    {
+        removal::give_up(app, job.id);
     }
-    // Somebody may have looked at its log just now, which makes a blob of it.
-    if let Some(view) = &ended {
-        artifacts::remove(&call.app, &view.job).await.map_err(unremoved)?;
+    match told? {
+        Reply::Noted => {
+            if let Some(job) = &job {
+                removal::finish(app, job).await;
+            }
+            Ok(StatusCode::OK.into_response())
+        }
+        Reply::NothingToDelete => {
+            removal::clear_leftovers(app, &key, &wanted).await.map_err(unremoved)?;
+            Ok(StatusCode::NO_CONTENT.into_response())
+        }
+        other => Err(unexpected(&other)),
     }
-    Ok(StatusCode::OK.into_response())
 }
 
 fn unremoved(failed: ArtifactError) -> Failed {
-    tracing::error!(error = %ErrorChain(&failed), "what a job left cannot be removed");
-    Failed(ArmError::internal("artifacts"))
+    match failed {
+        ArtifactError::Storage(unavailable) => unavailable.into(),
+        ArtifactError::Store(failed) => failed.into(),
+        failed => {
+            tracing::error!(error = %ErrorChain(&failed), "what a job left cannot be removed");
+            Failed(ArmError::internal("artifacts"))
+        }
+    }
 }
 
 pub(super) async fn patch(
@@ -308,4 +326,22 @@ fn log_urls(call: &Call, view: &JobView) -> BTreeMap<String, String> {
 fn logs_of(app: &App, job: JobId, epoch: Epoch, members: usize) -> BTreeMap<String, String> {
     let url = |rank| (artifacts::log_name(rank, members), log_files::url(app, job, epoch, rank));
     (0..members).map(url).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::Unavailable;
+
+    #[test]
+    fn a_storage_that_cannot_write_is_no_bug_and_worth_another_try() {
+        for why in [Unavailable::Full, Unavailable::OnReserve, Unavailable::ReadOnly] {
+            let answer = unremoved(ArtifactError::Storage(why));
+            assert_eq!(answer.0.status, 503);
+            assert!(answer.0.to_string().contains(&why.to_string()), "{}", answer.0);
+            let response = answer.into_response();
+            assert!(response.headers().contains_key(axum::http::header::RETRY_AFTER));
+        }
+        assert_eq!(unremoved(ArtifactError::Panicked).0.status, 500);
+    }
 }

@@ -141,13 +141,17 @@ async fn answer(
 /// Logs of jobs are blobs once somebody looks for them.
 async fn show_logs(call: &Call<'_>, asked: &str) -> Result<(), StorageError> {
     let shown = artifacts::show_logs(&call.app, &call.container, asked).await;
-    // Without room for a copy there is no log among the blobs; the rest can be seen, and deleted.
-    if let Err(ArtifactError::Blobs(BlobError::ShareUsed { .. } | BlobError::Full(_))) = shown {
-        return Ok(());
-    }
-    shown.map_err(|failed| {
-        tracing::error!(error = %ErrorChain(&failed), "a job's log could not be shown as a blob");
-        StorageError::internal()
+    shown.or_else(|failed| match failed {
+        // Without room for a copy there is no log among the blobs; the rest can be seen, and deleted.
+        ArtifactError::Blobs(BlobError::ShareUsed { .. } | BlobError::Full(_))
+        | ArtifactError::Storage(Unavailable::Full | Unavailable::OnReserve) => Ok(()),
+        ArtifactError::Storage(why) => Err(unavailable(why)),
+        ArtifactError::Store(failed) => Err(unreadable(&failed)),
+        ArtifactError::Blobs(failed) => Err(kept_badly(&failed)),
+        failed => {
+            tracing::error!(error = %ErrorChain(&failed), "a job's log could not be shown as a blob");
+            Err(StorageError::internal())
+        }
     })
 }
 

@@ -1,0 +1,198 @@
+//! What a deleted job left: its logs, and the blobs below its folder. They are removed after the delete is on disk. What
+//! cannot be removed then, or was left because the client hung up, is removed later, and before another job gets the name.
+//!
+//! Which jobs these are is known in memory only. After a restart, logs of jobs that no row names are found by their ids;
+//! blobs that were left are removed when the same name is deleted again.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use muster_core::ErrorChain;
+use muster_core::ids::{JobId, WorkspaceId};
+use muster_core::model::{Job, WorkspaceKey};
+use muster_store::storage::{Folder, Order};
+use muster_wire::datastore::own_container;
+use tracing::{info, warn};
+
+use super::{ArtifactError, folder_of, say};
+use crate::app::App;
+
+/// Between two rounds.
+const PAUSE: Duration = Duration::from_secs(30);
+/// A delete that is not on disk after this time never will be.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Jobs that are being deleted, and those whose logs or blobs are left.
+#[derive(Default)]
+pub struct Unremoved(Mutex<BTreeMap<JobId, Left>>);
+
+#[derive(Clone)]
+struct Left {
+    workspace: WorkspaceId,
+    name: Box<str>,
+    since: Instant,
+}
+
+impl Unremoved {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Left>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, job: &Job) {
+        let left = Left { workspace: job.workspace, name: job.name.clone(), since: Instant::now() };
+        self.lock().insert(job.id, left);
+    }
+
+    fn get(&self, job: JobId) -> Option<Left> {
+        self.lock().get(&job).cloned()
+    }
+
+    fn forget(&self, job: JobId) {
+        self.lock().remove(&job);
+    }
+
+    fn of_name(&self, workspace: WorkspaceId, name: &str) -> Vec<JobId> {
+        let is_it =
+            |left: &Left| left.workspace == workspace && left.name.eq_ignore_ascii_case(name);
+        self.lock().iter().filter(|(_, left)| is_it(left)).map(|(job, _)| *job).collect()
+    }
+
+    fn all(&self) -> Vec<JobId> {
+        self.lock().keys().copied().collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+}
+
+/// Notes that this job is about to be deleted: from then on it is not forgotten, whatever happens to the request.
+pub fn begin(app: &App, job: &Job) {
+    app.unremoved.add(job);
+}
+
+/// The job was not deleted.
+pub fn give_up(app: &App, job: JobId) {
+    app.unremoved.forget(job);
+}
+
+/// Removes what a deleted job left. What cannot be removed now is removed later.
+pub async fn finish(app: &App, job: &Job) {
+    // Another delete of the same job, which was refused, may have given it up.
+    begin(app, job);
+    finish_later(app, job.id).await;
+}
+
+async fn finish_later(app: &App, job: JobId) {
+    if let Err(failed) = try_finish(app, job).await {
+        warn!(%job, error = %ErrorChain(&failed), "what a deleted job left is removed later");
+    }
+}
+
+async fn try_finish(app: &App, job: JobId) -> Result<(), ArtifactError> {
+    let _turn = app.turns.of(job).await;
+    let Some(left) = app.unremoved.get(job) else { return Ok(()) };
+    if app.readers.look_up(|reader| reader.job_by_id(job))?.is_some() {
+        // Its delete is under way, or was refused.
+        if left.since.elapsed() > PATIENCE {
+            app.unremoved.forget(job);
+        }
+        return Ok(());
+    }
+    let (logs, blobs, workspace) = (app.logs.clone(), app.blobs.clone(), left.workspace);
+    let remove = move || blobs.removing(workspace, || logs.remove(job));
+    let removed = tokio::task::spawn_blocking(remove).await;
+    let removed = removed.map_err(|_| ArtifactError::Panicked)?.map_err(ArtifactError::Log);
+    // One does not wait for the other.
+    remove_blobs(app, workspace, &left.name).await?;
+    removed?;
+    app.unremoved.forget(job);
+    Ok(())
+}
+
+/// Before a job of this name is submitted or deleted: nothing of one that was deleted may be taken for its own.
+pub async fn clear_name(app: &App, key: &WorkspaceKey, name: &str) -> Result<(), ArtifactError> {
+    if app.unremoved.is_empty() {
+        return Ok(());
+    }
+    let Some(workspace) = app.readers.look_up(|reader| reader.workspace(key))? else {
+        return Ok(());
+    };
+    for job in app.unremoved.of_name(workspace.id, name) {
+        try_finish(app, job).await?;
+    }
+    Ok(())
+}
+
+/// Removes the blobs that a job of this name left, if there is none of this name now.
+pub async fn clear_leftovers(
+    app: &App,
+    key: &WorkspaceKey,
+    name: &str,
+) -> Result<(), ArtifactError> {
+    let (own, wanted) = (key.clone(), name.to_owned());
+    let found = app
+        .readers
+        .read(move |reader| Ok((reader.workspace(&own)?, reader.job(&own, &wanted)?.is_some())));
+    match found.await? {
+        (Some(workspace), false) => remove_blobs(app, workspace.id, name).await,
+        (Some(_), true) | (None, _) => Ok(()),
+    }
+}
+
+/// All blobs below the folder of a job.
+pub(super) async fn remove_blobs(
+    app: &App,
+    workspace: WorkspaceId,
+    job: &str,
+) -> Result<(), ArtifactError> {
+    let name = own_container(workspace, false);
+    let Some(own) = app.storage.readers.look_up(|reader| reader.container(&name))? else {
+        return Ok(());
+    };
+    let name = folder_of(job).into();
+    let folder = Folder { container: own.id, name, files: Vec::new(), is_all: true };
+    say(app, Order::Publish { workspace, folders: vec![folder] }).await.map(drop)
+}
+
+/// Removes what was left, now and then, until dropped.
+pub async fn run(app: Arc<App>) {
+    let mut are_logs_known = false;
+    loop {
+        // Nothing goes by the word of rows that may be damaged.
+        if app.storage.may_sweep() {
+            if !are_logs_known {
+                are_logs_known = remove_logs_of_no_job(&app).await;
+            }
+            for job in app.unremoved.all() {
+                finish_later(&app, job).await;
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Logs whose job was deleted by a server that was killed before it removed them. False if they could not be looked at.
+async fn remove_logs_of_no_job(app: &App) -> bool {
+    let (logs, readers) = (app.logs.clone(), app.readers.clone());
+    let removed = tokio::task::spawn_blocking(move || {
+        let is_gone = |job| {
+            let found = readers.look_up(|reader| reader.job_by_id(job));
+            found.map(|found| found.is_none()).map_err(std::io::Error::other)
+        };
+        logs.remove_if(is_gone)
+    });
+    match removed.await {
+        Ok(Ok(0)) => true,
+        Ok(Ok(jobs)) => {
+            info!(jobs, "logs of deleted jobs are removed");
+            true
+        }
+        Ok(Err(failed)) => {
+            warn!(error = %ErrorChain(&failed), "cannot look for logs of deleted jobs");
+            false
+        }
+        Err(_) => false,
+    }
+}
