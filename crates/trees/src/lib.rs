@@ -24,4 +24,4 @@ pub use manifest::{
 pub use pieces::pieces;
 pub use placing::{Placing, PlacingError};
 pub use snapshot::{HOLES_BYTES_MAX, Memory, Snapshot, SnapshotError, glance, snapshot};
-pub use sparse::{Packed, Run, Unpacking};
+pub use sparse::{Extent, Packed, Run, Unpacking, extent};

@@ -70,14 +70,14 @@ impl Hasher {
 
 /// A hole, which may be empty, and the data after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Extent {
-    pub(crate) hole: u64,
-    pub(crate) data: u64,
+pub struct Extent {
+    pub hole: u64,
+    pub data: u64,
 }
 
 /// What is at this place of a file, up to `end`. Holes that are not worth it count as data. Where the file system cannot
 /// tell, all is data.
-pub(crate) fn extent(file: &File, at: u64, end: u64) -> io::Result<Extent> {
+pub fn extent(file: &File, at: u64, end: u64) -> io::Result<Extent> {
     let all = Extent { hole: 0, data: end - at };
     let begins = match seek(file, SeekFrom::Data(at)) {
         Ok(begins) => begins.clamp(at, end),

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use muster_core::model::BlobId;
-use muster_trees::Hasher;
+use muster_trees::{Extent, Hasher, Target, extent};
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,8 @@ use super::list::{self, Entry};
 use super::{Step, Tell};
 
 const PIECE_BYTES: usize = 1 << 20;
+/// Of a hole, hashed before its progress is told.
+const HOLE_BYTES: u64 = 64 << 20;
 
 /// A symbolic link of the state directory. A backup has what it leads to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,11 +157,12 @@ pub fn copy(
     read((root, Links::Followed), path, Some(file.doing("write", &to)?), tell)
 }
 
-/// Reads a file through, and writes what it reads into another. A file that grows is as long as it was at first.
+/// Reads a file through, and writes what it reads into another, in which holes stay holes. A file that grows is as long as it
+/// was at first.
 pub fn read(
     (root, links): (&Path, Links),
     path: &Path,
-    mut into: Option<File>,
+    into: Option<File>,
     tell: &mut Tell<'_>,
 ) -> Result<Entry, BackupError> {
     let from = root.join(path);
@@ -176,24 +179,68 @@ pub fn read(
     if !found.is_file() {
         return Err(damaged(&from, "it is not a plain file"));
     }
-    let (mut file, mut hasher, mut bytes) = (file.take(found.len()), Hasher::default(), 0);
+    let mut copy = Copy { hasher: Hasher::default(), into: into.map(|it| Target::new(it, None)) };
+    let (mut at, mut end) = (0, found.len());
     let mut piece = vec![0; PIECE_BYTES];
-    loop {
-        let got = match file.read(&mut piece) {
-            Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
-            got => got.map_err(unreadable)?,
-        };
-        if got == 0 {
-            break;
+    while at < end {
+        let Extent { hole, data } = extent(&file, at, end).map_err(unreadable)?;
+        copy.add_hole(hole, tell).doing("copy", &from)?;
+        at += hole;
+        let until = at + data;
+        while at < until {
+            let wanted = usize::try_from(until - at).unwrap_or(usize::MAX).min(PIECE_BYTES);
+            let got = match file.read_at(&mut piece[..wanted], at) {
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
+                got => got.map_err(unreadable)?,
+            };
+            if got == 0 {
+                // It has become shorter.
+                end = at;
+                break;
+            }
+            copy.add(&piece[..got], tell).doing("copy", &from)?;
+            at += got as u64;
         }
-        hasher.add(&piece[..got]);
-        if let Some(into) = &mut into {
-            into.write_all(&piece[..got]).doing("copy", &from)?;
-        }
-        bytes += got as u64;
-        tell(Step::Bytes(got as u64));
     }
-    Entry::new(path, hasher.finish(), bytes)
+    let digest = copy.finish().doing("copy", &from)?;
+    Entry::new(path, digest, at)
+}
+
+/// What was read of a file, and where it goes.
+struct Copy {
+    hasher: Hasher,
+    into: Option<Target>,
+}
+
+impl Copy {
+    fn add(&mut self, bytes: &[u8], tell: &mut Tell<'_>) -> io::Result<()> {
+        self.hasher.add(bytes);
+        self.into.as_mut().map_or(Ok(()), |into| into.write(bytes))?;
+        tell(Step::Bytes(bytes.len() as u64));
+        Ok(())
+    }
+
+    fn add_hole(&mut self, bytes: u64, tell: &mut Tell<'_>) -> io::Result<()> {
+        let mut left = bytes;
+        while left > 0 {
+            let now = left.min(HOLE_BYTES);
+            self.hasher.add_hole(now);
+            tell(Step::Bytes(now));
+            left -= now;
+        }
+        match &mut self.into {
+            Some(into) if bytes > 0 => into.write_hole(bytes),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn finish(mut self) -> io::Result<BlobId> {
+        if let Some(into) = &mut self.into {
+            // A file that ends in a hole gets its length here.
+            into.file()?;
+        }
+        Ok(self.hasher.finish())
+    }
 }
 
 pub fn remove_if_there(path: &Path) -> Result<(), BackupError> {

@@ -240,3 +240,49 @@ fn logs_that_go_while_a_backup_is_made_are_not_in_it() {
     let new = folder.path().join("new");
     restore(&to, &new, SystemTime::UNIX_EPOCH, OnDamage::Refuse, &mut |_| {}).unwrap();
 }
+
+/// A file of a gigabyte that is nearly all hole became a gigabyte on the disk of the backup, and again when it was restored.
+#[test]
+fn holes_stay_holes_in_a_backup_and_when_it_is_restored() {
+    use std::os::unix::fs::FileExt as _;
+    const BYTES: u64 = 64 << 20;
+    let (folder, state_dir) = site();
+    let digest = {
+        let mut hasher = muster_trees::Hasher::default();
+        hasher.add_hole(BYTES / 2);
+        hasher.add(b"data");
+        hasher.add_hole(BYTES / 2 - 4);
+        hasher.finish()
+    };
+    let paths = [blob_path(WorkspaceId(1), &digest), "logs/j1/a2.0.log".to_owned()];
+    for path in &paths {
+        let path = state_dir.root().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let file = File::create_new(path).unwrap();
+        file.write_all_at(b"data", BYTES / 2).unwrap();
+        file.set_len(BYTES).unwrap();
+    }
+    let (to, new) = (folder.path().join("backup"), folder.path().join("new"));
+    let mut told = 0;
+    let mut tell = |step| {
+        if let Step::Bytes(bytes) = step {
+            told += bytes;
+        }
+    };
+    let manifest = make(&state_dir, &to, "", Verify::Everything, &mut tell).unwrap();
+    assert_eq!((manifest.damaged.len(), manifest.lost.len()), (0, 0));
+    restore(&to, &new, SystemTime::UNIX_EPOCH, OnDamage::Refuse, &mut |_| {}).unwrap();
+    // Copied or linked, and read again.
+    assert!(told >= 4 * BYTES, "{told} bytes are told");
+    for root in [&to.join(STATE), &new] {
+        for path in &paths {
+            let file = File::open(root.join(path)).unwrap();
+            let about = file.metadata().unwrap();
+            assert_eq!(about.len(), BYTES);
+            assert!(about.blocks() * 512 < 1 << 20, "{path} takes {} blocks", about.blocks());
+            let mut data = [0; 4];
+            file.read_exact_at(&mut data, BYTES / 2).unwrap();
+            assert_eq!(&data, b"data");
+        }
+    }
+}
