@@ -29,6 +29,8 @@ use std::time::SystemTime;
 
 use muster_store::backup as copies;
 use muster_trees::blob_of;
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 pub use self::copying::Link;
@@ -123,6 +125,7 @@ pub fn make(
     if to.starts_with(root) {
         return Err(BackupError::Inside { path: to, root: root.to_owned() });
     }
+    refuse_mount_point(&to)?;
     refuse_filled(&to)?;
     // It is not made: a disk that is not mounted should be noticed.
     if let Some(parent) = to.parent().filter(|parent| !parent.exists()) {
@@ -331,6 +334,20 @@ fn beside(path: &Path, suffix: &str) -> Result<PathBuf, BackupError> {
     hidden.push(name);
     hidden.push(format!(".{suffix}"));
     Ok(path.with_file_name(hidden))
+}
+
+/// What is made beside it could not get its name. Its parent may be on another disk, too.
+fn refuse_mount_point(path: &Path) -> Result<(), BackupError> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    let is_root = match statx(CWD, path, flags, StatxFlags::empty()) {
+        Ok(found) => found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+        Err(Errno::NOENT) => false,
+        Err(why) => return Err(io::Error::from(why)).doing("look at", path),
+    };
+    match is_root {
+        true => Err(BackupError::MountPoint { path: path.to_owned() }),
+        false => Ok(()),
+    }
 }
 
 fn refuse_filled(path: &Path) -> Result<(), BackupError> {

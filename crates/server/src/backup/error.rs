@@ -26,6 +26,11 @@ pub enum BackupError {
     NoParent { path: PathBuf },
     #[error("{} is not empty; name another folder, or move it away", path.display())]
     Filled { path: PathBuf },
+    #[error(
+        "{0} is a mount point, which cannot be replaced by a finished folder; name a folder in it, such as {0}/muster",
+        path.display()
+    )]
+    MountPoint { path: PathBuf },
     #[error("a server runs in {}; name another folder, or stop it and move it away", path.display())]
     InUse { path: PathBuf },
     #[error(

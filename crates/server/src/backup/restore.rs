@@ -19,7 +19,8 @@ use super::damage::{self, Damage, Damaged, can_be_left_out};
 use super::error::{BackupError, Doing, damaged};
 use super::list::{Entry, List};
 use super::{
-    FILES, FORMAT, MANIFEST, Manifest, STATE, Step, Tell, beside, refuse_filled, settle, unix_ms,
+    FILES, FORMAT, MANIFEST, Manifest, STATE, Step, Tell, beside, refuse_filled,
+    refuse_mount_point, settle, unix_ms,
 };
 use crate::pki::files;
 use crate::state_dir::names::{self, DATABASE, STORAGE};
@@ -209,6 +210,7 @@ fn check_rows(
 }
 
 fn refuse_used(to: &Path) -> Result<(), BackupError> {
+    refuse_mount_point(to)?;
     let filled = refuse_filled(to);
     let Err(BackupError::Filled { path }) = filled else { return filled };
     let is_taken = |lock: File| flock(lock, FlockOperation::NonBlockingLockShared).is_err();

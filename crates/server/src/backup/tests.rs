@@ -286,3 +286,19 @@ fn holes_stay_holes_in_a_backup_and_when_it_is_restored() {
         }
     }
 }
+
+/// All was copied before the kernel refused to give it that name; a new ext4 also seemed to be filled, with lost+found.
+#[test]
+fn a_mount_point_is_refused_before_anything_is_copied() {
+    let (folder, state_dir) = site();
+    let mounted = Path::new("/proc");
+    let refused = make(&state_dir, mounted, "", Verify::Usual, &mut |_| panic!("it begins"));
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused, BackupError::MountPoint { .. }), "{refused}");
+    assert!(refused.to_string().contains("such as /proc/muster"), "{refused}");
+    let to = folder.path().join("backup");
+    make(&state_dir, &to, "", Verify::Usual, &mut |_| {}).unwrap();
+    let now = SystemTime::UNIX_EPOCH;
+    let refused = restore(&to, mounted, now, OnDamage::Refuse, &mut |_| panic!("it begins"));
+    assert!(matches!(refused.unwrap_err(), BackupError::MountPoint { .. }));
+}
