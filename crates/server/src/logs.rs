@@ -1,11 +1,12 @@
 //! Job logs: bytes in files named by our own ids, one per attempt and rank, appended by the node that holds
 //! the attempt's live epoch, as long as the disk has room beyond its reserve and the workspace has some of its share left.
+//! What is acknowledged is on disk, with the name of its file.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::body::Bytes;
 use muster_core::agent::LOG_BYTES_MAX;
@@ -18,6 +19,8 @@ use crate::room::{self, NoRoom, Room};
 const READ_BYTES_MAX: u64 = 8 << 20;
 /// So little is taken for longer: what a node says when it has to give up the rest of a log.
 const SMALL_BYTES_MAX: usize = 4 << 10;
+/// Of logs whose names are known to be on disk. When there are more, all are forgotten, and each is synced once more.
+const NAMED_MAX: usize = 100_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
@@ -25,6 +28,8 @@ pub enum AppendError {
     NoRoom(#[from] NoRoom),
     #[error(transparent)]
     NoShare(BlobError),
+    #[error("this attempt is over, and its job may be deleted")]
+    Over,
     #[error("a log could not be written")]
     Io(#[from] io::Error),
 }
@@ -34,7 +39,7 @@ impl AppendError {
     pub fn is_full(&self) -> bool {
         match self {
             AppendError::NoRoom(NoRoom::Full { .. }) => true,
-            AppendError::NoRoom(NoRoom::Io(_)) => false,
+            AppendError::NoRoom(NoRoom::Io(_)) | AppendError::Over => false,
             AppendError::NoShare(why) => matches!(why, BlobError::ShareUsed { .. }),
             AppendError::Io(why) => {
                 matches!(why.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
@@ -57,6 +62,17 @@ pub struct Logs {
     /// Those that are being written to. Each has a lock of its own: to write one waits for the disk, and others do not wait
     /// for that.
     busy: InTurn<LogKey>,
+    /// Held while a file is opened for a live attempt, and while the logs of a job are removed: a late append does not make
+    /// them again.
+    opening: Mutex<()>,
+    /// Logs whose names are on disk, as far as this server has made sure.
+    named: Mutex<BTreeSet<LogKey>>,
+    #[cfg(test)]
+    synced: Mutex<Vec<PathBuf>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Part of a log, and how long the whole is now.
@@ -68,7 +84,15 @@ pub struct Piece {
 
 impl Logs {
     pub fn new(dir: PathBuf) -> Logs {
-        Logs { room: Room::of(dir.clone()), dir, busy: InTurn::default() }
+        Logs {
+            room: Room::of(dir.clone()),
+            dir,
+            busy: InTurn::default(),
+            opening: Mutex::default(),
+            named: Mutex::default(),
+            #[cfg(test)]
+            synced: Mutex::default(),
+        }
     }
 
     fn folder(&self, job: JobId) -> PathBuf {
@@ -81,18 +105,20 @@ impl Logs {
 
     /// Appends `bytes` that belong at `offset`, and says how much there is now. What is there already is left
     /// alone, and what would leave a gap is not taken: the sender goes on from the answer. What is new is reserved first.
+    /// Nothing is taken when the attempt is not live any more.
     pub async fn append(
         self: &Arc<Self>,
         log: LogKey,
         offset: u64,
         bytes: Bytes,
+        is_live: impl FnOnce() -> bool + Send + 'static,
         reserve: impl FnOnce(u64, room::Kind) -> Result<Reserved, BlobError> + Send + 'static,
     ) -> Result<u64, AppendError> {
         let (turn, logs) = (self.busy.turn(log).await, self.clone());
         let written = tokio::task::spawn_blocking(move || {
             // Also when nobody waits for the answer any more.
             let _turn = turn;
-            logs.write(log, offset, &bytes, reserve)
+            logs.write(log, offset, &bytes, is_live, reserve)
         });
         written.await.unwrap_or_else(|panicked| Err(io::Error::other(panicked).into()))
     }
@@ -103,19 +129,16 @@ impl Logs {
         log: LogKey,
         offset: u64,
         bytes: &[u8],
+        is_live: impl FnOnce() -> bool,
         reserve: impl FnOnce(u64, room::Kind) -> Result<Reserved, BlobError>,
     ) -> Result<u64, AppendError> {
-        let path = self.path(log);
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        let mut file = OpenOptions::new().append(true).create(true).open(&path)?;
+        let mut file = self.open(log, is_live)?;
         let length = file.metadata()?.len();
-        if offset > length {
-            return Ok(length);
-        }
-        let known = usize::try_from(length - offset).unwrap_or(usize::MAX);
-        let Some(fresh) = bytes.get(known..).filter(|fresh| !fresh.is_empty()) else {
+        let known = length.checked_sub(offset).map(|it| usize::try_from(it).unwrap_or(usize::MAX));
+        let fresh = known.and_then(|known| bytes.get(known..));
+        let Some(fresh) = fresh.filter(|fresh| !fresh.is_empty()) else {
+            // Whoever wrote this may have been killed before it was on disk.
+            self.sync(log, &file)?;
             return Ok(length);
         };
         let room = usize::try_from(LOG_BYTES_MAX.saturating_sub(length)).unwrap_or(usize::MAX);
@@ -130,14 +153,57 @@ impl Logs {
         reserved.settle(now.saturating_sub(length));
         written?;
         // The node forgets its copy once the job's end is on disk, so this must be there before.
-        file.sync_data()?;
+        self.sync(log, &file)?;
         Ok(length + fresh.len() as u64)
     }
 
+    fn open(&self, log: LogKey, is_live: impl FnOnce() -> bool) -> Result<File, AppendError> {
+        let _opening = lock(&self.opening);
+        if !is_live() {
+            return Err(AppendError::Over);
+        }
+        fs::create_dir_all(self.folder(log.job))?;
+        Ok(OpenOptions::new().append(true).create(true).open(self.path(log))?)
+    }
+
+    /// What is in a log, and at first its name and those of the folders that it is in.
+    fn sync(&self, log: LogKey, file: &File) -> io::Result<()> {
+        file.sync_data()?;
+        self.note_synced(&self.path(log));
+        if lock(&self.named).contains(&log) {
+            return Ok(());
+        }
+        let above = self.dir.parent().map(Path::to_owned);
+        for folder in [self.folder(log.job), self.dir.clone()].into_iter().chain(above) {
+            match File::open(&folder) {
+                // Its job was deleted meanwhile.
+                Err(missing) if missing.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened?.sync_all()?,
+            }
+            self.note_synced(&folder);
+        }
+        let mut named = lock(&self.named);
+        if named.len() >= NAMED_MAX {
+            named.clear();
+        }
+        named.insert(log);
+        Ok(())
+    }
+
+    #[cfg(test)]
+    fn note_synced(&self, path: &Path) {
+        lock(&self.synced).push(path.to_owned());
+    }
+
+    #[cfg(not(test))]
+    fn note_synced(&self, _path: &Path) {}
+
     /// Of all attempts of a job; says how many bytes they had. One that has none is as good as removed.
     pub fn remove(&self, job: JobId) -> io::Result<u64> {
+        let _opening = lock(&self.opening);
         let folder = self.folder(job);
         let bytes = bytes_in(&folder)?;
+        lock(&self.named).retain(|log| log.job != job);
         match fs::remove_dir_all(folder) {
             Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(0),
             result => result.map(|()| bytes),
@@ -233,7 +299,7 @@ mod tests {
         let blobs = blobs.clone();
         blobs.measured(HERE).await.expect("it can be measured");
         let reserve = move |bytes, kind| blobs.reserve_for_log(HERE, bytes, kind);
-        logs.append(log, offset, Bytes::copy_from_slice(bytes), reserve).await
+        logs.append(log, offset, Bytes::copy_from_slice(bytes), || true, reserve).await
     }
 
     #[tokio::test]
@@ -266,6 +332,53 @@ mod tests {
         assert_eq!((piece.bytes.as_slice(), piece.total), (b"world".as_slice(), 11));
         assert_eq!(logs.read(LogKey { rank: 1, ..LOG }, 0).expect("io").total, 0);
         assert!(logs.busy.is_idle());
+    }
+
+    /// The node forgets what is acknowledged.
+    #[tokio::test]
+    async fn what_is_acknowledged_is_on_disk_with_its_name() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let (logs, blobs) = (with_reserve(dir.path(), 0), blobs(dir.path(), None));
+        let synced = |logs: &Logs| std::mem::take(&mut *lock(&logs.synced));
+        let whole = |logs: &Logs| {
+            vec![logs.path(LOG), logs.folder(LOG.job), logs.dir.clone(), dir.path().into()]
+        };
+        assert_eq!(append((&logs, &blobs), LOG, 0, b"hello").await.expect("io"), 5);
+        assert_eq!(synced(&logs), whole(&logs));
+        assert_eq!(append((&logs, &blobs), LOG, 5, b" world").await.expect("io"), 11);
+        assert_eq!(synced(&logs), [logs.path(LOG)], "its name is there");
+        // A server that was killed before it was on disk leaves the rest to the next.
+        let logs = with_reserve(dir.path(), 0);
+        assert_eq!(append((&logs, &blobs), LOG, 0, b"hello").await.expect("io"), 11);
+        assert_eq!(synced(&logs), whole(&logs));
+        assert_eq!(append((&logs, &blobs), LOG, 50, b"gap").await.expect("io"), 11);
+        assert_eq!(synced(&logs), [logs.path(LOG)]);
+    }
+
+    #[tokio::test]
+    async fn an_append_that_comes_after_the_delete_of_its_job_is_refused() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let (logs, blobs) = (with_reserve(dir.path(), 0), blobs(dir.path(), None));
+        assert_eq!(append((&logs, &blobs), LOG, 0, b"hello").await.expect("io"), 5);
+        // It came while the attempt was live, and waits for the one before it.
+        let is_live = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let (asked, own) = (is_live.clone(), blobs.clone());
+        let first = logs.busy.turn(LOG).await;
+        let late = logs.append(
+            LOG,
+            5,
+            Bytes::from_static(b" again"),
+            move || asked.load(std::sync::atomic::Ordering::Relaxed),
+            move |bytes, kind| own.reserve_for_log(HERE, bytes, kind),
+        );
+        let mut late = Box::pin(late);
+        assert!(late.as_mut().now_or_never().is_none(), "it waits");
+        is_live.store(false, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(logs.remove(LOG.job).expect("io"), 5);
+        drop(first);
+        let refused = late.await.expect_err("its job is deleted");
+        assert!(matches!(refused, AppendError::Over), "{refused}");
+        assert!(!logs.folder(LOG.job).exists());
     }
 
     #[tokio::test]
@@ -314,7 +427,7 @@ mod tests {
         files.measure_soon(HERE);
         let reserving = files.clone();
         let reserve = move |bytes, kind| reserving.reserve_for_log(HERE, bytes, kind);
-        let appended = logs.append(LOG, 0, Bytes::from_static(b"said meanwhile"), reserve);
+        let appended = logs.append(LOG, 0, Bytes::from_static(b"said meanwhile"), || true, reserve);
         let appended = tokio::time::timeout(std::time::Duration::from_secs(5), appended).await;
         assert_eq!(appended.expect("it does not wait").expect("io"), 14);
         go_on.send(()).expect("it waits");

@@ -19,7 +19,7 @@ use tracing::error;
 
 use super::listener;
 use crate::app::App;
-use crate::logs::LogKey;
+use crate::logs::{AppendError, LogKey};
 use crate::tokens;
 
 /// To whoever does not prove to be the node that it says, or speaks for another's attempt.
@@ -154,8 +154,11 @@ pub async fn log(
     app.blobs.measure_soon(workspace);
     let blobs = app.blobs.clone();
     let reserve = move |bytes, kind| blobs.reserve_for_log(workspace, bytes, kind);
-    match app.logs.append(log, offset, body, reserve).await {
+    let live = app.live.clone();
+    let is_live = move || live.attempt(epoch).is_some();
+    match app.logs.append(log, offset, body, is_live, reserve).await {
         Ok(next) => Json(Next { next }).into_response(),
+        Err(AppendError::Over) => StatusCode::GONE.into_response(),
         Err(full) if full.is_full() => {
             (StatusCode::INSUFFICIENT_STORAGE, full.to_string()).into_response()
         }
