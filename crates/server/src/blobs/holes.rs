@@ -1,8 +1,10 @@
 //! Who hashes holes, and when. A hole of gigabytes comes as eight bytes and costs seconds of a core, so only one is hashed
-//! at a time, in slices, and one of each node: others' uploads and requests have the rest of the machine.
+//! at a time, in slices, and one of each node: others' uploads and requests have the rest of the machine. Workspaces take
+//! turns slice by slice, however many nodes of each want to.
 
 use std::sync::Arc;
 
+use muster_core::ids::WorkspaceId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::in_turn::{InTurn, MyTurn};
@@ -16,12 +18,15 @@ const PLACES: usize = 1;
 
 pub struct Holes {
     nodes: InTurn<Box<str>>,
+    /// Only one of each waits for a place.
+    workspaces: InTurn<WorkspaceId>,
     places: Arc<Semaphore>,
 }
 
 impl Default for Holes {
     fn default() -> Holes {
-        Holes { nodes: InTurn::default(), places: Arc::new(Semaphore::new(PLACES)) }
+        let (nodes, workspaces) = (InTurn::default(), InTurn::default());
+        Holes { nodes, workspaces, places: Arc::new(Semaphore::new(PLACES)) }
     }
 }
 
@@ -31,9 +36,48 @@ impl Holes {
         self.nodes.turn(node.into()).await
     }
 
-    /// Waits for a place for one slice. Those who wait get it in the order in which they came.
-    pub async fn place(&self) -> Option<OwnedSemaphorePermit> {
+    /// Waits for a place for one slice. Workspaces get it in turn, and so do the uploads of each.
+    pub async fn place(&self, workspace: WorkspaceId) -> Place {
+        let turn = self.workspaces.turn(workspace).await;
         // It is never closed.
-        self.places.clone().acquire_owned().await.ok()
+        let permit = self.places.clone().acquire_owned().await.ok();
+        Place { _permit: permit, _turn: turn }
+    }
+}
+
+/// For one slice, until this is dropped.
+pub struct Place {
+    // First: whoever of the same workspace is next waits behind the others then.
+    _permit: Option<OwnedSemaphorePermit>,
+    _turn: MyTurn<WorkspaceId>,
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    /// Each node of a workspace had a place in the one line, so others waited for all of them before each slice.
+    #[tokio::test]
+    async fn one_workspace_with_many_nodes_does_not_make_others_wait_for_all_of_them() {
+        let (noisy, quiet) = (WorkspaceId(1), WorkspaceId(2));
+        let holes = Holes::default();
+        let first = holes.place(noisy).await;
+        let mut waiting: Vec<_> = (0..8).map(|_| Box::pin(holes.place(noisy))).collect();
+        for place in &mut waiting {
+            assert!(place.as_mut().now_or_never().is_none(), "there is one place");
+        }
+        let mut other = Box::pin(holes.place(quiet));
+        assert!(other.as_mut().now_or_never().is_none());
+        drop(first);
+        for place in &mut waiting {
+            assert!(place.as_mut().now_or_never().is_none(), "it is another's turn");
+        }
+        drop(other.now_or_never().expect("it is next"));
+        let next = waiting.remove(0).now_or_never().expect("then it is theirs again");
+        assert!(waiting[0].as_mut().now_or_never().is_none());
+        drop((next, waiting));
+        assert!(holes.workspaces.is_idle());
     }
 }

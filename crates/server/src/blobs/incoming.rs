@@ -191,6 +191,10 @@ impl Incoming {
         Ok(())
     }
 
+    pub fn workspace(&self) -> WorkspaceId {
+        self.workspace
+    }
+
     /// Whether the last piece has holes that are not hashed yet.
     pub fn has_left(&self) -> bool {
         self.left.is_some()

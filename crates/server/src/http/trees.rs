@@ -209,7 +209,7 @@ async fn filled(
     }
     let _turn = blobs.holes.turn(node.unwrap_or_default()).await;
     while incoming.has_left() {
-        let place = blobs.holes.place().await;
+        let place = blobs.holes.place(incoming.workspace()).await;
         incoming = ended(tokio::task::spawn_blocking(move || {
             let _place = place;
             incoming.go_on()?;
@@ -326,7 +326,7 @@ mod tests {
                 })
             };
             // Of two nodes, and with somebody else in the only place.
-            let place = blobs.holes.place().await;
+            let place = blobs.holes.place(THERE).await;
             let mut uploads: Vec<_> = (0..6).map(|number| large(number % 2)).collect();
             while incoming(&dir) < uploads.len() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -342,7 +342,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             drop(blobs.holes.turn("0").await);
-            assert!(blobs.holes.place().await.is_some());
+            drop(blobs.holes.place(HERE).await);
             // Hashed in slices it is the same file.
             let mut hasher = muster_trees::Hasher::default();
             hasher.add_hole(300 << 20);
