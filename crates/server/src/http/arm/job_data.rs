@@ -156,9 +156,9 @@ impl Names<'_> {
                     .to_owned());
             }
         };
-        let context = BuildContext::open(self.app, self.home, &place)?;
-        // The files of a context may be elsewhere: they are waited for.
+        // The files of a context may be many, and elsewhere: they are waited for.
         tokio::task::block_in_place(|| {
+            let context = BuildContext::open(self.app, self.home, &place)?;
             let text = context.dockerfile(&build.dockerfile_path)?;
             let built = self.app.environments.resolve_build(id, &text, &context);
             built.map_err(|why| why.to_string())
@@ -192,9 +192,10 @@ impl Resolve for Names<'_> {
             return Err("it is no environment".to_owned());
         };
         match (&body.conda_file, &body.image, &body.build) {
-            (Some(conda), image, _) => {
+            // It looks through the folders of the machine for its Python.
+            (Some(conda), image, _) => tokio::task::block_in_place(|| {
                 environments.resolve_conda(id, conda, image.as_deref()).map_err(words)
-            }
+            }),
             (None, Some(image), _) => environments.resolve_image(id, image).map_err(words),
             (None, None, Some(build)) => self.built(id, build),
             (None, None, None) => Err("it has neither an image nor packages".to_owned()),

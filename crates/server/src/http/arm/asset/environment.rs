@@ -51,7 +51,9 @@ pub async fn build_log(
             resolved.map_err(|words| ArmError::not_found(KIND.as_str(), words))?
         }
     };
-    Ok(document(StatusCode::OK, &environments.build_log(&environment)))
+    // It reads files.
+    let log = tokio::task::block_in_place(|| environments.build_log(&environment));
+    Ok(document(StatusCode::OK, &log))
 }
 
 /// A curated environment, as a version of the workspace's. Nothing of it is kept.
