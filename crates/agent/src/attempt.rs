@@ -69,6 +69,13 @@ pub(crate) struct Context {
     pub(crate) removals: Removals,
 }
 
+impl Context {
+    /// The longest that a file of a job may be, which the kernel sees to behind walls.
+    pub(crate) fn file_bytes(&self) -> Option<u64> {
+        self.disk_bytes.map(|disk| disk.max(2 * self.log_bytes))
+    }
+}
+
 /// What a program has to know that calls the server from inside a node.
 #[derive(Debug)]
 pub(crate) struct Way {
@@ -217,7 +224,8 @@ pub(crate) async fn run(
         let work_dir = context.home.work(epoch);
         // What its neighbours do to the node's memory is not its doing.
         let memory = group.as_ref().map(JobGroup::memory).or_else(|| context.memory.clone());
-        let watch = Watch::new(work_dir, context.disk_bytes, memory);
+        let file_bytes = context.file_bytes().filter(|_| context.nursery.is_some());
+        let watch = Watch::new(work_dir, context.disk_bytes, memory).with_file_bytes(file_bytes);
         let network = process.network();
         let (exit, was_killed) = tokio::select! {
             ended = follow(process, &mut told, &watch) => ended,

@@ -26,6 +26,8 @@ pub(crate) struct Watch {
     work_dir: PathBuf,
     /// Of its folder, if it has a limit.
     disk_bytes: Option<u64>,
+    /// The longest that one of its files may be.
+    file_bytes: Option<u64>,
     memory: Option<Memory>,
     oom_kills: u64,
 }
@@ -106,7 +108,12 @@ impl Watch {
     /// From now on.
     pub(crate) fn new(work_dir: PathBuf, disk_bytes: Option<u64>, memory: Option<Memory>) -> Watch {
         let oom_kills = memory.as_ref().map_or(0, Memory::oom_kills);
-        Watch { work_dir, disk_bytes, memory, oom_kills }
+        Watch { work_dir, disk_bytes, file_bytes: None, memory, oom_kills }
+    }
+
+    /// The same where the kernel ends a job that makes a longer file.
+    pub(crate) fn with_file_bytes(self, file_bytes: Option<u64>) -> Watch {
+        Watch { file_bytes, ..self }
     }
 
     /// Resolves when the job has taken more of the disk than it may.
@@ -155,7 +162,10 @@ impl Watch {
             (Some(memory), _) if is_by(libc::SIGKILL) && memory.oom_kills() > self.oom_kills => {
                 Exit::OverLimit { of: Scarce::Memory, most: memory.limit_bytes }
             }
-            (_, Some(most)) if is_by(libc::SIGXFSZ) => Exit::OverLimit { of: Scarce::Disk, most },
+            _ if is_by(libc::SIGXFSZ) && self.file_bytes.is_some() => {
+                let most = self.file_bytes.unwrap_or_default();
+                Exit::OverLimit { of: Scarce::FileLength, most }
+            }
             (_, Some(limit)) if exit != Exit::Code(0) && full(&self.work_dir, limit).is_some() => {
                 // Another job of the node may have filled it.
                 let most = Used::of_disk(limit);
@@ -203,9 +213,14 @@ mod tests {
             assert_eq!(watch.explained(exit.clone()), exit);
         }
         let watch = Watch::new(PathBuf::from("/"), Some(1 << 20), None);
-        let too_large = Exit::OverLimit { of: Scarce::Disk, most: 1 << 20 };
-        for exit in [Exit::Signal(libc::SIGXFSZ), Exit::Code(128 + libc::SIGXFSZ)] {
-            assert_eq!(watch.explained(exit), too_large);
+        let ended = [Exit::Signal(libc::SIGXFSZ), Exit::Code(128 + libc::SIGXFSZ)];
+        for exit in ended.clone() {
+            assert_eq!(watch.explained(exit.clone()), exit, "the limit is not ours");
+        }
+        let watch = watch.with_file_bytes(Some(2 << 20));
+        let too_long = Exit::OverLimit { of: Scarce::FileLength, most: 2 << 20 };
+        for exit in ended {
+            assert_eq!(watch.explained(exit), too_long);
         }
     }
 }

@@ -109,7 +109,7 @@ fn walled_launch(
             processes: Some(u64::from(PROCESSES_MAX)),
             shared_memory_bytes: spec.shared_memory_mb.map(|mb| mb.saturating_mul(1 << 20)),
             // Its output is a file, too, and may be beyond its end for a moment before it is cut.
-            file_bytes: context.disk_bytes.map(|disk| disk.max(2 * context.log_bytes)),
+            file_bytes: context.file_bytes(),
         },
     })
 }

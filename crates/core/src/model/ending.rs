@@ -45,6 +45,8 @@ pub enum Scarce {
     Memory,
     Disk,
     Files,
+    /// Of one file, its holes included.
+    FileLength,
 }
 
 impl Exit {

@@ -405,6 +405,11 @@ pub(super) fn failure_text(why: &Failure, spec: &JobSpec) -> String {
                     "the command made more files in its folder on {node} than the {most} that it may, and was ended; \
                      pack them into fewer, or have the operator free disk space or raise job-disk-gb"
                 ),
+                Exit::OverLimit { of: Scarce::FileLength, most } => format!(
+                    "the command made a file on {node} longer than the {} that it may, and was ended; holes count in a \
+                     file's length, as with `truncate`: make it shorter, split it, or have the operator raise job-disk-gb",
+                    gigabytes(*most)
+                ),
                 Exit::NotStarted { message } => {
                     format!("the command could not be started on {node}: {message}")
                 }

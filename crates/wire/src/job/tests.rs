@@ -440,6 +440,7 @@ fn a_failure_says_what_happened() {
         (over(Scarce::Memory), user, "user code", "(rank 0), 3.5 GiB, and was ended"),
         (over(Scarce::Disk), user, "user code", "the 3.5 GiB that it may"),
         (over(Scarce::Files), user, "user code", "the 3758096384 that it may"),
+        (over(Scarce::FileLength), user, "user code", "longer than the 3.5 GiB that it may"),
         (exit(Exit::NotStarted { message: message.into() }), system, "prepare", message),
         (data(Carrying::Fetch), system, "data", "could not be brought"),
         (data(Carrying::Save), system, "data", "what it left is lost"),
