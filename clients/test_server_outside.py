@@ -139,6 +139,58 @@ def test_metrics_tell_what_happened(session, server, finished_job):
     assert finished_job not in text and "sig=" not in text
 
 
+BUSY = (
+    "import time; held = bytearray(160 << 20); open('f', 'wb').write(bytes(16 << 20))\n"
+    "while True: pass"
+)
+
+
+def test_metrics_tell_what_nodes_and_jobs_use(own):  # noqa: F811
+    # A short lease: figures come with reports, and these come more often then.
+    server = own("--lease-seconds", "12")
+    limits = json.loads(server.muster("host", "show", "local", "--query", "not_enforced || `[]`"))
+    server.muster("compute", "create", "-n", "cpu", "--max-instances", "1", *WORKSPACE_FLAGS)
+    flags = ("-n", "burner", "--compute", "cpu", "--command", f'python3 -c "{BUSY}"')
+    server.muster("job", "create", *flags, *WORKSPACE_FLAGS)
+    session = server.session()
+
+    def look():
+        return samples(session.get(server.url + "/metrics").text)
+
+    def used():
+        found = look()
+        labels = {"cluster": "cpu", "workspace": WORKSPACE}
+        [node] = {dict(has)["node"] for name, has in found if name == "muster_node_disk_bytes"} or [
+            ""
+        ]
+        of = {**labels, "node": node}
+        disk = total(found, "muster_job_disk_bytes", job_name="burner", **of)
+        cpu = total(found, "muster_job_cpu_seconds_total", job_name="burner", **of)
+        memory = total(found, "muster_job_memory_bytes", job_name="burner", **of)
+        if limits:  # Without control groups nothing counts cores and memory.
+            return disk > 16e6 and (found, of)
+        return disk > 16e6 and cpu > 0.5 and memory > 160e6 and (found, of)
+
+    found, of = wait_for("what the job uses", 30, used)
+    assert total(found, "muster_job_memory_bytes") < 1e9
+    assert (
+        16e6
+        < total(found, "muster_node_disk_bytes", **of)
+        < total(found, "muster_node_disk_size_bytes", **of)
+    )
+    if not limits:
+        job, node = "muster_job_cpu_seconds_total", "muster_node_cpu_seconds_total"
+        assert total(found, job, job_name="burner", **of) <= total(found, node, **of) < 60
+        table = server.muster("compute", "list-nodes", "cpu", "-o", "table", *WORKSPACE_FLAGS)
+        [row] = [line.split() for line in table.splitlines() if line.startswith(of["node"])]
+        assert row[1] == "running" and 0.1 < float(row[2]) < 4 and int(row[3]) > 150, table
+    server.muster("job", "cancel", "-n", "burner", *WORKSPACE_FLAGS)
+    # Only live jobs and live nodes have series.
+    wait_for("its end", 30, lambda: not any("burner" in dict(has).values() for _, has in look()))
+    server.muster("compute", "delete", "-n", "cpu", "--yes", *WORKSPACE_FLAGS)
+    assert total(look(), "muster_node_disk_size_bytes") == 0
+
+
 def test_pending_jobs_and_quota_are_counted(muster, session, server):
     muster("compute", "create", "-n", "full", "--max-instances", "0", *WORKSPACE_FLAGS)
     try:

@@ -3,7 +3,7 @@
 use std::path::Component;
 
 use muster_core::Input;
-use muster_core::agent::{Desired, Report};
+use muster_core::agent::{Desired, MEASURED_MAX, NodeUsage, Report};
 use muster_sandbox::cgroup::layout;
 use muster_sandbox::network::Address;
 use muster_sandbox::protocol::{MESSAGE_MAX, Request};
@@ -20,6 +20,19 @@ pub fn report(data: &[u8]) {
     stage.say(Input::Report { node: node.clone(), report: report.clone() });
     stage.say(Input::Report { node, report });
     stage.say(Input::Tick);
+}
+
+/// Whatever a node says that it uses, what is taken of it is bounded, and figures that make no sense are left out.
+pub fn usage(data: &[u8]) {
+    let Ok(said) = serde_json::from_slice::<NodeUsage>(data) else { return };
+    let taken = said.clone().bounded();
+    assert!(taken.gpus.len() <= MEASURED_MAX && taken.attempts.len() <= MEASURED_MAX);
+    assert!(taken.gpus.iter().all(|gpu| gpu.busy_percent.is_none_or(|percent| percent <= 100)));
+    assert_eq!(taken.millicores_since(&taken), None, "no time has passed");
+    let start = NodeUsage { at_us: 0, ..taken.clone() };
+    assert!(taken.millicores_since(&start).is_none_or(|millicores| millicores == 0));
+    let again = serde_json::to_vec(&said).expect("plain data");
+    assert_eq!(serde_json::from_slice::<NodeUsage>(&again).expect("our own JSON"), said);
 }
 
 pub fn desired(data: &[u8]) {

@@ -36,6 +36,7 @@ pub const TARGETS: &[Target] = &[
     target("activity_filter", texts::activity_filter),
     target("agent_desired", agents::desired),
     target("agent_report", agents::report),
+    target("agent_usage", agents::usage),
     target("answers", answers::documents),
     target("asset", assets::asset),
     target("asset_container", assets::container),

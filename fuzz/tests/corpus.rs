@@ -84,7 +84,7 @@ macro_rules! targets {
 }
 
 targets! {
-    activity_filter agent_desired agent_report answers asset asset_container asset_place asset_reference blob_address blob_batch blob_headers blob_range blob_sas
+    activity_filter agent_desired agent_report agent_usage answers asset asset_container asset_place asset_reference blob_address blob_batch blob_headers blob_range blob_sas
     block_list certificate cgroup_layout compute_file compute_patch compute_put conda_file config datastore defaults deployment dockerfile duration
     environment_table flag_values group helper_request host_join host_report host_wanted ignore_file job job_file ledger_query lock login_file login_form packed_file path
     prices query quota requirements resources_query role_assignment role_filter timestamp token trace tree user workspace workspace_file

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muster_core::ErrorChain;
@@ -23,6 +24,7 @@ use crate::files::{KeepError, Keeper, Patience};
 use crate::gpus::Gpus;
 use crate::home::{Home, make_private_dir, remove_tree};
 use crate::limits::{JobGroup, Memory, Watch};
+use crate::meter::{Counted, Meter, Metered};
 use crate::removals::Removals;
 use crate::running::Running;
 use crate::services::Services;
@@ -58,6 +60,7 @@ pub(crate) struct Context {
     /// Instead of each having walls of its own.
     pub(crate) jobs_share: bool,
     pub(crate) memory: Option<Memory>,
+    pub(crate) meter: Arc<Meter>,
     /// What whoever reads the log of a job has to know of this node.
     pub(crate) warning: Option<String>,
     /// How jobs behind walls reach the server.
@@ -226,6 +229,9 @@ pub(crate) async fn run(
         let memory = group.as_ref().map(JobGroup::memory).or_else(|| context.memory.clone());
         let file_bytes = context.file_bytes().filter(|_| context.nursery.is_some());
         let watch = Watch::new(work_dir, context.disk_bytes, memory).with_file_bytes(file_bytes);
+        let counted = counted(context, &order, group.as_ref());
+        let metered = Metered { counted, disk_bytes: watch.disk_used(), gpus: gpus.numbers() };
+        let following = context.meter.follow(epoch, metered);
         let network = process.network();
         let (exit, was_killed) = tokio::select! {
             ended = follow(process, &mut told, &watch) => ended,
@@ -233,6 +239,7 @@ pub(crate) async fn run(
             never = services.serve(&context.client, epoch, network) => match never {},
         };
         // Before anybody hears of its end: then they are given to the next.
+        drop(following);
         drop(gpus);
         drop(group);
         tracing::info!(%epoch, ?exit, "ended");
@@ -325,6 +332,15 @@ fn own_group(context: &Context, order: &Order) -> (Option<JobGroup>, Option<Stri
             );
             (None, Some(text))
         }
+    }
+}
+
+/// Where its cores and memory are counted. Of several jobs without groups on one node each is counted nowhere.
+fn counted(context: &Context, order: &Order, group: Option<&JobGroup>) -> Counted {
+    match group {
+        Some(group) => Counted::InItsGroup(group.group().clone()),
+        None if order.share.is_none() => context.meter.counted_with_node(),
+        None => Counted::Nowhere,
     }
 }
 

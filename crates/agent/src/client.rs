@@ -11,7 +11,7 @@ pub(crate) use trees::End;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_core::agent::{Desired, Report};
+use muster_core::agent::{Desired, NodeUsage, Report};
 use muster_core::ids::Epoch;
 use muster_core::model::{JobSpec, SpecHash};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -56,6 +56,9 @@ struct SyncRequest<'a> {
     sequence: u64,
     report: &'a Report,
     wait_ms: u64,
+    /// If it was measured since the last report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<NodeUsage>,
 }
 
 #[derive(Deserialize)]
@@ -105,9 +108,14 @@ impl Client {
         Ok(Client { http, base })
     }
 
-    pub(crate) async fn sync(self, sequence: u64, report: Report) -> Result<Wanted, CallError> {
+    pub(crate) async fn sync(
+        self,
+        sequence: u64,
+        report: Report,
+        usage: Option<NodeUsage>,
+    ) -> Result<Wanted, CallError> {
         let wait_ms = u64::try_from(SYNC_WAIT.as_millis()).expect("a few seconds");
-        let request = SyncRequest { sequence, report: &report, wait_ms };
+        let request = SyncRequest { sequence, report: &report, wait_ms, usage };
         let response = self
             .http
             .post(format!("{}/sync", self.base))

@@ -7,6 +7,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::ErrorChain;
@@ -18,6 +19,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::backoff::Backoff;
 use crate::client::{CallError, Client, SYNC_WAIT, Wanted};
 use crate::clock;
+use crate::meter::Meter;
 
 /// For how long news that nobody waits for are held back.
 const HELD_BACK: Duration = Duration::from_millis(25);
@@ -31,6 +33,7 @@ type Call = Pin<Box<dyn Future<Output = Result<Wanted, CallError>> + Send>>;
 
 pub(crate) struct Exchange {
     client: Client,
+    meter: Arc<Meter>,
     /// Reports sent so far; their numbers start at 1.
     sequence: u64,
     in_flight: Option<InFlight>,
@@ -60,9 +63,10 @@ pub(crate) struct Answer {
 }
 
 impl Exchange {
-    pub(crate) fn new(client: Client) -> Exchange {
+    pub(crate) fn new(client: Client, meter: Arc<Meter>) -> Exchange {
         Exchange {
             client,
+            meter,
             sequence: 0,
             in_flight: None,
             replaced: JoinSet::new(),
@@ -87,7 +91,8 @@ impl Exchange {
                 None => {
                     self.sequence += 1;
                     self.replace_at = None;
-                    let call = self.client.clone().sync(self.sequence, report.clone());
+                    let call = self.client.clone();
+                    let call = call.sync(self.sequence, report.clone(), self.meter.take());
                     self.in_flight.insert(InFlight {
                         report: report.clone(),
                         sent_at: clock::now(),

@@ -10,6 +10,7 @@
 //!   [`muster_sandbox::job`] behind walls; `log` sends its output, `files` brings its files and keeps what it leaves;
 //! * `engine` is what it runs in, chosen for each job; `environment` has it find its Python;
 //! * `services` starts what people open of a job, and connects them;
+//! * `meter` measures what the node and its jobs use;
 //! * `relay` leads whoever calls the server from inside the node to its socket;
 //! * `journal` holds what a restart must not forget;
 //! * [`home`], [`identity`], [`kin`] and [`descriptors`] say what belongs to a node on its machine:
@@ -35,6 +36,7 @@ mod limits;
 mod log;
 mod lookups;
 mod members;
+mod meter;
 mod mlflow;
 mod node;
 mod notice;
@@ -50,6 +52,7 @@ pub use muster_sandbox::{descriptors, identity};
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::agent::{Habits, Machine, Record};
@@ -64,6 +67,7 @@ use crate::identity::Identity;
 use crate::journal::Journal;
 pub use crate::journal::JournalError;
 use crate::limits::Memory;
+use crate::meter::Meter;
 use crate::node::Node;
 use crate::removals::Removals;
 use crate::walled::AbortOnDrop;
@@ -204,6 +208,9 @@ pub async fn run_with_habits(
     if (there as u64) < u64::from(config.gpu_slots) {
         tracing::warn!(there, of = config.gpu_slots, "this node has not all GPUs of its size");
     }
+    let meter = Meter::new(home.dir().to_owned(), config.gpus.clone(), nursery.is_some());
+    let meter = Arc::new(meter);
+    meter.start();
     let gpus = Gpus::new(config.gpu_slots, config.gpus);
     let missing = config.not_enforced.join(", ");
     let warning = (!missing.is_empty()).then(|| format!("not enforced on this node: {missing}"));
@@ -221,6 +228,7 @@ pub async fn run_with_habits(
         full_server,
         jobs_share,
         memory,
+        meter,
         warning,
         way,
         gpus,

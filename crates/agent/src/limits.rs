@@ -5,6 +5,8 @@ mod disk;
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use muster_core::model::{Capacity, Exit, Scarce};
@@ -28,6 +30,8 @@ pub(crate) struct Watch {
     disk_bytes: Option<u64>,
     /// The longest that one of its files may be.
     file_bytes: Option<u64>,
+    /// What its folder took when it was last looked through.
+    disk_used: Arc<AtomicU64>,
     memory: Option<Memory>,
     oom_kills: u64,
 }
@@ -73,6 +77,10 @@ impl JobGroup {
         self.group.folders().iter().map(|folder| folder.path.clone()).collect()
     }
 
+    pub(crate) fn group(&self) -> &Group {
+        &self.group
+    }
+
     pub(crate) fn memory(&self) -> Memory {
         Memory { group: self.group.clone(), limit_bytes: self.memory_bytes }
     }
@@ -108,12 +116,17 @@ impl Watch {
     /// From now on.
     pub(crate) fn new(work_dir: PathBuf, disk_bytes: Option<u64>, memory: Option<Memory>) -> Watch {
         let oom_kills = memory.as_ref().map_or(0, Memory::oom_kills);
-        Watch { work_dir, disk_bytes, file_bytes: None, memory, oom_kills }
+        Watch { work_dir, disk_bytes, file_bytes: None, disk_used: Arc::default(), memory, oom_kills }
     }
 
     /// The same where the kernel ends a job that makes a longer file.
     pub(crate) fn with_file_bytes(self, file_bytes: Option<u64>) -> Watch {
         Watch { file_bytes, ..self }
+    }
+
+    /// What its folder takes, from time to time; `None` if nobody looks.
+    pub(crate) fn disk_used(&self) -> Option<Arc<AtomicU64>> {
+        self.disk_bytes.map(|_| Arc::clone(&self.disk_used))
     }
 
     /// Resolves when the job has taken more of the disk than it may.
@@ -132,6 +145,7 @@ impl Watch {
             };
             // Without an answer nothing is known.
             let (used, hidden) = tokio::task::spawn_blocking(look).await.unwrap_or_default();
+            self.disk_used.store(used.bytes, Ordering::Relaxed);
             if let Some(over) = self.is_over(used, most) {
                 return over;
             }

@@ -59,7 +59,7 @@ impl Node {
         Node {
             machine,
             journal,
-            exchange: Exchange::new(context.client.clone()),
+            exchange: Exchange::new(context.client.clone(), Arc::clone(&context.meter)),
             context: Arc::new(context),
             specs: Specs::new(),
             attempts: JoinSet::new(),

@@ -14,6 +14,8 @@ mod watch;
 pub use verbs::Anything;
 pub use view::resource_group;
 
+use std::io::IsTerminal as _;
+
 use clap::Subcommand;
 use muster_core::model::WorkspaceKey;
 use muster_wire::Route;
@@ -160,8 +162,9 @@ async fn list_nodes(args: &ListNodesArgs) -> Outcome {
     let nodes = all_nodes(&client, &route).await?;
     let nodes: Vec<_> = nodes.into_iter().map(view::node).collect();
     args.print.show(&nodes, || {
-        let rows = nodes.iter().map(view::node_row).collect();
-        output::table(&view::NODE_HEADER, rows, "it has no nodes now")
+        let columns = std::io::stdout().is_terminal().then(|| output::width::size().0);
+        let (header, rows) = view::node_table(&nodes, columns);
+        output::table(&header, rows, "it has no nodes now")
     })
 }
 

@@ -33,7 +33,7 @@ use files::{make_folder, read};
 use layout::{Controller, Version};
 
 pub use group::{Folder, Group};
-pub use usage::{Shortage, Usage};
+pub use usage::{Load, Shortage, Usage};
 
 const NAME_MAX: usize = 64;
 const NODE_PREFIX: &str = "node-";

@@ -40,6 +40,7 @@ pub mod state_dir;
 mod storage;
 mod sweeper;
 pub mod tokens;
+mod usage;
 mod writer;
 
 pub use crate::config::{Limits, Ready, ServeError, ServerConfig};

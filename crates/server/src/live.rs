@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_core::access::Directory;
+use muster_core::agent::NodeUsage;
 use muster_core::estate::Estate;
 use muster_core::hosts::Hosts;
 use muster_core::ids::{ClusterId, Epoch, JobId, NodeId, WorkspaceId};
@@ -16,6 +17,7 @@ use muster_wire::host::Load;
 use tokio::sync::watch;
 
 use crate::metrics::Metrics;
+use crate::usage::{MeasuredNode, NodeLoad, Usages};
 
 pub struct Live {
     inner: Mutex<Inner>,
@@ -38,12 +40,14 @@ struct Inner {
     hosts: Arc<Hosts>,
     /// What nodes take of each host that has any.
     loads: BTreeMap<HostName, Load>,
+    usages: Usages,
 }
 
 /// The holder of a live epoch: who may write to its log, and keep files for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveAttempt {
     pub job: JobId,
+    pub job_name: Arc<str>,
     pub workspace: WorkspaceId,
     /// Member nodes by rank.
     pub nodes: Vec<Arc<str>>,
@@ -95,6 +99,8 @@ impl Live {
         inner.attempts.clear();
         inner.epoch_of.clear();
         inner.nodes = world.nodes().map(|node| (node.name.clone(), node.cluster)).collect();
+        let Inner { nodes, usages, .. } = &mut *inner;
+        usages.retain(|node| nodes.contains_key(node));
         inner.directory = Arc::new(world.directory().clone());
         inner.estate = Arc::new(world.estate().clone());
         inner.hosts = Arc::new(world.hosts().clone());
@@ -125,6 +131,7 @@ impl Live {
                         inner.nodes.remove(&node.name);
                         inner.news.remove(&node.name);
                         inner.reports.remove(&node.name);
+                        inner.usages.forget(&node.name);
                     } else {
                         inner.nodes.insert(node.name.clone(), node.cluster);
                     }
@@ -217,6 +224,29 @@ impl Live {
         Newest { own, seen }
     }
 
+    /// Of a node that World knows; another's would never be forgotten.
+    pub fn note_usage(&self, node: &str, usage: NodeUsage) {
+        let mut inner = self.lock();
+        let Inner { nodes, usages, .. } = &mut *inner;
+        if let Some((name, _)) = nodes.get_key_value(node) {
+            usages.take(name, usage);
+        }
+    }
+
+    /// What live nodes and the live jobs on them use.
+    pub fn usage(&self) -> Vec<MeasuredNode> {
+        let inner = self.lock();
+        let job_on = |epoch, node: &str| {
+            let attempt: &LiveAttempt = inner.attempts.get(&epoch)?;
+            attempt.rank_of(node).map(|_| Arc::clone(&attempt.job_name))
+        };
+        inner.usages.all(|node| inner.nodes.get(node).copied(), job_on)
+    }
+
+    pub fn usage_of(&self, node: &str) -> Option<NodeLoad> {
+        self.lock().usages.load_of(node)
+    }
+
     /// Users and roles, as of the last commit.
     pub fn directory(&self) -> Arc<Directory> {
         Arc::clone(&self.lock().directory)
@@ -288,7 +318,8 @@ impl Inner {
             let name = |node: NodeId| world.node(node).map_or("".into(), |node| node.name.clone());
             let nodes = attempt.members.iter().map(|member| name(member.node)).collect();
             let is_ending = job.phase() == JobPhase::CancelRequested;
-            let live = LiveAttempt { job: job.id, workspace: job.workspace, nodes, is_ending };
+            let (job_name, workspace) = (Arc::from(&*job.name), job.workspace);
+            let live = LiveAttempt { job: job.id, job_name, workspace, nodes, is_ending };
             self.attempts.insert(attempt.epoch, live);
             self.epoch_of.insert(job.id, attempt.epoch);
         }

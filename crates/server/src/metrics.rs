@@ -1,14 +1,15 @@
 //! What the server tells Prometheus about itself: every series and its meaning is in this folder.
 //!
 //! Counters follow the changes of each commit, after it; figures of the present are read from World when somebody
-//! asks, cluster by cluster and never job by job. Labels are clusters, regions and words of ours: nothing that a
-//! caller can make up without making a cluster. The text is written here, since half of it is read from World at
+//! asks, cluster by cluster and never job by job. Labels are clusters, regions, live nodes with the jobs on them, and words
+//! of ours: nothing that a caller can make up without making a cluster. The text is written here, since half of it is read from World at
 //! that moment: a registry would have to be emptied and filled anew each time.
 
 mod counts;
 mod histogram;
 mod present;
 mod text;
+mod usage;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use muster_core::{Change, World};
 use muster_environments::store::Builds;
 
+use crate::usage::MeasuredNode;
 use counts::{Counts, Requests};
 pub use present::Present;
 use text::Text;
@@ -46,9 +48,10 @@ impl Metrics {
     }
 
     /// The whole page, in Prometheus' text format.
-    pub fn page(&self, present: &Present, builds: Builds) -> String {
+    pub fn page(&self, present: &Present, nodes: &[MeasuredNode], builds: Builds) -> String {
         let mut text = Text::default();
         present.write(&mut text);
+        usage::write(&mut text, nodes, present);
         environments(&mut text, builds);
         lock(&self.counts).write(&mut text, present);
         lock(&self.requests).write(&mut text);

@@ -15,7 +15,7 @@ mod v1;
 pub use eviction::Eviction;
 pub use instance::{ComputeDocument, InstanceProperties, document};
 pub(crate) use nodes::trouble;
-pub use nodes::{NodeFacts, NodeInfo, NodeList, NodeState, nodes};
+pub use nodes::{NodeFacts, NodeInfo, NodeList, NodeState, NodeUse, nodes};
 pub use request::{BODY_BYTES_MAX, parse_patch, parse_request, request_json};
 pub(crate) use request::{request_value, tags_of, without_nulls};
 pub use resource::{

@@ -4,15 +4,20 @@
 use std::collections::BTreeMap;
 
 use muster_wire::compute::{
-    AllocationState, IdentityBody, NodeInfo, NodeState, NodeStateCounts, ProvisioningState, Seen,
-    SeenCompute, SeenOperation,
+    AllocationState, IdentityBody, NodeInfo, NodeState, NodeStateCounts, NodeUse,
+    ProvisioningState, Seen, SeenCompute, SeenOperation,
 };
 use muster_wire::duration;
 use serde::Serialize;
 
+use crate::output::width;
+
 pub const HEADER: [&str; 7] =
     ["Name", "Compute type", "State", "Instance type", "Nodes", "Min", "Max"];
-pub const NODE_HEADER: [&str; 6] = ["Node id", "State", "Host", "Address", "Port", "Run id"];
+pub const NODE_HEADER: [&str; 8] =
+    ["Node id", "State", "CPU", "Memory", "Host", "Address", "Port", "Run id"];
+/// What a narrow terminal goes without, from the first on.
+const NODE_EXPENDABLE: [&str; 3] = ["Port", "Address", "Host"];
 
 #[derive(Debug, Serialize)]
 pub struct Compute {
@@ -104,6 +109,8 @@ pub struct Node {
     reason: Option<String>,
     /// Ours: the machine that it is on.
     host: Option<String>,
+    /// Ours: what it uses.
+    usage: Option<NodeUse>,
 }
 
 /// Without the note, which is among them for other clients.
@@ -204,11 +211,23 @@ pub fn node(node: NodeInfo) -> Node {
         run_id: node.run_id,
         reason: node.reason,
         host: node.host,
+        usage: node.usage,
     }
 }
 
-pub fn node_row(node: &Node) -> Vec<String> {
+/// A table that fits the terminal, if there is one.
+pub fn node_table(nodes: &[Node], columns: Option<usize>) -> (Vec<&'static str>, Vec<Vec<String>>) {
+    let rows: Vec<_> = nodes.iter().map(node_row).collect();
+    let columns = columns.unwrap_or(usize::MAX);
+    let kept = width::kept(&NODE_HEADER, &rows, columns, &NODE_EXPENDABLE);
+    let header = kept.iter().map(|index| NODE_HEADER[*index]).collect();
+    let row = |row: Vec<String>| kept.iter().map(|index| row[*index].clone()).collect();
+    (header, rows.into_iter().map(row).collect())
+}
+
+fn node_row(node: &Node) -> Vec<String> {
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let usage = node.usage.as_ref();
     let state = match &node.reason {
         Some(reason) => format!("{} ({reason})", node.node_state.as_str()),
         None => node.node_state.as_str().to_owned(),
@@ -216,11 +235,23 @@ pub fn node_row(node: &Node) -> Vec<String> {
     vec![
         node.node_id.clone(),
         state,
+        or_dash(&usage.and_then(|usage| usage.cpu_millicores).map(cores)),
+        or_dash(&usage.and_then(|usage| usage.memory_bytes).map(mib)),
         or_dash(&node.host),
         or_dash(&node.private_ip_address),
         or_dash(&node.port),
         or_dash(&node.run_id),
     ]
+}
+
+/// `0.98` of 979 thousandths.
+fn cores(millicores: u64) -> String {
+    let hundredths = millicores.saturating_add(5) / 10;
+    format!("{}.{:02}", hundredths / 100, hundredths % 100)
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
 }
 
 /// The resource group in an ARM id.
@@ -300,6 +331,39 @@ mod tests {
         assert_eq!(
             row(&entity),
             ["cpu", "amlcompute", "Succeeded", "STANDARD_DS3_V2", "1", "0", "2"]
+        );
+    }
+
+    #[test]
+    fn a_table_of_nodes_shows_what_they_use_and_fits() {
+        let text = r#"{"nodeId": "cpu-1-n1", "nodeState": "running", "runId": "busy_train_a1b2c3d4e5",
+            "privateIpAddress": "10.88.0.2", "host": "local",
+            "usage": {"cpu_millicores": 979, "memory_bytes": 327155712}}"#;
+        let used = node(serde_json::from_str(text).unwrap());
+        let text = r#"{"nodeId": "cpu-1-n2", "nodeState": "preparing"}"#;
+        let nodes = [used, node(serde_json::from_str(text).unwrap())];
+        let (header, rows) = node_table(&nodes, None);
+        assert_eq!(header, NODE_HEADER);
+        let wanted = [
+            [
+                "cpu-1-n1",
+                "running",
+                "0.98",
+                "312 MiB",
+                "local",
+                "10.88.0.2",
+                "-",
+                "busy_train_a1b2c3d4e5",
+            ],
+            ["cpu-1-n2", "preparing", "-", "-", "-", "-", "-", "-"],
+        ];
+        assert_eq!(rows, wanted);
+        let (header, rows) = node_table(&nodes, Some(64));
+        assert_eq!(header, ["Node id", "State", "CPU", "Memory", "Run id"]);
+        assert_eq!(rows[0][4], "busy_train_a1b2c3d4e5");
+        assert_eq!(
+            (cores(0), cores(1), cores(16_000)),
+            ("0.00".into(), "0.00".into(), "16.00".into())
         );
     }
 

@@ -7,7 +7,9 @@
 mod machine;
 mod protocol;
 mod services;
+mod usage;
 
 pub use machine::*;
 pub use protocol::*;
 pub use services::*;
+pub use usage::*;

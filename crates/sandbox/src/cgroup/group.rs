@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::base::Base;
 use super::files::{make_folder, read, read_at, walk, write, write_if_there};
 use super::layout::{Controller, Version};
-use super::usage::{self, Shortage, Usage};
+use super::usage::{self, Load, Shortage, Usage};
 use super::{Limits, check_name, hand_down_all};
 use crate::context::cannot;
 
@@ -199,6 +199,10 @@ impl Group {
 
     pub fn usage(&self) -> io::Result<Usage> {
         usage::read_usage(&self.folders)
+    }
+
+    pub fn load(&self) -> io::Result<Load> {
+        usage::read_load(&self.folders)
     }
 
     pub fn shortage(&self) -> io::Result<Option<Shortage>> {

@@ -185,6 +185,8 @@ fn who_computes_all_the_time_is_held_to_its_share() {
     let mut child = start(&node.group, "while :; do :; done");
     look_until("a throttled period", || node.group.usage().unwrap().cpu_throttled.unwrap() > 0);
     assert!(node.group.usage().unwrap().cpu_us.unwrap() > 0);
+    let load = node.group.load().unwrap();
+    assert!(load.cpu_us.unwrap() > 0 && load.memory_bytes.is_some(), "{load:?}");
     node.group.kill().unwrap();
     child.wait().unwrap();
 }
@@ -271,6 +273,11 @@ fn pretend_group(folder: &Path) {
         ("memory.swap.max", ""),
         ("memory.oom.group", ""),
         ("memory.peak", "4096\n"),
+        ("memory.current", "3000\n"),
+        (
+            "memory.stat",
+            "anon 1000\nfile 2000\ninactive_anon 9\nactive_file 1500\ninactive_file 500\n",
+        ),
         ("memory.events", "low 0\noom 2\noom_kill 1\n"),
         ("pids.max", ""),
         ("pids.peak", "9\n"),
@@ -325,6 +332,38 @@ fn in_v2_limits_are_spelt_as_it_reads_them() {
     let all = [usage.cpu_us, usage.cpu_throttled, usage.memory_peak_bytes, usage.oom_kills];
     assert_eq!(all, [Some(77), Some(3), Some(4096), Some(1)]);
     assert_eq!([usage.pids_peak, usage.pids_denied], [Some(9), Some(5)]);
+    let load = Load { cpu_us: Some(77), memory_bytes: Some(2500) };
+    assert_eq!((group.load().unwrap(), job.load().unwrap()), (load, load));
+}
+
+/// With v1 a controller is a folder of its own, and what is below counts in the keys with `total_`.
+#[test]
+fn what_a_group_of_v1_uses_is_read_from_its_hierarchies() {
+    let top = tempfile::tempdir().unwrap();
+    let folder = |name: &str, controllers: &[Controller], files: &[(&str, &str)]| {
+        let path = top.path().join(name);
+        fs::create_dir(&path).unwrap();
+        for (file, text) in files {
+            fs::write(path.join(file), text).unwrap();
+        }
+        let (hierarchy, controllers) = (path.clone(), controllers.to_vec());
+        Folder { path, hierarchy, version: Version::One, controllers }
+    };
+    let cpu = folder(
+        "cpu,cpuacct",
+        &[Controller::Cpu, Controller::CpuAccount],
+        &[("cpuacct.usage", "77000999\n"), ("cpu.stat", "nr_periods 4\nnr_throttled 3\n")],
+    );
+    let stat = "cache 900\ninactive_file 1\ntotal_cache 1900\ntotal_inactive_file 1000\n";
+    let files = [("memory.usage_in_bytes", "5096\n"), ("memory.stat", stat)];
+    let memory = folder("memory", &[Controller::Memory], &files);
+    let group = Group::node(vec![cpu.clone(), memory]);
+    let load = Load { cpu_us: Some(77_000), memory_bytes: Some(4096) };
+    assert_eq!(group.load().unwrap(), load);
+    assert_eq!(group.usage().unwrap().cpu_us, Some(77_000));
+    // Where nothing counts memory, cores are still counted.
+    let without = Load { memory_bytes: None, ..load };
+    assert_eq!(Group::node(vec![cpu]).load().unwrap(), without);
 }
 
 #[test]
@@ -358,4 +397,5 @@ fn names_that_would_leave_the_folder_are_refused() {
     let group = groups.make("i", "n", &WIDE).unwrap();
     assert!(group.folders().is_empty() && group.is_empty().unwrap());
     assert_eq!(group.usage().unwrap(), Usage::default());
+    assert_eq!(group.load().unwrap(), Load::default());
 }

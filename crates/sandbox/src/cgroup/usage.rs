@@ -33,17 +33,9 @@ pub struct Usage {
 }
 
 pub(super) fn read_usage(folders: &[Folder]) -> io::Result<Usage> {
-    let mut usage = Usage::default();
+    let mut usage = Usage { cpu_us: read_cpu(folders)?, ..Usage::default() };
     for folder in folders {
         let text = |name: &str| read_if_there(&folder.path.join(name));
-        if folder.version == Version::Two {
-            // Counted by v2 even where it does not limit.
-            let cpu = text("cpu.stat")?.and_then(|text| value(&text, "usage_usec"));
-            usage.cpu_us = usage.cpu_us.or(cpu);
-        }
-        if folder.has(Controller::CpuAccount) {
-            usage.cpu_us = number(text("cpuacct.usage")?).map(|ns| ns / 1000).or(usage.cpu_us);
-        }
         if folder.has(Controller::Cpu) {
             usage.cpu_throttled = text("cpu.stat")?.and_then(|text| value(&text, "nr_throttled"));
         }
@@ -76,6 +68,45 @@ pub(super) fn read_usage(folders: &[Folder]) -> io::Result<Usage> {
         (usage.memory_limit_bytes, usage.oom_kills) = (limit_bytes, kills);
     }
     Ok(usage)
+}
+
+/// What a group uses at this moment, with everything below it; none where nothing here counts it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Since the group was made.
+    pub cpu_us: Option<u64>,
+    /// Without files in the cache that were not used lately: the kernel takes these back before anything else.
+    pub memory_bytes: Option<u64>,
+}
+
+/// A part of the usage that is read every few seconds, so nothing else is read and no group below is visited.
+pub(super) fn read_load(folders: &[Folder]) -> io::Result<Load> {
+    let mut load = Load { cpu_us: read_cpu(folders)?, memory_bytes: None };
+    if let Some(folder) = folders.iter().find(|folder| folder.has(Controller::Memory)) {
+        let text = |name: &str| read_if_there(&folder.path.join(name));
+        let (current, idle_files) = match folder.version {
+            Version::One => ("memory.usage_in_bytes", "total_inactive_file"),
+            Version::Two => ("memory.current", "inactive_file"),
+        };
+        let idle_files = text("memory.stat")?.and_then(|text| value(&text, idle_files));
+        let current = number(text(current)?);
+        load.memory_bytes = current.map(|bytes| bytes.saturating_sub(idle_files.unwrap_or(0)));
+    }
+    Ok(load)
+}
+
+fn read_cpu(folders: &[Folder]) -> io::Result<Option<u64>> {
+    let text = |folder: &Folder, name: &str| read_if_there(&folder.path.join(name));
+    if let Some(folder) = folders.iter().find(|folder| folder.has(Controller::CpuAccount))
+        && let Some(ns) = number(text(folder, "cpuacct.usage")?)
+    {
+        return Ok(Some(ns / 1000));
+    }
+    // Counted by v2 even where it does not limit.
+    match folders.iter().find(|folder| folder.version == Version::Two) {
+        Some(folder) => Ok(text(folder, "cpu.stat")?.and_then(|text| value(&text, "usage_usec"))),
+        None => Ok(None),
+    }
 }
 
 /// What a group has of memory, and how often that was not enough.

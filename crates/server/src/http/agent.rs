@@ -10,7 +10,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use muster_core::agent::{Desired, Report};
+use muster_core::agent::{Desired, NodeUsage, Report};
 use muster_core::ids::Epoch;
 use muster_core::model::{JobSpec, SpecHash};
 use muster_core::{ErrorChain, Input, Reply};
@@ -37,6 +37,8 @@ pub struct SyncRequest {
     sequence: u64,
     report: Report,
     wait_ms: u64,
+    #[serde(default)]
+    usage: Option<NodeUsage>,
 }
 
 #[derive(Serialize)]
@@ -51,9 +53,12 @@ struct SyncAnswer {
 pub async fn sync(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
-    Json(request): Json<SyncRequest>,
+    Json(mut request): Json<SyncRequest>,
 ) -> Response {
     let Some(node) = node_of(&app, &headers) else { return refused() };
+    if let Some(usage) = request.usage.take() {
+        app.live.note_usage(&node, usage);
+    }
     let mut news = app.live.news_of(&node);
     let mut newest = app.live.newest_report(&node, &request.report.boot_id, request.sequence);
     let mut stopping = app.stopping.clone();

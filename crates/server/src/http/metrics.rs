@@ -43,7 +43,7 @@ fn key_holder(app: &App, headers: &HeaderMap) -> Option<Caller> {
 
 async fn page(app: &App) -> Result<Response, Failed> {
     let present = app.writer.present().await?;
-    let page = app.live.metrics.page(&present, app.environments.builds());
+    let page = app.live.metrics.page(&present, &app.live.usage(), app.environments.builds());
     Ok(([(header::CONTENT_TYPE, TEXT)], page).into_response())
 }
 

@@ -13,6 +13,18 @@ pub struct NodeFacts<'a> {
     pub node: &'a Node,
     /// The name of the job that it holds.
     pub job: Option<&'a str>,
+    /// Of a node that has reported lately.
+    pub usage: Option<NodeUse>,
+}
+
+/// What a node uses now; none of what nothing on the node counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeUse {
+    /// Thousandths of a core that were busy between the last two reports.
+    pub cpu_millicores: Option<u64>,
+    pub memory_bytes: Option<u64>,
+    pub disk_bytes: Option<u64>,
+    pub disk_size_bytes: Option<u64>,
 }
 
 /// The key is `nodes`, not `value` as in every other list.
@@ -47,6 +59,9 @@ pub struct NodeInfo {
     /// Ours: the machine that it is on.
     #[serde(default)]
     pub host: Option<String>,
+    /// Ours: what it uses.
+    #[serde(default)]
+    pub usage: Option<NodeUse>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,6 +110,7 @@ struct BothSpellings {
     run_id: Option<String>,
     reason: Option<String>,
     host: Option<String>,
+    usage: Option<NodeUse>,
 }
 
 impl From<NodeInfo> for BothSpellings {
@@ -113,6 +129,7 @@ impl From<NodeInfo> for BothSpellings {
             run_id: node.run_id,
             reason: node.reason,
             host: node.host,
+            usage: node.usage,
         }
     }
 }
@@ -164,6 +181,7 @@ fn info(facts: &NodeFacts<'_>) -> Option<NodeInfo> {
         run_id: facts.job.map(str::to_owned),
         reason,
         host: Some(node.host.to_string()),
+        usage: facts.usage,
     })
 }
 
@@ -245,23 +263,22 @@ mod tests {
         ];
         for (state, wanted) in cases {
             let node = node(state);
-            let list = nodes(ComputeKind::Cluster, &[NodeFacts { node: &node, job: None }], None);
+            let facts = NodeFacts { node: &node, job: None, usage: None };
+            let list = nodes(ComputeKind::Cluster, &[facts], None);
             assert_eq!(list.nodes[0].node_state.as_str(), wanted);
             assert_eq!(list.nodes[0].reason.is_some(), wanted == "unusable");
         }
         let gone = node(CoreState::Gone);
-        assert!(
-            nodes(ComputeKind::Cluster, &[NodeFacts { node: &gone, job: None }], None)
-                .nodes
-                .is_empty()
-        );
+        let facts = NodeFacts { node: &gone, job: None, usage: None };
+        assert!(nodes(ComputeKind::Cluster, &[facts], None).nodes.is_empty());
     }
 
     #[test]
     fn a_node_is_written_in_both_spellings_and_read_in_one() {
         let node = node(leased());
-        let list =
-            nodes(ComputeKind::Cluster, &[NodeFacts { node: &node, job: Some("job1") }], None);
+        let usage = NodeUse { memory_bytes: Some(7), ..NodeUse::default() };
+        let facts = NodeFacts { node: &node, job: Some("job1"), usage: Some(usage) };
+        let list = nodes(ComputeKind::Cluster, &[facts], None);
         let text = crate::to_json(&list);
         assert_eq!(
             text,
@@ -271,7 +288,8 @@ mod tests {
                 r#""nodeState":"running","runId":"job1","node_id":"cpu-n1","#,
                 r#""private_ip_address":"10.0.0.4","public_ip_address":null,"#,
                 r#""node_state":"running","run_id":"job1","reason":null,"#,
-                r#""host":"local"}]}"#
+                r#""host":"local","usage":{"cpu_millicores":null,"memory_bytes":7,"#,
+                r#""disk_bytes":null,"disk_size_bytes":null}}]}"#
             )
         );
         assert_eq!(crate::from_json::<NodeList>(text.as_bytes()).unwrap(), list);
@@ -281,7 +299,7 @@ mod tests {
     fn nodes_of_different_hosts_are_told_apart() {
         let (here, mut there) = (node(leased()), node(leased()));
         there.host = muster_core::model::HostName::new("box").unwrap();
-        let facts = [&here, &there].map(|node| NodeFacts { node, job: None });
+        let facts = [&here, &there].map(|node| NodeFacts { node, job: None, usage: None });
         let shown = nodes(ComputeKind::Cluster, &facts, None).nodes;
         let address = |index: usize| shown[index].private_ip_address.as_deref();
         assert_eq!((address(0), address(1)), (Some("10.0.0.4"), Some("10.0.0.4%box")));

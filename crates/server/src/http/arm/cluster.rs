@@ -10,7 +10,7 @@ use muster_core::model::{
 };
 use muster_core::{Input, Reply};
 use muster_store::{ClusterView, StoreError};
-use muster_wire::compute::{self, ComputeFacts, NodeCounts, NodeFacts, ProvisioningState};
+use muster_wire::compute::{self, ComputeFacts, NodeCounts, NodeFacts, NodeUse, ProvisioningState};
 use muster_wire::{ArmError, ComputeAction, Page, Route, notes, operation};
 
 use super::{Call, Failed, paging, unexpected};
@@ -179,7 +179,13 @@ pub async fn nodes(
     };
     // Ids grow, so a list in their order has new nodes at its end.
     let keyed = views.iter().map(|view| {
-        let facts = NodeFacts { node: &view.node, job: view.job.as_deref() };
+        let usage = call.app.live.usage_of(&view.node.name).map(|load| NodeUse {
+            cpu_millicores: load.millicores,
+            memory_bytes: load.memory_bytes,
+            disk_bytes: load.disk_bytes,
+            disk_size_bytes: load.disk_size_bytes,
+        });
+        let facts = NodeFacts { node: &view.node, job: view.job.as_deref(), usage };
         (format!("{:020}", view.node.id.0), facts)
     });
     let (page, next_link) = call.cut(&Route::ComputeNodes { workspace, name }, keyed.collect())?;

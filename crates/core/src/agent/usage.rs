@@ -1,0 +1,113 @@
+//! What a node and the jobs on it use, as the node's agent measures it.
+//!
+//! It goes to the server beside a report and is no part of it: that a figure has changed is no news, and nothing is
+//! decided by it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Epoch;
+
+/// More jobs or GPUs than this are not on one node: what a node says beyond it is left out.
+pub const MEASURED_MAX: usize = 256;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeUsage {
+    /// When it was measured, in microseconds of a clock of the node that only counts up.
+    pub at_us: u64,
+    pub node: Usage,
+    /// Of the disk that the node's files are on, used or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_size_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuUsage>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<AttemptUsage>,
+}
+
+/// None where nothing on the node counts it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Time that cores have spent, since the node or the attempt began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_us: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_bytes: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptUsage {
+    pub epoch: Epoch,
+    pub usage: Usage,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuUsage {
+    /// Of `/dev/nvidiaN`.
+    pub number: u16,
+    /// How much of the last moment it computed for, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_percent: Option<u8>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// The attempt that has it, if one has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_by: Option<Epoch>,
+}
+
+impl NodeUsage {
+    /// What is taken of what a node says, which is not trusted to be sensible.
+    pub fn bounded(mut self) -> NodeUsage {
+        self.gpus.truncate(MEASURED_MAX);
+        self.attempts.truncate(MEASURED_MAX);
+        for gpu in &mut self.gpus {
+            gpu.busy_percent = gpu.busy_percent.map(|percent| percent.min(100));
+        }
+        self
+    }
+
+    /// The cores that were busy between `before` and now, in thousandths.
+    pub fn millicores_since(&self, before: &NodeUsage) -> Option<u64> {
+        let span_us = self.at_us.checked_sub(before.at_us).filter(|span_us| *span_us > 0)?;
+        let used_us = self.node.cpu_us?.checked_sub(before.node.cpu_us?)?;
+        used_us.checked_mul(1000)?.checked_div(span_us)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(at_us: u64, cpu_us: Option<u64>) -> NodeUsage {
+        NodeUsage { at_us, node: Usage { cpu_us, ..Usage::default() }, ..NodeUsage::default() }
+    }
+
+    #[test]
+    fn busy_cores_are_known_between_two_looks_that_make_sense() {
+        let first = measured(1_000_000, Some(500_000));
+        let millicores = |at_us, cpu_us| measured(at_us, cpu_us).millicores_since(&first);
+        assert_eq!(millicores(3_000_000, Some(3_500_000)), Some(1500));
+        assert_eq!(millicores(3_000_000, Some(500_000)), Some(0));
+        assert_eq!(millicores(3_000_000, None), None);
+        assert_eq!(millicores(1_000_000, Some(600_000)), None, "no time has passed");
+        assert_eq!(millicores(900_000, Some(600_000)), None, "another clock");
+        assert_eq!(millicores(3_000_000, Some(1)), None, "another count");
+        assert_eq!(millicores(u64::MAX, Some(u64::MAX)), None, "too large to be true");
+    }
+
+    #[test]
+    fn a_node_cannot_say_more_than_a_node_can_have() {
+        let gpu =
+            GpuUsage { number: 1, busy_percent: Some(255), memory_bytes: None, held_by: None };
+        let attempt = AttemptUsage { epoch: Epoch(1), usage: Usage::default() };
+        let said = NodeUsage {
+            gpus: vec![gpu; MEASURED_MAX + 1],
+            attempts: vec![attempt; MEASURED_MAX + 1],
+            ..NodeUsage::default()
+        };
+        let taken = said.bounded();
+        assert_eq!((taken.gpus.len(), taken.attempts.len()), (MEASURED_MAX, MEASURED_MAX));
+        assert_eq!(taken.gpus[0].busy_percent, Some(100));
+    }
+}

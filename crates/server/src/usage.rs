@@ -1,0 +1,175 @@
+//! What nodes and jobs use, as their agents said last. In memory only: it is neither a row nor an event, nothing is
+//! decided by it, and after a restart it is there again as soon as the nodes have reported.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use muster_core::agent::{GpuUsage, NodeUsage, Usage};
+use muster_core::ids::{ClusterId, Epoch};
+
+/// A node that has said nothing for longer than this may use anything by now.
+const FRESH_FOR: Duration = Duration::from_secs(60);
+
+/// By the names of nodes.
+#[derive(Default)]
+pub struct Usages {
+    nodes: BTreeMap<Arc<str>, Measured>,
+}
+
+struct Measured {
+    received: Instant,
+    usage: NodeUsage,
+    /// The cores that were busy lately, in thousandths.
+    millicores: Option<u64>,
+}
+
+/// One node, with the names of its jobs.
+pub struct MeasuredNode {
+    pub name: Arc<str>,
+    pub cluster: ClusterId,
+    pub usage: Usage,
+    pub disk_size_bytes: Option<u64>,
+    pub gpus: Vec<MeasuredGpu>,
+    pub jobs: Vec<(Arc<str>, Usage)>,
+}
+
+pub struct MeasuredGpu {
+    pub usage: GpuUsage,
+    pub job: Option<Arc<str>>,
+}
+
+/// What a list of nodes shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NodeLoad {
+    pub millicores: Option<u64>,
+    pub memory_bytes: Option<u64>,
+    pub disk_bytes: Option<u64>,
+    pub disk_size_bytes: Option<u64>,
+}
+
+impl Usages {
+    pub fn take(&mut self, node: &Arc<str>, said: NodeUsage) {
+        let usage = said.bounded();
+        let before = self.nodes.get(node).map(|measured| &measured.usage);
+        let millicores = before.and_then(|before| usage.millicores_since(before));
+        let measured = Measured { received: Instant::now(), usage, millicores };
+        self.nodes.insert(Arc::clone(node), measured);
+    }
+
+    pub fn forget(&mut self, node: &str) {
+        self.nodes.remove(node);
+    }
+
+    pub fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
+        self.nodes.retain(|node, _| is_there(node));
+    }
+
+    pub fn load_of(&self, node: &str) -> Option<NodeLoad> {
+        let measured = self.nodes.get(node).filter(|measured| measured.is_fresh())?;
+        let NodeUsage { node: usage, disk_size_bytes, .. } = &measured.usage;
+        Some(NodeLoad {
+            millicores: measured.millicores,
+            memory_bytes: usage.memory_bytes,
+            disk_bytes: usage.disk_bytes,
+            disk_size_bytes: *disk_size_bytes,
+        })
+    }
+
+    /// `job_on`: the name of the job that has this epoch, if this node is one of its nodes.
+    pub fn all(
+        &self,
+        cluster_of: impl Fn(&str) -> Option<ClusterId>,
+        job_on: impl Fn(Epoch, &str) -> Option<Arc<str>>,
+    ) -> Vec<MeasuredNode> {
+        let fresh = self.nodes.iter().filter(|(_, measured)| measured.is_fresh());
+        let shown = fresh.filter_map(|(name, Measured { usage, .. })| {
+            let gpu = |gpu: &GpuUsage| {
+                let job = gpu.held_by.and_then(|epoch| job_on(epoch, name));
+                MeasuredGpu { usage: gpu.clone(), job }
+            };
+            // A node speaks only for its own jobs.
+            let jobs = usage
+                .attempts
+                .iter()
+                .filter_map(|attempt| job_on(attempt.epoch, name).map(|job| (job, attempt.usage)));
+            // A series has one value.
+            let jobs: BTreeMap<Arc<str>, Usage> = jobs.collect();
+            let gpus: BTreeMap<u16, MeasuredGpu> =
+                usage.gpus.iter().map(|one| (one.number, gpu(one))).collect();
+            Some(MeasuredNode {
+                name: Arc::clone(name),
+                cluster: cluster_of(name)?,
+                usage: usage.node,
+                disk_size_bytes: usage.disk_size_bytes,
+                gpus: gpus.into_values().collect(),
+                jobs: jobs.into_iter().collect(),
+            })
+        });
+        shown.collect()
+    }
+}
+
+impl Measured {
+    fn is_fresh(&self) -> bool {
+        self.received.elapsed() <= FRESH_FOR
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use muster_core::agent::AttemptUsage;
+
+    use super::*;
+
+    fn said(at_us: u64, cpu_us: u64, epochs: &[u64]) -> NodeUsage {
+        let usage = Usage { cpu_us: Some(cpu_us), ..Usage::default() };
+        let gpu = |held_by| GpuUsage { number: 3, busy_percent: None, memory_bytes: None, held_by };
+        NodeUsage {
+            at_us,
+            node: usage,
+            gpus: vec![gpu(None), gpu(epochs.first().map(|epoch| Epoch(*epoch)))],
+            attempts: epochs
+                .iter()
+                .map(|epoch| AttemptUsage { epoch: Epoch(*epoch), usage })
+                .collect(),
+            ..NodeUsage::default()
+        }
+    }
+
+    #[test]
+    fn the_last_two_looks_tell_how_busy_a_node_is() {
+        let (mut usages, node) = (Usages::default(), Arc::from("n"));
+        usages.take(&node, said(1_000_000, 0, &[]));
+        assert_eq!(usages.load_of("n").unwrap().millicores, None);
+        usages.take(&node, said(3_000_000, 1_000_000, &[]));
+        assert_eq!(usages.load_of("n").unwrap().millicores, Some(500));
+        usages.forget("n");
+        assert_eq!(usages.load_of("n"), None);
+    }
+
+    #[test]
+    fn a_node_speaks_for_its_own_jobs_and_only_while_it_is_heard_of() {
+        let (mut usages, node) = (Usages::default(), Arc::from("n"));
+        // Twice the same, one of another node and one that is over.
+        usages.take(&node, said(1, 1, &[7, 7, 8, 9]));
+        let cluster_of = |node: &str| (node == "n").then_some(ClusterId(1));
+        let job_on = |epoch: Epoch, node: &str| {
+            (epoch == Epoch(7) && node == "n").then(|| Arc::from("train"))
+        };
+        let [shown] = <[MeasuredNode; 1]>::try_from(usages.all(cluster_of, job_on)).ok().unwrap();
+        let jobs: Vec<&str> = shown.jobs.iter().map(|(job, _)| &**job).collect();
+        assert_eq!(jobs, ["train"]);
+        let gpus: Vec<_> = shown.gpus.iter().map(|gpu| gpu.job.as_deref()).collect();
+        assert_eq!(gpus, [Some("train")]);
+        usages.take(&Arc::from("gone"), said(1, 1, &[]));
+        assert_eq!(usages.all(cluster_of, job_on).len(), 1, "one that World does not know");
+        let measured = usages.nodes.get_mut("n").unwrap();
+        measured.received = Instant::now().checked_sub(FRESH_FOR * 2).unwrap();
+        assert!(usages.all(cluster_of, job_on).is_empty());
+        assert_eq!(usages.load_of("n"), None);
+        usages.retain(|_| false);
+        assert!(usages.nodes.is_empty());
+    }
+}
