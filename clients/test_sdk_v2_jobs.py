@@ -6,6 +6,7 @@ import re
 import uuid
 
 import pytest
+from conftest import WORKSPACE_FLAGS
 
 CLUSTER = "jobs-cpu"
 
@@ -326,6 +327,25 @@ def test_environments_that_cannot_be_had_are_refused_with_what_to_do(ml_client, 
     assert "sklearn-1.5" in refused(f"{registry}/sklaern-1.5/labels/latest"), "the nearest is named"
     conda = {"dependencies": ["python=3.11", "nodejs=18"]}
     assert "nodejs" in refused(Environment(conda_file=conda, image="ubuntu:22.04"))
+
+
+def test_a_python_that_is_not_there_is_noted_at_submit(ml_client, muster):
+    from azure.ai.ml import command
+    from azure.ai.ml.entities import AmlCompute, Environment
+
+    # Without nodes, so that nothing is built for it.
+    cluster = AmlCompute(name="no-nodes", min_instances=0, max_instances=0)
+    ml_client.compute.begin_create_or_update(cluster).result()
+    try:
+        conda = {"dependencies": ["python=3.39"]}
+        environment = Environment(conda_file=conda, image="ubuntu:22.04")
+        job = command(command="true", environment=environment, compute="no-nodes")
+        made = ml_client.jobs.create_or_update(job)
+        note = "python 3.39 is not on this machine, which has 3."
+        assert note in made.properties["muster.note"]
+        assert note in ml_client.jobs.get(made.name).properties["muster.note"]
+    finally:
+        muster("compute", "delete", "-n", "no-nodes", "--yes", *WORKSPACE_FLAGS)
 
 
 def test_data_and_models_are_named_by_version_and_label(ml_client, cluster, environment, folder):

@@ -62,7 +62,9 @@ pub(crate) struct Context {
     pub(crate) memory: Option<Memory>,
     pub(crate) meter: Arc<Meter>,
     /// What whoever reads the log of a job has to know of this node.
-    pub(crate) warning: Option<String>,
+    pub(crate) warnings: Vec<String>,
+    /// The one of them about the internet.
+    pub(crate) no_way_out: Option<String>,
     /// How jobs behind walls reach the server.
     pub(crate) way: Option<Way>,
     pub(crate) gpus: Gpus,
@@ -187,7 +189,7 @@ pub(crate) async fn run(
             let (group, unlimited) = own_group(context, &order);
             // In its log before anything of its own.
             let asked = spec.properties.get(JobSpec::NOTE).cloned();
-            let notes = context.warning.iter().cloned().chain(asked).chain(gpus.shortage());
+            let notes = context.warnings.iter().cloned().chain(asked).chain(gpus.shortage());
             let notes: Vec<String> = notes.chain(unlimited).chain(refusals).collect();
             if !notes.is_empty() && open_log(&context.home.job_log(epoch)).is_ok() {
                 notes.into_iter().for_each(|text| keeper.say(text));
@@ -244,7 +246,7 @@ pub(crate) async fn run(
         drop(group);
         tracing::info!(%epoch, ?exit, "ended");
         if !exit.is_success() {
-            lookups::explain(&path);
+            lookups::explain(&path, context.no_way_out.as_deref());
         }
         let _ = events.send(Event::Ending { epoch });
         let since = clock::now();

@@ -112,7 +112,10 @@ async fn build(
             tokio::join!(waited, sent).0?
         }
     };
-    say(context, order, notes.iter().map(String::as_str))?;
+    // What was said at submit is put into the log when the job starts.
+    let said = spec.properties.get(JobSpec::NOTE).map(String::as_str).unwrap_or_default();
+    let new = notes.iter().map(String::as_str).filter(|note| !said.contains(note));
+    say(context, order, new)?;
     // It becomes a path: only what our own names are made of.
     if name.len() != 64 || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(BringError::BadName(line(&name)));

@@ -105,6 +105,8 @@ pub struct AgentConfig {
     pub jobs_share: bool,
     /// What the node does not enforce, in words.
     pub not_enforced: Vec<String>,
+    /// Why the node does not reach the internet although it should, with what to do.
+    pub no_way_out: Option<String>,
     /// What the node proves itself with; in its folder if it is nowhere else.
     pub secret_file: Option<PathBuf>,
     /// The folder of the socket that leads to the server, where no network does.
@@ -213,7 +215,11 @@ pub async fn run_with_habits(
     meter.start();
     let gpus = Gpus::new(config.gpu_slots, config.gpus);
     let missing = config.not_enforced.join(", ");
-    let warning = (!missing.is_empty()).then(|| format!("not enforced on this node: {missing}"));
+    let missing = (!missing.is_empty()).then(|| format!("not enforced on this node: {missing}"));
+    let no_way_out = config.no_way_out.map(|why| {
+        format!("this node does not reach the internet, although egress is true, because {why}")
+    });
+    let warnings = missing.into_iter().chain(no_way_out.clone()).collect();
     let (node, memory) = (config.node, Memory::of_this_node());
     let _log = AbortOnDrop(tokio::spawn(keep_log_short(home.agent_log())));
     let environments = config.environments;
@@ -229,7 +235,8 @@ pub async fn run_with_habits(
         jobs_share,
         memory,
         meter,
-        warning,
+        warnings,
+        no_way_out,
         way,
         gpus,
         environments,

@@ -116,7 +116,14 @@ impl Watch {
     /// From now on.
     pub(crate) fn new(work_dir: PathBuf, disk_bytes: Option<u64>, memory: Option<Memory>) -> Watch {
         let oom_kills = memory.as_ref().map_or(0, Memory::oom_kills);
-        Watch { work_dir, disk_bytes, file_bytes: None, disk_used: Arc::default(), memory, oom_kills }
+        Watch {
+            work_dir,
+            disk_bytes,
+            file_bytes: None,
+            disk_used: Arc::default(),
+            memory,
+            oom_kills,
+        }
     }
 
     /// The same where the kernel ends a job that makes a longer file.

@@ -41,8 +41,8 @@ enum WayOut {
     Shared,
 }
 
-/// Looks at the log of a job that did not end well.
-pub(crate) fn explain(log: &Path) {
+/// Looks at the log of a job that did not end well. `no_way_out`: why its node has none, although it should have one.
+pub(crate) fn explain(log: &Path, no_way_out: Option<&str>) {
     let Ok(tail) = tail_of(log) else { return };
     let Some(lookup) = seen(&tail) else { return };
     let resolvers = std::fs::read_to_string(RESOLVERS).unwrap_or_default();
@@ -52,7 +52,10 @@ pub(crate) fn explain(log: &Path) {
     {
         return;
     }
-    note(log, &words(lookup, way_out(&resolvers)));
+    match no_way_out {
+        Some(why) => note(log, &format!("a name could not be looked up: {why}")),
+        None => note(log, &words(lookup, way_out(&resolvers))),
+    }
 }
 
 fn tail_of(log: &Path) -> std::io::Result<String> {
@@ -144,14 +147,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
         std::fs::write(&log, "one\nName or service not known").unwrap();
-        explain(&log);
+        explain(&log, None);
         let text = std::fs::read_to_string(&log).unwrap();
         assert!(
             text.lines().last().is_some_and(|line| line.starts_with("muster: a name")),
             "{text}"
         );
+        explain(&log, Some("slirp4netns is missing"));
+        let text = std::fs::read_to_string(&log).unwrap();
+        assert!(text.ends_with("looked up: slirp4netns is missing\n"), "{text}");
         std::fs::write(&log, "one\n").unwrap();
-        explain(&log);
+        explain(&log, Some("slirp4netns is missing"));
         assert_eq!(std::fs::read_to_string(&log).unwrap(), "one\n");
     }
 }

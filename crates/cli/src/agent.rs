@@ -85,6 +85,9 @@ pub struct Args {
     /// What this node does not enforce, for whoever reads the logs of its jobs
     #[arg(long, value_name = "WHAT", hide = true)]
     not_enforced: Vec<String>,
+    /// Why this node does not reach the internet although it should, for whoever reads the logs of its jobs
+    #[arg(long, value_name = "WHY", hide = true)]
+    no_way_out: Option<String>,
     /// How many GPUs the node's size has
     #[arg(long, value_name = "N", default_value_t = 0, hide = true)]
     gpu_slots: u32,
@@ -165,6 +168,7 @@ fn node(args: Args) -> Outcome {
         disk,
         jobs_share,
         not_enforced,
+        no_way_out,
         gpu_slots,
         gpu,
         ..
@@ -193,6 +197,7 @@ fn node(args: Args) -> Outcome {
         full_server: FullServer::default(),
         jobs_share,
         not_enforced,
+        no_way_out,
         gpu_slots,
         gpus: gpu,
     };

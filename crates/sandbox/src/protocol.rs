@@ -98,6 +98,9 @@ pub struct NodePlan {
     pub jobs_share: bool,
     /// Whether it may reach more than its cluster and the server.
     pub has_way_out: bool,
+    /// Whether it should reach more, and does not because something is missing on this machine.
+    #[serde(default)]
+    pub misses_way_out: bool,
     /// The GPUs that its size has. Of these `place` has those with a device.
     #[serde(default)]
     pub gpu_slots: u32,
@@ -308,6 +311,7 @@ mod tests {
             job_disk_bytes: 1 << 30,
             jobs_share: false,
             has_way_out: false,
+            misses_way_out: true,
             gpu_slots: 2,
             gpu_uuids: vec!["GPU-2".into(), "GPU-0".into()],
         }

@@ -93,7 +93,6 @@ impl Service {
             );
             notes.insert(0, note.into());
         }
-        notes.extend(python_note(&recipe));
         let image = image.map(String::into_boxed_str);
         Ok(JobEnvironment { id: id.into(), recipe: Some(recipe), image, notes, variables })
     }
@@ -190,13 +189,13 @@ impl Service {
     }
 }
 
-/// Said when the job is submitted, if the server's machine has not the Python that it asks for. The machine that builds it may
-/// be another one; it says the same of itself.
-fn python_note(recipe: &Recipe) -> Option<Box<str>> {
+/// Said when a job is submitted, if the server's machine does not have the Python that its environment asks for. The machine
+/// that builds it may be another one; it says the same of itself in the job's log.
+pub fn python_note(recipe: &Recipe) -> Option<String> {
     let wish = Wish::parse(recipe.python.as_deref()?).ok()?;
     let machine = Interpreters::of_this_machine();
     let (_, note) = machine.choose(Some(&wish))?;
-    Some(note?.into())
+    note
 }
 
 fn shown(row: Listed<'_>) -> StandIn {
@@ -302,7 +301,7 @@ mod tests {
         assert_eq!(&*found.id, "azureml:mine:1");
         assert!(found.notes[0].starts_with("the image 'ubuntu:22.04' is not run here"));
         let old = service.resolve_conda("x", "dependencies: ['python=3.39']", None).unwrap();
-        let note = old.notes.last().expect("no machine that runs tests has it");
+        let note = python_note(&old.recipe.unwrap()).expect("no machine that runs tests has it");
         assert!(note.starts_with("python 3.39 is not on this machine, which has 3."), "{note}");
         let error = service.resolve_conda("x", "dependencies: [r-base]", None).unwrap_err();
         assert_eq!((error.status, error.target()), (400, Some(TARGET)));

@@ -1,13 +1,20 @@
 //! What the owner of a resource has to know although nothing is wrong with it: above all, which of the things that were
 //! asked for have no effect here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::model::{ClusterSpec, JobSpec, LowPriority, RemoteLogin};
 
 /// Under this name clients that show nothing else of ours find the note, among tags or properties. What they send back
 /// under it is left out.
 pub const NOTE: &str = JobSpec::NOTE;
+
+/// Adds one to those that a resource has already.
+pub fn add(properties: &mut BTreeMap<String, String>, note: String) {
+    let before = properties.remove(NOTE);
+    let all = joined(before.into_iter().chain([note]));
+    properties.extend(all.map(|all| (NOTE.to_owned(), all)));
+}
 
 /// Several notes as one.
 pub fn joined(notes: impl IntoIterator<Item = String>) -> Option<String> {

@@ -94,6 +94,26 @@ async fn a_job_waits_for_its_environment_and_finds_it_first() {
 }
 
 #[tokio::test]
+async fn what_was_said_at_submit_is_in_the_log_once() {
+    let harness = Harness::new().await;
+    let folder = folder();
+    let said = "python 3.8 is not on this machine";
+    harness.server.change(|book| {
+        let notes = json!([said, "another is used"]);
+        book.environments = vec![json!({"state": "ready", "folder": NAME, "notes": notes})];
+    });
+    let agent = agent(&harness, Some(folder.path()));
+    let mut job = job("python", recipe());
+    job.properties.insert(JobSpec::NOTE.to_owned(), format!("x has no effect; {said}"));
+    let epoch = harness.order_with(1, job);
+    assert_eq!(harness.ending(epoch).await, Exit::Code(0));
+    let log = harness.log(epoch);
+    assert_eq!(log.matches(said).count(), 1, "{log}");
+    assert!(log.contains("muster: another is used\n"), "{log}");
+    agent.abort();
+}
+
+#[tokio::test]
 async fn a_users_own_path_comes_after_the_environments() {
     let harness = Harness::new().await;
     let folder = folder();

@@ -35,6 +35,7 @@ fn agent_process() {
         full_server: muster_agent::FullServer::default(),
         jobs_share: false,
         not_enforced: Vec::new(),
+        no_way_out: None,
         secret_file: None,
         relay: None,
         address: None,

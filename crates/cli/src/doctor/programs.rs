@@ -198,7 +198,11 @@ fn program(
             Finding::new(id, absent, format!("{name} does not work: {why}"), meaning).fix(fix)
         }
         Some((name, _)) => Finding::ok(id, *name, meaning),
-        None => Finding::new(id, absent, "not found", meaning).fix(fix),
+        None => {
+            let names = named.iter().map(|(name, _)| *name).filter(|name| *name != id);
+            let found: Vec<&str> = names.chain(["not found"]).collect();
+            Finding::new(id, absent, found.join(" "), meaning).fix(fix)
+        }
     }
 }
 

@@ -15,12 +15,17 @@ const LOOK: &str = "ls /sys/class/net | tr '\\n' ' '; \
 fn started(how: &str) -> (Site, String) {
     let mut site = Site::empty();
     let said = site.start_heard(how, &["--isolation", "walls"]);
+    let text = all_of(&said);
+    (site, text)
+}
+
+fn all_of(said: &std::path::Path) -> String {
     let mut text = String::new();
     wait_until("it has said all", || {
-        text = std::fs::read_to_string(&said).expect("it is there");
+        text = std::fs::read_to_string(said).expect("it is there");
         text.contains("Ctrl-C stops the server")
     });
-    (site, text)
+    text
 }
 
 /// What is not enforced is in what it said, in the same words as where hosts are shown.
@@ -127,4 +132,61 @@ fn a_server_for_many_is_strict_and_says_so() {
     for name in ["cpu", "wide"] {
         site.text(&[&["compute", "delete", "-n", name, "--yes"][..], &PLACE].concat());
     }
+}
+
+/// What nodes take is there, and neither uv nor slirp4netns.
+const SPARSE_PATH: &str = "/usr/sbin";
+
+#[test]
+fn what_is_missing_is_said_with_its_remedy_wherever_somebody_looks() {
+    let mut site = Site::empty();
+    let up = ["up", "--listen", "127.0.0.1:0", "--isolation", "walls"];
+    let sparse = |arguments: &[&str]| {
+        let mut command = site.command(arguments);
+        command.env("PATH", SPARSE_PATH).env_remove("MUSTER_UV");
+        command
+    };
+    let doctor = sparse(&["doctor"]).output().expect("it starts");
+    let up = sparse(&up);
+    let said = all_of(&site.start_heard_by(up));
+    for words in [
+        "note: jobs that need a Python environment will fail, because uv, which builds environments",
+        "pip install uv",
+        "note: jobs cannot reach the internet, although egress is true, because slirp4netns is not installed",
+        "apt install slirp4netns",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let table = String::from_utf8_lossy(&doctor.stdout);
+    let is_row = |id: &str, found: &str| {
+        let mut rows = table.lines().filter_map(|line| line.strip_prefix("warning  "));
+        rows.any(|row| row.split_once(' ').is_some_and(|(a, b)| a == id && b.trim() == found))
+    };
+    assert!(is_row("uv", "not found") && is_row("way-out", "slirp4netns not found"), "{table}");
+    for fix in ["fix: pip install uv", "fix: apt install slirp4netns"] {
+        assert!(table.contains(fix), "{fix}: {table}");
+    }
+
+    cluster(&site, "cpu", &[]);
+    let file = site.folder().join("job.yml");
+    let text = "command: /bin/true\ncompute: azureml:cpu\nenvironment:\n  image: ubuntu:22.04\n  \
+                conda_file: {dependencies: ['python=3.39', pip]}\n";
+    std::fs::write(&file, text).expect("our own folder");
+    let file = file.to_str().expect("text");
+    let made = site.run(&["job", "create", "-n", "old", "--file", file, "--stream"]);
+    // Said by whoever takes the job, not only by its log.
+    let note = "python 3.39 is not on this machine, which has 3.";
+    assert!(made.stderr.contains(&format!("note: {note}")), "{}", made.stderr);
+    let shown = site.json(&["job", "show", "-n", "old"]);
+    let kept = shown["properties"]["muster.note"].as_str().expect("a note");
+    assert!(kept.contains(note) && kept.contains("uv python install"), "{kept}");
+    let log = String::from_utf8_lossy(&made.stdout);
+    assert!(made.code == 1 && log.contains("(pip install uv)"), "{log}{}", made.stderr);
+
+    let job = ["job", "create", "-n", "plain", "--compute", "cpu", "--command", "/bin/true"];
+    let made = site.run(&[&job[..], &["--stream"]].concat());
+    let log = String::from_utf8_lossy(&made.stdout);
+    let words = "muster: this node does not reach the internet, although egress is true, because slirp4netns is not \
+                 installed: apt install slirp4netns\n";
+    assert!(made.code == 0 && log.contains(words), "{log}{}", made.stderr);
 }

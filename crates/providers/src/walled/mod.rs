@@ -93,6 +93,8 @@ pub trait Relays: Send + Sync {
 
 pub struct Walled {
     config: WalledConfig,
+    /// Nodes should reach the internet, and this machine lacks what that takes.
+    misses_way_out: bool,
     /// Where the helper keeps the nodes; only their records are read here.
     nodes_dir: PathBuf,
     stop_grace: Duration,
@@ -106,7 +108,8 @@ impl Walled {
     /// Finds what is there already, and opens its way to the server again.
     pub fn start(mut config: WalledConfig) -> Result<(Walled, Walls), LinkError> {
         let walls = config.link.walls()?;
-        config.has_way_out &= walls.no_way_out.is_none();
+        let misses_way_out = config.has_way_out && walls.no_way_out.is_some();
+        config.has_way_out &= !misses_way_out;
         let mut places = Places::starting_at(first_users(&walls.nodes));
         for Seen { node, place, is_alive } in config.link.list()? {
             let Some(place) = place else { continue };
@@ -119,7 +122,9 @@ impl Walled {
         let (turns, places) = (Turns::default(), Mutex::new(places));
         let nodes_dir = walls.nodes.clone();
         let emptied = Mutex::default();
-        let walled = Walled { config, nodes_dir, stop_grace: STOP_GRACE, turns, places, emptied };
+        let stop_grace = STOP_GRACE;
+        let walled =
+            Walled { config, misses_way_out, nodes_dir, stop_grace, turns, places, emptied };
         Ok((walled, walls))
     }
 
@@ -206,6 +211,7 @@ impl Walled {
             jobs_share: self.config.jobs_share,
             job_disk_bytes: self.config.job_disk_bytes,
             has_way_out,
+            misses_way_out: self.misses_way_out,
             gpu_slots: order.capacity.gpus,
             gpu_uuids: self.uuids(&place.gpus),
             place,

@@ -16,7 +16,7 @@ use crate::disk_space::DiskSpace;
 use crate::logs;
 use crate::mounts::take_up;
 use crate::network::Address;
-use crate::porter::RESOLVER;
+use crate::porter::{Porter, RESOLVER};
 use crate::protocol::NodePlan;
 
 /// What is a node's own, and the most that a job may write to it.
@@ -135,6 +135,7 @@ impl Workshop {
         let gpu_slots = plan.gpu_slots.to_string();
         let gpus = gpus::told(plan);
         let missing = crate::helper::missing(self);
+        let no_way_out = plan.misses_way_out.then(Porter::check).and_then(Result::err);
         let mut arguments = vec![
             "muster",
             "agent",
@@ -160,6 +161,7 @@ impl Workshop {
         ];
         arguments.extend(gpus.iter().flat_map(|gpu| ["--gpu", gpu]));
         arguments.extend(missing.iter().flat_map(|what| ["--not-enforced", what]));
+        arguments.extend(no_way_out.iter().flat_map(|why| ["--no-way-out", why]));
         if plan.jobs_share {
             arguments.push("--jobs-share");
         }

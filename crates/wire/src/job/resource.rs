@@ -327,10 +327,8 @@ impl JobFacts<'_> {
         properties.insert(property::ATTEMPTS.to_owned(), self.job.attempts.to_string());
         let suits = notes::at_low_priority(self.spec).to_owned();
         properties.insert(property::LOW_PRIORITY.to_owned(), suits);
-        if !self.notes.is_empty() {
-            let own = properties.remove(property::NOTE).into_iter();
-            let note = notes::joined(own.chain(self.notes.iter().cloned()));
-            properties.extend(note.map(|note| (property::NOTE.to_owned(), note)));
+        for note in self.notes {
+            notes::add(&mut properties, note.clone());
         }
         if let Some(waits) = self.waits {
             properties.insert(property::WAIT_REASON.to_owned(), waits.words.clone());

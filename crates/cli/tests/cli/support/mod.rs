@@ -159,9 +159,13 @@ impl Site {
 
     /// With `up` or `serve` and these flags; everything that it says goes into the file that is returned.
     pub fn start_heard(&mut self, how: &str, flags: &[&str]) -> PathBuf {
+        let command = self.command(&[&[how, "--listen", "127.0.0.1:0"][..], flags].concat());
+        self.start_heard_by(command)
+    }
+
+    pub fn start_heard_by(&mut self, mut command: Command) -> PathBuf {
         let said = self.folder.path().join("said");
         let file = std::fs::File::create(&said).expect("our own folder");
-        let mut command = self.command(&[&[how, "--listen", "127.0.0.1:0"][..], flags].concat());
         self.server = Some(ready_saying(&mut command, file.into()));
         said
     }

@@ -11,18 +11,18 @@ use muster_core::{ErrorChain, Input, JobEdit, JobRequest, JobWish, Reply};
 use muster_store::{Archived, JobQuery, JobView};
 use muster_wire::asset::View;
 use muster_wire::job::{self, JobFacts, JobResource, STUDIO, ServiceEntry, Waits};
-use muster_wire::{ArmError, Page, Route};
+use muster_wire::{ArmError, Page, Route, notes};
 
 use super::datastore::home;
 use super::job_data::Names;
 use super::{Call, Failed, cluster, paging, tree, unexpected};
 use crate::app::App;
 use crate::artifacts::{self, ArtifactError, removal};
-use crate::clock;
 use crate::http::respond::document;
 use crate::http::{log_files, service, studio, tree_files};
 use crate::readers::Rows;
 use crate::secrets;
+use crate::{clock, environments};
 
 /// Jobs of one page that are asked why they wait: each takes a moment of the writer's time.
 const EXPLAINED_MAX: usize = 100;
@@ -75,7 +75,12 @@ async fn request(
 ) -> Result<(JobRequest, Arc<JobSpec>), Failed> {
     let home = home(call, workspace).await?;
     let names = Names { app: &call.app, home: &home };
-    let spec = Arc::new(job::parse_request(&call.body, &home.key, name, &names)?);
+    let mut spec = job::parse_request(&call.body, &home.key, name, &names)?;
+    let recipe = spec.environment.as_deref().and_then(|environment| environment.recipe.as_ref());
+    if let Some(note) = recipe.and_then(environments::python_note) {
+        notes::add(&mut spec.properties, note);
+    }
+    let spec = Arc::new(spec);
     let spec_hash = SpecHash(secrets::sha256(job::spec_text(&spec).as_bytes()));
     let request = JobRequest {
         workspace: workspace.clone(),
