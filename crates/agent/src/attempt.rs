@@ -222,10 +222,10 @@ pub(crate) async fn run(
     tracing::info!(%epoch, job = %order.job_name, "started");
     let _ = events.send(Event::Started { epoch, timeout });
     let started_at = clock::now();
-    let (ended, has_ended) = watch::channel(false);
+    let (stage, its_stage) = watch::channel(log::Stage::Running);
     let path = context.home.job_log(epoch);
     let bounds = log::Bounds::of(context);
-    tokio::join!(log::send_all(&context.client, epoch, &path, bounds, has_ended), async {
+    tokio::join!(log::send_all(&context.client, epoch, &path, bounds, its_stage), async {
         let work_dir = context.home.work(epoch);
         // What its neighbours do to the node's memory is not its doing.
         let memory = group.as_ref().map(JobGroup::memory).or_else(|| context.memory.clone());
@@ -245,6 +245,7 @@ pub(crate) async fn run(
         drop(gpus);
         drop(group);
         tracing::info!(%epoch, ?exit, "ended");
+        let _ = stage.send(log::Stage::Ending);
         if !exit.is_success() {
             lookups::explain(&path, context.no_way_out.as_deref());
         }
@@ -256,17 +257,17 @@ pub(crate) async fn run(
         // A record that stays would only say that a dead process is dead.
         let _ = std::fs::remove_file(context.home.job_pid(epoch));
         let _ = events.send(Event::Exited { epoch, exit, spans });
-        let _ = ended.send(true);
+        let _ = stage.send(log::Stage::Over);
     });
     let _ = events.send(Event::LogDone { epoch });
 }
 
 /// Sends what the server does not have of the log of an attempt that an earlier agent ran.
 pub(crate) async fn finish_log(context: &Context, epoch: Epoch, events: Events) {
-    let (_ended, has_ended) = watch::channel(true);
+    let (_stage, is_over) = watch::channel(log::Stage::Over);
     let path = context.home.job_log(epoch);
     let bounds = log::Bounds::of(context);
-    log::send_all(&context.client, epoch, &path, bounds, has_ended).await;
+    log::send_all(&context.client, epoch, &path, bounds, is_over).await;
     let _ = events.send(Event::LogDone { epoch });
 }
 

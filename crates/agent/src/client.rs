@@ -142,10 +142,15 @@ impl Client {
         epoch: Epoch,
         offset: u64,
         piece: Vec<u8>,
+        is_last: IsLast,
     ) -> Result<u64, CallError> {
+        let last = match is_last {
+            IsLast::Yes => "&last=1",
+            IsLast::No => "",
+        };
         let response = self
             .http
-            .post(format!("{}/logs/{epoch}?offset={offset}", self.base))
+            .post(format!("{}/logs/{epoch}?offset={offset}{last}", self.base))
             .timeout(LOG_TIMEOUT)
             .header(CONTENT_TYPE, "application/octet-stream")
             .body(piece)
@@ -154,6 +159,13 @@ impl Client {
         let answer: LogAnswer = parse(trees::told(response).await?).await?;
         Ok(answer.next)
     }
+}
+
+/// Whether a piece of a log is the last that is sent, although the server has no room for the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IsLast {
+    Yes,
+    No,
 }
 
 fn accepted(response: Response) -> Result<Response, CallError> {

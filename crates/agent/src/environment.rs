@@ -99,11 +99,11 @@ async fn build(
         Environment::Ready { folder, notes } => (folder, notes),
         // The job's owner sees its log while it waits, and when it comes to nothing.
         other => {
-            let (over, is_over) = watch::channel(false);
+            let (over, is_over) = watch::channel(log::Stage::Running);
             let path = context.home.job_log(order.epoch);
             let waited = async {
                 let ready = wait(context, order, environment, other).await;
-                let _ = over.send(true);
+                let _ = over.send(log::Stage::Over);
                 ready
             };
             // What is missing is sent with what the job itself says.

@@ -124,13 +124,14 @@ pub struct AgentConfig {
 pub struct FullServer {
     /// With what the job leaves. Then the job fails, and says why.
     pub outputs_wait: Duration,
-    /// With the rest of its log. Then the log says what is missing.
+    /// With the rest of its log, counted from when its processes were gone. Then the log says what is missing. Until then the
+    /// job counts as running, so this is no longer than the outputs wait.
     pub log_waits: Duration,
 }
 
 impl Default for FullServer {
     fn default() -> FullServer {
-        FullServer { outputs_wait: Duration::from_secs(30), log_waits: Duration::from_secs(120) }
+        FullServer { outputs_wait: Duration::from_secs(30), log_waits: Duration::from_secs(30) }
     }
 }
 

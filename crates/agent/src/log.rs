@@ -8,8 +8,8 @@
 //! log may be. The last of what a full log keeps is a line that says so.
 //!
 //! While the server's disk is full, or the job's workspace has used its share of it, the file here keeps what is written.
-//! When the job has ended, that is waited out for a while; then the log ends with a line that says how much is missing, and
-//! why.
+//! When the job has ended, that is waited out for a while; then the log ends with as much as the server takes as the last of a
+//! log, and a line that says how much is missing, and why.
 
 use std::fs::File;
 use std::io;
@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::attempt::Context;
 use crate::backoff::Backoff;
-use crate::client::{CallError, Client};
+use crate::client::{CallError, Client, IsLast};
 
 /// How often a running job's file is looked at: output shows up within this time, in few pieces.
 const LOOK_EVERY: Duration = Duration::from_millis(80);
@@ -35,6 +35,8 @@ const PIECE_MAX: u64 = 256 * 1024;
 const KEPT_BYTES: u64 = 16 << 20;
 /// Space is given back in steps of this.
 const STEP_BYTES: u64 = 1 << 20;
+/// The most that a server takes as the last of a log it has no room for.
+const LAST_BYTES_MAX: usize = 4 << 10;
 /// How long an ended job waits for a server that takes nothing, and does not say that its disk is full.
 const STUCK_MAX: Duration = Duration::from_secs(10);
 /// How often the server may fall back behind what it had said it has, before we take it for
@@ -57,17 +59,52 @@ impl Bounds {
     }
 }
 
+/// How far a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    Running,
+    /// Its processes are gone. What it left is being kept, which may add to its log.
+    Ending,
+    /// Nothing will be added to its log.
+    Over,
+}
+
+/// How long a job that has ended has waited for a server that does not take its log, by cause: what was waited for one says
+/// nothing about the other.
+#[derive(Debug)]
+struct Waited {
+    /// For space.
+    full: Duration,
+    /// For an answer of another kind.
+    stuck: Duration,
+    until: Instant,
+}
+
+impl Waited {
+    fn nothing(now: Instant) -> Waited {
+        Waited { full: Duration::ZERO, stuck: Duration::ZERO, until: now }
+    }
+
+    /// It waited until now, in vain; says how long it has waited for this in all.
+    fn add(&mut self, is_full: bool, now: Instant) -> Duration {
+        let passed = now.saturating_duration_since(std::mem::replace(&mut self.until, now));
+        let waited = if is_full { &mut self.full } else { &mut self.stuck };
+        *waited += passed;
+        *waited
+    }
+}
+
 /// Returns when the job has ended and the server has all of its output, or will not have it.
 pub(crate) async fn send_all(
     client: &Client,
     epoch: Epoch,
     path: &Path,
     bounds: Bounds,
-    ended: watch::Receiver<bool>,
+    stage: watch::Receiver<Stage>,
 ) {
     let sent = match File::options().read(true).write(true).open(path) {
         Ok(file) => tokio::select! {
-            sent = Sending::new(client, epoch, &file, bounds, ended).run() => sent,
+            sent = Sending::new(client, epoch, &file, bounds, stage).run() => sent,
             error = cut_excess(&file, bounds.bytes_max) => Err(error.into()),
         },
         Err(error) => Err(error.into()),
@@ -128,7 +165,7 @@ struct Sending<'a> {
     full: Full,
     is_full: bool,
     full_waits: Option<Duration>,
-    ended: watch::Receiver<bool>,
+    stage: watch::Receiver<Stage>,
     saw_end: bool,
     /// Before this the file has nothing any more.
     kept_from: u64,
@@ -136,8 +173,8 @@ struct Sending<'a> {
     offset: u64,
     rewinds: u32,
     backoff: Backoff,
-    /// When it last went on, or when the job ended if that was later.
-    went_on_at: Instant,
+    /// Since it last went on, or since the job ended if that was later.
+    waited: Waited,
 }
 
 impl<'a> Sending<'a> {
@@ -146,7 +183,7 @@ impl<'a> Sending<'a> {
         epoch: Epoch,
         file: &'a File,
         bounds: Bounds,
-        ended: watch::Receiver<bool>,
+        stage: watch::Receiver<Stage>,
     ) -> Sending<'a> {
         let kept_from = first_byte(file);
         Sending {
@@ -156,28 +193,29 @@ impl<'a> Sending<'a> {
             full: Full::at(bounds.bytes_max),
             is_full: false,
             full_waits: bounds.full_waits,
-            ended,
+            stage,
             saw_end: false,
             kept_from,
             offset: kept_from,
             rewinds: 0,
             backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
-            went_on_at: Instant::now(),
+            waited: Waited::nothing(Instant::now()),
         }
     }
 
     async fn run(mut self) -> Result<(), Stopped> {
         loop {
             // Asked before the length: what was written before the end is within it.
-            let has_ended = *self.ended.borrow();
-            if has_ended && !std::mem::replace(&mut self.saw_end, true) {
-                self.went_on_at = Instant::now();
+            let stage = *self.stage.borrow();
+            if stage >= Stage::Ending && !std::mem::replace(&mut self.saw_end, true) {
+                self.waited = Waited::nothing(Instant::now());
                 self.backoff.reset();
             }
-            let length = self.sendable(has_ended)?;
+            let is_over = stage == Stage::Over;
+            let length = self.sendable(is_over)?;
             if self.offset < length {
-                self.send_piece(length, has_ended).await?;
-            } else if has_ended {
+                self.send_piece(length, stage).await?;
+            } else if is_over {
                 return Ok(());
             } else {
                 self.rest(LOOK_EVERY).await;
@@ -200,15 +238,15 @@ impl<'a> Sending<'a> {
         Ok(self.full.bytes_max)
     }
 
-    async fn send_piece(&mut self, length: u64, has_ended: bool) -> Result<(), Stopped> {
-        let piece = self.read(length)?;
+    async fn send_piece(&mut self, length: u64, stage: Stage) -> Result<(), Stopped> {
+        let piece = self.read((length - self.offset).min(PIECE_MAX))?;
         let from = self.offset;
-        let error = match self.client.send_log(self.epoch, from, piece).await {
+        let error = match self.client.send_log(self.epoch, from, piece, IsLast::No).await {
             Ok(next) if next > from => {
                 self.offset = next;
                 self.cut_sent();
                 self.backoff.reset();
-                self.went_on_at = Instant::now();
+                self.waited = Waited::nothing(Instant::now());
                 return Ok(());
             }
             Ok(next) if next < self.kept_from => {
@@ -225,8 +263,8 @@ impl<'a> Sending<'a> {
             Err(CallError::Superseded) => return Err(Stopped::Superseded),
             Err(error) => Some(error),
         };
-        if has_ended {
-            self.be_patient(error.as_ref(), length).await?;
+        if stage >= Stage::Ending {
+            self.be_patient(error.as_ref(), length, stage).await?;
         }
         if let Some(error) = error {
             tracing::debug!(epoch = %self.epoch, error = %ErrorChain(&error), "cannot send a log");
@@ -236,25 +274,29 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    /// Waits no longer than is said for what went wrong.
-    async fn be_patient(&self, error: Option<&CallError>, length: u64) -> Result<(), Stopped> {
-        let waited = self.went_on_at.elapsed();
-        let missing = length - self.offset;
+    /// Waits no longer than is said for what went wrong, but until nothing is added to the log any more.
+    async fn be_patient(
+        &mut self,
+        error: Option<&CallError>,
+        length: u64,
+        stage: Stage,
+    ) -> Result<(), Stopped> {
         let full = match error {
             Some(CallError::Refused { status: StatusCode::INSUFFICIENT_STORAGE, words }) => {
                 Some(words.clone())
             }
             _ => None,
         };
+        let waited = self.waited.add(full.is_some(), Instant::now());
+        let missing = length - self.offset;
         match (full, self.full_waits) {
+            _ if stage < Stage::Over => Ok(()),
             (None, _) if waited >= STUCK_MAX => Err(Stopped::Stuck),
             (Some(words), None) => Err(Stopped::ServerFull { missing, words }),
             (Some(words), Some(most)) if waited >= most => {
-                let line = format!(
-                    "\nmuster: the last {missing} bytes of this log are missing: {words}\n"
-                );
                 // A server keeps some room for this.
-                let said = self.client.send_log(self.epoch, self.offset, line.into_bytes()).await;
+                let (last, missing) = self.last_of(missing, &words)?;
+                let said = self.client.send_log(self.epoch, self.offset, last, IsLast::Yes).await;
                 if let Err(error) = said {
                     tracing::warn!(error = %ErrorChain(&error), "cannot say that a log is cut");
                 }
@@ -262,6 +304,21 @@ impl<'a> Sending<'a> {
             }
             (Some(_) | None, _) => Ok(()),
         }
+    }
+
+    /// What a log ends with that there is no room for: whole lines, as many as fit, and one that says how many bytes are
+    /// missing then.
+    fn last_of(&self, unsent: u64, words: &str) -> io::Result<(Vec<u8>, u64)> {
+        let line = |missing: u64| {
+            format!("\nmuster: the last {missing} bytes of this log are missing: {words}\n")
+        };
+        let room = LAST_BYTES_MAX.saturating_sub(line(unsent).len());
+        let mut last = self.read(unsent.min(room as u64))?;
+        let whole = last.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        last.truncate(whole);
+        let missing = unsent - whole as u64;
+        last.extend_from_slice(line(missing).as_bytes());
+        Ok((last, missing))
     }
 
     fn cut_sent(&mut self) {
@@ -272,8 +329,8 @@ impl<'a> Sending<'a> {
         }
     }
 
-    fn read(&self, length: u64) -> io::Result<Vec<u8>> {
-        let wanted = (length - self.offset).min(PIECE_MAX);
+    /// So many of the bytes that come next.
+    fn read(&self, wanted: u64) -> io::Result<Vec<u8>> {
         let mut piece = vec![0; usize::try_from(wanted).expect("a piece is small")];
         // A job can cut its own output short while we read.
         let read = self.file.read_at(&mut piece, self.offset)?;
@@ -283,14 +340,14 @@ impl<'a> Sending<'a> {
 
     /// Waits, but not past the end of the job: from then on the clock runs against us.
     async fn rest(&mut self, at_most: Duration) {
-        if *self.ended.borrow() {
+        if *self.stage.borrow() == Stage::Over {
             return sleep(at_most).await;
         }
         tokio::select! {
             () = sleep(at_most) => {}
             // Fails only if nobody can say any more that the job ended; then nobody waits for us
             // either.
-            _ = self.ended.changed() => {}
+            _ = self.stage.changed() => {}
         }
     }
 }
@@ -335,6 +392,18 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
+
+    #[test]
+    fn what_was_waited_for_space_does_not_count_against_a_server_that_fails_once() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let mut waited = Waited::nothing(began);
+        assert_eq!(waited.add(true, at(20)), Duration::from_secs(20));
+        assert_eq!(waited.add(false, at(21)), Duration::from_secs(1), "not stuck yet");
+        assert_eq!(waited.add(true, at(30)), Duration::from_secs(29));
+        // Neither goes on for ever when they take turns.
+        assert_eq!(waited.add(false, at(40)), Duration::from_secs(11));
+    }
 
     #[test]
     fn what_is_cut_takes_no_space_and_moves_nothing() {

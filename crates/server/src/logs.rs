@@ -17,8 +17,10 @@ use crate::room::{self, NoRoom, Room};
 
 /// Of one request to read.
 const READ_BYTES_MAX: u64 = 8 << 20;
-/// So little is taken for longer: what a node says when it has to give up the rest of a log.
-const SMALL_BYTES_MAX: usize = 4 << 10;
+/// So much is taken for longer, once for each log: what a node says when it has to give up the rest.
+const LAST_BYTES_MAX: usize = 4 << 10;
+/// Logs that are known to have been given up; an earlier one is forgotten when there are more.
+const GIVEN_UP_MAX: usize = 10_000;
 /// Of logs whose names are known to be on disk. When there are more, all are forgotten, and each is synced once more.
 const NAMED_MAX: usize = 100_000;
 
@@ -67,6 +69,8 @@ pub struct Logs {
     opening: Mutex<()>,
     /// Logs whose names are on disk, as far as this server has made sure.
     named: Mutex<BTreeSet<LogKey>>,
+    /// Those that have their last lines.
+    given_up: Mutex<BTreeSet<LogKey>>,
     #[cfg(test)]
     synced: Mutex<Vec<PathBuf>>,
 }
@@ -90,6 +94,7 @@ impl Logs {
             busy: InTurn::default(),
             opening: Mutex::default(),
             named: Mutex::default(),
+            given_up: Mutex::default(),
             #[cfg(test)]
             synced: Mutex::default(),
         }
@@ -104,21 +109,22 @@ impl Logs {
     }
 
     /// Appends `bytes` that belong at `offset`, and says how much there is now. What is there already is left
-    /// alone, and what would leave a gap is not taken: the sender goes on from the answer. What is new is reserved first.
+    /// alone, and what would leave a gap is not taken: the sender goes on from the answer. What is new is reserved first, and
+    /// of what does not fit the part that does is taken. Last lines are taken whole or not at all.
     /// Nothing is taken when the attempt is not live any more.
     pub async fn append(
         self: &Arc<Self>,
         log: LogKey,
-        offset: u64,
+        (offset, is_last): (u64, bool),
         bytes: Bytes,
         is_live: impl FnOnce() -> bool + Send + 'static,
-        reserve: impl FnOnce(u64, room::Kind) -> Result<Reserved, BlobError> + Send + 'static,
+        reserve: impl Fn(u64, room::Kind) -> Result<Reserved, BlobError> + Send + 'static,
     ) -> Result<u64, AppendError> {
         let (turn, logs) = (self.busy.turn(log).await, self.clone());
         let written = tokio::task::spawn_blocking(move || {
             // Also when nobody waits for the answer any more.
             let _turn = turn;
-            logs.write(log, offset, &bytes, is_live, reserve)
+            logs.write(log, (offset, is_last), &bytes, is_live, reserve)
         });
         written.await.unwrap_or_else(|panicked| Err(io::Error::other(panicked).into()))
     }
@@ -127,10 +133,10 @@ impl Logs {
     fn write(
         &self,
         log: LogKey,
-        offset: u64,
+        (offset, is_last): (u64, bool),
         bytes: &[u8],
         is_live: impl FnOnce() -> bool,
-        reserve: impl FnOnce(u64, room::Kind) -> Result<Reserved, BlobError>,
+        reserve: impl Fn(u64, room::Kind) -> Result<Reserved, BlobError>,
     ) -> Result<u64, AppendError> {
         let mut file = self.open(log, is_live)?;
         let length = file.metadata()?.len();
@@ -143,10 +149,19 @@ impl Logs {
         };
         let room = usize::try_from(LOG_BYTES_MAX.saturating_sub(length)).unwrap_or(usize::MAX);
         let fresh = &fresh[..fresh.len().min(room)];
-        let is_small = fresh.len() <= SMALL_BYTES_MAX;
-        let kind = if is_small { room::Kind::Small } else { room::Kind::Usual };
-        self.room.check(fresh.len() as u64, kind)?;
-        let reserved = reserve(fresh.len() as u64, kind).map_err(AppendError::NoShare)?;
+        let is_last = is_last && fresh.len() <= LAST_BYTES_MAX && self.give_up(log);
+        let (fresh, reserved) = match is_last {
+            true => {
+                let bytes = fresh.len() as u64;
+                let kind = room::Kind::LastLines;
+                let taken = self.room.check(bytes, kind).map_err(AppendError::from);
+                let taken = taken
+                    .and_then(|()| reserve(bytes, kind).map_err(AppendError::NoShare))
+                    .inspect_err(|_| self.take_up(log))?;
+                (fresh, taken)
+            }
+            false => self.part_that_fits(fresh, reserve)?,
+        };
         let written = file.write_all(fresh);
         // Of what could not be written, a part may have been.
         let now = file.metadata().map_or(length + fresh.len() as u64, |about| about.len());
@@ -197,6 +212,39 @@ impl Logs {
 
     #[cfg(not(test))]
     fn note_synced(&self, _path: &Path) {}
+
+    /// The beginning of these bytes that there is room for, and the room.
+    fn part_that_fits<'b>(
+        &self,
+        bytes: &'b [u8],
+        reserve: impl Fn(u64, room::Kind) -> Result<Reserved, BlobError>,
+    ) -> Result<(&'b [u8], Reserved), AppendError> {
+        let kind = room::Kind::Usual;
+        let mut fits = self.room.fits(bytes.len() as u64, kind)?;
+        let reserved = match reserve(fits, kind) {
+            Err(BlobError::ShareUsed { used, limit, .. }) if used < limit => {
+                fits = fits.min(limit - used);
+                reserve(fits, kind)
+            }
+            reserved => reserved,
+        };
+        let part = usize::try_from(fits).unwrap_or(usize::MAX).min(bytes.len());
+        Ok((&bytes[..part], reserved.map_err(AppendError::NoShare)?))
+    }
+
+    /// Whether a log gets its last lines now, which it does once.
+    fn give_up(&self, log: LogKey) -> bool {
+        let mut given_up = lock(&self.given_up);
+        let is_new = given_up.insert(log);
+        if given_up.len() > GIVEN_UP_MAX {
+            given_up.pop_first();
+        }
+        is_new
+    }
+
+    fn take_up(&self, log: LogKey) {
+        lock(&self.given_up).remove(&log);
+    }
 
     /// Of all attempts of a job; says how many bytes they had. One that has none is as good as removed.
     pub fn remove(&self, job: JobId) -> io::Result<u64> {
@@ -296,10 +344,21 @@ mod tests {
         offset: u64,
         bytes: &[u8],
     ) -> Result<u64, AppendError> {
+        append_as((logs, blobs), log, offset, bytes, false).await
+    }
+
+    async fn append_as(
+        (logs, blobs): (&Arc<Logs>, &Arc<Blobs>),
+        log: LogKey,
+        offset: u64,
+        bytes: &[u8],
+        is_last: bool,
+    ) -> Result<u64, AppendError> {
         let blobs = blobs.clone();
         blobs.measured(HERE).await.expect("it can be measured");
         let reserve = move |bytes, kind| blobs.reserve_for_log(HERE, bytes, kind);
-        logs.append(log, offset, Bytes::copy_from_slice(bytes), || true, reserve).await
+        let bytes = Bytes::copy_from_slice(bytes);
+        logs.append(log, (offset, is_last), bytes, || true, reserve).await
     }
 
     #[tokio::test]
@@ -366,7 +425,7 @@ mod tests {
         let first = logs.busy.turn(LOG).await;
         let late = logs.append(
             LOG,
-            5,
+            (5, false),
             Bytes::from_static(b" again"),
             move || asked.load(std::sync::atomic::Ordering::Relaxed),
             move |bytes, kind| own.reserve_for_log(HERE, bytes, kind),
@@ -427,13 +486,17 @@ mod tests {
         files.measure_soon(HERE);
         let reserving = files.clone();
         let reserve = move |bytes, kind| reserving.reserve_for_log(HERE, bytes, kind);
-        let appended = logs.append(LOG, 0, Bytes::from_static(b"said meanwhile"), || true, reserve);
+        let appended =
+            logs.append(LOG, (0, false), Bytes::from_static(b"said meanwhile"), || true, reserve);
         let appended = tokio::time::timeout(std::time::Duration::from_secs(5), appended).await;
         assert_eq!(appended.expect("it does not wait").expect("io"), 14);
         go_on.send(()).expect("it waits");
         files.measured(HERE).await.expect("io");
-        let large = append((&logs, &files), LOG, 14, &[b'x'; 100]).await.expect_err("too much");
-        assert!(large.is_full(), "{large}");
+        // What came while logs were being measured may count twice, so there is room for 72 bytes or 86.
+        let taken = append((&logs, &files), LOG, 14, &[b'x'; 100]).await.expect("a part fits");
+        assert!(matches!(taken, 86 | 100), "{taken}");
+        let more = append((&logs, &files), LOG, taken, b"x").await.expect_err("too much");
+        assert!(more.is_full(), "{more}");
     }
 
     #[tokio::test]
@@ -443,17 +506,26 @@ mod tests {
         let (logs, files) = (with_reserve(dir.path(), 0), blobs(dir.path(), Some(SHARE)));
         let large = vec![b'x'; 60 << 10];
         assert_eq!(append((&logs, &files), LOG, 0, &large).await.expect("it fits"), 60 << 10);
-        let refused =
-            append((&logs, &files), LOG, 60 << 10, &large).await.expect_err("it does not");
-        assert!(refused.is_full() && refused.to_string().contains("workspace-storage-gb"));
         assert!(files.check_share(HERE, 5 << 10).is_err(), "files have what logs leave");
         files.check_share(HERE, 4 << 10).expect("there is as much");
-        // What is small may say why the rest is missing, but not without end.
-        let mut small = 0;
-        while append((&logs, &files), LOG, (60 << 10) + small, &[b'y'; 512]).await.is_ok() {
-            small += 512;
+        // Of what does not fit a part is taken, and then no more, however little it is.
+        let taken = append((&logs, &files), LOG, 60 << 10, &large).await.expect("a part fits");
+        assert_eq!(taken, SHARE);
+        for rest in [&large[..], &large[..1]] {
+            let refused = append((&logs, &files), LOG, SHARE, rest).await.expect_err("full");
+            assert!(refused.is_full() && refused.to_string().contains("workspace-storage-gb"));
         }
-        assert_eq!(small, (4 << 10) + SHARE / 64);
+        // What says why the rest is missing may exceed it, once for each log.
+        let last = async |log, offset| append_as((&logs, &files), log, offset, &[b'y'; 512], true);
+        let too_much = append_as((&logs, &files), LOG, SHARE, &large[..5 << 10], true).await;
+        assert!(too_much.expect_err("these are no last lines").is_full());
+        assert_eq!(last(LOG, SHARE).await.await.expect("there is room"), SHARE + 512);
+        assert_eq!(last(LOG, SHARE).await.await.expect("sent again"), SHARE + 512);
+        assert!(last(LOG, SHARE + 512).await.await.expect_err("it had them").is_full());
+        let other = LogKey { rank: 1, ..LOG };
+        assert_eq!(last(other, 0).await.await.expect("there is room"), 512);
+        let third = LogKey { rank: 2, ..LOG };
+        assert!(last(third, 0).await.await.expect_err("a 64th of the share").is_full());
 
         // A server that starts counts what it finds, and what goes counts no more.
         let files = blobs(dir.path(), Some(SHARE));

@@ -36,8 +36,8 @@ pub enum NoRoom {
 pub enum Kind {
     /// Nothing of it.
     Usual,
-    /// Half of it.
-    Small,
+    /// The last lines of a log, once, which say what is missing: all but an eighth.
+    LastLines,
 }
 
 impl Room {
@@ -54,17 +54,31 @@ impl Room {
 
     /// Whether so many bytes more can be taken.
     pub fn check(&self, wanted: u64, kind: Kind) -> Result<(), NoRoom> {
+        let (free, reserve) = self.free_and_reserve(kind)?;
+        match free >= wanted.saturating_add(reserve) {
+            true => Ok(()),
+            false => Err(NoRoom::Full { free, reserve }),
+        }
+    }
+
+    /// How many of these bytes can be taken: at least one, of at least one.
+    pub fn fits(&self, wanted: u64, kind: Kind) -> Result<u64, NoRoom> {
+        let (free, reserve) = self.free_and_reserve(kind)?;
+        match free.saturating_sub(reserve).min(wanted) {
+            0 if wanted > 0 => Err(NoRoom::Full { free, reserve }),
+            fits => Ok(fits),
+        }
+    }
+
+    fn free_and_reserve(&self, kind: Kind) -> Result<(u64, u64), NoRoom> {
         let DiskSpace { free_bytes: free, bytes, .. } =
             DiskSpace::of(&self.dir).map_err(NoRoom::Io)?;
         let reserve = self.reserve(bytes);
         let reserve = match kind {
             Kind::Usual => reserve,
-            Kind::Small => reserve / 2,
+            Kind::LastLines => reserve / 8,
         };
-        match free >= wanted.saturating_add(reserve) {
-            true => Ok(()),
-            false => Err(NoRoom::Full { free, reserve }),
-        }
+        Ok((free, reserve))
     }
 
     fn reserve(&self, disk_bytes: u64) -> u64 {
@@ -89,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_may_use_half_of_the_reserve() {
+    fn last_lines_may_use_most_of_the_reserve_and_others_take_what_is_left() {
         let free = |room: &Room| match room.check(u64::MAX, Kind::Usual) {
             Err(NoRoom::Full { free, .. }) => free,
             other => panic!("{other:?}"),
@@ -97,6 +111,11 @@ mod tests {
         let some = free(&Room::with_reserve("/".into(), 0));
         let room = Room::with_reserve("/".into(), some + some / 2);
         assert!(matches!(room.check(1, Kind::Usual), Err(NoRoom::Full { .. })));
-        assert!(room.check(1, Kind::Small).is_ok());
+        assert!(room.check(1, Kind::LastLines).is_ok());
+        assert!(matches!(room.fits(7, Kind::Usual), Err(NoRoom::Full { .. })));
+        assert_eq!(room.fits(7, Kind::LastLines).expect("there is room"), 7);
+        assert_eq!(room.fits(0, Kind::Usual).expect("nothing needs no room"), 0);
+        let all = Room::with_reserve("/".into(), 0);
+        assert!(all.fits(u64::MAX, Kind::Usual).expect("a part fits") < u64::MAX);
     }
 }

@@ -163,9 +163,11 @@ async fn a_log_that_is_cut_says_what_is_missing() {
     let config = muster_agent::AgentConfig { full_server, ..harness.config() };
     let agent = tokio::spawn(muster_agent::run_with_habits(config, None, habits()));
     harness.server.change(|book| book.log_piece_max = Some(1_000));
-    let epoch = harness.order(1, "echo begin; sleep 0.5; head -c 9000 /dev/zero | tr '\\0' x");
+    let command = "echo begin; sleep 0.5; echo second; head -c 9000 /dev/zero | tr '\\0' x";
+    let epoch = harness.order(1, command);
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
+    // Lines that fit come with the one that says what is missing.
     let line = "muster: the last 9000 bytes of this log are missing: there is no room\n";
-    assert_eq!(harness.log(epoch), format!("begin\n\n{line}"));
+    assert_eq!(harness.log(epoch), format!("begin\nsecond\n\n{line}"));
     agent.abort();
 }

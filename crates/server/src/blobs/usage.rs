@@ -19,8 +19,8 @@ use tracing::warn;
 use super::{BlobError, Blobs};
 use crate::room::Kind;
 
-/// What is small may exceed a share by so much of it: the last lines of logs, which say what is missing.
-const SMALL_PART: u64 = 64;
+/// The last lines of logs, which say what is missing, may exceed a share by so much of it.
+const LAST_LINES_PART: u64 = 64;
 /// Of what the kernel counts in.
 const BLOCK: u64 = 512;
 
@@ -173,7 +173,7 @@ impl Reserved {
     fn of(share: Option<(Arc<Share>, u64)>, bytes: u64, kind: Kind) -> Result<Reserved, BlobError> {
         let with_limit = |(share, limit): (Arc<Share>, u64)| match kind {
             Kind::Usual => (share, limit),
-            Kind::Small => (share, limit.saturating_add(limit / SMALL_PART)),
+            Kind::LastLines => (share, limit.saturating_add(limit / LAST_LINES_PART)),
         };
         let mut reserved = Reserved { share: share.map(with_limit), bytes: 0 };
         reserved.grow_to(bytes)?;

@@ -134,6 +134,9 @@ pub async fn spec(
 #[derive(Deserialize)]
 pub struct Offset {
     offset: u64,
+    /// 1 for the last lines of a log whose rest is given up.
+    #[serde(default)]
+    last: u8,
 }
 
 #[derive(Serialize)]
@@ -144,7 +147,7 @@ struct Next {
 pub async fn log(
     State(app): State<Arc<App>>,
     Path(epoch): Path<String>,
-    Query(Offset { offset }): Query<Offset>,
+    Query(Offset { offset, last }): Query<Offset>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
@@ -161,7 +164,7 @@ pub async fn log(
     let reserve = move |bytes, kind| blobs.reserve_for_log(workspace, bytes, kind);
     let live = app.live.clone();
     let is_live = move || live.attempt(epoch).is_some();
-    match app.logs.append(log, offset, body, is_live, reserve).await {
+    match app.logs.append(log, (offset, last == 1), body, is_live, reserve).await {
         Ok(next) => Json(Next { next }).into_response(),
         Err(AppendError::Over) => StatusCode::GONE.into_response(),
         Err(full) if full.is_full() => {
