@@ -22,6 +22,8 @@ use crate::state_dir::StateDir;
 
 /// Of what nodes and files leave to the store, this part is kept by the file.
 const PART: u64 = 4;
+/// The log of each of the two stores may take this part of it.
+const LOG_PART: u64 = 4;
 /// With less than this the next commit may fail, and a start as well.
 const LOW_BYTES: u64 = 1 << 20;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -86,6 +88,13 @@ impl Reserve {
             }
             tokio::time::sleep(TRY_EVERY).await;
         }
+    }
+
+    /// How long the log of one store may become: both logs together take at most half of what the reserve has, and the other
+    /// half is left for the databases to grow. On a large disk the stores keep to less by themselves.
+    pub fn log_bytes_max(&self) -> u64 {
+        let of_disk = |disk: DiskSpace| disk::reserve(disk.bytes) / PART / LOG_PART;
+        self.disk().map_or(u64::MAX, of_disk)
     }
 
     /// Whether a start would fail for want of space. Taking it for a moment also shows what root may use, quotas, and files

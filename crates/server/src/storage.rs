@@ -58,7 +58,8 @@ impl Storage {
         let (own, used) = (path.clone(), reserve.used());
         let open = move || {
             reserve.use_if_needed();
-            let (rows, is_check_left) = SqliteStorage::open_existing(&own, Durability::Disk)?;
+            let (mut rows, is_check_left) = SqliteStorage::open_existing(&own, Durability::Disk)?;
+            rows.limit_log(reserve.log_bytes_max());
             Ok((Box::new(rows) as Box<dyn Rows>, is_check_left))
         };
         Storage::start(path, Box::new(open), used)

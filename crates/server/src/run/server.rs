@@ -285,7 +285,9 @@ impl Stores {
         let (open_path, reserved) = (database.clone(), reserve.clone());
         let open_store: writer::OpenStore = Box::new(move || {
             reserved.use_if_needed();
-            let (store, is_check_left) = SqliteStore::open_existing(&open_path, Durability::Disk)?;
+            let (mut store, is_check_left) =
+                SqliteStore::open_existing(&open_path, Durability::Disk)?;
+            store.limit_log(reserved.log_bytes_max());
             Ok((Box::new(store) as Box<dyn Store>, is_check_left))
         });
         let settings = Settings {

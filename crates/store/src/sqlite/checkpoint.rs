@@ -14,6 +14,10 @@ use super::open::BUSY_TIMEOUT;
 
 /// 16 MiB. More makes the pauses rarer and longer, and opening after a crash slower.
 const PAGES: u32 = 4_000;
+/// However small the disk: each time costs a sync of the file.
+const PAGES_MIN: u32 = 64;
+/// Of the log: a page and its header.
+const FRAME_BYTES: u64 = 4_096 + 24;
 
 /// Readers take milliseconds. One that takes longer is not waited for: the log then grows until the next try.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -40,6 +44,12 @@ impl Checkpoints {
 
     pub(super) fn set_pages(&mut self, pages: u32) {
         (self.every, self.due) = (pages, pages);
+    }
+
+    /// Starts the log over when it has about so many bytes, where that is sooner than usual.
+    pub(super) fn limit_bytes(&mut self, bytes: u64) {
+        let pages = u32::try_from(bytes / FRAME_BYTES).unwrap_or(u32::MAX);
+        self.set_pages(pages.clamp(PAGES_MIN, PAGES));
     }
 
     /// What was committed is safe in the log, so whatever goes wrong here only postpones the next try.

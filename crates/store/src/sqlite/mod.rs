@@ -95,6 +95,11 @@ impl SqliteStore {
         SqliteReader::open(&self.path)
     }
 
+    /// Keeps the log at about so many bytes, on a disk that has no room for one of the usual size.
+    pub fn limit_log(&mut self, bytes: u64) {
+        self.checkpoints.limit_bytes(bytes);
+    }
+
     /// After how many pages in the log a commit moves them into the file. For tests that must meet one.
     #[doc(hidden)]
     pub fn checkpoint_after(&mut self, pages: u32) {

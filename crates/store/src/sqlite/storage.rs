@@ -40,6 +40,11 @@ impl SqliteStorage {
         SqliteStorage::open_with(path, durability, open::Look::WholeIfSmall)
     }
 
+    /// Keeps the log at about so many bytes, on a disk that has no room for one of the usual size.
+    pub fn limit_log(&mut self, bytes: u64) {
+        self.checkpoints.limit_bytes(bytes);
+    }
+
     fn open_with(
         path: &Path,
         durability: Durability,

@@ -211,3 +211,18 @@ fn readers_do_not_make_the_log_grow() {
     // Hundreds of commits of several pages each. It may be that one or the other try found no moment.
     assert!(pages < 10 * u64::from(PAGES), "{pages} pages");
 }
+
+#[test]
+fn on_a_small_disk_the_log_stays_small() {
+    const BYTES: u64 = 512 << 10;
+    let scratch = Scratch::filled(1);
+    let mut store = scratch.open();
+    store.limit_log(BYTES);
+    store.claim(5).expect("claimed");
+    for id in 2..402 {
+        store.commit(&[seen(id)], Wall(id)).expect("it commits");
+        let log = fs::metadata(companion(&scratch.path(), "-wal")).expect("a log").len();
+        // The commit that reaches the limit is in it whole.
+        assert!(log < BYTES + (128 << 10), "{log} bytes after {id}");
+    }
+}
