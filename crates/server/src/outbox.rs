@@ -121,6 +121,7 @@ async fn carry_out(effect: Effect, hands: Hands, writer: Handle, calls: Arc<Sema
                     | Unavailable::OnReserve
                     | Unavailable::ReadOnly
                     | Unavailable::Unreadable
+                    | Unavailable::Failing
                     | Unavailable::Unchecked
                     | Unavailable::Unconfirmed,
                 ) => {}

@@ -175,8 +175,8 @@ impl Writer {
             let wake = match self.take(messages) {
                 Ok(wake) => wake,
                 Err(Lost::Fenced(fenced)) => return Err(fenced),
-                Err(Lost::Unknown) if is_last => return Ok(()),
-                Err(Lost::Unknown) => match self.recover(exit)? {
+                Err(Lost::Unknown(_)) if is_last => return Ok(()),
+                Err(Lost::Unknown(_)) => match self.recover(exit)? {
                     Some(wake) => wake,
                     None => return Ok(()),
                 },
@@ -223,7 +223,7 @@ impl Writer {
         let Ok(output) = output else {
             error!("the core panicked; reading the rows again");
             tell_all(replies, Unavailable::Unconfirmed);
-            return Err(Lost::Unknown);
+            return Err(Lost::Unknown(Unavailable::Failing));
         };
         // Without changes nothing is written, but an answer that goes out must still be that of the one
         // controller: from one that was replaced, a mere renewal would keep a node running what the next
@@ -244,7 +244,7 @@ impl Writer {
             let _ = reply.send(Ok(answer)); // Whoever asked may have gone away: it is done all the same.
         }
         match is_unreadable {
-            true => Err(Lost::Unknown),
+            true => Err(Lost::Unknown(Unavailable::Unreadable)),
             false => Ok(output.wake),
         }
     }
@@ -282,10 +282,9 @@ impl Writer {
         if matches!(failed, StoreError::Fenced { .. }) {
             return give_up(replies, failed);
         }
+        let why = Unavailable::because_of(&failed);
         match self.store.revision() {
-            Ok(revision) if revision == self.revision => {
-                tell_all(replies, Unavailable::because_of(&failed));
-            }
+            Ok(revision) if revision == self.revision => tell_all(replies, why),
             Ok(revision) if revision.0 == self.revision.0 + output.changes.len() as u64 => {
                 for (reply, answer) in replies.into_iter().zip(output.answers) {
                     let _ = reply.send(Ok(answer));
@@ -293,14 +292,14 @@ impl Writer {
             }
             _ => tell_all(replies, Unavailable::Unconfirmed),
         }
-        Lost::Unknown
+        Lost::Unknown(why)
     }
 }
 
 /// What this writer holds is not to be built on any more.
 enum Lost {
-    /// World and disk may differ now: start again from the rows.
-    Unknown,
+    /// World and disk may differ now: start again from the rows. Until then, this is why nothing can be changed.
+    Unknown(Unavailable),
     /// Someone else has the store.
     Fenced(StoreError),
 }
@@ -312,7 +311,7 @@ fn give_up(replies: Replies, failed: StoreError) -> Lost {
     tell_all(replies, Unavailable::Unconfirmed);
     match failed {
         StoreError::Fenced { .. } => Lost::Fenced(failed),
-        _ => Lost::Unknown,
+        _ => Lost::Unknown(Unavailable::because_of(&failed)),
     }
 }
 

@@ -77,6 +77,13 @@ pub enum StoreError {
     Full { doing: &'static str, path: PathBuf },
 
     #[error(
+        "{doing}: the file system of {} is read-only, so nothing was written; see the kernel's log for the reason \
+         (`dmesg`), repair the disk if it has errors, mount it again with write access, then try again",
+        path.display()
+    )]
+    ReadOnly { doing: &'static str, path: PathBuf },
+
+    #[error(
         "the clock says {unix_ms} ms since 1970, later than any epoch that can be given out; set the \
          clock and start again"
     )]

@@ -215,7 +215,8 @@ fn a_disk_that_became_read_only_can_be_read_and_left() {
     assert!(broken.expect("mount runs").success());
     for number in 0..5 {
         let said = refused(&site, &format!("late{number}"));
-        assert!(said.contains("cannot write to its store"), "{said}");
+        assert!(said.contains("file system is read-only"), "{said}");
+        assert!(said.contains("mount it again"), "{said}");
         assert!(site.text(&["job", "show", "-n", "before"]).contains("Completed"));
     }
     let mut server = site.take_server();

@@ -60,6 +60,7 @@ impl From<Unavailable> for Failed {
             | Unavailable::OnReserve
             | Unavailable::ReadOnly
             | Unavailable::Unreadable
+            | Unavailable::Failing
             | Unavailable::Unchecked
             | Unavailable::Stopping => ArmError::unavailable(message),
         })

@@ -29,8 +29,7 @@ impl Rows for OnDisk {
             return Err(StoreError::Full { doing: "writing", path: "the rows".into() }.into());
         }
         if self.disk.is_read_only.load(Relaxed) {
-            let source = std::io::Error::from(std::io::ErrorKind::ReadOnlyFilesystem);
-            return Err(StoreError::Io { doing: "writing", source }.into());
+            return Err(StoreError::ReadOnly { doing: "writing", path: "the rows".into() }.into());
         }
         let applied = self.inner.apply(orders, now)?;
         if !orders.is_empty() && self.disk.hides_a_commit.swap(false, Relaxed) {

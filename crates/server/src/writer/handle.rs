@@ -39,7 +39,8 @@ pub enum Unavailable {
     OnReserve,
     /// It is certain that nothing was changed.
     #[error(
-        "the server cannot write to its store, so nothing can be changed; see its log, then try again"
+        "the server's file system is read-only, so nothing can be changed; see the kernel's log for the reason (`dmesg`), \
+         repair the disk if it has errors, mount it again with write access, then try again"
     )]
     ReadOnly,
     /// It is certain that nothing was changed.
@@ -48,6 +49,11 @@ pub enum Unavailable {
          does not help"
     )]
     Unreadable,
+    /// It is certain that nothing was changed.
+    #[error(
+        "the server cannot write to its store, so nothing can be changed; see its log, then try again"
+    )]
+    Failing,
     /// It is certain that nothing was changed.
     #[error(
         "the server has just started and is still reading its store through for damage, so nothing can be changed yet; \
@@ -65,7 +71,8 @@ impl Unavailable {
     pub fn because_of(failed: &StoreError) -> Unavailable {
         match failed {
             StoreError::Full { .. } => Unavailable::Full,
-            _ => Unavailable::ReadOnly,
+            StoreError::ReadOnly { .. } => Unavailable::ReadOnly,
+            _ => Unavailable::Failing,
         }
     }
 }

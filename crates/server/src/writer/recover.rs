@@ -54,9 +54,11 @@ impl Writer {
                     match self.take(Vec::new()) {
                         Ok(wake) => return Ok(Some(wake)),
                         Err(Lost::Fenced(fenced)) => return Err(fenced),
-                        Err(Lost::Unknown) => known = Known::Nothing,
+                        Err(Lost::Unknown(why)) => {
+                            known = Known::Nothing;
+                            why
+                        }
                     }
-                    Unavailable::ReadOnly
                 }
                 Err(failed) => {
                     error!(error = %ErrorChain(&failed), "the store cannot be written to; trying again");

@@ -1,9 +1,12 @@
 //! SQLite's errors in our own words.
 
+use std::io;
 use std::path::Path;
 
 use rusqlite::ErrorCode;
 use rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags, statvfs};
+use rustix::io::Errno;
 
 use crate::StoreError;
 
@@ -32,6 +35,14 @@ fn translate(source: rusqlite::Error, doing: &'static str, path: &Path) -> Store
             ErrorCode::DatabaseBusy
             | ErrorCode::DatabaseLocked
             | ErrorCode::FileLockingProtocolFailed => StoreError::Busy { doing, path },
+            ErrorCode::CannotOpen
+            | ErrorCode::PermissionDenied
+            | ErrorCode::ReadOnly
+            | ErrorCode::SystemIoFailure
+                if is_read_only(&path) =>
+            {
+                StoreError::ReadOnly { doing, path }
+            }
             ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly => {
                 StoreError::CannotOpen { path, source: source.into() }
             }
@@ -44,4 +55,24 @@ fn translate(source: rusqlite::Error, doing: &'static str, path: &Path) -> Store
         | rusqlite::Error::Utf8Error(..) => StoreError::Damaged { path, what: source.to_string() },
         _ => StoreError::Sqlite { doing, source },
     }
+}
+
+/// A file that cannot be opened, or may not be written, for a reason that the system gave.
+pub(super) fn cannot_open(path: &Path, source: io::Error) -> StoreError {
+    let path = path.to_owned();
+    match source.kind() == io::ErrorKind::ReadOnlyFilesystem || is_read_only(&path) {
+        true => StoreError::ReadOnly { doing: "opening the store", path },
+        false => StoreError::CannotOpen { path, source: source.into() },
+    }
+}
+
+/// Whether nothing can be written to the file system of this file. One that stopped because of an error does not always say
+/// so of itself, but it refuses a new file; this one has no name and is gone at once.
+fn is_read_only(path: &Path) -> bool {
+    let Some(folder) = path.parent() else { return false };
+    let says_so =
+        statvfs(folder).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY));
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let refuses = || rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR);
+    says_so || refuses().is_err_and(|why| why == Errno::ROFS)
 }

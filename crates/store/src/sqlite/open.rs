@@ -15,7 +15,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::Durability;
-use super::fault::Doing;
+use super::fault::{Doing, cannot_open};
 use super::schema::{self, Format, Schema};
 use crate::StoreError;
 
@@ -296,8 +296,4 @@ fn sync_folder(path: &Path) -> Result<(), StoreError> {
     fs::File::open(folder)
         .and_then(|folder| folder.sync_all())
         .map_err(|source| StoreError::Io { doing: "syncing the store's folder", source })
-}
-
-fn cannot_open(path: &Path, source: std::io::Error) -> StoreError {
-    StoreError::CannotOpen { path: path.to_owned(), source: source.into() }
 }

@@ -1,4 +1,4 @@
-//! A disk that is really full: a small one of memory, in a mount namespace of its own.
+//! A disk that is really full, or read-only: a small one of memory, in a mount namespace of its own.
 //!
 //! Where user namespaces are not allowed this shows nothing; the same with a limit of SQLite's own is among
 //! the unit tests.
@@ -16,6 +16,16 @@ const DISK: &str = "MUSTER_SMALL_DISK";
 
 #[test]
 fn a_full_disk_is_survived() {
+    on_own_disk("full::on_the_small_disk");
+}
+
+#[test]
+fn a_read_only_file_system_is_told_from_a_matter_of_permissions() {
+    on_own_disk("full::on_the_read_only_disk");
+}
+
+/// Runs another test of this file on a disk of its own.
+fn on_own_disk(test: &str) {
     let namespaces = Command::new("unshare").args(["-rm", "true"]).status();
     if !namespaces.is_ok_and(|status| status.success()) {
         println!("no user namespaces here: nothing shown");
@@ -26,7 +36,7 @@ fn a_full_disk_is_survived() {
     let output = Command::new("unshare")
         .args(["-rm", "sh", "-c", &script, "sh"])
         .arg(std::env::current_exe().expect("this test"))
-        .args(["--exact", "full::on_the_small_disk", "--nocapture"])
+        .args(["--exact", test, "--nocapture"])
         .env(DISK, folder.path())
         .output()
         .expect("it can be started");
@@ -64,6 +74,21 @@ fn on_the_small_disk() {
     drop(store);
     check(&mut SqliteStore::open(&path, Durability::Disk).expect("it opens"), batches);
     println!("survived with {batches} batches");
+}
+
+/// The same.
+#[test]
+fn on_the_read_only_disk() {
+    let Ok(disk) = std::env::var(DISK) else { return };
+    let path = Path::new(&disk).join("muster.db");
+    drop(SqliteStore::open(&path, Durability::Disk).expect("it opens"));
+    let remount = Command::new("mount").args(["-o", "remount,ro", &disk]).status();
+    assert!(remount.expect("mount runs").success());
+    let refused = SqliteStore::open(&path, Durability::Disk).map(|_| ());
+    let Err(StoreError::ReadOnly { .. }) = &refused else { panic!("{refused:?}") };
+    let absent = SqliteStore::open(path.with_file_name("other.db"), Durability::Disk).map(|_| ());
+    assert!(matches!(absent, Err(StoreError::ReadOnly { .. })), "{absent:?}");
+    println!("survived");
 }
 
 const CHANGES: u64 = 5;

@@ -286,6 +286,7 @@ fn unavailable(why: Unavailable) -> StorageError {
         | Unavailable::OnReserve
         | Unavailable::ReadOnly
         | Unavailable::Unreadable
+        | Unavailable::Failing
         | Unavailable::Unchecked
         | Unavailable::Stopping => StorageError::unavailable(why.to_string()),
     }
