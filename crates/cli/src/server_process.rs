@@ -108,6 +108,8 @@ pub struct Figures {
     pub nodes: u64,
     pub jobs_running: u64,
     pub jobs_queued: u64,
+    /// What keeps its store from taking new work, by its code.
+    pub store_trouble: Option<String>,
 }
 
 /// Asks the server of a directory, with its owner's key.
@@ -130,6 +132,9 @@ fn read(page: &str) -> Figures {
             "muster_cluster_nodes" => figures.nodes += count,
             "muster_jobs" if labels.contains("status=\"Queued\"") => figures.jobs_queued += count,
             "muster_jobs" => figures.jobs_running += count,
+            "muster_store_trouble" if count > 0 => {
+                figures.store_trouble = labels.split('"').nth(1).map(str::to_owned);
+            }
             _ => {}
         }
     }
@@ -167,6 +172,8 @@ mod tests {
                     muster_jobs{cluster=\"b\",status=\"Queued\"} 40\n\
                     muster_jobs{cluster=\"b\",status=\"Running\"} 3\n\
                     muster_jobs{cluster=\"b\",status=\"Starting\"} 1\n\
+                    muster_store_trouble{kind=\"StoreShortOfSpace\"} 0\n\
+                    muster_store_trouble{kind=\"StoreReadOnly\"} 1\n\
                     muster_jobs_ended_total{cluster=\"b\",status=\"Completed\"} 9\n";
         let wanted = Figures {
             version: "1.2.3".to_owned(),
@@ -174,6 +181,7 @@ mod tests {
             nodes: 5,
             jobs_running: 4,
             jobs_queued: 40,
+            store_trouble: Some("StoreReadOnly".to_owned()),
         };
         assert_eq!(read(page), wanted);
     }

@@ -2,6 +2,7 @@
 
 use clap::ArgGroup;
 use muster_core::model::WorkspaceKey;
+use muster_core::why::Remedy;
 use muster_wire::Route;
 use muster_wire::why::{WhyDocument, WhyReason};
 
@@ -39,9 +40,10 @@ pub async fn run(args: &Args) -> Outcome {
     let workspace = args.scope.workspace()?;
     let client = args.scope.connect().await?;
     let mut document = ask(args, &client, workspace).await?;
-    // The commands must reach what was asked about.
+    // The commands must reach what was asked about. One of them is about the machine of the server.
     let flags = args.scope.flags();
-    for reason in &mut document.value {
+    let has_place = |reason: &&mut WhyReason| reason.command != Remedy::CheckServer.to_string();
+    for reason in document.value.iter_mut().filter(has_place) {
         reason.command.push_str(&flags);
     }
     args.print.show(&document, || output::bytes(text(&document).as_bytes()))

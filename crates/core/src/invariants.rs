@@ -284,6 +284,7 @@ fn check_cluster(world: &World, cluster: &Cluster, now: Now, slack: Span) -> Res
         && cluster.backoff.pending_max() > u32::try_from(pool.pending.len()).unwrap_or(u32::MAX)
         && pool.existing() < world.ceiling(cluster)
         && has_quota
+        && world.store_trouble().is_none()
         && world.is_boundless();
     if cluster.phase == ClusterPhase::Succeeded && may_grow && pool.alive() < scale.nodes_min {
         let about = format!("{}: {} under {}", cluster.name, pool.alive(), scale.nodes_min);

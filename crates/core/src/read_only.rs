@@ -4,6 +4,8 @@
 //! would be given to others later, and run twice. So the nodes that World knows are told what they were told before, and
 //! keep what they have. What they report of it they report again when it can be written down.
 
+use std::fmt;
+
 use crate::agent::{Desired, Report};
 use crate::input::{AccessRequest, AssetWish, EstateRequest, HostRequest, Input, JobWish, Reply};
 use crate::model::{HostState, NodePhase, Power};
@@ -30,6 +32,70 @@ pub fn renew(world: &mut World, name: &str, report: &Report, now: Now) -> Option
     world.volatile.renew(id, now.elapsed);
     // Nothing is acknowledged: what has ended is not on disk yet.
     Some(Reply::Desired(Box::new(Desired { acknowledged: Vec::new(), ..desired_for(world, id) })))
+}
+
+/// What keeps a store from taking new work. As long as it lasts, no job is started and no node is made: what that would write
+/// is needed for what runs already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreTrouble {
+    /// Its disk is full, and it lives on its reserve or cannot write at all.
+    ShortOfSpace { free_bytes: u64, needed_bytes: u64 },
+    /// Its file system has become read-only.
+    ReadOnly,
+    /// It cannot be written to for another reason.
+    Failing,
+}
+
+impl StoreTrouble {
+    /// A word for programs.
+    pub fn code(self) -> &'static str {
+        match self {
+            StoreTrouble::ShortOfSpace { .. } => "StoreShortOfSpace",
+            StoreTrouble::ReadOnly => "StoreReadOnly",
+            StoreTrouble::Failing => "StoreFailing",
+        }
+    }
+
+    /// What it is, and what can be done.
+    pub fn words(self) -> String {
+        format!("{self}; {}", self.advice())
+    }
+
+    pub(crate) fn advice(self) -> &'static str {
+        match self {
+            StoreTrouble::ShortOfSpace { .. } => "delete what is not needed, or free space on it",
+            StoreTrouble::ReadOnly => {
+                "see the kernel's log for the reason (`dmesg`), repair the disk if it has errors, and mount it again with \
+                 write access"
+            }
+            StoreTrouble::Failing => "see the server's log for the reason",
+        }
+    }
+}
+
+/// What it is, without what to do about it.
+impl fmt::Display for StoreTrouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreTrouble::ShortOfSpace { free_bytes, needed_bytes } => write!(
+                f,
+                "the server's disk is full: {} MiB are free, and nothing new is started until {} MiB are",
+                free_bytes >> 20,
+                mib_up(*needed_bytes)
+            ),
+            StoreTrouble::ReadOnly => f.write_str(
+                "the server's file system is read-only, so it cannot write to its store, and nothing new is started",
+            ),
+            StoreTrouble::Failing => {
+                f.write_str("the server cannot write to its store, and nothing new is started")
+            }
+        }
+    }
+}
+
+/// In MiB, rounded up: what is needed must not look like what there is.
+pub(crate) fn mib_up(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
 }
 
 /// Whether a store that lives on its reserve (see the server's `reserve`) takes this: only what ends things, frees space,

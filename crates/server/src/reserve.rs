@@ -9,9 +9,10 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use muster_core::read_only::StoreTrouble;
 use muster_sandbox::disk_space::DiskSpace;
 use muster_sandbox::identity::Identity;
 use muster_sandbox::node::disk;
@@ -40,18 +41,46 @@ pub struct Reserve {
 
 /// Whether the stores live on the reserve now. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct OnReserve(Arc<AtomicBool>);
+pub struct OnReserve(Arc<Seen>);
+
+/// As of the last look at the disk.
+#[derive(Debug, Default)]
+struct Seen {
+    is_used: AtomicBool,
+    free_bytes: AtomicU64,
+    /// From here on the reserve is not needed any more.
+    plenty_bytes: AtomicU64,
+}
 
 impl OnReserve {
     pub fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.is_used.load(Ordering::Relaxed)
+    }
+
+    /// Why nothing new is started, if the reserve is the reason.
+    pub fn trouble(&self) -> Option<StoreTrouble> {
+        self.get().then(|| self.short_of_space())
+    }
+
+    /// How short a full disk is.
+    pub fn short_of_space(&self) -> StoreTrouble {
+        StoreTrouble::ShortOfSpace {
+            free_bytes: self.0.free_bytes.load(Ordering::Relaxed),
+            needed_bytes: self.0.plenty_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    fn note(&self, free_bytes: u64, plenty_bytes: u64) {
+        self.0.free_bytes.store(free_bytes, Ordering::Relaxed);
+        self.0.plenty_bytes.store(plenty_bytes, Ordering::Relaxed);
     }
 
     pub fn set(&self, is_so: bool) {
-        if self.0.swap(is_so, Ordering::Relaxed) != is_so {
+        if self.0.is_used.swap(is_so, Ordering::Relaxed) != is_so {
             match is_so {
                 true => tracing::warn!(
-                    "the disk is full: until there is space again, only cancels, deletes and reports of nodes are taken"
+                    "the disk is full: until there is space again, only cancels, deletes and reports of nodes are taken, and no \
+                     job is started"
                 ),
                 false => tracing::info!("there is space on the disk again: every change is taken"),
             }
@@ -131,7 +160,9 @@ impl Reserve {
     fn note_use(&self) {
         let Ok(disk) = self.disk() else { return };
         let bytes = disk::reserve(disk.bytes) / PART;
-        if self.is_held() || disk.free_bytes >= bytes.saturating_mul(PART) {
+        let plenty = bytes.saturating_mul(PART);
+        self.used.note(disk.free_bytes, plenty);
+        if self.is_held() || disk.free_bytes >= plenty {
             self.used.set(false);
         } else if disk.free_bytes < bytes.saturating_add(LOW_BYTES) {
             self.used.set(true);

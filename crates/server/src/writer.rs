@@ -192,6 +192,7 @@ impl Writer {
     /// One batch through `step` and onto disk. An input for which the store could not be read is refused, and all others of
     /// the batch are taken; then the store is opened again.
     fn take(&mut self, batch: Vec<Message>) -> Result<Wake, Lost> {
+        self.world.set_store_trouble(self.on_reserve.trouble());
         let mut inputs = Vec::with_capacity(batch.len() + 1);
         let mut replies = Vec::with_capacity(batch.len());
         let mut is_unreadable = false;

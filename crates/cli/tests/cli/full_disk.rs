@@ -219,6 +219,11 @@ fn a_disk_that_became_read_only_can_be_read_and_left() {
         assert!(said.contains("mount it again"), "{said}");
         assert!(site.text(&["job", "show", "-n", "before"]).contains("Completed"));
     }
+    let status = site.text(&["status", "-o", "table"]);
+    assert!(status.contains("file system is read-only"), "{status}");
+    let why = site.text(&["why", "before", "-o", "table"]);
+    assert!(why.contains("Completed") || why.contains("completed"), "{why}");
+    assert!(why.contains("file system is read-only"), "{why}");
     let mut server = site.take_server();
     signal("-TERM", &server);
     assert!(ends(&mut server), "it stops");

@@ -304,11 +304,12 @@ fn on_its_reserve_a_store_takes_only_what_ends_things() {
     let cancelled =
         client.call("POST", &format!("{}/jobs/long/cancel", at.workspace), &Value::Null);
     assert!((200..300).contains(&cancelled.status), "{cancelled:?}");
+    // Only then may the other end: one that ends by itself before it hears of the cancel is Completed.
+    wait_until("the one is cancelled", || shown("long").contains("Canceled"));
     for work in works(&site) {
         // The folder of the job that was cancelled may go at any time.
         let _ = fs::write(work.join("end"), "");
     }
-    wait_until("the one is cancelled", || shown("long").contains("Canceled"));
     wait_until("the other ends", || shown("ends").contains("Completed"));
 
     free(&path);
@@ -317,4 +318,53 @@ fn on_its_reserve_a_store_takes_only_what_ends_things() {
     });
     let jobs = site.text(&["job", "list", "--query", "[].name", "-o", "tsv"]);
     assert!(!jobs.contains("late"), "what was refused was done later: {jobs}");
+}
+
+/// New work would use up what running jobs need to end.
+#[test]
+fn on_its_reserve_a_store_starts_no_job_that_waits() {
+    let test = "full_writes::on_its_reserve_a_store_starts_no_job_that_waits";
+    if !is_inside(test, Disk::Ext4) {
+        return;
+    }
+    let site = started();
+    let size = ["--size", "Standard_DS1_v2", "--max-instances", "1", "-d", "600"];
+    site.text(&[&["compute", "create", "-n", "one"][..], &size].concat());
+    let shown = |name: &str| site.text(&["job", "show", "-n", name]);
+    for name in ["first", "second"] {
+        let waits = "while [ ! -e end ]; do sleep 0.1; done";
+        let command = if name == "first" { waits } else { "true" };
+        let create = ["job", "create", "--compute", "one", "--command", command, "-n", name];
+        assert_eq!(site.run(&create).code, 0);
+    }
+    wait_until("it runs", || shown("first").contains("Running"));
+
+    let path = site.folder().join("ballast");
+    fill_once(&path);
+    let reserve = site.state().join("reserve");
+    wait_until("the reserve is given up", || !reserve.exists());
+    let status = site.text(&["status", "-o", "table"]);
+    assert!(status.contains("disk is full") && status.contains("MiB"), "{status}");
+    let why = site.text(&["why", "first", "-o", "table"]);
+    assert!(why.contains("disk is full"), "a job that runs is told as well: {why}");
+
+    for work in works(&site) {
+        fs::write(work.join("end"), "").expect("its folder is there");
+    }
+    wait_until("what runs ends", || shown("first").contains("Completed"));
+    wait_until("the node has nothing to do", || {
+        site.text(&["compute", "list-nodes", "-n", "one"]).contains("idle")
+    });
+    assert!(shown("second").contains("Queued"), "{}", shown("second"));
+    let why = site.json(&["why", "second", "-o", "json"]);
+    let first = &why["value"][0];
+    assert_eq!(first["code"], "StoreShortOfSpace", "{why}");
+    assert!(first["value"].as_u64() < first["needed"].as_u64(), "{why}");
+    let cluster = site.json(&["why", "one", "--compute", "-o", "json"]);
+    assert_eq!(cluster["value"][0]["code"], "StoreShortOfSpace", "{cluster}");
+
+    free(&path);
+    wait_until("it runs when there is space", || shown("second").contains("Completed"));
+    let status = site.text(&["status", "-o", "table"]);
+    assert!(!status.contains("disk is full"), "{status}");
 }

@@ -108,7 +108,8 @@ fn first_feasible(world: &World, cluster: &Cluster, pool: &Pool) -> Option<Candi
 pub(crate) fn missing(world: &World, cluster: &Cluster, now: crate::time::Wall) -> u32 {
     let Some(pool) = world.pool(cluster.id) else { return 0 };
     let is_pausing = cluster.backoff.until > now && !is_planted(Bug::BackoffIgnored);
-    let is_held = cluster.phase == ClusterPhase::Deleting || is_pausing;
+    let is_held =
+        cluster.phase == ClusterPhase::Deleting || is_pausing || world.store_trouble().is_some();
     if is_held || world.lock_on_growth(cluster).is_some() {
         return 0;
     }

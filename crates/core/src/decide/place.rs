@@ -14,7 +14,7 @@ use crate::planted::{Bug, is_planted};
 use crate::step::Turn;
 use crate::world::Candidate;
 
-/// Starts every job that can start.
+/// Starts every job that can start. None does while the store cannot take new work.
 pub(super) fn place(turn: &mut Turn<'_>, id: ClusterId) {
     turn.world.foresee(id, turn.now.wall);
     while let Some((job, nodes)) = next_start(turn, id) {
@@ -25,7 +25,7 @@ pub(super) fn place(turn: &mut Turn<'_>, id: ClusterId) {
 fn next_start(turn: &Turn<'_>, id: ClusterId) -> Option<(JobId, Vec<NodeId>)> {
     let (world, now) = (&*turn.world, turn.now.wall);
     let (cluster, pool) = (cluster(turn, id), pool(turn, id));
-    if pool.idle.is_empty() && pool.partial.is_empty() {
+    if world.store_trouble().is_some() || pool.idle.is_empty() && pool.partial.is_empty() {
         return None;
     }
     let reach = world.reach(cluster);

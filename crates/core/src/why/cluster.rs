@@ -38,7 +38,10 @@ pub fn why_cluster(world: &World, cluster: ClusterId) -> Vec<Reason> {
     if reasons.is_empty() {
         reasons.push(at_rest(cluster, pool));
     }
-    serverless::reword(cluster, reword(cluster, reasons))
+    let is_short = first.is_some() || pool.alive() < cluster.spec.scale.nodes_min;
+    let trouble = world.store_trouble().filter(|_| is_short).map(Reason::Store);
+    let reasons = serverless::reword(cluster, reword(cluster, reasons));
+    trouble.into_iter().chain(reasons).collect()
 }
 
 /// Nobody waits, but the minimum may not be reached.

@@ -13,7 +13,9 @@ use crate::world::{Ahead, Pool, World};
 
 /// Every reason why `job` does not run. Empty only for a job that runs or has ended.
 pub fn why(world: &World, job: JobId) -> Vec<Reason> {
-    why_for(world, job, Whom::It)
+    let is_queued = world.job(job).is_some_and(|job| job.phase() == JobPhase::Queued);
+    let trouble = world.store_trouble().filter(|_| is_queued).map(Reason::Store);
+    trouble.into_iter().chain(why_for(world, job, Whom::It)).collect()
 }
 
 /// Whose nodes the figures are about.
@@ -251,6 +253,7 @@ impl<'w> Case<'w> {
             && self.is_possible();
         let waits = self.cluster.spec.scale.scale_up == ScaleUp::Predictive
             && self.cluster.backoff.until <= self.now
+            && self.world.store_trouble().is_none()
             && can_grow
             && missing(self.world, self.cluster, self.now) == 0;
         let boot = self.cluster.boot.unwrap_or(self.world.settings.boot);

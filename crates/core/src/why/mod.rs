@@ -19,6 +19,7 @@ pub use job::why;
 pub use remedy::Remedy;
 
 use crate::model::{ClusterName, FailureClass, Lock, QuotaName};
+use crate::read_only::{StoreTrouble, mib_up};
 use crate::time::Wall;
 
 /// What keeps a job from starting, or a pool from being larger or smaller.
@@ -84,6 +85,8 @@ pub enum Reason {
     Instance { cluster: ClusterName, what: InstanceWait },
     /// (A job or a pool) It is about a pool of the service's own, whose limits nobody can change.
     Serverless { cluster: ClusterName, what: Box<Reason> },
+    /// The store cannot take new work.
+    Store(StoreTrouble),
 }
 
 /// A limit in vCPUs, and where it counts.
@@ -129,6 +132,7 @@ impl Reason {
             Reason::Empty { .. } => "Empty",
             Reason::Instance { what, .. } => what.code(),
             Reason::Serverless { what, .. } => what.code(),
+            Reason::Store(trouble) => trouble.code(),
         }
     }
 
@@ -181,6 +185,13 @@ impl Reason {
             Reason::Instance { what: InstanceWait::Started, .. } => nodes("nodes up", &1, &0),
             Reason::Instance { .. } => nodes("free nodes", &0, &1),
             Reason::Serverless { what, .. } => what.figures(),
+            Reason::Store(StoreTrouble::ShortOfSpace { free_bytes, needed_bytes }) => {
+                let limit = "MiB free on the server's disk";
+                figures(limit, free_bytes >> 20, mib_up(*needed_bytes))
+            }
+            Reason::Store(StoreTrouble::ReadOnly | StoreTrouble::Failing) => {
+                nodes("stores that can be written to", &0, &1)
+            }
         }
     }
 
@@ -219,6 +230,7 @@ impl Reason {
             | Reason::Deleting { cluster, .. }
             | Reason::Serverless { cluster, .. }
             | Reason::Busy { cluster, .. } => Remedy::Wait { cluster: cluster.clone() },
+            Reason::Store(_) => Remedy::CheckServer,
             Reason::KeptByMinimum { cluster, .. } => {
                 Remedy::SetMinimum { cluster: cluster.clone(), nodes_min: 0 }
             }

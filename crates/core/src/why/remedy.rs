@@ -48,6 +48,8 @@ pub enum Remedy {
     Cancel {
         job: Box<str>,
     },
+    /// For whoever can reach the server's machine.
+    CheckServer,
     /// It goes on by itself; this shows how far it is.
     Wait {
         cluster: ClusterName,
@@ -83,6 +85,7 @@ impl fmt::Display for Remedy {
             Remedy::Start { cluster } => write!(f, "muster compute start --name {cluster}"),
             Remedy::Stop { cluster } => write!(f, "muster compute stop --name {cluster}"),
             Remedy::Cancel { job } => write!(f, "muster job cancel --name {job}"),
+            Remedy::CheckServer => f.write_str("muster doctor"),
             Remedy::Wait { cluster } => write!(f, "muster compute list-nodes --name {cluster}"),
         }
     }

@@ -18,6 +18,7 @@ pub(super) fn reword(cluster: &Cluster, reasons: Vec<Reason>) -> Vec<Reason> {
         | Remedy::Stop { .. } => true,
         Remedy::SetQuota { .. }
         | Remedy::JoinHost
+        | Remedy::CheckServer
         | Remedy::OpenHost { .. }
         | Remedy::Unlock { .. }
         | Remedy::Cancel { .. }

@@ -40,6 +40,14 @@ impl fmt::Display for Reason {
             Reason::Busy { .. } => "nothing needs to be done; to watch",
             Reason::Empty { .. } => "submit one, or keep a node warm",
             Reason::Instance { what, .. } => what.advice(),
+            Reason::Store(trouble) => {
+                return write!(
+                    f,
+                    "; {}; to check the server's machine: {}",
+                    trouble.advice(),
+                    self.remedy()
+                );
+            }
         };
         write!(f, "; {advice}: {}", self.remedy())
     }
@@ -142,6 +150,7 @@ impl Reason {
             }
             Reason::Instance { cluster, what } => f.write_str(&what.words(cluster)),
             Reason::Serverless { what, .. } => what.what(f),
+            Reason::Store(trouble) => write!(f, "{trouble}"),
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::model::{
     Account, Attempt, Cluster, HostName, Job, Lock, Node, QuotaName, QuotaScope, Scope, Use,
     Workspace, WorkspaceKey,
 };
+use crate::read_only::StoreTrouble;
 use crate::time::{Elapsed, Span, Wall};
 
 impl World {
@@ -320,6 +321,20 @@ impl World {
         let touched: Vec<_> = self.clusters().filter(is_there).map(|cluster| cluster.id).collect();
         for cluster in touched {
             self.volatile.touch(cluster);
+        }
+    }
+
+    /// What keeps the store from taking new work, as the driver has said last.
+    pub fn store_trouble(&self) -> Option<StoreTrouble> {
+        self.volatile.store_trouble
+    }
+
+    /// The driver says this before a step. When it begins or ends, every cluster is looked at again.
+    pub fn set_store_trouble(&mut self, trouble: Option<StoreTrouble>) {
+        let before = std::mem::replace(&mut self.volatile.store_trouble, trouble);
+        if before.is_some() != trouble.is_some() {
+            let clusters: Vec<_> = self.clusters().map(|cluster| cluster.id).collect();
+            clusters.into_iter().for_each(|cluster| self.volatile.touch(cluster));
         }
     }
 

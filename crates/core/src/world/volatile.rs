@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::ids::{ClusterId, JobId, NodeId};
 use crate::model::{Cluster, QuotaScope, Tier};
+use crate::read_only::StoreTrouble;
 use crate::time::{Elapsed, Span, Wall};
 
 #[derive(Debug, Clone, Default)]
@@ -26,6 +27,7 @@ pub(crate) struct Volatile {
     wake_of: BTreeMap<ClusterId, Wall>,
     pub(crate) forecast: Forecast,
     pub(crate) wishes: Wishes,
+    pub(super) store_trouble: Option<StoreTrouble>,
 }
 
 impl Volatile {

@@ -3,7 +3,9 @@
 use muster_core::agent::{AttemptPhase, AttemptReport, Report};
 use muster_core::ids::Epoch;
 use muster_core::model::{Exit, JobPhase, NodePhase};
+use muster_core::read_only::StoreTrouble;
 use muster_core::time::Span;
+use muster_core::why::{self, Reason};
 use muster_core::{Input, Reply, read_only};
 
 use crate::support::Stage;
@@ -68,4 +70,57 @@ fn who_would_change_something_has_to_come_again() {
         assert_eq!(answer, None, "{name}");
     }
     stage.check();
+}
+
+const SHORT: StoreTrouble =
+    StoreTrouble::ShortOfSpace { free_bytes: 3 << 20, needed_bytes: (32 << 20) - 1 };
+
+#[test]
+fn while_the_store_is_short_of_space_nothing_new_is_started() {
+    let mut stage = Stage::with_cluster("pool", 0, 2, 60);
+    stage.submit("runs", "pool", 1).expect("accepted");
+    stage.provide();
+    stage.run("runs");
+    stage.world.set_store_trouble(Some(SHORT));
+    stage.submit("waits", "pool", 1).expect("it was accepted before");
+    assert_eq!(stage.nodes(), [NodePhase::Leased], "no node is made for it");
+    // What runs goes on and ends, and its node stays free.
+    stage.finish("runs");
+    assert_eq!(stage.phase("runs"), JobPhase::Completed);
+    assert_eq!((stage.phase("waits"), stage.nodes()), (JobPhase::Queued, vec![NodePhase::Idle]));
+    stage.check();
+
+    let reasons = why::why(&stage.world, stage.job("waits").expect("it waits").id);
+    assert_eq!(reasons[0], Reason::Store(SHORT), "{reasons:?}");
+    assert_eq!(
+        reasons[0].to_string(),
+        "the server's disk is full: 3 MiB are free, and nothing new is started until 32 MiB are; delete what is not \
+         needed, or free space on it; to check the server's machine: muster doctor"
+    );
+    let figures = reasons[0].figures();
+    assert_eq!((figures.value, figures.needed), (3, 32));
+    let cluster = stage.job("waits").expect("it waits").cluster;
+    assert_eq!(why::why_cluster(&stage.world, cluster)[0], Reason::Store(SHORT));
+
+    stage.world.set_store_trouble(None);
+    stage.say(Input::Tick).expect("a tick");
+    assert_ne!(stage.phase("waits"), JobPhase::Queued, "it starts at once");
+    stage.check();
+}
+
+#[test]
+fn a_minimum_is_filled_when_the_store_can_write_again() {
+    for trouble in [SHORT, StoreTrouble::ReadOnly, StoreTrouble::Failing] {
+        let mut stage = Stage::new();
+        stage.world.set_store_trouble(Some(trouble));
+        stage.put_cluster("warm", 1, 2, 60).expect("it was accepted before");
+        assert_eq!(stage.nodes(), []);
+        let cluster = stage.world.clusters().next().expect("one").id;
+        assert_eq!(why::why_cluster(&stage.world, cluster)[0], Reason::Store(trouble));
+        stage.world.set_store_trouble(None);
+        stage.say(Input::Tick).expect("a tick");
+        assert_eq!(stage.nodes(), [NodePhase::Requested]);
+        let reasons = why::why_cluster(&stage.world, cluster);
+        assert!(!reasons.contains(&Reason::Store(trouble)), "{reasons:?}");
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use muster_core::World;
 use muster_core::ids::ClusterId;
 use muster_core::model::{Cluster, Host, HostState, JobPhase, Tier};
+use muster_core::read_only::StoreTrouble;
 use muster_core::why;
 
 use super::text::Text;
@@ -14,6 +15,7 @@ pub struct Present {
     clusters: BTreeMap<ClusterId, Pool>,
     quotas: Vec<Limit>,
     hosts: BTreeMap<&'static str, usize>,
+    store_trouble: Option<StoreTrouble>,
 }
 
 /// Together they name one cluster, also where only its workspace has no other of its name.
@@ -83,7 +85,7 @@ impl Present {
         for host in world.hosts().hosts() {
             *hosts.entry(host_state(host)).or_default() += 1;
         }
-        Present { clusters, quotas, hosts }
+        Present { clusters, quotas, hosts, store_trouble: world.store_trouble() }
     }
 
     pub fn labels(&self, cluster: ClusterId) -> Option<&Labels> {
@@ -114,6 +116,22 @@ impl Present {
         }
         self.write_pending(text);
         self.write_quotas(text);
+        self.write_store(text);
+    }
+
+    fn write_store(&self, text: &mut Text) {
+        let name = "muster_store_trouble";
+        let help = "1 for what keeps the store from taking new work; all 0: nothing does.";
+        text.family(name, "gauge", help);
+        let kinds = [
+            StoreTrouble::ShortOfSpace { free_bytes: 0, needed_bytes: 0 },
+            StoreTrouble::ReadOnly,
+            StoreTrouble::Failing,
+        ];
+        for kind in kinds.map(StoreTrouble::code) {
+            let is_so = self.store_trouble.is_some_and(|trouble| trouble.code() == kind);
+            text.sample(name, &[("kind", kind)], u8::from(is_so));
+        }
     }
 
     fn write_pending(&self, text: &mut Text) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use muster_core::ids::{ClusterId, JobId};
 use muster_core::model::{Caller, QuotaName, QuotaScope};
+use muster_core::read_only::StoreTrouble;
 use muster_core::why::{self, Reason};
 use muster_core::{Answer, Input, Refused, World, check_region};
 use muster_store::StoreError;
@@ -144,6 +145,11 @@ impl Handle {
     pub async fn clusters(&self) -> Result<BTreeSet<ClusterId>, Unavailable> {
         let ids = |world: &World| world.clusters().map(|cluster| cluster.id).collect();
         self.ask(Whose::Server, ids).await
+    }
+
+    /// What keeps the store from taking new work.
+    pub async fn store_trouble(&self) -> Result<Option<StoreTrouble>, Unavailable> {
+        self.ask(Whose::Anybody, World::store_trouble).await
     }
 
     /// How things stand, for `/metrics`.

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use muster_core::{ErrorChain, Input, Wake, World, read_only};
+use muster_core::read_only::{self, StoreTrouble};
+use muster_core::{ErrorChain, Input, Wake, World};
 use muster_store::StoreError;
 use tracing::error;
 
@@ -68,6 +69,7 @@ impl Writer {
             if matches!(known, Known::Nothing) && self.read_rows_again() {
                 known = Known::Rows;
             }
+            self.world.set_store_trouble(Some(self.trouble(failed)));
             let until = Instant::now() + pause;
             while let Some(left) = until.checked_duration_since(Instant::now()) {
                 match exit.take_one(left) {
@@ -77,6 +79,15 @@ impl Writer {
                 }
             }
             pause = (pause * 2).min(RETRY_PAUSE_MAX);
+        }
+    }
+
+    /// The same for whoever asks why nothing starts.
+    fn trouble(&self, failed: Unavailable) -> StoreTrouble {
+        match failed {
+            Unavailable::Full => self.on_reserve.short_of_space(),
+            Unavailable::ReadOnly => StoreTrouble::ReadOnly,
+            _ => StoreTrouble::Failing,
         }
     }
 

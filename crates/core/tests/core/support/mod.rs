@@ -525,6 +525,11 @@ pub fn apply(stage: &mut Stage, remedy: &Remedy) {
             stage.say(Input::ChangeHosts(Box::new(request))).expect("it can be done");
             return;
         }
+        Remedy::CheckServer => {
+            stage.world.set_store_trouble(None);
+            stage.say(Input::Tick).expect("a tick");
+            return;
+        }
         Remedy::Wait { .. } => return,
     };
     // Raising a maximum may need a higher quota first: then the next round says so.

@@ -25,7 +25,8 @@ pub async fn job(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
     let (key, compute) = (workspace.clone(), view.spec.compute.clone());
     let compute = call.app.readers.read(move |reader| reader.cluster(&key, &compute)).await?;
     let on = |compute| cluster::notes_for_job(call, &workspace, &compute, &view.spec);
-    let notes = compute.map(on).unwrap_or_default();
+    let mut notes = compute.map(on).unwrap_or_default();
+    notes.extend(store_note(call, &reasons).await?);
     let facts = job::facts(&workspace, &view, None);
     let found = why::job_document(&facts, &reasons, notes);
     Ok(document(StatusCode::OK, &with_advice(call, &workspace, &reasons, found)))
@@ -44,9 +45,17 @@ pub async fn compute(
         // It went in the meantime.
         return Err(cluster::no_such(&workspace, &name).into());
     }
-    let notes = cluster::notes_on(call, &workspace, &found);
+    let mut notes = cluster::notes_on(call, &workspace, &found);
+    notes.extend(store_note(call, &reasons).await?);
     let found = why::compute_document(&reasons, notes);
     Ok(document(StatusCode::OK, &with_advice(call, &workspace, &reasons, found)))
+}
+
+/// A store that cannot take new work concerns everybody, also those for whom it is no reason to wait.
+async fn store_note(call: &Call, reasons: &[Reason]) -> Result<Option<String>, Failed> {
+    let is_told = reasons.iter().any(|reason| matches!(reason, Reason::Store(_)));
+    let trouble = call.app.writer.store_trouble().await?.filter(|_| !is_told);
+    Ok(trouble.map(|trouble| Reason::Store(trouble).to_string()))
 }
 
 /// Says whom to ask where the caller may not follow the advice.
@@ -76,7 +85,7 @@ fn needs(workspace: &WorkspaceKey, remedy: &Remedy) -> Option<(Action, Scope)> {
         Remedy::SetQuota { .. } => {
             Some((Action::ManageQuota, Scope::subscription(&workspace.subscription)))
         }
-        Remedy::JoinHost | Remedy::OpenHost { .. } => {
+        Remedy::JoinHost | Remedy::OpenHost { .. } | Remedy::CheckServer => {
             Some((Action::ManageAccess, Scope::Everything))
         }
         Remedy::Unlock { lock } => Some((Action::ManageAccess, lock.scope.clone())),
