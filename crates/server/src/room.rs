@@ -2,7 +2,7 @@
 //! last of it: without some room the server could not write down what happens.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use muster_sandbox::disk_space::DiskSpace;
 use muster_sandbox::node::disk;
@@ -12,6 +12,8 @@ pub struct Room {
     dir: PathBuf,
     /// What stays free, by the size of the disk.
     reserve: Reserve,
+    /// What counts as taken although it is free: nodes that are limited by quotas may still write it.
+    promised: fn(&Path) -> u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -43,13 +45,13 @@ pub enum Kind {
 impl Room {
     /// Of the disk that this folder is on.
     pub fn of(dir: PathBuf) -> Room {
-        Room { dir, reserve: Reserve::OfDisk }
+        Room { dir, reserve: Reserve::OfDisk, promised: disk::promised_by_quotas }
     }
 
     /// The same with another reserve.
     #[cfg(test)]
     pub fn with_reserve(dir: PathBuf, reserve_bytes: u64) -> Room {
-        Room { dir, reserve: Reserve::Fixed(reserve_bytes) }
+        Room { dir, reserve: Reserve::Fixed(reserve_bytes), promised: |_| 0 }
     }
 
     /// Whether so many bytes more can be taken.
@@ -73,6 +75,7 @@ impl Room {
     fn free_and_reserve(&self, kind: Kind) -> Result<(u64, u64), NoRoom> {
         let DiskSpace { free_bytes: free, bytes, .. } =
             DiskSpace::of(&self.dir).map_err(NoRoom::Io)?;
+        let free = free.saturating_sub((self.promised)(&self.dir));
         let reserve = self.reserve(bytes);
         let reserve = match kind {
             Kind::Usual => reserve,
@@ -100,6 +103,15 @@ mod tests {
         for (disk, reserve) in [(256 << 20, 16 << 20), (4 << 30, 256 << 20), (1 << 40, 512 << 20)] {
             assert_eq!(room.reserve(disk), reserve);
         }
+    }
+
+    #[test]
+    fn what_nodes_were_promised_is_not_free() {
+        let room = Room::with_reserve("/".into(), 0);
+        room.check(1, Kind::Usual).expect("there is room");
+        let promised = Room { promised: |_| u64::MAX, ..room };
+        assert!(matches!(promised.check(1, Kind::Usual), Err(NoRoom::Full { free: 0, .. })));
+        assert!(promised.fits(1, Kind::LastLines).is_err());
     }
 
     #[test]

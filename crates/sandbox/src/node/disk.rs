@@ -195,13 +195,18 @@ pub(super) fn make_limited(
 /// What there is for a new node of this user. What other nodes may still write counts as taken.
 fn space(nodes: &Path, user: Uid) -> Result<Space, NodeError> {
     let disk = DiskSpace::of(nodes).doing("cannot look at the disk of nodes")?;
-    let quotas = quota::granted(nodes, user.as_raw());
+    let quotas = quota::granted(nodes, Some(user.as_raw()));
     let disks: u64 = disks(nodes).map(|(_, found)| found.len()).sum();
     Ok(Space {
         free: disk.free_bytes.saturating_sub(quotas.unused),
         taken: disks.saturating_add(quotas.limits),
         reserve: reserve(disk.bytes),
     })
+}
+
+/// What nodes without disks of their own may still write to the disk of this folder, by their quotas. Only root can tell.
+pub fn promised_by_quotas(folder: &Path) -> u64 {
+    quota::granted(folder, None).unused
 }
 
 /// The disks of all nodes in this folder.

@@ -117,9 +117,9 @@ pub(super) fn set(folder: &File, project: u32, bytes: u64) -> io::Result<()> {
 }
 
 /// What the nodes of all servers may take on the file system of this folder, except one whose quota is about to be set.
-pub(super) fn granted(nodes: &Path, except: u32) -> Granted {
+pub(super) fn granted(nodes: &Path, except: Option<u32>) -> Granted {
     let Ok(folder) = File::open(nodes) else { return Granted::default() };
-    sum(of_nodes(&folder).filter(|quota| quota.project != except))
+    sum(of_nodes(&folder).filter(|quota| Some(quota.project) != except))
 }
 
 /// Forgets the limits of nodes that are gone: those whose users nobody has claimed. Another server's node that is made
@@ -222,7 +222,7 @@ mod tests {
         // In memory: it has none of projects, on any kernel.
         let why = check(Path::new("/dev/shm")).unwrap_err();
         assert!(why.contains("/dev/shm has no project quotas switched on"), "{why}");
-        assert_eq!(granted(Path::new("/dev/shm"), 0), Granted::default());
+        assert_eq!(granted(Path::new("/dev/shm"), None), Granted::default());
         release(Path::new("/dev/shm"));
         assert!(check(Path::new("/none")).is_err());
     }
@@ -242,11 +242,11 @@ mod tests {
         let home = nodes.path().join("home");
         std::fs::create_dir(&home).unwrap();
         let folder = File::open(&home).unwrap();
-        let before = granted(nodes.path(), 0);
+        let before = granted(nodes.path(), None);
         set(&folder, project, bytes).unwrap();
-        let after = granted(nodes.path(), 0);
+        let after = granted(nodes.path(), None);
         assert_eq!(after.limits, before.limits + bytes);
-        assert_eq!(granted(nodes.path(), project), before, "all but its own");
+        assert_eq!(granted(nodes.path(), Some(project)), before, "all but its own");
 
         // Whoever is in the folder sees a disk of that size, in which new folders are as well.
         let inner = home.join("a");
@@ -278,13 +278,13 @@ mod tests {
         });
         assert!(is_held, "it left its project, or wrote more than it may");
         assert!(size().1 < 65_536, "the folder is full: {:?}", size());
-        assert!(granted(nodes.path(), 0).unused < before.unused + 65_536);
+        assert!(granted(nodes.path(), None).unused < before.unused + 65_536);
 
         release(nodes.path());
-        assert_eq!(granted(nodes.path(), 0).limits, after.limits, "it is claimed");
+        assert_eq!(granted(nodes.path(), None).limits, after.limits, "it is claimed");
         drop(claim);
         release(nodes.path());
-        assert_eq!(granted(nodes.path(), 0), before, "nobody has it any more");
+        assert_eq!(granted(nodes.path(), None), before, "nobody has it any more");
     }
 
     /// Runs it in a process with a user namespace of its own.
