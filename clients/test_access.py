@@ -83,6 +83,7 @@ OF_WORKSPACE = [
     ("POST", "/data/none/versions/1/startPendingUpload", None, RUN),
     ("POST", "/models/none/versions/1/startPendingUpload", None, RUN),
     ("GET", "/providers/Muster.Cost/ledger", None, READ),
+    ("GET", "/providers/Muster.Quota/usages", None, READ),
     ("GET", "/providers/Muster.Why/jobs/none", None, READ),
     ("GET", "/providers/Muster.Jobs/jobs/none/attempts", None, READ),
     ("PUT", "/providers/Muster.Jobs/trees/none", None, RUN),

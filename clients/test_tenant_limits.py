@@ -1,5 +1,6 @@
 """What one user and one workspace may take: refused in words that Azure's clients show."""
 
+import base64
 import contextlib
 import http.client
 import json
@@ -7,6 +8,7 @@ import os
 import ssl
 import subprocess
 import sys
+import time
 import urllib.parse
 
 import requests
@@ -142,3 +144,61 @@ def test_a_workspace_has_its_share_of_the_storage(own):  # noqa: F811
     assert refused.status == 403, said
     assert refused.headers["x-ms-error-code"] == "QuotaExceeded"
     assert "1073741824" in said and "workspace-storage-gb" in said
+
+
+def test_blocks_of_a_refused_upload_are_dropped_and_the_usage_is_shown(own):  # noqa: F811
+    server = own("--workspace-storage-gb", "1")
+    place = Place(with_closed_pool(server), server.url, server.ca)
+
+    def used():
+        scope = ("--subscription", SUBSCRIPTION, "-g", RESOURCE_GROUP)
+        said = server.muster("workspace", "list-usage", WORKSPACE, *scope, "-o", "json")
+        rows = json.loads(said)
+        return {row["name"]: (row["used"], row.get("limit")) for row in rows}
+
+    def put_block(name, number, content, length=None):
+        block = base64.b64encode(b"%05d" % number).decode()
+        query = f"comp=block&blockid={urllib.parse.quote(block)}"
+        if length is None:
+            return place.raw("PUT", name, query, data=content).status_code
+        url = urllib.parse.urlsplit(f"{place.account}/{place.container}/{name}?{query}&{place.sas}")
+        context = ssl.create_default_context(cafile=server.ca)
+        caller = http.client.HTTPSConnection(url.netloc, context=context, timeout=30)
+        with contextlib.closing(caller):
+            caller.putrequest("PUT", f"{url.path}?{url.query}")
+            caller.putheader("Content-Length", str(length))
+            caller.endheaders(content)
+            answer = caller.getresponse()
+            return answer.status, answer.read(4096).decode()
+
+    headers = {"x-ms-blob-type": "BlockBlob"}
+    assert place.raw("PUT", "small", data=b"x" * 1000, headers=headers).status_code == 201
+    assert put_block("large", 0, b"a" * 5_000_000) == 201
+    assert put_block("kept", 0, b"b" * 2_000_000) == 201
+    before = used()
+    assert before["StoredBytes"] == (7_001_000, 1 << 30)
+    assert before["BlobBytes"][0] == 1000
+    assert before["UncommittedBlockBytes"][0] == 7_000_000
+    assert before["QueuedJobs"] == (0, 100_000)
+
+    status, said = put_block("large", 1, b"c" * (4 << 20), length=1 << 30)
+    assert status == 403, said
+    for word in ("muster workspace list-usage", "muster job delete", "are dropped"):
+        assert word in said
+    after = until(lambda: (now := used())["StoredBytes"][0] < 7_000_000 and now)
+    assert after["UncommittedBlockBytes"][0] == 2_000_000, "another upload goes on"
+    assert after["StoredBytes"][0] == 2_001_000
+    listed = place.raw("GET", "large", "comp=blocklist&blocklisttype=uncommitted")
+    assert "<Name>" not in listed.text
+
+    # An upload that was abandoned goes when the operator says so.
+    server.muster("storage", "gc", "--block-seconds", "0", "--grace-seconds", "0")
+    assert used()["UncommittedBlockBytes"][0] == 0
+
+
+def until(look, limit_s=20):
+    end = time.monotonic() + limit_s
+    while not (seen := look()):
+        assert time.monotonic() < end, "it did not come to that in time"
+        time.sleep(0.2)
+    return seen

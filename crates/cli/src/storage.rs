@@ -30,6 +30,11 @@ pub struct GcArgs {
     /// Leave alone what was sent or asked for within this time [default: the server's blob-grace-seconds]
     #[arg(long, value_name = "SECONDS", value_parser = values::count)]
     grace_seconds: Option<u32>,
+    /// First drop uncommitted blocks that were sent longer ago than this [default: the server's block-lifetime-seconds]
+    ///
+    /// An upload that is under way, and that sent blocks before then, fails when it puts them together.
+    #[arg(long, value_name = "SECONDS", value_parser = values::count)]
+    block_seconds: Option<u32>,
     #[command(flatten)]
     place: StateDirArg,
     #[command(flatten)]
@@ -39,8 +44,8 @@ pub struct GcArgs {
 pub async fn run(command: Command) -> Outcome {
     let Command::Gc(args) = command;
     let client = Client::connect(args.place.find()?).await?;
-    let grace_seconds = args.grace_seconds;
-    let body = to_json(&SweepRequest { dry_run: args.dry_run, grace_seconds });
+    let (grace_seconds, block_seconds) = (args.grace_seconds, args.block_seconds);
+    let body = to_json(&SweepRequest { dry_run: args.dry_run, grace_seconds, block_seconds });
     let route = Route::Storage(StorageRoute::StorageSweep);
     let swept: Swept = client.post_body(&route, body).await?.document()?;
     args.print.show(&swept, || {

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use clap::Subcommand;
 use muster_core::model::WorkspaceKey;
-use muster_wire::Route;
 use muster_wire::workspace::WorkspaceResource;
+use muster_wire::workspace_usage::WorkspaceUsage;
+use muster_wire::{Page, Route};
 use serde::Serialize;
 
 use crate::compute::view::own_tags;
@@ -28,6 +29,7 @@ pub enum Command {
     Update(put::UpdateArgs),
     Show(ShowArgs),
     List(ListArgs),
+    ListUsage(ListUsageArgs),
     Delete(delete::Args),
     ListKeys(ListKeysArgs),
     SyncKeys(SyncKeysArgs),
@@ -89,6 +91,50 @@ pub struct ListArgs {
     print: Print,
     #[command(flatten)]
     scope: Scope,
+}
+
+/// Show what a workspace has used of its limits: stored bytes by kind, and waiting jobs
+///
+/// The same bytes count once. Of a sparse file, the total counts what it takes; the row of its kind counts its whole length.
+/// To free space, delete jobs with `muster job delete`. What was deleted counts until the server has removed its bytes, which
+/// takes some minutes. Blocks that were uploaded and never put together into a blob expire after a week, or when the
+/// operator runs `muster storage gc --block-seconds`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Read-only: changes nothing.")]
+pub struct ListUsageArgs {
+    #[command(flatten)]
+    print: Print,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// One limit of a workspace, or a part of what counts for it.
+#[derive(Debug, Serialize)]
+struct UsageRow {
+    name: String,
+    display_name: Option<String>,
+    unit: String,
+    used: u64,
+    /// Left out where nothing is limited.
+    limit: Option<u64>,
+}
+
+impl UsageRow {
+    fn of(usage: WorkspaceUsage) -> UsageRow {
+        UsageRow {
+            name: usage.name.value,
+            display_name: usage.name.localized_value,
+            unit: usage.unit,
+            used: usage.current_value,
+            limit: u64::try_from(usage.limit).ok(),
+        }
+    }
+
+    fn row(&self) -> Vec<String> {
+        let limit = self.limit.map(|limit| limit.to_string()).unwrap_or_default();
+        let meaning = self.display_name.clone().unwrap_or_default();
+        vec![self.name.clone(), self.used.to_string(), limit, meaning]
+    }
 }
 
 /// The entity that az prints.
@@ -173,6 +219,7 @@ pub async fn run(command: Command) -> Outcome {
         Command::Update(args) => put::update(args).await,
         Command::Show(args) => show(&args).await,
         Command::List(args) => list(&args).await,
+        Command::ListUsage(args) => list_usage(&args).await,
         Command::Delete(args) => delete::run(&args).await,
         Command::ListKeys(_) => {
             let instead = "keys of users are theirs alone: muster user rotate-key makes a new one";
@@ -241,6 +288,17 @@ async fn list(args: &ListArgs) -> Outcome {
     let workspaces: Vec<WorkspaceResource> = client.list(&route, args.max_results).await?;
     let workspaces: Vec<_> = workspaces.into_iter().map(Workspace::of).collect();
     args.print.show(&workspaces, || print_table(&workspaces))
+}
+
+async fn list_usage(args: &ListUsageArgs) -> Outcome {
+    let route = Route::WorkspaceUsages(args.target.key()?);
+    let client = args.target.scope.connect().await?;
+    let page: Page<WorkspaceUsage> = client.get(&route).await?;
+    let rows: Vec<_> = page.value.into_iter().map(UsageRow::of).collect();
+    args.print.show(&rows, || {
+        let cells = rows.iter().map(UsageRow::row).collect();
+        output::table(&["Name", "Used", "Limit", "What"], cells, "nothing is limited")
+    })
 }
 
 fn print_table(workspaces: &[Workspace]) -> Outcome {

@@ -60,6 +60,8 @@ pub struct App {
     pub storage: Storage,
     pub turns: Turns,
     pub unremoved: Unremoved,
+    /// Held by whoever counts what a workspace has used.
+    pub usage_turn: tokio::sync::Mutex<()>,
     pub retention: Retention,
     pub refusals: Refusals,
     pub rates: Rates,

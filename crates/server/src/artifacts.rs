@@ -215,7 +215,9 @@ impl Containers<'_> {
                 let order = Order::MakeContainer { name: name.into(), workspace, owner };
                 match say(self.app, order).await? {
                     Done::Container(made) => made.id,
-                    Done::Blob { .. } | Done::Nothing => return Err(ArtifactError::Unexpected),
+                    Done::Blob { .. } | Done::Dropped(_) | Done::Nothing => {
+                        return Err(ArtifactError::Unexpected);
+                    }
                 }
             }
         };

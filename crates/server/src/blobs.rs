@@ -59,7 +59,9 @@ pub enum BlobError {
     Full(NoRoom),
     #[error(
         "the files and logs of this workspace have {used} bytes, and with {more} more they would have more than {limit}, the most \
-         allowed; delete some (what nobody names goes after a while), or have the operator raise workspace-storage-gb"
+         allowed; `muster workspace list-usage` shows what takes the space. Delete jobs with their files and logs (`muster job \
+         delete`), blobs, or versions of assets, whose space is free some minutes later, or have the operator raise \
+         workspace-storage-gb"
     )]
     ShareUsed { used: u64, more: u64, limit: u64 },
     #[error("more than {limit} bytes, the most that is allowed; leave out what is not needed")]

@@ -4,6 +4,7 @@
 //! As with World's writer, what is on disk decides after a failed commit, and as long as the rows cannot be written every
 //! order is refused at once.
 
+mod refused;
 mod sweep;
 mod uploads;
 
@@ -26,6 +27,8 @@ use crate::readers::Readers;
 use crate::reserve::{OnReserve, Reserve};
 pub use crate::writer::Unavailable;
 use crate::writer::{BATCH_MAX, QUEUE_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
+pub use refused::BlockUpload;
+use refused::Refused;
 pub use sweep::{Retention, SweepError, gc, run as run_sweeper};
 pub use uploads::let_go;
 
@@ -45,6 +48,8 @@ pub struct Storage {
     on_reserve: OnReserve,
     /// Whether this store and World's may be damaged: what they name is not known then, and nothing is swept.
     holds_sweeps: Arc<AtomicBool>,
+    /// Uploads for which there was no space.
+    refused: Arc<Refused>,
     pub readers: Readers<dyn StorageReader>,
 }
 
@@ -81,7 +86,8 @@ impl Storage {
             .map_err(|source| StoreError::Io { doing: "starting the storage's writer", source })?;
         let open = |path: &Path| Ok(Box::new(SqliteStorageReader::open(path)?) as Box<_>);
         let (holds_sweeps, readers) = (Arc::default(), Readers::new(path, open));
-        Ok((Storage { sender, is_checked, on_reserve, holds_sweeps, readers }, thread))
+        let refused = Arc::default();
+        Ok((Storage { sender, is_checked, on_reserve, holds_sweeps, refused, readers }, thread))
     }
 
     pub fn waits_for_check(&self) -> bool {

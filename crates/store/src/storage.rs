@@ -103,6 +103,10 @@ pub enum Order {
         workspace: WorkspaceId,
         folders: Vec<Folder>,
     },
+    /// Forgets the blocks that wait for this blob: their upload was refused, and will not be finished.
+    DropStaged {
+        at: At,
+    },
     /// Forgets blocks that nobody put together since.
     ExpireStaged {
         before: Wall,
@@ -121,6 +125,7 @@ impl Order {
             Order::DeleteContainer { .. }
             | Order::ForgetWorkspace(_)
             | Order::Delete { .. }
+            | Order::DropStaged { .. }
             | Order::ExpireStaged { .. }
             | Order::Settle { .. } => true,
             Order::MakeContainer { .. }
@@ -141,6 +146,8 @@ pub enum Done {
         tag: Tag,
         changed: Wall,
     },
+    /// The files of blocks that were forgotten, and when each was staged.
+    Dropped(Vec<(BlobId, Wall)>),
     Nothing,
 }
 
@@ -199,6 +206,14 @@ impl From<StoreError> for NotApplied {
     }
 }
 
+/// How many bytes of a workspace are where. The same bytes count once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stored {
+    pub blob_bytes: u64,
+    /// Of blocks that are in no blob.
+    pub uncommitted_bytes: u64,
+}
+
 /// A blob, and the files that a part of it is in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
@@ -248,6 +263,8 @@ pub trait StorageReader: Send {
     ) -> Result<Vec<Option<Segment>>, StoreError>;
     /// Whether any blob or waiting block is made of this file.
     fn is_named(&mut self, workspace: WorkspaceId, digest: &BlobId) -> Result<bool, StoreError>;
+    /// How many bytes the blobs of a workspace have, and its uncommitted blocks.
+    fn stored(&mut self, workspace: WorkspaceId) -> Result<Stored, StoreError>;
     /// Files that may be unwanted since before then.
     fn unwanted(
         &mut self,

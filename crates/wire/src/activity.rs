@@ -89,6 +89,7 @@ pub fn operation(method: &str, route: &Route) -> Option<String> {
         | Route::History(_)
         | Route::V1(_)
         | Route::Ledger(_)
+        | Route::WorkspaceUsages(_)
         | Route::WhyJob { .. }
         | Route::WhyCompute { .. }
         | Route::PostMortems { .. }

@@ -286,6 +286,8 @@ pub struct SweepRequest {
     pub dry_run: bool,
     /// What was sent or asked for since stays.
     pub grace_seconds: Option<u32>,
+    /// Uncommitted blocks that are older go.
+    pub block_seconds: Option<u32>,
 }
 
 pub fn parse_sweep(body: &[u8]) -> Result<SweepRequest, ArmError> {
@@ -295,7 +297,13 @@ pub fn parse_sweep(body: &[u8]) -> Result<SweepRequest, ArmError> {
     let value = parse_object(body, BODY_BYTES_MAX)?;
     let root = Field::root(&value);
     let dry_run = root.get("dryRun")?.boolean()?.unwrap_or(false);
-    Ok(SweepRequest { dry_run, grace_seconds: root.get("graceSeconds")?.count()? })
+    let grace_seconds = root.get("graceSeconds")?.count()?;
+    let block_seconds = root.get("blockSeconds")?.count()?;
+    if dry_run && block_seconds.is_some() {
+        let message = "a dry run drops no blocks and so cannot count what their files would free; leave one of the two out";
+        return Err(ArmError::invalid_property("blockSeconds", message));
+    }
+    Ok(SweepRequest { dry_run, grace_seconds, block_seconds })
 }
 
 /// What went, or would go.

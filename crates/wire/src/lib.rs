@@ -52,6 +52,7 @@ pub mod unserved;
 pub mod vm_size;
 pub mod why;
 pub mod workspace;
+pub mod workspace_usage;
 pub mod yaml;
 
 pub use error::ArmError;

@@ -165,7 +165,7 @@ fn kind_of(name: &QuotaName, what: &str) -> String {
     format!("Microsoft.MachineLearningServices/{kind}/{what}")
 }
 
-fn wire_limit(limit: Option<u64>) -> i64 {
+pub(crate) fn wire_limit(limit: Option<u64>) -> i64 {
     limit.map_or(NO_LIMIT, |limit| i64::try_from(limit).unwrap_or(i64::MAX))
 }
 

@@ -40,6 +40,16 @@ pub(super) struct Usage {
     shares: Mutex<HashMap<WorkspaceId, Arc<Share>>>,
 }
 
+/// What a workspace has of its share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Figures {
+    pub bytes: u64,
+    /// Beside its files: the logs of its jobs.
+    pub also_bytes: u64,
+    /// `None`: nothing is limited.
+    pub limit: Option<u64>,
+}
+
 /// What one workspace has.
 #[derive(Default)]
 struct Share {
@@ -333,6 +343,21 @@ impl Blobs {
     /// Whether a workspace may have so many bytes more.
     pub fn check_share(&self, workspace: WorkspaceId, more: u64) -> Result<(), BlobError> {
         self.reserve(workspace, more, Kind::Usual).map(drop)
+    }
+
+    /// How many bytes a workspace has, how many of them beside its files, and how many it may have in all.
+    pub fn figures(&self, workspace: WorkspaceId) -> Result<Figures, BlobError> {
+        let also_bytes = self.usage.also.get().map_or(Ok(0), |also| also(workspace))?;
+        let share = self.usage.share(workspace);
+        let bytes = match &share {
+            Some((share, _)) => {
+                share.measured(|share| self.measure_all(workspace, share))?;
+                let counts = share.lock();
+                counts.used.unwrap_or(0).saturating_add(counts.reserved)
+            }
+            None => self.measure(workspace)?.saturating_add(also_bytes),
+        };
+        Ok(Figures { bytes, also_bytes, limit: share.map(|(_, limit)| limit) })
     }
 
     /// Waits until a workspace was measured, without a thread: those who want to bring something may be many.

@@ -134,7 +134,10 @@ pub fn need(method: &str, route: &Route) -> Need {
         | Route::JobCheck { workspace, .. }
         | Route::Tree { workspace, .. }
         | Route::Blob { workspace, .. } => on(Action::RunJobs, workspace),
-        Route::Computes(key) | Route::Jobs(key) | Route::Ledger(key) => read(key),
+        Route::Computes(key)
+        | Route::Jobs(key)
+        | Route::Ledger(key)
+        | Route::WorkspaceUsages(key) => read(key),
         Route::Compute { workspace, .. }
         | Route::ComputeNodes { workspace, .. }
         | Route::Job { workspace, .. }

@@ -3,7 +3,7 @@
 use muster_wire::Route;
 
 /// The words of our routes. Everything else in a path is somebody's name for something.
-const WORDS: [&str; 100] = [
+const WORDS: [&str; 101] = [
     ".well-known",
     "attempts",
     "batchGetResolvedUris",
@@ -62,6 +62,7 @@ const WORDS: [&str; 100] = [
     "Muster.Identity",
     "Muster.Jobs",
     "Muster.PostMortem",
+    "Muster.Quota",
     "Muster.Rehearsal",
     "Muster.Storage",
     "Muster.Why",

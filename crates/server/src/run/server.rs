@@ -159,6 +159,7 @@ impl Server {
             storage: stores.storage.clone(),
             turns: Turns::default(),
             unremoved: Unremoved::default(),
+            usage_turn: tokio::sync::Mutex::default(),
             retention: config.retention,
             live: stores.live.clone(),
             logs,

@@ -22,6 +22,8 @@ use crate::clock;
 use crate::readers::Readers;
 
 const PAUSE: Duration = Duration::from_secs(120);
+/// At least, between two looks at the blocks of refused uploads.
+const DROPPED_PAUSE: Duration = Duration::from_secs(2);
 /// Between two looks at whether the stores are known to be whole.
 const CHECK_PAUSE: Duration = Duration::from_secs(1);
 /// A file's time is as exact as the system's clock ticks.
@@ -80,7 +82,7 @@ pub async fn run(storage: Storage, blobs: Arc<Blobs>, readers: Readers, retentio
             // After a failure it is not known what was looked at.
             _ => swept.is_err(),
         };
-        tokio::time::sleep(PAUSE).await;
+        sweeper.pause(&mut wanted).await;
     }
 }
 
@@ -169,6 +171,52 @@ impl Sweeper {
             or_later(settled.map(drop).map_err(SweepError::from))?;
         }
         Ok(swept)
+    }
+
+    /// Until the next round. Meanwhile the blocks of refused uploads go.
+    async fn pause(&self, wanted: &mut Wanted) {
+        let next = tokio::time::Instant::now() + PAUSE;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(next) => return,
+                () = self.storage.refused.news() => {}
+            }
+            match self.dropped(wanted).await {
+                Ok(Removed { files, bytes, .. }) => {
+                    info!(files, bytes, "blocks of refused uploads are gone");
+                }
+                // They are noted as unwanted, and go with the others.
+                Err(failed) => {
+                    warn!(error = %ErrorChain(&failed), "blocks of refused uploads stay for now");
+                }
+            }
+            tokio::time::sleep(DROPPED_PAUSE).await;
+        }
+    }
+
+    /// Removes the files of blocks that were dropped, unless something else names them, or wanted them since.
+    async fn dropped(&self, wanted: &mut Wanted) -> Result<Removed, SweepError> {
+        self.check()?;
+        let _turn = self.blobs.turn()?.ok_or(SweepError::BackUp)?;
+        let files = self.storage.refused.take_dropped();
+        let (off_lists, known) = self.follow(std::mem::take(wanted)).await?;
+        let (storage, blobs) = (self.storage.clone(), self.blobs.clone());
+        let looked = tokio::task::spawn_blocking(move || {
+            let mut removed = Removed::default();
+            let removing = files.iter().try_for_each(|((workspace, digest), staged)| {
+                let is_wanted = known.names(&(*workspace, *digest));
+                if !is_wanted && !is_named(&storage, *workspace, digest)? {
+                    let before = SystemTime::UNIX_EPOCH + Duration::from_micros(staged.0);
+                    removed.add(blobs.remove_old(*workspace, digest, before, false));
+                }
+                Ok::<_, BlobError>(())
+            });
+            off_lists.iter().for_each(|(workspace, digest)| blobs.doubt(*workspace, *digest));
+            (removing.map(|()| removed), known)
+        });
+        let (removed, known) = looked.await.map_err(|_| SweepError::Panicked)?;
+        *wanted = known;
+        Ok(removed?)
     }
 
     /// The lists of jobs as they are now, and what was on those that are not any more.

@@ -3,8 +3,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use muster_core::ids::WorkspaceId;
-use muster_core::model::WorkspaceKey;
-use muster_store::storage::Done;
+use muster_core::model::{BlobId, WorkspaceKey};
+use muster_store::storage::{At, Done, Segment};
 
 use super::*;
 use crate::state_dir::StateDir;
@@ -198,4 +198,43 @@ async fn on_the_small_disk() {
     assert_eq!(names(&storage), expected);
     stops(storage, thread).await;
     println!("survived");
+}
+
+#[tokio::test]
+async fn blocks_of_a_refused_upload_go_when_its_last_request_has_ended() {
+    let Running { storage, thread, _folder: _kept, .. } = running();
+    let made = storage.say(make("here")).await.expect("it is written");
+    let Ok(Done::Container(container)) = made else { panic!("{made:?}") };
+    let (workspace, name) = (WorkspaceId(1), "large".into());
+    let at = At { container: container.id, workspace, name };
+    let stage = async |block: &str, number| {
+        let segment = Segment { digest: BlobId([number; 32]), bytes: 5 };
+        let order = Order::Stage { at: at.clone(), block: block.into(), segment };
+        assert!(storage.say(order).await.expect("it is written").is_ok());
+    };
+    let waiting = || {
+        let found = storage.readers.look_up(|reader| reader.blocks(container.id, "large"));
+        found.expect("it reads").uncommitted.len()
+    };
+    let [ends_well, refused, late] = [(); 3].map(|()| BlockUpload::begin(&storage, at.clone()));
+    stage("YQ==", 1).await;
+    drop(ends_well);
+    refused.refuse();
+    drop(refused);
+    // One that was on its way then still comes.
+    stage("Yg==", 2).await;
+    assert_eq!(waiting(), 2);
+    drop(late);
+    storage.refused.news().await;
+    assert_eq!(waiting(), 0);
+    let dropped: Vec<_> = storage.refused.take_dropped().into_keys().collect();
+    assert_eq!(dropped, [1, 2].map(|number| (workspace, BlobId([number; 32]))));
+
+    // The next upload of the same name is a new one.
+    let again = BlockUpload::begin(&storage, at.clone());
+    stage("YQ==", 3).await;
+    drop(again);
+    goes_on(&storage).await;
+    assert_eq!(waiting(), 1);
+    stops(storage, thread).await;
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use muster_core::ids::{ClusterId, JobId};
+use muster_core::ids::{ClusterId, JobId, WorkspaceId};
 use muster_core::model::{Caller, QuotaName, QuotaScope};
 use muster_core::read_only::StoreTrouble;
 use muster_core::why::{self, Reason};
@@ -131,6 +131,18 @@ impl Handle {
         self.ask(caller(by), move |world| quota_figures(world, &scope)).await
     }
 
+    /// The jobs that wait in a workspace, and those of the caller in all of them.
+    pub async fn queued(&self, by: &Caller, workspace: WorkspaceId) -> Result<Queued, Unavailable> {
+        let own = by.object_id.clone();
+        let count = move |world: &World| Queued {
+            in_workspace: world.queued_in(workspace),
+            in_workspace_max: world.settings.queued_per_workspace_max,
+            own: world.principal_id(&own).map_or(0, |own| world.queued_of(own)),
+            own_max: world.settings.queued_per_principal_max,
+        };
+        self.ask(caller(by), count).await
+    }
+
     /// Whether something can be there.
     pub async fn check_region(
         &self,
@@ -183,6 +195,15 @@ impl Handle {
     pub fn stop(&self) {
         self.entrance.close();
     }
+}
+
+/// Jobs that wait, and how many may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queued {
+    pub in_workspace: u32,
+    pub in_workspace_max: u32,
+    pub own: u32,
+    pub own_max: u32,
 }
 
 fn caller(by: &Caller) -> Whose {

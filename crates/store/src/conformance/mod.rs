@@ -105,6 +105,7 @@ macro_rules! storage_conformance {
             lists_are_walks_along_the_names,
             a_part_needs_only_its_files,
             what_is_unwanted_is_known_and_forgotten,
+            blocks_of_a_refused_upload_are_dropped_and_what_is_stored_is_counted,
             a_container_is_its_workspaces_own,
             tags_are_never_used_again,
             every_batch_has_a_revision,

@@ -9,7 +9,8 @@ use super::stage::{home, someone};
 use super::{Database, Stage};
 use crate::storage::{
     About, AboutChange, At, BlockFrom, BlockRef, Container, ContainerId, Done, Folder, Guard,
-    ListQuery, Listed, Match, Order, Outcome, Refusal, Segment, Span, Storage, StorageReader, Tag,
+    ListQuery, Listed, Match, Order, Outcome, Refusal, Segment, Span, Storage, StorageReader,
+    Stored, Tag,
 };
 
 const HERE: WorkspaceId = WorkspaceId(1);
@@ -311,6 +312,36 @@ pub fn what_is_unwanted_is_known_and_forgotten(database: &dyn StorageDatabase) {
     let before = Wall(scene.now.0 + 1);
     assert_eq!(scene.say(Order::Settle { files: all, before }), Ok(Done::Nothing));
     assert!(unwanted(&mut scene).is_empty());
+}
+
+pub fn blocks_of_a_refused_upload_are_dropped_and_what_is_stored_is_counted(
+    database: &dyn StorageDatabase,
+) {
+    let mut scene = Scene::new(database);
+    let stored = |scene: &mut Scene| {
+        let Stored { blob_bytes, uncommitted_bytes } = scene.reader.stored(HERE).expect("reads");
+        (blob_bytes, uncommitted_bytes)
+    };
+    assert_eq!(stored(&mut scene), (0, 0));
+    scene.put("whole", "three", Guard::default()).expect("new");
+    scene.put("again", "three", Guard::default()).expect("the same bytes");
+    scene.stage("large", "YQ==", "first");
+    let staged = scene.now;
+    scene.stage("large", "Yg==", "three");
+    scene.stage("other", "YQ==", "kept");
+    assert_eq!(stored(&mut scene), (5, 9), "the same bytes count once");
+    let at = scene.at("large");
+    let Ok(Done::Dropped(mut dropped)) = scene.say(Order::DropStaged { at: at.clone() }) else {
+        panic!("nothing refuses this");
+    };
+    dropped.sort_by_key(|(_, at)| *at);
+    let (files, times): (Vec<_>, Vec<_>) = dropped.into_iter().unzip();
+    assert_eq!(files, [digest("first"), digest("three")]);
+    assert_eq!(times[0], staged);
+    assert_eq!(stored(&mut scene), (5, 4), "blocks of another upload wait on");
+    assert!(!scene.reader.is_named(HERE, &digest("first")).expect("reads"));
+    assert!(scene.reader.is_named(HERE, &digest("three")).expect("reads"), "a blob is made of it");
+    assert_eq!(scene.say(Order::DropStaged { at }), Ok(Done::Dropped(Vec::new())));
 }
 
 pub fn a_container_is_its_workspaces_own(database: &dyn StorageDatabase) {

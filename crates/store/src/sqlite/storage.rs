@@ -15,7 +15,7 @@ use super::fault::Doing;
 use super::{Durability, doc, open, schema};
 use crate::storage::{
     Applied, Blob, BlockRef, Blocks, Container, ContainerId, Content, ListQuery, Listing,
-    NotApplied, Order, Segment, Span, Storage, StorageReader, Tag,
+    NotApplied, Order, Segment, Span, Storage, StorageReader, Stored, Tag,
 };
 use crate::{Revision, StoreError};
 
@@ -160,6 +160,11 @@ impl StorageReader for SqliteStorageReader {
         let mut statement = self.connection.prepare_cached(sql).doing("reading", &self.path)?;
         let named = statement.query_row((workspace.0, &digest.0[..]), |row| row.get(0));
         named.doing("reading", &self.path)
+    }
+
+    fn stored(&mut self, workspace: WorkspaceId) -> Result<Stored, StoreError> {
+        let transaction = self.connection.transaction().doing("reading", &self.path)?;
+        reads::stored(&transaction, &self.path, workspace)
     }
 
     fn unwanted(

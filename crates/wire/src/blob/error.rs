@@ -4,6 +4,9 @@ use quick_xml::escape::escape;
 
 use super::NAME_CHARS_MAX;
 
+const STORAGE_FULL: &str = "StorageFull";
+const QUOTA_EXCEEDED: &str = "QuotaExceeded";
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct StorageError {
@@ -108,12 +111,17 @@ impl StorageError {
 
     /// Not worth trying again at once: clients would for minutes if this were a 5xx.
     pub fn full(message: impl Into<String>) -> StorageError {
-        StorageError::new(409, "StorageFull", message)
+        StorageError::new(409, STORAGE_FULL, message)
     }
 
     /// Not 409: Azure's clients take that for a blob that is there already.
     pub fn share_used(message: impl Into<String>) -> StorageError {
-        StorageError::new(403, "QuotaExceeded", message)
+        StorageError::new(403, QUOTA_EXCEEDED, message)
+    }
+
+    /// Whether it is for want of space, which will not be there in a moment.
+    pub fn is_for_want_of_space(&self) -> bool {
+        matches!(self.code, STORAGE_FULL | QUOTA_EXCEEDED)
     }
 
     pub fn internal() -> StorageError {

@@ -27,6 +27,7 @@ impl Route {
             | Route::Jobs(_)
             | Route::Operation { .. }
             | Route::Ledger(_)
+            | Route::WorkspaceUsages(_)
             | Route::WhyJob { .. }
             | Route::WhyCompute { .. }
             | Route::PostMortems { .. }

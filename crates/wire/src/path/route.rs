@@ -18,6 +18,7 @@ use super::v1::V1Route;
 
 const PROVIDER: &str = "Microsoft.MachineLearningServices";
 const COST_PROVIDER: &str = "Muster.Cost";
+const QUOTA_PROVIDER: &str = "Muster.Quota";
 const WHY_PROVIDER: &str = "Muster.Why";
 const REHEARSAL_PROVIDER: &str = "Muster.Rehearsal";
 const JOBS_PROVIDER: &str = "Muster.Jobs";
@@ -84,6 +85,8 @@ pub enum Route {
     V1(V1Route),
     /// Our own: what the workspace's nodes did and cost.
     Ledger(WorkspaceKey),
+    /// Our own: what a workspace has used of its limits.
+    WorkspaceUsages(WorkspaceKey),
     /// Our own: why a job waits.
     WhyJob {
         workspace: WorkspaceKey,
@@ -311,6 +314,9 @@ impl Route {
             Route::Ledger(key) => {
                 format!("{}/providers/{COST_PROVIDER}/ledger", workspace_path(key))
             }
+            Route::WorkspaceUsages(key) => {
+                format!("{}/providers/{QUOTA_PROVIDER}/usages", workspace_path(key))
+            }
             Route::WhyJob { workspace, name } => {
                 let workspace = workspace_path(workspace);
                 format!("{workspace}/providers/{WHY_PROVIDER}/jobs/{}", encode(name))
@@ -529,6 +535,9 @@ fn of_workspace(
         ["jobs", _, "cancel"] => Route::JobCancel { workspace, name: name_of(&names[1])? },
         ["providers", cost, "ledger"] if cost.eq_ignore_ascii_case(COST_PROVIDER) => {
             Route::Ledger(workspace)
+        }
+        ["providers", quota, "usages"] if quota.eq_ignore_ascii_case(QUOTA_PROVIDER) => {
+            Route::WorkspaceUsages(workspace)
         }
         ["providers", why, "jobs", _] if why.eq_ignore_ascii_case(WHY_PROVIDER) => {
             Route::WhyJob { workspace, name: name_of(&names[3])? }

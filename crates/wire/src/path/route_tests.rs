@@ -74,6 +74,7 @@ fn every_route_is_found_and_names_keep_their_case() {
             Route::History(HistoryRoute::RunDetails { workspace, run: name }),
         ),
         (at("/providers/Muster.Cost/ledger"), Route::Ledger(key())),
+        (at("/providers/Muster.Quota/usages"), Route::WorkspaceUsages(key())),
         (at("/datastores"), Route::Storage(StorageRoute::Datastores(key()))),
         (
             at("/datastores/Mine"),
@@ -325,7 +326,8 @@ proptest! {
                 node: name.clone(),
             },
             Route::UpdateQuotas { subscription: subscription.into(), location: "eastus".into() },
-            Route::Ledger(workspace),
+            Route::Ledger(workspace.clone()),
+            Route::WorkspaceUsages(workspace),
         ] {
             let path = route.path().unwrap();
             prop_assert_eq!(Request::parse(&path, None).unwrap().route, route);

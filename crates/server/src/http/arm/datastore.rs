@@ -231,6 +231,9 @@ async fn sweep(call: &Call) -> Result<Response, Failed> {
     if let Some(seconds) = wanted.grace_seconds {
         retention.grace = Duration::from_secs(seconds.into());
     }
+    if let Some(seconds) = wanted.block_seconds {
+        retention.blocks = Duration::from_secs(seconds.into());
+    }
     let swept =
         storage::gc(&app.storage, &app.blobs, &app.readers, retention, wanted.dry_run).await;
     let swept = swept.map_err(|failed| {

@@ -261,6 +261,7 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         }
         ("PUT", Route::Tree { workspace, id }) => tree::put(call, workspace, id).await,
         ("GET", Route::Ledger(key)) => workspace::ledger(call, key).await,
+        ("GET", Route::WorkspaceUsages(key)) => quota::of_workspace(call, key).await,
         ("GET", Route::WhyJob { workspace, name }) => why::job(call, workspace, name).await,
         ("GET", Route::WhyCompute { workspace, name }) => why::compute(call, workspace, name).await,
         ("GET", Route::Usages { subscription, location }) => {

@@ -2,13 +2,16 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use muster_core::model::QuotaScope;
+use muster_core::model::{QuotaScope, WorkspaceKey};
 use muster_core::{Input, Reply};
+use muster_wire::error::ArmError;
 use muster_wire::quota::{self, Region};
+use muster_wire::workspace_usage::WorkspaceFigures;
 use muster_wire::{Page, vm_size};
 
-use super::{Call, Failed, unexpected};
+use super::{Call, Failed, tree, unexpected};
 use crate::http::respond::document;
+use crate::http::trees;
 
 pub async fn usages(call: &Call, subscription: &str, location: &str) -> Result<Response, Failed> {
     call.check_region(location).await?;
@@ -42,6 +45,32 @@ pub async fn update(call: &Call, subscription: &str, location: &str) -> Result<R
         quota::updated(region, name, limit, *verdict)
     });
     Ok(document(StatusCode::OK, &Page::whole(updated.collect())))
+}
+
+/// What a workspace has used of its limits. To count it costs what the workspace has, so one is counted at a time.
+pub async fn of_workspace(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
+    let workspace = tree::workspace_id(&call.app, &key)?;
+    let queued = call.app.writer.queued(&call.caller, workspace).await?;
+    let _turn = call.app.usage_turn.lock().await;
+    let stored = call.app.storage.readers.read(move |reader| reader.stored(workspace)).await?;
+    let blobs = call.app.blobs.clone();
+    let counted = tokio::task::spawn_blocking(move || blobs.figures(workspace)).await;
+    let counted = counted.map_err(|_| ArmError::internal("usage"))?;
+    let counted = counted.map_err(|failed| trees::refusal(&failed))?;
+    // No limit is the largest number.
+    let limit = |most: u32| Some(most).filter(|most| *most < u32::MAX);
+    let figures = WorkspaceFigures {
+        stored_bytes: counted.bytes,
+        stored_bytes_max: counted.limit,
+        blob_bytes: stored.blob_bytes,
+        uncommitted_bytes: stored.uncommitted_bytes,
+        log_bytes: counted.also_bytes,
+        queued_jobs: queued.in_workspace,
+        queued_jobs_max: limit(queued.in_workspace_max),
+        own_queued_jobs: queued.own,
+        own_queued_jobs_max: limit(queued.own_max),
+    };
+    Ok(document(StatusCode::OK, &Page::whole(figures.rows())))
 }
 
 /// The same in every region: the catalogue knows none.

@@ -12,6 +12,7 @@ use muster_wire::blob::{
 use super::{Call, kept_badly, lost, refused, stamp, unavailable, unreadable};
 use crate::blobs::Held;
 use crate::http::{body, trees};
+use crate::storage::BlockUpload;
 
 pub async fn blob(call: &Call<'_>, name: &str, content: Body) -> Result<Response, StorageError> {
     let kind = call.asked.get("x-ms-blob-type").unwrap_or("BlockBlob");
@@ -41,11 +42,22 @@ pub async fn block(call: &Call<'_>, name: &str, content: Body) -> Result<Respons
         let message = "give base64 of 1 to 64 bytes, percent-encoded";
         return Err(StorageError::invalid_query("blockid", message));
     }
-    let held = take_in(call, content, BLOCK_BYTES_MAX, Sync::Alone).await?;
+    let upload = BlockUpload::begin(&call.app.storage, call.at(name));
+    let taken = take_in(call, content, BLOCK_BYTES_MAX, Sync::Alone).await;
+    let held = taken.map_err(|failed| refuse_upload(&upload, failed))?;
     let segment = Segment { digest: held.digest, bytes: held.bytes };
     let order = Order::Stage { at: call.at(name), block: block.into(), segment };
     say(call, order).await?;
     Ok(StatusCode::CREATED.into_response())
+}
+
+/// What says that there is no space ends the upload as a whole, so that its other blocks take none.
+fn refuse_upload(upload: &BlockUpload, mut failed: StorageError) -> StorageError {
+    if failed.is_for_want_of_space() {
+        upload.refuse();
+        failed.message.push_str("; the blocks of this upload that came before are dropped");
+    }
+    failed
 }
 
 /// Puts blocks together. Nothing is copied: the blob is a list of their files.

@@ -90,6 +90,7 @@ impl<'t> Hand<'t> {
                 Err(refused) => Ok(Err(refused)),
             },
             Order::Publish { workspace, folders } => self.publish(*workspace, folders),
+            Order::DropStaged { at } => self.drop_upload(at),
             Order::ExpireStaged { before } => self.expire(*before),
             Order::Settle { files, before } => {
                 for (workspace, digest) in files {
@@ -438,6 +439,17 @@ impl<'t> Hand<'t> {
             }
         }
         Ok(())
+    }
+
+    fn drop_upload(&self, at: &At) -> Result<Outcome, StoreError> {
+        let params = (doc::key(at.container.0), at.name.as_bytes());
+        let sql = "SELECT digest, staged_us FROM staged WHERE container = ?1 AND name = ?2";
+        let dropped = doc::rows(self.connection, self.path, sql, params, |row| {
+            let staged = row.get(1).map(Wall).doing(DOING, self.path)?;
+            Ok((digest_of(row, 0, self.path)?, staged))
+        })?;
+        self.drop_staged("container = ?1 AND name = ?2", params)?;
+        Ok(Ok(Done::Dropped(dropped)))
     }
 
     fn expire(&self, before: Wall) -> Result<Outcome, StoreError> {

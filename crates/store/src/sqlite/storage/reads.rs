@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use muster_core::ids::WorkspaceId;
 use rusqlite::Connection;
 
 use super::{BLOB_COLUMNS, blob, blob_of, digest_of, doc};
@@ -10,6 +11,7 @@ use crate::StoreError;
 use crate::sqlite::fault::Doing;
 use crate::storage::{
     BlockFrom, BlockRef, Blocks, ContainerId, Content, ListQuery, Listed, Listing, Segment, Span,
+    Stored,
 };
 
 /// Greater than every byte of UTF-8: after it comes what does not begin so.
@@ -122,6 +124,25 @@ pub(super) fn blocks(
     let params = (doc::key(container.0), name.as_bytes());
     let uncommitted = doc::rows(connection, path, sql, params, pair)?;
     Ok(Blocks { blob: blob.map(|(_, blob)| blob), committed, uncommitted })
+}
+
+/// Each file counts once, however many blobs are made of it.
+pub(super) fn stored(
+    connection: &Connection,
+    path: &Path,
+    workspace: WorkspaceId,
+) -> Result<Stored, StoreError> {
+    let sum = |sql: &str| -> Result<u64, StoreError> {
+        let mut statement = connection.prepare_cached(sql).doing("reading", path)?;
+        statement.query_row((workspace.0,), |row| row.get(0)).doing("reading", path)
+    };
+    let blob_bytes = sum("SELECT coalesce(sum(bytes), 0) FROM
+                          (SELECT max(bytes) AS bytes FROM segments WHERE workspace = ?1 GROUP BY digest)")?;
+    let uncommitted_bytes = sum("SELECT coalesce(sum(bytes), 0) FROM
+                          (SELECT max(bytes) AS bytes FROM staged WHERE workspace = ?1 AND NOT EXISTS
+                           (SELECT 1 FROM segments WHERE segments.workspace = staged.workspace
+                            AND segments.digest = staged.digest) GROUP BY digest)")?;
+    Ok(Stored { blob_bytes, uncommitted_bytes })
 }
 
 /// The file of one block of a blob, whose row has this number if there is one.
