@@ -117,6 +117,19 @@ impl StateDirArg {
         Ok(server)
     }
 
+    /// The server that commands talk to, where an address says which it is and not a directory; and what says so.
+    pub fn find_by_address(&self) -> Outcome<Option<(Server, &'static str)>> {
+        let (url, chosen_by) = match variable(URL_VARIABLE) {
+            _ if self.state_dir.is_some() => return Ok(None),
+            Some(url) => (Some(url), URL_VARIABLE),
+            None if variable(VARIABLE).is_some() => return Ok(None),
+            None => (Login::read()?.map(|login| login.url), "muster login"),
+        };
+        let Some(url) = url else { return Ok(None) };
+        let key = variable(KEY_VARIABLE).map(|key| (key, KEY_VARIABLE));
+        by_address(url, key, Login::read()?).map(|server| Some((server, chosen_by)))
+    }
+
     /// The server that runs for this directory now, with its owner's key, and its process.
     pub fn find_running(&self) -> Outcome<Option<(Server, u32)>> {
         let dir = self.dir()?;

@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, PrintForPeople};
-use crate::place::StateDirArg;
-use crate::server_process;
+use crate::place::{Server, StateDirArg};
+use crate::{client, server_process};
 
 /// It is on this machine: one that takes longer does not respond.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
@@ -23,11 +23,12 @@ const GIB: f64 = (1_u64 << 30) as f64;
 
 /// Show whether a server is running, and how it is doing
 ///
-/// Looks for the server of the state directory on this machine, and asks it with the owner's key from there: no account
-/// is needed. For a server elsewhere, `muster whoami` shows whether it answers.
+/// It is about the server that other commands talk to: of --state-dir, MUSTER_URL, MUSTER_STATE_DIR, `muster login` or the usual
+/// state directory, whichever comes first. The server of a directory is looked for on this machine and asked with the owner's
+/// key from there, so no account is needed. The first rows say which server it is, and what chose it.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 it runs, 1 it runs and does not respond, 3 no server runs.\n\n\
+    after_help = "Exit codes: 0 it runs, 1 it does not respond, 3 no server runs for the state directory.\n\n\
                         Read-only: changes nothing."
 )]
 pub struct Args {
@@ -48,7 +49,10 @@ enum State {
 #[derive(Debug, Serialize)]
 struct Status {
     state: State,
-    state_dir: String,
+    /// What says which server it is.
+    chosen_by: &'static str,
+    /// Of a server on this machine.
+    state_dir: Option<String>,
     /// Of a server that runs.
     url: Option<String>,
     version: Option<String>,
@@ -86,6 +90,13 @@ impl Trouble {
 }
 
 pub async fn run(args: &Args) -> Outcome {
+    if let Some((server, chosen_by)) = args.place.find_by_address()? {
+        // The one on this machine can be looked at more closely.
+        let here = args.place.find_running().ok().flatten();
+        if here.is_none_or(|(here, _)| here.url != server.url) {
+            return elsewhere(args, &server, chosen_by).await;
+        }
+    }
     let path = args.place.path()?;
     let disk = DiskSpace::of(&path).ok();
     let mut status = look(&path, disk);
@@ -108,13 +119,47 @@ pub async fn run(args: &Args) -> Outcome {
     ended
 }
 
+/// A server that is known by its address only. Its figures are for keys that may read everything; that it answers is for all.
+async fn elsewhere(args: &Args, server: &Server, chosen_by: &'static str) -> Outcome {
+    let mut status = Status { chosen_by, url: Some(server.url.clone()), ..nothing_known() };
+    let is_ready = client::readiness(server, ANSWER_WITHIN).await;
+    let figures = server_process::figures(server, ANSWER_WITHIN).await;
+    let ended = match (is_ready, figures) {
+        (Ok(..500), Ok(figures)) => ask(&mut status, None, Ok(figures)),
+        (Ok(..500), Err(why)) => {
+            status.state = State::Running;
+            output::say(&format!("note: the server does not show its figures to this key: {why}"));
+            Ok(())
+        }
+        (Ok(code), _) => {
+            let why = format!("it answers {code} when it is asked whether it is ready");
+            ask(&mut status, None, Err(why))
+        }
+        (Err(why), _) => ask(&mut status, None, Err(why)),
+    };
+    args.print.show(&status, || print_table(&status))?;
+    ended
+}
+
 fn look(path: &Path, disk: Option<DiskSpace>) -> Status {
     // Also of a server that waits for space before it starts.
     let is_full = disk.is_some_and(|disk| disk.free_bytes < FULL_BYTES);
     let space = StoreTrouble::ShortOfSpace { free_bytes: 0, needed_bytes: 0 };
     Status {
+        chosen_by: "the state directory",
+        state_dir: Some(path.display().to_string()),
+        disk_free_bytes: disk.map(|disk| disk.free_bytes),
+        disk_bytes: disk.map(|disk| disk.bytes),
+        store_trouble: is_full.then(|| Trouble::of(space.code(), disk)),
+        ..nothing_known()
+    }
+}
+
+fn nothing_known() -> Status {
+    Status {
         state: State::Stopped,
-        state_dir: path.display().to_string(),
+        chosen_by: "",
+        state_dir: None,
         url: None,
         version: None,
         pid: None,
@@ -123,9 +168,9 @@ fn look(path: &Path, disk: Option<DiskSpace>) -> Status {
         nodes: None,
         jobs_running: None,
         jobs_queued: None,
-        disk_free_bytes: disk.map(|disk| disk.free_bytes),
-        disk_bytes: disk.map(|disk| disk.bytes),
-        store_trouble: is_full.then(|| Trouble::of(space.code(), disk)),
+        disk_free_bytes: None,
+        disk_bytes: None,
+        store_trouble: None,
     }
 }
 
@@ -147,7 +192,8 @@ fn ask(
         }
         Err(why) => {
             status.state = State::NotResponding;
-            Err(Failure::error(format!("the server runs but does not respond: {why}"))
+            let url = status.url.as_deref().unwrap_or_default();
+            Err(Failure::error(format!("the server at {url} does not respond: {why}"))
                 .hint("see its log; `muster doctor` looks for what is wrong"))
         }
     }
@@ -164,8 +210,9 @@ fn print_table(status: &Status) -> Outcome {
     let disk = status.disk_free_bytes.zip(status.disk_bytes);
     let rows = [
         ("State", Some(state.to_owned())),
-        ("State directory", Some(status.state_dir.clone())),
         ("Address", status.url.clone()),
+        ("Chosen by", Some(status.chosen_by.to_owned())),
+        ("State directory", status.state_dir.clone()),
         ("Version", status.version.clone()),
         ("Process", number(status.pid.map(u64::from))),
         ("Running since", status.started_at.clone()),

@@ -5,7 +5,39 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::broken_state::Client;
-use crate::support::{CLUSTER, Site, ends, signal};
+use crate::support::{CLUSTER, Site, done, ends, signal};
+
+/// Commands talk to the server that MUSTER_URL names, and so does this one, whatever the state directory has.
+#[test]
+fn a_status_is_about_the_server_that_other_commands_talk_to() {
+    let (here, there) = (Site::start(), Site::start());
+    let key = std::fs::read_to_string(there.state().join("keys/owner.key")).expect("a key");
+    let user = there.json(&["user", "create", "-n", "ada"]);
+    let user = user["key"].as_str().expect("it is shown once").to_owned();
+    let status = |url: &str, key: &str, more: &[&str]| {
+        let mut command = here.command(&[&["status", "-o", "json"], more].concat());
+        let ca = there.state().join("pki/ca.pem");
+        command.env("MUSTER_URL", url).env("MUSTER_API_KEY", key).env("MUSTER_CA_FILE", ca);
+        let done = done(command.output().expect("the binary runs"));
+        let shown: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
+        (done.code, shown, done.stderr)
+    };
+    let (code, shown, _) = status(&there.url(), key.trim_end(), &[]);
+    assert_eq!((code, &shown["state"]), (0, &"running".into()), "{shown}");
+    assert_eq!((&shown["url"], &shown["chosen_by"]), (&there.url().into(), &"MUSTER_URL".into()));
+    assert_eq!((&shown["clusters"], shown["state_dir"].is_null()), (&0.into(), true), "{shown}");
+    // Without the right to read everything it is known whether the server runs.
+    let (code, shown, said) = status(&there.url(), &user, &[]);
+    assert_eq!((code, &shown["state"]), (0, &"running".into()), "{said}");
+    assert!(shown["clusters"].is_null() && said.contains("does not show its figures"), "{said}");
+    let (code, shown, said) = status("https://localhost:1", key.trim_end(), &[]);
+    assert_eq!((code, &shown["state"]), (1, &"not_responding".into()), "{shown}");
+    assert!(said.contains("the server at https://localhost:1 does not respond"), "{said}");
+    // A directory that is named counts for more.
+    let own = here.state().display().to_string();
+    let (code, shown, _) = status(&there.url(), key.trim_end(), &["--state-dir", &own]);
+    assert_eq!((code, &shown["url"]), (0, &here.url().into()), "{shown}");
+}
 
 #[test]
 fn a_status_says_whether_a_server_runs_and_what_it_does() {
