@@ -222,6 +222,7 @@ def test_outputs_come_back(muster, cluster, tmp_path):
     assert (tmp_path / "all/named-outputs/model/weights.txt").read_text() == "weights\n"
     assert (tmp_path / "all/named-outputs/report/report.txt").read_text() == "done\n"
     assert list((tmp_path / "all/artifacts/user_logs").iterdir())
+    assert not (tmp_path / "all/artifacts/.outputs").exists(), "they are fetched once"
     muster("job", "download", *flags, "--output-name", "model", "-p", str(tmp_path / "one"))
     assert [path.name for path in (tmp_path / "one").iterdir()] == ["named-outputs"]
     missing = muster("job", "download", *flags, "--output-name", "models", check=False)

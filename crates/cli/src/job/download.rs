@@ -1,9 +1,10 @@
 //! What a job left, into a folder here.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use muster_core::ErrorChain;
-use muster_core::model::{OUTPUTS_FOLDER, WorkspaceKey};
+use muster_core::model::{NAMED_OUTPUTS_FOLDER, OUTPUTS_FOLDER, WorkspaceKey};
 use muster_trees::{File, Folder, Tree, tree_of};
 use muster_wire::asset::Place;
 use muster_wire::job::{AttemptEntry, Attempts, JobResource, ResolvedUris, RunData, SavedEntry};
@@ -46,19 +47,37 @@ pub async fn run(args: &Args) -> Outcome {
     let path = &args.download_path;
     let mut files = 0;
     if let Some(name) = &args.output_name {
-        files += named_outputs(&client, &workspace, args, Some(name)).await?;
+        files += named_outputs(&client, &workspace, args, Some(name)).await?.files;
     } else {
-        files += artifacts(&client, &workspace, args).await?;
-        if args.all {
-            files += named_outputs(&client, &workspace, args, None).await?;
-        }
+        let named = match args.all {
+            true => named_outputs(&client, &workspace, args, None).await?,
+            false => Fetched::default(),
+        };
+        files += named.files + artifacts(&client, &workspace, args, &named.names).await?;
     }
     output::say(&format!("{files} files in {}", path.display()));
     Ok(())
 }
 
-/// Its outputs/ and logs, from what its attempts left.
-async fn artifacts(client: &Client, workspace: &WorkspaceKey, args: &Args) -> Outcome<usize> {
+/// Named outputs that were fetched.
+#[derive(Debug, Default)]
+struct Fetched {
+    files: usize,
+    names: BTreeSet<String>,
+}
+
+/// Its outputs/ and logs, from what its attempts left. Named outputs that are there already are not fetched again; those of a
+/// job that did not complete are nowhere else.
+async fn artifacts(
+    client: &Client,
+    workspace: &WorkspaceKey,
+    args: &Args,
+    fetched: &BTreeSet<String>,
+) -> Outcome<usize> {
+    let is_wanted = |path: &str| match args.all {
+        true => !named_output_of(path).is_some_and(|name| fetched.contains(name)),
+        false => path.starts_with(&format!("{OUTPUTS_FOLDER}/")),
+    };
     let all = attempts::fetch(client, workspace.clone(), &args.target.name).await?;
     let path = &args.download_path.join(ARTIFACTS);
     let unusable =
@@ -71,7 +90,7 @@ async fn artifacts(client: &Client, workspace: &WorkspaceKey, args: &Args) -> Ou
             _ => path.join(format!("rank-{}", saved.rank)),
         };
         std::fs::create_dir_all(&place).map_err(unusable)?;
-        files += download(client, saved, &place, args.all).await?;
+        files += download(client, saved, &place, is_wanted).await?;
     }
     let folder = Folder::open(path).map_err(unusable)?;
     for entry in wanted_logs(&all, args.all) {
@@ -86,7 +105,7 @@ async fn named_outputs(
     workspace: &WorkspaceKey,
     args: &Args,
     only: Option<&str>,
-) -> Outcome<usize> {
+) -> Outcome<Fetched> {
     let job: JobResource = client.get(&args.target.route()?).await?;
     let known: Vec<String> = job.properties.outputs.keys().cloned().collect();
     if let Some(only) = only.filter(|only| !known.iter().any(|known| known == only)) {
@@ -99,7 +118,7 @@ async fn named_outputs(
     if !job.properties.status.is_terminal() {
         // With everything else there is, they are not missed.
         if only.is_none() {
-            return Ok(0);
+            return Ok(Fetched::default());
         }
         return Err(Failure::refused(format!(
             "job {} is {}; named outputs are there when it has completed",
@@ -115,13 +134,13 @@ async fn named_outputs(
     let left: Vec<_> = left.filter(|(name, _)| only.is_none_or(|only| only == name)).collect();
     if left.is_empty() {
         output::say("note: it left no named outputs, as it did not complete");
-        return Ok(0);
+        return Ok(Fetched::default());
     }
     let ids: Vec<&str> = left.iter().map(|(_, output)| output.asset_id.as_str()).collect();
     let route = Route::History(HistoryRoute::ResolvedData(workspace.clone()));
     let asked = json!({ "values": ids }).to_string();
     let places: ResolvedUris = client.post_body(&route, asked).await?.document()?;
-    let mut files = 0;
+    let mut fetched = Fetched::default();
     for (name, output) in &left {
         let Some(found) = places.values.get(&output.asset_id) else { continue };
         let place = Place::parse(&found.uri, workspace);
@@ -135,9 +154,10 @@ async fn named_outputs(
         };
         let (_, container) = upload::open(client, workspace, Some(&datastore)).await?;
         let into = args.download_path.join(NAMED_OUTPUTS).join(name);
-        files += upload::download(&container, &path, &into).await?;
+        fetched.files += upload::download(&container, &path, &into).await?;
+        fetched.names.insert(name.clone());
     }
-    Ok(files)
+    Ok(fetched)
 }
 
 fn wanted_logs(all: &Attempts, wants_all: bool) -> &[AttemptEntry] {
@@ -147,7 +167,18 @@ fn wanted_logs(all: &Attempts, wants_all: bool) -> &[AttemptEntry] {
     }
 }
 
-async fn download(client: &Client, saved: &SavedEntry, place: &Path, all: bool) -> Outcome<usize> {
+/// `.outputs/model/weights.txt` → `model`.
+fn named_output_of(path: &str) -> Option<&str> {
+    let below = path.strip_prefix(NAMED_OUTPUTS_FOLDER)?.strip_prefix('/')?;
+    below.split('/').next()
+}
+
+async fn download(
+    client: &Client,
+    saved: &SavedEntry,
+    place: &Path,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Outcome<usize> {
     let damaged = || Failure::error("the server's list of files is damaged; see its log");
     let mut text = Vec::new();
     client
@@ -162,9 +193,8 @@ async fn download(client: &Client, saved: &SavedEntry, place: &Path, all: bool) 
     }
     let folder = Folder::open(place)
         .map_err(|why| Failure::error(format!("cannot use {}: {why}", place.display())))?;
-    let is_output = |file: &&File| all || file.path.starts_with(&format!("{OUTPUTS_FOLDER}/"));
     let mut files = 0;
-    for file in tree.files().iter().filter(is_output) {
+    for file in tree.files().iter().filter(|file| is_wanted(&file.path)) {
         let failed = |why| Failure::error(printable(&ErrorChain(&why).to_string()));
         let mut placing = folder.place(file).map_err(failed)?;
         let url = file_url(&saved.url, &file.digest.to_string());
