@@ -102,6 +102,20 @@ def test_who_asks_too_fast_is_told_when_to_come_back(own):  # noqa: F811
         assert other.get(f"{server.url}/providers/Muster.Identity/me").status_code != 429
 
 
+def test_the_command_line_waits_when_it_asks_too_fast(own):  # noqa: F811
+    server = own("--user-requests-per-second", "1")
+    arguments = [server.binary, "compute", "list", "--state-dir", server.state]
+    notes = []
+    # The first ten requests of a second are let through.
+    for _ in range(50):
+        if notes:
+            break
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        notes += [line for line in done.stderr.splitlines() if "trying again in" in line]
+    assert notes and "429 Too Many Requests" in notes[0]
+
+
 def test_who_asks_for_blobs_too_fast_is_told_so_and_azures_client_tries_again(own):  # noqa: F811
     server = own("--workspace-file-requests-per-second", "1")
     place = Place(with_closed_pool(server), server.url, server.ca)

@@ -5,6 +5,7 @@
 
 mod blobs;
 mod files;
+mod pacing;
 
 pub use blobs::Container;
 
@@ -232,8 +233,9 @@ impl Client {
 
     /// The log at an address that is its own authorisation, from byte `from` on.
     pub async fn log(&self, url: &str, from: u64) -> Outcome<LogPiece> {
-        let request = self.http.get(url).header(header::RANGE, format!("bytes={from}-"));
-        let response = request.send().await.map_err(|why| self.unreachable(why))?;
+        let range = format!("bytes={from}-");
+        let request = || Ok(self.http.get(url).header(header::RANGE, &range));
+        let response = self.paced(&Method::GET, request).await?;
         let status = response.status();
         if status == StatusCode::RANGE_NOT_SATISFIABLE {
             return Ok(LogPiece { bytes: Vec::new(), total: None });
@@ -258,20 +260,24 @@ impl Client {
         let attempt = || {
             let request = self.http.request(method.clone(), url);
             let request = request.header(header::AUTHORIZATION, self.token.borrow().clone());
-            with_body(request, body.clone())
+            Ok(with_body(request, body.clone()))
         };
-        let mut response = attempt().send().await.map_err(|why| self.unreachable(why))?;
+        let mut response = self.paced(&method, attempt).await?;
         // A stream may outlive its token: one new token, one more try.
         if response.status() == StatusCode::UNAUTHORIZED {
             self.renew_token().await?;
-            response = attempt().send().await.map_err(|why| self.unreachable(why))?;
+            response = self.paced(&method, attempt).await?;
         }
         self.read_answer(response).await
     }
 
-    async fn answered(&self, request: RequestBuilder) -> Outcome<Answer> {
-        let response = request.send().await.map_err(|why| self.unreachable(why))?;
-        self.read_answer(response).await
+    /// Sends a request, which is made anew for each try, and waits if the server says so.
+    async fn paced(
+        &self,
+        method: &Method,
+        make: impl FnMut() -> Outcome<RequestBuilder>,
+    ) -> Outcome<reqwest::Response> {
+        pacing::send(method, make, |why| self.unreachable(why)).await
     }
 
     async fn read_answer(&self, response: reqwest::Response) -> Outcome<Answer> {
@@ -296,8 +302,8 @@ impl Client {
         let url = Route::Token.url(base, &query).expect("the token's route has a path");
         let mut key = HeaderValue::from_str(&self.server.key).map_err(|_| self.bad_key())?;
         key.set_sensitive(true);
-        let request = self.http.get(url).header(IDENTITY_HEADER, key);
-        let response = request.send().await.map_err(|why| self.unreachable(why))?;
+        let request = || Ok(self.http.get(&url).header(IDENTITY_HEADER, &key));
+        let response = self.paced(&Method::GET, request).await?;
         let status = response.status();
         let body = response.bytes().await.map_err(|why| self.unreachable(why))?;
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {

@@ -7,9 +7,9 @@ use muster_wire::blob::VERSION;
 use muster_wire::blob::client::{
     Entry, blob_url, block_list_request, list_url, parse_error, parse_page,
 };
-use reqwest::{RequestBuilder, Response, StatusCode, header};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, header};
 
-use super::{ANSWER_WITHIN, Client};
+use super::{ANSWER_WITHIN, Client, pacing};
 use crate::failure::{Failure, Outcome, printable};
 
 /// Of a blob that is sent: slower is a server that hangs.
@@ -45,7 +45,7 @@ impl Container {
     /// What is noted about a blob; `None` if it is not there.
     pub async fn metadata(&self, name: &str) -> Outcome<Option<BTreeMap<String, String>>> {
         let url = blob_url(&self.url, name, &[], &self.sas);
-        let answer = self.http.head(url).send().await.map_err(lost)?;
+        let answer = pacing::send(&Method::HEAD, || Ok(self.http.head(&url)), lost).await?;
         if answer.status() == StatusCode::NOT_FOUND {
             return Ok(None);
         }
@@ -59,10 +59,13 @@ impl Container {
 
     pub async fn note(&self, name: &str, metadata: &[(&str, &str)]) -> Outcome {
         let url = blob_url(&self.url, name, &[("comp", "metadata")], &self.sas);
-        let mut request = self.http.put(url).header(header::CONTENT_LENGTH, 0);
-        for (name, value) in metadata {
-            request = request.header(format!("{METADATA}{name}"), *value);
-        }
+        let request = || {
+            let request = self.http.put(&url).header(header::CONTENT_LENGTH, 0);
+            let add = |request: RequestBuilder, (name, value): &(&str, &str)| {
+                request.header(format!("{METADATA}{name}"), *value)
+            };
+            Ok(metadata.iter().fold(request, add))
+        };
         self.sent(request).await
     }
 
@@ -81,14 +84,16 @@ impl Container {
         let url = blob_url(&self.url, name, &query, &self.sas);
         let mut pause = PAUSE;
         for tried in 1.. {
-            let request = self
-                .http
-                .put(&url)
-                .timeout(ANSWER_WITHIN + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN))
-                .header("x-ms-blob-type", "BlockBlob")
-                .header(header::CONTENT_TYPE, "application/octet-stream")
-                .header(header::CONTENT_LENGTH, bytes)
-                .body(body()?);
+            let request = || {
+                let request = self
+                    .http
+                    .put(&url)
+                    .timeout(ANSWER_WITHIN + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN))
+                    .header("x-ms-blob-type", "BlockBlob")
+                    .header(header::CONTENT_TYPE, "application/octet-stream")
+                    .header(header::CONTENT_LENGTH, bytes);
+                Ok(request.body(body()?))
+            };
             match self.sent(request).await {
                 Err(failure) if failure.is_passing() && tried < TRIES => {
                     tokio::time::sleep(pause).await;
@@ -102,7 +107,7 @@ impl Container {
 
     pub async fn put_together(&self, name: &str, blocks: &[String]) -> Outcome {
         let url = blob_url(&self.url, name, &[("comp", "blocklist")], &self.sas);
-        self.sent(self.http.put(url).body(block_list_request(blocks))).await
+        self.sent(|| Ok(self.http.put(&url).body(block_list_request(blocks)))).await
     }
 
     /// Everything below a prefix.
@@ -110,8 +115,8 @@ impl Container {
         let (mut all, mut marker) = (Vec::new(), String::new());
         loop {
             let url = list_url(&self.url, prefix, &marker, &self.sas);
-            let request = self.http.get(url).header("x-ms-version", VERSION);
-            let answer = checked(request.send().await.map_err(lost)?).await?;
+            let request = || Ok(self.http.get(&url).header("x-ms-version", VERSION));
+            let answer = checked(pacing::send(&Method::GET, request, lost).await?).await?;
             let body = answer.bytes().await.map_err(lost)?;
             let (entries, next) = parse_page(&body)
                 .ok_or_else(|| Failure::error("the storage's list is not understood"))?;
@@ -126,17 +131,19 @@ impl Container {
     /// A blob, piece by piece.
     pub async fn get(&self, name: &str, mut each: impl FnMut(&[u8]) -> Outcome) -> Outcome {
         let url = blob_url(&self.url, name, &[], &self.sas);
-        let request = self.http.get(url).timeout(DOWNLOAD_WITHIN).header("x-ms-version", VERSION);
-        let mut answer = checked(request.send().await.map_err(lost)?).await?;
+        let request =
+            || Ok(self.http.get(&url).timeout(DOWNLOAD_WITHIN).header("x-ms-version", VERSION));
+        let mut answer = checked(pacing::send(&Method::GET, request, lost).await?).await?;
         while let Some(piece) = answer.chunk().await.map_err(lost)? {
             each(&piece)?;
         }
         Ok(())
     }
 
-    async fn sent(&self, request: RequestBuilder) -> Outcome {
-        let request = request.header("x-ms-version", VERSION);
-        checked(request.send().await.map_err(lost)?).await.map(|_| ())
+    /// A PUT, made anew for each try.
+    async fn sent(&self, request: impl Fn() -> Outcome<RequestBuilder>) -> Outcome {
+        let request = || Ok(request()?.header("x-ms-version", VERSION));
+        checked(pacing::send(&Method::PUT, request, lost).await?).await.map(|_| ())
     }
 }
 

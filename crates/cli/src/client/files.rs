@@ -1,12 +1,14 @@
 //! Files to the server and from it, piece by piece.
 
+use std::fs::File;
+use std::io::{self, Seek as _, SeekFrom};
 use std::time::Duration;
 
 use muster_wire::Route;
-use reqwest::header;
+use reqwest::{Method, header};
 
 use super::{ANSWER_WITHIN, Answer, Client, refusal};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 
 /// Of a file that is sent: slower is a server that hangs.
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
@@ -17,31 +19,41 @@ impl Client {
     /// A text that is no JSON.
     pub async fn put_text(&self, route: &Route, text: String) -> Outcome<Answer> {
         let url = self.url(route, &[]);
-        let request = self.http.put(url).header(header::CONTENT_TYPE, "text/plain");
-        let request = request.header(header::AUTHORIZATION, self.token.borrow().clone());
-        self.answered(request.body(text)).await
+        let request = || {
+            let request = self.http.put(&url).header(header::CONTENT_TYPE, "text/plain");
+            let request = request.header(header::AUTHORIZATION, self.token.borrow().clone());
+            Ok(request.body(text.clone()))
+        };
+        let response = self.paced(&Method::PUT, request).await?;
+        self.read_answer(response).await
     }
 
     /// The next `bytes` of a file, piece by piece.
-    pub async fn put_file(&self, route: &Route, file: std::fs::File, bytes: u64) -> Outcome {
+    pub async fn put_file(&self, route: &Route, mut file: File, bytes: u64) -> Outcome {
         // A long upload may outlive its token.
         self.renew_token().await?;
-        let pieces = muster_trees::pieces(file, bytes);
-        let request = self
-            .http
-            .put(self.url(route, &[]))
-            .timeout(ANSWER_WITHIN + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN))
-            .header(header::AUTHORIZATION, self.token.borrow().clone())
-            .header(header::CONTENT_TYPE, "application/octet-stream")
-            .header(header::CONTENT_LENGTH, bytes)
-            .body(reqwest::Body::wrap_stream(pieces));
-        self.answered(request).await.map(|_| ())
+        let unreadable = |why: io::Error| Failure::error(format!("cannot read the file: {why}"));
+        let begins = file.stream_position().map_err(unreadable)?;
+        let request = || {
+            file.seek(SeekFrom::Start(begins)).map_err(unreadable)?;
+            let pieces = muster_trees::pieces(file.try_clone().map_err(unreadable)?, bytes);
+            let request = self
+                .http
+                .put(self.url(route, &[]))
+                .timeout(ANSWER_WITHIN + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN))
+                .header(header::AUTHORIZATION, self.token.borrow().clone())
+                .header(header::CONTENT_TYPE, "application/octet-stream")
+                .header(header::CONTENT_LENGTH, bytes);
+            Ok(request.body(reqwest::Body::wrap_stream(pieces)))
+        };
+        let response = self.paced(&Method::PUT, request).await?;
+        self.read_answer(response).await.map(|_| ())
     }
 
     /// What is at an address that is its own authorisation, piece by piece.
     pub async fn download(&self, url: &str, mut each: impl FnMut(&[u8]) -> Outcome) -> Outcome {
-        let request = self.http.get(url).timeout(DOWNLOAD_WITHIN);
-        let mut response = request.send().await.map_err(|why| self.unreachable(why))?;
+        let request = || Ok(self.http.get(url).timeout(DOWNLOAD_WITHIN));
+        let mut response = self.paced(&Method::GET, request).await?;
         let status = response.status();
         if !status.is_success() {
             let body = response.bytes().await.map_err(|why| self.unreachable(why))?;
