@@ -48,8 +48,8 @@ pub use self::place::OpenError;
 use self::remote::Remote;
 pub use self::sweep::Removed;
 pub use self::turn::Turn;
-pub use self::usage::Reserved;
 use self::usage::Usage;
+pub use self::usage::{Figures, Reserved};
 pub use self::wanted::Wanted;
 use crate::room::{self, NoRoom, Room};
 

@@ -360,6 +360,11 @@ impl Blobs {
         Ok(Figures { bytes, also_bytes, limit: share.map(|(_, limit)| limit) })
     }
 
+    /// The same of a workspace that has nothing.
+    pub fn no_figures(&self) -> Figures {
+        Figures { bytes: 0, also_bytes: 0, limit: self.usage.limit }
+    }
+
     /// Waits until a workspace was measured, without a thread: those who want to bring something may be many.
     pub async fn measured(self: &Arc<Self>, workspace: WorkspaceId) -> Result<(), BlobError> {
         let Some((share, _)) = self.usage.share(workspace) else { return Ok(()) };

@@ -132,10 +132,14 @@ impl Handle {
     }
 
     /// The jobs that wait in a workspace, and those of the caller in all of them.
-    pub async fn queued(&self, by: &Caller, workspace: WorkspaceId) -> Result<Queued, Unavailable> {
+    pub async fn queued(
+        &self,
+        by: &Caller,
+        workspace: Option<WorkspaceId>,
+    ) -> Result<Queued, Unavailable> {
         let own = by.object_id.clone();
         let count = move |world: &World| Queued {
-            in_workspace: world.queued_in(workspace),
+            in_workspace: workspace.map_or(0, |workspace| world.queued_in(workspace)),
             in_workspace_max: world.settings.queued_per_workspace_max,
             own: world.principal_id(&own).map_or(0, |own| world.queued_of(own)),
             own_max: world.settings.queued_per_principal_max,

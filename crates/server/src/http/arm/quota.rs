@@ -2,14 +2,17 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
+use muster_core::ids::WorkspaceId;
 use muster_core::model::{QuotaScope, WorkspaceKey};
 use muster_core::{Input, Reply};
+use muster_store::storage::Stored;
 use muster_wire::error::ArmError;
 use muster_wire::quota::{self, Region};
 use muster_wire::workspace_usage::WorkspaceFigures;
 use muster_wire::{Page, vm_size};
 
-use super::{Call, Failed, tree, unexpected};
+use super::{Call, Failed, unexpected};
+use crate::blobs::Figures;
 use crate::http::respond::document;
 use crate::http::trees;
 
@@ -47,16 +50,16 @@ pub async fn update(call: &Call, subscription: &str, location: &str) -> Result<R
     Ok(document(StatusCode::OK, &Page::whole(updated.collect())))
 }
 
-/// What a workspace has used of its limits. To count it costs what the workspace has, so one is counted at a time.
+/// What a workspace has used of its limits: nothing, before its first use. To count it costs what the workspace has, so one is
+/// counted at a time.
 pub async fn of_workspace(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
-    let workspace = tree::workspace_id(&call.app, &key)?;
+    let workspace = call.app.readers.look_up(|reader| reader.workspace(&key))?.map(|it| it.id);
     let queued = call.app.writer.queued(&call.caller, workspace).await?;
     let _turn = call.app.usage_turn.lock().await;
-    let stored = call.app.storage.readers.read(move |reader| reader.stored(workspace)).await?;
-    let blobs = call.app.blobs.clone();
-    let counted = tokio::task::spawn_blocking(move || blobs.figures(workspace)).await;
-    let counted = counted.map_err(|_| ArmError::internal("usage"))?;
-    let counted = counted.map_err(|failed| trees::refusal(&failed))?;
+    let (stored, counted) = match workspace {
+        Some(workspace) => stored(call, workspace).await?,
+        None => (Stored::default(), call.app.blobs.no_figures()),
+    };
     // No limit is the largest number.
     let limit = |most: u32| Some(most).filter(|most| *most < u32::MAX);
     let figures = WorkspaceFigures {
@@ -71,6 +74,14 @@ pub async fn of_workspace(call: &Call, key: WorkspaceKey) -> Result<Response, Fa
         own_queued_jobs_max: limit(queued.own_max),
     };
     Ok(document(StatusCode::OK, &Page::whole(figures.rows())))
+}
+
+async fn stored(call: &Call, workspace: WorkspaceId) -> Result<(Stored, Figures), Failed> {
+    let stored = call.app.storage.readers.read(move |reader| reader.stored(workspace)).await?;
+    let blobs = call.app.blobs.clone();
+    let counted = tokio::task::spawn_blocking(move || blobs.figures(workspace)).await;
+    let counted = counted.map_err(|_| ArmError::internal("usage"))?;
+    Ok((stored, counted.map_err(|failed| trees::refusal(&failed))?))
 }
 
 /// The same in every region: the catalogue knows none.

@@ -76,7 +76,7 @@ pub async fn check_code(app: &App, key: &WorkspaceKey, code: TreeId) -> Result<(
     }
 }
 
-pub fn workspace_id(app: &App, key: &WorkspaceKey) -> Result<WorkspaceId, Failed> {
+fn workspace_id(app: &App, key: &WorkspaceKey) -> Result<WorkspaceId, Failed> {
     match app.readers.look_up(|reader| reader.workspace(key))? {
         Some(found) => Ok(found.id),
         None => Err(workspace::no_such(key).into()),
