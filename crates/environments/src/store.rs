@@ -19,7 +19,7 @@ mod disk;
 mod interpreter;
 mod uv;
 
-pub use self::uv::{NoUv, find as find_uv};
+pub use self::uv::{NoUv, find as find_uv, missing as missing_uv};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

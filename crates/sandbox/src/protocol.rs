@@ -160,6 +160,14 @@ pub struct Walls {
     pub nodes: PathBuf,
 }
 
+impl Walls {
+    /// What the operator of this machine is told if nodes should reach the internet and cannot, with the remedy.
+    pub fn no_internet(&self, is_wanted: bool) -> Option<String> {
+        let why = self.no_way_out.as_ref().filter(|_| is_wanted)?;
+        Some(format!("jobs cannot reach the internet, although egress is true, because {why}"))
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
     pub node: String,

@@ -61,8 +61,8 @@ pub struct Apart {
     pub not_enforced: Vec<String>,
     /// Whether nodes are kept from all but their cluster and the server, as `egress = false` asks.
     pub stay_in: bool,
-    /// Why nodes that should reach more than their cluster and the server do not.
-    pub no_way_out: Option<String>,
+    /// What to say if nodes should reach more than their cluster and the server, and do not.
+    pub no_internet: Option<String>,
 }
 
 pub fn provider(
@@ -76,12 +76,13 @@ pub fn provider(
         Isolation::Auto | Isolation::Walls => match walled(state_dir, &facts, relays) {
             Ok((walled, walls)) => {
                 let words = behind_walls(&walls, facts.has_way_out);
+                let no_internet = walls.no_internet(facts.has_way_out);
                 return Ok(Apart {
                     provider: Arc::new(walled),
                     words,
                     not_enforced: walls.missing,
                     stay_in: !facts.has_way_out,
-                    no_way_out: walls.no_way_out.filter(|_| facts.has_way_out),
+                    no_internet,
                 });
             }
             // Whoever set up a helper for us counts on it.
@@ -106,7 +107,7 @@ pub fn provider(
     );
     let not_enforced = vec![format!("walls around nodes and jobs ({reason})")];
     let provider = Arc::new(local);
-    Ok(Apart { provider, words, not_enforced, stay_in: false, no_way_out: None })
+    Ok(Apart { provider, words, not_enforced, stay_in: false, no_internet: None })
 }
 
 fn behind_walls(walls: &Walls, may_go_out: bool) -> String {

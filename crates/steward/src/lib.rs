@@ -10,6 +10,7 @@
 //! It decides nothing about jobs. Its nodes speak to the server for themselves, so what happens to them when the network is
 //! cut follows from their leases, whether anybody runs this or not.
 
+mod announced;
 mod client;
 mod environments;
 mod exchange;

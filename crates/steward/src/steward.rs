@@ -28,7 +28,7 @@ use crate::exchange::{Exchange, Stranger};
 use crate::join::{Member, join};
 use crate::place::{CA_BUNDLE, Membership, Place, random};
 use crate::plan::{Deed, deeds};
-use crate::{StewardConfig, StewardError, relay};
+use crate::{StewardConfig, StewardError, announced, relay};
 
 /// Nodes that end by themselves are noticed by looking.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -61,7 +61,11 @@ pub async fn run(config: StewardConfig, say: impl Fn(&str)) -> Result<(), Stewar
         let way = Tunnels { client: client.clone(), card: card.clone() };
         let (provider, walls) =
             provider(&place, &config, &membership.terms, &environments, (&secrets, way)).await?;
-        say(&words(&walls));
+        say(&announced::walls(&walls));
+        let may_go_out = membership.terms.has_way_out;
+        for note in announced::lacking(config.uv.as_deref(), &walls, may_go_out) {
+            say(&format!("note: {note}"));
+        }
         let steward = Steward {
             provider: Arc::new(provider),
             exchange: Exchange::new(client.clone(), card.clone(), random()?),
@@ -365,14 +369,6 @@ fn walled_config(
         job_disk_bytes: terms.job_disk_bytes,
         jobs_share: terms.jobs_share,
     })
-}
-
-fn words(walls: &Walls) -> String {
-    let there = "nodes here are sandboxes, each with its own network, processes and files";
-    match &walls.missing[..] {
-        [] => format!("{there}, users and limits"),
-        missing => format!("{there}; not enforced: {}", missing.join(", ")),
-    }
 }
 
 fn broken() -> LinkError {

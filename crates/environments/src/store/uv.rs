@@ -64,6 +64,12 @@ pub fn find(setting: Option<&Path>) -> Result<PathBuf, NoUv> {
     all.find(|path| is_program(path)).ok_or(NoUv::Nowhere)
 }
 
+/// What the operator of this machine is told if there is no uv, with the remedy.
+pub fn missing(setting: Option<&Path>) -> Option<String> {
+    let why = find(setting).err()?;
+    Some(format!("jobs that need a Python environment will fail, because {why}"))
+}
+
 fn is_program(path: &Path) -> bool {
     let about = std::fs::metadata(path);
     about.is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)

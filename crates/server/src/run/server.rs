@@ -1,6 +1,5 @@
 //! What a server is made of, opened in an order in which nothing is removed before it is known to be unwanted.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -369,15 +368,17 @@ impl Nodes {
         };
         let (relays, relay_doors) = Sockets::new(state_dir.relays());
         let apart = nodes::provider(config.isolation, state_dir, facts, relays);
-        let nodes::Apart { provider, words: isolation, not_enforced, stay_in, no_way_out } =
+        let nodes::Apart { provider, words: isolation, not_enforced, stay_in, no_internet } =
             apart.map_err(ServeError::Walls)?;
+        let no_uv = environments::missing_uv(config.environments.uv.as_deref());
+        let lacking = no_uv.into_iter().chain(no_internet).collect();
         let nodes = Nodes {
             machine,
             provider: Arc::new(Joined::new(provider, live.roster())),
             isolation,
             not_enforced,
             stay_in,
-            lacking: lacking(config.environments.uv.as_deref(), no_way_out),
+            lacking,
             environments: Arc::new(environments),
             post_mortems: Arc::new(PostMortems::new(state_dir.post_mortems())),
         };
@@ -388,16 +389,6 @@ impl Nodes {
     pub fn seen(&self) -> HostRequest {
         HostRequest::Seen { name: HostName::local(), capacity: self.machine.capacity() }
     }
-}
-
-fn lacking(uv: Option<&Path>, no_way_out: Option<String>) -> Vec<String> {
-    let uv = environments::find_uv(uv)
-        .err()
-        .map(|why| format!("jobs that need a Python environment will fail, because {why}"));
-    let way_out = no_way_out.map(|why| {
-        format!("jobs cannot reach the internet, although egress is true, because {why}")
-    });
-    uv.into_iter().chain(way_out).collect()
 }
 
 fn machine_words(machine: &Machine, over_commit: bool) -> String {
