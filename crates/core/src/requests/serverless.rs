@@ -118,10 +118,10 @@ fn new_pool(
 fn check_quota(turn: &Turn<'_>, cluster: &Cluster, nodes: u32) -> Result<(), Refused> {
     let home = turn.world.workspace_by_id(cluster.workspace).expect("looked up by the caller");
     let scope = QuotaScope::new(&home.key.subscription, &cluster.spec.location);
-    let Some(limits) = turn.world.quota_limits(&scope) else { return Ok(()) };
     let vcpus = u64::from(nodes) * u64::from(cluster.capacity.vcpus);
     for name in QuotaName::of(cluster.spec.tier, &cluster.family) {
-        let Some(limit) = limits.get(&name).filter(|limit| **limit < vcpus) else { continue };
+        let limit = turn.world.quota_limit(&scope, &name).filter(|limit| *limit < vcpus);
+        let Some(limit) = limit else { continue };
         return Err(Refused::quota(
             "resources.instanceCount",
             format!(

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::support::{Stage, Wants, request, someone, workspace};
 use muster_core::model::{
-    Cluster, ClusterName, JobIdentity, JobSpec, JobTier, LockLevel, QuotaName, QuotaScope,
-    SERVERLESS, Scope, SpecHash, Tier,
+    Cluster, ClusterName, DefaultLimits, JobIdentity, JobSpec, JobTier, LockLevel, QuotaName,
+    QuotaScope, SERVERLESS, Scope, SpecHash, Tier,
 };
 use muster_core::time::Span;
 use muster_core::{
@@ -90,6 +90,24 @@ fn what_can_never_run_is_refused_and_makes_nothing() {
     assert!(refused.message.contains("--limit 8"), "{refused}");
     assert_eq!(pools(&stage).len(), 0);
     submit(&mut stage, "a", |_| {}).expect("one node fits");
+}
+
+/// Otherwise it would be accepted, and wait for ever.
+#[test]
+fn a_job_beyond_the_default_limit_is_refused_too() {
+    let mut stage = Stage::new();
+    stage.world.settings.quota =
+        DefaultLimits { region: Some(12), family: Some(8), low_priority: Some(4) };
+    let refused = submit(&mut stage, "a", |spec| spec.nodes = 3).expect_err("12 of 8");
+    assert_eq!(refused.kind, RefusalKind::QuotaExceeded, "{refused}");
+    assert!(refused.message.contains("--name 'standardDSv2Family' --limit 12"), "{refused}");
+    let spot = |spec: &mut JobSpec| {
+        spec.job_tier = Some(JobTier::Spot);
+        spec.nodes = 2;
+    };
+    let refused = submit(&mut stage, "a", spot).expect_err("8 of 4");
+    assert!(refused.message.contains("--name 'TotalLowPriorityCores' --limit 8"), "{refused}");
+    submit(&mut stage, "a", |spec| spec.nodes = 2).expect("8 of 8");
 }
 
 #[test]
