@@ -198,6 +198,8 @@ HISTORY = [
 ELSEWHERE = [
     ("GET", "/msi/token"),
     ("POST", "/t/oauth2/token"),
+    ("GET", "/t/oauth2/authorize"),
+    ("POST", "/t/oauth2/devicecode"),
     ("GET", "/metadata/identity/oauth2/token"),
     *[(method, f"/{service}{OWN}{rest}") for method, service, rest, *_ in HISTORY],
 ]

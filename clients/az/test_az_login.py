@@ -121,8 +121,11 @@ def test_a_service_principal_logs_in(run_az, muster, server, proxy, tmp_path):
 def test_login_account_and_defaults_with_what_env_prints(run_az, muster, proxy):
     flags = ("--subscription=az-login", "--resource-group=az-rg")
     muster("workspace", "create", "--name", "az-ws", *flags)
+    muster("workspace", "create", "--name", "az-ws", "--subscription=az-other", "-g", "az-rg")
     good(run_az("login", "--identity"))
-    good(run_az("account", "set", "--subscription", "az-login"))
+    for name in ("az-other", "az-login"):
+        good(run_az("account", "set", "--name", name))
+        assert json.loads(good(run_az("account", "show")))["name"] == name
     # As on a compute instance of Azure ML, which has these two variables.
     instance = {"CI_RESOURCE_GROUP": "az-rg", "CI_WORKSPACE": "az-ws"}
     defaults = [f"group={instance['CI_RESOURCE_GROUP']}", f"workspace={instance['CI_WORKSPACE']}"]
@@ -138,6 +141,39 @@ def test_login_account_and_defaults_with_what_env_prints(run_az, muster, proxy):
     # Apart from the logins for the real Azure.
     kept = pathlib.Path(run_az.variables["AZURE_CONFIG_DIR"])
     assert (kept / "cloudEndpoints.json").is_file() and kept != pathlib.Path.home() / ".azure"
+    assert set(proxy.asked) <= NEWER_AZ
+
+
+# What a browser does with the page: it sends the form. az opens the program that BROWSER names.
+BROWSER = """
+import html, re, ssl, sys, urllib.parse, urllib.request
+trusted = ssl.create_default_context(cafile=sys.argv[1])
+page = urllib.request.urlopen(sys.argv[2], context=trusted).read().decode()
+action = re.search(r'<form method="post" action="([^"]+)"', page)[1]
+fields = re.findall(r'name="([^"]+)" value="([^"]*)"', page)
+form = urllib.parse.urlencode([(name, html.unescape(value)) for name, value in fields])
+urllib.request.urlopen(html.unescape(action), data=form.encode())
+"""
+NOT_IN_A_BROWSER = (
+    "Signing in through a browser or with a device code is not supported in this version. Run"
+    " `az login --identity`, which uses the key that `muster env` has set"
+)
+
+
+def test_a_login_without_an_identity_says_how_to_sign_in(run_az, proxy, tmp_path):
+    program = tmp_path / "browser.py"
+    program.write_text(BROWSER)
+    ca = run_az.variables["REQUESTS_CA_BUNDLE"]
+    # The trailing & makes webbrowser not wait for it, as az answers it.
+    changes = {
+        "AZURE_CONFIG_DIR": str(tmp_path / "az"),
+        "BROWSER": f"{AZ} {program} {ca} %s &",
+        "NO_PROXY": "localhost",
+    }
+    refused = run_az("login", **changes)
+    assert refused.returncode == 1 and NOT_IN_A_BROWSER in refused.stderr, refused.stderr
+    refused = run_az("login", "--use-device-code", **changes)
+    assert refused.returncode == 1 and NOT_IN_A_BROWSER in refused.stderr, refused.stderr
     assert set(proxy.asked) <= NEWER_AZ
 
 

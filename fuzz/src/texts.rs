@@ -4,6 +4,7 @@ use muster_core::model::{Activity, ActivityOutcome, Deed, Scope};
 use muster_core::time::Wall;
 use muster_wire::activity::ActivityFilter;
 use muster_wire::cost::{self, LedgerRequest};
+use muster_wire::login::browser::{self, Answer};
 use muster_wire::login::{self, TokenForm};
 use muster_wire::path::PathError;
 use muster_wire::resources::{Filter, ResourcesRequest, Subject};
@@ -146,6 +147,14 @@ pub fn login_form(data: &[u8]) {
     }
     if let Some(found) = login::instance(BASE, text) {
         assert!(found.tenant_discovery_endpoint.starts_with(BASE), "{text}");
+    }
+    if let Ok(request) = Request::parse("/t/oauth2/authorize", Some(text))
+        && let Answer::Redirect(to) = browser::answer(&request.query)
+    {
+        // A browser is never sent to another machine.
+        let own = ["http://localhost", "http://127.0.0.1", "http://[::1]"];
+        let rest = own.iter().find_map(|own| to.strip_prefix(own));
+        assert!(rest.is_some_and(|rest| rest.starts_with([':', '/', '?'])), "{to}");
     }
 }
 

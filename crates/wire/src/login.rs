@@ -1,5 +1,7 @@
 //! What an OAuth authority is asked and answers, as Azure's clients know it.
 
+pub mod browser;
+
 use serde::{Deserialize, Serialize};
 
 use crate::path::{Authority, Login, PathError, QUERY_BYTES_MAX, Query, Route};
@@ -13,7 +15,7 @@ const DEFAULT_SCOPE: &str = "/.default";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenIdDocument {
     pub issuer: String,
-    /// Clients want these two to be there; nobody signs in through a browser.
+    /// Clients want these two to be there; both refuse, with what to do instead.
     pub authorization_endpoint: String,
     pub device_authorization_endpoint: String,
     pub token_endpoint: String,
@@ -23,13 +25,14 @@ pub struct OpenIdDocument {
 
 impl OpenIdDocument {
     pub fn new(base_url: &str, issuer: &str, authority: &Authority) -> OpenIdDocument {
-        let token = Route::Login(Login::ClientToken { authority: authority.clone() });
-        let base = format!("{}{}", base_url.trim_end_matches('/'), authority.path());
+        let at = |login: fn(Authority) -> Login| {
+            Route::Login(login(authority.clone())).url(base_url, &[]).expect("it has a path")
+        };
         OpenIdDocument {
             issuer: issuer.to_owned(),
-            authorization_endpoint: format!("{base}/oauth2/authorize"),
-            device_authorization_endpoint: format!("{base}/oauth2/devicecode"),
-            token_endpoint: token.url(base_url, &[]).expect("it has a path"),
+            authorization_endpoint: at(|authority| Login::Browser { authority }),
+            device_authorization_endpoint: at(|authority| Login::DeviceCode { authority }),
+            token_endpoint: at(|authority| Login::ClientToken { authority }),
             token_endpoint_auth_methods_supported: vec!["client_secret_post".to_owned()],
             grant_types_supported: vec!["client_credentials".to_owned()],
         }

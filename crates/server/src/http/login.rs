@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::request::Parts;
-use axum::http::{Method, StatusCode};
-use axum::response::Response;
+use axum::http::{Method, StatusCode, header};
+use axum::response::{Html, IntoResponse as _, Response};
 use muster_core::model::UserKind;
 use muster_wire::cloud::TokenReply;
+use muster_wire::login::browser::{self, Answer};
 use muster_wire::login::{
     self, ClientTokenReply, FORM_BYTES_MAX, OauthError, OpenIdDocument, TokenForm,
 };
@@ -68,6 +69,11 @@ pub async fn answer(
             Ok(document(StatusCode::OK, &found))
         }
         (&Method::GET, Route::Login(Login::Instance)) => Ok(instance(app, query)),
+        (&Method::GET, Route::Login(Login::Browser { .. })) => Ok(to_browser(query)),
+        (&Method::POST, Route::Login(Login::DeviceCode { .. })) => {
+            body::discard(content).await;
+            Ok(refusal(&OauthError::unsupported_grant(browser::REFUSAL)))
+        }
         (&Method::POST, Route::Login(Login::ClientToken { .. })) => {
             let body = body::read(content, FORM_BYTES_MAX).await?;
             let answered = by_client(app, address(parts), &body).await;
@@ -227,6 +233,18 @@ fn instance(app: &App, query: &Query) -> Response {
             "authorization_endpoint is no address of this server; its authorities begin with {}",
             app.base_url
         ))),
+    }
+}
+
+fn to_browser(query: &Query) -> Response {
+    let said = [(header::CACHE_CONTROL, "no-store"), (header::REFERRER_POLICY, "no-referrer")];
+    match browser::answer(query) {
+        Answer::Form(page) => {
+            let policy = [(header::CONTENT_SECURITY_POLICY, browser::POLICY)];
+            (said, policy, Html(page)).into_response()
+        }
+        Answer::Redirect(to) => (StatusCode::FOUND, said, [(header::LOCATION, to)]).into_response(),
+        Answer::Text(text) => (StatusCode::BAD_REQUEST, said, format!("{text}\n")).into_response(),
     }
 }
 

@@ -3,9 +3,10 @@
 use muster_wire::Route;
 
 /// The words of our routes. Everything else in a path is somebody's name for something.
-const WORDS: [&str; 101] = [
+const WORDS: [&str; 103] = [
     ".well-known",
     "attempts",
+    "authorize",
     "batchGetResolvedUris",
     "blobs",
     "buildLog",
@@ -24,6 +25,7 @@ const WORDS: [&str; 101] = [
     "dataversion",
     "deployments",
     "details",
+    "devicecode",
     "diagnose",
     "discovery",
     "drain",

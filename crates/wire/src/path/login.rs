@@ -14,6 +14,10 @@ pub enum Login {
     OpenId { authority: Authority },
     /// A token for a client id and its secret.
     ClientToken { authority: Authority },
+    /// Where a browser would sign in: refused.
+    Browser { authority: Authority },
+    /// Where a device would ask for a code to sign in with: refused.
+    DeviceCode { authority: Authority },
     /// Whether an address is an authority at all.
     Instance,
     /// A virtual machine's identity: without any secret, hence refused.
@@ -64,18 +68,30 @@ impl Login {
             [.., ".well-known", "openid-configuration"] => {
                 authority(&words[words.len() - 2..]).map(|authority| Login::OpenId { authority })
             }
-            [.., "oauth2", "v2.0", "token"] => authority(&words[words.len() - 3..])
-                .map(|authority| Login::ClientToken { authority }),
-            [.., "oauth2", "token"] => authority(&words[words.len() - 2..])
-                .map(|authority| Login::ClientToken { authority }),
+            [.., "oauth2", "v2.0", last] => {
+                Login::of_oauth(last, authority(&words[words.len() - 3..])?)
+            }
+            [.., "oauth2", last] => Login::of_oauth(last, authority(&words[words.len() - 2..])?),
+            _ => None,
+        }
+    }
+
+    fn of_oauth(word: &str, authority: Authority) -> Option<Login> {
+        match word {
+            "token" => Some(Login::ClientToken { authority }),
+            "authorize" => Some(Login::Browser { authority }),
+            "devicecode" => Some(Login::DeviceCode { authority }),
             _ => None,
         }
     }
 
     pub(super) fn methods(&self) -> &'static str {
         match self {
-            Login::ClientToken { .. } => "POST",
-            Login::OpenId { .. } | Login::Instance | Login::MachineIdentity => "GET",
+            Login::ClientToken { .. } | Login::DeviceCode { .. } => "POST",
+            Login::OpenId { .. }
+            | Login::Browser { .. }
+            | Login::Instance
+            | Login::MachineIdentity => "GET",
         }
     }
 
@@ -85,6 +101,8 @@ impl Login {
                 format!("{}/.well-known/openid-configuration", authority.path())
             }
             Login::ClientToken { authority } => format!("{}/oauth2/token", authority.path()),
+            Login::Browser { authority } => format!("{}/oauth2/authorize", authority.path()),
+            Login::DeviceCode { authority } => format!("{}/oauth2/devicecode", authority.path()),
             Login::Instance => "/common/discovery/instance".into(),
             Login::MachineIdentity => "/metadata/identity/oauth2/token".into(),
         }
@@ -111,12 +129,16 @@ mod tests {
             ("/a%20b", of(false, Some("a b"))),
         ] {
             let open_id = Route::Login(Login::OpenId { authority: authority.clone() });
-            let token = Route::Login(Login::ClientToken { authority });
+            let token = Route::Login(Login::ClientToken { authority: authority.clone() });
+            let browser = Route::Login(Login::Browser { authority: authority.clone() });
+            let device_code = Route::Login(Login::DeviceCode { authority });
             assert_eq!(found(&format!("{path}/.well-known/openid-configuration")), open_id);
             assert_eq!(found(&format!("{path}/v2.0/.well-known/openid-configuration")), open_id);
             assert_eq!(found(&format!("{path}/oauth2/token")), token);
             assert_eq!(found(&format!("{path}//oauth2/v2.0/token/")), token);
-            for route in [open_id, token] {
+            assert_eq!(found(&format!("{path}/oauth2/v2.0/authorize")), browser);
+            assert_eq!(found(&format!("{path}/oauth2/v2.0/devicecode")), device_code);
+            for route in [open_id, token, browser, device_code] {
                 assert_eq!(found(&route.path().expect("it has one")), route);
             }
         }

@@ -13,10 +13,11 @@ const PAGE: &str = include_str!("../../../../../docs/reference/arm.md");
 const ML: &str = "Microsoft.MachineLearningServices";
 
 /// What is asked with another method than GET and writes nothing to the store.
-const READS: [(&str, &str); 12] = [
+const READS: [(&str, &str); 13] = [
     ("POST", "ClientToken"), // Signs a token.
     ("POST", "ComputeNodes"),
     ("POST", "DatastoreSecrets"), // Signs an address.
+    ("POST", "DeviceCode"),       // Refused in any case.
     ("POST", "JobCheck"),
     ("POST", "ResolvedData"),
     ("POST", "ResolvedModels"),
