@@ -404,3 +404,16 @@ def test_validate_and_create_agree_on_every_example(name, muster, waits):
         assert (validated[0], created[0]) == (0, 2)
         return
     assert validated == created
+
+
+def test_an_address_of_any_scheme_is_for_the_server_to_judge(muster, cluster, tmp_path):
+    file = tmp_path / "job.yml"
+    for uri, reason in [
+        ("adl://lake.azuredatalakestore.net/data", "Azure has ended Data Lake Storage Gen1"),
+        ("abfs://example.com/data", "CONTAINER@ACCOUNT"),
+        ("s3://bucket/data", "is no address of files"),
+    ]:
+        data = f"inputs: {{data: {{type: uri_folder, path: '{uri}'}}}}"
+        file.write_text(f"command: ls ${{{{inputs.data}}}}\ncompute: azureml:{CLUSTER}\n{data}\n")
+        refused = muster("job", "create", "--file", str(file), *WORKSPACE_FLAGS, check=False)
+        assert refused.returncode == 2 and reason in refused.stderr, refused.stderr
