@@ -7,7 +7,7 @@ read with the client.
 
 import pytest
 import requests
-from conftest import RESOURCE_GROUP, SUBSCRIPTION, WORKSPACE, wait_for
+from conftest import RESOURCE_GROUP, SUBSCRIPTION, WORKSPACE, new_ml_client, wait_for
 
 REGION = "eastus"
 WS = (
@@ -104,3 +104,30 @@ def test_sizes(ml_client, pool):
     small = sizes["Standard_DS3_v2"]
     assert (small.v_cp_us, small.gpus, small.memory_gb) == (4, 0, 14.0)
     assert "AmlCompute" in small.supported_compute_types
+
+
+def test_a_job_that_waits_or_is_refused_for_quota_has_a_code(client_env, muster):
+    from azure.ai.ml import command
+    from azure.ai.ml.entities import AmlCompute, Environment
+    from azure.core.exceptions import HttpResponseError
+
+    place = ("quota-codes", RESOURCE_GROUP, WORKSPACE)
+    client = new_ml_client(*place)
+    wanted = AmlCompute(name="quota-cpu", max_instances=1)
+    client.compute.begin_create_or_update(wanted).result()
+    limit = ("--location", REGION, "--name", FAMILY, "--limit", "2")
+    muster("quota", "update", "--subscription", place[0], *limit)
+    environment = Environment(name="quota", image="none")
+    job = command(command="true", environment=environment, compute="quota-cpu")
+    waiting = client.jobs.create_or_update(job)
+    waiting = client.jobs.get(waiting.name)
+    assert waiting.status == "Queued"
+    assert waiting.properties["muster.waitCode"] == "QuotaTooLow"
+    assert f"'{FAMILY}'" in waiting.properties["muster.waitReason"]
+    # One without a compute of its own could never run, so it is refused.
+    with pytest.raises(HttpResponseError) as refused:
+        client.jobs.create_or_update(command(command="true", environment=environment))
+    assert refused.value.error.code == "QuotaExceeded"
+    assert f"do not fit into the quota {FAMILY} of region 'eastus'" in refused.value.message
+    client.jobs.begin_cancel(waiting.name).wait()
+    client.compute.begin_delete("quota-cpu").wait()
