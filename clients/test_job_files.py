@@ -417,3 +417,18 @@ def test_an_address_of_any_scheme_is_for_the_server_to_judge(muster, cluster, tm
         file.write_text(f"command: ls ${{{{inputs.data}}}}\ncompute: azureml:{CLUSTER}\n{data}\n")
         refused = muster("job", "create", "--file", str(file), *WORKSPACE_FLAGS, check=False)
         assert refused.returncode == 2 and reason in refused.stderr, refused.stderr
+
+
+def test_a_misspelt_word_of_a_fixed_set_brings_the_nearest(muster, tmp_path):
+    file = tmp_path / "job.yml"
+    file.write_text("command: 'true'\ninputs: {data: {type: uri_fil, path: 'azureml:d:1'}}\n")
+    refused = muster("job", "create", "--file", str(file), *WORKSPACE_FLAGS, check=False)
+    assert "inputs.data.type is 'uri_fil'; give uri_file, uri_folder" in refused.stderr
+    assert refused.stderr.endswith("hint: did you mean 'uri_file'?\n"), refused.stderr
+
+
+def test_a_workspace_is_no_job(muster, tmp_path):
+    file = tmp_path / "workspace.yml"
+    file.write_text("name: w\nmanaged_network: {isolation_mode: disabled}\n")
+    refused = muster("job", "create", "--file", str(file), *WORKSPACE_FLAGS, check=False)
+    assert "is no job: it describes a workspace" in refused.stderr, refused.stderr

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::ValueEnum;
 use muster_core::model::{ComputeKind, OnEviction, Priority, ScaleUp, Tier};
+use muster_core::nearest;
 use muster_core::time::{Span, Wall};
 
 use crate::failure::{Failure, Outcome, quoted};
@@ -105,6 +106,16 @@ pub fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
+/// The refusal of a word that is none of these, with the nearest.
+fn one_of(text: &str, words: &[&str]) -> String {
+    let last = words.len().saturating_sub(1);
+    let wanted = format!("give {} or {}", words[..last].join(", "), words[last..].join(""));
+    match nearest::suggestion(text, words.iter().copied()) {
+        Some(suggestion) => format!("{wanted}; {suggestion}"),
+        None => wanted,
+    }
+}
+
 /// In both spellings that Azure's clients use; `-`, `_` and case make no difference.
 pub fn tier(text: &str) -> Result<Tier, String> {
     let folded: String =
@@ -112,7 +123,7 @@ pub fn tier(text: &str) -> Result<Tier, String> {
     match folded.as_str() {
         "dedicated" => Ok(Tier::Dedicated),
         "lowpriority" => Ok(Tier::LowPriority),
-        _ => Err("give dedicated or low_priority".to_owned()),
+        _ => Err(one_of(text, &["dedicated", "low_priority"])),
     }
 }
 
@@ -120,14 +131,14 @@ pub fn scale_up(text: &str) -> Result<ScaleUp, String> {
     match text.to_ascii_lowercase().as_str() {
         "immediate" => Ok(ScaleUp::Immediate),
         "predictive" => Ok(ScaleUp::Predictive),
-        _ => Err("give immediate or predictive".to_owned()),
+        _ => Err(one_of(text, &["immediate", "predictive"])),
     }
 }
 
 pub fn priority(text: &str) -> Result<Priority, String> {
     let all = [Priority::Low, Priority::Medium, Priority::High];
     let found = all.into_iter().find(|known| known.as_str().eq_ignore_ascii_case(text));
-    found.ok_or_else(|| "give low, medium or high".to_owned())
+    found.ok_or_else(|| one_of(text, &all.map(Priority::as_str)))
 }
 
 /// What becomes of a job whose node is taken away.
@@ -135,7 +146,7 @@ pub fn on_eviction(text: &str) -> Result<OnEviction, String> {
     match text.to_ascii_lowercase().as_str() {
         "requeue" => Ok(OnEviction::Requeue),
         "fail" => Ok(OnEviction::Fail),
-        _ => Err("give requeue or fail".to_owned()),
+        _ => Err(one_of(text, &["requeue", "fail"])),
     }
 }
 
@@ -229,6 +240,17 @@ mod tests {
         for good in ["a", "...", "a b", "ü", "a/b"] {
             assert_eq!(name(good).as_deref(), Ok(good));
         }
+    }
+
+    #[test]
+    fn a_misspelt_word_of_a_fixed_set_brings_the_nearest() {
+        let wanted = "give low, medium or high; did you mean 'high'?";
+        assert_eq!(priority("hihg"), Err(wanted.to_owned())); // misspelt on purpose
+        assert_eq!(priority("urgent"), Err("give low, medium or high".to_owned()));
+        let wanted = "give dedicated or low_priority; did you mean 'low_priority'?";
+        assert_eq!(tier("lowpriorty"), Err(wanted.to_owned())); // misspelt on purpose
+        assert!(scale_up("imediate").is_err_and(|why| why.ends_with("'immediate'?"))); // misspelt on purpose
+        assert!(on_eviction("requeu").is_err_and(|why| why.ends_with("'requeue'?")));
     }
 
     #[test]

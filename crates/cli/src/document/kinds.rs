@@ -100,7 +100,7 @@ const TYPES: [(&str, FileKind); 18] = [
 ];
 
 /// Fields that only one kind has. The first that the file has is meant.
-const FIELDS: [(&str, FileKind); 20] = [
+const FIELDS: [(&str, FileKind); 21] = [
     ("trigger", FileKind::Other("schedule")),
     ("create_job", FileKind::Other("schedule")),
     ("auth_mode", FileKind::Other("online-endpoint")),
@@ -121,6 +121,7 @@ const FIELDS: [(&str, FileKind); 20] = [
     ("build", FileKind::Environment),
     ("storage_account", FileKind::Workspace),
     ("hbi_workspace", FileKind::Workspace),
+    ("managed_network", FileKind::Workspace),
 ];
 
 impl FileKind {

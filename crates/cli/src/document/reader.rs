@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use muster_core::nearest::suggestion;
 use muster_wire::yaml::tree::{self, Entry, Node, Value};
 use serde_json::{Map, Value as Json};
 
@@ -125,7 +126,11 @@ impl<'r> Reader<'r> {
         found.map(|(_, value)| Some(*value)).ok_or_else(|| {
             let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
             let node = self.get(key).unwrap_or(self.node);
-            self.wrong(key, node, &words.join(", "))
+            let failure = self.wrong(key, node, &words.join(", "));
+            match suggestion(&text, words.iter().copied()) {
+                Some(suggestion) => failure.hint(suggestion),
+                None => failure,
+            }
         })
     }
 
