@@ -108,6 +108,17 @@ struct Blob {
     bytes: u64,
 }
 
+fn not_listed(error: reqwest::Error) -> String {
+    if !error.is_status() {
+        return format!("its container cannot be reached: {}", words(error));
+    }
+    format!(
+        "its container cannot be listed without credentials ({}); name one file with type uri_file, or put the data into a \
+         datastore of this server",
+        words(error)
+    )
+}
+
 async fn list(client: &reqwest::Client, at: &Url, prefix: &str) -> Result<Vec<Blob>, String> {
     let mut all = Vec::new();
     let mut marker = String::new();
@@ -122,13 +133,7 @@ async fn list(client: &reqwest::Client, at: &Url, prefix: &str) -> Result<Vec<Bl
             page.query_pairs_mut().append_pair("marker", &marker);
         }
         let sent = client.get(page).send().await.and_then(Response::error_for_status);
-        let mut answer = sent.map_err(|error| {
-            format!(
-                "its container cannot be listed without credentials ({}); name one file with type uri_file, or put the data \
-                 into a datastore of this server",
-                words(error)
-            )
-        })?;
+        let mut answer = sent.map_err(not_listed)?;
         let mut text = Vec::new();
         while let Some(piece) = answer.chunk().await.map_err(words)? {
             text.extend_from_slice(&piece);
@@ -227,6 +232,16 @@ mod tests {
             assert_eq!((found.as_str(), below.as_str()), (container, prefix), "{url}");
         }
         assert_eq!(split("https://h/"), None);
+    }
+
+    /// Credentials would not help there.
+    #[tokio::test]
+    async fn a_container_that_is_not_reached_is_not_called_private() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let at = Url::parse(&format!("http://{free}/c")).unwrap();
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let why = list(&client, &at, "").await.unwrap_err();
+        assert!(why.starts_with("its container cannot be reached: "), "{why}");
     }
 
     #[test]
