@@ -129,7 +129,7 @@ impl Reserve {
     /// Whether a start would fail for want of space. Taking it for a moment also shows what root may use, quotas, and files
     /// that cannot be made. Any other fault is left to the start itself, which knows what to say.
     pub fn lacks_space(&self) -> bool {
-        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let taken = open(self.state_dir.root(), flags, Mode::RUSR | Mode::WUSR)
             .and_then(|file| fallocate(&file, FallocateFlags::empty(), 0, LOW_BYTES));
         matches!(taken, Err(Errno::NOSPC | Errno::DQUOT))

@@ -36,13 +36,15 @@ pub const RETRY_PAUSE_MIN: Duration = Duration::from_millis(50);
 /// Who asks again right after there is space is not to be refused for long.
 pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// About World as it is between two batches, or why that is not known.
+type Question = Box<dyn FnOnce(Result<&World, Unavailable>) + Send>;
+
 enum Message {
     Say {
         input: Box<Input>,
         reply: oneshot::Sender<Result<Answer, Unavailable>>,
     },
-    /// A question about World as it is between two batches, or why it cannot be answered.
-    Ask(Box<dyn FnOnce(Result<&World, Unavailable>) + Send>),
+    Ask(Question),
     /// The store was read through, and is whole.
     Checked,
 }

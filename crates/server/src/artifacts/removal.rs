@@ -91,8 +91,13 @@ async fn finish_later(app: &App, job: JobId) {
 }
 
 async fn try_finish(app: &App, job: JobId) -> Result<(), ArtifactError> {
-    let _turn = app.turns.of(job).await;
     let Some(left) = app.unremoved.get(job) else { return Ok(()) };
+    // Before the turn, which jobs of other workspaces may wait for.
+    app.blobs.measured(left.workspace).await?;
+    let _turn = app.turns.of(job).await;
+    if app.unremoved.get(job).is_none() {
+        return Ok(());
+    }
     if app.readers.look_up(|reader| reader.job_by_id(job))?.is_some() {
         // Its delete is under way, or was refused.
         if left.since.elapsed() > PATIENCE {

@@ -72,7 +72,7 @@ fn is_read_only(path: &Path) -> bool {
     let Some(folder) = path.parent() else { return false };
     let says_so =
         statvfs(folder).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY));
-    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let refuses = || rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR);
     says_so || refuses().is_err_and(|why| why == Errno::ROFS)
 }
