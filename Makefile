@@ -42,6 +42,9 @@ help: ## list the targets
 # Servers and tests find it by this.
 run test test-rust test-clients conformance bench: export MUSTER_UV := $(CURDIR)/.tools/uv/bin/uv
 
+# As root, a test that lacks something it needs fails instead of showing nothing (crates/testing).
+test test-core test-rust: export MUSTER_TEST_REQUIRE_ALL := $(shell [ "$$(id -u)" != 0 ] || echo 1)
+
 run: setup-rust setup-uv ## build, start a server, run a first training job on it, stay up
 	@scripts/need 'python3 --version' python3
 	@scripts/build-quick
@@ -123,6 +126,7 @@ setup-systemd:
 	@scripts/need 'slirp4netns --version' slirp4netns
 	@scripts/need 'ip -V' iproute2
 	@scripts/need 'mkfs.ext4 -V && mount --version' e2fsprogs mount
+	@scripts/need 'openssl version' openssl
 
 # For a test of `muster env`. Tests run in parallel, so they cannot install it themselves.
 setup-shells:

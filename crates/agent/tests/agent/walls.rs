@@ -21,7 +21,7 @@ impl Drop for Agent {
 fn agent(harness: &Harness) -> Option<Agent> {
     let can = Command::new("unshare").args(["--user", "--map-root-user", "true"]).output();
     if !can.as_ref().is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: no user namespaces here: {can:?}");
+        muster_testing::skip_or_fail(&format!("no user namespaces here: {can:?}"));
         return None;
     }
     Some(Agent(harness.agent_command().env(WALLS_VARIABLE, "1").spawn().unwrap()))

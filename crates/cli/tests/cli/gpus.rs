@@ -23,7 +23,7 @@ const LOOK: &str = "ls /dev | grep nvidia | tr '\\n' ' '; \
 /// could.
 fn pretend_gpus() -> bool {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("not root: only root can make devices");
+        muster_testing::skip_or_fail("not root: only root can make devices");
         return false;
     }
     // SAFETY: a plain system call; the other threads of this process keep the machine's mounts.

@@ -47,7 +47,9 @@ fn all_below(folder: &Path) -> Vec<PathBuf> {
 #[test]
 fn a_server_of_roots_runs_as_somebody_else() {
     if !is_root() {
-        return eprintln!("not root: only root can start a server for somebody else");
+        return muster_testing::skip_or_fail(
+            "not root: only root can start a server for somebody else",
+        );
     }
     let mut site = Site::empty_of(USER);
     let flags = ["--isolation", "walls", "--user", &USER.to_string()];
@@ -110,7 +112,9 @@ fn a_server_of_roots_runs_as_somebody_else() {
 #[test]
 fn the_state_directory_must_be_the_servers_own() {
     if !is_root() {
-        return eprintln!("not root: only root can start a server for somebody else");
+        return muster_testing::skip_or_fail(
+            "not root: only root can start a server for somebody else",
+        );
     }
     let site = Site::empty();
     std::fs::create_dir(site.state()).expect("root's own");

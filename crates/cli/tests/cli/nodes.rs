@@ -122,7 +122,7 @@ fn walls_of(pid: &str) -> (Vec<PathBuf>, (u64, u64)) {
 #[test]
 fn no_two_nodes_and_no_two_jobs_share_a_wall() {
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("not root: there are no ranges of users");
+        return muster_testing::skip_or_fail("not root: there are no ranges of users");
     }
     let site = walled();
     cluster(&site, "cpu", &["--min-instances", "2", "--size", "Standard_DS1_v2"]);
@@ -177,7 +177,7 @@ fn no_two_nodes_and_no_two_jobs_share_a_wall() {
 #[test]
 fn a_way_out_does_not_lead_back_to_the_machine() {
     if Command::new("slirp4netns").arg("--version").output().is_err() {
-        return eprintln!("no slirp4netns, and so no node with a way out");
+        return muster_testing::skip_or_fail("no slirp4netns, and so no node with a way out");
     }
     let mut site = support::Site::empty();
     site.start_with(&["--isolation", "walls", "--egress=true"]);
@@ -217,7 +217,10 @@ fn own_address() -> Option<std::net::IpAddr> {
 #[test]
 fn nodes_get_out_only_where_they_may() {
     let Some(address) = own_address() else {
-        return eprintln!("skipped: this machine has no address but its loopback");
+        return muster_testing::skip(
+            muster_testing::Optional::OwnAddress,
+            "this machine has no address but its loopback",
+        );
     };
     let outside = std::net::TcpListener::bind((address, 0)).expect("a port");
     let port = outside.local_addr().expect("it listens").port();

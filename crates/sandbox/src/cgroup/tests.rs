@@ -49,7 +49,7 @@ fn make(test: &str, limits: &Limits) -> Option<Made> {
     if let Err(text) = cpu.and(memory).and(pids)
         && !is_root()
     {
-        println!("skipped: {text}");
+        muster_testing::skip_or_fail(&text.to_string());
         return None;
     }
     let instance = format!("test-{}-{test}", std::process::id());
@@ -155,7 +155,7 @@ fn processes_are_ended_without_the_newer_kernels_help() {
     let without = only(|folder| folder.version == Version::One && !folder.has(Controller::Freezer));
     for old in [with_freezer, without] {
         if old.folders().is_empty() {
-            println!("skipped: nothing of v1 on this machine");
+            muster_testing::skip(muster_testing::Optional::CgroupsV1, "v1 is not mounted here");
             continue;
         }
         // Each starts the next and goes: whoever looks late misses it.

@@ -36,7 +36,7 @@ pub fn node() -> Option<Node> {
     match can {
         Ok(output) if output.status.success() => {}
         other => {
-            eprintln!("skipped: no user namespaces here: {other:?}");
+            muster_testing::skip_or_fail(&format!("no user namespaces here: {other:?}"));
             return None;
         }
     }

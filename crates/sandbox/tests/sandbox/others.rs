@@ -18,7 +18,7 @@ fn all_others(command: &mut Command) -> &mut Command {
 fn can_become_others() -> bool {
     let is_root = rustix::process::geteuid().is_root() && std::env::var_os(NESTED).is_none();
     if !is_root || crate::harness::node().is_none() {
-        eprintln!("skipped: only root can become others");
+        muster_testing::skip_or_fail("only root can become others");
         return false;
     }
     true

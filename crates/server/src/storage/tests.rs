@@ -147,8 +147,7 @@ fn rows_on_a_full_disk_are_refused_until_there_is_space() {
     use std::process::Command;
     let namespaces = Command::new("unshare").args(["-rm", "true"]).status();
     if !namespaces.is_ok_and(|status| status.success()) {
-        println!("no user namespaces here: nothing shown");
-        return;
+        return muster_testing::skip_or_fail("no user namespaces here");
     }
     let folder = tempfile::tempdir().expect("a folder");
     let script = format!("mount -t tmpfs -o size=8m none \"${SMALL_DISK}\" && exec \"$@\"");
