@@ -177,6 +177,8 @@ impl Read {
             (Some(own), Some(base)) => Some(laid_over(own, base)),
         };
         said.extend(notes);
+        // Its own replace those of the image.
+        let variables = base.variables.into_iter().chain(variables).collect();
         JobEnvironment { recipe, notes: said, variables, ..base }
     }
 }

@@ -12,6 +12,7 @@ use crate::brief;
 use crate::conda::{self, BadNames, CondaError, Names, NamesFile};
 use crate::pip::{self, PipError};
 use crate::python::{BadWish, Wish};
+use crate::variables::{self, VARIABLES_MAX};
 
 const SHIPPED: &str = include_str!("curated.toml");
 /// A large table has some hundred rows.
@@ -44,6 +45,17 @@ struct Ingredients {
     with: Option<String>,
     pip: Option<Vec<String>>,
     conda: Option<String>,
+    /// What its jobs find in their environment, unless they have their own.
+    #[serde(default)]
+    variables: BTreeMap<String, String>,
+}
+
+/// What a recipe comes to.
+#[derive(Debug, Clone)]
+struct Known {
+    recipe: Recipe,
+    notes: Vec<Box<str>>,
+    variables: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -79,6 +91,11 @@ pub enum BadTable {
     Conda { name: String, source: CondaError },
     #[error("the recipe {name} cannot be used")]
     Python { name: String, source: BadWish },
+    #[error(
+        "the recipe {name} cannot give the variable {variable}; give at most {VARIABLES_MAX}, with names of letters, digits and _, \
+         none that leads to Python, and no ${{{{ in their values"
+    )]
+    Variable { name: String, variable: String },
     #[error("its conda names cannot be used")]
     Names(#[from] BadNames),
 }
@@ -109,6 +126,7 @@ struct StandIn {
     /// By its name.
     recipe: Option<(String, Recipe)>,
     notes: Vec<Box<str>>,
+    variables: BTreeMap<String, String>,
 }
 
 /// A row of the table, for whoever wants to see it.
@@ -156,7 +174,12 @@ impl Table {
         // A row of the file may use a shipped recipe; the first that has it by this name.
         for row in self.environments.iter().chain(&self.images) {
             if let Some((name, recipe)) = &row.recipe {
-                let known = || (recipe.clone(), row.notes.clone());
+                let (notes, variables) = (&row.notes, &row.variables);
+                let known = || Known {
+                    recipe: recipe.clone(),
+                    notes: notes.clone(),
+                    variables: variables.clone(),
+                };
                 recipes.entry(name.clone()).or_insert_with(known);
             }
         }
@@ -237,7 +260,8 @@ fn stand_in(id: &str, what: &str, row: Option<&StandIn>) -> JobEnvironment {
     };
     let mut notes = vec![format!("the {what} is not run here; {with} stands in for it").into()];
     notes.extend(row.into_iter().flat_map(|row| row.notes.iter().cloned()));
-    JobEnvironment { id: id.into(), recipe, image: None, notes, variables: BTreeMap::new() }
+    let variables = row.map(|row| row.variables.clone()).unwrap_or_default();
+    JobEnvironment { id: id.into(), recipe, image: None, notes, variables }
 }
 
 /// A canonical requirement begins with its name.
@@ -247,13 +271,13 @@ pub(crate) fn package(line: &str) -> &str {
 }
 
 impl Ingredients {
-    fn read(
-        self,
-        name: &str,
-        names: &Names,
-        indexes: &[String],
-    ) -> Result<(Recipe, Vec<Box<str>>), BadTable> {
+    fn read(self, name: &str, names: &Names, indexes: &[String]) -> Result<Known, BadTable> {
         let owned = || brief(name);
+        let is_bad = |(name, value): &(&String, &String)| variables::check(name, value).is_err();
+        let over = self.variables.iter().nth(VARIABLES_MAX);
+        if let Some((variable, _)) = self.variables.iter().find(is_bad).or(over) {
+            return Err(BadTable::Variable { name: owned(), variable: brief(variable) });
+        }
         let (mut recipe, notes) = match (self.pip, self.conda) {
             (Some(lines), None) => {
                 let read = pip::parse_lines(lines.iter().map(String::as_str), indexes);
@@ -273,7 +297,7 @@ impl Ingredients {
             let wish = wish.map_err(|source| BadTable::Python { name: owned(), source })?;
             recipe.python = Some(wish.text().into());
         }
-        Ok((recipe, notes))
+        Ok(Known { recipe, notes, variables: self.variables })
     }
 }
 
@@ -296,18 +320,17 @@ fn joined(
 }
 
 impl Row {
-    fn stand_in(
-        self,
-        recipes: &BTreeMap<String, (Recipe, Vec<Box<str>>)>,
-    ) -> Result<StandIn, BadTable> {
+    fn stand_in(self, recipes: &BTreeMap<String, Known>) -> Result<StandIn, BadTable> {
+        let pattern = self.name;
         let Some(name) = self.recipe else {
-            return Ok(StandIn { pattern: self.name, recipe: None, notes: Vec::new() });
+            let (notes, variables) = Default::default();
+            return Ok(StandIn { pattern, recipe: None, notes, variables });
         };
-        let Some((recipe, notes)) = recipes.get(&name) else {
-            return Err(BadTable::NoRecipe { row: brief(&self.name), recipe: brief(&name) });
+        let Some(known) = recipes.get(&name) else {
+            return Err(BadTable::NoRecipe { row: brief(&pattern), recipe: brief(&name) });
         };
-        let (recipe, notes) = (Some((name, recipe.clone())), notes.clone());
-        Ok(StandIn { pattern: self.name, recipe, notes })
+        let Known { recipe, notes, variables } = known.clone();
+        Ok(StandIn { pattern, recipe: Some((name, recipe)), notes, variables })
     }
 }
 

@@ -186,6 +186,9 @@ fn what_stands_in_for_the_image_is_beneath() {
     assert!(found.contains(&"six") && found.contains(&"azure-identity<2"), "{found:?}");
     let mlflow = found.iter().filter(|line| line.starts_with("mlflow"));
     assert_eq!(mlflow.collect::<Vec<_>>(), [&"mlflow-skinny==2.9"], "its own gives way");
+    let keras = "FROM mcr.microsoft.com/azureml/curated/tensorflow-2.16-cuda12:1\nENV A=b";
+    let keras: Vec<_> = on(keras).variables.into_iter().map(|(k, v)| format!("{k}={v}")).collect();
+    assert_eq!(keras, ["A=b", "TF_USE_LEGACY_KERAS=1"]);
 }
 
 #[test]

@@ -42,11 +42,11 @@ fn what_is_shipped_has_bounds_and_the_mlflow_that_writes_to_folders() {
         let Some((name, recipe)) = row.recipe else { continue };
         let mlflow = recipe.requirements.iter().filter(|line| line.starts_with("mlflow"));
         let mlflow: Vec<&str> = mlflow.map(|line| &**line).collect();
-        let wanted = [
+        let of_each_python = [
             "mlflow-skinny==2.17.* ; python_version < \"3.9\"",
             "mlflow-skinny==2.22.* ; python_version >= \"3.9\"",
         ];
-        assert_eq!(mlflow, wanted, "{name}");
+        assert_eq!(mlflow, of_each_python, "{name}");
         for package in
             ["scikit-learn", "numpy", "pandas", "torch", "tensorflow", "lightgbm", "azureml"]
         {
@@ -213,5 +213,27 @@ fn a_name_is_found_in_whatever_leads_to_it() {
         ),
     ] {
         assert_eq!(curated_name(id), name, "{id}");
+    }
+}
+
+#[test]
+fn a_recipe_gives_variables() {
+    let table = Table::default();
+    let found = table.curated("x", "AzureML-tensorflow-2.16-cuda12").unwrap();
+    // As in Azure's image: programs for Keras 2 work.
+    assert_eq!(found.variables["TF_USE_LEGACY_KERAS"], "1");
+    assert!(table.curated("x", "sklearn-1.5").unwrap().variables.is_empty());
+
+    let own =
+        "[recipes.a]\npip = ['one']\nvariables = { A = 'b' }\n[[images]]\nname = 'x'\nrecipe = 'a'";
+    let own = table.with(own, &[]).unwrap();
+    assert_eq!(own.image("x", "x").variables["A"], "b");
+    let again = own.with("[[images]]\nname = 'y'\nrecipe = 'a'", &[]).unwrap();
+    assert_eq!(again.image("y", "y").variables["A"], "b");
+
+    for bad in ["PATH = 'x'", "'A-B' = 'x'", "A = '${{inputs.x}}'"] {
+        let text = format!("[recipes.a]\npip = ['one']\nvariables = {{ {bad} }}");
+        let why = table.with(&text, &[]).unwrap_err();
+        assert!(matches!(why, BadTable::Variable { .. }), "{bad}: {why}");
     }
 }
