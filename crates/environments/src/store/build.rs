@@ -161,17 +161,26 @@ fn may_leave_out(recipe: &Recipe) -> bool {
         && !all.iter().any(|line| line.starts_with(LEFT_OUT) || line.contains(" --hash="))
 }
 
-/// With pip, which everybody expects to be there.
+/// Every conda environment has these. Version 82 of setuptools dropped `pkg_resources`, which Azure's older SDK imports.
+const ALWAYS: [(&str, &str); 2] = [("pip", "pip"), ("setuptools", "setuptools<82")];
+
+/// The lines of the recipe, and what every environment has.
 fn requirements(recipe: &Recipe) -> String {
     let mut text: String = recipe.requirements.iter().map(|line| format!("{line}\n")).collect();
-    let is_pip = |line: &str| {
-        line.strip_prefix("pip")
-            .is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '-'))
+    let names = |line: &str, package: &str| {
+        line.strip_prefix(package).is_some_and(|rest| {
+            !rest.starts_with(|c: char| c.is_alphanumeric() || "-_.".contains(c))
+        })
     };
-    // Where every package has a hash, uv takes none without.
-    let has_hashes = recipe.requirements.iter().any(|line| line.contains(" --hash="));
-    if !has_hashes && !recipe.requirements.iter().any(|line| is_pip(line)) {
-        text.push_str("pip\n");
+    // If every package has a hash, uv refuses packages without one.
+    if recipe.requirements.iter().any(|line| line.contains(" --hash=")) {
+        return text;
+    }
+    for (package, line) in ALWAYS {
+        if !recipe.requirements.iter().any(|line| names(line, package)) {
+            text.push_str(line);
+            text.push('\n');
+        }
     }
     text
 }

@@ -22,7 +22,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// With a `pip` in it, which every environment has.
+    /// With `pip` and `setuptools` in it, which every environment has.
     pub fn start() -> Index {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -36,6 +36,10 @@ impl Index {
         });
         let index = Index { shelf, port };
         index.add("pip", &[("pip/__init__.py", "")]);
+        index.add(
+            "setuptools",
+            &[("setuptools/__init__.py", ""), ("pkg_resources/__init__.py", "")],
+        );
         index
     }
 

@@ -387,6 +387,10 @@ async fn a_package_of_pypi_is_installed() {
     let python = bench.place(&recipe).join("bin/python");
     assert_eq!(says(&python, &["-c", "import six; print(six.__version__)"]), "1.17.0");
     assert!(says(&bench.place(&recipe).join("bin/pip"), &["list"]).contains("six"));
+    // Azure's older SDK imports it, and expects it to be there.
+    let of_setuptools =
+        "import pkg_resources; print(pkg_resources.get_distribution('six').version)";
+    assert_eq!(says(&python, &["-W", "ignore", "-c", of_setuptools]), "1.17.0");
 }
 
 #[test]
