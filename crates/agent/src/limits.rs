@@ -175,8 +175,8 @@ impl Watch {
         })
     }
 
-    /// What its end was, if the kernel killed it for the lack of memory or for a file that grew too large, or if it failed
-    /// with its node's disk full.
+    /// What its end was, if the kernel killed it for the lack of memory or for a file that grew too large, or if it ended
+    /// with its node's disk full. A shell may end well although what it ran could not write everything.
     pub(crate) fn explained(&self, exit: Exit) -> Exit {
         let is_by = |signal| exit == Exit::Signal(signal) || exit == Exit::Code(128 + signal);
         match (&self.memory, self.disk_bytes) {
@@ -187,7 +187,7 @@ impl Watch {
                 let most = self.file_bytes.unwrap_or_default();
                 Exit::OverLimit { of: Scarce::FileLength, most }
             }
-            (_, Some(limit)) if exit != Exit::Code(0) && full(&self.work_dir, limit).is_some() => {
+            (_, Some(limit)) if full(&self.work_dir, limit).is_some() => {
                 // Another job of the node may have filled it.
                 let most = Used::of_disk(limit);
                 self.is_over(used_by(&self.work_dir, most), most).unwrap_or(exit)

@@ -173,6 +173,9 @@ fn a_full_folder_ends_its_job_and_no_other() {
     };
     assert!(is_ended(&filler, |own| &own.space), "{filler} ({limits:?})");
     assert_eq!(class(&site, "filler"), "user code");
+    // It makes no difference that the job goes on at once, and that its last command ends well.
+    let hasty = ended(&site, "hasty", "head -c 3000000000 /dev/zero > file; echo over", &[]);
+    assert!(is_ended(&hasty, |own| &own.space), "{hasty} ({limits:?})");
     // What has no name any more takes as much room.
     let hidden = "exec 3> file; rm file; while :; do head -c 200000000 /dev/zero >&3; done";
     let hidden = ended(&site, "hidden", hidden, &[]);

@@ -396,12 +396,14 @@ pub(super) fn failure_text(why: &Failure, spec: &JobSpec) -> String {
                 ),
                 Exit::OverLimit { of: Scarce::Disk, most } => format!(
                     "the command wrote more to its folder on {node} than the {} that it may, and was ended; \
-                     write less, or have the operator free disk space or raise job-disk-gb",
+                     write less, or have the operator free disk space (a node gets an eighth of what is left for nodes, at most \
+                     job-disk-gb)",
                     gigabytes(*most)
                 ),
                 Exit::OverLimit { of: Scarce::Files, most } => format!(
                     "the command made more files in its folder on {node} than the {most} that it may, and was ended; \
-                     pack them into fewer, or have the operator free disk space or raise job-disk-gb"
+                     pack them into fewer, or have the operator free disk space (a node gets an eighth of what is left for nodes, at \
+                     most job-disk-gb)"
                 ),
                 Exit::OverLimit { of: Scarce::FileLength, most } => format!(
                     "the command made a file on {node} longer than the {} that it may, and was ended; holes count in a \
