@@ -1,12 +1,13 @@
 //! `muster up`: the server, in the foreground, for whoever started it.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_core::model::DefaultLimits;
 use muster_core::time::Span;
 use muster_core::{ClusterNames, ErrorChain, Regions};
+use muster_sandbox::disk_space::DiskSpace;
 use muster_server::state_dir::StateDirError;
 use muster_server::{
     Environments, Limits, RateLimits, Ready, Retention, ServeError, ServerConfig, Workspaces,
@@ -28,6 +29,8 @@ const LOCATION: &str = "eastus";
 const CORES_OF_ONE: u64 = 100_000;
 /// With `serve`.
 const CORES_OF_MANY: u64 = 10_000;
+/// What one workspace may store, unless that is set or the disk is small.
+const STORAGE_BYTES: u64 = 1 << 40;
 /// How long a server that ends waits for a disk to take the end of its log.
 const LAST_LINES_WITHIN: Duration = Duration::from_secs(3);
 /// As long as nobody notices.
@@ -167,6 +170,7 @@ fn server_config(
     let agent_binary = std::env::current_exe()
         .map_err(|why| Failure::error(format!("cannot find this program's own file: {why}")))?;
     let seconds = |key| Duration::from_secs(config.number(key).expect("it has a default"));
+    let limits = limits(config, workspaces, &state_dir);
     Ok(ServerConfig {
         state_dir,
         listen,
@@ -209,7 +213,7 @@ fn server_config(
             config.number("eviction-grace-seconds").expect("it has a default"),
         ),
         lease: Span::seconds(config.number("lease-seconds").expect("it has a default")),
-        limits: limits(config),
+        limits,
         // One person may do what their own machine may; of many, not everyone.
         egress: config.switch("egress").unwrap_or(workspaces == Workspaces::OnFirstUse),
     })
@@ -240,12 +244,31 @@ fn default_limits(config: &Config, workspaces: Workspaces) -> DefaultLimits {
     }
 }
 
+/// What one workspace may store if nothing else is set. Among many, no single one may fill the disk: the others could not keep
+/// what their jobs leave.
+fn default_storage_bytes(workspaces: Workspaces, state_dir: &Path, is_elsewhere: bool) -> u64 {
+    let disk = match workspaces {
+        // A first start makes the folder later.
+        Workspaces::ByHand if !is_elsewhere => {
+            state_dir.ancestors().find_map(|folder| DiskSpace::of(folder).ok())
+        }
+        Workspaces::ByHand | Workspaces::OnFirstUse => None,
+    };
+    disk.map_or(STORAGE_BYTES, |disk| STORAGE_BYTES.min(disk.bytes / 2))
+}
+
 /// What one user, one workspace and one address may take.
-fn limits(config: &Config) -> Limits {
+fn limits(config: &Config, workspaces: Workspaces, state_dir: &Path) -> Limits {
     let count = |key| config.number(key).and_then(|count| u32::try_from(count).ok());
     // 0 is no limit.
     let rate = |key| count(key).filter(|count| *count > 0);
-    let storage_gb = config.number("workspace-storage-gb").filter(|gb| *gb > 0);
+    let storage_bytes = match config.number("workspace-storage-gb") {
+        Some(gb) => (gb > 0).then_some(gb << 30),
+        None => {
+            let is_elsewhere = config.text("blob-store").is_some();
+            Some(default_storage_bytes(workspaces, state_dir, is_elsewhere))
+        }
+    };
     Limits {
         queued_per_user: count("queued-jobs-per-user"),
         queued_per_workspace: count("queued-jobs-per-workspace"),
@@ -254,7 +277,7 @@ fn limits(config: &Config) -> Limits {
             per_workspace: rate("workspace-requests-per-second"),
             files_per_workspace: rate("workspace-file-requests-per-second"),
         },
-        storage_bytes: storage_gb.map(|gb| gb << 30),
+        storage_bytes,
         connections_per_address: count("connections-per-address").map(|count| count as usize),
     }
 }

@@ -306,7 +306,7 @@ pub const SETTINGS: &[Setting] = &[
         variable: "MUSTER_WORKSPACE_STORAGE_GB",
         kind: Kind::Count { least: 0, most: JOB_DISK_GB_MAX },
         what: "What the blobs of one workspace, the files of its jobs and their logs may take, in GiB; 0: as much as there is.",
-        default: Preset::Fixed("1024"),
+        default: Preset::Derived("1024; with serve at most half of the disk"),
     },
     Setting {
         key: "user-requests-per-second",

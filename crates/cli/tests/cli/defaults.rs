@@ -1,5 +1,7 @@
 //! What `muster up` and `muster serve` do where nobody set anything, that they say so, and that it is so.
 
+use muster_sandbox::disk_space::DiskSpace;
+
 use crate::support::Site;
 use crate::support::walls::{cluster, ran, wait_until};
 
@@ -90,6 +92,11 @@ fn one_persons_server_is_generous_and_says_so() {
         let log = String::from_utf8_lossy(&job.stdout);
         assert!(log.contains("cuda=[] nvidia=[void]"), "{log}");
         assert!(log.contains("muster: 0 of the 8 GPUs that this job was given are there"), "{log}");
+        // The same without a compute, on a pool that the server makes.
+        let create = ["job", "create", "-n", "of-its-own", "--command", "true", "--stream"];
+        let job =
+            site.run(&[&create[..], &["--instance-type", "Standard_NC24ads_A100_v4"]].concat());
+        assert!(job.stderr.contains("note: no host has a GPU"), "{}", job.stderr);
         for question in [&["why", "gpu"][..], &["why", "on-none"], &["cost"]] {
             let said = site.run(question);
             let said = String::from_utf8_lossy(&said.stdout).into_owned() + &said.stderr;
@@ -109,6 +116,11 @@ fn a_server_for_many_is_strict_and_says_so() {
     site.text(&workspace);
     let create = ["compute", "create", "-n", "cpu", "--size", "Standard_DS1_v2"];
     site.text(&[&create[..], &["--max-instances", "1"], &PLACE].concat());
+    // No workspace may fill the disk that it shares with the others.
+    let usage = site.json(&[&["workspace", "list-usage"][..], &PLACE].concat());
+    let limit = usage[0]["limit"].as_u64().expect("a limit");
+    let disk = DiskSpace::of(&site.state()).expect("a disk").bytes;
+    assert_eq!(limit, (disk / 2).min(1 << 40), "{usage}");
     let outside = outside();
     let look = look(outside.as_ref());
     let job = ["job", "create", "-n", "look", "--compute", "cpu", "--command", &look, "--stream"];

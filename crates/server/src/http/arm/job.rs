@@ -160,9 +160,14 @@ async fn notes_on(
     workspace: &WorkspaceKey,
     spec: &JobSpec,
 ) -> Result<Vec<String>, Failed> {
-    let (key, compute) = (workspace.clone(), spec.compute.clone());
-    let found = call.app.readers.read(move |reader| reader.cluster(&key, &compute)).await?;
-    Ok(found.map(|view| cluster::notes_for_job(call, workspace, &view, spec)).unwrap_or_default())
+    let (key, compute) = (workspace.clone(), spec.pool());
+    let found = call.app.readers.read(move |reader| reader.cluster(&key, compute.as_str())).await?;
+    let Some(view) = found else { return Ok(Vec::new()) };
+    Ok(match spec.is_serverless() {
+        // The rest is about settings of a compute, and this one has none that people could change.
+        true => cluster::gpu_note(call, workspace, &view).into_iter().collect(),
+        false => cluster::notes_for_job(call, workspace, &view, spec),
+    })
 }
 
 /// Every reason why it waits, if it does.
