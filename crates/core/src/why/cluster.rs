@@ -35,11 +35,11 @@ pub fn why_cluster(world: &World, cluster: ClusterId) -> Vec<Reason> {
             nodes_max: cluster.spec.scale.nodes_max,
         });
     }
-    if reasons.is_empty() {
-        reasons.push(at_rest(cluster, pool));
-    }
     let is_short = first.is_some() || pool.alive() < cluster.spec.scale.nodes_min;
     let trouble = world.store_trouble().filter(|_| is_short).map(Reason::Store);
+    if reasons.is_empty() && trouble.is_none() {
+        reasons.push(at_rest(cluster, pool));
+    }
     let reasons = serverless::reword(cluster, reword(cluster, reasons));
     trouble.into_iter().chain(reasons).collect()
 }
@@ -86,6 +86,8 @@ fn idle_nodes(world: &World, cluster: &Cluster, pool: &Pool) -> Vec<Reason> {
         Rest::Held => {
             let reach = world.reach(cluster);
             let first = pool.queue.candidates().find(|kind| kind.shape.nodes <= reach);
+            // While the store cannot write they are not held for a job.
+            let first = first.filter(|_| world.store_trouble().is_none());
             if let Some(job) = first.and_then(|first| world.job(first.job)) {
                 let (job, needed) = (job.name.clone(), job.nodes);
                 reasons.push(Reason::HeldFor { cluster: name(), job, idle, needed });

@@ -56,7 +56,9 @@ pub(super) fn why_for(world: &World, job: JobId, whom: Whom) -> Vec<Reason> {
     reasons.extend(case.reserved());
     reasons.extend(case.behind());
     reasons.extend(case.free_soon());
-    if (!pool.pending.is_empty() && case.is_possible()) || reasons.is_empty() {
+    // A store that cannot write is a reason of its own, which callers put first.
+    let is_unexplained = reasons.is_empty() && world.store_trouble().is_none();
+    if (!pool.pending.is_empty() && case.is_possible()) || is_unexplained {
         reasons.push(case.nodes_starting());
     }
     serverless::reword(cluster, reword(cluster, reasons))

@@ -91,7 +91,7 @@ fn while_the_store_is_short_of_space_nothing_new_is_started() {
     stage.check();
 
     let reasons = why::why(&stage.world, stage.job("waits").expect("it waits").id);
-    assert_eq!(reasons[0], Reason::Store(SHORT), "{reasons:?}");
+    assert_eq!(reasons, [Reason::Store(SHORT)], "nothing else keeps it from its free node");
     assert_eq!(
         reasons[0].to_string(),
         "the server's disk is full: 3 MiB are free, and nothing new is started until 32 MiB are; delete what is not \
@@ -100,7 +100,7 @@ fn while_the_store_is_short_of_space_nothing_new_is_started() {
     let figures = reasons[0].figures();
     assert_eq!((figures.value, figures.needed), (3, 32));
     let cluster = stage.job("waits").expect("it waits").cluster;
-    assert_eq!(why::why_cluster(&stage.world, cluster)[0], Reason::Store(SHORT));
+    assert_eq!(why::why_cluster(&stage.world, cluster), [Reason::Store(SHORT)]);
 
     stage.world.set_store_trouble(None);
     stage.say(Input::Tick).expect("a tick");
