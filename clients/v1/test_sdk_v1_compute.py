@@ -57,6 +57,7 @@ print(json.dumps({
     "scale": [scale["minNodeCount"], scale["maxNodeCount"], scale["nodeIdleTimeBeforeScaleDown"]],
     "listed": list(ws.compute_targets),
     "list_nodes": cluster.list_nodes(),
+    "sizes": [size["name"] for size in AmlCompute.supported_vmsizes(ws)],
 }))
 """
 CHANGES = """
@@ -124,6 +125,7 @@ def test_a_cluster_is_made_read_changed_and_deleted(run):
     assert (seen["kind"], seen["state"]) == ("AmlCompute", "Succeeded")
     assert seen["scale"] == [0, 4, "PT600S"]
     assert seen["listed"] == ["own-v1-cluster"] and seen["list_nodes"] == []
+    assert "STANDARD_DS3_V2" in {size.upper() for size in seen["sizes"]}
     assert set(seen["nodes"]) == {
         "preparingNodeCount", "runningNodeCount", "idleNodeCount", "unusableNodeCount",
         "leavingNodeCount", "preemptedNodeCount",

@@ -21,7 +21,8 @@ pub struct VmSizeList {
     pub value: Vec<VmSizeInfo>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aml_compute: Option<Vec<VmSizeInfo>>,
-    #[serde(default)]
+    /// Left out where there is none: azureml-core would follow a null.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_link: Option<String>,
 }
 

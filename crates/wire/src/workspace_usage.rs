@@ -41,7 +41,12 @@ impl WorkspaceFigures {
         };
         vec![
             bytes("StoredBytes", "Stored bytes", self.stored_bytes, self.stored_bytes_max),
-            bytes("BlobBytes", "of these, blobs", self.blob_bytes, None),
+            bytes(
+                "BlobBytes",
+                "of these, blobs (holes of sparse ones count here)",
+                self.blob_bytes,
+                None,
+            ),
             bytes(
                 "UncommittedBlockBytes",
                 "of these, uncommitted blocks of uploads that were not finished",

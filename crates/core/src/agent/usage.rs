@@ -9,6 +9,9 @@ use crate::ids::Epoch;
 
 /// More jobs or GPUs than this are not on one node: what a node says beyond it is left out.
 pub const MEASURED_MAX: usize = 256;
+/// No node has more memory or disk than this, a pebibyte, nor as many cores as the next.
+const BYTES_MAX: u64 = 1 << 50;
+const MILLICORES_MAX: u64 = 100_000_000;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeUsage {
@@ -56,13 +59,27 @@ pub struct GpuUsage {
     pub held_by: Option<Epoch>,
 }
 
+impl Usage {
+    fn bounded(self) -> Usage {
+        let most = |bytes: Option<u64>| bytes.map(|bytes| bytes.min(BYTES_MAX));
+        let (memory_bytes, disk_bytes) = (most(self.memory_bytes), most(self.disk_bytes));
+        Usage { memory_bytes, disk_bytes, ..self }
+    }
+}
+
 impl NodeUsage {
     /// What is taken of what a node says, which is not trusted to be sensible.
     pub fn bounded(mut self) -> NodeUsage {
         self.gpus.truncate(MEASURED_MAX);
         self.attempts.truncate(MEASURED_MAX);
+        self.node = self.node.bounded();
+        self.disk_size_bytes = self.disk_size_bytes.map(|bytes| bytes.min(BYTES_MAX));
+        for attempt in &mut self.attempts {
+            attempt.usage = attempt.usage.bounded();
+        }
         for gpu in &mut self.gpus {
             gpu.busy_percent = gpu.busy_percent.map(|percent| percent.min(100));
+            gpu.memory_bytes = gpu.memory_bytes.map(|bytes| bytes.min(BYTES_MAX));
         }
         self
     }
@@ -71,7 +88,8 @@ impl NodeUsage {
     pub fn millicores_since(&self, before: &NodeUsage) -> Option<u64> {
         let span_us = self.at_us.checked_sub(before.at_us).filter(|span_us| *span_us > 0)?;
         let used_us = self.node.cpu_us?.checked_sub(before.node.cpu_us?)?;
-        used_us.checked_mul(1000)?.checked_div(span_us)
+        let millicores = used_us.checked_mul(1000)?.checked_div(span_us)?;
+        (millicores <= MILLICORES_MAX).then_some(millicores)
     }
 }
 
