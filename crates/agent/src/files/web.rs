@@ -63,8 +63,13 @@ async fn fetch(
     (folder, path): (&Folder, &str),
 ) -> Result<(), FetchError> {
     let failed = |why: String| FetchError::Web { name: name.to_owned(), why };
+    let host = Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
+    let from = |words: String| match &host {
+        Some(host) => format!("from {host}: {words}"),
+        None => words,
+    };
     let sent = client.get(url).send().await.and_then(Response::error_for_status);
-    let mut response = sent.map_err(|error| failed(words(error)))?;
+    let mut response = sent.map_err(|error| failed(from(words(error))))?;
     let bytes = response.content_length();
     let mut placing = folder.place_any(path, false, bytes.unwrap_or(FILE_BYTES_MAX), None)?;
     while let Some(piece) = response.chunk().await.map_err(|error| failed(words(error)))? {
