@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 use muster_core::ErrorChain;
 use muster_wire::error::ErrorDetail;
 
-use crate::output;
+use crate::output::{self, is_command};
 
 pub type Outcome<T = ()> = Result<T, Failure>;
 
@@ -184,7 +184,7 @@ impl std::fmt::Display for Failure {
 pub fn printable(text: &str) -> String {
     let safe = |c: char| match c {
         '\t' | '\n' | '\r' => ' ',
-        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c if is_command(c) => char::REPLACEMENT_CHARACTER,
         c => c,
     };
     text.trim_end_matches(['\n', '\r']).chars().map(safe).collect()
@@ -193,7 +193,7 @@ pub fn printable(text: &str) -> String {
 /// The same with its lines and tabs. Lines after the first are set in, so that none can be taken for one of ours.
 pub fn message(text: &str) -> String {
     let line = |line: &str| -> String {
-        let safe = |c: char| if c.is_control() && c != '\t' { '\u{fffd}' } else { c };
+        let safe = |c: char| if is_command(c) && c != '\t' { '\u{fffd}' } else { c };
         line.trim_end_matches('\r').chars().map(safe).collect()
     };
     text.trim_end().split('\n').map(line).collect::<Vec<_>>().join("\n  ")

@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::query::{Data, Query};
+pub use self::terminal::is_command;
 use crate::failure::{Failure, Outcome, printable};
 
 /// Columns, and a line under their names: nothing that would be in the way of grep and awk.
@@ -190,8 +191,8 @@ fn for_terminal(text: String) -> String {
     if !io::stdout().is_terminal() {
         return text;
     }
-    let is_command = |c: char| c.is_control() && !matches!(c, '\t' | '\n');
-    text.chars().map(|c| if is_command(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    let is_obeyed = |c: char| is_command(c) && !matches!(c, '\t' | '\n');
+    text.chars().map(|c| if is_obeyed(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 /// As Azure's command line prints: without nulls, and sorted by key whatever map `serde_json` was

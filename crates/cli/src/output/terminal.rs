@@ -33,6 +33,12 @@ const PARAMETERS_MAX: usize = 128;
 /// Titles and links are shorter.
 const STRING_CHARS_MAX: usize = 4096;
 
+/// What a terminal obeys instead of showing it: control characters, and those that turn the direction of what follows, so that
+/// a text reads as another one.
+pub fn is_command(character: char) -> bool {
+    character.is_control() || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 impl Safe {
     /// Returns what of the next piece may be shown.
     pub fn take(&mut self, piece: &[u8]) -> Vec<u8> {
@@ -87,7 +93,7 @@ impl Safe {
     }
 
     fn text(&mut self, character: char) -> State {
-        if character == '\t' || !character.is_control() {
+        if character == '\t' || !is_command(character) {
             self.shown.push(character);
         }
         State::Text
@@ -231,6 +237,14 @@ mod tests {
             let single: Vec<&[u8]> = bytes.chunks(1).collect();
             assert_eq!(shown(&single), wanted, "{bytes:?} in pieces");
         }
+    }
+
+    #[test]
+    fn text_keeps_its_direction() {
+        assert_eq!(
+            shown(&["pay \u{202e}001\u{202c} \u{5d0}\u{200f}".as_bytes()]),
+            "pay 001 \u{5d0}\u{200f}"
+        );
     }
 
     #[test]
