@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use muster_core::model::BlobId;
 use muster_trees::{Extent, Hasher, Target, extent};
-use rustix::fs::{AtFlags, CWD, OFlags, linkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, linkat, openat2};
 use serde::{Deserialize, Serialize};
 
 use super::error::{BackupError, Doing, damaged};
@@ -157,6 +157,22 @@ pub fn copy(
     read((root, Links::Followed), path, Some(file.doing("write", &to)?), tell)
 }
 
+/// Opens a file to read. A pipe does not keep the caller waiting.
+fn open((root, links): (&Path, Links), path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK.union(OFlags::CLOEXEC);
+    match links {
+        Links::Followed => {
+            File::options().read(true).custom_flags(flags.bits() as i32).open(root.join(path))
+        }
+        // Nor is any folder on the way from the root a link.
+        Links::Refused => {
+            let root = File::open(root)?;
+            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+            Ok(openat2(&root, path, flags, Mode::empty(), resolve)?.into())
+        }
+    }
+}
+
 /// Reads a file through, and writes what it reads into another, in which holes stay holes. A file that grows is as long as it
 /// was at first.
 pub fn read(
@@ -168,13 +184,7 @@ pub fn read(
     let from = root.join(path);
     let unreadable =
         |source: io::Error| BackupError::Unreadable { path: from.clone(), what: source };
-    // Nor does a pipe keep anybody waiting.
-    let flags = match links {
-        Links::Followed => OFlags::NONBLOCK,
-        Links::Refused => OFlags::NONBLOCK.union(OFlags::NOFOLLOW),
-    };
-    let file = File::options().read(true).custom_flags(flags.bits() as i32).open(&from);
-    let file = file.map_err(unreadable)?;
+    let file = open((root, links), path).map_err(unreadable)?;
     let found = file.metadata().map_err(unreadable)?;
     if !found.is_file() {
         return Err(damaged(&from, "it is not a plain file"));

@@ -209,6 +209,16 @@ fn links_are_followed_and_restored_as_what_they_lead_to() {
         assert_eq!(fs::read(new.join(path)).unwrap(), fs::read(from).unwrap(), "{path}");
     }
 
+    // In a backup itself there are none: somebody else has put one there.
+    let (keys, away) = (to.join("state/keys"), folder.path().join("away"));
+    fs::rename(&keys, &away).unwrap();
+    std::os::unix::fs::symlink(&away, &keys).unwrap();
+    let other = folder.path().join("other");
+    let refused = restore(&to, &other, SystemTime::UNIX_EPOCH, OnDamage::Refuse, &mut |_| {});
+    assert!(refused.unwrap_err().to_string().contains("keys/"), "it is not followed");
+    fs::remove_file(&keys).unwrap();
+    fs::rename(&away, &keys).unwrap();
+
     // A key that cannot be had is no backup.
     fs::remove_file(elsewhere.join("token.key")).unwrap();
     let refused = make(&state_dir, &folder.path().join("no"), "", Verify::Usual, &mut |_| {});
