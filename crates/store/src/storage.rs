@@ -128,12 +128,13 @@ impl Order {
             | Order::DropStaged { .. }
             | Order::ExpireStaged { .. }
             | Order::Settle { .. } => true,
+            // Without files it only removes: so go the blobs of a deleted job.
+            Order::Publish { folders, .. } => folders.iter().all(|folder| folder.files.is_empty()),
             Order::MakeContainer { .. }
             | Order::Put { .. }
             | Order::Stage { .. }
             | Order::Commit { .. }
-            | Order::Change { .. }
-            | Order::Publish { .. } => false,
+            | Order::Change { .. } => false,
         }
     }
 }

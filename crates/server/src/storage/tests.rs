@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use muster_core::ids::WorkspaceId;
 use muster_core::model::{BlobId, WorkspaceKey};
-use muster_store::storage::{At, Done, Segment};
+use muster_store::storage::{About, At, Done, Folder, Guard, ListQuery, Segment};
 
 use super::*;
 use crate::state_dir::StateDir;
@@ -235,5 +235,36 @@ async fn blocks_of_a_refused_upload_go_when_its_last_request_has_ended() {
     drop(again);
     goes_on(&storage).await;
     assert_eq!(waiting(), 1);
+    stops(storage, thread).await;
+}
+
+/// What a deleted job left stayed until there was space, and it is what takes the space.
+#[tokio::test]
+async fn on_the_reserve_a_folder_can_be_emptied_and_not_filled() {
+    let Running { storage, thread, _folder: _kept, .. } = running();
+    let made = storage.say(make("here")).await.expect("it is written");
+    let Ok(Done::Container(container)) = made else { panic!("{made:?}") };
+    let workspace = WorkspaceId(1);
+    let segment = Segment { digest: BlobId([1; 32]), bytes: 5 };
+    let at = At { container: container.id, workspace, name: "job/left".into() };
+    let put = Order::Put { at, segment, about: About::default(), guard: Guard::default() };
+    assert!(storage.say(put).await.expect("it is written").is_ok());
+    let publish = |folders: &[Vec<(Box<str>, Segment)>]| {
+        let folder = |files: &Vec<_>| Folder {
+            container: container.id,
+            name: "job".into(),
+            files: files.clone(),
+            is_all: true,
+        };
+        Order::Publish { workspace, folders: folders.iter().map(folder).collect() }
+    };
+    storage.on_reserve.set(true);
+    let some = vec![("new".into(), segment)];
+    let filled = storage.say(publish(&[Vec::new(), some])).await;
+    assert_eq!(filled, Err(Unavailable::OnReserve));
+    assert_eq!(storage.say(publish(&[Vec::new()])).await, Ok(Ok(Done::Nothing)));
+    let all = ListQuery { limit: 10, ..ListQuery::default() };
+    let left = storage.readers.look_up(|reader| reader.list(container.id, &all));
+    assert_eq!(left.expect("it reads").items, []);
     stops(storage, thread).await;
 }
