@@ -2,6 +2,8 @@
 //! and it stops in order.
 
 mod background;
+#[cfg(test)]
+pub mod in_test;
 mod server;
 
 use std::pin::pin;

@@ -1,10 +1,14 @@
 //! What a deleted job left: its logs, and the blobs below its folder. They are removed after the delete is on disk. What
 //! cannot be removed then, or was left because the client hung up, is removed later, and before another job gets the name.
 //!
-//! Which jobs these are is known in memory only. After a restart, logs of jobs that no row names are found by their ids;
-//! blobs that were left are removed when the same name is deleted again.
+//! Which jobs these are is noted on disk, so that a server that starts goes on where an earlier one was killed.
+
+mod notes;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +19,7 @@ use muster_store::storage::{Folder, Order};
 use muster_wire::datastore::own_container;
 use tracing::{info, warn};
 
+use self::notes::Notes;
 use super::{ArtifactError, folder_of, say};
 use crate::app::App;
 
@@ -24,8 +29,10 @@ const PAUSE: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Jobs that are being deleted, and those whose logs or blobs are left.
-#[derive(Default)]
-pub struct Unremoved(Mutex<BTreeMap<JobId, Left>>);
+pub struct Unremoved {
+    left: Mutex<BTreeMap<JobId, Left>>,
+    notes: Notes,
+}
 
 #[derive(Clone)]
 struct Left {
@@ -35,21 +42,43 @@ struct Left {
 }
 
 impl Unremoved {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Left>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// With what an earlier server left, which is noted in the folder of logs.
+    pub fn noted_in(logs: PathBuf) -> Unremoved {
+        let (notes, since) = (Notes::in_folder(logs), Instant::now());
+        let noted = notes.all().into_iter();
+        let left = noted.map(|(job, workspace, name)| (job, Left { workspace, name, since }));
+        Unremoved { left: Mutex::new(left.collect()), notes }
     }
 
-    fn add(&self, job: &Job) {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Left>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it was not known before.
+    fn add(&self, job: &Job) -> bool {
         let left = Left { workspace: job.workspace, name: job.name.clone(), since: Instant::now() };
-        self.lock().insert(job.id, left);
+        self.lock().insert(job.id, left).is_none()
     }
 
     fn get(&self, job: JobId) -> Option<Left> {
         self.lock().get(&job).cloned()
     }
 
-    fn forget(&self, job: JobId) {
+    async fn forget(&self, job: JobId) {
         self.lock().remove(&job);
+        if let Err(failed) = self.with_notes(move |notes| notes.remove(job)).await {
+            // The next server that starts finds nothing of this job, and removes its note.
+            warn!(%job, error = %ErrorChain(&failed), "the note of a delete that is finished stays");
+        }
+    }
+
+    async fn with_notes(
+        &self,
+        work: impl FnOnce(&Notes) -> std::io::Result<()> + Send + 'static,
+    ) -> std::io::Result<()> {
+        let notes = self.notes.clone();
+        let worked = tokio::task::spawn_blocking(move || work(&notes)).await;
+        worked.unwrap_or_else(|panicked| Err(std::io::Error::other(panicked)))
     }
 
     fn of_name(&self, workspace: WorkspaceId, name: &str) -> Vec<JobId> {
@@ -68,19 +97,27 @@ impl Unremoved {
 }
 
 /// Notes that this job is about to be deleted: from then on it is not forgotten, whatever happens to the request.
-pub fn begin(app: &App, job: &Job) {
-    app.unremoved.add(job);
+pub async fn begin(app: &App, job: &Job) {
+    if !app.unremoved.add(job) {
+        return;
+    }
+    let (id, workspace, name) = (job.id, job.workspace, job.name.clone());
+    let noted = app.unremoved.with_notes(move |notes| notes.write(id, workspace, &name)).await;
+    if let Err(failed) = noted {
+        // On a full disk deletes are what helps.
+        warn!(job = %id, error = %ErrorChain(&failed), "a delete cannot be noted: what it leaves stays if the server is killed");
+    }
 }
 
 /// The job was not deleted.
-pub fn give_up(app: &App, job: JobId) {
-    app.unremoved.forget(job);
+pub async fn give_up(app: &App, job: JobId) {
+    app.unremoved.forget(job).await;
 }
 
 /// Removes what a deleted job left. What cannot be removed now is removed later.
 pub async fn finish(app: &App, job: &Job) {
     // Another delete of the same job, which was refused, may have given it up.
-    begin(app, job);
+    begin(app, job).await;
     finish_later(app, job.id).await;
 }
 
@@ -101,7 +138,7 @@ async fn try_finish(app: &App, job: JobId) -> Result<(), ArtifactError> {
     if app.readers.look_up(|reader| reader.job_by_id(job))?.is_some() {
         // Its delete is under way, or was refused.
         if left.since.elapsed() > PATIENCE {
-            app.unremoved.forget(job);
+            app.unremoved.forget(job).await;
         }
         return Ok(());
     }
@@ -112,7 +149,7 @@ async fn try_finish(app: &App, job: JobId) -> Result<(), ArtifactError> {
     // One does not wait for the other.
     remove_blobs(app, workspace, &left.name).await?;
     removed?;
-    app.unremoved.forget(job);
+    app.unremoved.forget(job).await;
     Ok(())
 }
 

@@ -157,7 +157,7 @@ impl Server {
             environments: nodes.environments.clone(),
             storage: stores.storage.clone(),
             turns: Turns::default(),
-            unremoved: Unremoved::default(),
+            unremoved: Unremoved::noted_in(self.state_dir.logs()),
             usage_turn: tokio::sync::Mutex::default(),
             retention: config.retention,
             live: stores.live.clone(),

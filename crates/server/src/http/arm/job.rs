@@ -229,7 +229,7 @@ pub async fn delete(
     let found = app.readers.read(move |reader| reader.job(&key, &wanted)).await?;
     let job = found.map(|view| view.job);
     if let Some(job) = &job {
-        removal::begin(app, job);
+        removal::begin(app, job).await;
     }
     let (key, wanted) = (workspace.clone(), name.clone());
     let edit = JobEdit { workspace, name, wish: JobWish::Delete, known: None };
@@ -238,7 +238,7 @@ pub async fn delete(
         // Otherwise it may have been deleted.
         && refused.status != StatusCode::INTERNAL_SERVER_ERROR.as_u16()
     {
-        removal::give_up(app, job.id);
+        removal::give_up(app, job.id).await;
     }
     match told? {
         Reply::Noted => {

@@ -1,0 +1,78 @@
+//! Which jobs are being deleted, on disk: `logs/JOB.deleted` has the job's workspace and name. It is there before the
+//! delete is, and goes when nothing of the job is left. A server that starts reads what an earlier one did not finish.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use muster_core::ErrorChain;
+use muster_core::ids::{JobId, WorkspaceId};
+use tracing::warn;
+
+const ENDING: &str = ".deleted";
+/// More than a workspace's id and a job's name have.
+const BYTES_MAX: u64 = 4 << 10;
+
+/// Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Notes(PathBuf);
+
+impl Notes {
+    pub fn in_folder(logs: PathBuf) -> Notes {
+        Notes(logs)
+    }
+
+    fn path(&self, job: JobId) -> PathBuf {
+        self.0.join(format!("{job}{ENDING}"))
+    }
+
+    /// It is on disk when this returns well.
+    pub fn write(&self, job: JobId, workspace: WorkspaceId, name: &str) -> io::Result<()> {
+        fs::create_dir_all(&self.0)?;
+        let mut file = File::create(self.path(job))?;
+        file.write_all(format!("{workspace}\n{name}").as_bytes())?;
+        file.sync_all()?;
+        File::open(&self.0)?.sync_all()
+    }
+
+    pub fn remove(&self, job: JobId) -> io::Result<()> {
+        match fs::remove_file(self.path(job)) {
+            Err(missing) if missing.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// Of all jobs whose delete was not finished.
+    pub fn all(&self) -> Vec<(JobId, WorkspaceId, Box<str>)> {
+        let entries = match fs::read_dir(&self.0) {
+            Ok(entries) => entries,
+            Err(missing) if missing.kind() == ErrorKind::NotFound => return Vec::new(),
+            Err(failed) => {
+                warn!(error = %ErrorChain(&failed), "cannot look for what deleted jobs left");
+                return Vec::new();
+            }
+        };
+        let job = |entry: &fs::DirEntry| {
+            entry.file_name().to_str()?.strip_suffix(ENDING)?.parse::<JobId>().ok()
+        };
+        let found = entries.flatten().filter_map(|entry| Some((job(&entry)?, entry.path())));
+        found.filter_map(|(job, path)| self.read(job, &path)).collect()
+    }
+
+    fn read(&self, job: JobId, path: &Path) -> Option<(JobId, WorkspaceId, Box<str>)> {
+        let mut text = String::new();
+        let read = File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text));
+        let known = text
+            .split_once('\n')
+            .and_then(|(workspace, name)| Some((job, workspace.parse().ok()?, name.into())));
+        match (read, known) {
+            (Ok(_), Some(known)) => return Some(known),
+            // It was not on disk yet, so the job was not deleted.
+            (Ok(_), None) => drop(self.remove(job)),
+            (Err(failed), _) => {
+                warn!(%job, error = %ErrorChain(&failed), "cannot read which deleted job left something");
+            }
+        }
+        None
+    }
+}

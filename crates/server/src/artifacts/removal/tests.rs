@@ -1,0 +1,104 @@
+use muster_core::model::{BlobId, Caller, JobSpec, SpecHash};
+use muster_core::{ClusterPatch, Input, JobRequest};
+use muster_store::storage::{About, At, Done, Guard, ListQuery, Listed, Segment};
+
+use super::*;
+use crate::Limits;
+use crate::run::in_test::InTest;
+
+struct Scene {
+    server: InTest,
+    app: Arc<App>,
+    /// It waits for a node.
+    job: Job,
+}
+
+fn home() -> WorkspaceKey {
+    WorkspaceKey::new("s", "g", "w")
+}
+
+/// With a workspace, and a job "here" in it.
+async fn scene() -> Scene {
+    let limits = Limits { storage_bytes: Some(1 << 30), ..Limits::default() };
+    let server = InTest::open(limits).await;
+    let app = server.app();
+    let by = || Caller { object_id: "0b8e".into(), name: "Some One".into() };
+    let wanted = ClusterPatch { nodes_max: Some(1), ..ClusterPatch::default() };
+    let (workspace, name) = (home(), "cpu".to_owned());
+    let request = JobRequest {
+        workspace: home(),
+        name: "here".to_owned(),
+        spec: Arc::new(JobSpec::new("cpu", "true")),
+        spec_hash: SpecHash::made_up("a job"),
+        by: by(),
+        is_archived: None,
+        existing: None,
+    };
+    for input in [
+        Input::workspace(home(), "eastus", by()),
+        Input::PutCluster { workspace, name, wanted: Box::new(wanted), by: by() },
+        Input::SubmitJob(Box::new(request)),
+    ] {
+        app.writer.say(input).await.expect("it is written").expect("it is in order");
+    }
+    let view = app.readers.look_up(|reader| reader.job(&home(), "here")).expect("it reads");
+    Scene { server, app, job: view.expect("it is there").job }
+}
+
+impl Scene {
+    /// A job that is not in the rows any more.
+    fn deleted(&self, name: &str) -> Job {
+        Job { id: JobId(self.job.id.0 + 1_000), name: name.into(), ..self.job.clone() }
+    }
+
+    async fn put(&self, blobs: &[&str]) {
+        let (workspace, name) = (self.job.workspace, own_container(self.job.workspace, false));
+        let make = Order::MakeContainer { name: name.into(), workspace, owner: home() };
+        let made = say(&self.app, make).await.expect("a container");
+        let Done::Container(container) = made else { panic!("{made:?}") };
+        for name in blobs {
+            let at = At { container: container.id, workspace, name: (*name).into() };
+            let segment = Segment { digest: BlobId([1; 32]), bytes: 5 };
+            let (about, guard) = (About::default(), Guard::default());
+            say(&self.app, Order::Put { at, segment, about, guard }).await.expect("a blob");
+        }
+    }
+
+    fn blobs(&self) -> Vec<String> {
+        let name = own_container(self.job.workspace, false);
+        let listed = self.app.storage.readers.look_up(|reader| {
+            let own = reader.container(&name)?.expect("it is there");
+            reader.list(own.id, &ListQuery { limit: 10, ..ListQuery::default() })
+        });
+        let name = |item: Listed| match item {
+            Listed::Blob(blob) => blob.name.to_string(),
+            Listed::Prefix(prefix) => prefix.to_string(),
+        };
+        listed.expect("it reads").items.into_iter().map(name).collect()
+    }
+}
+
+const GONE: &str = "ExperimentRun/dcid.gone/outputs/x";
+const OTHERS: &str = "ExperimentRun/dcid.never-was/outputs/x";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_deleted_job_left_goes_although_the_server_was_killed() {
+    let mut scene = scene().await;
+    scene.put(&[GONE, OTHERS]).await;
+    let gone = scene.deleted("gone");
+    begin(&scene.app, &gone).await;
+    scene.app = scene.server.app();
+    clear_name(&scene.app, &home(), "Gone").await.expect("it can be removed");
+    // What no job has left is not ours.
+    assert_eq!(scene.blobs(), [OTHERS]);
+    assert!(scene.server.app().unremoved.is_empty(), "nothing is noted any more");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delete_that_was_refused_is_not_noted() {
+    let scene = scene().await;
+    begin(&scene.app, &scene.job).await;
+    assert_eq!(scene.server.app().unremoved.all(), [scene.job.id]);
+    give_up(&scene.app, scene.job.id).await;
+    assert!(scene.server.app().unremoved.is_empty());
+}

@@ -1,0 +1,84 @@
+//! A server that is opened and not started, for tests of what needs most of one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_core::time::Span;
+use muster_core::{Regions, lease};
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+use super::server::{Opened, Server};
+use crate::app::App;
+use crate::config::{Limits, ServerConfig};
+use crate::environments::Environments;
+use crate::nodes::Isolation;
+use crate::reserve::Reserve;
+use crate::state_dir::{StateDir, Workspaces};
+use crate::storage::Retention;
+use crate::{first_start, http};
+
+pub struct InTest {
+    server: Server,
+    stop: watch::Sender<bool>,
+    _folder: TempDir,
+}
+
+impl InTest {
+    pub async fn open(limits: Limits) -> InTest {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let state_dir = StateDir::new(folder.path());
+        first_start::prepare(&state_dir).expect("the databases are made");
+        let reserve = Reserve::of(&state_dir);
+        let opened = Server::open(config(&state_dir, limits), state_dir, reserve).await;
+        let Opened { server, .. } = opened.expect("it opens");
+        InTest { server, stop: watch::Sender::new(false), _folder: folder }
+    }
+
+    /// As after a start: of what an earlier one knew, only what is on disk.
+    pub fn app(&self) -> Arc<App> {
+        let (node_calls, _) = http::calls();
+        self.server.app(self.stop.subscribe(), node_calls)
+    }
+}
+
+fn config(state_dir: &StateDir, limits: Limits) -> ServerConfig {
+    let hour = Duration::from_secs(3_600);
+    ServerConfig {
+        state_dir: state_dir.root().to_owned(),
+        listen: "127.0.0.1:0".parse().expect("an address"),
+        files_port: 0,
+        metrics_listen: None,
+        public_host: None,
+        certificate: None,
+        hangup_reloads: false,
+        drain: Duration::ZERO,
+        agent_binary: "/nowhere".into(),
+        price_file: None,
+        location: "eastus".to_owned(),
+        workspaces: Workspaces::OnFirstUse,
+        may_change_mode: false,
+        isolation: Isolation::None,
+        helper_socket: None,
+        shown: Vec::new(),
+        egress: false,
+        job_disk_bytes: 1 << 30,
+        environments: Environments {
+            uv: None,
+            table: None,
+            indexes: Vec::new(),
+            bytes_max: 1 << 30,
+            build_within: hour,
+        },
+        blob_store: None,
+        retention: Retention { grace: hour, blocks: hour },
+        jobs_share: false,
+        over_commit: true,
+        cluster_names: Default::default(),
+        regions: Regions::default(),
+        default_limits: Default::default(),
+        eviction_grace: Span::seconds(30),
+        lease: lease::LEASE_MAX,
+        limits,
+    }
+}
