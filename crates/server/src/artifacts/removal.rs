@@ -17,6 +17,7 @@ use muster_core::ids::{JobId, WorkspaceId};
 use muster_core::model::{Job, WorkspaceKey};
 use muster_store::storage::{Folder, Order};
 use muster_wire::datastore::own_container;
+use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use self::notes::Notes;
@@ -32,6 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Unremoved {
     left: Mutex<BTreeMap<JobId, Left>>,
     notes: Notes,
+    /// Something was left to the task that removes it.
+    news: Notify,
 }
 
 #[derive(Clone)]
@@ -47,7 +50,7 @@ impl Unremoved {
         let (notes, since) = (Notes::in_folder(logs), Instant::now());
         let noted = notes.all().into_iter();
         let left = noted.map(|(job, workspace, name)| (job, Left { workspace, name, since }));
-        Unremoved { left: Mutex::new(left.collect()), notes }
+        Unremoved { left: Mutex::new(left.collect()), notes, news: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Left>> {
@@ -114,11 +117,15 @@ pub async fn give_up(app: &App, job: JobId) {
     app.unremoved.forget(job).await;
 }
 
-/// Removes what a deleted job left. What cannot be removed now is removed later.
+/// Removes what a deleted job left. What cannot be removed now is removed later, also if its workspace must be measured
+/// first: the delete is on disk, and its answer does not wait for that.
 pub async fn finish(app: &App, job: &Job) {
     // Another delete of the same job, which was refused, may have given it up.
     begin(app, job).await;
-    finish_later(app, job.id).await;
+    match app.blobs.is_measured(job.workspace) {
+        true => finish_later(app, job.id).await,
+        false => app.unremoved.news.notify_one(),
+    }
 }
 
 async fn finish_later(app: &App, job: JobId) {
@@ -207,11 +214,15 @@ pub async fn run(app: Arc<App>) {
             if !are_logs_known {
                 are_logs_known = remove_logs_of_no_job(&app).await;
             }
-            for job in app.unremoved.all() {
-                finish_later(&app, job).await;
-            }
+            // Those of a workspace that is measured quickly do not wait for the others.
+            let left = app.unremoved.all();
+            futures_util::future::join_all(left.into_iter().map(|job| finish_later(&app, job)))
+                .await;
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE) => {}
+            () = app.unremoved.news.notified() => {}
+        }
     }
 }
 

@@ -376,6 +376,19 @@ impl Blobs {
         measured.unwrap_or_else(|panicked| Err(BlobError::Io(std::io::Error::other(panicked))))
     }
 
+    /// Whether a workspace was measured, or need not be.
+    pub fn is_measured(&self, workspace: WorkspaceId) -> bool {
+        let share = self.usage.share(workspace);
+        share.is_none_or(|(share, _)| share.is_measured.load(Ordering::Relaxed))
+    }
+
+    /// As somebody does who measures a workspace.
+    #[cfg(test)]
+    pub async fn hold_measuring(&self, workspace: WorkspaceId) -> tokio::sync::OwnedMutexGuard<()> {
+        let (share, _) = self.usage.share(workspace).expect("there is a limit");
+        share.turn.clone().lock_owned().await
+    }
+
     /// Begins to measure a workspace, unless that was done or is under way, and does not wait for it.
     pub fn measure_soon(self: &Arc<Self>, workspace: WorkspaceId) {
         let Some((share, _)) = self.usage.share(workspace) else { return };

@@ -102,3 +102,28 @@ async fn a_delete_that_was_refused_is_not_noted() {
     give_up(&scene.app, scene.job.id).await;
     assert!(scene.server.app().unremoved.is_empty());
 }
+
+/// To measure a workspace takes as long as it has files.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delete_is_answered_before_its_workspace_is_measured() {
+    let scene = scene().await;
+    scene.put(&[GONE]).await;
+    let measuring = scene.app.blobs.hold_measuring(scene.job.workspace).await;
+    let gone = scene.deleted("gone");
+    let task = tokio::spawn(run(scene.app.clone()));
+    let answered = finish(&scene.app, &gone);
+    tokio::time::timeout(Duration::from_secs(5), answered).await.expect("it does not wait");
+    assert_eq!(scene.blobs(), [GONE]);
+    drop(measuring);
+    // The task hears of it at once, not after its pause.
+    let removed = async {
+        while !scene.app.unremoved.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PAUSE / 3, removed).await.expect("the task removes it");
+    scene.put(&[GONE]).await;
+    finish(&scene.app, &gone).await;
+    assert_eq!(scene.blobs(), [""; 0], "once it is measured, what is left goes first");
+    task.abort();
+}
