@@ -36,6 +36,8 @@ const TURNS: usize = 64;
 /// Below a job's working folder; kept and shown whatever becomes of it.
 pub const KEPT_FOLDERS: [&str; 2] = [OUTPUTS_FOLDER, LOGS_FOLDER];
 const RUNS: &str = "ExperimentRun/dcid.";
+/// Below the folder of a job.
+const LOG_COPIES: &str = "user_logs";
 
 #[derive(Debug, thiserror::Error)]
 pub enum ArtifactError {
@@ -94,8 +96,8 @@ pub fn folder_of(job: &str) -> String {
 /// Which log of which member a client knows by this name.
 pub fn log_name(rank: usize, members: usize) -> String {
     match members {
-        1 => "user_logs/std_log.txt".to_owned(),
-        _ => format!("user_logs/std_log_process_{rank}.txt"),
+        1 => format!("{LOG_COPIES}/std_log.txt"),
+        _ => format!("{LOG_COPIES}/std_log_process_{rank}.txt"),
     }
 }
 

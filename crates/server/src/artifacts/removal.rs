@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 use muster_core::ErrorChain;
 use muster_core::ids::{JobId, WorkspaceId};
 use muster_core::model::{Job, WorkspaceKey};
+use muster_store::JobView;
 use muster_store::storage::{Folder, Order};
 use muster_wire::datastore::own_container;
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use self::notes::Notes;
-use super::{ArtifactError, folder_of, say};
+use super::{ArtifactError, LOG_COPIES, folder_of, say};
 use crate::app::App;
 
 /// Between two rounds.
@@ -174,34 +175,33 @@ pub async fn clear_name(app: &App, key: &WorkspaceKey, name: &str) -> Result<(),
     Ok(())
 }
 
-/// Removes the blobs that a job of this name left, if there is none of this name now.
+/// Removes the blobs that a job of this name left.
 pub async fn clear_leftovers(
     app: &App,
     key: &WorkspaceKey,
     name: &str,
 ) -> Result<(), ArtifactError> {
-    let (own, wanted) = (key.clone(), name.to_owned());
-    let found = app
-        .readers
-        .read(move |reader| Ok((reader.workspace(&own)?, reader.job(&own, &wanted)?.is_some())));
-    match found.await? {
-        (Some(workspace), false) => remove_blobs(app, workspace.id, name).await,
-        (Some(_), true) | (None, _) => Ok(()),
+    match app.readers.look_up(|reader| reader.workspace(key))? {
+        Some(workspace) => remove_blobs(app, workspace.id, name).await,
+        None => Ok(()),
     }
 }
 
-/// All blobs below the folder of a job.
-pub(super) async fn remove_blobs(
-    app: &App,
-    workspace: WorkspaceId,
-    job: &str,
-) -> Result<(), ArtifactError> {
+/// All blobs below the folder of a job that was deleted. If there is another job of this name by now, only the copies of
+/// logs: they are made again from its own, and what else is there it has replaced, or will.
+async fn remove_blobs(app: &App, workspace: WorkspaceId, job: &str) -> Result<(), ArtifactError> {
     let name = own_container(workspace, false);
     let Some(own) = app.storage.readers.look_up(|reader| reader.container(&name))? else {
         return Ok(());
     };
-    let name = folder_of(job).into();
-    let folder = Folder { container: own.id, name, files: Vec::new(), is_all: true };
+    // Last: what a job leaves that is submitted after this look is written after the order below.
+    let namesake = app.readers.look_up(|reader| reader.job(&own.owner, job))?;
+    let is_its = |view: JobView| view.job.workspace == workspace && *view.job.name == *job;
+    let name = match namesake.is_some_and(is_its) {
+        true => format!("{}/{LOG_COPIES}", folder_of(job)),
+        false => folder_of(job),
+    };
+    let folder = Folder { container: own.id, name: name.into(), files: Vec::new(), is_all: true };
     say(app, Order::Publish { workspace, folders: vec![folder] }).await.map(drop)
 }
 

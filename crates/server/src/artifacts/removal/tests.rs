@@ -127,3 +127,16 @@ async fn a_delete_is_answered_before_its_workspace_is_measured() {
     assert_eq!(scene.blobs(), [""; 0], "once it is measured, what is left goes first");
     task.abort();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_job_of_the_same_name_has_left_stays() {
+    let scene = scene().await;
+    let [output, log] = ["outputs/x", "user_logs/std_log.txt"]
+        .map(|name| format!("{}/{name}", folder_of(&scene.job.name)));
+    scene.put(&[&output, &log]).await;
+    scene.app.blobs.measured(scene.job.workspace).await.expect("it can be measured");
+    finish(&scene.app, &scene.deleted("here")).await;
+    // The copy of a log may be of the one that was deleted, and is made again when it is asked for.
+    assert_eq!(scene.blobs(), [output]);
+    assert!(scene.app.unremoved.is_empty());
+}
