@@ -82,7 +82,7 @@ pub async fn run(storage: Storage, blobs: Arc<Blobs>, readers: Readers, retentio
             // After a failure it is not known what was looked at.
             _ => swept.is_err(),
         };
-        sweeper.pause(&mut wanted).await;
+        is_whole |= sweeper.pause(&mut wanted).await;
     }
 }
 
@@ -173,24 +173,33 @@ impl Sweeper {
         Ok(swept)
     }
 
-    /// Until the next round. Meanwhile the blocks of refused uploads go.
-    async fn pause(&self, wanted: &mut Wanted) {
+    /// Until the next round. Meanwhile the blocks of refused uploads go. Says whether something failed, so that it is not
+    /// known any more which lists there were, and what was on them.
+    async fn pause(&self, wanted: &mut Wanted) -> bool {
         let next = tokio::time::Instant::now() + PAUSE;
+        let mut has_failed = false;
         loop {
             tokio::select! {
-                () = tokio::time::sleep_until(next) => return,
+                () = tokio::time::sleep_until(next) => return has_failed,
                 () = self.storage.refused.news() => {}
             }
-            match self.dropped(wanted).await {
-                Ok(Removed { files, bytes, .. }) => {
-                    info!(files, bytes, "blocks of refused uploads are gone");
-                }
-                // They are noted as unwanted, and go with the others.
-                Err(failed) => {
-                    warn!(error = %ErrorChain(&failed), "blocks of refused uploads stay for now");
-                }
-            }
+            has_failed |= self.drop_refused(wanted).await;
             tokio::time::sleep(DROPPED_PAUSE).await;
+        }
+    }
+
+    /// Whether it failed halfway.
+    async fn drop_refused(&self, wanted: &mut Wanted) -> bool {
+        match self.dropped(wanted).await {
+            Ok(Removed { files, bytes, .. }) => {
+                info!(files, bytes, "blocks of refused uploads are gone");
+                false
+            }
+            // They are noted as unwanted, and go with the others.
+            Err(failed) => {
+                warn!(error = %ErrorChain(&failed), "blocks of refused uploads stay for now");
+                !matches!(failed, SweepError::BackUp)
+            }
         }
     }
 
@@ -295,4 +304,30 @@ fn settle(
     }
     blobs.forget_asked(before);
     Ok((settled, removed))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use muster_store::{Reader, SqliteReader};
+
+    use super::*;
+    use crate::Limits;
+    use crate::run::in_test::InTest;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_failure_between_two_rounds_is_told_so_that_the_next_looks_at_everything() {
+        let server = InTest::open(Limits::default()).await;
+        let app = server.app();
+        let (storage, blobs) = (app.storage.clone(), app.blobs.clone());
+        let (readers, retention) = (app.readers.clone(), app.retention);
+        let mut sweeper = Sweeper { storage, blobs, readers, retention };
+        let mut wanted = Wanted::default();
+        assert!(!sweeper.drop_refused(&mut wanted).await, "nothing failed");
+        // The lists of jobs cannot be read any more.
+        let open = |path: &Path| Ok(Box::new(SqliteReader::open(path)?) as Box<dyn Reader>);
+        sweeper.readers = Readers::new("/nowhere".into(), open);
+        assert!(sweeper.drop_refused(&mut wanted).await);
+    }
 }
