@@ -4,9 +4,6 @@
 //! Which jobs these are is noted on disk, so that a server that starts goes on where an earlier one was killed.
 
 mod notes;
-#[cfg(test)]
-mod tests;
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -249,3 +246,6 @@ async fn remove_logs_of_no_job(app: &App) -> bool {
         Err(_) => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

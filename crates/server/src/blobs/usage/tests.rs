@@ -1,0 +1,106 @@
+use std::sync::mpsc::channel;
+use std::thread;
+
+use super::*;
+
+const HERE: WorkspaceId = WorkspaceId(1);
+const THERE: WorkspaceId = WorkspaceId(2);
+
+fn used(usage: &Usage) -> (Option<u64>, u64) {
+    let (share, _) = usage.share(HERE).unwrap();
+    let counts = share.lock();
+    (counts.used, counts.reserved)
+}
+
+#[test]
+fn measuring_one_workspace_does_not_hold_up_another() {
+    let usage = Usage::up_to(Some(10));
+    let ((begun, has_begun), (go_on, may_go_on)) = (channel(), channel::<()>());
+    thread::scope(|scope| {
+        let measure = move |_: &Share| {
+            begun.send(()).unwrap();
+            may_go_on.recv().unwrap();
+            Ok(7)
+        };
+        let usage = &usage;
+        let slow =
+            scope.spawn(|| usage.reserve(HERE, 3, Kind::Usual, measure).map(|it| it.settle(3)));
+        has_begun.recv().unwrap();
+        // This would wait for ever if there were one lock for all.
+        usage.reserve(THERE, 10, Kind::Usual, |_| Ok(0)).unwrap().settle(10);
+        go_on.send(()).unwrap();
+        slow.join().unwrap().unwrap();
+    });
+    assert_eq!(used(&usage), (Some(10), 0));
+    let again = usage.reserve(HERE, 1, Kind::Usual, |_| panic!("it is measured once"));
+    assert!(matches!(again, Err(BlobError::ShareUsed { used: 10, more: 1, limit: 10 })));
+}
+
+#[test]
+fn what_is_reserved_is_used_or_given_back() {
+    let usage = Usage::up_to(Some(10));
+    let reserve = |bytes| usage.reserve(HERE, bytes, Kind::Usual, |_| Ok(2));
+    let mut first = reserve(5).unwrap();
+    assert_eq!(used(&usage), (Some(2), 5));
+    assert!(matches!(reserve(4), Err(BlobError::ShareUsed { used: 7, more: 4, .. })));
+    first.grow_in_steps_to(6, 100).unwrap();
+    assert!(first.grow_to(9).is_err());
+    assert_eq!(used(&usage), (Some(2), 6), "a refusal changes nothing");
+    drop(first);
+    assert_eq!(used(&usage), (Some(2), 0));
+    reserve(8).unwrap().settle(3);
+    assert_eq!(used(&usage), (Some(5), 0), "holes take less than was announced");
+    assert_eq!(usage.removing(HERE, || Some(4)), Some(4));
+    assert_eq!(usage.removing(HERE, || None), None);
+    assert_eq!(used(&usage), (Some(1), 0));
+    let unlimited = Usage::up_to(None);
+    unlimited
+        .reserve(HERE, u64::MAX, Kind::Usual, |_| panic!("nothing to measure"))
+        .unwrap()
+        .settle(1);
+}
+
+#[test]
+fn a_file_that_two_send_elsewhere_counts_once() {
+    let usage = Usage::up_to(Some(10));
+    let send = || usage.reserve(HERE, 3, Kind::Usual, |_| Ok(0)).unwrap().sending(BlobId([7; 32]));
+    let (one, two, failed) = (send(), send(), send());
+    one.settle(3);
+    drop(failed);
+    two.settle(3);
+    assert_eq!(used(&usage), (Some(3), 0));
+    send().settle(0);
+    assert_eq!(used(&usage), (Some(3), 0), "it was there");
+    assert!(usage.share(HERE).unwrap().0.lock().sent.is_empty());
+}
+
+/// A log waited until its workspace was measured. That can take longer than a node keeps what it could not send.
+#[test]
+fn a_log_does_not_wait_until_its_workspace_is_measured_and_is_counted() {
+    let usage = Usage::up_to(Some(100));
+    let append = |bytes| usage.reserve_for_log(HERE, bytes, Kind::Usual);
+    append(60).unwrap().settle(60);
+    let ((begun, has_begun), (go_on, may_go_on)) = (channel(), channel::<()>());
+    let measure = move |share: &Share| {
+        begun.send(()).unwrap();
+        may_go_on.recv().unwrap();
+        share.begin_logs();
+        begun.send(()).unwrap();
+        may_go_on.recv().unwrap();
+        Ok(70)
+    };
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| usage.reserve(HERE, 1, Kind::Usual, measure).map(drop));
+        // While files are measured, and while logs are.
+        for bytes in [10, 20] {
+            has_begun.recv().unwrap();
+            append(bytes).unwrap().settle(bytes);
+            go_on.send(()).unwrap();
+        }
+        slow.join().unwrap().unwrap();
+    });
+    assert_eq!(used(&usage), (Some(90), 0), "what was found, and what came while it was");
+    assert!(matches!(append(11), Err(BlobError::ShareUsed { used: 90, more: 11, .. })));
+    append(10).unwrap().settle(10);
+    assert_eq!(used(&usage), (Some(100), 0));
+}
