@@ -29,7 +29,8 @@ pub(crate) struct Meter {
     /// A folder on the node's disk.
     folder: PathBuf,
     devices: Vec<Gpu>,
-    attempts: Mutex<BTreeMap<Epoch, Metered>>,
+    /// The agent waits for this lock, so it is never held while something is measured.
+    attempts: Mutex<BTreeMap<Epoch, Arc<Metered>>>,
     /// What no report has taken along yet.
     latest: Mutex<Option<NodeUsage>>,
 }
@@ -92,7 +93,7 @@ impl Meter {
     }
 
     pub(crate) fn follow(&self, epoch: Epoch, metered: Metered) -> Following<'_> {
-        lock(&self.attempts).insert(epoch, metered);
+        lock(&self.attempts).insert(epoch, Arc::new(metered));
         Following { meter: self, epoch }
     }
 
@@ -109,14 +110,14 @@ impl Meter {
     }
 
     fn look(&self, driver: impl Fn(&Gpu) -> Option<GpuUsage>) -> NodeUsage {
+        let gpus: Vec<GpuUsage> = self.devices.iter().filter_map(driver).collect();
         let disk = DiskSpace::of(&self.folder).ok();
         let load = self.load();
-        let attempts = lock(&self.attempts);
+        let attempts = lock(&self.attempts).clone();
         let holder = |number: u16| {
             let mut holders = attempts.iter().filter(|(_, one)| one.gpus.contains(&number));
             holders.next().map(|(epoch, _)| *epoch)
         };
-        let gpus = self.devices.iter().filter_map(&driver);
         NodeUsage {
             at_us: clock::now().0,
             node: Usage {
@@ -125,7 +126,10 @@ impl Meter {
                 disk_bytes: disk.map(|disk| disk.bytes.saturating_sub(disk.free_bytes)),
             },
             disk_size_bytes: disk.map(|disk| disk.bytes),
-            gpus: gpus.map(|gpu| GpuUsage { held_by: holder(gpu.number), ..gpu }).collect(),
+            gpus: gpus
+                .into_iter()
+                .map(|gpu| GpuUsage { held_by: holder(gpu.number), ..gpu })
+                .collect(),
             attempts: attempts
                 .iter()
                 .map(|(epoch, one)| AttemptUsage { epoch: *epoch, usage: one.usage(load) })
@@ -185,6 +189,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
 
     fn gpu(number: u16) -> Gpu {
@@ -225,16 +231,47 @@ mod tests {
     }
 
     #[test]
+    fn a_driver_that_does_not_answer_holds_up_no_attempt() {
+        let dir = tempfile::tempdir().unwrap();
+        let meter = Meter::new(dir.path().to_owned(), vec![gpu(0)], false);
+        let (asked, is_asked) = mpsc::channel();
+        let (answer, is_answered) = mpsc::channel::<()>();
+        let (followed, is_followed) = mpsc::channel();
+        let metered = Metered { counted: Counted::Nowhere, disk_bytes: None, gpus: vec![0] };
+        std::thread::scope(|scope| {
+            let meter = &meter;
+            scope.spawn(move || {
+                meter.look(|_| {
+                    asked.send(()).unwrap();
+                    is_answered.recv().ok();
+                    None
+                })
+            });
+            is_asked.recv().unwrap();
+            scope.spawn(move || {
+                drop(meter.follow(Epoch(8), metered));
+                followed.send(()).unwrap();
+            });
+            let followed = is_followed.recv_timeout(Duration::from_secs(10));
+            drop(answer);
+            assert_eq!(followed, Ok(()), "it waited for the driver");
+        });
+    }
+
+    #[test]
     fn a_look_is_taken_once() {
         let dir = tempfile::tempdir().unwrap();
         let meter = Arc::new(Meter::new(dir.path().to_owned(), Vec::new(), false));
         assert_eq!(meter.take(), None);
+        let seen = meter.look(busy);
+        *lock(&meter.latest) = Some(seen.clone());
+        assert_eq!(meter.take(), Some(seen));
+        assert_eq!(meter.take(), None);
         meter.start();
         let deadline = std::time::Instant::now() + Duration::from_secs(30);
-        while lock(&meter.latest).is_none() && std::time::Instant::now() < deadline {
+        while meter.take().is_none() {
+            assert!(std::time::Instant::now() < deadline, "nothing is measured");
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert!(meter.take().is_some());
-        assert_eq!(meter.take(), None, "the next look is two seconds away");
     }
 }
