@@ -120,11 +120,31 @@ mod tests {
             ("python-lmdb", "lmdb"),
             ("pyg", "torch-geometric"),
             ("huggingface-hub", "huggingface-hub"),
+            ("h3-py", "h3"),
+            ("soxr-python", "soxr"),
+            ("trino-python-client", "trino"),
         ] {
             assert_eq!(names.of(conda), Known::As(name), "{conda}");
         }
         assert!(matches!(names.of("cuda-version"), Known::Dropped(_)));
         assert!(matches!(names.of("anaconda"), Known::Refused(_)));
+    }
+
+    #[test]
+    fn a_library_or_a_program_is_not_taken_for_the_package_of_its_name() {
+        let names = Names::default();
+        for conda in ["h3", "igraph", "kubernetes", "neo4j", "soxr", "trino"] {
+            assert!(matches!(names.of(conda), Known::No { .. }), "{conda}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_wheel_is_refused_with_what_to_do_instead() {
+        let names = Names::default();
+        for conda in ["convertdate", "flair", "func_timeout", "gym", "pymeeus", "sqlitedict"] {
+            let Known::Refused(why) = names.of(conda) else { panic!("{conda}: it is not refused") };
+            assert!(why.contains("has no wheel; "), "{conda}: {why}");
+        }
     }
 
     #[test]
