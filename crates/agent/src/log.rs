@@ -307,7 +307,7 @@ impl<'a> Sending<'a> {
     }
 
     /// What a log ends with that there is no room for: whole lines, as many as fit, and one that says how many bytes are
-    /// missing then.
+    /// missing then, if any are.
     fn last_of(&self, unsent: u64, words: &str) -> io::Result<(Vec<u8>, u64)> {
         let line = |missing: u64| {
             format!("\nmuster: the last {missing} bytes of this log are missing: {words}\n")
@@ -317,7 +317,9 @@ impl<'a> Sending<'a> {
         let whole = last.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         last.truncate(whole);
         let missing = unsent - whole as u64;
-        last.extend_from_slice(line(missing).as_bytes());
+        if missing > 0 {
+            last.extend_from_slice(line(missing).as_bytes());
+        }
         Ok((last, missing))
     }
 
