@@ -4,6 +4,7 @@
 //! Which jobs these are is noted on disk, so that a server that starts goes on where an earlier one was killed.
 
 mod notes;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -3,13 +3,15 @@
 //!
 //! Whoever brings something reserves its place first, so that uploads at the same time cannot exceed the limit together.
 //! Every workspace has a lock of its own: to measure one with many files takes long, and holds up no other. Nor does it hold
-//! up logs, which nodes cannot keep for long: what is appended meanwhile is taken without a reservation, and counted.
+//! up logs, which nodes cannot keep for long: what is appended meanwhile is taken without a reservation, and counted. What
+//! is appended to a log while logs are being measured may be found as well: then it counts twice until the next start.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use muster_core::ErrorChain;
 use muster_core::ids::WorkspaceId;
@@ -21,6 +23,8 @@ use crate::room::Kind;
 
 /// The last lines of logs, which say what is missing, may exceed a share by so much of it.
 const LAST_LINES_PART: u64 = 64;
+/// After a workspace could not be measured, until logs have it tried again: each append asks for it.
+const FAILED_PAUSE: Duration = Duration::from_secs(60);
 /// Of what the kernel counts in.
 const BLOCK: u64 = 512;
 
@@ -59,6 +63,8 @@ struct Share {
     /// that would be counted twice, or not at all.
     measuring: Mutex<()>,
     is_measured: AtomicBool,
+    /// When measuring it failed last.
+    failed: Mutex<Option<Instant>>,
     counts: Mutex<Counts>,
 }
 
@@ -97,6 +103,10 @@ impl Share {
             self.is_measured.store(true, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    fn failed(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From here on logs are measured, so what is appended to them counts beside what is found.
@@ -389,13 +399,15 @@ impl Blobs {
         share.turn.clone().lock_owned().await
     }
 
-    /// Begins to measure a workspace, unless that was done or is under way, and does not wait for it.
+    /// Begins to measure a workspace, unless that was done, is under way or has just failed, and does not wait for it.
     pub fn measure_soon(self: &Arc<Self>, workspace: WorkspaceId) {
         let Some((share, _)) = self.usage.share(workspace) else { return };
         if share.is_measured.load(Ordering::Relaxed) {
             return;
         }
-        if let Ok(turn) = share.turn.clone().try_lock_owned() {
+        if let Ok(turn) = share.turn.clone().try_lock_owned()
+            && share.failed().is_none_or(|at| at.elapsed() >= FAILED_PAUSE)
+        {
             drop(self.begin_measuring(workspace, share, turn));
         }
     }
@@ -411,6 +423,7 @@ impl Blobs {
             // Also when nobody waits for it any more.
             let _turn = turn;
             let measured = share.measured(|share| blobs.measure_all(workspace, share));
+            *share.failed() = measured.is_err().then(Instant::now);
             if let Err(failed) = &measured {
                 warn!(%workspace, error = %ErrorChain(failed), "a workspace cannot be measured");
             }

@@ -1,3 +1,4 @@
+use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::channel;
 use std::thread;
 
@@ -103,4 +104,28 @@ fn a_log_does_not_wait_until_its_workspace_is_measured_and_is_counted() {
     assert!(matches!(append(11), Err(BlobError::ShareUsed { used: 90, more: 11, .. })));
     append(10).unwrap().settle(10);
     assert_eq!(used(&usage), (Some(100), 0));
+}
+
+/// Every append to a log asks for it, and each walked through all files.
+#[tokio::test]
+async fn a_workspace_that_cannot_be_measured_is_not_tried_again_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let blobs = Arc::new(Blobs::new(dir.path().join("blobs"), None, Some(10)).unwrap());
+    let tries = Arc::new(AtomicU32::new(0));
+    let counted = tries.clone();
+    blobs.count_also(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Err(BlobError::Io(std::io::Error::other("it cannot be read")))
+    });
+    let tries_after_one_more = async || {
+        blobs.measure_soon(HERE);
+        drop(blobs.hold_measuring(HERE).await);
+        tries.load(Ordering::Relaxed)
+    };
+    assert_eq!(tries_after_one_more().await, 1);
+    assert_eq!(tries_after_one_more().await, 1, "it has just failed");
+    assert!(blobs.measured(HERE).await.is_err(), "who has to know is told");
+    let (share, _) = blobs.usage.share(HERE).unwrap();
+    *share.failed() = Instant::now().checked_sub(FAILED_PAUSE);
+    assert_eq!(tries_after_one_more().await, 3);
 }
