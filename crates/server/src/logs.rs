@@ -64,9 +64,9 @@ pub struct Logs {
     /// Those that are being written to. Each has a lock of its own: to write one waits for the disk, and others do not wait
     /// for that.
     busy: InTurn<LogKey>,
-    /// Held while a file is opened for a live attempt, and while the logs of a job are removed: a late append does not make
-    /// them again.
-    opening: Mutex<()>,
+    /// Jobs of which a file is opened for a live attempt, or whose logs are removed: a late append does not make them
+    /// again. The disk may take its time, and other jobs do not wait for that.
+    opening: InTurn<JobId>,
     /// Logs whose names are on disk, as far as this server has made sure.
     named: Mutex<BTreeSet<LogKey>>,
     /// Those that have their last lines.
@@ -92,7 +92,7 @@ impl Logs {
             room: Room::of(dir.clone()),
             dir,
             busy: InTurn::default(),
-            opening: Mutex::default(),
+            opening: InTurn::default(),
             named: Mutex::default(),
             given_up: Mutex::default(),
             #[cfg(test)]
@@ -173,7 +173,7 @@ impl Logs {
     }
 
     fn open(&self, log: LogKey, is_live: impl FnOnce() -> bool) -> Result<File, AppendError> {
-        let _opening = lock(&self.opening);
+        let _opening = self.opening.wait(log.job);
         if !is_live() {
             return Err(AppendError::Over);
         }
@@ -246,9 +246,10 @@ impl Logs {
         lock(&self.given_up).remove(&log);
     }
 
-    /// Of all attempts of a job; says how many bytes they had. One that has none is as good as removed.
+    /// Of all attempts of a job; says how many bytes they had. One that has none is as good as removed. For a thread that may
+    /// wait.
     pub fn remove(&self, job: JobId) -> io::Result<u64> {
-        let _opening = lock(&self.opening);
+        let _opening = self.opening.wait(job);
         let folder = self.folder(job);
         let bytes = bytes_in(&folder)?;
         lock(&self.named).retain(|log| log.job != job);

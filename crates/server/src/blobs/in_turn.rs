@@ -1,4 +1,4 @@
-//! One after the other for each key, waiting without a thread. Different keys do not wait for each other.
+//! One after the other for each key, mostly waiting without a thread. Different keys do not wait for each other.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,6 +30,14 @@ impl<K: Ord + Clone> InTurn<K> {
         // Made first: whoever gives up waiting leaves nothing behind.
         let mut turn = MyTurn { all: self.clone(), key, held: None };
         turn.held = Some(lock.lock_owned().await);
+        turn
+    }
+
+    /// The same for a thread that may wait.
+    pub fn wait(&self, key: K) -> MyTurn<K> {
+        let lock = self.busy().entry(key.clone()).or_default().clone();
+        let mut turn = MyTurn { all: self.clone(), key, held: None };
+        turn.held = Some(lock.blocking_lock_owned());
         turn
     }
 

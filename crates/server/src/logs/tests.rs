@@ -39,6 +39,12 @@ async fn append_as(
     logs.append(log, (offset, is_last), bytes, || true, reserve).await
 }
 
+async fn removed(logs: &Arc<Logs>, job: JobId) -> u64 {
+    let logs = logs.clone();
+    let removed = tokio::task::spawn_blocking(move || logs.remove(job));
+    removed.await.expect("no panic").expect("io")
+}
+
 #[tokio::test]
 async fn what_there_is_no_room_for_is_refused_and_the_rest_is_taken_later() {
     let dir = tempfile::tempdir().expect("a temporary folder");
@@ -110,7 +116,7 @@ async fn an_append_that_comes_after_the_delete_of_its_job_is_refused() {
     let mut late = Box::pin(late);
     assert!(late.as_mut().now_or_never().is_none(), "it waits");
     is_live.store(false, std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(logs.remove(LOG.job).expect("io"), 5);
+    assert_eq!(removed(&logs, LOG.job).await, 5);
     drop(first);
     let refused = late.await.expect_err("its job is deleted");
     assert!(matches!(refused, AppendError::Over), "{refused}");
@@ -126,9 +132,13 @@ async fn only_logs_of_jobs_that_are_gone_are_removed() {
         assert_eq!(append((&logs, &blobs), log, 0, b"hello").await.expect("io"), 5);
     }
     fs::create_dir(dir.path().join("logs/else")).expect("io");
-    let unknown = logs.remove_if(|_| Err(io::Error::other("it cannot be looked up")));
-    assert!(unknown.is_err());
-    assert_eq!(logs.remove_if(|job| Ok(job == LOG.job)).expect("io"), 1);
+    let own = logs.clone();
+    let removed = tokio::task::spawn_blocking(move || {
+        let unknown = own.remove_if(|_| Err(io::Error::other("it cannot be looked up")));
+        assert!(unknown.is_err());
+        own.remove_if(|job| Ok(job == LOG.job)).expect("io")
+    });
+    assert_eq!(removed.await.expect("no panic"), 1);
     assert_eq!([LOG, other].map(|log| logs.read(log, 0).expect("io").total), [0, 5]);
     assert!(dir.path().join("logs/else").exists(), "it is not ours");
 }
@@ -210,7 +220,39 @@ async fn logs_are_part_of_what_their_workspace_has() {
     files.count_also(move |_| own.bytes_of(&[LOG.job].into()).map_err(BlobError::Io));
     assert!(files.check_share(HERE, 1).is_err());
     assert_eq!(logs.bytes_of(&[JobId(7)].into()).expect("io"), 0);
-    files.removing(HERE, || logs.remove(LOG.job)).expect("io");
+    let (own, its) = (logs.clone(), files.clone());
+    let removing = move || its.removing(HERE, || own.remove(LOG.job));
+    tokio::task::spawn_blocking(removing).await.expect("no panic").expect("io");
     files.check_share(HERE, SHARE).expect("all of it is free");
-    assert_eq!(logs.remove(LOG.job).expect("io"), 0);
+    assert_eq!(removed(&logs, LOG.job).await, 0);
+}
+
+/// One lock for all was held while the disk made or removed a job's folder.
+#[tokio::test]
+async fn a_log_that_is_being_opened_holds_up_no_other_job() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let (logs, blobs) = (with_reserve(dir.path(), 0), blobs(dir.path(), None));
+    let ((begun, has_begun), (go_on, may_go_on)) =
+        (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
+    let (own, reserving) = (logs.clone(), blobs.clone());
+    let slow = tokio::spawn(async move {
+        let is_live = move || {
+            begun.send(()).expect("it is waited for");
+            may_go_on.recv().is_ok()
+        };
+        let reserve = move |bytes, kind| reserving.reserve_for_log(HERE, bytes, kind);
+        own.append(LOG, (0, false), Bytes::from_static(b"slow"), is_live, reserve).await
+    });
+    let has_begun = tokio::task::spawn_blocking(move || has_begun.recv());
+    has_begun.await.expect("no panic").expect("it opens");
+    let other = LogKey { job: JobId(7), ..LOG };
+    let others = async {
+        assert_eq!(append((&logs, &blobs), other, 0, b"other").await.expect("io"), 5);
+        assert_eq!(removed(&logs, other.job).await, 5);
+    };
+    let others = tokio::time::timeout(std::time::Duration::from_secs(5), others).await;
+    go_on.send(()).expect("it waits");
+    assert_eq!(slow.await.expect("no panic").expect("io"), 4);
+    others.expect("they do not wait");
+    assert!(logs.opening.is_idle());
 }
