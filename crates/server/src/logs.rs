@@ -166,6 +166,9 @@ impl Logs {
         // Of what could not be written, a part may have been.
         let now = file.metadata().map_or(length + fresh.len() as u64, |about| about.len());
         reserved.settle(now.saturating_sub(length));
+        if written.is_err() && is_last {
+            self.take_up(log);
+        }
         written?;
         // The node forgets its copy once the job's end is on disk, so this must be there before.
         self.sync(log, &file)?;

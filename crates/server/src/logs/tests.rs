@@ -256,3 +256,19 @@ async fn a_log_that_is_being_opened_holds_up_no_other_job() {
     others.expect("they do not wait");
     assert!(logs.opening.is_idle());
 }
+
+#[tokio::test]
+async fn last_lines_that_could_not_be_written_may_come_again() {
+    const SHARE: u64 = 64 << 10;
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let (logs, blobs) = (with_reserve(dir.path(), 0), blobs(dir.path(), Some(SHARE)));
+    let other = LogKey { rank: 1, ..LOG };
+    let whole = vec![b'x'; SHARE as usize];
+    assert_eq!(append((&logs, &blobs), other, 0, &whole).await.expect("it fits"), SHARE);
+    std::os::unix::fs::symlink("/dev/full", logs.path(LOG)).expect("io");
+    let full = append_as((&logs, &blobs), LOG, 0, b"the end", true).await.expect_err("full");
+    assert!(matches!(full, AppendError::Io(_)) && full.is_full(), "{full}");
+    fs::remove_file(logs.path(LOG)).expect("io");
+    let written = append_as((&logs, &blobs), LOG, 0, b"the end", true).await;
+    assert_eq!(written.expect("they have room of their own"), 7);
+}
