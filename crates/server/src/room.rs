@@ -3,6 +3,8 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use muster_sandbox::disk_space::DiskSpace;
 use muster_sandbox::node::disk;
@@ -14,7 +16,12 @@ pub struct Room {
     reserve: Reserve,
     /// What counts as taken although it is free: nodes that are limited by quotas may still write it.
     promised: fn(&Path) -> u64,
+    /// That, and when it was asked for: it costs a walk through all quotas, and every append to a log wants it.
+    known: Arc<Mutex<Option<(Instant, u64)>>>,
 }
+
+/// For so long it counts as unchanged.
+const KNOWN_FOR: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
 enum Reserve {
@@ -45,13 +52,18 @@ pub enum Kind {
 impl Room {
     /// Of the disk that this folder is on.
     pub fn of(dir: PathBuf) -> Room {
-        Room { dir, reserve: Reserve::OfDisk, promised: disk::promised_by_quotas }
+        Room {
+            dir,
+            reserve: Reserve::OfDisk,
+            promised: disk::promised_by_quotas,
+            known: Arc::default(),
+        }
     }
 
     /// The same with another reserve.
     #[cfg(test)]
     pub fn with_reserve(dir: PathBuf, reserve_bytes: u64) -> Room {
-        Room { dir, reserve: Reserve::Fixed(reserve_bytes), promised: |_| 0 }
+        Room { dir, reserve: Reserve::Fixed(reserve_bytes), promised: |_| 0, known: Arc::default() }
     }
 
     /// Whether so many bytes more can be taken.
@@ -75,13 +87,26 @@ impl Room {
     fn free_and_reserve(&self, kind: Kind) -> Result<(u64, u64), NoRoom> {
         let DiskSpace { free_bytes: free, bytes, .. } =
             DiskSpace::of(&self.dir).map_err(NoRoom::Io)?;
-        let free = free.saturating_sub((self.promised)(&self.dir));
+        let free = free.saturating_sub(self.promised());
         let reserve = self.reserve(bytes);
         let reserve = match kind {
             Kind::Usual => reserve,
             Kind::LastLines => reserve / 8,
         };
         Ok((free, reserve))
+    }
+
+    fn promised(&self) -> u64 {
+        // Held meanwhile: the others wait for the answer instead of asking, too.
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match *known {
+            Some((at, bytes)) if at.elapsed() < KNOWN_FOR => bytes,
+            Some(_) | None => {
+                let bytes = (self.promised)(&self.dir);
+                *known = Some((Instant::now(), bytes));
+                bytes
+            }
+        }
     }
 
     fn reserve(&self, disk_bytes: u64) -> u64 {
@@ -95,6 +120,8 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
 
     #[test]
@@ -109,9 +136,26 @@ mod tests {
     fn what_nodes_were_promised_is_not_free() {
         let room = Room::with_reserve("/".into(), 0);
         room.check(1, Kind::Usual).expect("there is room");
-        let promised = Room { promised: |_| u64::MAX, ..room };
+        let promised = Room { promised: |_| u64::MAX, known: Arc::default(), ..room };
         assert!(matches!(promised.check(1, Kind::Usual), Err(NoRoom::Full { free: 0, .. })));
         assert!(promised.fits(1, Kind::LastLines).is_err());
+    }
+
+    #[test]
+    fn what_nodes_were_promised_is_asked_for_once_a_second() {
+        static ASKED: AtomicU64 = AtomicU64::new(0);
+        let asked = |_: &Path| ASKED.fetch_add(1, Ordering::Relaxed);
+        let room = Room { promised: asked, ..Room::with_reserve("/".into(), 0) };
+        let began = Instant::now();
+        for _ in 0..100 {
+            room.clone().check(0, Kind::Usual).expect("there is room");
+        }
+        assert!(ASKED.load(Ordering::Relaxed) <= 1 + began.elapsed().as_secs());
+        let before = ASKED.load(Ordering::Relaxed);
+        *room.known.lock().expect("no panic") =
+            Instant::now().checked_sub(KNOWN_FOR).map(|at| (at, 0));
+        room.check(0, Kind::Usual).expect("there is room");
+        assert_eq!(ASKED.load(Ordering::Relaxed), before + 1, "it may have changed");
     }
 
     #[test]
