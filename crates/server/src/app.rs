@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use muster_core::Regions;
 use muster_core::catalogue::Catalogue;
+use muster_core::ids::WorkspaceId;
 use muster_core::model::DefaultLimits;
 use tokio::sync::{mpsc, watch};
 
 use crate::Workspaces;
 use crate::artifacts::Turns;
 use crate::artifacts::removal::Unremoved;
-use crate::blobs::Blobs;
+use crate::blobs::{Blobs, InTurn};
 use crate::environments::Service;
 use crate::guesses::Guesses;
 use crate::http::{Offer, Source, Tunnel};
@@ -60,8 +61,8 @@ pub struct App {
     pub storage: Storage,
     pub turns: Turns,
     pub unremoved: Unremoved,
-    /// Held by whoever counts what a workspace has used.
-    pub usage_turn: tokio::sync::Mutex<()>,
+    /// Workspaces of which somebody counts what they have used.
+    pub usage_turns: InTurn<WorkspaceId>,
     pub retention: Retention,
     pub refusals: Refusals,
     pub rates: Rates,

@@ -20,7 +20,7 @@ use crate::address::{self, Address};
 use crate::app::App;
 use crate::artifacts::Turns;
 use crate::artifacts::removal::Unremoved;
-use crate::blobs::{BlobError, Blobs};
+use crate::blobs::{BlobError, Blobs, InTurn};
 use crate::certificates::{self, Keeper};
 use crate::check::{self, Check};
 use crate::config::{Ready, ServeError, ServerConfig};
@@ -158,7 +158,7 @@ impl Server {
             storage: stores.storage.clone(),
             turns: Turns::default(),
             unremoved: Unremoved::noted_in(self.state_dir.logs()),
-            usage_turn: tokio::sync::Mutex::default(),
+            usage_turns: InTurn::default(),
             retention: config.retention,
             live: stores.live.clone(),
             logs,

@@ -12,6 +12,7 @@ use muster_wire::workspace_usage::WorkspaceFigures;
 use muster_wire::{Page, vm_size};
 
 use super::{Call, Failed, unexpected};
+use crate::app::App;
 use crate::blobs::Figures;
 use crate::http::respond::document;
 use crate::http::trees;
@@ -50,14 +51,12 @@ pub async fn update(call: &Call, subscription: &str, location: &str) -> Result<R
     Ok(document(StatusCode::OK, &Page::whole(updated.collect())))
 }
 
-/// What a workspace has used of its limits: nothing, before its first use. To count it costs what the workspace has, so one is
-/// counted at a time.
+/// What a workspace has used of its limits: nothing, before its first use.
 pub async fn of_workspace(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
     let workspace = call.app.readers.look_up(|reader| reader.workspace(&key))?.map(|it| it.id);
     let queued = call.app.writer.queued(&call.caller, workspace).await?;
-    let _turn = call.app.usage_turn.lock().await;
     let (stored, counted) = match workspace {
-        Some(workspace) => stored(call, workspace).await?,
+        Some(workspace) => stored(&call.app, workspace).await?,
         None => (Stored::default(), call.app.blobs.no_figures()),
     };
     // No limit is the largest number.
@@ -76,9 +75,11 @@ pub async fn of_workspace(call: &Call, key: WorkspaceKey) -> Result<Response, Fa
     Ok(document(StatusCode::OK, &Page::whole(figures.rows())))
 }
 
-async fn stored(call: &Call, workspace: WorkspaceId) -> Result<(Stored, Figures), Failed> {
-    let stored = call.app.storage.readers.read(move |reader| reader.stored(workspace)).await?;
-    let blobs = call.app.blobs.clone();
+/// To count it costs what the workspace has, so each is counted once at a time. Others do not wait for that.
+async fn stored(app: &App, workspace: WorkspaceId) -> Result<(Stored, Figures), Failed> {
+    let _turn = app.usage_turns.turn(workspace).await;
+    let stored = app.storage.readers.read(move |reader| reader.stored(workspace)).await?;
+    let blobs = app.blobs.clone();
     let counted = tokio::task::spawn_blocking(move || blobs.figures(workspace)).await;
     let counted = counted.map_err(|_| ArmError::internal("usage"))?;
     Ok((stored, counted.map_err(|failed| trees::refusal(&failed))?))
@@ -89,4 +90,25 @@ pub fn vm_sizes(call: &Call) -> Response {
     let sizes = call.app.catalogue.iter();
     let kind = call.query.get("compute-type");
     document(StatusCode::OK, &vm_size::list(sizes, call.query.api_version(), kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Limits;
+    use crate::run::in_test::InTest;
+
+    /// To count one that has many files takes long.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn counting_one_workspace_holds_up_no_other() {
+        let server = InTest::open(Limits::default()).await;
+        let app = server.app();
+        let [slow, other] = [1, 2].map(WorkspaceId);
+        let _counting = app.usage_turns.turn(slow).await;
+        let patience = Duration::from_secs(5);
+        let counted = tokio::time::timeout(patience, stored(&app, other)).await;
+        assert!(counted.expect("it does not wait").is_ok());
+    }
 }
