@@ -18,6 +18,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use muster_core::ErrorChain;
+use muster_core::agent::LAST_LOG_BYTES_MAX;
 use muster_core::ids::Epoch;
 use reqwest::StatusCode;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
@@ -35,8 +36,6 @@ const PIECE_MAX: u64 = 256 * 1024;
 const KEPT_BYTES: u64 = 16 << 20;
 /// Space is given back in steps of this.
 const STEP_BYTES: u64 = 1 << 20;
-/// The most that a server takes as the last of a log it has no room for.
-const LAST_BYTES_MAX: usize = 4 << 10;
 /// How long an ended job waits for a server that takes nothing, and does not say that its disk is full.
 const STUCK_MAX: Duration = Duration::from_secs(10);
 /// How often the server may fall back behind what it had said it has, before we take it for
@@ -312,7 +311,7 @@ impl<'a> Sending<'a> {
         let line = |missing: u64| {
             format!("\nmuster: the last {missing} bytes of this log are missing: {words}\n")
         };
-        let room = LAST_BYTES_MAX.saturating_sub(line(unsent).len());
+        let room = LAST_LOG_BYTES_MAX.saturating_sub(line(unsent).len());
         let mut last = self.read(unsent.min(room as u64))?;
         let whole = last.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         last.truncate(whole);

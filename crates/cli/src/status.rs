@@ -7,6 +7,7 @@ use muster_core::read_only::StoreTrouble;
 use muster_core::time::Wall;
 use muster_sandbox::disk_space::DiskSpace;
 use muster_sandbox::node::disk as node_disk;
+use muster_server::FREE_BYTES_MIN;
 use muster_wire::timestamp;
 use serde::Serialize;
 
@@ -17,8 +18,6 @@ use crate::{client, server_process};
 
 /// It is on this machine: one that takes longer does not respond.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
-/// With less than this a server cannot start.
-const FULL_BYTES: u64 = 1 << 20;
 const GIB: f64 = (1_u64 << 30) as f64;
 
 /// Show whether a server is running, and how it is doing
@@ -143,7 +142,7 @@ async fn elsewhere(args: &Args, server: &Server, chosen_by: &'static str) -> Out
 
 fn look(path: &Path, disk: Option<DiskSpace>) -> Status {
     // Also of a server that waits for space before it starts.
-    let is_full = disk.is_some_and(|disk| disk.free_bytes < FULL_BYTES);
+    let is_full = disk.is_some_and(|disk| disk.free_bytes < FREE_BYTES_MIN);
     let space = StoreTrouble::ShortOfSpace { free_bytes: 0, needed_bytes: 0 };
     Status {
         chosen_by: "the state directory",

@@ -48,6 +48,7 @@ pub use crate::environments::Environments;
 pub use crate::http::limits::{DESCRIPTORS_MIN, DESCRIPTORS_WANTED};
 pub use crate::nodes::Isolation;
 pub use crate::rates::RateLimits;
+pub use crate::reserve::FREE_BYTES_MIN;
 pub use crate::run::run;
 pub use crate::state_dir::Workspaces;
 pub use crate::storage::Retention;

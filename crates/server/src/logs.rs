@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::body::Bytes;
-use muster_core::agent::LOG_BYTES_MAX;
+use muster_core::agent::{LAST_LOG_BYTES_MAX, LOG_BYTES_MAX};
 use muster_core::ids::{Epoch, JobId};
 
 use crate::blobs::{BlobError, InTurn, Reserved};
@@ -17,8 +17,6 @@ use crate::room::{self, NoRoom, Room};
 
 /// Of one request to read.
 const READ_BYTES_MAX: u64 = 8 << 20;
-/// So much is taken for longer, once for each log: what a node says when it has to give up the rest.
-const LAST_BYTES_MAX: usize = 4 << 10;
 /// Logs that are known to have been given up; an earlier one is forgotten when there are more.
 const GIVEN_UP_MAX: usize = 10_000;
 /// Of logs whose names are known to be on disk. When there are more, all are forgotten, and each is synced once more.
@@ -149,7 +147,7 @@ impl Logs {
         };
         let room = usize::try_from(LOG_BYTES_MAX.saturating_sub(length)).unwrap_or(usize::MAX);
         let fresh = &fresh[..fresh.len().min(room)];
-        let is_last = is_last && fresh.len() <= LAST_BYTES_MAX && self.give_up(log);
+        let is_last = is_last && fresh.len() <= LAST_LOG_BYTES_MAX && self.give_up(log);
         let (fresh, reserved) = match is_last {
             true => {
                 let bytes = fresh.len() as u64;

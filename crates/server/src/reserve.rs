@@ -26,7 +26,7 @@ const PART: u64 = 4;
 /// The log of each of the two stores may take this part of it.
 const LOG_PART: u64 = 4;
 /// With less than this the next commit may fail, and a start as well.
-const LOW_BYTES: u64 = 1 << 20;
+pub const FREE_BYTES_MIN: u64 = 1 << 20;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How often a start that waits for space looks for it, and how often it says so.
 const TRY_EVERY: Duration = Duration::from_secs(1);
@@ -112,7 +112,7 @@ impl Reserve {
             };
             let Ok(Some(words)) = tokio::task::spawn_blocking(look).await else { return };
             if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
-                tracing::warn!("{words}; the server waits for that, and starts then");
+                tracing::warn!("{words}; the server starts as soon as there is enough");
                 told = Some(Instant::now());
             }
             tokio::time::sleep(TRY_EVERY).await;
@@ -131,13 +131,13 @@ impl Reserve {
     pub fn lacks_space(&self) -> bool {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let taken = open(self.state_dir.root(), flags, Mode::RUSR | Mode::WUSR)
-            .and_then(|file| fallocate(&file, FallocateFlags::empty(), 0, LOW_BYTES));
+            .and_then(|file| fallocate(&file, FallocateFlags::empty(), 0, FREE_BYTES_MIN));
         matches!(taken, Err(Errno::NOSPC | Errno::DQUOT))
     }
 
     fn words_of_lack(&self) -> String {
         let (folder, free) = (self.state_dir.root().display(), self.free_bytes().unwrap_or(0));
-        let (free_kib, needed_kib) = (free >> 10, LOW_BYTES >> 10);
+        let (free_kib, needed_kib) = (free >> 10, FREE_BYTES_MIN >> 10);
         match needed_kib.saturating_sub(free_kib) {
             0 => format!(
                 "the disk is full for this user: a start needs {needed_kib} KiB in {folder}, which cannot be taken although \
@@ -164,7 +164,7 @@ impl Reserve {
         self.used.note(disk.free_bytes, plenty);
         if self.is_held() || disk.free_bytes >= plenty {
             self.used.set(false);
-        } else if disk.free_bytes < bytes.saturating_add(LOW_BYTES) {
+        } else if disk.free_bytes < bytes.saturating_add(FREE_BYTES_MIN) {
             self.used.set(true);
         }
     }
@@ -175,7 +175,7 @@ impl Reserve {
     }
 
     fn give_up_if_needed(&self) {
-        if self.free_bytes().is_some_and(|free| free >= LOW_BYTES) {
+        if self.free_bytes().is_some_and(|free| free >= FREE_BYTES_MIN) {
             return;
         }
         match std::fs::remove_file(&self.path) {
@@ -184,7 +184,7 @@ impl Reserve {
             Err(error) => tracing::warn!(%error, "the disk is full, and the reserve stays taken"),
         }
         // What was left by nodes that have ended goes anyway; here it goes before there is a helper.
-        if self.free_bytes().is_some_and(|free| free < LOW_BYTES) {
+        if self.free_bytes().is_some_and(|free| free < FREE_BYTES_MIN) {
             self.remove_dead_disks();
         }
     }

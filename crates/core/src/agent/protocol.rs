@@ -9,6 +9,8 @@ use crate::time::Span;
 /// Of the log of one rank of one attempt. A job that writes more is not stopped, its log is: the server takes no more,
 /// and a node keeps no more.
 pub const LOG_BYTES_MAX: u64 = 1 << 30;
+/// The most that a server takes as the last of a log that it has no room for.
+pub const LAST_LOG_BYTES_MAX: usize = 4 << 10;
 
 /// Everything that an agent knows. Sent at least every few seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
