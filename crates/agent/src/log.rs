@@ -74,19 +74,31 @@ pub(crate) enum Stage {
 struct Waited {
     /// For space.
     full: Duration,
-    /// For an answer of another kind.
+    /// For an answer of another kind, since the server last took something.
     stuck: Duration,
+    /// Whether the last that it heard is that there is no space.
+    is_for_space: bool,
     until: Instant,
 }
 
 impl Waited {
     fn nothing(now: Instant) -> Waited {
-        Waited { full: Duration::ZERO, stuck: Duration::ZERO, until: now }
+        let none = Duration::ZERO;
+        Waited { full: none, stuck: none, is_for_space: false, until: now }
+    }
+
+    /// The server took something. What was waited for space until then counts all the same: it may become free byte by byte.
+    fn go_on(&mut self, now: Instant) {
+        if self.is_for_space {
+            self.add(true, now);
+        }
+        *self = Waited { full: self.full, ..Waited::nothing(now) };
     }
 
     /// It waited until now, in vain; says how long it has waited for this in all.
     fn add(&mut self, is_full: bool, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(std::mem::replace(&mut self.until, now));
+        self.is_for_space = is_full;
         let waited = if is_full { &mut self.full } else { &mut self.stuck };
         *waited += passed;
         *waited
@@ -172,7 +184,7 @@ struct Sending<'a> {
     offset: u64,
     rewinds: u32,
     backoff: Backoff,
-    /// Since it last went on, or since the job ended if that was later.
+    /// Since the job ended.
     waited: Waited,
 }
 
@@ -245,7 +257,7 @@ impl<'a> Sending<'a> {
                 self.offset = next;
                 self.cut_sent();
                 self.backoff.reset();
-                self.waited = Waited::nothing(Instant::now());
+                self.waited.go_on(Instant::now());
                 return Ok(());
             }
             Ok(next) if next < self.kept_from => {
@@ -404,6 +416,22 @@ mod tests {
         assert_eq!(waited.add(true, at(30)), Duration::from_secs(29));
         // Neither goes on for ever when they take turns.
         assert_eq!(waited.add(false, at(40)), Duration::from_secs(11));
+    }
+
+    #[test]
+    fn space_that_becomes_free_slowly_is_not_waited_for_any_longer() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let mut waited = Waited::nothing(began);
+        assert_eq!(waited.add(false, at(9)), Duration::from_secs(9));
+        assert_eq!(waited.add(true, at(19)), Duration::from_secs(10));
+        waited.go_on(at(21));
+        assert_eq!(waited.add(true, at(30)), Duration::from_secs(21), "with the wait before");
+        assert_eq!(waited.add(false, at(31)), Duration::from_secs(1), "it was not stuck");
+        // Sending is no waiting.
+        waited.go_on(at(32));
+        waited.go_on(at(90));
+        assert_eq!(waited.add(true, at(91)), Duration::from_secs(22));
     }
 
     #[test]

@@ -171,3 +171,25 @@ async fn a_log_that_is_cut_says_what_is_missing() {
     assert_eq!(harness.log(epoch), format!("begin\nsecond\n\n{line}"));
     agent.abort();
 }
+
+#[tokio::test]
+async fn a_server_whose_room_becomes_free_slowly_does_not_hold_up_the_end() {
+    let harness = Harness::new().await;
+    let full_server = FullServer { log_waits: Duration::from_millis(500), ..FullServer::default() };
+    let config = muster_agent::AgentConfig { full_server, ..harness.config() };
+    let agent = tokio::spawn(muster_agent::run_with_habits(config, None, habits()));
+    harness.server.change(|book| {
+        book.log_piece_max = Some(1_000);
+        book.log_room_trickles = true;
+    });
+    let epoch = harness.order(1, "head -c 9000 /dev/zero | tr '\\0' x");
+    assert_eq!(harness.ending(epoch).await, Exit::Code(0));
+    let log = harness.log(epoch);
+    let taken = log.find('\n').expect("it was cut");
+    assert!(taken > 1, "some of it was taken after the end: {log}");
+    let missing = 9_000 - taken;
+    let line =
+        format!("muster: the last {missing} bytes of this log are missing: there is no room");
+    assert!(log.contains(&line), "{log}");
+    agent.abort();
+}
