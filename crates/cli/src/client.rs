@@ -10,6 +10,7 @@ mod pacing;
 pub use blobs::Container;
 
 use std::cell::RefCell;
+use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
@@ -368,16 +369,42 @@ impl Answer {
     }
 }
 
-/// The server's figures, for a key that may read everything; else why it does not answer.
-pub async fn metrics(server: &Server, within: Duration) -> Result<String, String> {
-    let http = http_client(server).map_err(|failure| failure.to_string())?;
+/// Why there are no figures of a server.
+#[derive(Debug)]
+pub enum NoMetrics {
+    /// They are not for this key.
+    NotAllowed(StatusCode),
+    Failed(String),
+}
+
+impl fmt::Display for NoMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoMetrics::NotAllowed(status) => write!(f, "the server answered {status}"),
+            NoMetrics::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+/// The server's figures, for a key that may read everything.
+pub async fn metrics(server: &Server, within: Duration) -> Result<String, NoMetrics> {
+    let http = http_client(server).map_err(|failure| NoMetrics::Failed(failure.to_string()))?;
     let url = format!("{}/metrics", server.url.trim_end_matches('/'));
     let request = http.get(url).bearer_auth(&server.key).timeout(within);
     let page = async { request.send().await?.error_for_status()?.text().await };
-    page.await.map_err(|why| match why.is_timeout() {
+    page.await.map_err(|why| match why.status() {
+        Some(status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => {
+            NoMetrics::NotAllowed(status)
+        }
+        _ => NoMetrics::Failed(unanswered(why, within)),
+    })
+}
+
+fn unanswered(why: reqwest::Error, within: Duration) -> String {
+    match why.is_timeout() {
         true => format!("no answer within {} ms", within.as_millis()),
         false => printable(&ErrorChain(&why.without_url()).to_string()),
-    })
+    }
 }
 
 /// What the server answers whoever asks whether it is ready, which takes no token; else why it does not answer.
@@ -385,10 +412,7 @@ pub async fn readiness(server: &Server, within: Duration) -> Result<u16, String>
     let http = http_client(server).map_err(|failure| failure.to_string())?;
     let url = format!("{}/readyz", server.url.trim_end_matches('/'));
     let answer = http.get(url).timeout(within).send().await;
-    answer.map(|answer| answer.status().as_u16()).map_err(|why| match why.is_timeout() {
-        true => format!("no answer within {} ms", within.as_millis()),
-        false => printable(&ErrorChain(&why.without_url()).to_string()),
-    })
+    answer.map(|answer| answer.status().as_u16()).map_err(|why| unanswered(why, within))
 }
 
 /// The workspace that must be there for what is asked for to be there.

@@ -113,7 +113,7 @@ pub struct Figures {
 }
 
 /// Asks the server of a directory, with its owner's key.
-pub async fn figures(server: &Server, within: Duration) -> Result<Figures, String> {
+pub async fn figures(server: &Server, within: Duration) -> Result<Figures, client::NoMetrics> {
     client::metrics(server, within).await.map(|page| read(&page))
 }
 

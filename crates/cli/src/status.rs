@@ -11,6 +11,7 @@ use muster_server::FREE_BYTES_MIN;
 use muster_wire::timestamp;
 use serde::Serialize;
 
+use crate::client::NoMetrics;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, PrintForPeople};
 use crate::place::{Server, StateDirArg};
@@ -75,15 +76,15 @@ struct Trouble {
 }
 
 impl Trouble {
-    /// By the code that the server gives it, or a newer one.
+    /// By the code that the server gives it, or a newer one. The disk is known of a server on this machine.
     fn of(code: &str, disk: Option<DiskSpace>) -> Trouble {
-        let space = StoreTrouble::ShortOfSpace {
-            free_bytes: disk.map_or(0, |disk| disk.free_bytes),
-            needed_bytes: disk.map_or(0, |disk| node_disk::reserve(disk.bytes)),
+        let message = match (StoreTrouble::of_code(code).unwrap_or(StoreTrouble::Failing), disk) {
+            (StoreTrouble::ShortOfSpace { .. }, Some(disk)) => {
+                let needed_bytes = node_disk::reserve(disk.bytes);
+                StoreTrouble::ShortOfSpace { free_bytes: disk.free_bytes, needed_bytes }.words()
+            }
+            (kind, _) => kind.words_without_figures(),
         };
-        let known = [space, StoreTrouble::ReadOnly, StoreTrouble::Failing];
-        let known = known.into_iter().find(|trouble| trouble.code() == code);
-        let message = known.unwrap_or(StoreTrouble::Failing).words();
         Trouble { code: code.to_owned(), message }
     }
 }
@@ -127,23 +128,32 @@ async fn elsewhere(args: &Args, server: &Server, chosen_by: &'static str) -> Out
         (Ok(..500), Ok(figures)) => ask(&mut status, None, Ok(figures)),
         (Ok(..500), Err(why)) => {
             status.state = State::Running;
-            output::say(&format!("note: the server does not show its figures to this key: {why}"));
+            output::say(&note_without_figures(&why));
             Ok(())
         }
         (Ok(code), _) => {
             let why = format!("it answers {code} when it is asked whether it is ready");
-            ask(&mut status, None, Err(why))
+            ask(&mut status, None, Err(NoMetrics::Failed(why)))
         }
-        (Err(why), _) => ask(&mut status, None, Err(why)),
+        (Err(why), _) => ask(&mut status, None, Err(NoMetrics::Failed(why))),
     };
     args.print.show(&status, || print_table(&status))?;
     ended
 }
 
+fn note_without_figures(why: &NoMetrics) -> String {
+    match why {
+        NoMetrics::NotAllowed(_) => {
+            format!("note: the server does not show its figures to this key: {why}")
+        }
+        NoMetrics::Failed(why) => format!("note: the server's figures cannot be read: {why}"),
+    }
+}
+
 fn look(path: &Path, disk: Option<DiskSpace>) -> Status {
     // Also of a server that waits for space before it starts.
     let is_full = disk.is_some_and(|disk| disk.free_bytes < FREE_BYTES_MIN);
-    let space = StoreTrouble::ShortOfSpace { free_bytes: 0, needed_bytes: 0 };
+    let [space, ..] = StoreTrouble::KINDS;
     Status {
         chosen_by: "the state directory",
         state_dir: Some(path.display().to_string()),
@@ -176,7 +186,7 @@ fn nothing_known() -> Status {
 fn ask(
     status: &mut Status,
     disk: Option<DiskSpace>,
-    answer: Result<server_process::Figures, String>,
+    answer: Result<server_process::Figures, NoMetrics>,
 ) -> Outcome {
     match answer {
         Ok(figures) => {
@@ -243,5 +253,24 @@ mod tests {
         assert_eq!(look(path, Some(disk(5 << 20))).store_trouble, None);
         let full = look(path, Some(disk(900 << 10))).store_trouble.expect("it is full");
         assert_eq!(full.code, "StoreShortOfSpace");
+    }
+
+    #[test]
+    fn no_figure_of_another_machines_disk_is_made_up() {
+        let short = Trouble::of("StoreShortOfSpace", None).message;
+        assert!(short.contains("disk is full") && short.contains("free space"), "{short}");
+        assert!(!short.contains(|one: char| one.is_ascii_digit()), "{short}");
+        let read_only = Trouble::of("StoreReadOnly", None).message;
+        assert_eq!(read_only, StoreTrouble::ReadOnly.words());
+    }
+
+    #[test]
+    fn only_a_refusal_is_blamed_on_the_key() {
+        let refused = NoMetrics::NotAllowed(reqwest::StatusCode::FORBIDDEN);
+        let said = note_without_figures(&refused);
+        assert!(said.contains("to this key") && said.contains("403"), "{said}");
+        let failed = NoMetrics::Failed("no answer within 3000 ms".to_owned());
+        let said = note_without_figures(&failed);
+        assert!(!said.contains("key") && said.ends_with(": no answer within 3000 ms"), "{said}");
     }
 }

@@ -47,6 +47,18 @@ pub enum StoreTrouble {
 }
 
 impl StoreTrouble {
+    /// Each of them once, without figures.
+    pub const KINDS: [StoreTrouble; 3] = [
+        StoreTrouble::ShortOfSpace { free_bytes: 0, needed_bytes: 0 },
+        StoreTrouble::ReadOnly,
+        StoreTrouble::Failing,
+    ];
+
+    /// By its code, without figures; `None` for any other code.
+    pub fn of_code(code: &str) -> Option<StoreTrouble> {
+        StoreTrouble::KINDS.into_iter().find(|kind| kind.code() == code)
+    }
+
     /// A word for programs.
     pub fn code(self) -> &'static str {
         match self {
@@ -59,6 +71,17 @@ impl StoreTrouble {
     /// What it is, and what can be done.
     pub fn words(self) -> String {
         format!("{self}; {}", self.advice())
+    }
+
+    /// The same where the figures are not known.
+    pub fn words_without_figures(self) -> String {
+        match self {
+            StoreTrouble::ShortOfSpace { .. } => format!(
+                "the server's disk is full, and nothing new is started until there is space again; {}",
+                self.advice()
+            ),
+            StoreTrouble::ReadOnly | StoreTrouble::Failing => self.words(),
+        }
     }
 
     pub(crate) fn advice(self) -> &'static str {

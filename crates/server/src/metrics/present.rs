@@ -123,12 +123,7 @@ impl Present {
         let name = "muster_store_trouble";
         let help = "1 for what keeps the store from taking new work; all 0: nothing does.";
         text.family(name, "gauge", help);
-        let kinds = [
-            StoreTrouble::ShortOfSpace { free_bytes: 0, needed_bytes: 0 },
-            StoreTrouble::ReadOnly,
-            StoreTrouble::Failing,
-        ];
-        for kind in kinds.map(StoreTrouble::code) {
+        for kind in StoreTrouble::KINDS.map(StoreTrouble::code) {
             let is_so = self.store_trouble.is_some_and(|trouble| trouble.code() == kind);
             text.sample(name, &[("kind", kind)], u8::from(is_so));
         }
