@@ -2,7 +2,7 @@
 
 use clap::ArgGroup;
 use muster_core::model::WorkspaceKey;
-use muster_core::why::Remedy;
+use muster_core::read_only::StoreTrouble;
 use muster_wire::Route;
 use muster_wire::why::{WhyDocument, WhyReason};
 
@@ -40,13 +40,16 @@ pub async fn run(args: &Args) -> Outcome {
     let workspace = args.scope.workspace()?;
     let client = args.scope.connect().await?;
     let mut document = ask(args, &client, workspace).await?;
-    // The commands must reach what was asked about. One of them is about the machine of the server.
-    let flags = args.scope.flags();
-    let has_place = |reason: &&mut WhyReason| reason.command != Remedy::CheckServer.to_string();
-    for reason in document.value.iter_mut().filter(has_place) {
-        reason.command.push_str(&flags);
-    }
+    add_place(&mut document, &args.scope.flags());
     args.print.show(&document, || output::bytes(text(&document).as_bytes()))
+}
+
+/// The commands must reach what was asked about. For a store in trouble the command is about the server's machine.
+fn add_place(document: &mut WhyDocument, flags: &str) {
+    let has_place = |reason: &&mut WhyReason| StoreTrouble::of_code(&reason.code).is_none();
+    for reason in document.value.iter_mut().filter(has_place) {
+        reason.command.push_str(flags);
+    }
 }
 
 async fn ask(args: &Args, client: &Client, workspace: WorkspaceKey) -> Outcome<WhyDocument> {
@@ -135,6 +138,12 @@ mod tests {
              max_instances is 0, needed 1\n     muster compute update --name cpu\n     \
              (you may not; ask ada)\n"
         );
+        let value = vec![reason("One", 2, 3), reason("StoreReadOnly", 0, 1)];
+        let mut document = WhyDocument { value, message: None, notes: Vec::new() };
+        add_place(&mut document, " -w home");
+        let commands: Vec<&str> = document.value.iter().map(|one| &*one.command).collect();
+        let command = "muster compute update --name cpu";
+        assert_eq!(commands, [&format!("{command} -w home"), command]);
         let message = Some("job 'a' completed".to_owned());
         let notes = vec!["x has no effect".to_owned()];
         let shown = text(&WhyDocument { value: Vec::new(), message, notes });
