@@ -8,6 +8,7 @@ mod files;
 mod pacing;
 
 pub use blobs::Container;
+use pacing::Again;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -278,7 +279,7 @@ impl Client {
         method: &Method,
         make: impl FnMut() -> Outcome<RequestBuilder>,
     ) -> Outcome<reqwest::Response> {
-        pacing::send(method, make, |why| self.unreachable(why)).await
+        pacing::send(method, Again::WhenTold, make, |why| self.unreachable(why)).await
     }
 
     async fn read_answer(&self, response: reqwest::Response) -> Outcome<Answer> {

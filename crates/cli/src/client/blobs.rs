@@ -9,7 +9,8 @@ use muster_wire::blob::client::{
 };
 use reqwest::{Method, RequestBuilder, Response, StatusCode, header};
 
-use super::{ANSWER_WITHIN, Client, pacing};
+use super::pacing::{self, Again};
+use super::{ANSWER_WITHIN, Client};
 use crate::failure::{Failure, Outcome, printable};
 
 /// Of a blob that is sent: slower is a server that hangs.
@@ -17,9 +18,6 @@ const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
 /// Of one blob that is fetched.
 const DOWNLOAD_WITHIN: Duration = Duration::from_secs(3_600);
 const METADATA: &str = "x-ms-meta-";
-/// How often something is tried that failed on the way.
-const TRIES: u32 = 4;
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// A container, and what opens it.
 #[derive(Clone)]
@@ -45,7 +43,8 @@ impl Container {
     /// What is noted about a blob; `None` if it is not there.
     pub async fn metadata(&self, name: &str) -> Outcome<Option<BTreeMap<String, String>>> {
         let url = blob_url(&self.url, name, &[], &self.sas);
-        let answer = pacing::send(&Method::HEAD, || Ok(self.http.head(&url)), lost).await?;
+        let answer =
+            pacing::send(&Method::HEAD, Again::WhenTold, || Ok(self.http.head(&url)), lost).await?;
         if answer.status() == StatusCode::NOT_FOUND {
             return Ok(None);
         }
@@ -66,7 +65,7 @@ impl Container {
             };
             Ok(metadata.iter().fold(request, add))
         };
-        self.sent(request).await
+        self.sent(Again::WhenTold, request).await
     }
 
     /// A whole blob, or one block of it, of so many bytes. The body is made anew for each try.
@@ -82,32 +81,23 @@ impl Container {
             None => Vec::new(),
         };
         let url = blob_url(&self.url, name, &query, &self.sas);
-        let mut pause = PAUSE;
-        for tried in 1.. {
-            let request = || {
-                let request = self
-                    .http
-                    .put(&url)
-                    .timeout(ANSWER_WITHIN + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN))
-                    .header("x-ms-blob-type", "BlockBlob")
-                    .header(header::CONTENT_TYPE, "application/octet-stream")
-                    .header(header::CONTENT_LENGTH, bytes);
-                Ok(request.body(body()?))
-            };
-            match self.sent(request).await {
-                Err(failure) if failure.is_passing() && tried < TRIES => {
-                    tokio::time::sleep(pause).await;
-                    pause *= 4;
-                }
-                ended => return ended,
-            }
-        }
-        unreachable!("the last try returns")
+        let request = || {
+            let request = self
+                .http
+                .put(&url)
+                .timeout(ANSWER_WITHIN + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN))
+                .header("x-ms-blob-type", "BlockBlob")
+                .header(header::CONTENT_TYPE, "application/octet-stream")
+                .header(header::CONTENT_LENGTH, bytes);
+            Ok(request.body(body()?))
+        };
+        self.sent(Again::WhenLost, request).await
     }
 
     pub async fn put_together(&self, name: &str, blocks: &[String]) -> Outcome {
         let url = blob_url(&self.url, name, &[("comp", "blocklist")], &self.sas);
-        self.sent(|| Ok(self.http.put(&url).body(block_list_request(blocks)))).await
+        let request = || Ok(self.http.put(&url).body(block_list_request(blocks)));
+        self.sent(Again::WhenTold, request).await
     }
 
     /// Everything below a prefix.
@@ -116,7 +106,8 @@ impl Container {
         loop {
             let url = list_url(&self.url, prefix, &marker, &self.sas);
             let request = || Ok(self.http.get(&url).header("x-ms-version", VERSION));
-            let answer = checked(pacing::send(&Method::GET, request, lost).await?).await?;
+            let answer =
+                checked(pacing::send(&Method::GET, Again::WhenTold, request, lost).await?).await?;
             let body = answer.bytes().await.map_err(lost)?;
             let (entries, next) = parse_page(&body)
                 .ok_or_else(|| Failure::error("the storage's list is not understood"))?;
@@ -133,7 +124,8 @@ impl Container {
         let url = blob_url(&self.url, name, &[], &self.sas);
         let request =
             || Ok(self.http.get(&url).timeout(DOWNLOAD_WITHIN).header("x-ms-version", VERSION));
-        let mut answer = checked(pacing::send(&Method::GET, request, lost).await?).await?;
+        let mut answer =
+            checked(pacing::send(&Method::GET, Again::WhenTold, request, lost).await?).await?;
         while let Some(piece) = answer.chunk().await.map_err(lost)? {
             each(&piece)?;
         }
@@ -141,9 +133,9 @@ impl Container {
     }
 
     /// A PUT, made anew for each try.
-    async fn sent(&self, request: impl Fn() -> Outcome<RequestBuilder>) -> Outcome {
+    async fn sent(&self, again: Again, request: impl Fn() -> Outcome<RequestBuilder>) -> Outcome {
         let request = || Ok(request()?.header("x-ms-version", VERSION));
-        checked(pacing::send(&Method::PUT, request, lost).await?).await.map(|_| ())
+        checked(pacing::send(&Method::PUT, again, request, lost).await?).await.map(|_| ())
     }
 }
 

@@ -1,14 +1,13 @@
 //! Files to the server and from it, piece by piece.
 
 use std::fs::File;
-use std::io::{self, Seek as _, SeekFrom};
 use std::time::Duration;
 
 use muster_wire::Route;
 use reqwest::{Method, header};
 
 use super::{ANSWER_WITHIN, Answer, Client, refusal};
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 
 /// Of a file that is sent: slower is a server that hangs.
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
@@ -28,15 +27,17 @@ impl Client {
         self.read_answer(response).await
     }
 
-    /// The next `bytes` of a file, piece by piece.
-    pub async fn put_file(&self, route: &Route, mut file: File, bytes: u64) -> Outcome {
+    /// A file of so many bytes, piece by piece. It is opened anew for each try: the stream of an earlier one may still read.
+    pub async fn put_file(
+        &self,
+        route: &Route,
+        open: impl Fn() -> Outcome<(File, u64)>,
+    ) -> Outcome {
         // A long upload may outlive its token.
         self.renew_token().await?;
-        let unreadable = |why: io::Error| Failure::error(format!("cannot read the file: {why}"));
-        let begins = file.stream_position().map_err(unreadable)?;
         let request = || {
-            file.seek(SeekFrom::Start(begins)).map_err(unreadable)?;
-            let pieces = muster_trees::pieces(file.try_clone().map_err(unreadable)?, bytes);
+            let (file, bytes) = open()?;
+            let pieces = muster_trees::pieces(file, bytes);
             let request = self
                 .http
                 .put(self.url(route, &[]))

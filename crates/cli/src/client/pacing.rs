@@ -1,12 +1,15 @@
-//! Waiting when the server says that it has too much to do, and when to come back.
+//! What is sent again: what the server cannot take now and says when to come back, and what got lost on the way.
 
 use std::time::Duration;
 
+use muster_wire::blob::client::parse_error;
+use muster_wire::error::ErrorBody;
+use muster_wire::from_json;
 use reqwest::header::{self, HeaderMap};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 
 use super::{RETRY_AFTER_MS, retry_after};
-use crate::failure::Outcome;
+use crate::failure::{Outcome, message, printable};
 use crate::output;
 
 /// How long one request is held back in all, because its caller asked for too much.
@@ -14,39 +17,73 @@ const PACED_MAX: Duration = Duration::from_secs(60);
 /// The same for a server that cannot serve it now. That may last, and its reason should be seen soon.
 const UNAVAILABLE_MAX: Duration = Duration::from_secs(2);
 
-/// Sends a request, and once more whenever the server says when. `make` makes it anew for each try. `lost` says what a request
-/// without an answer means.
+/// How often something is sent that got no answer, or an error of the server's.
+const TRIES: u32 = 4;
+/// After the first of these tries. Each further pause is four times as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+
+/// What is sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Again {
+    /// What the server wants to see again, and says when.
+    WhenTold,
+    /// Also what got lost on the way, or failed in the server: it is long, and one of many.
+    WhenLost,
+}
+
+/// Sends a request, and once more whenever the server says when, or as `again` says. `make` makes it anew for each try. `lost`
+/// says what a request without an answer means.
 pub(super) async fn send<F>(
     method: &Method,
+    again: Again,
     mut make: impl FnMut() -> Outcome<RequestBuilder>,
     lost: F,
 ) -> Outcome<Response>
 where
     F: Fn(reqwest::Error) -> crate::failure::Failure,
 {
-    let mut waited = Duration::ZERO;
+    let (mut waited, mut tries) = (Duration::ZERO, 0);
     loop {
-        let response = make()?.send().await.map_err(&lost)?;
-        let status = response.status();
-        let Some(pause) = pause(method, status, response.headers(), waited) else {
-            return Ok(response);
+        let answer = make()?.send().await;
+        tries += 1;
+        let may_be_lost = again == Again::WhenLost && tries < TRIES;
+        let pause_after_loss = FIRST_PAUSE * 4_u32.pow(tries - 1);
+        let pause = match answer {
+            Err(_) if may_be_lost => pause_after_loss,
+            Err(why) => return Err(lost(why)),
+            Ok(response) => {
+                let (status, told) = (response.status(), told(response.headers()));
+                match told.and_then(|told| pause(method, status, told, waited)) {
+                    Some(pause) => {
+                        if waited.is_zero() {
+                            output::say(&words(status, &reason(response).await, pause));
+                        }
+                        waited += pause;
+                        pause
+                    }
+                    // One that says when was waited for long enough.
+                    None if may_be_lost && status.is_server_error() && told.is_none() => {
+                        pause_after_loss
+                    }
+                    None => return Ok(response),
+                }
+            }
         };
-        if waited.is_zero() {
-            output::say(&format!(
-                "the server is busy ({status}); trying again in {} s",
-                pause.as_secs_f32()
-            ));
-        }
-        waited += pause;
         tokio::time::sleep(pause).await;
     }
+}
+
+/// When the server wants to be asked again.
+fn told(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name| headers.get(name)?.to_str().ok().map(str::to_owned);
+    retry_after(text(RETRY_AFTER_MS), text(header::RETRY_AFTER))
 }
 
 /// How long to wait before the same is asked again; `None` if it is not.
 fn pause(
     method: &Method,
     status: StatusCode,
-    headers: &HeaderMap,
+    told: Duration,
     waited: Duration,
 ) -> Option<Duration> {
     let most = match status {
@@ -55,18 +92,40 @@ fn pause(
         StatusCode::SERVICE_UNAVAILABLE if method.is_idempotent() => UNAVAILABLE_MAX,
         _ => return None,
     };
-    let text = |name| headers.get(name)?.to_str().ok().map(str::to_owned);
-    let pause = retry_after(text(RETRY_AFTER_MS), text(header::RETRY_AFTER))?;
     // Not in a tight loop, whatever the server says.
-    let pause = pause.max(Duration::from_millis(100));
+    let pause = told.max(Duration::from_millis(100));
     (waited + pause <= most).then_some(pause)
+}
+
+/// In the server's own words, if it has any.
+async fn reason(response: Response) -> Option<String> {
+    let body = response.bytes().await.ok()?;
+    match from_json::<ErrorBody>(&body) {
+        Ok(said) => Some(message(&said.error.message)),
+        Err(_) => parse_error(&body).map(|(_, words)| printable(&words)),
+    }
+}
+
+fn words(status: StatusCode, reason: &Option<String>, pause: Duration) -> String {
+    let what = match (status, reason) {
+        (StatusCode::TOO_MANY_REQUESTS, _) => format!("the server is busy ({status})"),
+        (_, Some(reason)) => format!("the server cannot do this now ({status}): {reason}"),
+        (_, None) => format!("the server cannot do this now ({status})"),
+    };
+    format!("{what}; trying again in {} s", pause.as_secs_f32())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use reqwest::header::HeaderValue;
 
     use super::*;
+    use crate::failure::Failure;
 
     #[test]
     fn only_what_the_server_wants_to_hear_again_is_repeated_and_not_for_ever() {
@@ -74,7 +133,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static(after));
             let status = StatusCode::from_u16(status).unwrap();
-            pause(&method, status, &headers, Duration::from_secs(waited_s))
+            pause(&method, status, told(&headers)?, Duration::from_secs(waited_s))
         };
         let seconds = |count| Some(Duration::from_secs(count));
         assert_eq!(paused(Method::POST, 429, "3", 0), seconds(3));
@@ -88,8 +147,49 @@ mod tests {
         assert_eq!(paused(Method::POST, 503, "1", 0), None, "it may have been done");
         assert_eq!(paused(Method::PATCH, 503, "1", 0), None);
         assert_eq!(paused(Method::GET, 500, "1", 0), None);
-        let none = HeaderMap::new();
-        let status = StatusCode::TOO_MANY_REQUESTS;
-        assert_eq!(pause(&Method::GET, status, &none, Duration::ZERO), None);
+        assert_eq!(told(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn a_server_that_cannot_do_it_is_not_called_busy() {
+        let pause = Duration::from_millis(1500);
+        let full = Some("its disk is full".to_owned());
+        assert_eq!(
+            words(StatusCode::SERVICE_UNAVAILABLE, &full, pause),
+            "the server cannot do this now (503 Service Unavailable): its disk is full; trying again in 1.5 s"
+        );
+        let busy = words(StatusCode::TOO_MANY_REQUESTS, &None, pause);
+        assert!(busy.starts_with("the server is busy (429 "), "{busy}");
+    }
+
+    /// What comes of a PUT that is sent again when it gets lost, and how often it was sent, where a server gives these answers.
+    async fn put(answers: &'static [&'static str]) -> (StatusCode, usize) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for connection in listener.incoming() {
+                let mut connection = connection.unwrap();
+                assert!(connection.read(&mut [0; 1024]).unwrap() > 0);
+                let answer = answers[count.fetch_add(1, Ordering::SeqCst).min(answers.len() - 1)];
+                connection.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let lost = |why: reqwest::Error| Failure::error(why.to_string());
+        let sent = send(&Method::PUT, Again::WhenLost, || Ok(http.put(&url)), lost).await;
+        (sent.unwrap().status(), asked.load(Ordering::SeqCst))
+    }
+
+    #[tokio::test]
+    async fn what_gets_lost_is_sent_again_but_not_what_was_waited_for_already() {
+        const MADE: &str = "HTTP/1.1 201 x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        const FAILED: &str = "HTTP/1.1 500 x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        // Later than anybody waits for it.
+        const LATER: &str =
+            "HTTP/1.1 503 x\r\ncontent-length: 0\r\nretry-after: 9\r\nconnection: close\r\n\r\n";
+        assert_eq!(put(&["", FAILED, MADE]).await, (StatusCode::CREATED, 3));
+        assert_eq!(put(&[LATER]).await, (StatusCode::SERVICE_UNAVAILABLE, 1));
     }
 }

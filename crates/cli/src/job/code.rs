@@ -105,13 +105,13 @@ impl Code {
     ) -> Outcome {
         let source = self.sources.get(digest);
         let source = source.ok_or_else(|| Failure::error("the server asks for other files"))?;
-        let (file, stamp) = self
-            .folder
-            .open_file(source)
-            .map_err(|why| Failure::error(format!("cannot read {}: {why}", quoted(source))))?;
+        let open = || match self.folder.open_file(source) {
+            Ok((file, stamp)) => Ok((file, stamp.bytes)),
+            Err(why) => Err(Failure::error(format!("cannot read {}: {why}", quoted(source)))),
+        };
         let digest = digest.to_string().into();
         let route = Route::Blob { workspace: workspace.clone(), digest };
-        client.put_file(&route, file, stamp.bytes).await
+        client.put_file(&route, open).await
     }
 }
 
