@@ -49,10 +49,15 @@ pub struct NodeLoad {
 }
 
 impl Usages {
+    /// A report may arrive after a later one, or twice. The clock of a machine that booted again begins anew, so only what is
+    /// still fresh counts as later.
     pub fn take(&mut self, node: &Arc<str>, said: NodeUsage) {
         let usage = said.bounded();
-        let before = self.nodes.get(node).map(|measured| &measured.usage);
-        let millicores = before.and_then(|before| usage.millicores_since(before));
+        let before = self.nodes.get(node).filter(|measured| measured.is_fresh());
+        if before.is_some_and(|before| before.usage.at_us >= usage.at_us) {
+            return;
+        }
+        let millicores = before.and_then(|before| usage.millicores_since(&before.usage));
         let measured = Measured { received: Instant::now(), usage, millicores };
         self.nodes.insert(Arc::clone(node), measured);
     }
@@ -145,6 +150,18 @@ mod tests {
         assert_eq!(usages.load_of("n").unwrap().millicores, None);
         usages.take(&node, said(3_000_000, 1_000_000, &[]));
         assert_eq!(usages.load_of("n").unwrap().millicores, Some(500));
+        // Reports that were held up on the way change nothing.
+        usages.take(&node, said(2_000_000, 0, &[]));
+        usages.take(&node, said(3_000_000, 1_000_000, &[]));
+        assert_eq!(usages.load_of("n").unwrap().millicores, Some(500));
+        usages.take(&node, said(4_000_000, 1_100_000, &[]));
+        assert_eq!(usages.load_of("n").unwrap().millicores, Some(100));
+        // After a while a clock that began anew is believed.
+        let measured = usages.nodes.get_mut("n").unwrap();
+        measured.received = Instant::now().checked_sub(FRESH_FOR * 2).unwrap();
+        usages.take(&node, said(1_000, 0, &[]));
+        usages.take(&node, said(1_001_000, 250_000, &[]));
+        assert_eq!(usages.load_of("n").unwrap().millicores, Some(250));
         usages.forget("n");
         assert_eq!(usages.load_of("n"), None);
     }
