@@ -15,7 +15,7 @@ pub struct WorkspaceUsage {
     pub name: UsageName,
 }
 
-/// Everything that is limited per workspace, and of whom asks.
+/// Everything that is limited per workspace, and of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkspaceFigures {
     pub stored_bytes: u64,
