@@ -30,7 +30,7 @@ impl Notes {
     pub fn write(&self, job: JobId, workspace: WorkspaceId, name: &str) -> io::Result<()> {
         fs::create_dir_all(&self.0)?;
         let mut file = File::create(self.path(job))?;
-        file.write_all(format!("{workspace}\n{name}").as_bytes())?;
+        file.write_all(format!("{workspace}\n{name}\n").as_bytes())?;
         file.sync_all()?;
         File::open(&self.0)?.sync_all()
     }
@@ -62,17 +62,44 @@ impl Notes {
     fn read(&self, job: JobId, path: &Path) -> Option<(JobId, WorkspaceId, Box<str>)> {
         let mut text = String::new();
         let read = File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text));
+        // One that was cut off could name another job.
         let known = text
-            .split_once('\n')
+            .strip_suffix('\n')
+            .and_then(|whole| whole.split_once('\n'))
             .and_then(|(workspace, name)| Some((job, workspace.parse().ok()?, name.into())));
         match (read, known) {
             (Ok(_), Some(known)) => return Some(known),
-            // It was not on disk yet, so the job was not deleted.
+            // The server was killed before the delete, or the disk was full.
             (Ok(_), None) => drop(self.remove(job)),
             (Err(failed), _) => {
                 warn!(%job, error = %ErrorChain(&failed), "cannot read which deleted job left something");
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_notes_count() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let notes = Notes::in_folder(dir.path().join("logs"));
+        assert_eq!(notes.all(), []);
+        let (whole, cut) = (JobId(1), JobId(2));
+        for job in [whole, cut] {
+            notes.write(job, WorkspaceId(3), "job-10").expect("io");
+        }
+        let text = fs::read_to_string(notes.path(cut)).expect("io");
+        for length in 0..text.len() {
+            fs::write(notes.path(cut), &text[..length]).expect("io");
+            assert_eq!(notes.all(), [(whole, WorkspaceId(3), "job-10".into())], "{length}");
+            assert!(!notes.path(cut).exists());
+        }
+        notes.remove(whole).expect("io");
+        notes.remove(whole).expect("it is gone already");
+        assert_eq!(notes.all(), []);
     }
 }
