@@ -73,6 +73,7 @@ async fn a_job_finds_what_it_was_given_and_nothing_of_the_agent() {
         ("NODE_RANK", "0"),
         ("MLFLOW_TRACKING_URI", &format!("file://{work}/outputs/mlruns")),
         ("MLFLOW_ALLOW_FILE_STORE", "true"),
+        ("MLFLOW_RUN_ID", ""),
     ];
     for (name, value) in expected {
         assert_eq!(found.get(name), Some(&value), "{name}");
