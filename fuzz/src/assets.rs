@@ -43,7 +43,7 @@ pub fn asset(data: &[u8]) {
         oracle::grown(data, &shown);
         let again = asset::parse_request(kind, &key(), shown.as_bytes());
         let again = again.unwrap_or_else(|why| panic!("{why}: {shown}")).spec;
-        assert_eq!((&again.body, &again.face), (&wanted.spec.body, &wanted.spec.face));
+        assert_eq!((&again.body, &again.metadata), (&wanted.spec.body, &wanted.spec.metadata));
         assert_eq!((&again.hash, &again.tags), (&wanted.spec.hash, &wanted.spec.tags));
         let (version, is_archived) = ("1".into(), wanted.is_archived);
         say(kind, AssetWish::Put { version, wanted: wanted.spec, is_archived });

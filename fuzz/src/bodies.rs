@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use muster_core::model::{DataKind, JobEnvironment, JobSpec, Place, Registration, Source};
-use muster_core::{EstateRequest, Input};
+use muster_core::{GovernanceRequest, Input};
 use muster_wire::{access, compute, job, lock, manager, quota, workspace};
 use serde_json::Value;
 
@@ -152,7 +152,7 @@ pub fn group(data: &[u8]) {
         let read = manager::parse_group(again.as_bytes(), is_put).expect("our own JSON");
         assert_eq!(read, wanted);
         let (subscription, name) = ("s".into(), "other".into());
-        let put = EstateRequest::PutGroup { subscription, name, wanted };
+        let put = GovernanceRequest::PutGroup { subscription, name, wanted };
         Stage::running().say(Input::ChangeEstate(Box::new(put)));
     }
 }

@@ -7,7 +7,7 @@ use muster_core::catalogue::Catalogue;
 use muster_core::ids::Epoch;
 use muster_core::model::{Caller, JobSpec, SpecHash, WorkspaceKey};
 use muster_core::time::{Elapsed, Now, Span, Wall};
-use muster_core::{ClusterPatch, Input, JobRequest, Rows, Settings, World, invariants, step};
+use muster_core::{ClusterPatch, Input, JobRequest, Settings, World, WorldRows, invariants, step};
 
 use crate::oracle;
 
@@ -42,7 +42,7 @@ impl Stage {
     pub fn new() -> Stage {
         let now = Now { elapsed: Elapsed(1_000_000), wall: Wall(1_750_000_000_000_000) };
         let catalogue = Arc::new(Catalogue::builtin());
-        let world = World::rebuild(Rows::default(), 1, Settings::default(), catalogue, now);
+        let world = World::rebuild(WorldRows::default(), 1, Settings::default(), catalogue, now);
         Stage { world, now }
     }
 

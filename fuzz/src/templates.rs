@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::model::{Deed, Scope};
+use muster_core::model::{ActivityRequest, Scope};
 use muster_core::time::Wall;
 use muster_core::{DeployRequest, DeployStep, DeployWhat, Input};
 use muster_wire::ArmError;
@@ -73,11 +73,11 @@ fn step(what: DeployWhat) -> DeployStep {
             ("workspaces/computes/write", format!("{}/{name}", workspace.name), workspace)
         }
     };
-    let deed = Deed {
+    let activity_request = ActivityRequest {
         operation: operation.into(),
         resource: resource.into(),
         scope: Scope::group(&key.subscription, &key.resource_group),
         correlation: "c".into(),
     };
-    DeployStep { deed, what }
+    DeployStep { activity_request, what }
 }

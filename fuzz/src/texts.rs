@@ -1,6 +1,6 @@
 //! Paths, queries, filters and forms; durations and points in time.
 
-use muster_core::model::{Activity, ActivityOutcome, Deed, Scope};
+use muster_core::model::{Activity, ActivityOutcome, ActivityRequest, Scope};
 use muster_core::time::Wall;
 use muster_wire::activity::ActivityFilter;
 use muster_wire::cost::{self, LedgerRequest};
@@ -123,7 +123,7 @@ pub fn activity_filter(data: &[u8]) {
     let activity = Activity {
         at: Wall(1_794_772_332_000_000),
         by: caller(),
-        deed: Deed {
+        request: ActivityRequest {
             operation: "Microsoft.Authorization/locks/write".into(),
             resource: "/subscriptions/s/resourceGroups/g/ü/locks/l".into(),
             scope: Scope::group("s", "g"),

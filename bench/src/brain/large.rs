@@ -12,7 +12,9 @@ use muster_core::model::{
 };
 use muster_core::time::{Elapsed, Now, Span, Wall};
 use muster_core::why::why;
-use muster_core::{Answer, ClusterPatch, Input, JobRequest, Output, Rows, Settings, World, step};
+use muster_core::{
+    ClusterPatch, Input, InputResult, JobRequest, Output, Settings, World, WorldRows, step,
+};
 
 use super::{heap, timed};
 use crate::report::Samples;
@@ -69,7 +71,7 @@ impl Large {
         let lease = Span::seconds(365 * 24 * 3_600);
         let settings = Settings { lease, ..Settings::default() };
         let catalogue = Arc::new(Catalogue::builtin());
-        let world = World::rebuild(Rows::default(), 1, settings, catalogue, now);
+        let world = World::rebuild(WorldRows::default(), 1, settings, catalogue, now);
         let mut large = Large { world, now, size, submitted: 0 };
         let create = Input::workspace(workspace(), "eastus", user(0));
         large.say(create);
@@ -80,7 +82,7 @@ impl Large {
     fn begun(clusters: u32, nodes_max: u32, commit: &mut dyn FnMut(Output)) -> Large {
         let now = Now { elapsed: Elapsed(1_000_000), wall: Wall(1_750_000_000_000_000) };
         let catalogue = Arc::new(Catalogue::builtin());
-        let world = World::rebuild(Rows::default(), 1, Settings::default(), catalogue, now);
+        let world = World::rebuild(WorldRows::default(), 1, Settings::default(), catalogue, now);
         let size = Size { clusters, nodes: 0, queued: 0 };
         let mut large = Large { world, now, size, submitted: 0 };
         commit(large.say(Input::workspace(workspace(), "eastus", user(0))));
@@ -94,7 +96,7 @@ impl Large {
         self.now.wall = self.now.wall + Span(1_000);
         self.now.elapsed = self.now.elapsed + Span(1_000);
         let output = step(&mut self.world, std::slice::from_ref(&input), self.now);
-        assert!(output.answers.iter().all(Answer::is_ok), "{:?}", output.answers);
+        assert!(output.answers.iter().all(InputResult::is_ok), "{:?}", output.answers);
         output
     }
 
@@ -200,7 +202,7 @@ impl Large {
                 let workspace = self.world.workspace(&workspace())?.id;
                 let pool = self
                     .world
-                    .pool(self.world.cluster_by_name(workspace, &name_of(cluster))?.id)?;
+                    .cluster_index(self.world.cluster_by_name(workspace, &name_of(cluster))?.id)?;
                 let node = self.world.node(*pool.leased.first()?)?;
                 Some((node.name.to_string(), node.leases().first()?.epoch))
             })

@@ -34,11 +34,11 @@ pub fn fill(report: &mut Report, ours: &Ours, peers: &[Figures]) {
     }
     let what = format!("server killed at half of {} jobs", ours.crash.tasks);
     let is_met = ours.crash.lost == 0 && ours.crash.again == 0;
-    report.goal(&what, fate(&ours.crash), "0 lost, 0 run again", is_met);
+    report.goal(&what, failure(&ours.crash), "0 lost, 0 run again", is_met);
     for peer in peers {
         if let Some(crash) = &peer.crash {
-            let theirs = format!("{}: {}", peer.name, fate(crash));
-            report.beside(&what, fate(&ours.crash), theirs, String::new());
+            let theirs = format!("{}: {}", peer.name, failure(crash));
+            report.beside(&what, failure(&ours.crash), theirs, String::new());
         }
     }
 }
@@ -55,7 +55,7 @@ fn cpu_ms(bulk: &Bulk) -> f64 {
     bulk.cpu.as_secs_f64() * 1e3 / bulk.tasks as f64
 }
 
-fn fate(crash: &Crash) -> String {
+fn failure(crash: &Crash) -> String {
     let Crash { lost, again, over_after, .. } = crash;
     format!("{lost} lost, {again} run again, over {:.1} s after", over_after.as_secs_f64())
 }

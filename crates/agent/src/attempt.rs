@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muster_core::ErrorChain;
-use muster_core::agent::{Order, RunFacts, Signal};
+use muster_core::agent::{Assignment, RunFacts, Signal};
 use muster_core::ids::Epoch;
 use muster_core::model::{Carrying, Exit, JobSpec, Spans};
 use muster_core::time::Span;
@@ -156,21 +156,21 @@ type Orders = mpsc::UnboundedReceiver<Told>;
 /// Asks for its specification if it is not given.
 pub(crate) async fn run(
     context: &Context,
-    order: Order,
+    assignment: Assignment,
     spec: Option<JobSpec>,
     mut told: Orders,
     events: Events,
 ) {
-    let epoch = order.epoch;
+    let epoch = assignment.epoch;
     let mut spans = Spans::default();
     let prepared = tokio::select! {
         biased;
         // There is nothing to signal yet: not going on is enough.
         () = stopped(&mut told) => Err(not_started("stopped before it started")),
-        prepared = prepare(context, &order, spec, &mut spans) => prepared,
+        prepared = prepare(context, &assignment, spec, &mut spans) => prepared,
     };
     let prepared = match prepared {
-        Ok(prepared) if !order.go => {
+        Ok(prepared) if !assignment.go => {
             let _ = events.send(Event::Prepared { epoch });
             match told.recv().await {
                 Some(Told::Go) => Ok(prepared),
@@ -184,9 +184,9 @@ pub(crate) async fn run(
     let started = match prepared {
         Ok(Prepared { engine, spec, facts, mut keeper }) => {
             let gpus = context.gpus.grant(spec.share);
-            let planned = Services::plan(&order, &spec, context.client.server_port());
+            let planned = Services::plan(&assignment, &spec, context.client.server_port());
             let refusals = planned.iter().flat_map(Services::refusals);
-            let (group, unlimited) = own_group(context, &order);
+            let (group, unlimited) = own_group(context, &assignment);
             // In its log before anything of its own.
             let asked = spec.properties.get(JobSpec::NOTE).cloned();
             let notes = context.warnings.iter().cloned().chain(asked).chain(gpus.shortage());
@@ -197,9 +197,9 @@ pub(crate) async fn run(
             let started = async {
                 let services = planned?;
                 let (facts, gpus, group) = (facts.as_ref(), &gpus, group.as_ref());
-                let (order, spec, services_of) = (&order, &spec, &services);
+                let (assignment, spec, services_of) = (&assignment, &spec, &services);
                 let launching =
-                    Launching { order, spec, facts, gpus, services: services_of, group };
+                    Launching { assignment, spec, facts, gpus, services: services_of, group };
                 Ok::<_, StartError>((engine.start(context, &launching).await?, services))
             };
             match started.await {
@@ -219,7 +219,7 @@ pub(crate) async fn run(
             return;
         }
     };
-    tracing::info!(%epoch, job = %order.job_name, "started");
+    tracing::info!(%epoch, job = %assignment.job_name, "started");
     let _ = events.send(Event::Started { epoch, timeout });
     let started_at = clock::now();
     let (stage, its_stage) = watch::channel(log::Stage::Running);
@@ -231,7 +231,7 @@ pub(crate) async fn run(
         let memory = group.as_ref().map(JobGroup::memory).or_else(|| context.memory.clone());
         let file_bytes = context.file_bytes().filter(|_| context.nursery.is_some());
         let watch = Watch::new(work_dir, context.disk_bytes, memory).with_file_bytes(file_bytes);
-        let counted = counted(context, &order, group.as_ref());
+        let counted = counted(context, &assignment, group.as_ref());
         let metered = Metered { counted, disk_bytes: watch.disk_used(), gpus: gpus.numbers() };
         let following = context.meter.follow(epoch, metered);
         let network = process.network();
@@ -323,11 +323,11 @@ async fn keep(keeper: &mut Keeper, told: &mut Orders, exit: Exit, was_killed: bo
 }
 
 /// The group of a job that holds a part of its node, or what to say in its log if there cannot be one.
-fn own_group(context: &Context, order: &Order) -> (Option<JobGroup>, Option<String>) {
-    let Some(share) = order.share.as_ref().filter(|_| context.nursery.is_some()) else {
+fn own_group(context: &Context, assignment: &Assignment) -> (Option<JobGroup>, Option<String>) {
+    let Some(share) = assignment.share.as_ref().filter(|_| context.nursery.is_some()) else {
         return (None, None);
     };
-    match JobGroup::make(&order.epoch.to_string(), share) {
+    match JobGroup::make(&assignment.epoch.to_string(), share) {
         Ok(group) => (group, None),
         Err(error) => {
             let text = format!(
@@ -339,10 +339,10 @@ fn own_group(context: &Context, order: &Order) -> (Option<JobGroup>, Option<Stri
 }
 
 /// Where its cores and memory are counted. Of several jobs without groups on one node each is counted nowhere.
-fn counted(context: &Context, order: &Order, group: Option<&JobGroup>) -> Counted {
+fn counted(context: &Context, assignment: &Assignment, group: Option<&JobGroup>) -> Counted {
     match group {
         Some(group) => Counted::InItsGroup(group.group().clone()),
-        None if order.share.is_none() => context.meter.counted_with_node(),
+        None if assignment.share.is_none() => context.meter.counted_with_node(),
         None => Counted::Nowhere,
     }
 }
@@ -361,22 +361,24 @@ struct Prepared {
 
 async fn prepare(
     context: &Context,
-    order: &Order,
+    assignment: &Assignment,
     spec: Option<JobSpec>,
     spans: &mut Spans,
 ) -> Result<Prepared, Exit> {
     let mut spec = match spec {
         Some(spec) => spec,
-        None => fetch_spec(&context.client, order).await.map_err(not_started)?,
+        None => fetch_spec(&context.client, assignment).await.map_err(not_started)?,
     };
-    make_folders_when_there_is_space(context, order)
+    make_folders_when_there_is_space(context, assignment)
         .await
         .map_err(|error| not_started(format!("cannot make its folder: {error}")))?;
     let engine = Engine::choose(&spec);
-    engine.prepare(context, order, &mut spec).await.map_err(not_started)?;
+    engine.prepare(context, assignment, &mut spec).await.map_err(not_started)?;
     let since = clock::now();
-    let (brought, facts) =
-        tokio::join!(files::bring(context, order, &spec), run_facts(&context.client, order));
+    let (brought, facts) = tokio::join!(
+        files::bring(context, assignment, &spec),
+        run_facts(&context.client, assignment)
+    );
     spans.fetch = clock::now() - since;
     match brought {
         Ok(keeper) => Ok(Prepared { engine, spec, facts, keeper }),
@@ -386,10 +388,10 @@ async fn prepare(
 
 /// What the job may know about itself. A server that does not know of this, or wants nothing more of this attempt, says
 /// nothing; the job can do without.
-async fn run_facts(client: &Client, order: &Order) -> Option<RunFacts> {
+async fn run_facts(client: &Client, assignment: &Assignment) -> Option<RunFacts> {
     let mut patience = Patience::default();
     loop {
-        match client.run_facts(order.epoch).await {
+        match client.run_facts(assignment.epoch).await {
             Ok(facts) => return Some(facts),
             Err(error) => patience.forgive(error).await.ok()?,
         }
@@ -398,15 +400,18 @@ async fn run_facts(client: &Client, order: &Order) -> Option<RunFacts> {
 
 /// Waits until what ended attempts left on this node is gone. On a full disk it tries again: another job of this node may have
 /// filled it, and is being ended for that.
-async fn make_folders_when_there_is_space(context: &Context, order: &Order) -> io::Result<()> {
+async fn make_folders_when_there_is_space(
+    context: &Context,
+    assignment: &Assignment,
+) -> io::Result<()> {
     let deadline = Instant::now() + SPACE_WITHIN;
     loop {
         context.removals.done().await;
-        let (home, epoch) = (context.home.clone(), order.epoch);
+        let (home, epoch) = (context.home.clone(), assignment.epoch);
         let made = tokio::task::spawn_blocking(move || make_folders(&home, epoch)).await;
         match made.unwrap_or_else(|stopped| Err(io::Error::other(stopped))) {
             Err(error) if is_full(&error) && Instant::now() < deadline => {
-                tracing::warn!(epoch = %order.epoch, %error, "no space for a job's folder yet");
+                tracing::warn!(epoch = %assignment.epoch, %error, "no space for a job's folder yet");
                 tokio::time::sleep(SPACE_LOOK_EVERY).await;
             }
             made => return made,
@@ -427,17 +432,17 @@ fn make_folders(home: &Home, epoch: Epoch) -> io::Result<()> {
 
 /// Tries as long as the server cannot be reached; whoever does not want the job any more drops
 /// this.
-async fn fetch_spec(client: &Client, order: &Order) -> Result<JobSpec, String> {
+async fn fetch_spec(client: &Client, assignment: &Assignment) -> Result<JobSpec, String> {
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
     loop {
-        let error = match client.spec(&order.spec).await {
+        let error = match client.spec(&assignment.spec).await {
             Ok(spec) => return Ok(spec),
             Err(error) => error,
         };
         match error {
             CallError::Unreachable(_) | CallError::NotWanted { .. } | CallError::Status { .. } => {
                 let error = ErrorChain(&error).to_string();
-                tracing::debug!(epoch = %order.epoch, error, "no specification yet");
+                tracing::debug!(epoch = %assignment.epoch, error, "no specification yet");
                 tokio::time::sleep(backoff.grow()).await;
             }
             CallError::NotFound

@@ -5,7 +5,7 @@
 
 mod namespaces;
 
-use muster_core::agent::{Order, RunFacts};
+use muster_core::agent::{Assignment, RunFacts};
 use muster_core::model::JobSpec;
 
 use crate::attempt::Context;
@@ -23,7 +23,7 @@ pub(crate) enum Engine {
 
 /// Everything that starting takes.
 pub(crate) struct Launching<'a> {
-    pub(crate) order: &'a Order,
+    pub(crate) assignment: &'a Assignment,
     pub(crate) spec: &'a JobSpec,
     pub(crate) facts: Option<&'a RunFacts>,
     pub(crate) gpus: &'a Grant<'a>,
@@ -47,11 +47,11 @@ impl Engine {
     pub(crate) async fn prepare(
         self,
         context: &Context,
-        order: &Order,
+        assignment: &Assignment,
         spec: &mut JobSpec,
     ) -> Result<(), String> {
         match self {
-            Engine::Namespaces => environment::bring(context, order, spec).await,
+            Engine::Namespaces => environment::bring(context, assignment, spec).await,
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use muster_core::ErrorChain;
-use muster_core::agent::Order;
+use muster_core::agent::Assignment;
 use muster_core::model::{JobEnvironment, JobSpec};
 use tokio::sync::watch;
 
@@ -48,7 +48,7 @@ enum BringError {
 /// drops this.
 pub(crate) async fn bring(
     context: &Context,
-    order: &Order,
+    assignment: &Assignment,
     spec: &mut JobSpec,
 ) -> Result<(), String> {
     let Some(mut environment) = spec.environment.take() else { return Ok(()) };
@@ -56,8 +56,8 @@ pub(crate) async fn bring(
         spec.environment_variables.entry(name).or_insert(value);
     }
     let brought = match environment.recipe {
-        Some(_) => build(context, order, &environment, spec).await,
-        None => plain(context, order, &environment, spec),
+        Some(_) => build(context, assignment, &environment, spec).await,
+        None => plain(context, assignment, &environment, spec),
     };
     brought.map_err(|error| {
         let (id, error) = (line(&environment.id), ErrorChain(&error).to_string());
@@ -68,18 +68,18 @@ pub(crate) async fn bring(
 /// The machine's own Python, by both its names.
 fn plain(
     context: &Context,
-    order: &Order,
+    assignment: &Assignment,
     environment: &JobEnvironment,
     spec: &mut JobSpec,
 ) -> Result<(), BringError> {
-    say(context, order, environment.notes.iter().map(|text| &**text))?;
+    say(context, assignment, environment.notes.iter().map(|text| &**text))?;
     let folder = context.environments.as_ref().map(|folder| folder.join(PLAIN));
     if let Some(folder) = folder.as_deref().and_then(Path::to_str) {
         // Behind all others: a machine that has a `python` of its own means that.
         let path = path_of(spec);
         // Where pip puts programs of a user who may not write elsewhere. Many systems keep pip from that, for the sake of
         // other users: here is none.
-        let own = seen_work(context, &context.home.work(order.epoch)).join(".local/bin");
+        let own = seen_work(context, &context.home.work(assignment.epoch)).join(".local/bin");
         let variables = &mut spec.environment_variables;
         variables.insert("PATH".to_owned(), format!("{}:{path}:{folder}", own.display()));
         variables.entry("PIP_BREAK_SYSTEM_PACKAGES".to_owned()).or_insert_with(|| "1".to_owned());
@@ -89,33 +89,33 @@ fn plain(
 
 async fn build(
     context: &Context,
-    order: &Order,
+    assignment: &Assignment,
     environment: &JobEnvironment,
     spec: &mut JobSpec,
 ) -> Result<(), BringError> {
-    say(context, order, environment.notes.iter().map(|text| &**text))?;
+    say(context, assignment, environment.notes.iter().map(|text| &**text))?;
     let folder = context.environments.as_deref().ok_or(BringError::NotHere)?;
-    let (name, notes) = match ask(context, order).await? {
+    let (name, notes) = match ask(context, assignment).await? {
         Environment::Ready { folder, notes } => (folder, notes),
         // The job's owner sees its log while it waits, and when it comes to nothing.
         other => {
             let (over, is_over) = watch::channel(log::Stage::Running);
-            let path = context.home.job_log(order.epoch);
+            let path = context.home.job_log(assignment.epoch);
             let waited = async {
-                let ready = wait(context, order, environment, other).await;
+                let ready = wait(context, assignment, environment, other).await;
                 let _ = over.send(log::Stage::Over);
                 ready
             };
             // What is missing is sent with what the job itself says.
             let bounds = log::Bounds { full_waits: None, ..log::Bounds::of(context) };
-            let sent = log::send_all(&context.client, order.epoch, &path, bounds, is_over);
+            let sent = log::send_all(&context.client, assignment.epoch, &path, bounds, is_over);
             tokio::join!(waited, sent).0?
         }
     };
     // What was said at submit is put into the log when the job starts.
     let said = spec.properties.get(JobSpec::NOTE).map(String::as_str).unwrap_or_default();
     let new = notes.iter().map(String::as_str).filter(|note| !said.contains(note));
-    say(context, order, new)?;
+    say(context, assignment, new)?;
     // It becomes a path: only what our own names are made of.
     if name.len() != 64 || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(BringError::BadName(line(&name)));
@@ -125,7 +125,7 @@ async fn build(
     if !place.join("bin/python").exists() {
         return Err(unseen());
     }
-    let work = context.home.work(order.epoch);
+    let work = context.home.work(assignment.epoch);
     layer::make(&work.join(layer::NAME), &place).map_err(BringError::Layer)?;
     let own = seen_work(context, &work).join(layer::NAME);
     let place = place.to_str().ok_or_else(unseen)?;
@@ -168,7 +168,7 @@ pub(crate) fn path_of(spec: &JobSpec) -> String {
 /// Where it is when it is ready, and what is to be said of it.
 async fn wait(
     context: &Context,
-    order: &Order,
+    assignment: &Assignment,
     environment: &JobEnvironment,
     mut seen: Environment,
 ) -> Result<(String, Vec<String>), BringError> {
@@ -179,29 +179,29 @@ async fn wait(
             Environment::Building if is_told => {}
             Environment::Building => {
                 let text = format!("building environment {}", line(&environment.id));
-                say(context, order, [text.as_str()])?;
+                say(context, assignment, [text.as_str()])?;
                 is_told = true;
             }
             Environment::Failed { message, said } => {
                 let from = said.len().saturating_sub(LINES_MAX);
                 let said: Vec<String> =
                     said[from..].iter().map(|one| format!("uv: {one}")).collect();
-                say(context, order, said.iter().map(String::as_str))?;
+                say(context, assignment, said.iter().map(String::as_str))?;
                 let text = format!("environment {} cannot be built: {message}", environment.id);
-                say(context, order, [text.as_str()])?;
+                say(context, assignment, [text.as_str()])?;
                 return Err(BringError::Failed(message));
             }
         }
         // The server holds the question while it builds; where it does not, it has others to build first.
         tokio::time::sleep(PAUSE).await;
-        seen = ask(context, order).await?;
+        seen = ask(context, assignment).await?;
     }
 }
 
-async fn ask(context: &Context, order: &Order) -> Result<Environment, BringError> {
+async fn ask(context: &Context, assignment: &Assignment) -> Result<Environment, BringError> {
     let mut patience = Patience::default();
     loop {
-        match context.client.environment(order.epoch).await {
+        match context.client.environment(assignment.epoch).await {
             Ok(seen) => return Ok(seen),
             Err(error) => patience.forgive(error).await.map_err(BringError::Call)?,
         }
@@ -211,10 +211,10 @@ async fn ask(context: &Context, order: &Order) -> Result<Environment, BringError
 /// Into the job's log, before anything of its own.
 fn say<'a>(
     context: &Context,
-    order: &Order,
+    assignment: &Assignment,
     lines: impl IntoIterator<Item = &'a str>,
 ) -> Result<(), BringError> {
-    let path = context.home.job_log(order.epoch);
+    let path = context.home.job_log(assignment.epoch);
     open_log(&path)?;
     for text in lines {
         note(&path, &line(text));

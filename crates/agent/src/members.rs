@@ -3,20 +3,20 @@
 
 use std::ffi::OsString;
 
-use muster_core::agent::{Order, master_port};
+use muster_core::agent::{Assignment, master_port};
 
 /// Nothing for a job of one node: many programs take the mere presence of these for a sign that
 /// they are one of several.
-pub(crate) fn variables(order: &Order) -> Vec<(String, OsString)> {
-    let Some(master) = order.addresses.first() else { return Vec::new() };
-    let port = master_port(order.epoch);
-    let all = |separator| order.addresses.join(separator);
+pub(crate) fn variables(assignment: &Assignment) -> Vec<(String, OsString)> {
+    let Some(master) = assignment.addresses.first() else { return Vec::new() };
+    let port = master_port(assignment.epoch);
+    let all = |separator| assignment.addresses.join(separator);
     let variables = [
         ("MASTER_ADDR", master.to_string()),
         ("MASTER_PORT", port.to_string()),
         // One process per node: whoever starts more on each multiplies.
-        ("WORLD_SIZE", order.nodes.to_string()),
-        ("RANK", order.rank.to_string()),
+        ("WORLD_SIZE", assignment.nodes.to_string()),
+        ("RANK", assignment.rank.to_string()),
         ("LOCAL_RANK", "0".to_owned()),
         ("AZ_BATCH_MASTER_NODE", format!("{master}:{port}")),
         ("AZ_BATCHAI_MPI_MASTER_NODE", master.to_string()),
@@ -33,8 +33,8 @@ mod tests {
 
     use super::*;
 
-    fn order(addresses: &[&str]) -> Order {
-        Order {
+    fn assignment(addresses: &[&str]) -> Assignment {
+        Assignment {
             epoch: Epoch(10_007),
             job_name: "gang".into(),
             attempt: 1,
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn every_member_knows_all_members_and_where_they_meet() {
-        let variables = variables(&order(&["10.0.0.4", "10.0.0.5"]));
+        let variables = variables(&assignment(&["10.0.0.4", "10.0.0.5"]));
         let text: Vec<String> = variables
             .iter()
             .map(|(name, value)| format!("{name}={}", value.to_string_lossy()))
@@ -65,6 +65,6 @@ mod tests {
 
     #[test]
     fn a_job_of_one_node_is_not_told_that_it_is_one_of_several() {
-        assert_eq!(variables(&order(&[])), []);
+        assert_eq!(variables(&assignment(&[])), []);
     }
 }

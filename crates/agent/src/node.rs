@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use muster_core::agent::{Action, AttemptPhase, Machine, Order, Record, Report};
+use muster_core::agent::{Action, Assignment, AttemptPhase, Machine, Record, Report};
 use muster_core::ids::Epoch;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -170,7 +170,7 @@ impl Node {
         for action in actions {
             match action {
                 Action::Journal(record) => self.write_down(&record)?,
-                Action::Start(order) => self.start(order),
+                Action::Start(assignment) => self.start(assignment),
                 Action::Go(epoch) => self.tell(epoch, Told::Go),
                 Action::Notice { epoch, within } => {
                     let work = self.context.home.work(epoch);
@@ -207,12 +207,12 @@ impl Node {
         Ok(())
     }
 
-    fn start(&mut self, order: Order) {
+    fn start(&mut self, assignment: Assignment) {
         let (told, from_us) = mpsc::unbounded_channel();
-        self.told.insert(order.epoch, told);
+        self.told.insert(assignment.epoch, told);
         let (context, events) = (self.context.clone(), self.events_from_attempts.clone());
-        let spec = self.specs.get(&order.spec.to_string()).cloned();
-        let run = async move { attempt::run(&context, order, spec, from_us, events).await };
+        let spec = self.specs.get(&assignment.spec.to_string()).cloned();
+        let run = async move { attempt::run(&context, assignment, spec, from_us, events).await };
         self.attempts.spawn(run);
     }
 

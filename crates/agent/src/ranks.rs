@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use muster_core::agent::{Order, RunFacts, master_port};
+use muster_core::agent::{Assignment, RunFacts, master_port};
 use muster_core::model::{Distribution, JobSpec};
 
 /// Carries the user's command to the shells that run it.
@@ -96,23 +96,23 @@ const REACH: &str = include_str!("ranks/reach.py");
 /// What to run instead of the user's command, and the variables that go with it. Later ones win over those of members.
 pub(crate) fn distributed(
     spec: &JobSpec,
-    order: &Order,
+    assignment: &Assignment,
     facts: Option<&RunFacts>,
     command: String,
 ) -> (String, Vec<(String, OsString)>) {
     let Some(distribution) = spec.distribution else { return (command, Vec::new()) };
     let mut variables = Vec::new();
     let mut set = |name: &str, value: String| variables.push((name.to_owned(), value.into()));
-    let port = master_port(order.epoch);
+    let port = master_port(assignment.epoch);
     match distribution {
         Distribution::PyTorch { processes } => {
-            if order.addresses.is_empty() {
+            if assignment.addresses.is_empty() {
                 set("MASTER_ADDR", HERE.to_owned());
                 set("MASTER_PORT", port.to_string());
             }
-            set("WORLD_SIZE", (order.nodes * processes).to_string());
+            set("WORLD_SIZE", (assignment.nodes * processes).to_string());
             set("LOCAL_WORLD_SIZE", processes.to_string());
-            set("RANK", (order.rank * processes).to_string());
+            set("RANK", (assignment.rank * processes).to_string());
             set("LOCAL_RANK", "0".to_owned());
             if processes == 1 {
                 return (command, variables);
@@ -121,11 +121,11 @@ pub(crate) fn distributed(
             set(COMMAND_VARIABLE, command);
             (in_bash(EACH), variables)
         }
-        Distribution::Mpi { processes: 1 } if order.nodes == 1 => (command, variables),
+        Distribution::Mpi { processes: 1 } if assignment.nodes == 1 => (command, variables),
         Distribution::Mpi { processes } => {
             set("MUSTER_PROCESSES", processes.to_string());
             set(COMMAND_VARIABLE, command);
-            if order.nodes == 1 {
+            if assignment.nodes == 1 {
                 return (in_bash(MPIRUN), variables);
             }
             set("MUSTER_REACH", REACH.to_owned());
@@ -134,7 +134,7 @@ pub(crate) fn distributed(
             (in_bash(MPIRUN_ALL), variables)
         }
         Distribution::TensorFlow { workers, .. } => {
-            set("TF_CONFIG", tf_config(order, workers, port));
+            set("TF_CONFIG", tf_config(assignment, workers, port));
             (command, variables)
         }
     }
@@ -146,14 +146,15 @@ fn in_bash(script: &str) -> String {
 }
 
 /// Workers have the first nodes, parameter servers the others.
-fn tf_config(order: &Order, workers: u32, port: u16) -> String {
+fn tf_config(assignment: &Assignment, workers: u32, port: u16) -> String {
     let here = [HERE.into()];
-    let addresses: &[Box<str>] = if order.addresses.is_empty() { &here } else { &order.addresses };
+    let addresses: &[Box<str>] =
+        if assignment.addresses.is_empty() { &here } else { &assignment.addresses };
     let all: Vec<String> =
         addresses.iter().map(|address| format!("\"{address}:{port}\"")).collect();
     let (first, rest) = all.split_at(all.len().min(workers as usize));
-    let (kind, index) = match order.rank.checked_sub(workers) {
-        None => ("worker", order.rank),
+    let (kind, index) = match assignment.rank.checked_sub(workers) {
+        None => ("worker", assignment.rank),
         Some(index) => ("ps", index),
     };
     let mut cluster = format!("\"worker\": [{}]", first.join(", "));
@@ -175,8 +176,8 @@ mod tests {
 
     use super::*;
 
-    fn order(rank: u32, addresses: &[&str]) -> Order {
-        Order {
+    fn assignment(rank: u32, addresses: &[&str]) -> Assignment {
+        Assignment {
             epoch: Epoch(10_007),
             job_name: "gang".into(),
             attempt: 1,
@@ -193,7 +194,8 @@ mod tests {
     /// Code and output of a distributed command, as a node would start it.
     fn run(distribution: Distribution, command: &str) -> (Option<i32>, String) {
         let spec = JobSpec { distribution: Some(distribution), ..JobSpec::new("cpu", command) };
-        let (command, variables) = distributed(&spec, &order(0, &[]), None, command.to_owned());
+        let (command, variables) =
+            distributed(&spec, &assignment(0, &[]), None, command.to_owned());
         let done = Command::new("/bin/sh")
             .args(["-c", &command])
             .env("NODE_RANK", "0")
@@ -263,10 +265,10 @@ mod tests {
     #[test]
     fn tensorflow_is_told_who_serves() {
         assert_eq!(
-            tf_config(&order(1, &["a", "b", "c"]), 2, 9),
+            tf_config(&assignment(1, &["a", "b", "c"]), 2, 9),
             r#"{"cluster": {"worker": ["a:9", "b:9"], "ps": ["c:9"]}, "task": {"type": "worker", "index": 1}}"#
         );
-        let ps = tf_config(&order(2, &["a", "b", "c"]), 2, 9);
+        let ps = tf_config(&assignment(2, &["a", "b", "c"]), 2, 9);
         assert!(ps.contains(r#"{"type": "ps", "index": 0}"#), "{ps}");
     }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::client::Client;
 use crate::defaults::{self, Defaults, Setting};
 use crate::dry::DryRun;
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::nearest;
 use crate::output::{self, Print};
 use crate::place::StateDirArg;
@@ -109,7 +109,7 @@ impl Account {
     }
 }
 
-pub async fn run(command: Command) -> Outcome {
+pub async fn run(command: Command) -> CliResult {
     match command {
         Command::Show(args) => show(&args).await,
         Command::List(args) => list(&args).await,
@@ -117,7 +117,7 @@ pub async fn run(command: Command) -> Outcome {
     }
 }
 
-async fn show(args: &ShowArgs) -> Outcome {
+async fn show(args: &ShowArgs) -> CliResult {
     let chosen = args.scope.id()?;
     let client = args.scope.connect().await?;
     let me = me(&client).await?;
@@ -133,7 +133,7 @@ async fn show(args: &ShowArgs) -> Outcome {
     args.print.show(&account, || output::table(&HEADER, vec![account.row()], ""))
 }
 
-async fn list(args: &ListArgs) -> Outcome {
+async fn list(args: &ListArgs) -> CliResult {
     let chosen = args.scope.id()?;
     let client = args.scope.connect().await?;
     let me = me(&client).await?;
@@ -145,7 +145,7 @@ async fn list(args: &ListArgs) -> Outcome {
     })
 }
 
-async fn set(args: &SetArgs) -> Outcome {
+async fn set(args: &SetArgs) -> CliResult {
     let wanted = args.subscription.as_ref().or(args.alone.as_ref()).cloned().unwrap_or_default();
     let client = Client::connect(args.place.find()?).await?;
     let known = all(&client).await?;
@@ -189,10 +189,10 @@ fn unknown(wanted: &str, known: &[Subscription]) -> Failure {
     })
 }
 
-async fn me(client: &Client) -> Outcome<MeDocument> {
+async fn me(client: &Client) -> CliResult<MeDocument> {
     client.get(&Route::Access(AccessRoute::Me)).await
 }
 
-async fn all(client: &Client) -> Outcome<Vec<Subscription>> {
+async fn all(client: &Client) -> CliResult<Vec<Subscription>> {
     client.list(&Route::Manager(Manager::Subscriptions), None).await
 }

@@ -10,7 +10,7 @@ use muster_providers::joined::JoinToken;
 use muster_sandbox::job::Nursery;
 use muster_steward::{Server, StewardConfig};
 
-use crate::failure::{Failure, Outcome, printable};
+use crate::failure::{CliResult, Failure, printable};
 use crate::output;
 
 /// Add this machine to a server, or run as the agent of a node
@@ -96,14 +96,14 @@ pub struct Args {
     gpu: Vec<Gpu>,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub fn run(args: Args) -> CliResult {
     match args.join.clone() {
         Some(server) => join(server, args),
         None => node(args),
     }
 }
 
-fn join(server: Server, args: Args) -> Outcome {
+fn join(server: Server, args: Args) -> CliResult {
     let name = match &args.name {
         Some(name) => HostName::new(name)
             .map_err(|bad| Failure::refused(format!("--name {}: {bad}", printable(name))))?,
@@ -130,7 +130,7 @@ fn join(server: Server, args: Args) -> Outcome {
 }
 
 /// The first part of what the machine calls itself.
-fn own_name() -> Outcome<HostName> {
+fn own_name() -> CliResult<HostName> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let first = name.split('.').next().unwrap_or_default();
     HostName::new(first).ok().filter(|name| !name.is_local()).ok_or_else(|| {
@@ -141,7 +141,7 @@ fn own_name() -> Outcome<HostName> {
     })
 }
 
-fn place() -> Outcome<PathBuf> {
+fn place() -> CliResult<PathBuf> {
     let variable =
         |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let state = variable("XDG_STATE_HOME");
@@ -152,7 +152,7 @@ fn place() -> Outcome<PathBuf> {
     Ok(state.join("muster-host"))
 }
 
-fn node(args: Args) -> Outcome {
+fn node(args: Args) -> CliResult {
     let Args {
         node,
         dir,

@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use self::pick::Pick;
 pub use self::pick::name as parse_name;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::names::{self, MaybeName};
 use crate::output::Print;
 use crate::scope::Scope;
@@ -180,7 +180,7 @@ pub struct ShowArgs {
     scope: Scope,
 }
 
-pub async fn environment(command: EnvironmentCommand) -> Outcome {
+pub async fn environment(command: EnvironmentCommand) -> CliResult {
     let kind = AssetKind::Environment;
     match command {
         EnvironmentCommand::Create(args) => args.run().await,
@@ -196,7 +196,7 @@ pub async fn environment(command: EnvironmentCommand) -> Outcome {
     }
 }
 
-pub async fn data(command: DataCommand) -> Outcome {
+pub async fn data(command: DataCommand) -> CliResult {
     let kind = AssetKind::Data;
     match command {
         DataCommand::Create(args) => args.run().await,
@@ -208,7 +208,7 @@ pub async fn data(command: DataCommand) -> Outcome {
     }
 }
 
-pub async fn model(command: ModelCommand) -> Outcome {
+pub async fn model(command: ModelCommand) -> CliResult {
     let kind = AssetKind::Model;
     match command {
         ModelCommand::Create(args) => args.run().await,
@@ -221,7 +221,7 @@ pub async fn model(command: ModelCommand) -> Outcome {
     }
 }
 
-pub async fn component(command: ComponentCommand) -> Outcome {
+pub async fn component(command: ComponentCommand) -> CliResult {
     let kind = AssetKind::Component;
     match command {
         ComponentCommand::Create(args) => args.run().await,
@@ -234,7 +234,7 @@ pub async fn component(command: ComponentCommand) -> Outcome {
 }
 
 /// Names, or the versions of one.
-async fn list(kind: AssetKind, args: &ListArgs, stage: Option<&str>) -> Outcome {
+async fn list(kind: AssetKind, args: &ListArgs, stage: Option<&str>) -> CliResult {
     let workspace = args.scope.workspace()?;
     let client = args.scope.connect().await?;
     let view = match (args.archived_only, args.include_archived) {
@@ -267,14 +267,14 @@ async fn list(kind: AssetKind, args: &ListArgs, stage: Option<&str>) -> Outcome 
     args.print.show(&found, || view::print_table(kind, &found))
 }
 
-async fn show(kind: AssetKind, args: &ShowArgs) -> Outcome {
+async fn show(kind: AssetKind, args: &ShowArgs) -> CliResult {
     let workspace = args.scope.workspace()?;
     let client = args.scope.connect().await?;
     let route = args.pick.version(&client, &workspace, kind).await?;
     print(kind, &client.get(&route).await?, &args.print)
 }
 
-fn print(kind: AssetKind, found: &AssetResource, print: &Print) -> Outcome {
+fn print(kind: AssetKind, found: &AssetResource, print: &Print) -> CliResult {
     let found = view::version(kind, found);
     print.show(&found, || view::print_table(kind, std::slice::from_ref(&found)))
 }

@@ -12,7 +12,7 @@ use muster_server::backup::{
 use muster_server::state_dir::StateDir;
 
 use crate::env::shell_quoted;
-use crate::failure::{Failure, Outcome, printable};
+use crate::failure::{CliResult, Failure, printable};
 use crate::output::{self, Print};
 use crate::place::StateDirArg;
 
@@ -71,7 +71,7 @@ pub struct RestoreArgs {
     print: Print,
 }
 
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CliResult {
     let state_dir = StateDir::new(&args.place.path()?);
     let mut bar = Bar::new();
     let version = env!("CARGO_PKG_VERSION");
@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Outcome {
     check_complete("the backup", &manifest, &[])
 }
 
-pub fn restore(args: &RestoreArgs) -> Outcome {
+pub fn restore(args: &RestoreArgs) -> CliResult {
     let mut bar = Bar::new();
     let mut tell = |step| bar.tell(step);
     let on_damage = if args.skip_damaged { OnDamage::Skip } else { OnDamage::Refuse };
@@ -171,7 +171,7 @@ fn whose(file: &Damaged) -> String {
 }
 
 /// What was made is of use, and whoever made it by a timer should hear that something is missing.
-fn check_complete(what: &str, manifest: &Manifest, skipped: &[Damaged]) -> Outcome {
+fn check_complete(what: &str, manifest: &Manifest, skipped: &[Damaged]) -> CliResult {
     let (damaged, lost) = (manifest.damaged.len() + skipped.len(), manifest.lost.len());
     if damaged + lost == 0 {
         return Ok(());
@@ -184,7 +184,7 @@ fn check_complete(what: &str, manifest: &Manifest, skipped: &[Damaged]) -> Outco
     ))
 }
 
-fn show(print: &Print, manifest: &Manifest) -> Outcome {
+fn show(print: &Print, manifest: &Manifest) -> CliResult {
     print.show(manifest, || {
         let [files, bytes, revision] =
             [manifest.files, manifest.bytes, manifest.revision].map(|it| it.to_string());

@@ -26,7 +26,7 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::failure::{CliResult, Failure, printable, quoted};
 use crate::nearest;
 use crate::place::Server;
 
@@ -74,7 +74,7 @@ struct Named {
 }
 
 impl Client {
-    pub async fn connect(server: Server) -> Outcome<Client> {
+    pub async fn connect(server: Server) -> CliResult<Client> {
         let client = Client {
             http: http_client(&server)?,
             server,
@@ -97,7 +97,7 @@ impl Client {
         &self.server.key_source
     }
 
-    pub async fn get<T: DeserializeOwned>(&self, route: &Route) -> Outcome<T> {
+    pub async fn get<T: DeserializeOwned>(&self, route: &Route) -> CliResult<T> {
         self.get_with(route, &[]).await
     }
 
@@ -105,7 +105,7 @@ impl Client {
         &self,
         route: &Route,
         query: &[(&str, &str)],
-    ) -> Outcome<T> {
+    ) -> CliResult<T> {
         match self.send(Method::GET, &self.url(route, query), None).await {
             Ok(answer) => answer.document(),
             Err(failure) => Err(self.explained(route, failure).await),
@@ -114,7 +114,7 @@ impl Client {
 
     /// Whatever is there now, or nothing. Unlike [`Client::get`] it makes nothing: where the first use of a
     /// workspace makes it, a look into one that is not there would be that use.
-    pub async fn find<T: DeserializeOwned>(&self, route: &Route) -> Outcome<Option<T>> {
+    pub async fn find<T: DeserializeOwned>(&self, route: &Route) -> CliResult<Option<T>> {
         if let Some(key) = workspace_of(route) {
             let (subscription, resource_group) =
                 (key.subscription.clone(), key.resource_group.clone());
@@ -132,7 +132,7 @@ impl Client {
     }
 
     /// As [`Client::find`], for what must be there.
-    pub async fn found<T: DeserializeOwned>(&self, route: &Route) -> Outcome<T> {
+    pub async fn found<T: DeserializeOwned>(&self, route: &Route) -> CliResult<T> {
         if let Some(found) = self.find(route).await? {
             return Ok(found);
         }
@@ -151,7 +151,7 @@ impl Client {
         &self,
         route: &Route,
         max: Option<u32>,
-    ) -> Outcome<Vec<T>> {
+    ) -> CliResult<Vec<T>> {
         self.list_with(route, &[], max).await
     }
 
@@ -160,7 +160,7 @@ impl Client {
         route: &Route,
         query: &[(&str, &str)],
         max: Option<u32>,
-    ) -> Outcome<Vec<T>> {
+    ) -> CliResult<Vec<T>> {
         let wanted = max.map_or(usize::MAX, |count| count as usize);
         let mut page: Page<T> = self.get_with(route, query).await?;
         let mut items = std::mem::take(&mut page.value);
@@ -173,7 +173,7 @@ impl Client {
     }
 
     /// A link that the server gave: the next page, or the state of an operation.
-    pub async fn follow(&self, link: &str) -> Outcome<Answer> {
+    pub async fn follow(&self, link: &str) -> CliResult<Answer> {
         let rest = link.strip_prefix(self.server.url.trim_end_matches('/'));
         if !rest.is_some_and(|rest| rest.starts_with('/')) {
             return Err(Failure::error(format!(
@@ -185,29 +185,29 @@ impl Client {
         self.send(Method::GET, link, None).await
     }
 
-    pub async fn put(&self, route: &Route, body: String) -> Outcome<Answer> {
+    pub async fn put(&self, route: &Route, body: String) -> CliResult<Answer> {
         self.send(Method::PUT, &self.url(route, &[]), Some(body)).await
     }
 
-    pub async fn patch(&self, route: &Route, body: String) -> Outcome<Answer> {
+    pub async fn patch(&self, route: &Route, body: String) -> CliResult<Answer> {
         match self.send(Method::PATCH, &self.url(route, &[]), Some(body)).await {
             Err(failure) => Err(self.explained(route, failure).await),
             answered => answered,
         }
     }
 
-    pub async fn post(&self, route: &Route) -> Outcome<Answer> {
+    pub async fn post(&self, route: &Route) -> CliResult<Answer> {
         self.post_body(route, String::new()).await
     }
 
-    pub async fn post_body(&self, route: &Route, body: String) -> Outcome<Answer> {
+    pub async fn post_body(&self, route: &Route, body: String) -> CliResult<Answer> {
         match self.send(Method::POST, &self.url(route, &[]), Some(body)).await {
             Err(failure) => Err(self.explained(route, failure).await),
             answered => answered,
         }
     }
 
-    pub async fn delete(&self, route: &Route) -> Outcome<Answer> {
+    pub async fn delete(&self, route: &Route) -> CliResult<Answer> {
         let url = self.url(route, &[("underlyingResourceAction", "Delete")]);
         self.send(Method::DELETE, &url, None).await
     }
@@ -234,7 +234,7 @@ impl Client {
     }
 
     /// The log at an address that is its own authorisation, from byte `from` on.
-    pub async fn log(&self, url: &str, from: u64) -> Outcome<LogPiece> {
+    pub async fn log(&self, url: &str, from: u64) -> CliResult<LogPiece> {
         let range = format!("bytes={from}-");
         let request = || Ok(self.http.get(url).header(header::RANGE, &range));
         let response = self.paced(&Method::GET, request).await?;
@@ -258,7 +258,7 @@ impl Client {
         route.url(&self.server.url, &query).expect("every route that is asked for has a path")
     }
 
-    async fn send(&self, method: Method, url: &str, body: Option<String>) -> Outcome<Answer> {
+    async fn send(&self, method: Method, url: &str, body: Option<String>) -> CliResult<Answer> {
         let attempt = || {
             let request = self.http.request(method.clone(), url);
             let request = request.header(header::AUTHORIZATION, self.token.borrow().clone());
@@ -277,12 +277,12 @@ impl Client {
     async fn paced(
         &self,
         method: &Method,
-        make: impl FnMut() -> Outcome<RequestBuilder>,
-    ) -> Outcome<reqwest::Response> {
+        make: impl FnMut() -> CliResult<RequestBuilder>,
+    ) -> CliResult<reqwest::Response> {
         pacing::send(method, Again::WhenTold, make, |why| self.unreachable(why)).await
     }
 
-    async fn read_answer(&self, response: reqwest::Response) -> Outcome<Answer> {
+    async fn read_answer(&self, response: reqwest::Response) -> CliResult<Answer> {
         let (status, headers) = (response.status(), response.headers().clone());
         let body = response.bytes().await.map_err(|why| self.unreachable(why))?.to_vec();
         if !status.is_success() {
@@ -298,7 +298,7 @@ impl Client {
         })
     }
 
-    async fn renew_token(&self) -> Outcome {
+    async fn renew_token(&self) -> CliResult {
         let base = self.server.url.trim_end_matches('/');
         let query = [("api-version", TOKEN_API_VERSION), ("resource", base)];
         let url = Route::Token.url(base, &query).expect("the token's route has a path");
@@ -365,7 +365,7 @@ impl Client {
 }
 
 impl Answer {
-    pub fn document<T: DeserializeOwned>(&self) -> Outcome<T> {
+    pub fn document<T: DeserializeOwned>(&self) -> CliResult<T> {
         read(&self.body)
     }
 }
@@ -426,7 +426,7 @@ fn workspace_of(route: &Route) -> Option<&WorkspaceKey> {
     }
 }
 
-fn http_client(server: &Server) -> Outcome<reqwest::Client> {
+fn http_client(server: &Server) -> CliResult<reqwest::Client> {
     let bad_ca = || {
         let path = server.ca_file.clone();
         Failure::error(format!("{} is no CA certificate", path.display())).hint(match &server.dir {
@@ -483,7 +483,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> Failure {
     }
 }
 
-fn read<T: DeserializeOwned>(body: &[u8]) -> Outcome<T> {
+fn read<T: DeserializeOwned>(body: &[u8]) -> CliResult<T> {
     from_json(body).map_err(|why| {
         Failure::error(format!(
             "the server's answer is not understood: {}",

@@ -9,11 +9,11 @@ use clap::{Args as _, FromArgMatches as _};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use muster_core::catalogue::Catalogue;
 use muster_core::model::Scope as Place;
-use muster_wire::{AccessRoute, EstateRoute, Manager, Page, Route};
+use muster_wire::{AccessRoute, GovernanceRoute, Manager, Page, Route};
 use serde::Deserialize;
 
 use crate::client::Client;
-use crate::failure::Outcome;
+use crate::failure::CliResult;
 use crate::scope::Scope;
 
 /// Together with the start of the process it stays below what people feel.
@@ -92,7 +92,7 @@ fn ask(what: What) -> Option<Vec<String>> {
     })
 }
 
-async fn fetch(what: What) -> Outcome<Vec<String>> {
+async fn fetch(what: What) -> CliResult<Vec<String>> {
     let scope = typed_scope();
     let workspace = scope.workspace()?;
     let subscription = workspace.subscription.clone();
@@ -106,7 +106,7 @@ async fn fetch(what: What) -> Outcome<Vec<String>> {
         },
         What::Groups => Route::Manager(Manager::ResourceGroups { subscription }),
         What::Users => Route::Access(AccessRoute::Users),
-        What::Locks => Route::Estate(EstateRoute::Locks(match scope.group()? {
+        What::Locks => Route::Governance(GovernanceRoute::Locks(match scope.group()? {
             Some(group) => Place::group(&subscription, &group),
             None => Place::subscription(&subscription),
         })),
@@ -116,7 +116,7 @@ async fn fetch(what: What) -> Outcome<Vec<String>> {
 }
 
 /// One page is as many as anybody would read.
-async fn first_page(client: &Client, route: &Route) -> Outcome<Vec<String>> {
+async fn first_page(client: &Client, route: &Route) -> CliResult<Vec<String>> {
     let page: Page<Named> = client.get(route).await?;
     Ok(page.value.into_iter().map(|one| one.name).collect())
 }

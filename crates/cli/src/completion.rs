@@ -6,7 +6,7 @@
 use clap_complete::CompleteEnv;
 use clap_complete::env::Shells;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::output;
 
 /// By this variable the script calls this binary, with the shell's name in it.
@@ -25,7 +25,7 @@ pub struct Args {
     shell: String,
 }
 
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CliResult {
     let shells = Shells::builtins();
     let shell = shells.completer(&args.shell).expect("the parser knows the shells");
     let mut script = Vec::new();

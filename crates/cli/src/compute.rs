@@ -22,7 +22,7 @@ use muster_wire::Route;
 use muster_wire::compute::{NodeInfo, NodeList, SeenCompute};
 
 use crate::client::Client;
-use crate::failure::Outcome;
+use crate::failure::CliResult;
 use crate::names::{self, Name};
 use crate::output::{self, Print};
 use crate::scope::Scope;
@@ -99,17 +99,17 @@ struct Target {
 }
 
 impl Target {
-    fn route(&self) -> Outcome<Route> {
+    fn route(&self) -> CliResult<Route> {
         Ok(route(self.scope.workspace()?, &self.name))
     }
 
     /// For a command that changes the cluster.
-    fn route_to_change(&self) -> Outcome<Route> {
+    fn route_to_change(&self) -> CliResult<Route> {
         Ok(route(self.scope.workspace_to_change()?, &self.name))
     }
 }
 
-pub async fn run(command: Command) -> Outcome {
+pub async fn run(command: Command) -> CliResult {
     match command {
         Command::Create(args) => put::create(*args).await,
         Command::Update(args) => put::update(args).await,
@@ -133,13 +133,13 @@ pub async fn run(command: Command) -> Outcome {
     }
 }
 
-async fn show(args: &ShowArgs) -> Outcome {
+async fn show(args: &ShowArgs) -> CliResult {
     let route = args.target.route()?;
     let client = args.target.scope.connect().await?;
     print(&client, &route, &args.print).await
 }
 
-async fn list(args: &ListArgs) -> Outcome {
+async fn list(args: &ListArgs) -> CliResult {
     let route = Route::Computes(args.scope.workspace()?);
     let client = args.scope.connect().await?;
     // What is of another type does not count, so all are asked for where only some are wanted.
@@ -155,7 +155,7 @@ async fn list(args: &ListArgs) -> Outcome {
     args.print.show(&computes, || print_table(&computes))
 }
 
-async fn list_nodes(args: &ListNodesArgs) -> Outcome {
+async fn list_nodes(args: &ListNodesArgs) -> CliResult {
     let workspace = args.target.scope.workspace()?;
     let route = Route::ComputeNodes { workspace, name: args.target.name.as_str().into() };
     let client = args.target.scope.connect().await?;
@@ -168,7 +168,7 @@ async fn list_nodes(args: &ListNodesArgs) -> Outcome {
     })
 }
 
-async fn all_nodes(client: &Client, route: &Route) -> Outcome<Vec<NodeInfo>> {
+async fn all_nodes(client: &Client, route: &Route) -> CliResult<Vec<NodeInfo>> {
     let mut page: NodeList = client.post(route).await?.document()?;
     let mut nodes = std::mem::take(&mut page.nodes);
     while let Some(link) = page.next_link.take() {
@@ -183,7 +183,7 @@ fn route(workspace: WorkspaceKey, name: &str) -> Route {
 }
 
 /// The compute as it is now.
-async fn print(client: &Client, route: &Route, print: &Print) -> Outcome {
+async fn print(client: &Client, route: &Route, print: &Print) -> CliResult {
     let compute: SeenCompute = client.get(route).await?;
     if let Some(note) = &compute.properties.properties.note {
         output::say(&format!("note: {note}"));
@@ -192,7 +192,7 @@ async fn print(client: &Client, route: &Route, print: &Print) -> Outcome {
     print.show(&compute, || print_table(std::slice::from_ref(&compute)))
 }
 
-fn print_table(computes: &[view::Compute]) -> Outcome {
+fn print_table(computes: &[view::Compute]) -> CliResult {
     let rows = computes.iter().map(view::row).collect();
     output::table(&view::HEADER, rows, "there are no clusters or instances in this workspace")
 }

@@ -17,7 +17,7 @@ use muster_server::Isolation;
 use muster_server::pki::files;
 use toml::de::{DeTable, DeValue};
 
-use crate::failure::{Failure, Outcome, brief, quoted};
+use crate::failure::{CliResult, Failure, brief, quoted};
 use crate::nearest::nearest;
 use kind::{Kind, Value};
 pub use print::print;
@@ -118,7 +118,7 @@ pub fn variable(name: &str) -> Option<OsString> {
 
 impl Config {
     /// Looks everywhere. `log_level` is what is usual for this command.
-    pub fn gather(flags: &Flags, state_dir: &Path, log_level: &str) -> Outcome<Config> {
+    pub fn gather(flags: &Flags, state_dir: &Path, log_level: &str) -> CliResult<Config> {
         let named = flags.file.clone().or_else(|| variable(FILE_VARIABLE).map(PathBuf::from));
         let filed = match named {
             Some(path) => read_file(&path, true)?,
@@ -133,7 +133,7 @@ impl Config {
         variable: impl Fn(&str) -> Option<OsString>,
         mut filed: Filed,
         log_level: &str,
-    ) -> Outcome<Config> {
+    ) -> CliResult<Config> {
         let mut settled = Vec::with_capacity(SETTINGS.len());
         for setting in SETTINGS {
             let wrong = |place: String| move |why| Failure::refused(format!("{place} {why}"));
@@ -224,7 +224,7 @@ impl Config {
 }
 
 /// A path that is typed here is one from here; in a file it would be one from there.
-fn from_here(value: Value, kind: Kind) -> Outcome<Value> {
+fn from_here(value: Value, kind: Kind) -> CliResult<Value> {
     match (kind, value) {
         (Kind::File, Value::Text(path)) => {
             let path = std::path::absolute(&path)
@@ -244,7 +244,7 @@ fn preset(setting: &Setting) -> Option<Value> {
 
 pub type Filed = BTreeMap<&'static str, (Value, Source)>;
 
-fn read_file(path: &Path, must_exist: bool) -> Outcome<Filed> {
+fn read_file(path: &Path, must_exist: bool) -> CliResult<Filed> {
     let path = std::path::absolute(path)
         .map_err(|why| Failure::refused(format!("cannot find {}: {why}", path.display())))?;
     let content = files::read(&path, FILE_BYTES_MAX).map_err(|why| Failure::of(&why))?;
@@ -265,7 +265,7 @@ fn read_file(path: &Path, must_exist: bool) -> Outcome<Filed> {
     parse(&text, &path)
 }
 
-pub fn parse(text: &str, path: &Path) -> Outcome<Filed> {
+pub fn parse(text: &str, path: &Path) -> CliResult<Filed> {
     let line_at = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
     let place = |at: usize| format!("{}:{}", path.display(), line_at(at));
     let table = DeTable::parse(text).map_err(|why| {

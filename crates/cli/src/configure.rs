@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::defaults::{self, Defaults, Setting};
 use crate::dry::DryRun;
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::output::{self, Print};
 use crate::values;
 
@@ -47,7 +47,7 @@ struct Line {
     value: String,
 }
 
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CliResult {
     if args.list_defaults {
         return list(&args.print);
     }
@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-fn list(print: &Print) -> Outcome {
+fn list(print: &Print) -> CliResult {
     let mut lines = Vec::new();
     for setting in Setting::ALL {
         if let Some(found) = setting.find()? {

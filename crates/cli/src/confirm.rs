@@ -2,10 +2,10 @@
 
 use std::io::{IsTerminal as _, Write as _, stdin};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 
 /// Goes on if the user says yes. `question` is what is about to be done, `thing` what then stays if not.
-pub fn confirm(question: &str, thing: &str) -> Outcome {
+pub fn confirm(question: &str, thing: &str) -> CliResult {
     if !stdin().is_terminal() {
         return Err(Failure::refused(format!(
             "{question}? There is no terminal to ask on; add --yes"

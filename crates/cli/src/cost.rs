@@ -5,7 +5,7 @@ use muster_wire::Route;
 use muster_wire::cost::{By, LedgerDocument, LedgerLine, LedgerRequest};
 use serde::Serialize;
 
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::output::{self, PrintForPeople};
 use crate::scope::Scope;
 use crate::values;
@@ -64,7 +64,7 @@ struct CostTotal {
     usd: String,
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     let route = Route::Ledger(args.scope.workspace()?);
     let query = LedgerRequest { by: args.by.clone(), since: args.since }.query();
     let query: Vec<_> = query.iter().map(|(key, value)| (*key, value.as_str())).collect();
@@ -128,7 +128,7 @@ fn document(ledger: &LedgerDocument) -> CostDocument {
     }
 }
 
-fn rows(ledger: &LedgerDocument) -> Outcome<Vec<Vec<String>>> {
+fn rows(ledger: &LedgerDocument) -> CliResult<Vec<Vec<String>>> {
     if ledger.value.is_empty() {
         return Ok(Vec::new());
     }
@@ -156,7 +156,7 @@ fn rows(ledger: &LedgerDocument) -> Outcome<Vec<Vec<String>>> {
 }
 
 /// `90.000001` → 90000001.
-fn microseconds(seconds: &str) -> Outcome<u64> {
+fn microseconds(seconds: &str) -> CliResult<u64> {
     let parse = || {
         let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));
         let fraction = format!("{fraction:0<6}");

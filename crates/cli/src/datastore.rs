@@ -16,7 +16,7 @@ use crate::confirm::confirm;
 use crate::document::kinds::FileKind;
 use crate::document::{self, Edits, Field, Fields, Kind, field, text, texts};
 use crate::dry::{DryRun, Plan};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::names::{self, MaybeName, Name};
 use crate::output::{self, Print};
 use crate::scope::Scope;
@@ -191,7 +191,7 @@ impl Datastore {
     }
 }
 
-pub async fn run(command: Command) -> Outcome {
+pub async fn run(command: Command) -> CliResult {
     match command {
         Command::List(args) => list(&args).await,
         Command::Show(args) => {
@@ -207,7 +207,7 @@ pub async fn run(command: Command) -> Outcome {
     }
 }
 
-async fn list(args: &ListArgs) -> Outcome {
+async fn list(args: &ListArgs) -> CliResult {
     let route = Route::Storage(StorageRoute::Datastores(args.scope.workspace()?));
     let client = args.scope.connect().await?;
     let found: Vec<DatastoreResource> = client.list(&route, args.max_results).await?;
@@ -215,7 +215,7 @@ async fn list(args: &ListArgs) -> Outcome {
     args.print.show(&found, || print_table(&found))
 }
 
-async fn create(args: &CreateArgs) -> Outcome {
+async fn create(args: &CreateArgs) -> CliResult {
     let mut document = match &args.file {
         Some(path) => document::read(path, FileKind::Datastore, FIELDS)?,
         None => Fields::new(),
@@ -241,7 +241,7 @@ async fn create(args: &CreateArgs) -> Outcome {
     show(client.put(&route, body).await?.document()?, &args.print)
 }
 
-fn named(document: &Fields) -> Outcome<Box<str>> {
+fn named(document: &Fields) -> CliResult<Box<str>> {
     let name = text(document, "name").ok_or_else(|| {
         Failure::refused("a name is not given").hint("give --name, or name in the file")
     })?;
@@ -250,7 +250,7 @@ fn named(document: &Fields) -> Outcome<Box<str>> {
 }
 
 /// The request that a document is. `kept` is what opens it now.
-fn body_of(document: &Fields, kept: Option<Secrets>) -> Outcome<String> {
+fn body_of(document: &Fields, kept: Option<Secrets>) -> CliResult<String> {
     if let Some(kind) = text(document, "type").filter(|kind| kind != "azure_blob") {
         return Err(Failure::refused(format!("type is {}; give azure_blob", quoted(&kind)))
             .hint("other kinds of storage are not known here"));
@@ -293,7 +293,7 @@ fn body_of(document: &Fields, kept: Option<Secrets>) -> Outcome<String> {
     Ok(request_json(&spec, secrets.as_ref()))
 }
 
-async fn update(args: &UpdateArgs) -> Outcome {
+async fn update(args: &UpdateArgs) -> CliResult {
     let filed = match &args.file {
         Some(path) => document::read(path, FileKind::Datastore, FIELDS)?,
         None => Fields::new(),
@@ -331,7 +331,7 @@ async fn update(args: &UpdateArgs) -> Outcome {
     show(client.put(&route, body).await?.document()?, &args.print)
 }
 
-async fn delete(args: &DeleteArgs) -> Outcome {
+async fn delete(args: &DeleteArgs) -> CliResult {
     let workspace = args.scope.workspace_to_change()?;
     let name = args.name.as_str().into();
     let route = Route::Storage(StorageRoute::Datastore { workspace, name });
@@ -351,11 +351,11 @@ async fn delete(args: &DeleteArgs) -> Outcome {
     Ok(())
 }
 
-fn show(found: DatastoreResource, print: &Print) -> Outcome {
+fn show(found: DatastoreResource, print: &Print) -> CliResult {
     let found = Datastore::of(found);
     print.show(&found, || print_table(std::slice::from_ref(&found)))
 }
 
-fn print_table(found: &[Datastore]) -> Outcome {
+fn print_table(found: &[Datastore]) -> CliResult {
     output::table(&HEADER, found.iter().map(Datastore::row).collect(), "there are no datastores")
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use muster_server::pki::files;
 use serde::{Deserialize, Serialize};
 
-use crate::failure::{Failure, Outcome, brief, quoted};
+use crate::failure::{CliResult, Failure, brief, quoted};
 use crate::values;
 
 const FILE: &str = "defaults.json";
@@ -79,7 +79,7 @@ impl Setting {
     }
 
     /// What holds without a flag, if anything was set.
-    pub fn find(self) -> Outcome<Option<Found>> {
+    pub fn find(self) -> CliResult<Option<Found>> {
         if let Some(found) = self.find_variable(|name| std::env::var_os(name))? {
             return Ok(Some(found));
         }
@@ -88,7 +88,7 @@ impl Setting {
         Ok(Some(Found { value, source: path.display().to_string() }))
     }
 
-    pub fn value(self, flag: Option<&str>) -> Outcome<Option<String>> {
+    pub fn value(self, flag: Option<&str>) -> CliResult<Option<String>> {
         match flag {
             Some(flag) => Ok(Some(flag.to_owned())),
             None => Ok(self.find()?.map(|found| found.value)),
@@ -98,7 +98,7 @@ impl Setting {
     fn find_variable(
         self,
         variable: impl Fn(&str) -> Option<std::ffi::OsString>,
-    ) -> Outcome<Option<Found>> {
+    ) -> CliResult<Option<Found>> {
         for name in self.variables() {
             // Set but empty is as good as unset, for shells cannot always unset.
             let Some(value) = variable(name).filter(|value| !value.is_empty()) else { continue };
@@ -118,12 +118,12 @@ impl Setting {
 }
 
 impl Defaults {
-    pub fn read(path: &Path) -> Outcome<Defaults> {
+    pub fn read(path: &Path) -> CliResult<Defaults> {
         let content = files::read(path, files::FILE_BYTES_MAX).map_err(|why| Failure::of(&why))?;
         content.map_or_else(|| Ok(Defaults::default()), |content| Defaults::parse(&content, path))
     }
 
-    pub fn parse(content: &[u8], path: &Path) -> Outcome<Defaults> {
+    pub fn parse(content: &[u8], path: &Path) -> CliResult<Defaults> {
         let damaged = |why: String| {
             Failure::error(format!(
                 "the defaults in {} cannot be used: {}",
@@ -144,7 +144,7 @@ impl Defaults {
     }
 
     /// As a whole: whoever reads meanwhile gets the old file or the new one.
-    pub fn write(&self, path: &Path) -> Outcome {
+    pub fn write(&self, path: &Path) -> CliResult {
         use std::os::unix::fs::DirBuilderExt as _;
         if let Some(dir) = path.parent() {
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
@@ -171,11 +171,11 @@ impl Defaults {
 }
 
 /// Where the file is, or would be.
-pub fn path() -> Outcome<PathBuf> {
+pub fn path() -> CliResult<PathBuf> {
     path_by(|name| std::env::var_os(name).map(PathBuf::from))
 }
 
-fn path_by(variable: impl Fn(&str) -> Option<PathBuf>) -> Outcome<PathBuf> {
+fn path_by(variable: impl Fn(&str) -> Option<PathBuf>) -> CliResult<PathBuf> {
     let set = |name: &str| variable(name).filter(|path| !path.as_os_str().is_empty());
     if let Some(dir) = set(DIR_VARIABLE) {
         return Ok(dir.join(FILE));

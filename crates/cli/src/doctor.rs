@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 use muster_server::Isolation;
 
 use crate::config::{Config, Flags};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::output::{self, PrintForPeople};
 use crate::place::StateDirArg;
 use finding::{Finding, State};
@@ -46,7 +46,7 @@ pub struct Args {
     place: StateDirArg,
 }
 
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CliResult {
     let findings = examine(&args.place.path()?);
     args.print.show(&findings, || {
         output::bytes(finding::text(&findings, output::is_coloured()).as_bytes())

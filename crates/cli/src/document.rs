@@ -18,7 +18,7 @@ use std::path::Path;
 use muster_wire::yaml::{BadYaml, from_yaml};
 use serde_json::{Map, Value};
 
-use crate::failure::{Failure, Outcome, brief, quoted};
+use crate::failure::{CliResult, Failure, brief, quoted};
 use crate::nearest;
 
 /// A cluster with all its tags takes some kilobytes.
@@ -70,7 +70,7 @@ pub struct Origin<'a> {
 }
 
 /// Reads a YAML file and checks it against its fields. `-` is the standard input.
-pub fn read(path: &Path, kind: FileKind, fields: &'static [Field]) -> Outcome<Fields> {
+pub fn read(path: &Path, kind: FileKind, fields: &'static [Field]) -> CliResult<Fields> {
     read_by(path, kind, |_| Ok(fields))
 }
 
@@ -78,8 +78,8 @@ pub fn read(path: &Path, kind: FileKind, fields: &'static [Field]) -> Outcome<Fi
 pub fn read_by(
     path: &Path,
     kind: FileKind,
-    fields: impl FnOnce(&Fields) -> Outcome<&'static [Field]>,
-) -> Outcome<Fields> {
+    fields: impl FnOnce(&Fields) -> CliResult<&'static [Field]>,
+) -> CliResult<Fields> {
     let name = path.display().to_string();
     let text = text_of(path).map_err(|why| {
         Failure::refused(format!("cannot read {}: {why}", quoted(&name)))
@@ -97,14 +97,17 @@ pub fn read_by(
 }
 
 /// A document, and the names of what stood in it and is left out.
-pub fn parse(origin: Origin<'_>, fields: &'static [Field]) -> Outcome<(Fields, Vec<&'static str>)> {
+pub fn parse(
+    origin: Origin<'_>,
+    fields: &'static [Field],
+) -> CliResult<(Fields, Vec<&'static str>)> {
     parse_by(origin, |_| Ok(fields))
 }
 
 fn parse_by(
     origin: Origin<'_>,
-    fields: impl FnOnce(&Fields) -> Outcome<&'static [Field]>,
-) -> Outcome<(Fields, Vec<&'static str>)> {
+    fields: impl FnOnce(&Fields) -> CliResult<&'static [Field]>,
+) -> CliResult<(Fields, Vec<&'static str>)> {
     let value: Value = from_yaml(origin.text).map_err(|why| broken(origin.name, &why))?;
     let Value::Object(mut document) = value else {
         let text = format!("{} holds no fields; write them as 'name: value'", quoted(origin.name));
@@ -150,7 +153,7 @@ pub fn check(
     fields: &'static [Field],
     path: &str,
     origin: Option<Origin<'_>>,
-) -> Outcome {
+) -> CliResult {
     for (name, value) in document {
         let whole = format!("{path}{name}");
         let Some(known) = fields.iter().find(|field| field.name == name) else {
@@ -161,7 +164,7 @@ pub fn check(
     Ok(())
 }
 
-fn check_value(value: &Value, kind: Kind, path: &str, origin: Option<Origin<'_>>) -> Outcome {
+fn check_value(value: &Value, kind: Kind, path: &str, origin: Option<Origin<'_>>) -> CliResult {
     let name = path.rsplit('.').next().unwrap_or(path);
     let wrong = |wanted: &str| {
         let found = match value {
@@ -277,7 +280,7 @@ mod tests {
         field("disk", Kind::Refused("nodes have none")),
     ];
 
-    fn read_text(text: &str) -> Outcome<Fields> {
+    fn read_text(text: &str) -> CliResult<Fields> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f.yml");
         std::fs::write(&path, text).unwrap();

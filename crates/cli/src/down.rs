@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::output;
 use crate::place::StateDirArg;
 use crate::progress::Progress;
@@ -39,7 +39,7 @@ pub struct Args {
     place: StateDirArg,
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     let path = args.place.path()?;
     let start = server_process::start_command(&path);
     let nothing = || {

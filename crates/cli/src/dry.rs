@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::client::Client;
-use crate::failure::Outcome;
+use crate::failure::CliResult;
 use crate::output::{self, Print};
 
 const HEADER: [&str; 3] = ["Field", "Now", "Then"];
@@ -59,12 +59,12 @@ impl Plan<'_> {
         Plan { method, route, body, subject: None, usd_per_hour_max: None }
     }
 
-    pub async fn show(&self, client: &Client, print: &Print) -> Outcome {
+    pub async fn show(&self, client: &Client, print: &Print) -> CliResult {
         let document = self.document(client).await?;
         print.show(&document, || print_table(std::slice::from_ref(&document)))
     }
 
-    async fn document(&self, client: &Client) -> Outcome<Document> {
+    async fn document(&self, client: &Client) -> CliResult<Document> {
         let now: Option<Value> = client.find(self.subject.unwrap_or(self.route)).await?;
         let body: Option<Value> = serde_json::from_str(self.body).ok().map(masked);
         let mut changes = Vec::new();
@@ -94,7 +94,7 @@ impl Plan<'_> {
 }
 
 /// Of a command about several things: one is shown as itself, several as a list.
-pub async fn show_all(plans: &[Plan<'_>], client: &Client, print: &Print) -> Outcome {
+pub async fn show_all(plans: &[Plan<'_>], client: &Client, print: &Print) -> CliResult {
     if let [only] = plans {
         return only.show(client, print).await;
     }
@@ -105,7 +105,7 @@ pub async fn show_all(plans: &[Plan<'_>], client: &Client, print: &Print) -> Out
     print.show(&documents, || print_table(&documents))
 }
 
-fn print_table(documents: &[Document]) -> Outcome {
+fn print_table(documents: &[Document]) -> CliResult {
     let changes = documents.iter().flat_map(|document| &document.changes);
     output::table(&HEADER, changes.map(Change::row).collect(), "it would change nothing")
 }

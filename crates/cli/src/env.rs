@@ -11,7 +11,7 @@ use muster_server::pki;
 use muster_wire::Route;
 use muster_wire::cloud::CLOUD_NAME;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::output;
 use crate::place::{self, Server, StateDirArg};
 
@@ -75,7 +75,7 @@ enum Shell {
 
 type Variables = BTreeMap<&'static str, String>;
 
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CliResult {
     let server = args.place.find()?;
     let mut variables = variables(&server)?;
     let set = |name: &str| {
@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> Outcome {
     }
 }
 
-fn variables(server: &Server) -> Outcome<Variables> {
+fn variables(server: &Server) -> CliResult<Variables> {
     let query = [("api-version", METADATA_API_VERSION)];
     let metadata = Route::Metadata.url(&server.url, &query).expect("the metadata has a path");
     let authority = format!("{}/adfs", server.url.trim_end_matches('/'));
@@ -145,14 +145,14 @@ fn variables(server: &Server) -> Outcome<Variables> {
 }
 
 /// Beside the login: a server's own bundle is in its state directory, which may be on another machine.
-fn own_bundle(server: &Server) -> Outcome<String> {
+fn own_bundle(server: &Server) -> CliResult<String> {
     let ca_pem = String::from_utf8_lossy(&server.ca_pem);
     let written = pki::write_bundle(&place::own_dir(&server.url)?, &ca_pem);
     text(&written.map_err(|why| Failure::of(&why))?.path)
 }
 
 /// az makes it. One for each address, as az never reads a cloud's addresses twice.
-fn az_dir(server: &Server) -> Outcome<PathBuf> {
+fn az_dir(server: &Server) -> CliResult<PathBuf> {
     match &server.dir {
         Some(dir) => Ok(dir.root().join("az").join(place::file_name_of(&server.url))),
         None => Ok(place::own_dir(&server.url)?.join("az")),
@@ -168,7 +168,7 @@ fn extension_dir(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf>
     })
 }
 
-fn existing(path: &Path) -> Outcome<String> {
+fn existing(path: &Path) -> CliResult<String> {
     if !path.is_file() {
         return Err(Failure::error(format!("{} is missing", path.display()))
             .hint("start the server again, it writes it: muster up, or muster serve if that is what it was started with"));
@@ -176,7 +176,7 @@ fn existing(path: &Path) -> Outcome<String> {
     text(path)
 }
 
-fn text(path: &Path) -> Outcome<String> {
+fn text(path: &Path) -> CliResult<String> {
     path.to_str().map(str::to_owned).ok_or_else(|| {
         Failure::refused(format!(
             "the path {} is not UTF-8, so it cannot be printed; use a state directory whose path is",

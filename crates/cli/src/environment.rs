@@ -12,7 +12,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::client::Client;
 use crate::document::reader::{self, Reader, Source};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::upload::{self, Local};
 
 /// What azure-ai-ml calls environments that nobody gave a name.
@@ -78,7 +78,7 @@ enum Place {
 
 impl Described {
     /// `path`: what leads to it in the document, or nothing if it is all of it.
-    pub fn read(source: &Source, path: &str, node: &Node) -> Outcome<Described> {
+    pub fn read(source: &Source, path: &str, node: &Node) -> CliResult<Described> {
         let said = Reader::of(source, path, node, FIELDS)?;
         let (image, build) = (said.text("image")?, context(&said)?);
         if image.is_some() == build.is_some() {
@@ -126,7 +126,7 @@ impl Described {
         reader::place(&source, at)
     }
 
-    fn conda_text(&self) -> Outcome<Option<String>> {
+    fn conda_text(&self) -> CliResult<Option<String>> {
         Ok(match &self.conda {
             None => None,
             Some(Conda::Inline(node)) => Some(dump(node)),
@@ -145,7 +145,7 @@ fn local(said: &Reader<'_>, text: &str) -> PathBuf {
     said.source.folder.join(text.strip_prefix("file:").unwrap_or(text))
 }
 
-fn context(said: &Reader<'_>) -> Outcome<Option<Context>> {
+fn context(said: &Reader<'_>) -> CliResult<Option<Context>> {
     let Some(build) = said.inner("build", &["path", "dockerfile_path"])? else { return Ok(None) };
     let dockerfile = build.text("dockerfile_path")?.filter(|path| !path.is_empty());
     let Some(path) = build.text("path")? else {
@@ -159,7 +159,7 @@ fn context(said: &Reader<'_>) -> Outcome<Option<Context>> {
     Ok(Some(Context { place, dockerfile }))
 }
 
-fn inference(said: &Reader<'_>) -> Outcome<Option<(Node, Json)>> {
+fn inference(said: &Reader<'_>) -> CliResult<Option<(Node, Json)>> {
     let Some(node) = said.get("inference_config") else { return Ok(None) };
     let names = ROUTES.map(|(name, _)| name);
     let Some(config) = said.inner("inference_config", &names)? else { return Ok(None) };
@@ -186,7 +186,7 @@ pub async fn settle(
     workspace: &WorkspaceKey,
     described: &Described,
     is_dry: bool,
-) -> Outcome<Settled> {
+) -> CliResult<Settled> {
     let conda_file = described.conda_text()?;
     let mut known = String::new();
     if let Some(image) = &described.image {
@@ -231,7 +231,7 @@ async fn sent(
     local: &Local,
     version: &str,
     is_dry: bool,
-) -> Outcome<String> {
+) -> CliResult<String> {
     let datastore = described.datastore.as_deref();
     if is_dry {
         let (name, path) = (datastore.unwrap_or(DEFAULT_DATASTORE), upload::path_of(local)?);
@@ -254,7 +254,7 @@ pub async fn nameless(
     workspace: &WorkspaceKey,
     described: &Described,
     is_dry: bool,
-) -> Outcome<(String, String)> {
+) -> CliResult<(String, String)> {
     let Settled { mut properties, version } = settle(client, workspace, described, is_dry).await?;
     properties.is_anonymous = true;
     let kind = AssetKind::Environment;
@@ -270,7 +270,7 @@ pub async fn nameless(
 }
 
 /// A document that is no file any more, as a file would have it; where it stood is not known.
-pub fn of_fields(fields: &Map<String, Json>, folder: &Path, path: &str) -> Outcome<Described> {
+pub fn of_fields(fields: &Map<String, Json>, folder: &Path, path: &str) -> CliResult<Described> {
     let source = Source { name: String::new(), folder: folder.to_owned() };
     let text = Json::Object(fields.clone()).to_string();
     let node = muster_wire::yaml::tree::parse(&text).map_err(|why| {

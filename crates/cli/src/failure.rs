@@ -10,7 +10,7 @@ use muster_wire::error::ErrorDetail;
 
 use crate::output::{self, is_command};
 
-pub type Outcome<T = ()> = Result<T, Failure>;
+pub type CliResult<T = ()> = Result<T, Failure>;
 
 const ERROR: u8 = 1;
 const REFUSED: u8 = 2;

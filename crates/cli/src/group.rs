@@ -15,7 +15,7 @@ use crate::complete;
 use crate::defaults::Setting;
 use crate::document::{Edits, Field, Fields, Kind, field};
 use crate::dry::{DryRun, Plan};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::names::{self, Name};
 use crate::output::{self, Print};
 use crate::scope::SubscriptionScope;
@@ -114,23 +114,23 @@ struct Target {
 }
 
 impl Target {
-    fn route(&self) -> Outcome<Route> {
+    fn route(&self) -> CliResult<Route> {
         let (subscription, name) = (self.scope.id()?.into(), self.name.as_str().into());
         Ok(Route::Manager(Manager::ResourceGroup { subscription, name }))
     }
 
     /// For a command that changes it: a forgotten variable or default may lead elsewhere.
-    fn route_to_change(&self) -> Outcome<Route> {
+    fn route_to_change(&self) -> CliResult<Route> {
         output::say(&format!("in subscription {}", quoted(&self.scope.id()?)));
         self.route()
     }
 
-    async fn connect(&self) -> Outcome<Client> {
+    async fn connect(&self) -> CliResult<Client> {
         self.scope.connect().await
     }
 }
 
-pub async fn run(command: Command) -> Outcome {
+pub async fn run(command: Command) -> CliResult {
     match command {
         Command::Create(args) => create(&args).await,
         Command::List(args) => list(&args).await,
@@ -142,7 +142,7 @@ pub async fn run(command: Command) -> Outcome {
     }
 }
 
-async fn create(args: &CreateArgs) -> Outcome {
+async fn create(args: &CreateArgs) -> CliResult {
     let location = Setting::Location.value(args.location.as_deref())?.ok_or_else(|| {
         Failure::refused("a resource group has a region, and none is given or configured")
             .hint("add --location, for example --location eastus")
@@ -157,7 +157,7 @@ async fn create(args: &CreateArgs) -> Outcome {
     print(&client.put(&route, body).await?.document()?, &args.print)
 }
 
-async fn list(args: &ListArgs) -> Outcome {
+async fn list(args: &ListArgs) -> CliResult {
     let subscription = args.scope.id()?.into();
     let client = args.scope.connect().await?;
     let route = Route::Manager(Manager::ResourceGroups { subscription });
@@ -175,19 +175,19 @@ fn has_tag(tags: &BTreeMap<String, String>, wanted: &str) -> bool {
     }
 }
 
-async fn show(args: &ShowArgs) -> Outcome {
+async fn show(args: &ShowArgs) -> CliResult {
     let route = args.target.route()?;
     print(&args.target.connect().await?.get(&route).await?, &args.print)
 }
 
-async fn exists(args: &ExistsArgs) -> Outcome {
+async fn exists(args: &ExistsArgs) -> CliResult {
     let route = args.target.route()?;
     let found: Option<ResourceGroup> = args.target.connect().await?.find(&route).await?;
     let is_there = found.is_some();
     args.print.show(&is_there, || output::bytes(format!("{is_there}\n").as_bytes()))
 }
 
-async fn update(args: &UpdateArgs) -> Outcome {
+async fn update(args: &UpdateArgs) -> CliResult {
     if args.tags.is_some() && args.edits.sets("tags") {
         return Err(Failure::refused("tags are given by --set and by --tags; give them once"));
     }
@@ -208,11 +208,11 @@ async fn update(args: &UpdateArgs) -> Outcome {
     print(&client.patch(&route, body).await?.document()?, &args.print)
 }
 
-fn print(group: &ResourceGroup, print: &Print) -> Outcome {
+fn print(group: &ResourceGroup, print: &Print) -> CliResult {
     print.show(group, || print_table(std::slice::from_ref(group)))
 }
 
-fn print_table(groups: &[ResourceGroup]) -> Outcome {
+fn print_table(groups: &[ResourceGroup]) -> CliResult {
     let row = |group: &ResourceGroup| {
         let state = group.properties.provisioning_state.clone();
         vec![group.name.clone(), group.location.clone(), state]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use muster_sandbox::helper::{HelperConfig, serve};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 
 /// Make the walls of this machine's nodes, as a server asks on the standard input
 #[derive(Debug, clap::Args)]
@@ -46,7 +46,7 @@ pub struct Args {
     owner: Option<u32>,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub fn run(args: Args) -> CliResult {
     let socket = std::io::stdin().as_fd().try_clone_to_owned();
     let socket = socket.map_err(|why| Failure::error(format!("there is no socket: {why}")))?;
     let config = HelperConfig {

@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::complete;
 use crate::confirm::confirm;
 use crate::dry::{DryRun, Plan};
-use crate::failure::{Outcome, quoted};
+use crate::failure::{CliResult, quoted};
 use crate::names::{self, Name};
 use crate::output::{self, Print};
 use crate::place::StateDirArg;
@@ -206,7 +206,7 @@ fn gigabytes(megabytes: u64) -> String {
 }
 
 impl Target {
-    async fn connect(&self) -> Outcome<Client> {
+    async fn connect(&self) -> CliResult<Client> {
         Client::connect(self.place.find()?).await
     }
 
@@ -218,7 +218,7 @@ impl Target {
         Route::Hosts(HostRoute::HostAction { name: self.name.as_str().into(), action })
     }
 
-    async fn act(&self, action: HostAction, dry: DryRun) -> Outcome {
+    async fn act(&self, action: HostAction, dry: DryRun) -> CliResult {
         let client = self.connect().await?;
         let route = self.action(action);
         if dry.dry_run {
@@ -227,19 +227,19 @@ impl Target {
         self.show(client.post(&route).await?.document()?)
     }
 
-    async fn plan(&self, client: &Client, method: &'static str, route: &Route) -> Outcome {
+    async fn plan(&self, client: &Client, method: &'static str, route: &Route) -> CliResult {
         let subject = self.route();
         let plan = Plan { subject: Some(&subject), ..Plan::new(method, route, "") };
         plan.show(client, &self.print).await
     }
 
-    fn show(&self, host: HostDocument) -> Outcome {
+    fn show(&self, host: HostDocument) -> CliResult {
         let host = Host::of(host);
         self.print.show(&host, || print_table(std::slice::from_ref(&host)))
     }
 }
 
-pub async fn run(command: Command) -> Outcome {
+pub async fn run(command: Command) -> CliResult {
     match command {
         Command::List(args) => list(&args).await,
         Command::Show(ShowArgs { target }) => {
@@ -256,14 +256,14 @@ pub async fn run(command: Command) -> Outcome {
     }
 }
 
-async fn list(args: &ListArgs) -> Outcome {
+async fn list(args: &ListArgs) -> CliResult {
     let client = Client::connect(args.place.find()?).await?;
     let hosts: Vec<HostDocument> = client.list(&Route::Hosts(HostRoute::Hosts), None).await?;
     let hosts: Vec<Host> = hosts.into_iter().map(Host::of).collect();
     args.print.show(&hosts, || print_table(&hosts))
 }
 
-async fn token(args: &TokenArgs) -> Outcome {
+async fn token(args: &TokenArgs) -> CliResult {
     let place = match (&args.compute, &args.scope) {
         (Some(name), _) => Place::compute(&args.home.workspace()?, name),
         (None, Some(place)) => place.clone(),
@@ -293,7 +293,7 @@ async fn token(args: &TokenArgs) -> Outcome {
     args.print.show(&made, || output::bytes(format!("{}\n", made.command).as_bytes()))
 }
 
-async fn remove(args: &RemoveArgs) -> Outcome {
+async fn remove(args: &RemoveArgs) -> CliResult {
     let target = &args.target;
     let (method, route) = match args.force {
         true => ("POST", target.action(HostAction::GiveUp)),
@@ -329,7 +329,7 @@ fn place(text: &str) -> Result<Place, String> {
     })
 }
 
-fn print_table(hosts: &[Host]) -> Outcome {
+fn print_table(hosts: &[Host]) -> CliResult {
     let nothing =
         "there are no hosts; the server's own machine is one as soon as it has been measured";
     output::table(&HEADER, hosts.iter().map(Host::row).collect(), nothing)

@@ -16,7 +16,7 @@ use crate::compute::file;
 use crate::config::{self, Config, Flags};
 use crate::defaults::Defaults;
 use crate::document::{self, Edits, Origin, reader};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::job::{self, ignore::Ignore};
 use crate::login::Login;
 use crate::output::{query as queries, render, tidy};
@@ -87,7 +87,7 @@ pub struct Printed {
 /// `--query`. None where the document is no JSON.
 pub fn query(text: &str, document: &str) -> Option<Result<Printed, Failure>> {
     let document: Value = serde_json::from_str(document).ok()?;
-    let printed = || -> Outcome<Printed> {
+    let printed = || -> CliResult<Printed> {
         let data = queries::parse(text).map_err(Failure::refused)?.apply(&tidy(document))?;
         Ok(Printed {
             json: render::json(&data.value),
@@ -126,7 +126,7 @@ pub fn tags(arguments: &[&str]) -> Result<Vec<(String, String)>, Failure> {
 }
 
 /// What clap refuses, it refuses in its own words.
-fn arguments_of<T: Args>(arguments: &[&str]) -> Outcome<T> {
+fn arguments_of<T: Args>(arguments: &[&str]) -> CliResult<T> {
     let command = T::augment_args(clap::Command::new("muster")).no_binary_name(true);
     let read = |matches: &ArgMatches| T::from_arg_matches(matches);
     let matches = command.try_get_matches_from(arguments);

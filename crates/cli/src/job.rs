@@ -25,7 +25,7 @@ use muster_wire::{HistoryRoute, Route};
 
 use crate::client::Client;
 use crate::complete;
-use crate::failure::{Failure, Outcome, message};
+use crate::failure::{CliResult, Failure, message};
 use crate::names::{self, Name};
 use crate::output::{self, Print};
 use crate::scope::Scope;
@@ -119,13 +119,13 @@ struct Target {
 }
 
 impl Target {
-    fn route(&self) -> Outcome<Route> {
+    fn route(&self) -> CliResult<Route> {
         let workspace = self.scope.workspace()?;
         Ok(Route::Job { workspace, name: self.name.as_str().into() })
     }
 }
 
-pub async fn run(command: Command) -> Outcome {
+pub async fn run(command: Command) -> CliResult {
     match command {
         Command::Create(args) => create::run(*args).await,
         Command::Validate(args) => validate::run(&args).await,
@@ -154,7 +154,7 @@ pub async fn run(command: Command) -> Outcome {
     }
 }
 
-async fn show(args: &ShowArgs) -> Outcome {
+async fn show(args: &ShowArgs) -> CliResult {
     let route = args.target.route()?;
     let client = args.target.scope.connect().await?;
     if args.web {
@@ -163,7 +163,7 @@ async fn show(args: &ShowArgs) -> Outcome {
     print(&client.get(&route).await?, &args.print)
 }
 
-async fn list(args: &ListArgs) -> Outcome {
+async fn list(args: &ListArgs) -> CliResult {
     let workspace = args.scope.workspace()?;
     let client = args.scope.connect().await?;
     let wanted = (!args.all_results).then_some(args.max_results);
@@ -192,7 +192,7 @@ async fn children(
     workspace: &WorkspaceKey,
     parent: &str,
     max: Option<u32>,
-) -> Outcome<Vec<JobResource>> {
+) -> CliResult<Vec<JobResource>> {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Run {
@@ -212,7 +212,7 @@ async fn children(
 }
 
 /// As it is printed, in a file.
-fn save(job: &JobResource, path: &Path) -> Outcome {
+fn save(job: &JobResource, path: &Path) -> CliResult {
     let text = output::yaml_of(&view::entity(job))?;
     std::fs::write(path, text).map_err(|why| {
         Failure::error(format!("cannot write {}: {why}", path.display()))
@@ -220,7 +220,7 @@ fn save(job: &JobResource, path: &Path) -> Outcome {
     })
 }
 
-fn print(job: &JobResource, print: &Print) -> Outcome {
+fn print(job: &JobResource, print: &Print) -> CliResult {
     let job = view::entity(job);
     print.show(&job, || {
         print_table(std::slice::from_ref(&job))?;
@@ -230,7 +230,7 @@ fn print(job: &JobResource, print: &Print) -> Outcome {
     })
 }
 
-fn print_table(jobs: &[view::Job]) -> Outcome {
+fn print_table(jobs: &[view::Job]) -> CliResult {
     let mut header = view::HEADER.to_vec();
     let mut rows: Vec<Vec<String>> = jobs.iter().map(view::row).collect();
     if jobs.iter().any(|job| view::waits_for(job).is_some()) {

@@ -24,7 +24,7 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use uzers::os::unix::UserExt as _;
 
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::place::StateDirArg;
 
 /// Nodes that root makes for somebody else are not kept where that one could exchange them for something else.
@@ -57,7 +57,7 @@ pub struct Args {
     show: Vec<PathBuf>,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub fn run(args: Args) -> CliResult {
     if !rustix::process::geteuid().is_root() {
         return Err(Failure::refused("only root can make walls for another user; use sudo"));
     }
@@ -83,7 +83,7 @@ pub struct Account {
 }
 
 impl Account {
-    pub fn find(text: &str) -> Outcome<Account> {
+    pub fn find(text: &str) -> CliResult<Account> {
         let by_number = text.parse().ok().map(|uid: u32| {
             let known = uzers::get_user_by_uid(uid);
             // A container may run as a number that nobody gave a name.
@@ -149,7 +149,7 @@ struct Door {
 }
 
 impl Door {
-    fn open(path: &Path, account: &Account) -> Outcome<Door> {
+    fn open(path: &Path, account: &Account) -> CliResult<Door> {
         let failed =
             |why: io::Error| Failure::error(format!("cannot listen on {}: {why}", path.display()));
         let open = || {
@@ -200,7 +200,7 @@ async fn keep(
     door: Door,
     service: Service,
     mut server: Option<Child>,
-) -> Outcome<Option<ExitStatus>> {
+) -> CliResult<Option<ExitStatus>> {
     let failed = |why: io::Error| Failure::error(format!("cannot keep the helper: {why}"));
     let mut helper: Option<Child> = None;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
@@ -256,7 +256,7 @@ fn start(service: &Service, call: OwnedFd) -> io::Result<Child> {
 }
 
 /// Starts this very command again as another user, and keeps what needs root. Returns what it ended with.
-pub fn split(account: &Account, state_dir: &Path, shown: Vec<PathBuf>) -> Outcome<ExitStatus> {
+pub fn split(account: &Account, state_dir: &Path, shown: Vec<PathBuf>) -> CliResult<ExitStatus> {
     check_state_dir(account, state_dir)?;
     remove_stale_sockets();
     let socket = PathBuf::from(format!("{SOCKETS}{}.sock", std::process::id()));
@@ -312,7 +312,7 @@ fn remove_stale_sockets() {
 }
 
 /// What root made before cannot be used by anybody else.
-fn check_state_dir(account: &Account, path: &Path) -> Outcome {
+fn check_state_dir(account: &Account, path: &Path) -> CliResult {
     match std::fs::metadata(path) {
         Ok(found) if found.uid() != account.uid => Err(Failure::refused(format!(
             "the state directory {} belongs to user {}, and the server is to run as {}; hand it over (chown -R {} {}), \

@@ -73,8 +73,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use muster_wire::unserved::Unserved;
 
+use crate::failure::CliResult;
 pub use crate::failure::Failure;
-use crate::failure::Outcome;
 
 /// Elastic compute clusters on your own machines, with Azure Machine Learning's API
 #[derive(Parser)]
@@ -167,14 +167,14 @@ pub fn main() -> ExitCode {
 }
 
 /// az's words for what this version does not have.
-fn refuse_unserved(noun: Option<&str>) -> Outcome {
+fn refuse_unserved(noun: Option<&str>) -> CliResult {
     match noun.and_then(Unserved::of_noun) {
         Some(thing) => Err(Failure::refused(thing.sentence()).hint(thing.instead)),
         None => Ok(()),
     }
 }
 
-fn run(command: Command) -> Outcome {
+fn run(command: Command) -> CliResult {
     match command {
         Command::Up(args) => up::run(args),
         Command::Serve(args) => serve::run(args),
@@ -218,7 +218,7 @@ fn run(command: Command) -> Outcome {
 }
 
 /// One thread is enough for a client, and is there at once.
-fn block_on<T>(command: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+fn block_on<T>(command: impl Future<Output = CliResult<T>>) -> CliResult<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|why| Failure::error(format!("cannot start: {why}")))?;
     runtime.block_on(command)

@@ -4,14 +4,14 @@ use clap::Subcommand;
 use muster_core::model::{LockLevel, Scope};
 use muster_wire::lock::{LockDocument, LockProperties, request_json};
 use muster_wire::path::lockable_of;
-use muster_wire::{EstateRoute, Request, Route};
+use muster_wire::{GovernanceRoute, Request, Route};
 use reqwest::StatusCode;
 use serde::Serialize;
 
 use crate::client::Client;
 use crate::compute::resource_group;
 use crate::dry::{self, DryRun, Plan};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::names::{self, MaybeName, Name};
 use crate::output::{self, Print};
 use crate::resource::Named;
@@ -149,12 +149,12 @@ struct Address {
 impl Address {
     fn route(&self) -> Route {
         let Address { scope, name } = self.clone();
-        Route::Estate(EstateRoute::Lock { scope, name })
+        Route::Governance(GovernanceRoute::Lock { scope, name })
     }
 }
 
 impl On {
-    fn place(&self) -> Outcome<Scope> {
+    fn place(&self) -> CliResult<Scope> {
         let subscription = self.scope.subscription()?;
         let group = self.scope.group()?;
         let (Some(name), Some(kind)) = (&self.resource, &self.resource_type) else {
@@ -181,14 +181,14 @@ impl On {
 }
 
 impl Target {
-    fn addresses(&self) -> Outcome<Vec<Address>> {
+    fn addresses(&self) -> CliResult<Vec<Address>> {
         match self.name.get() {
             Some(name) => Ok(vec![Address { scope: self.on.place()?, name: name.into() }]),
             None => Ok(self.ids.clone()),
         }
     }
 
-    async fn connect(&self) -> Outcome<Client> {
+    async fn connect(&self) -> CliResult<Client> {
         self.on.scope.connect().await
     }
 }
@@ -221,7 +221,7 @@ impl Lock {
     }
 }
 
-pub async fn run(command: Command) -> Outcome {
+pub async fn run(command: Command) -> CliResult {
     match command {
         Command::Create(args) => create(&args).await,
         Command::List(args) => list(&args).await,
@@ -231,7 +231,7 @@ pub async fn run(command: Command) -> Outcome {
     }
 }
 
-async fn create(args: &CreateArgs) -> Outcome {
+async fn create(args: &CreateArgs) -> CliResult {
     let lock = Address { scope: args.on.place()?, name: args.name.as_str().into() };
     output::say(&format!("on {}", lock.scope));
     let client = args.on.scope.connect().await?;
@@ -243,15 +243,15 @@ async fn create(args: &CreateArgs) -> Outcome {
     print(vec![Lock::of(made)], &args.print)
 }
 
-async fn list(args: &ListArgs) -> Outcome {
-    let route = Route::Estate(EstateRoute::Locks(args.on.place()?));
+async fn list(args: &ListArgs) -> CliResult {
+    let route = Route::Governance(GovernanceRoute::Locks(args.on.place()?));
     let client = args.on.scope.connect().await?;
     let found: Vec<LockDocument> = client.list(&route, None).await?;
     let found: Vec<Lock> = found.into_iter().map(Lock::of).collect();
     args.print.show(&found, || print_table(&found))
 }
 
-async fn show(args: &ShowArgs) -> Outcome {
+async fn show(args: &ShowArgs) -> CliResult {
     let locks = args.target.addresses()?;
     let client = args.target.connect().await?;
     let mut found = Vec::new();
@@ -261,7 +261,7 @@ async fn show(args: &ShowArgs) -> Outcome {
     print(found, &args.print)
 }
 
-async fn update(args: &UpdateArgs) -> Outcome {
+async fn update(args: &UpdateArgs) -> CliResult {
     let locks = args.target.addresses()?;
     let client = args.target.connect().await?;
     let mut wanted = Vec::new();
@@ -285,7 +285,7 @@ async fn update(args: &UpdateArgs) -> Outcome {
 
 impl UpdateArgs {
     /// What is not said stays.
-    fn body(&self, now: &LockProperties) -> Outcome<String> {
+    fn body(&self, now: &LockProperties) -> CliResult<String> {
         let level = self.lock_type.or_else(|| LockLevel::parse(&now.level));
         let level = level.ok_or_else(|| {
             let level = quoted(&now.level);
@@ -297,7 +297,7 @@ impl UpdateArgs {
     }
 }
 
-async fn delete(args: &DeleteArgs) -> Outcome {
+async fn delete(args: &DeleteArgs) -> CliResult {
     let locks = args.target.addresses()?;
     let client = args.target.connect().await?;
     if args.dry.dry_run {
@@ -319,14 +319,14 @@ async fn delete(args: &DeleteArgs) -> Outcome {
 }
 
 /// One is shown as itself, several as a list: as az does.
-fn print(locks: Vec<Lock>, print: &Print) -> Outcome {
+fn print(locks: Vec<Lock>, print: &Print) -> CliResult {
     match locks.as_slice() {
         [only] => print.show(only, || print_table(&locks)),
         all => print.show(&all, || print_table(all)),
     }
 }
 
-fn print_table(locks: &[Lock]) -> Outcome {
+fn print_table(locks: &[Lock]) -> CliResult {
     output::table(&HEADER, locks.iter().map(Lock::row).collect(), "there are no locks")
 }
 
@@ -336,7 +336,7 @@ fn level(text: &str) -> Result<LockLevel, String> {
 
 fn id(text: &str) -> Result<Address, String> {
     match Request::parse(text, None).map(|request| request.route) {
-        Ok(Route::Estate(EstateRoute::Lock { scope, name })) => Ok(Address { scope, name }),
+        Ok(Route::Governance(GovernanceRoute::Lock { scope, name })) => Ok(Address { scope, name }),
         Ok(_) => Err("it is no lock's id; `muster lock list --query [].id` shows ids".to_owned()),
         Err(why) => Err(why.to_string()),
     }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::client::Client;
 use crate::defaults;
-use crate::failure::{Failure, Outcome, brief, quoted};
+use crate::failure::{CliResult, Failure, brief, quoted};
 use crate::output;
 use crate::place::{self, StateDirArg};
 
@@ -71,18 +71,18 @@ pub struct Login {
 
 impl Login {
     /// Where the file is, or would be.
-    pub fn path() -> Outcome<PathBuf> {
+    pub fn path() -> CliResult<PathBuf> {
         Ok(defaults::path()?.with_file_name(FILE))
     }
 
     /// None without a login, or without a place for one.
-    pub fn read() -> Outcome<Option<Login>> {
+    pub fn read() -> CliResult<Option<Login>> {
         let Ok(path) = Login::path() else { return Ok(None) };
         let content = files::read_private(&path).map_err(|why| Failure::of(&why))?;
         content.map(|content| Login::parse(&content, &path)).transpose()
     }
 
-    pub fn parse(content: &[u8], path: &Path) -> Outcome<Login> {
+    pub fn parse(content: &[u8], path: &Path) -> CliResult<Login> {
         serde_json::from_slice(content).map_err(|why| {
             let why = brief(&why.to_string());
             Failure::error(format!("the login in {} cannot be used: {why}", path.display()))
@@ -90,7 +90,7 @@ impl Login {
         })
     }
 
-    fn write(&self, path: &Path) -> Outcome {
+    fn write(&self, path: &Path) -> CliResult {
         if let Some(dir) = path.parent() {
             files::ensure_dir(dir).map_err(|why| Failure::of(&why))?;
         }
@@ -105,7 +105,7 @@ impl Login {
     }
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     let path = Login::path()?;
     let server = match &args.password {
         Some(secret) => args.place.find_with_key(secret_of(secret)?, "--password")?,
@@ -140,7 +140,7 @@ pub async fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-pub fn log_out(_: &LogoutArgs) -> Outcome {
+pub fn log_out(_: &LogoutArgs) -> CliResult {
     let path = Login::path()?;
     if !path.exists() {
         output::say("there is no login");
@@ -152,7 +152,7 @@ pub fn log_out(_: &LogoutArgs) -> Outcome {
 }
 
 /// What a terminal shows while the key is typed is nothing.
-fn ask_for_key() -> Outcome<String> {
+fn ask_for_key() -> CliResult<String> {
     const HOW: &str = "an owner makes a key with `muster user create --name NAME`; who owns the state directory needs none: \
                        muster login --identity";
     let stdin = std::io::stdin();
@@ -178,7 +178,7 @@ struct Hidden<'t> {
 }
 
 impl Hidden<'_> {
-    fn begin(stdin: &Stdin) -> Outcome<Hidden<'_>> {
+    fn begin(stdin: &Stdin) -> CliResult<Hidden<'_>> {
         let failed = |why| Failure::error(format!("cannot hide what is typed: {why}"));
         let before = tcgetattr(stdin).map_err(failed)?;
         let mut silent = before.clone();
@@ -195,7 +195,7 @@ impl Drop for Hidden<'_> {
     }
 }
 
-fn secret_of(given: &str) -> Outcome<String> {
+fn secret_of(given: &str) -> CliResult<String> {
     if given != "-" {
         return Ok(given.to_owned());
     }

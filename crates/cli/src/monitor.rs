@@ -8,9 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Subcommand;
 use muster_core::time::{Span, Wall};
 use muster_wire::activity::ActivityDocument;
-use muster_wire::{EstateRoute, Route, timestamp};
+use muster_wire::{GovernanceRoute, Route, timestamp};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::output::{self, Print, width};
 use crate::scope::GroupScope;
 use crate::values;
@@ -78,19 +78,19 @@ pub struct ListArgs {
     scope: GroupScope,
 }
 
-pub async fn run(command: Command) -> Outcome {
+pub async fn run(command: Command) -> CliResult {
     match command {
         Command::ActivityLog(ActivityLog::List(args)) => list(&args).await,
         Command::ActivityLog(ActivityLog::Verify(args)) => verify::run(&args).await,
     }
 }
 
-async fn list(args: &ListArgs) -> Outcome {
+async fn list(args: &ListArgs) -> CliResult {
     let subscription = match args.all {
         true => None,
         false => Some(args.scope.subscription()?.into()),
     };
-    let route = Route::Estate(EstateRoute::Activity { subscription });
+    let route = Route::Governance(GovernanceRoute::Activity { subscription });
     let filter = args.filter(now())?;
     let client = args.scope.connect().await?;
     let query = [("$filter", filter.as_str())];
@@ -143,7 +143,7 @@ fn short_id(id: &str) -> String {
 }
 
 impl ListArgs {
-    fn filter(&self, now: Wall) -> Outcome<String> {
+    fn filter(&self, now: Wall) -> CliResult<String> {
         let (since, until) = self.times(now)?;
         let time =
             |how: &str, at: Wall| format!("eventTimestamp {how} '{}'", timestamp::format(at));
@@ -164,7 +164,7 @@ impl ListArgs {
     }
 
     /// As az counts: back from the end, or on from the start.
-    fn times(&self, now: Wall) -> Outcome<(Wall, Wall)> {
+    fn times(&self, now: Wall) -> CliResult<(Wall, Wall)> {
         let offset = self.offset.unwrap_or(OFFSET_DEFAULT);
         match (self.start_time, self.end_time) {
             (Some(_), Some(_)) if self.offset.is_some() => Err(Failure::refused(

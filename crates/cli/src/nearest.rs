@@ -1,6 +1,6 @@
 //! A word for whoever misspelt a name.
 
-use muster_wire::{AccessRoute, AssetRoute, EstateRoute, HistoryRoute, Manager, Route};
+use muster_wire::{AccessRoute, AssetRoute, GovernanceRoute, HistoryRoute, Manager, Route};
 
 /// From 0 to 1. Below it a guess is more often wrong than right; "cpu" and "cpu-cluster" are at 0.83.
 const LIKENESS_MIN: f64 = 0.8;
@@ -36,8 +36,8 @@ pub fn listing(route: &Route) -> Option<(Route, &str)> {
             | AccessRoute::RotateKey { name }
             | AccessRoute::RevokeKey { name },
         ) => Some((Route::Access(AccessRoute::Users), name)),
-        Route::Estate(EstateRoute::Lock { scope, name }) => {
-            Some((Route::Estate(EstateRoute::Locks(scope.clone())), name))
+        Route::Governance(GovernanceRoute::Lock { scope, name }) => {
+            Some((Route::Governance(GovernanceRoute::Locks(scope.clone())), name))
         }
         Route::Manager(Manager::ResourceGroup { subscription, name }) => {
             let subscription = subscription.clone();

@@ -7,7 +7,7 @@ use muster_wire::operation::OperationDocument;
 use reqwest::StatusCode;
 
 use crate::client::{Answer, Client};
-use crate::failure::{Failure, Outcome, message, printable};
+use crate::failure::{CliResult, Failure, message, printable};
 use crate::output;
 use crate::progress::Progress;
 
@@ -20,7 +20,7 @@ const POLL_MAX: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until the operation that `answer` began is over; `what` is a line of talk, such as "creating cpu".
-pub async fn follow(client: &Client, answer: &Answer, what: String) -> Outcome {
+pub async fn follow(client: &Client, answer: &Answer, what: String) -> CliResult {
     let Some(link) = answer.operation.as_deref() else {
         return match answer.location.as_deref().filter(|_| answer.status == StatusCode::ACCEPTED) {
             Some(link) => follow_location(client, link, what).await,
@@ -49,7 +49,7 @@ pub async fn follow(client: &Client, answer: &Answer, what: String) -> Outcome {
 }
 
 /// Resource manager's own way, as for groups: 202 until it is done.
-async fn follow_location(client: &Client, link: &str, what: String) -> Outcome {
+async fn follow_location(client: &Client, link: &str, what: String) -> CliResult {
     let mut progress = Progress::new(what);
     let mut patience = Patience::default();
     loop {
@@ -72,13 +72,13 @@ async fn follow_location(client: &Client, link: &str, what: String) -> Outcome {
     }
 }
 
-async fn look(client: &Client, link: &str) -> Outcome<(Duration, OperationDocument)> {
+async fn look(client: &Client, link: &str) -> CliResult<(Duration, OperationDocument)> {
     let answer = client.follow(link).await?;
     let pause = answer.retry_after.unwrap_or(POLL_DEFAULT).clamp(POLL_MIN, POLL_MAX);
     Ok((pause, answer.document()?))
 }
 
-fn finish(progress: Progress, document: &OperationDocument) -> Outcome {
+fn finish(progress: Progress, document: &OperationDocument) -> CliResult {
     if document.status == "Succeeded" {
         progress.done("Succeeded");
         return Ok(());
@@ -113,7 +113,7 @@ impl Patience {
     }
 
     /// Gives the failure back when it will not pass, or has not passed for too long.
-    pub fn forgive(&mut self, failure: Failure) -> Outcome {
+    pub fn forgive(&mut self, failure: Failure) -> CliResult {
         if !failure.is_passing() {
             return Err(failure);
         }

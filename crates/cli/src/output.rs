@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use self::query::{Data, Query};
 pub use self::terminal::is_command;
-use crate::failure::{Failure, Outcome, printable};
+use crate::failure::{CliResult, Failure, printable};
 
 /// Columns, and a line under their names: nothing that would be in the way of grep and awk.
 const STYLE: TableStyle = TableStyle::new()
@@ -65,7 +65,7 @@ const fn usual(is_for_people: bool) -> &'static str {
 impl<const FOR_PEOPLE: bool> Print<FOR_PEOPLE> {
     /// The one way in which data gets to standard output. `table` writes what people see of the whole of it;
     /// of the result of a query the columns are its keys.
-    pub fn show<T: Serialize>(&self, document: &T, table: impl FnOnce() -> Outcome) -> Outcome {
+    pub fn show<T: Serialize>(&self, document: &T, table: impl FnOnce() -> CliResult) -> CliResult {
         if self.is_for_people() {
             return table();
         }
@@ -88,7 +88,7 @@ impl<const FOR_PEOPLE: bool> Print<FOR_PEOPLE> {
     }
 
     /// One line of many, for a command that goes on printing. `text` is the line for people.
-    pub fn line<T: Serialize>(&self, document: &T, text: impl FnOnce() -> String) -> Outcome {
+    pub fn line<T: Serialize>(&self, document: &T, text: impl FnOnce() -> String) -> CliResult {
         if self.is_for_people() {
             return bytes(text().as_bytes());
         }
@@ -112,7 +112,7 @@ impl<const FOR_PEOPLE: bool> Print<FOR_PEOPLE> {
         self.output == Format::Table && self.query.is_none()
     }
 
-    fn data<T: Serialize>(&self, document: &T) -> Outcome<Data> {
+    fn data<T: Serialize>(&self, document: &T) -> CliResult<Data> {
         let value = serde_json::to_value(document).expect("documents have text keys");
         match &self.query {
             // Nulls go first, so that a query sees what is printed without it.
@@ -123,7 +123,7 @@ impl<const FOR_PEOPLE: bool> Print<FOR_PEOPLE> {
 }
 
 /// Bytes as they are, at once.
-pub fn bytes(bytes: &[u8]) -> Outcome {
+pub fn bytes(bytes: &[u8]) -> CliResult {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(cannot_write)
 }
@@ -135,12 +135,12 @@ pub struct Raw {
 }
 
 impl Raw {
-    pub fn write(&mut self, piece: &[u8]) -> Outcome {
+    pub fn write(&mut self, piece: &[u8]) -> CliResult {
         if io::stdout().is_terminal() { bytes(&self.safe.take(piece)) } else { bytes(piece) }
     }
 
     /// Nothing more comes: on a terminal, what follows is not in the job's colours.
-    pub fn end(&mut self) -> Outcome {
+    pub fn end(&mut self) -> CliResult {
         match self.safe.end() {
             [] => Ok(()),
             reset => bytes(reset),
@@ -149,19 +149,19 @@ impl Raw {
 }
 
 /// A document for programs alone, whose format is no choice.
-pub fn json<T: Serialize>(document: &T) -> Outcome {
+pub fn json<T: Serialize>(document: &T) -> CliResult {
     let value = serde_json::to_value(document).expect("documents have text keys");
     bytes(render::json(&tidy(value)).as_bytes())
 }
 
 /// As `--output yaml` prints it.
-pub fn yaml_of<T: Serialize>(document: &T) -> Outcome<String> {
+pub fn yaml_of<T: Serialize>(document: &T) -> CliResult<String> {
     let value = serde_json::to_value(document).expect("documents have text keys");
     render::yaml(&tidy(value))
 }
 
 /// One row per item. A list without items prints nothing, and says so to people: `nothing`.
-pub fn table(header: &[&str], rows: Vec<Vec<String>>, nothing: &str) -> Outcome {
+pub fn table(header: &[&str], rows: Vec<Vec<String>>, nothing: &str) -> CliResult {
     if rows.is_empty() {
         say(nothing);
         return Ok(());

@@ -13,7 +13,7 @@ use muster_server::state_dir::{StateDir, StateDirError};
 use muster_server::tokens::OWNER_KEY_FILE;
 
 use crate::defaults;
-use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::failure::{CliResult, Failure, printable, quoted};
 use crate::login::Login;
 use crate::server_process;
 
@@ -50,7 +50,7 @@ pub struct Server {
 
 impl StateDirArg {
     /// The directory, absolute; whether it exists is another question.
-    pub fn path(&self) -> Outcome<PathBuf> {
+    pub fn path(&self) -> CliResult<PathBuf> {
         let path = match &self.state_dir {
             Some(path) => path.clone(),
             None => default_path(|name| std::env::var_os(name).map(PathBuf::from))?,
@@ -60,7 +60,7 @@ impl StateDirArg {
     }
 
     /// As [`path`](Self::path), for somebody with another home.
-    pub fn path_for(&self, home: &Path) -> Outcome<PathBuf> {
+    pub fn path_for(&self, home: &Path) -> CliResult<PathBuf> {
         if self.state_dir.is_some() {
             return self.path();
         }
@@ -78,7 +78,7 @@ impl StateDirArg {
         path.to_str().map(str::to_owned)
     }
 
-    pub fn find(&self) -> Outcome<Server> {
+    pub fn find(&self) -> CliResult<Server> {
         let login = Login::read()?;
         if let Some(key) = variable(KEY_VARIABLE) {
             return self.find_server(login, Some((key, KEY_VARIABLE)));
@@ -87,7 +87,7 @@ impl StateDirArg {
     }
 
     /// With this key instead of any other; `source` says where it is from.
-    pub fn find_with_key(&self, key: String, source: &'static str) -> Outcome<Server> {
+    pub fn find_with_key(&self, key: String, source: &'static str) -> CliResult<Server> {
         self.find_server(Login::read().unwrap_or_default(), Some((key, source)))
     }
 
@@ -95,7 +95,7 @@ impl StateDirArg {
         &self,
         login: Option<Login>,
         key: Option<(String, &'static str)>,
-    ) -> Outcome<Server> {
+    ) -> CliResult<Server> {
         let mut server = match (&self.state_dir, variable(URL_VARIABLE), login) {
             (None, Some(url), login) => return by_address(url, key, login),
             (None, None, Some(login)) if variable(VARIABLE).is_none() => {
@@ -118,7 +118,7 @@ impl StateDirArg {
     }
 
     /// The server that commands talk to, where an address says which it is and not a directory; and what says so.
-    pub fn find_by_address(&self) -> Outcome<Option<(Server, &'static str)>> {
+    pub fn find_by_address(&self) -> CliResult<Option<(Server, &'static str)>> {
         let (url, chosen_by) = match variable(URL_VARIABLE) {
             _ if self.state_dir.is_some() => return Ok(None),
             Some(url) => (Some(url), URL_VARIABLE),
@@ -131,7 +131,7 @@ impl StateDirArg {
     }
 
     /// The server that runs for this directory now, with its owner's key, and its process.
-    pub fn find_running(&self) -> Outcome<Option<(Server, u32)>> {
+    pub fn find_running(&self) -> CliResult<Option<(Server, u32)>> {
         let dir = self.dir()?;
         let Some(connection) = unless_never(dir.read_connection())? else { return Ok(None) };
         let Some(pid) = server_process::holder(&dir, connection.pid) else { return Ok(None) };
@@ -139,13 +139,13 @@ impl StateDirArg {
     }
 
     /// The directory, if nobody else could have written what is in it.
-    fn dir(&self) -> Outcome<StateDir> {
+    fn dir(&self) -> CliResult<StateDir> {
         let dir = StateDir::new(&self.path()?);
         dir.check_unshared(caller_of_sudo()).map_err(|why| Failure::of(&why))?;
         Ok(dir)
     }
 
-    fn find_by_directory(&self) -> Outcome<Server> {
+    fn find_by_directory(&self) -> CliResult<Server> {
         let dir = self.dir()?;
         let connection = dir.read_connection().map_err(|why| match &why {
             StateDirError::NeverStarted { .. } => Failure::not_found(printable(&why.to_string())),
@@ -192,7 +192,7 @@ fn by_address(
     url: String,
     key: Option<(String, &'static str)>,
     login: Option<Login>,
-) -> Outcome<Server> {
+) -> CliResult<Server> {
     let missing = |name: &str, what: &str| {
         Failure::refused(format!("{URL_VARIABLE} is set, but {name} is not: it has to be {what}"))
     };
@@ -220,7 +220,7 @@ fn by_address(
 }
 
 /// A directory for what belongs to this server and this user, made if need be.
-pub fn own_dir(url: &str) -> Outcome<PathBuf> {
+pub fn own_dir(url: &str) -> CliResult<PathBuf> {
     let dir = defaults::path()?.with_file_name("servers").join(file_name_of(url));
     files::ensure_dir(&dir).map_err(|why| Failure::of(&why))?;
     Ok(dir)
@@ -233,7 +233,7 @@ pub fn file_name_of(url: &str) -> String {
 }
 
 /// What reading the directory came to, where no server at all is one of the answers.
-fn unless_never<T>(read: Result<T, StateDirError>) -> Outcome<Option<T>> {
+fn unless_never<T>(read: Result<T, StateDirError>) -> CliResult<Option<T>> {
     match read {
         Ok(found) => Ok(Some(found)),
         Err(StateDirError::NeverStarted { .. }) => Ok(None),
@@ -251,14 +251,14 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// It goes into a header.
-fn checked_key(key: String, source: &str) -> Outcome<String> {
+fn checked_key(key: String, source: &str) -> CliResult<String> {
     if key.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Ok(key);
     }
     Err(Failure::refused(format!("{source} holds no key: keys are plain letters and digits")))
 }
 
-fn default_path(variable: impl Fn(&str) -> Option<PathBuf>) -> Outcome<PathBuf> {
+fn default_path(variable: impl Fn(&str) -> Option<PathBuf>) -> CliResult<PathBuf> {
     let set = |name: &str| variable(name).filter(|path| !path.as_os_str().is_empty());
     if let Some(path) = set(VARIABLE) {
         return Ok(path);
@@ -275,7 +275,7 @@ fn default_path(variable: impl Fn(&str) -> Option<PathBuf>) -> Outcome<PathBuf> 
     }
 }
 
-fn read(path: &Path) -> Outcome<Vec<u8>> {
+fn read(path: &Path) -> CliResult<Vec<u8>> {
     let mut content = Vec::new();
     File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut content)).map_err(
         |why| {

@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::complete;
 use crate::defaults::Setting;
 use crate::dry::{DryRun, Plan};
-use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::failure::{CliResult, Failure, printable, quoted};
 use crate::names::{self, Name};
 use crate::nearest;
 use crate::output::{self, Print};
@@ -82,11 +82,11 @@ struct RegionArgs {
 }
 
 impl RegionArgs {
-    fn subscription(&self) -> Outcome<Box<str>> {
+    fn subscription(&self) -> CliResult<Box<str>> {
         Ok(self.scope.workspace()?.subscription)
     }
 
-    fn location(&self) -> Outcome<String> {
+    fn location(&self) -> CliResult<String> {
         Setting::Location.value(self.location.as_deref())?.ok_or_else(|| {
             Failure::refused(
                 "quota is by region, and none is given; add --location, such as eastus",
@@ -95,14 +95,14 @@ impl RegionArgs {
         })
     }
 
-    async fn usages(&self, client: &Client) -> Outcome<Vec<Usage>> {
+    async fn usages(&self, client: &Client) -> CliResult<Vec<Usage>> {
         let location = self.location()?.into();
         let route = Route::Usages { subscription: self.subscription()?, location };
         let page: Page<Usage> = client.get(&route).await?;
         Ok(page.value)
     }
 
-    async fn usage(&self, client: &Client, name: &str) -> Outcome<Usage> {
+    async fn usage(&self, client: &Client, name: &str) -> CliResult<Usage> {
         let usages = self.usages(client).await?;
         let names: Vec<_> = usages.iter().map(|usage| usage.name.value.clone()).collect();
         let mut usages = usages.into_iter();
@@ -145,7 +145,7 @@ impl Quota {
     }
 }
 
-pub async fn run(command: Command) -> Outcome {
+pub async fn run(command: Command) -> CliResult {
     match command {
         Command::List(args) => list(&args).await,
         Command::Show(args) => show(&args).await,
@@ -153,19 +153,19 @@ pub async fn run(command: Command) -> Outcome {
     }
 }
 
-async fn list(args: &ListArgs) -> Outcome {
+async fn list(args: &ListArgs) -> CliResult {
     let client = args.region.scope.connect().await?;
     let usages = args.region.usages(&client).await?;
     let quotas: Vec<_> = usages.into_iter().map(Quota::of).collect();
     args.print.show(&quotas, || print_table(&quotas))
 }
 
-async fn show(args: &ShowArgs) -> Outcome {
+async fn show(args: &ShowArgs) -> CliResult {
     let client = args.region.scope.connect().await?;
     print(args.region.usage(&client, &args.name).await?, &args.print)
 }
 
-async fn update(args: &UpdateArgs) -> Outcome {
+async fn update(args: &UpdateArgs) -> CliResult {
     let client = args.region.scope.connect().await?;
     let (subscription, location) = (args.region.subscription()?, args.region.location()?);
     output::say(&format!(
@@ -197,11 +197,11 @@ async fn update(args: &UpdateArgs) -> Outcome {
     print(args.region.usage(&client, &args.name).await?, &args.print)
 }
 
-fn print(usage: Usage, print: &Print) -> Outcome {
+fn print(usage: Usage, print: &Print) -> CliResult {
     let quota = Quota::of(usage);
     print.show(&quota, || print_table(std::slice::from_ref(&quota)))
 }
 
-fn print_table(quotas: &[Quota]) -> Outcome {
+fn print_table(quotas: &[Quota]) -> CliResult {
     output::table(&HEADER, quotas.iter().map(Quota::row).collect(), "there are no limits")
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::compute::resource_group;
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::names::{self, MaybeName};
 use crate::output::{self, Print};
 use crate::scope::Scope;
@@ -87,14 +87,14 @@ impl Line {
     }
 }
 
-pub async fn run(command: Command) -> Outcome {
+pub async fn run(command: Command) -> CliResult {
     match command {
         Command::List(args) => list(&args).await,
         Command::Show(args) => show(&args).await,
     }
 }
 
-async fn list(args: &ListArgs) -> Outcome {
+async fn list(args: &ListArgs) -> CliResult {
     let subscription = args.scope.workspace()?.subscription;
     let route = Route::Manager(match args.scope.group()? {
         Some(name) => Manager::ResourcesOfGroup { subscription, name: name.into() },
@@ -138,12 +138,12 @@ impl ListArgs {
     }
 }
 
-async fn show(args: &ShowArgs) -> Outcome {
+async fn show(args: &ShowArgs) -> CliResult {
     let ids = match args.id()? {
         Some(id) => vec![id],
         None => args.ids.clone(),
     };
-    let routes: Vec<Route> = ids.iter().map(|id| route(id)).collect::<Outcome<_>>()?;
+    let routes: Vec<Route> = ids.iter().map(|id| route(id)).collect::<CliResult<_>>()?;
     let client = args.scope.connect().await?;
     let mut found: Vec<Value> = Vec::new();
     for (id, route) in ids.iter().zip(&routes) {
@@ -174,7 +174,7 @@ async fn show(args: &ShowArgs) -> Outcome {
 
 impl ShowArgs {
     /// The id that the names make.
-    fn id(&self) -> Outcome<Option<String>> {
+    fn id(&self) -> CliResult<Option<String>> {
         let (Some(name), Some(kind)) = (self.name.get(), &self.resource_type) else {
             return Ok(None);
         };
@@ -198,7 +198,7 @@ pub struct Named<'a> {
 }
 
 impl Named<'_> {
-    pub fn id(&self, subscription: &str, group: &str) -> Outcome<String> {
+    pub fn id(&self, subscription: &str, group: &str) -> CliResult<String> {
         let mut kinds = self.kind.split('/');
         let namespace = match self.namespace {
             Some(namespace) => namespace,
@@ -230,7 +230,7 @@ impl Named<'_> {
     }
 }
 
-fn route(id: &str) -> Outcome<Route> {
+fn route(id: &str) -> CliResult<Route> {
     let refuse = |why: &str| {
         Err(Failure::refused(format!("{} is no id of a resource here: {why}", quoted(id)))
             .hint("`muster resource list --query [].id` shows ids"))

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::client::Client;
 use crate::complete;
 use crate::dry::{DryRun, Plan};
-use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::failure::{CliResult, Failure, printable, quoted};
 use crate::names::{self, MaybeName};
 use crate::output::{self, Print};
 use crate::place::StateDirArg;
@@ -157,7 +157,7 @@ impl Row {
     }
 }
 
-pub async fn run(command: Command) -> Outcome {
+pub async fn run(command: Command) -> CliResult {
     match command {
         Command::Assignment(Assignment::Create(args)) => create(&args).await,
         Command::Assignment(Assignment::List(args)) => list(&args).await,
@@ -166,7 +166,7 @@ pub async fn run(command: Command) -> Outcome {
     }
 }
 
-async fn create(args: &CreateArgs) -> Outcome {
+async fn create(args: &CreateArgs) -> CliResult {
     let Wanted { assignee, role, scope, place } = &args.wanted;
     let client = Client::connect(place.find()?).await?;
     let user = AccessRoute::User { name: assignee.as_str().into() };
@@ -188,13 +188,13 @@ async fn create(args: &CreateArgs) -> Outcome {
     args.print.show(&row, || print_table(std::slice::from_ref(&row)))
 }
 
-async fn assignments(client: &Client, scope: &RoleScope) -> Outcome<Vec<Row>> {
+async fn assignments(client: &Client, scope: &RoleScope) -> CliResult<Vec<Row>> {
     let route = Route::Access(AccessRoute::RoleAssignments(scope.clone()));
     let page: Page<RoleAssignmentDocument> = client.get(&route).await?;
     Ok(page.value.into_iter().map(Row::of).collect())
 }
 
-async fn list(args: &ListArgs) -> Outcome {
+async fn list(args: &ListArgs) -> CliResult {
     let client = Client::connect(args.place.find()?).await?;
     let mut rows = assignments(&client, &args.scope).await?;
     if let Some(assignee) = &args.assignee {
@@ -203,7 +203,7 @@ async fn list(args: &ListArgs) -> Outcome {
     args.print.show(&rows, || print_table(&rows))
 }
 
-async fn delete(args: &DeleteArgs) -> Outcome {
+async fn delete(args: &DeleteArgs) -> CliResult {
     let wanted = &args.wanted;
     let client = Client::connect(wanted.place.find()?).await?;
     let rows = assignments(&client, &wanted.scope).await?;
@@ -229,7 +229,7 @@ async fn delete(args: &DeleteArgs) -> Outcome {
     client.delete(&route).await.map(|_| ())
 }
 
-async fn definitions(args: &DefinitionListArgs) -> Outcome {
+async fn definitions(args: &DefinitionListArgs) -> CliResult {
     let client = Client::connect(args.place.find()?).await?;
     let route = Route::Access(AccessRoute::RoleDefinitions(RoleScope::Everything));
     let page: Page<RoleDefinitionDocument> = client.get(&route).await?;
@@ -250,7 +250,7 @@ async fn definitions(args: &DefinitionListArgs) -> Outcome {
     })
 }
 
-fn print_table(rows: &[Row]) -> Outcome {
+fn print_table(rows: &[Row]) -> CliResult {
     let rows = rows.iter().map(Row::cells).collect();
     output::table(&HEADER, rows, "nobody has a role there; the owner may do everything")
 }

@@ -6,7 +6,7 @@ use crate::client::Client;
 use crate::complete;
 use crate::defaults::Setting;
 use crate::env::shell_quoted;
-use crate::failure::{Outcome, quoted};
+use crate::failure::{CliResult, quoted};
 use crate::output;
 use crate::place::StateDirArg;
 use crate::values;
@@ -50,37 +50,38 @@ pub struct SubscriptionScope {
 }
 
 impl SubscriptionScope {
-    pub fn id(&self) -> Outcome<String> {
+    pub fn id(&self) -> CliResult<String> {
         let id = Setting::Subscription.value(self.subscription.as_deref())?;
         Ok(id.unwrap_or_else(|| DEFAULT_SUBSCRIPTION.to_owned()))
     }
 
     /// The server, ready to be asked.
-    pub async fn connect(&self) -> Outcome<Client> {
+    pub async fn connect(&self) -> CliResult<Client> {
         Client::connect(self.place.find()?).await
     }
 }
 
 impl GroupScope {
-    pub fn subscription(&self) -> Outcome<String> {
+    pub fn subscription(&self) -> CliResult<String> {
         self.subscription.id()
     }
 
     /// The resource group, if it was given or configured.
-    pub fn group(&self) -> Outcome<Option<String>> {
+    pub fn group(&self) -> CliResult<Option<String>> {
         Setting::Group.value(self.resource_group.as_deref())
     }
 
-    pub async fn connect(&self) -> Outcome<Client> {
+    pub async fn connect(&self) -> CliResult<Client> {
         self.subscription.connect().await
     }
 }
 
 impl Scope {
-    pub fn workspace(&self) -> Outcome<WorkspaceKey> {
-        let choose = |setting: Setting, flag: &Option<String>, built_in: &str| -> Outcome<String> {
-            Ok(setting.value(flag.as_deref())?.unwrap_or_else(|| built_in.to_owned()))
-        };
+    pub fn workspace(&self) -> CliResult<WorkspaceKey> {
+        let choose =
+            |setting: Setting, flag: &Option<String>, built_in: &str| -> CliResult<String> {
+                Ok(setting.value(flag.as_deref())?.unwrap_or_else(|| built_in.to_owned()))
+            };
         let subscription = self.subscription.id()?;
         let group = choose(Setting::Group, &self.resource_group, DEFAULT_NAME)?;
         let name = choose(Setting::Workspace, &self.workspace_name, DEFAULT_NAME)?;
@@ -88,7 +89,7 @@ impl Scope {
     }
 
     /// The resource group, if it was given or configured.
-    pub fn group(&self) -> Outcome<Option<String>> {
+    pub fn group(&self) -> CliResult<Option<String>> {
         Setting::Group.value(self.resource_group.as_deref())
     }
 
@@ -99,7 +100,7 @@ impl Scope {
 
     /// As [`Scope::workspace`], for a command that changes something there: it says where, for a forgotten
     /// variable or default may lead elsewhere than its user thinks.
-    pub fn workspace_to_change(&self) -> Outcome<WorkspaceKey> {
+    pub fn workspace_to_change(&self) -> CliResult<WorkspaceKey> {
         let workspace = self.workspace()?;
         output::say(&format!(
             "in workspace {}, resource group {}, subscription {}",
@@ -124,7 +125,7 @@ impl Scope {
     }
 
     /// The server, ready to be asked.
-    pub async fn connect(&self) -> Outcome<Client> {
+    pub async fn connect(&self) -> CliResult<Client> {
         self.subscription.connect().await
     }
 }

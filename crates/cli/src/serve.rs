@@ -1,6 +1,6 @@
 //! `muster serve`: the server for many users.
 
-use crate::failure::Outcome;
+use crate::failure::CliResult;
 use crate::up::{Start, start};
 use muster_server::Workspaces;
 
@@ -18,6 +18,6 @@ pub struct Args {
     start: Start,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub fn run(args: Args) -> CliResult {
     start(&args.start, Workspaces::ByHand)
 }

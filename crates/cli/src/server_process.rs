@@ -12,7 +12,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::client;
 use crate::env::shell_quoted;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::place::Server;
 
 /// Which process holds the directory. `told` is the one that `connection.json` names: it counts where the file system
@@ -64,7 +64,7 @@ pub struct Running {
 
 impl Running {
     /// `None` if it has ended, or does not hold the directory any more.
-    pub fn open(dir: &StateDir, pid: u32) -> Outcome<Option<Running>> {
+    pub fn open(dir: &StateDir, pid: u32) -> CliResult<Option<Running>> {
         let failed =
             |why: std::io::Error| Failure::error(format!("cannot watch process {pid}: {why}"));
         let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
@@ -82,7 +82,7 @@ impl Running {
         Ok(Some(Running { pid, handle: handle.map_err(|why| failed(why.into()))? }))
     }
 
-    pub fn signal(&self, signal: Signal) -> Outcome {
+    pub fn signal(&self, signal: Signal) -> CliResult {
         match pidfd_send_signal(self.handle.get_ref(), signal) {
             // It has ended just now.
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),

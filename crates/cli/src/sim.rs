@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use muster_sim::{BATCH_MAX, Scenario, Summary};
 use serde::Serialize;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::output::{self, PrintForPeople};
 
 /// A year; more would only be more of the same, and take very long.
@@ -102,7 +102,7 @@ impl Document<'_> {
     }
 }
 
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CliResult {
     let mut scenario = Scenario::new(args.seed, args.days);
     scenario.batch = args.batch;
     scenario.faults = !args.no_faults;

@@ -12,7 +12,7 @@ use muster_wire::timestamp;
 use serde::Serialize;
 
 use crate::client::NoMetrics;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::output::{self, PrintForPeople};
 use crate::place::{Server, StateDirArg};
 use crate::{client, server_process};
@@ -89,7 +89,7 @@ impl Trouble {
     }
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     if let Some((server, chosen_by)) = args.place.find_by_address()? {
         // The one on this machine can be looked at more closely.
         let here = args.place.find_running().ok().flatten();
@@ -120,7 +120,7 @@ pub async fn run(args: &Args) -> Outcome {
 }
 
 /// A server that is known by its address only. Its figures are for keys that may read everything; that it answers is for all.
-async fn elsewhere(args: &Args, server: &Server, chosen_by: &'static str) -> Outcome {
+async fn elsewhere(args: &Args, server: &Server, chosen_by: &'static str) -> CliResult {
     let mut status = Status { chosen_by, url: Some(server.url.clone()), ..nothing_known() };
     let is_ready = client::readiness(server, ANSWER_WITHIN).await;
     let figures = server_process::figures(server, ANSWER_WITHIN).await;
@@ -187,7 +187,7 @@ fn ask(
     status: &mut Status,
     disk: Option<DiskSpace>,
     answer: Result<server_process::Figures, NoMetrics>,
-) -> Outcome {
+) -> CliResult {
     match answer {
         Ok(figures) => {
             status.state = State::Running;
@@ -208,7 +208,7 @@ fn ask(
     }
 }
 
-fn print_table(status: &Status) -> Outcome {
+fn print_table(status: &Status) -> CliResult {
     let state = match status.state {
         State::Running => "running",
         State::NotResponding => "not responding",

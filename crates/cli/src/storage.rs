@@ -5,7 +5,7 @@ use muster_wire::datastore::{SweepRequest, Swept};
 use muster_wire::{Route, StorageRoute, to_json};
 
 use crate::client::Client;
-use crate::failure::Outcome;
+use crate::failure::CliResult;
 use crate::output::{self, Print};
 use crate::place::StateDirArg;
 use crate::values;
@@ -41,7 +41,7 @@ pub struct GcArgs {
     print: Print,
 }
 
-pub async fn run(command: Command) -> Outcome {
+pub async fn run(command: Command) -> CliResult {
     let Command::Gc(args) = command;
     let client = Client::connect(args.place.find()?).await?;
     let (grace_seconds, block_seconds) = (args.grace_seconds, args.block_seconds);

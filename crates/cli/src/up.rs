@@ -16,7 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{self, Config, Filed};
 use crate::env::{program, shell_quoted};
-use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::failure::{CliResult, Failure, printable, quoted};
 use crate::keeper::{self, Account};
 use crate::logging;
 use crate::logging::file::{LogFile, Place};
@@ -62,11 +62,11 @@ pub struct Start {
     change_mode: bool,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub fn run(args: Args) -> CliResult {
     start(&args.start, Workspaces::OnFirstUse)
 }
 
-pub fn start(args: &Start, workspaces: Workspaces) -> Outcome {
+pub fn start(args: &Start, workspaces: Workspaces) -> CliResult {
     if !args.flags.print && rustix::process::geteuid().is_root() {
         become_two(args)?;
     }
@@ -111,7 +111,7 @@ pub fn start(args: &Start, workspaces: Workspaces) -> Outcome {
     ended
 }
 
-fn log_file(config: &Config) -> Outcome<Option<LogFile>> {
+fn log_file(config: &Config) -> CliResult<Option<LogFile>> {
     let Some(path) = config.path("log-file") else { return Ok(None) };
     let number = |key| config.number(key).expect("it has a default");
     let place = Place {
@@ -127,7 +127,7 @@ fn log_file(config: &Config) -> Outcome<Option<LogFile>> {
 }
 
 /// Root starts the server as somebody else, and keeps only what needs root. Returns if the server is to be root's.
-fn become_two(args: &Start) -> Outcome {
+fn become_two(args: &Start) -> CliResult {
     // Of what the server's own user can write, nothing decides what root does for it.
     let config = Config::settle(&args.flags, config::variable, Filed::default(), "warn")?;
     let caller = std::env::var("SUDO_UID").ok().filter(|uid| !uid.is_empty());
@@ -148,7 +148,7 @@ fn server_config(
     config: &Config,
     state_dir: PathBuf,
     workspaces: Workspaces,
-) -> Outcome<ServerConfig> {
+) -> CliResult<ServerConfig> {
     let listen = config.address("listen").expect("it has a default");
     if !listen.ip().is_loopback() && !config.is_on("trusted-users") {
         return Err(Failure::refused(format!(
@@ -306,7 +306,7 @@ struct Signals {
 }
 
 impl Signals {
-    fn listen() -> Outcome<Signals> {
+    fn listen() -> CliResult<Signals> {
         let listen = |kind| {
             signal(kind).map_err(|why| Failure::error(format!("cannot listen for signals: {why}")))
         };

@@ -22,7 +22,7 @@ use muster_wire::{AssetRoute, Page, Route, StorageRoute};
 use serde_json::json;
 
 use crate::client::{Client, Container};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 
 const FOLDER: &str = "LocalUpload";
 const STATUS: (&str, &str) = ("upload_status", "completed");
@@ -62,7 +62,7 @@ fn without_account(url: &str) -> String {
 }
 
 /// Where something would be, without sending it.
-pub fn path_of(local: &Local) -> Outcome<String> {
+pub fn path_of(local: &Local) -> CliResult<String> {
     Ok(format!("{FOLDER}/{}/{}", local.object_hash()?, local.name()))
 }
 
@@ -73,7 +73,7 @@ pub async fn to_datastore(
     local: &Local,
     datastore: Option<&str>,
     noted: Option<(&str, &str)>,
-) -> Outcome<Uploaded> {
+) -> CliResult<Uploaded> {
     let (datastore, container) = open(client, workspace, datastore).await?;
     let path = path_of(local)?;
     let top = path.strip_suffix(local.name()).unwrap_or(&path);
@@ -101,7 +101,7 @@ pub async fn to_datastore(
 }
 
 /// The id of a code asset with these files: one that is there, or a new one.
-pub async fn code(client: &Client, workspace: &WorkspaceKey, local: &Local) -> Outcome<String> {
+pub async fn code(client: &Client, workspace: &WorkspaceKey, local: &Local) -> CliResult<String> {
     let hash = local.content_hash()?;
     let (workspace, kind, name) = (workspace.clone(), AssetKind::Code, uuid());
     let versions = AssetRoute::AssetVersions {
@@ -138,7 +138,7 @@ pub async fn code(client: &Client, workspace: &WorkspaceKey, local: &Local) -> O
 }
 
 /// The id of a new code asset whose files are elsewhere.
-pub async fn code_at(client: &Client, workspace: &WorkspaceKey, uri: &str) -> Outcome<String> {
+pub async fn code_at(client: &Client, workspace: &WorkspaceKey, uri: &str) -> CliResult<String> {
     let (workspace, kind) = (workspace.clone(), AssetKind::Code);
     let (name, version) = (uuid().into(), "1".into());
     let route = Route::Assets(AssetRoute::AssetVersion { workspace, kind, name, version });
@@ -153,7 +153,7 @@ pub async fn open(
     client: &Client,
     workspace: &WorkspaceKey,
     datastore: Option<&str>,
-) -> Outcome<(String, Container)> {
+) -> CliResult<(String, Container)> {
     let name: Box<str> = datastore.unwrap_or(DEFAULT_DATASTORE).into();
     let workspace = workspace.clone();
     let route = StorageRoute::Datastore { workspace: workspace.clone(), name: name.clone() };

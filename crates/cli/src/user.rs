@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::client::Client;
 use crate::confirm::confirm;
 use crate::dry::{DryRun, Plan};
-use crate::failure::{Outcome, printable, quoted};
+use crate::failure::{CliResult, printable, quoted};
 use crate::names::{self, Name};
 use crate::output::{self, Print};
 use crate::place::StateDirArg;
@@ -123,7 +123,7 @@ impl User {
     }
 
     /// Lines for a shell, but for the key: what is said may end up in a log.
-    async fn how_to_log_in(&self, client: &Client) -> Outcome<String> {
+    async fn how_to_log_in(&self, client: &Client) -> CliResult<String> {
         let me: MeDocument = client.get(&Route::Access(AccessRoute::Me)).await?;
         let (name, id) = (printable(&self.name), printable(&self.object_id));
         let (ours, azs) = match self.principal_type == UserKind::Service.as_str() {
@@ -153,7 +153,7 @@ impl User {
 }
 
 impl Target {
-    async fn connect(&self) -> Outcome<Client> {
+    async fn connect(&self) -> CliResult<Client> {
         Client::connect(self.place.find()?).await
     }
 
@@ -166,7 +166,7 @@ impl Target {
     }
 
     /// Does something to the user's key.
-    async fn post(&self, route: &Route, dry: DryRun) -> Outcome {
+    async fn post(&self, route: &Route, dry: DryRun) -> CliResult {
         let client = self.connect().await?;
         if dry.dry_run {
             let subject = self.route();
@@ -176,7 +176,7 @@ impl Target {
         self.show(&client, client.post(route).await?.document()?).await
     }
 
-    async fn show(&self, client: &Client, user: UserDocument) -> Outcome {
+    async fn show(&self, client: &Client, user: UserDocument) -> CliResult {
         let user = User::of(user);
         if user.key.is_some() {
             output::say(&user.how_to_log_in(client).await?);
@@ -191,7 +191,7 @@ impl Target {
     }
 }
 
-pub async fn run(command: Command) -> Outcome {
+pub async fn run(command: Command) -> CliResult {
     match command {
         Command::Create(args) => {
             let kind = if args.service { UserKind::Service } else { UserKind::Person };
@@ -234,14 +234,14 @@ pub async fn run(command: Command) -> Outcome {
     }
 }
 
-async fn list(args: &ListArgs) -> Outcome {
+async fn list(args: &ListArgs) -> CliResult {
     let client = Client::connect(args.place.find()?).await?;
     let page: Page<UserDocument> = client.get(&Route::Access(AccessRoute::Users)).await?;
     let users: Vec<_> = page.value.into_iter().map(User::of).collect();
     args.print.show(&users, || print_table(&users))
 }
 
-fn print_table(users: &[User]) -> Outcome {
+fn print_table(users: &[User]) -> CliResult {
     let nothing = "there are no users but the owner; `muster user create` makes one";
     output::table(&HEADER, users.iter().map(User::row).collect(), nothing)
 }

@@ -7,7 +7,7 @@ use muster_core::model::{ComputeKind, OnEviction, Priority, ScaleUp, Tier};
 use muster_core::nearest;
 use muster_core::time::{Span, Wall};
 
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 
 /// Units of time with their seconds.
 const UNITS: [(char, u64); 5] = [('s', 1), ('m', 60), ('h', 3_600), ('d', 86_400), ('w', 604_800)];
@@ -197,12 +197,16 @@ impl ComputeType {
     }
 }
 
-pub fn tags(arguments: &[String]) -> Outcome<BTreeMap<String, String>> {
+pub fn tags(arguments: &[String]) -> CliResult<BTreeMap<String, String>> {
     pairs("--tags", "team=blue", arguments)
 }
 
 /// The `key=value` arguments of a flag, such as its `example`. One empty argument means "none at all".
-pub fn pairs(flag: &str, example: &str, arguments: &[String]) -> Outcome<BTreeMap<String, String>> {
+pub fn pairs(
+    flag: &str,
+    example: &str,
+    arguments: &[String],
+) -> CliResult<BTreeMap<String, String>> {
     let mut pairs = BTreeMap::new();
     if let [only] = arguments
         && only.is_empty()

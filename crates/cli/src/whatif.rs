@@ -16,7 +16,7 @@ use muster_core::{Change, DEFAULT_VM_SIZE};
 use muster_sim::replay::{self, Figures, Setting, SettingError, Trace};
 use serde::Serialize;
 
-use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::failure::{CliResult, Failure, printable, quoted};
 use crate::output::{self, PrintForPeople};
 use crate::values;
 
@@ -126,7 +126,7 @@ struct Row {
     optimum_node_h: f64,
 }
 
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CliResult {
     let trace = read(&args.trace)?;
     let settings = settings(args, &trace)?;
     let rows = try_all(&trace, &settings)?;
@@ -142,7 +142,7 @@ pub fn run(args: &Args) -> Outcome {
         .show(&rows, || output::table(&HEADER, rows.iter().map(cells).collect(), "no settings"))
 }
 
-fn read(path: &Path) -> Outcome<Trace> {
+fn read(path: &Path) -> CliResult<Trace> {
     let shown = quoted(&path.to_string_lossy());
     let cannot = |why: std::io::Error| match why.kind() {
         std::io::ErrorKind::NotFound => {
@@ -161,7 +161,7 @@ fn read(path: &Path) -> Outcome<Trace> {
 }
 
 /// Every maximum with every idle time, the maximum first: it decides more than all else.
-fn settings(args: &Args, trace: &Trace) -> Outcome<Vec<Setting>> {
+fn settings(args: &Args, trace: &Trace) -> CliResult<Vec<Setting>> {
     let mut max_nodes = args.max_nodes.clone();
     if max_nodes.is_empty() {
         max_nodes.push(replay::peak(trace).min(CLUSTER_NODES_MAX));
@@ -189,7 +189,7 @@ fn settings(args: &Args, trace: &Trace) -> Outcome<Vec<Setting>> {
 }
 
 /// Tries the settings side by side on all cores there are. The rows come in the order of the settings.
-fn try_all(trace: &Trace, settings: &[Setting]) -> Outcome<Vec<Row>> {
+fn try_all(trace: &Trace, settings: &[Setting]) -> CliResult<Vec<Row>> {
     let bar = progress(trace.jobs().len() * settings.len());
     let next = AtomicUsize::new(0);
     let results = Mutex::new(vec![None; settings.len()]);

@@ -4,7 +4,7 @@ use muster_wire::access::MeDocument;
 use muster_wire::{AccessRoute, Route};
 use serde::Serialize;
 
-use crate::failure::Outcome;
+use crate::failure::CliResult;
 use crate::output::{self, PrintForPeople};
 use crate::scope::Scope;
 
@@ -38,7 +38,7 @@ struct Role {
     scope: String,
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     let workspace = args.scope.workspace()?;
     let client = args.scope.connect().await?;
     let me: MeDocument = client.get(&Route::Access(AccessRoute::Me)).await?;
@@ -58,7 +58,7 @@ pub async fn run(args: &Args) -> Outcome {
     args.print.show(&me, || print_table(&me))
 }
 
-fn print_table(me: &Me) -> Outcome {
+fn print_table(me: &Me) -> CliResult {
     let roles: Vec<String> =
         me.roles.iter().map(|one| format!("{} on {}", one.role, one.scope)).collect();
     let roles = match (me.is_owner, roles.is_empty()) {

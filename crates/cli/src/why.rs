@@ -7,7 +7,7 @@ use muster_wire::Route;
 use muster_wire::why::{WhyDocument, WhyReason};
 
 use crate::client::Client;
-use crate::failure::{Failure, Outcome, message, printable, quoted};
+use crate::failure::{CliResult, Failure, message, printable, quoted};
 use crate::names::{self, Name};
 use crate::output::{self, PrintForPeople};
 use crate::scope::Scope;
@@ -36,7 +36,7 @@ pub struct Args {
     scope: Scope,
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     let workspace = args.scope.workspace()?;
     let client = args.scope.connect().await?;
     let mut document = ask(args, &client, workspace).await?;
@@ -52,7 +52,7 @@ fn add_place(document: &mut WhyDocument, flags: &str) {
     }
 }
 
-async fn ask(args: &Args, client: &Client, workspace: WorkspaceKey) -> Outcome<WhyDocument> {
+async fn ask(args: &Args, client: &Client, workspace: WorkspaceKey) -> CliResult<WhyDocument> {
     let name: Box<str> = args.name.as_str().into();
     let job = Route::WhyJob { workspace: workspace.clone(), name: name.clone() };
     let compute = Route::WhyCompute { workspace: workspace.clone(), name };

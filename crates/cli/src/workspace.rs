@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::compute::view::own_tags;
 use crate::compute::{Anything, resource_group};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::names::{self, MaybeName};
 use crate::output::{self, Print};
 use crate::scope::Scope;
@@ -199,12 +199,12 @@ struct Target {
 }
 
 impl Target {
-    fn key(&self) -> Outcome<WorkspaceKey> {
+    fn key(&self) -> CliResult<WorkspaceKey> {
         self.key_or(None)
     }
 
     /// As [`Target::key`], with a name from elsewhere where the flag gives none.
-    fn key_or(&self, name: Option<&str>) -> Outcome<WorkspaceKey> {
+    fn key_or(&self, name: Option<&str>) -> CliResult<WorkspaceKey> {
         let mut key = self.scope.workspace()?;
         if let Some(name) = self.name.get().or(name) {
             key.name = name.into();
@@ -213,7 +213,7 @@ impl Target {
     }
 }
 
-pub async fn run(command: Command) -> Outcome {
+pub async fn run(command: Command) -> CliResult {
     match command {
         Command::Create(args) => put::create(args).await,
         Command::Update(args) => put::update(args).await,
@@ -240,7 +240,7 @@ pub async fn run(command: Command) -> Outcome {
     }
 }
 
-fn refuse(verb: &str, why: &str, instead: &str) -> Outcome {
+fn refuse(verb: &str, why: &str, instead: &str) -> CliResult {
     let text = format!("workspace {} is not possible here: {why}", quoted(verb));
     Err(Failure::refused(text).hint(instead))
 }
@@ -254,7 +254,7 @@ fn say_where(key: &WorkspaceKey) {
     ));
 }
 
-async fn show(args: &ShowArgs) -> Outcome {
+async fn show(args: &ShowArgs) -> CliResult {
     let key = args.target.key()?;
     let (name, group) = (quoted(&key.name), quoted(&key.resource_group));
     let route = Route::Workspace(key);
@@ -271,14 +271,14 @@ async fn show(args: &ShowArgs) -> Outcome {
     }
 }
 
-fn print(workspace: &Workspace, print: &Print) -> Outcome {
+fn print(workspace: &Workspace, print: &Print) -> CliResult {
     if let Some(note) = &workspace.note {
         output::say(&format!("note: {note}"));
     }
     print.show(workspace, || print_table(std::slice::from_ref(workspace)))
 }
 
-async fn list(args: &ListArgs) -> Outcome {
+async fn list(args: &ListArgs) -> CliResult {
     let subscription = args.scope.workspace()?.subscription;
     let route = match args.scope.group()? {
         Some(group) => Route::WorkspacesOfGroup { subscription, resource_group: group.into() },
@@ -290,7 +290,7 @@ async fn list(args: &ListArgs) -> Outcome {
     args.print.show(&workspaces, || print_table(&workspaces))
 }
 
-async fn list_usage(args: &ListUsageArgs) -> Outcome {
+async fn list_usage(args: &ListUsageArgs) -> CliResult {
     let route = Route::WorkspaceUsages(args.target.key()?);
     let client = args.target.scope.connect().await?;
     let page: Page<WorkspaceUsage> = client.get(&route).await?;
@@ -301,7 +301,7 @@ async fn list_usage(args: &ListUsageArgs) -> Outcome {
     })
 }
 
-fn print_table(workspaces: &[Workspace]) -> Outcome {
+fn print_table(workspaces: &[Workspace]) -> CliResult {
     let rows = workspaces.iter().map(Workspace::row).collect();
     output::table(&HEADER, rows, "there are no workspaces yet; `muster workspace create` makes one")
 }

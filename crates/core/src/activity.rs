@@ -1,27 +1,32 @@
 //! Noting what somebody asked for, in the same step and so in the same commit as what came of it.
 
 use crate::change::Change;
-use crate::input::{AccessRequest, Answer, EstateRequest, HostRequest, Input};
+use crate::input::{AccessRequest, GovernanceRequest, HostRequest, Input, InputResult};
 use crate::model::{
-    Activity, ActivityOutcome, Caller, Cluster, Deed, Lock, Quota, QuotaScope, Record,
+    Activity, ActivityOutcome, ActivityRequest, Caller, Cluster, Lock, Quota, QuotaScope, Record,
     ResourceGroup, Scope, WorkspaceKey,
 };
-use crate::step::{self, Turn};
+use crate::step::{self, Transaction};
 use crate::world::World;
 
 /// Takes in what is asked for. Nothing is noted of what changed nothing: whoever refuses something for a
 /// reason of their own, or passes on a refusal of ours, says so with `Input::NoteRefusal`.
-pub(crate) fn take_in(turn: &mut Turn<'_>, by: &Caller, deed: &Deed, input: &Input) -> Answer {
-    let (count, before) = (turn.changes.len(), record(turn.world, input).map(Box::new));
-    let outer = turn.by.replace(by.clone());
-    let answer = step::take_in(turn, input);
-    turn.by = outer;
-    if answer.is_ok() && turn.changes.len() > count {
-        let after = record(turn.world, input).map(Box::new);
+pub(crate) fn take_in(
+    tx: &mut Transaction<'_>,
+    by: &Caller,
+    activity_request: &ActivityRequest,
+    input: &Input,
+) -> InputResult {
+    let (count, before) = (tx.changes.len(), record(tx.world, input).map(Box::new));
+    let outer = tx.by.replace(by.clone());
+    let answer = step::take_in(tx, input);
+    tx.by = outer;
+    if answer.is_ok() && tx.changes.len() > count {
+        let after = record(tx.world, input).map(Box::new);
         let outcome = ActivityOutcome::Done { before, after };
-        let (by, deed) = (by.clone(), deed.clone());
-        let activity = Activity { at: turn.now.wall, by, deed, outcome };
-        turn.emit(Change::ActivityNoted(Box::new(activity)));
+        let (by, request) = (by.clone(), activity_request.clone());
+        let activity = Activity { at: tx.now.wall, by, request, outcome };
+        tx.emit(Change::ActivityNoted(Box::new(activity)));
     }
     answer
 }
@@ -41,7 +46,7 @@ fn record(world: &World, input: &Input) -> Option<Record> {
         }
         Input::SetQuota { scope, .. } => quota(world, scope),
         Input::ChangeAccess(request) => access(world, request),
-        Input::ChangeEstate(request) => estate(world, request),
+        Input::ChangeEstate(request) => governance(world, request),
         Input::ChangeHosts(request) => host(world, request),
         // A job's own rows keep who submitted it and how it ended.
         Input::SubmitJob(_) | Input::CheckJob(_) | Input::CancelJob { .. } | Input::EditJob(_) => {
@@ -128,19 +133,19 @@ fn user(world: &World, name: &str) -> Option<Record> {
     })
 }
 
-fn estate(world: &World, request: &EstateRequest) -> Option<Record> {
+fn governance(world: &World, request: &GovernanceRequest) -> Option<Record> {
     let group = |subscription: &str, name: &str| -> Option<ResourceGroup> {
-        world.estate().group(subscription, name).map(|group| (**group).clone())
+        world.governance().group(subscription, name).map(|group| (**group).clone())
     };
     let lock = |scope: &Scope, name: &str| -> Option<Lock> {
-        world.estate().lock(scope, name).map(|lock| (**lock).clone())
+        world.governance().lock(scope, name).map(|lock| (**lock).clone())
     };
     match request {
-        EstateRequest::PutGroup { subscription, name, .. }
-        | EstateRequest::DeleteGroup { subscription, name } => {
+        GovernanceRequest::PutGroup { subscription, name, .. }
+        | GovernanceRequest::DeleteGroup { subscription, name } => {
             group(subscription, name).map(Record::Group)
         }
-        EstateRequest::PutLock(new) => lock(&new.scope, &new.name).map(Record::Lock),
-        EstateRequest::DeleteLock { scope, name } => lock(scope, name).map(Record::Lock),
+        GovernanceRequest::PutLock(new) => lock(&new.scope, &new.name).map(Record::Lock),
+        GovernanceRequest::DeleteLock { scope, name } => lock(scope, name).map(Record::Lock),
     }
 }

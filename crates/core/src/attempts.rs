@@ -11,37 +11,33 @@ use crate::change::{Change, Effect, EffectKind, MemberChange};
 use crate::hosts::HostChange;
 use crate::ids::{EffectId, Epoch, JobId, NodeId};
 use crate::model::{
-    Attempt, AttemptRecord, CancelReason, Category, Cluster, ClusterEvent, Exit, Failure, Fate,
-    HOST_ENVIRONMENTS_MAX, Host, Job, JobEvent, JobState, Lease, Member, MemberPhase, Node,
-    NodeEvent, NodePhase, NodeState, OnEviction, Outcome, Part, RecipeMark, Served, Spans, Trouble,
-    Use, Verdict,
+    Attempt, AttemptOutcome, AttemptRecord, CancelReason, Category, Cluster, ClusterEvent, Exit,
+    Failure, HOST_ENVIRONMENTS_MAX, Host, Job, JobEvent, JobState, Lease, Member, MemberPhase,
+    Node, NodeEvent, NodeFailure, NodePhase, NodeState, OnEviction, Part, RecipeMark, Served,
+    Spans, Trouble, Use, Verdict,
 };
 use crate::planted::{Bug, is_planted};
-use crate::step::Turn;
+use crate::step::Transaction;
 use crate::time::{Span, Wall};
-use crate::{fate, meter};
+use crate::{failure, meter};
 
 /// Gives the job these nodes, or its share of each, all at once, under a new epoch.
-pub(crate) fn grant(turn: &mut Turn<'_>, job: JobId, nodes: &[NodeId]) {
-    let epoch = draw_epoch(turn, nodes[0]);
-    let mut job = turn.world.job(job).expect("granted from the queue").clone();
+pub(crate) fn grant(tx: &mut Transaction<'_>, job: JobId, nodes: &[NodeId]) {
+    let epoch = draw_epoch(tx, nodes[0]);
+    let mut job = tx.world.job(job).expect("granted from the queue").clone();
     let mut members = Vec::with_capacity(nodes.len());
     for (rank, id) in (0..).zip(nodes) {
-        members.push(lease(
-            turn,
-            *id,
-            Lease { job: job.id, epoch, rank, share: job.shape().share },
-        ));
+        members.push(lease(tx, *id, Lease { job: job.id, epoch, rank, share: job.shape().share }));
     }
-    let predicted = turn.world.prediction(job.cluster, job.principal);
-    let charged = use_of(turn, &members, predicted, turn.now.wall);
-    let mut account = turn.world.account(job.cluster, job.principal);
+    let predicted = tx.world.prediction(job.cluster, job.principal);
+    let charged = use_of(tx, &members, predicted, tx.now.wall);
+    let mut account = tx.world.account(job.cluster, job.principal);
     account.used = account.used.plus(charged);
     job.attempts += 1;
     job.state = JobState::Starting(Box::new(Attempt {
         epoch,
         number: job.attempts,
-        granted_at: turn.now.wall,
+        granted_at: tx.now.wall,
         started_at: None,
         go: nodes.len() == 1 || is_planted(Bug::GoBeforeAllReady),
         members,
@@ -50,25 +46,25 @@ pub(crate) fn grant(turn: &mut Turn<'_>, job: JobId, nodes: &[NodeId]) {
         predicted,
         charged,
     }));
-    turn.emit(Change::JobChanged { event: JobEvent::Granted, job: Arc::new(job) });
-    turn.emit(Change::AccountChanged(account));
+    tx.emit(Change::JobChanged { event: JobEvent::Granted, job: Arc::new(job) });
+    tx.emit(Change::AccountChanged(account));
 }
 
 /// The next epoch whose port nobody on this node uses to wait for the other members.
-fn draw_epoch(turn: &mut Turn<'_>, master: NodeId) -> Epoch {
-    let masters = turn.world.node(master).map_or(&[][..], Node::leases).iter();
+fn draw_epoch(tx: &mut Transaction<'_>, master: NodeId) -> Epoch {
+    let masters = tx.world.node(master).map_or(&[][..], Node::leases).iter();
     let taken: Vec<u16> =
         masters.filter(|lease| lease.rank == 0).map(|lease| master_port(lease.epoch)).collect();
     loop {
-        let epoch = Epoch(turn.world.draw());
+        let epoch = Epoch(tx.world.draw());
         if !taken.contains(&master_port(epoch)) {
             return epoch;
         }
     }
 }
 
-fn lease(turn: &mut Turn<'_>, id: NodeId, lease: Lease) -> Member {
-    let mut node = turn.world.node(id).expect("granted from nodes with room").clone();
+fn lease(tx: &mut Transaction<'_>, id: NodeId, lease: Lease) -> Member {
+    let mut node = tx.world.node(id).expect("granted from nodes with room").clone();
     let provisioned = match node.state {
         NodeState::Idle { since, has_served: false } => Some((node.requested_at, since)),
         _ => None,
@@ -82,7 +78,7 @@ fn lease(turn: &mut Turn<'_>, id: NodeId, lease: Lease) -> Member {
         | NodeState::Leaving
         | NodeState::Gone => unreachable!("only a node that is up has room"),
     }
-    meter::switch(turn, &mut node, Some(Category::Idle));
+    meter::switch(tx, &mut node, Some(Category::Idle));
     let mut member = Member {
         node: id,
         price_micro_usd_per_hour: node.price_micro_usd_per_hour,
@@ -93,27 +89,27 @@ fn lease(turn: &mut Turn<'_>, id: NodeId, lease: Lease) -> Member {
         provisioned,
         spans: None,
     };
-    meter::switch_member(&mut member, Some(Category::Prepare), turn.now.wall);
-    turn.emit(Change::NodeChanged { event: NodeEvent::Granted, node: Arc::new(node) });
+    meter::switch_member(&mut member, Some(Category::Prepare), tx.now.wall);
+    tx.emit(Change::NodeChanged { event: NodeEvent::Granted, node: Arc::new(node) });
     member
 }
 
 /// Holding these members' nodes for this long, as fair share counts it.
-fn use_of(turn: &Turn<'_>, members: &[Member], span: Span, at: Wall) -> Use {
+fn use_of(tx: &Transaction<'_>, members: &[Member], span: Span, at: Wall) -> Use {
     let parts: u64 = members.iter().map(|member| u64::from(member.part.0)).sum();
     let amount = u128::from(parts) * u128::from(span.0) / u128::from(Part::WHOLE.0);
     let amount = u64::try_from(amount).unwrap_or(u64::MAX);
-    Use::of(amount, at, turn.world.settings.fair_share_half_life)
+    Use::of(amount, at, tx.world.settings.fair_share_half_life)
 }
 
 /// A node said how its member of the attempt is doing.
 pub(crate) fn on_member(
-    turn: &mut Turn<'_>,
+    tx: &mut Transaction<'_>,
     lease: Lease,
     phase: MemberPhase,
     spans: Option<Spans>,
 ) {
-    let job = turn.world.job(lease.job);
+    let job = tx.world.job(lease.job);
     let attempt = job.and_then(Job::attempt).expect("a leased node's job has one");
     let is_news = match (&attempt.members[lease.rank as usize].phase, &phase) {
         (MemberPhase::Ordered, MemberPhase::Ordered)
@@ -142,7 +138,7 @@ pub(crate) fn on_member(
             Some(node) => Some(Verdict::Evicted { node }),
             None => verdict_of(node, lease.rank, &phase),
         };
-        follow(turn, lease, phase, verdict, spans);
+        follow(tx, lease, phase, verdict, spans);
     }
 }
 
@@ -158,14 +154,14 @@ fn verdict_of(node: NodeId, rank: u32, phase: &MemberPhase) -> Option<Verdict> {
 
 /// Records what became of a member, and ends the attempt if that was the last word.
 fn follow(
-    turn: &mut Turn<'_>,
+    tx: &mut Transaction<'_>,
     lease: Lease,
     phase: MemberPhase,
     verdict: Option<Verdict>,
     spans: Option<Spans>,
 ) {
-    let now = turn.now.wall;
-    let job = turn.world.job(lease.job).expect("a leased node's job is live");
+    let now = tx.now.wall;
+    let job = tx.world.job(lease.job).expect("a leased node's job is live");
     let attempt = job.attempt().expect("a leased node's job has an attempt");
     let mut member = attempt.members[lease.rank as usize].clone();
     member.spans = spans.or(member.spans);
@@ -200,34 +196,34 @@ fn follow(
             member,
             verdict: verdict_now,
         };
-        return turn.emit(Change::MemberChanged(change));
+        return tx.emit(Change::MemberChanged(change));
     }
     let mut job = job.clone();
     let attempt = attempt_mut(&mut job);
     attempt.members[lease.rank as usize] = member;
     attempt.verdict = verdict_now;
     if is_over {
-        return end(turn, job);
+        return end(tx, job);
     }
     attempt.go = true;
     if !is_running {
-        return turn.emit(Change::JobChanged { event: JobEvent::Ready, job: Arc::new(job) });
+        return tx.emit(Change::JobChanged { event: JobEvent::Ready, job: Arc::new(job) });
     }
     attempt.started_at = Some(now);
     let attempt = attempt.clone();
     let first = attempt.members[0].node;
     job.state = JobState::Running(Box::new(attempt));
     let environment = job.environment;
-    turn.emit(Change::JobChanged { event: JobEvent::Started, job: Arc::new(job) });
+    tx.emit(Change::JobChanged { event: JobEvent::Started, job: Arc::new(job) });
     if let Some(mark) = environment {
-        note_environment(turn, first, mark);
+        note_environment(tx, first, mark);
     }
 }
 
 /// Where a job has started, its environment is there. All its nodes are on one host.
-fn note_environment(turn: &mut Turn<'_>, node: NodeId, mark: RecipeMark) {
-    let Some(node) = turn.world.node(node) else { return };
-    let Some(host) = turn.world.hosts().host(&node.host) else { return };
+fn note_environment(tx: &mut Transaction<'_>, node: NodeId, mark: RecipeMark) {
+    let Some(node) = tx.world.node(node) else { return };
+    let Some(host) = tx.world.hosts().host(&node.host) else { return };
     if host.has_environment(mark) {
         return;
     }
@@ -236,7 +232,7 @@ fn note_environment(turn: &mut Turn<'_>, node: NodeId, mark: RecipeMark) {
         host.environments.remove(0);
     }
     host.environments.push(mark);
-    turn.emit(Change::HostsChanged(HostChange::Host(Arc::new(host))));
+    tx.emit(Change::HostsChanged(HostChange::Host(Arc::new(host))));
 }
 
 fn attempt_mut(job: &mut Job) -> &mut Attempt {
@@ -252,8 +248,8 @@ fn attempt_mut(job: &mut Job) -> &mut Attempt {
 }
 
 /// Every member is over: frees the nodes, closes the books, and decides where the job goes.
-fn end(turn: &mut Turn<'_>, mut job: Job) {
-    let at = turn.now.wall;
+fn end(tx: &mut Transaction<'_>, mut job: Job) {
+    let at = tx.now.wall;
     let mut attempt = std::mem::replace(&mut job.state, JobState::Queued).into_attempt();
     let all_succeeded = attempt
         .members
@@ -262,17 +258,17 @@ fn end(turn: &mut Turn<'_>, mut job: Job) {
     // Finished before the cancel reached it: then it did finish.
     let verdict = if all_succeeded { None } else { attempt.verdict.take() };
     job.losses += u32::from(matches!(verdict, Some(Verdict::NodeLost { .. })));
-    let is_last = job.losses >= turn.world.settings.attempts_max;
+    let is_last = job.losses >= tx.world.settings.attempts_max;
     let is_given_up = is_planted(Bug::EvictionNotRequeued);
-    let outcome = Outcome::of(verdict.as_ref(), is_last);
+    let outcome = AttemptOutcome::of(verdict.as_ref(), is_last);
     job.is_returned = matches!(verdict, Some(Verdict::Evicted { .. }));
     let served = Served { job: job.id, epoch: attempt.epoch, principal: job.principal };
     for member in &mut attempt.members {
-        release(turn, member.node, attempt.epoch);
+        release(tx, member.node, attempt.epoch);
         meter::switch_member(member, None, at);
-        meter::post_spent(turn, member, job.cluster, outcome, served);
+        meter::post_spent(tx, member, job.cluster, outcome, served);
     }
-    settle_account(turn, &job, &attempt, outcome);
+    settle_account(tx, &job, &attempt, outcome);
     let record = AttemptRecord {
         job: job.id,
         epoch: attempt.epoch,
@@ -284,9 +280,9 @@ fn end(turn: &mut Turn<'_>, mut job: Job) {
         outcome,
     };
     if is_planted(Bug::CompletionTwice) {
-        turn.emit(Change::AttemptEnded(record.clone()));
+        tx.emit(Change::AttemptEnded(record.clone()));
     }
-    turn.emit(Change::AttemptEnded(record));
+    tx.emit(Change::AttemptEnded(record));
     let event = match verdict {
         None => {
             job.state = JobState::Completed { at };
@@ -324,27 +320,30 @@ fn end(turn: &mut Turn<'_>, mut job: Job) {
             JobEvent::Canceled
         }
     };
-    turn.emit(Change::JobChanged { event, job: Arc::new(job) });
+    tx.emit(Change::JobChanged { event, job: Arc::new(job) });
 }
 
 /// Takes back what was charged for the prediction and charges what was really used, as of the middle of it.
-fn settle_account(turn: &mut Turn<'_>, job: &Job, attempt: &Attempt, outcome: Outcome) {
-    let held = turn.now.wall - attempt.granted_at;
+fn settle_account(tx: &mut Transaction<'_>, job: &Job, attempt: &Attempt, outcome: AttemptOutcome) {
+    let held = tx.now.wall - attempt.granted_at;
     let middle = attempt.granted_at + Span(held.0 / 2);
-    let used = use_of(turn, &attempt.members, held, middle);
-    let mut account = turn.world.account(job.cluster, job.principal);
+    let used = use_of(tx, &attempt.members, held, middle);
+    let mut account = tx.world.account(job.cluster, job.principal);
     account.used = account.used.minus(attempt.charged).plus(used);
     match outcome {
-        Outcome::Succeeded | Outcome::Failed => account.note_run(held),
+        AttemptOutcome::Succeeded | AttemptOutcome::Failed => account.note_run(held),
         // It would have taken longer: this says nothing about the next run.
-        Outcome::Canceled | Outcome::Evicted | Outcome::Retried | Outcome::None => {}
+        AttemptOutcome::Canceled
+        | AttemptOutcome::Evicted
+        | AttemptOutcome::Retried
+        | AttemptOutcome::None => {}
     }
-    turn.emit(Change::AccountChanged(account));
+    tx.emit(Change::AccountChanged(account));
 }
 
 /// Frees a node of its job, unless it was lost before the attempt was over.
-fn release(turn: &mut Turn<'_>, node: NodeId, epoch: Epoch) {
-    let Some(node) = turn.world.node(node).filter(|node| node.lease_of(epoch).is_some()) else {
+fn release(tx: &mut Transaction<'_>, node: NodeId, epoch: Epoch) {
+    let Some(node) = tx.world.node(node).filter(|node| node.lease_of(epoch).is_some()) else {
         return;
     };
     let mut node = node.clone();
@@ -352,37 +351,37 @@ fn release(turn: &mut Turn<'_>, node: NodeId, epoch: Epoch) {
     leases.retain(|lease| lease.epoch != epoch);
     let is_free = leases.is_empty();
     let event = if is_free {
-        node.state = NodeState::Idle { since: turn.now.wall, has_served: true };
+        node.state = NodeState::Idle { since: tx.now.wall, has_served: true };
         NodeEvent::Released
     } else {
         NodeEvent::PartReleased
     };
-    meter::switch(turn, &mut node, Some(Category::Idle));
+    meter::switch(tx, &mut node, Some(Category::Idle));
     let (id, is_going) = (node.id, node.evict_at.is_some());
-    turn.emit(Change::NodeChanged { event, node: Arc::new(node) });
+    tx.emit(Change::NodeChanged { event, node: Arc::new(node) });
     if is_free && is_going {
-        lose_node(turn, id, Trouble::Evicted);
+        lose_node(tx, id, Trouble::Evicted);
     }
 }
 
 /// A low-priority node will be taken away. What runs on it is told and has some time; without anything that
 /// runs it goes at once.
-pub(crate) fn notice_eviction(turn: &mut Turn<'_>, node: NodeId) {
-    let mut node = turn.world.node(node).expect("looked up by the caller").clone();
+pub(crate) fn notice_eviction(tx: &mut Transaction<'_>, node: NodeId) {
+    let mut node = tx.world.node(node).expect("looked up by the caller").clone();
     if node.leases().is_empty() {
-        return lose_node(turn, node.id, Trouble::Evicted);
+        return lose_node(tx, node.id, Trouble::Evicted);
     }
     let (id, leases) = (node.id, node.leases().to_vec());
-    node.evict_at = Some(turn.now.wall + turn.world.settings.eviction_grace);
-    turn.emit(Change::NodeChanged { event: NodeEvent::EvictionNoticed, node: Arc::new(node) });
+    node.evict_at = Some(tx.now.wall + tx.world.settings.eviction_grace);
+    tx.emit(Change::NodeChanged { event: NodeEvent::EvictionNoticed, node: Arc::new(node) });
     for lease in leases {
-        notice_attempt(turn, lease.job, id);
+        notice_attempt(tx, lease.job, id);
     }
 }
 
 /// Tells every member of an attempt that one of its nodes will be taken away, unless it ends anyway.
-fn notice_attempt(turn: &mut Turn<'_>, job: JobId, node: NodeId) {
-    let mut job = turn.world.job(job).expect("a leased node's job is live").clone();
+fn notice_attempt(tx: &mut Transaction<'_>, job: JobId, node: NodeId) {
+    let mut job = tx.world.job(job).expect("a leased node's job is live").clone();
     match &mut job.state {
         JobState::Running(attempt) if attempt.verdict.is_none() && attempt.notice.is_none() => {
             attempt.notice = Some(node);
@@ -399,14 +398,14 @@ fn notice_attempt(turn: &mut Turn<'_>, job: JobId, node: NodeId) {
         | JobState::Failed { .. }
         | JobState::Canceled { .. } => return,
     }
-    turn.emit(Change::JobChanged { event: JobEvent::EvictionNoticed, job: Arc::new(job) });
+    tx.emit(Change::JobChanged { event: JobEvent::EvictionNoticed, job: Arc::new(job) });
 }
 
 /// Ends a job before its time: at once if it only waits, else as soon as its members have stopped.
-pub(crate) fn cancel(turn: &mut Turn<'_>, mut job: Job, why: CancelReason) {
+pub(crate) fn cancel(tx: &mut Transaction<'_>, mut job: Job, why: CancelReason) {
     let event = match &mut job.state {
         JobState::Queued => {
-            job.state = JobState::Canceled { at: turn.now.wall, why };
+            job.state = JobState::Canceled { at: tx.now.wall, why };
             JobEvent::Canceled
         }
         JobState::Starting(attempt) | JobState::Running(attempt) => {
@@ -427,16 +426,16 @@ pub(crate) fn cancel(turn: &mut Turn<'_>, mut job: Job, why: CancelReason) {
         | JobState::Failed { .. }
         | JobState::Canceled { .. } => return,
     };
-    turn.emit(Change::JobChanged { event, job: Arc::new(job) });
+    tx.emit(Change::JobChanged { event, job: Arc::new(job) });
 }
 
 /// The node is not to be counted on any more: it is deleted, and what it ran is over.
-pub(crate) fn lose_node(turn: &mut Turn<'_>, node: NodeId, why: Trouble) {
-    let mut node = turn.world.node(node).expect("only a known node can be lost").clone();
+pub(crate) fn lose_node(tx: &mut Transaction<'_>, node: NodeId, why: Trouble) {
+    let mut node = tx.world.node(node).expect("only a known node can be lost").clone();
     // It was about to be taken away: that nobody hears of it any more is what was to be expected.
     let why = if node.evict_at.is_some() { Trouble::Evicted } else { why };
     if why == Trouble::Evicted {
-        node.evict_at = Some(node.evict_at.unwrap_or(turn.now.wall));
+        node.evict_at = Some(node.evict_at.unwrap_or(tx.now.wall));
     }
     let event = match (&why, node.phase()) {
         (Trouble::Evicted, _) => NodeEvent::Evicted,
@@ -455,34 +454,38 @@ pub(crate) fn lose_node(turn: &mut Turn<'_>, node: NodeId, why: Trouble) {
         | Trouble::CreateFailed { .. } => Verdict::NodeLost { node: id },
     };
     let is_billed = node.meter.is_some() || !leases.is_empty();
-    let fate = (why != Trouble::Evicted).then(|| Box::new(fate::of(turn, &node, why.clone())));
+    let failure = (why != Trouble::Evicted).then(|| Box::new(failure::of(tx, &node, why.clone())));
     node.state = NodeState::Unusable { why };
-    meter::switch(turn, &mut node, is_billed.then_some(Category::Unusable));
+    meter::switch(tx, &mut node, is_billed.then_some(Category::Unusable));
     if !is_planted(Bug::LostNodeKept) {
-        order_delete(turn, &node, fate);
+        order_delete(tx, &node, failure);
     }
-    turn.emit(Change::NodeChanged { event, node: Arc::new(node) });
+    tx.emit(Change::NodeChanged { event, node: Arc::new(node) });
     for lease in leases {
-        follow(turn, lease, MemberPhase::Lost, Some(verdict.clone()), None);
+        follow(tx, lease, MemberPhase::Lost, Some(verdict.clone()), None);
     }
 }
 
 /// A node did not come up: its pool waits before it tries again.
-pub(crate) fn back_off(turn: &mut Turn<'_>, node: NodeId, message: &str) {
-    let node = turn.world.node(node).expect("looked up by the caller");
+pub(crate) fn back_off(tx: &mut Transaction<'_>, node: NodeId, message: &str) {
+    let node = tx.world.node(node).expect("looked up by the caller");
     let is_paid = node.meter.is_some();
-    let cluster = turn.world.cluster(node.cluster).expect("a node's cluster outlives it");
-    let backoff = cluster.backoff.after_failure(turn.now.wall, is_paid, message);
+    let cluster = tx.world.cluster(node.cluster).expect("a node's cluster outlives it");
+    let backoff = cluster.backoff.after_failure(tx.now.wall, is_paid, message);
     let cluster = Arc::new(Cluster { backoff, ..cluster.clone() });
-    turn.emit(Change::ClusterChanged { event: ClusterEvent::BackoffChanged, cluster });
+    tx.emit(Change::ClusterChanged { event: ClusterEvent::BackoffChanged, cluster });
 }
 
 /// Puts the delete call into the outbox.
-pub(crate) fn order_delete(turn: &mut Turn<'_>, node: &Node, fate: Option<Box<Fate>>) {
+pub(crate) fn order_delete(
+    tx: &mut Transaction<'_>,
+    node: &Node,
+    failure: Option<Box<NodeFailure>>,
+) {
     let effect = Effect {
-        id: EffectId(turn.world.draw()),
-        queued_at: turn.now.wall,
-        kind: EffectKind::DeleteNode { node: node.id, name: Arc::clone(&node.name), fate },
+        id: EffectId(tx.world.draw()),
+        queued_at: tx.now.wall,
+        kind: EffectKind::DeleteNode { node: node.id, name: Arc::clone(&node.name), failure },
     };
-    turn.emit(Change::EffectQueued(effect));
+    tx.emit(Change::EffectQueued(effect));
 }

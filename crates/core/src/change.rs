@@ -9,13 +9,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::access::AccessChange;
-use crate::estate::EstateChange;
+use crate::governance::GovernanceChange;
 use crate::hosts::HostChange;
 use crate::ids::{ClusterId, EffectId, Epoch, JobId, NodeId, WorkspaceId};
 use crate::model::{
     Account, Activity, Asset, AssetContainer, AssetKind, AttemptRecord, Capacity, Cluster,
-    ClusterEvent, Datastore, Deployment, Fate, HostName, Job, JobEvent, JobFace, JobSpec,
-    LedgerLine, Member, Node, NodeEvent, Operation, Principal, Quota, SavedTree, Scope, Tier,
+    ClusterEvent, Datastore, Deployment, HostName, Job, JobEvent, JobMetadata, JobSpec, LedgerLine,
+    Member, Node, NodeEvent, NodeFailure, Operation, Principal, Quota, SavedTree, Scope, Tier,
     Verdict, Workspace,
 };
 use crate::time::Wall;
@@ -42,9 +42,9 @@ pub enum Change {
         job: Arc<Job>,
     },
     /// Only its row: something else is written on the job now.
-    JobFaceChanged {
+    JobMetadataChanged {
         job: JobId,
-        face: Box<JobFace>,
+        metadata: Box<JobMetadata>,
     },
     /// Only rows: it had ended. What it cost stays in the ledger. The name in small letters.
     JobGone {
@@ -67,7 +67,7 @@ pub enum Change {
     AccountChanged(Account),
     QuotaChanged(Quota),
     AccessChanged(AccessChange),
-    EstateChanged(EstateChange),
+    GovernanceChanged(GovernanceChange),
     HostsChanged(HostChange),
     /// Only its row: World holds no deployments.
     DeploymentChanged(Box<Deployment>),
@@ -128,13 +128,13 @@ pub struct Effect {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EffectKind {
-    CreateNode(NodeOrder),
+    CreateNode(NodeRequest),
     DeleteNode {
         node: NodeId,
         name: Arc<str>,
         /// Of one that did not leave in peace.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        fate: Option<Box<Fate>>,
+        failure: Option<Box<NodeFailure>>,
     },
 }
 
@@ -142,7 +142,7 @@ impl EffectKind {
     /// Effects on one node are carried out in the order of the outbox.
     pub fn node(&self) -> NodeId {
         match self {
-            EffectKind::CreateNode(order) => order.node,
+            EffectKind::CreateNode(request) => request.node,
             EffectKind::DeleteNode { node, .. } => *node,
         }
     }
@@ -150,7 +150,7 @@ impl EffectKind {
 
 /// Everything that a provider needs to make a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeOrder {
+pub struct NodeRequest {
     pub node: NodeId,
     /// Nodes of one cluster see each other.
     #[serde(default = "no_cluster")]
@@ -186,7 +186,7 @@ impl Change {
             Change::DeploymentChanged(deployment) => deployment.id.0,
             Change::EffectQueued(effect) => effect.id.0,
             Change::MemberChanged(_)
-            | Change::JobFaceChanged { .. }
+            | Change::JobMetadataChanged { .. }
             | Change::JobGone { .. }
             | Change::AttemptEnded(_)
             | Change::TreeSaved(_)
@@ -194,7 +194,7 @@ impl Change {
             | Change::AccountChanged(_)
             | Change::QuotaChanged(_)
             | Change::AccessChanged(_)
-            | Change::EstateChanged(_)
+            | Change::GovernanceChanged(_)
             | Change::HostsChanged(_)
             | Change::DeploymentGone { .. }
             | Change::DatastoreChanged(_)

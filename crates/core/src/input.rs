@@ -6,12 +6,12 @@ use std::sync::Arc;
 use crate::agent::{Desired, Report};
 use crate::ids::{EffectId, Epoch, OperationId};
 use crate::model::{
-    Activity, AdminAccount, Asset, AssetContainer, AssetKind, AssetSpec, Caller, Capacity, Cluster,
-    ComputeKind, ContainerSpec, Datastore, DatastoreSpec, Deed, Deployment, Host, HostName,
-    HostState, Identity, Job, JobFace, JobSpec, JoinTicket, KeyDigest, LeftOut, Lock, LockLevel,
-    OsType, Power, Quota, QuotaName, QuotaScope, QuotaVerdict, Record, RemoteLogin, ResourceGroup,
-    RoleAssignment, ScaleUp, Scope, SpecHash, Tier, TreeId, User, UserKind, Workspace,
-    WorkspaceKey,
+    Activity, ActivityRequest, AdminAccount, Asset, AssetContainer, AssetKind, AssetSpec, Caller,
+    Capacity, Cluster, ComputeKind, ContainerSpec, Datastore, DatastoreSpec, Deployment, Host,
+    HostName, HostState, Identity, Job, JobMetadata, JobSpec, JoinTicket, KeyDigest, LeftOut, Lock,
+    LockLevel, OsType, Power, Quota, QuotaName, QuotaScope, QuotaVerdict, Record, RemoteLogin,
+    ResourceGroup, RoleAssignment, ScaleUp, Scope, SpecHash, Tier, TreeId, User, UserKind,
+    Workspace, WorkspaceKey,
 };
 use crate::time::Span;
 
@@ -20,7 +20,7 @@ pub enum Input {
     /// What somebody asks for through a door that knows them. What comes of it is in the activity log.
     Asked {
         by: Caller,
-        deed: Box<Deed>,
+        activity_request: Box<ActivityRequest>,
         input: Box<Input>,
     },
     /// A refusal that the activity log should know of.
@@ -104,7 +104,7 @@ pub enum Input {
     /// Users, keys and roles.
     ChangeAccess(Box<AccessRequest>),
     /// Resource groups and locks.
-    ChangeEstate(Box<EstateRequest>),
+    ChangeEstate(Box<GovernanceRequest>),
     /// Hosts, and tickets to join.
     ChangeHosts(Box<HostRequest>),
     /// Carries out a template, or only tries to.
@@ -202,7 +202,7 @@ pub struct WorkspacePatch {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EstateRequest {
+pub enum GovernanceRequest {
     /// Makes a group if a location is given, or changes one that is there.
     PutGroup {
         subscription: Box<str>,
@@ -305,7 +305,7 @@ pub struct Foreseen {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeployStep {
     /// How the activity log calls it.
-    pub deed: Deed,
+    pub activity_request: ActivityRequest,
     pub what: DeployWhat,
 }
 
@@ -391,12 +391,12 @@ pub struct KnownJob {
     pub job: Arc<Job>,
     pub spec: Arc<JobSpec>,
     /// What is written on it, if not what it was submitted with.
-    pub face: Option<Box<JobFace>>,
+    pub metadata: Option<Box<JobMetadata>>,
 }
 
 impl KnownJob {
-    pub fn face(&self) -> JobFace {
-        self.face.as_deref().cloned().unwrap_or_else(|| JobFace::of(&self.spec))
+    pub fn metadata(&self) -> JobMetadata {
+        self.metadata.as_deref().cloned().unwrap_or_else(|| JobMetadata::of(&self.spec))
     }
 }
 
@@ -436,7 +436,7 @@ pub struct SaveRequest {
     pub is_final: bool,
 }
 
-pub type Answer = Result<Reply, Refused>;
+pub type InputResult = Result<Reply, Refused>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {

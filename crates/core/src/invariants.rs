@@ -96,7 +96,7 @@ pub fn check_touched(
             Change::PrincipalSeen(_)
             | Change::WorkspaceChanged(_)
             | Change::WorkspaceGone(_)
-            | Change::EstateChanged(_)
+            | Change::GovernanceChanged(_)
             | Change::HostsChanged(_)
             | Change::DeploymentChanged(_)
             | Change::DeploymentGone { .. }
@@ -110,7 +110,7 @@ pub fn check_touched(
             | Change::AccountChanged(_)
             | Change::QuotaChanged(_)
             | Change::AccessChanged(_)
-            | Change::JobFaceChanged { .. }
+            | Change::JobMetadataChanged { .. }
             | Change::JobGone { .. }
             | Change::AttemptEnded(_)
             | Change::TreeSaved(_)
@@ -160,11 +160,11 @@ fn check_job(world: &World, job: &Job) -> Result<(), Broken> {
     if phase.is_terminal() {
         return broken(Promise::JobsAreLive, format!("{} is {phase:?} and still here", job.id));
     }
-    let Some(pool) = world.pool(job.cluster) else {
+    let Some(index) = world.cluster_index(job.cluster) else {
         return broken(Promise::JobsAreLive, format!("{} has no cluster", job.id));
     };
-    let waits = pool.queue.contains(job);
-    if waits == pool.active.contains(&job.id) || waits != (phase == JobPhase::Queued) {
+    let waits = index.queue.contains(job);
+    if waits == index.active.contains(&job.id) || waits != (phase == JobPhase::Queued) {
         return broken(Promise::JobsAreLive, format!("{} is {phase:?}, queued: {waits}", job.id));
     }
     if phase == JobPhase::Queued && crate::why::why(world, job.id).is_empty() {
@@ -265,14 +265,14 @@ fn check_host(world: &World, host: &Host) -> Result<(), Broken> {
 }
 
 fn check_cluster(world: &World, cluster: &Cluster, now: Now, slack: Span) -> Result<(), Broken> {
-    let Some(pool) = world.pool(cluster.id) else {
+    let Some(index) = world.cluster_index(cluster.id) else {
         return broken(Promise::NodesWithinBounds, format!("{} has no pool", cluster.name));
     };
     let scale = cluster.spec.scale;
     // Above the maximum only nodes that hold a job may remain: it was lowered under them.
-    let free = pool.pending.len() + pool.idle.len();
-    if pool.alive() > scale.nodes_max && free > 0 && cluster.phase != ClusterPhase::Deleting {
-        let about = format!("{}: {} of {}", cluster.name, pool.alive(), scale.nodes_max);
+    let free = index.pending.len() + index.idle.len();
+    if index.alive() > scale.nodes_max && free > 0 && cluster.phase != ClusterPhase::Deleting {
+        let about = format!("{}: {} of {}", cluster.name, index.alive(), scale.nodes_max);
         return broken(Promise::NodesWithinBounds, about);
     }
     // Where a region is limited, others may be served first.
@@ -281,18 +281,18 @@ fn check_cluster(world: &World, cluster: &Cluster, now: Now, slack: Span) -> Res
     let has_quota = world.settings.quota == DefaultLimits::default()
         && scope.is_none_or(|scope| is_unset(scope));
     let may_grow = cluster.backoff.until <= now.wall
-        && cluster.backoff.pending_max() > u32::try_from(pool.pending.len()).unwrap_or(u32::MAX)
-        && pool.existing() < world.ceiling(cluster)
+        && cluster.backoff.pending_max() > u32::try_from(index.pending.len()).unwrap_or(u32::MAX)
+        && index.existing() < world.ceiling(cluster)
         && has_quota
         && world.store_trouble().is_none()
         && world.is_boundless();
-    if cluster.phase == ClusterPhase::Succeeded && may_grow && pool.alive() < scale.nodes_min {
-        let about = format!("{}: {} under {}", cluster.name, pool.alive(), scale.nodes_min);
+    if cluster.phase == ClusterPhase::Succeeded && may_grow && index.alive() < scale.nodes_min {
+        let about = format!("{}: {} under {}", cluster.name, index.alive(), scale.nodes_min);
         return broken(Promise::NodesWithinBounds, about);
     }
-    if let Some((since, node)) = pool.idle.first()
+    if let Some((since, node)) = index.idle.first()
         && let Rest::Free { since: free } = cluster.rest
-        && pool.alive() > scale.nodes_min
+        && index.alive() > scale.nodes_min
         && (*since).max(free) + scale.idle_time + slack < now.wall
     {
         let node = world.node(*node);

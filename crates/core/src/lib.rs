@@ -8,7 +8,7 @@
 //! 5. [`decide`]: looks at state only, never at what woke it; asked again, it has nothing to say;
 //! 6. [`agent`]: the node's side of the protocol, equally pure;
 //! 7. [`why`]: why a job waits, computed when asked;
-//! 8. [`access`]: who may do what; [`estate`]: what is locked; [`hosts`]: on which machines;
+//! 8. [`access`]: who may do what; [`governance`]: what is locked; [`hosts`]: on which machines;
 //! 9. [`invariants`]: what must always hold; [`binding`]: what stands for `${{inputs.x}}` in a command;
 //!    [`read_only`]: what is answered while nothing can be written.
 //!
@@ -24,8 +24,8 @@ pub mod catalogue;
 mod change;
 mod decide;
 mod error_chain;
-pub mod estate;
-mod fate;
+mod failure;
+pub mod governance;
 pub mod hosts;
 pub mod ids;
 mod input;
@@ -36,23 +36,23 @@ mod meter;
 pub mod model;
 pub mod nearest;
 mod observations;
+pub mod orphans;
 pub mod planted;
 pub mod read_only;
 mod regions;
 mod requests;
 mod step;
 pub mod storage;
-pub mod sweep;
 pub mod time;
 pub mod why;
 mod world;
 
-pub use change::{Change, Effect, EffectKind, MemberChange, NodeOrder};
+pub use change::{Change, Effect, EffectKind, MemberChange, NodeRequest};
 pub use decide::{decide, decide_everything};
 pub use error_chain::ErrorChain;
 pub use input::{
-    AccessRequest, Answer, AssetRequest, AssetWish, ClusterPatch, DeployRequest, DeployStep,
-    DeployWhat, EstateRequest, Foreseen, GroupPatch, HostRequest, Input, JobEdit, JobPatch,
+    AccessRequest, AssetRequest, AssetWish, ClusterPatch, DeployRequest, DeployStep, DeployWhat,
+    Foreseen, GovernanceRequest, GroupPatch, HostRequest, Input, InputResult, JobEdit, JobPatch,
     JobRequest, JobWish, KnownAsset, KnownJob, NewHost, NewLock, NewUser, RefusalKind, Refused,
     Reply, SaveRequest, WorkspacePatch,
 };
@@ -62,6 +62,6 @@ pub use requests::check_region;
 pub use requests::cluster::DEFAULT_VM_SIZE;
 pub use step::{Output, Wake, step, step_deciding_everything};
 pub use world::{
-    Ahead, Candidate, ClusterNames, Housed, Pool, Queue, QuotaShort, QuotaUse, Rows, Settings,
-    World,
+    Ahead, Candidate, ClusterIndex, ClusterNames, Housed, Queue, QuotaShort, QuotaUse, Settings,
+    World, WorldRows,
 };

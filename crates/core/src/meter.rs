@@ -9,15 +9,16 @@ use std::sync::Arc;
 use crate::change::Change;
 use crate::ids::{ClusterId, NodeId};
 use crate::model::{
-    Category, LedgerLine, Member, Meter, Node, Outcome, Part, Resource, Segment, Served,
+    AttemptOutcome, Category, LedgerLine, LedgerSegment, Member, Meter, Node, Part, Resource,
+    Served,
 };
 use crate::planted::{Bug, is_planted};
-use crate::step::Turn;
+use crate::step::Transaction;
 use crate::time::Wall;
 
 /// From now on whatever of the node no job holds is in `category`.
-pub(crate) fn switch(turn: &mut Turn<'_>, node: &mut Node, category: Option<Category>) {
-    let now = turn.now.wall;
+pub(crate) fn switch(tx: &mut Transaction<'_>, node: &mut Node, category: Option<Category>) {
+    let now = tx.now.wall;
     let spare = node.spare_part();
     let next = category.filter(|_| spare > Part::NONE);
     if let Some(meter) = node.meter
@@ -33,8 +34,8 @@ pub(crate) fn switch(turn: &mut Turn<'_>, node: &mut Node, category: Option<Cate
     }
     if let Some(Meter { category, since, part }) = closed {
         let price = node.price_micro_usd_per_hour;
-        let segment = Segment { category, from: since, to: now };
-        post(turn, (node.id, node.cluster), (part, price), segment, (Outcome::None, None));
+        let segment = LedgerSegment { category, from: since, to: now };
+        post(tx, (node.id, node.cluster), (part, price), segment, (AttemptOutcome::None, None));
     }
 }
 
@@ -42,7 +43,7 @@ pub(crate) fn switch(turn: &mut Turn<'_>, node: &mut Node, category: Option<Cate
 pub(crate) fn switch_member(member: &mut Member, category: Option<Category>, now: Wall) {
     if let Some(meter) = member.meter.take().filter(|meter| meter.since < now) {
         let Meter { category, since, .. } = meter;
-        member.spent.push(Segment { category, from: since, to: now });
+        member.spent.push(LedgerSegment { category, from: since, to: now });
     }
     let part = member.part;
     member.meter = category.map(|category| Meter { category, since: now, part });
@@ -50,27 +51,27 @@ pub(crate) fn switch_member(member: &mut Member, category: Option<Category>, now
 
 /// Posts what a member's node spent on its attempt, now that the outcome is known.
 pub(crate) fn post_spent(
-    turn: &mut Turn<'_>,
+    tx: &mut Transaction<'_>,
     member: &Member,
     cluster: ClusterId,
-    outcome: Outcome,
+    outcome: AttemptOutcome,
     served: Served,
 ) {
     let rate = (member.part, member.price_micro_usd_per_hour);
     for segment in &member.spent {
-        post(turn, (member.node, cluster), rate, *segment, (outcome, Some(served)));
+        post(tx, (member.node, cluster), rate, *segment, (outcome, Some(served)));
     }
 }
 
 fn post(
-    turn: &mut Turn<'_>,
+    tx: &mut Transaction<'_>,
     (node, cluster): (NodeId, ClusterId),
     (part, price_micro_usd_per_hour): (Part, u64),
-    segment: Segment,
-    (outcome, served): (Outcome, Option<Served>),
+    segment: LedgerSegment,
+    (outcome, served): (AttemptOutcome, Option<Served>),
 ) {
-    let cluster = turn.world.cluster(cluster).expect("a cluster outlives its nodes");
-    let Segment { category, from, to } = segment;
+    let cluster = tx.world.cluster(cluster).expect("a cluster outlives its nodes");
+    let LedgerSegment { category, from, to } = segment;
     let line = LedgerLine {
         node,
         workspace: cluster.workspace,
@@ -85,5 +86,5 @@ fn post(
         price_micro_usd_per_hour,
         tags: Arc::clone(&cluster.spec.tags),
     };
-    turn.emit(Change::LedgerPosted(line));
+    tx.emit(Change::LedgerPosted(line));
 }

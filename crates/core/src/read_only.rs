@@ -7,7 +7,9 @@
 use std::fmt;
 
 use crate::agent::{Desired, Report};
-use crate::input::{AccessRequest, AssetWish, EstateRequest, HostRequest, Input, JobWish, Reply};
+use crate::input::{
+    AccessRequest, AssetWish, GovernanceRequest, HostRequest, Input, JobWish, Reply,
+};
 use crate::model::{HostState, NodePhase, Power};
 use crate::observations::{desired_for, is_given_up};
 use crate::time::Now;
@@ -156,8 +158,8 @@ pub fn is_taken_on_reserve(input: &Input) -> bool {
             AccessRequest::CreateUser(_) | AccessRequest::AssignRole(_) => false,
         },
         Input::ChangeEstate(request) => match **request {
-            EstateRequest::DeleteGroup { .. } | EstateRequest::DeleteLock { .. } => true,
-            EstateRequest::PutGroup { .. } | EstateRequest::PutLock(_) => false,
+            GovernanceRequest::DeleteGroup { .. } | GovernanceRequest::DeleteLock { .. } => true,
+            GovernanceRequest::PutGroup { .. } | GovernanceRequest::PutLock(_) => false,
         },
         Input::ChangeHosts(request) => match **request {
             HostRequest::Seen { .. } | HostRequest::Silent { .. } | HostRequest::Remove { .. } => {

@@ -6,8 +6,8 @@ pub(crate) mod cluster;
 mod cluster_rules;
 pub(crate) mod datastore;
 pub(crate) mod deployment;
-pub(crate) mod estate;
 pub(crate) mod evict;
+pub(crate) mod governance;
 pub(crate) mod host;
 pub(crate) mod instance;
 pub(crate) mod job;
@@ -28,16 +28,16 @@ use crate::limits;
 use crate::model::{
     Caller, Operation, OperationKind, OperationStatus, Principal, Scope, Workspace, WorkspaceKey,
 };
-use crate::step::Turn;
+use crate::step::Transaction;
 use crate::world::World;
 
 /// The caller's id, recorded when seen for the first time.
-fn principal(turn: &mut Turn<'_>, caller: &Caller) -> PrincipalId {
-    if let Some(id) = turn.world.principal_id(&caller.object_id) {
+fn principal(tx: &mut Transaction<'_>, caller: &Caller) -> PrincipalId {
+    if let Some(id) = tx.world.principal_id(&caller.object_id) {
         return id;
     }
-    let id = PrincipalId(turn.world.draw());
-    turn.emit(Change::PrincipalSeen(Principal {
+    let id = PrincipalId(tx.world.draw());
+    tx.emit(Change::PrincipalSeen(Principal {
         id,
         object_id: caller.object_id.clone(),
         name: caller.name.clone(),
@@ -45,8 +45,11 @@ fn principal(turn: &mut Turn<'_>, caller: &Caller) -> PrincipalId {
     id
 }
 
-fn find_workspace<'t>(turn: &'t Turn<'_>, key: &WorkspaceKey) -> Result<&'t Workspace, Refused> {
-    turn.world.workspace(key).ok_or_else(|| {
+fn find_workspace<'t>(
+    tx: &'t Transaction<'_>,
+    key: &WorkspaceKey,
+) -> Result<&'t Workspace, Refused> {
+    tx.world.workspace(key).ok_or_else(|| {
         Refused::not_found(
             "workspace",
             format!(
@@ -59,29 +62,29 @@ fn find_workspace<'t>(turn: &'t Turn<'_>, key: &WorkspaceKey) -> Result<&'t Work
 
 /// The workspace of something that is made or changed in it, if that may be.
 fn workspace_to_change(
-    turn: &Turn<'_>,
+    tx: &Transaction<'_>,
     key: &WorkspaceKey,
-    (what, name, deed): (&str, &str, &str),
+    (what, name, activity_request): (&str, &str, &str),
 ) -> Result<WorkspaceId, Refused> {
-    let home = find_workspace(turn, key)?;
+    let home = find_workspace(tx, key)?;
     if home.deletion.is_some() {
         let message = format!("workspace '{}' is being deleted; make another one", key.name);
         return Err(Refused::conflict("workspace", message));
     }
-    match turn.world.estate().against_change(&Scope::workspace(key)) {
-        Some(lock) => Err(estate::locked(what, name, deed, lock)),
+    match tx.world.governance().against_change(&Scope::workspace(key)) {
+        Some(lock) => Err(governance::locked(what, name, activity_request, lock)),
         None => Ok(home.id),
     }
 }
 
-fn start_operation(turn: &mut Turn<'_>, id: OperationId, scope: Scope, kind: OperationKind) {
-    turn.emit(Change::OperationChanged(Operation {
+fn start_operation(tx: &mut Transaction<'_>, id: OperationId, scope: Scope, kind: OperationKind) {
+    tx.emit(Change::OperationChanged(Operation {
         id,
         scope,
-        by: turn.by.as_ref().map(|by| by.object_id.clone()),
+        by: tx.by.as_ref().map(|by| by.object_id.clone()),
         kind,
         status: OperationStatus::InProgress,
-        started_at: turn.now.wall,
+        started_at: tx.now.wall,
         ended_at: None,
         error: None,
     }));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::change::Change;
 use crate::decide::{decide_everything_within, decide_within};
-use crate::input::{Answer, Input, Reply};
+use crate::input::{Input, InputResult, Reply};
 use crate::model::{Activity, Caller, Job};
 use crate::planted::{Bug, is_planted};
 use crate::time::{Elapsed, Now, Span, Wall};
@@ -13,7 +13,7 @@ use crate::{activity, lease, observations, requests};
 
 /// World together with the time and the changes made so far. Whatever is emitted is in World at once, so the
 /// next decision sees it.
-pub(crate) struct Turn<'w> {
+pub(crate) struct Transaction<'w> {
     pub(crate) world: &'w mut World,
     pub(crate) now: Now,
     pub(crate) changes: Vec<Change>,
@@ -24,10 +24,10 @@ pub(crate) struct Turn<'w> {
     pub(crate) ended: Vec<Arc<Job>>,
 }
 
-impl<'w> Turn<'w> {
-    pub(crate) fn new(world: &'w mut World, now: Now) -> Turn<'w> {
+impl<'w> Transaction<'w> {
+    pub(crate) fn new(world: &'w mut World, now: Now) -> Transaction<'w> {
         let now = world.advance(now);
-        Turn { world, now, changes: Vec::new(), by: None, ended: Vec::new() }
+        Transaction { world, now, changes: Vec::new(), by: None, ended: Vec::new() }
     }
 
     pub(crate) fn emit(&mut self, change: Change) {
@@ -46,7 +46,7 @@ impl<'w> Turn<'w> {
 pub struct Output {
     pub changes: Vec<Change>,
     /// One per input, in order.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<InputResult>,
     pub wake: Wake,
     /// The wall time that was decided by; the store keeps the latest.
     pub wall: Wall,
@@ -73,72 +73,77 @@ pub fn step_deciding_everything(world: &mut World, inputs: &[Input], now: Now) -
     step_with(world, inputs, now, decide_everything_within)
 }
 
-fn step_with(world: &mut World, inputs: &[Input], now: Now, decide: fn(&mut Turn<'_>)) -> Output {
-    let mut turn = Turn::new(world, now);
+fn step_with(
+    world: &mut World,
+    inputs: &[Input],
+    now: Now,
+    decide: fn(&mut Transaction<'_>),
+) -> Output {
+    let mut tx = Transaction::new(world, now);
     let mut answers = Vec::with_capacity(inputs.len());
     for input in inputs {
-        let mut answer = take_in(&mut turn, input);
-        decide(&mut turn);
+        let mut answer = take_in(&mut tx, input);
+        decide(&mut tx);
         // What a node should do may just have been decided: tell it now, not at its next report.
         if let (Input::Report { node, .. }, Ok(Reply::Desired(desired))) = (input, &mut answer) {
-            observations::bring_up_to_date(turn.world, node, desired);
+            observations::bring_up_to_date(tx.world, node, desired);
         }
         answers.push(answer);
     }
-    let (changes, wall) = (turn.changes, turn.now.wall);
+    let (changes, wall) = (tx.changes, tx.now.wall);
     Output { changes, answers, wake: next_wake(world), wall }
 }
 
-pub(crate) fn take_in(turn: &mut Turn<'_>, input: &Input) -> Answer {
+pub(crate) fn take_in(tx: &mut Transaction<'_>, input: &Input) -> InputResult {
     match input {
-        Input::Asked { by, deed, input } => activity::take_in(turn, by, deed, input),
+        Input::Asked { by, activity_request, input } => {
+            activity::take_in(tx, by, activity_request, input)
+        }
         Input::NoteRefusal(activity) => {
-            let activity = Activity { at: turn.now.wall, ..(**activity).clone() };
-            turn.emit(Change::ActivityNoted(Box::new(activity)));
+            let activity = Activity { at: tx.now.wall, ..(**activity).clone() };
+            tx.emit(Change::ActivityNoted(Box::new(activity)));
             Ok(Reply::Noted)
         }
-        Input::PutWorkspace { key, wanted, by } => requests::workspace::put(turn, key, wanted, by),
-        Input::PatchWorkspace { key, wanted } => requests::workspace::patch(turn, key, wanted),
-        Input::DeleteWorkspace { key } => requests::workspace::delete(turn, key),
+        Input::PutWorkspace { key, wanted, by } => requests::workspace::put(tx, key, wanted, by),
+        Input::PatchWorkspace { key, wanted } => requests::workspace::patch(tx, key, wanted),
+        Input::DeleteWorkspace { key } => requests::workspace::delete(tx, key),
         Input::PutCluster { workspace, name, wanted, by } => {
-            requests::cluster::put(turn, workspace, name, wanted, by)
+            requests::cluster::put(tx, workspace, name, wanted, by)
         }
         Input::PatchCluster { workspace, name, wanted } => {
-            requests::cluster::patch(turn, workspace, name, wanted)
+            requests::cluster::patch(tx, workspace, name, wanted)
         }
-        Input::DeleteCluster { workspace, name } => {
-            requests::cluster::delete(turn, workspace, name)
-        }
+        Input::DeleteCluster { workspace, name } => requests::cluster::delete(tx, workspace, name),
         Input::PowerInstance { workspace, name, power } => {
-            requests::instance::power(turn, workspace, name, *power)
+            requests::instance::power(tx, workspace, name, *power)
         }
-        Input::SubmitJob(request) => requests::job::submit(turn, request),
-        Input::CheckJob(request) => requests::job::check(turn, request),
+        Input::SubmitJob(request) => requests::job::submit(tx, request),
+        Input::CheckJob(request) => requests::job::check(tx, request),
         Input::CancelJob { workspace, name, known } => {
-            requests::job::cancel(turn, workspace, name, known.as_deref())
+            requests::job::cancel(tx, workspace, name, known.as_deref())
         }
-        Input::EditJob(edit) => requests::job_life::edit(turn, edit),
-        Input::Report { node, report } => observations::on_report(turn, node, report),
-        Input::SaveTree(request) => observations::on_tree(turn, request),
-        Input::EffectDone { effect, result } => observations::on_effect_done(turn, *effect, result),
-        Input::NodeEvicted { node } => observations::on_evicted(turn, node),
-        Input::NodeEnded { node } => observations::on_ended(turn, node),
+        Input::EditJob(edit) => requests::job_life::edit(tx, edit),
+        Input::Report { node, report } => observations::on_report(tx, node, report),
+        Input::SaveTree(request) => observations::on_tree(tx, request),
+        Input::EffectDone { effect, result } => observations::on_effect_done(tx, *effect, result),
+        Input::NodeEvicted { node } => observations::on_evicted(tx, node),
+        Input::NodeEnded { node } => observations::on_ended(tx, node),
         Input::EvictNode { workspace, cluster, node } => {
-            requests::evict::evict(turn, workspace, cluster, node)
+            requests::evict::evict(tx, workspace, cluster, node)
         }
-        Input::SetQuota { scope, limits } => requests::quota::set(turn, scope, limits),
-        Input::ChangeAccess(request) => requests::access::change(turn, request),
-        Input::ChangeEstate(request) => requests::estate::change(turn, request),
-        Input::ChangeHosts(request) => requests::host::change(turn, request),
-        Input::Deploy(request) => requests::deployment::deploy(turn, request),
-        Input::DeleteDeployment { group, name } => requests::deployment::delete(turn, group, name),
+        Input::SetQuota { scope, limits } => requests::quota::set(tx, scope, limits),
+        Input::ChangeAccess(request) => requests::access::change(tx, request),
+        Input::ChangeEstate(request) => requests::governance::change(tx, request),
+        Input::ChangeHosts(request) => requests::host::change(tx, request),
+        Input::Deploy(request) => requests::deployment::deploy(tx, request),
+        Input::DeleteDeployment { group, name } => requests::deployment::delete(tx, group, name),
         Input::PutDatastore { workspace, name, wanted, by } => {
-            requests::datastore::put(turn, workspace, name, wanted, by)
+            requests::datastore::put(tx, workspace, name, wanted, by)
         }
         Input::DeleteDatastore { workspace, name } => {
-            requests::datastore::delete(turn, workspace, name)
+            requests::datastore::delete(tx, workspace, name)
         }
-        Input::ChangeAsset(request) => requests::asset::change(turn, request),
+        Input::ChangeAsset(request) => requests::asset::change(tx, request),
         Input::Tick => Ok(Reply::Noted),
     }
 }

@@ -61,7 +61,7 @@ pub struct Tag(pub u64);
 
 /// A file of the byte store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Segment {
+pub struct BlobPart {
     pub digest: BlobId,
     pub bytes: u64,
 }

@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use housed::Housed;
+pub use index::ClusterIndex;
 use index::Index;
-pub use index::Pool;
 pub(crate) use queue::nodes_for;
 pub use queue::{Ahead, Candidate, Queue};
 pub use quotas::{QuotaShort, QuotaUse};
@@ -26,7 +26,7 @@ pub(crate) use volatile::{QuotaLine, Volatile};
 use crate::access::{AccessChange, Directory};
 use crate::catalogue::Catalogue;
 use crate::change::{Change, Effect, MemberChange};
-use crate::estate::{Estate, EstateChange};
+use crate::governance::{Governance, GovernanceChange};
 use crate::hosts::{HostChange, Hosts};
 use crate::ids::{
     ClusterId, EPOCH_SHIFT, EffectId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId,
@@ -100,7 +100,7 @@ impl Default for Settings {
 
 /// What a store gives back at start: everything that World is made of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rows {
+pub struct WorldRows {
     pub next_sequence: u64,
     pub last_wall: Wall,
     pub principals: Vec<Principal>,
@@ -133,7 +133,7 @@ pub struct World {
     jobs: BTreeMap<JobId, Arc<Job>>,
     accounts: BTreeMap<(ClusterId, PrincipalId), Account>,
     directory: Directory,
-    estate: Estate,
+    governance: Governance,
     hosts: Hosts,
     effects: BTreeMap<EffectId, Effect>,
     effects_by_node: BTreeMap<NodeId, u32>,
@@ -146,7 +146,7 @@ impl World {
     /// as just renewed, for as long as any controller may have promised: we cannot know how long we were away, nor
     /// what its settings were.
     pub fn rebuild(
-        rows: Rows,
+        rows: WorldRows,
         controller_epoch: u64,
         settings: Settings,
         catalogue: Arc<Catalogue>,
@@ -164,7 +164,7 @@ impl World {
             jobs: BTreeMap::new(),
             accounts: BTreeMap::new(),
             directory: Directory::default(),
-            estate: Estate::default(),
+            governance: Governance::default(),
             hosts: Hosts::default(),
             effects: BTreeMap::new(),
             effects_by_node: BTreeMap::new(),
@@ -219,10 +219,10 @@ impl World {
             world.directory.apply(&AccessChange::Role(role));
         }
         for group in rows.groups {
-            world.estate.apply(&EstateChange::Group(Arc::new(group)));
+            world.governance.apply(&GovernanceChange::Group(Arc::new(group)));
         }
         for lock in rows.locks {
-            world.estate.apply(&EstateChange::Lock(Arc::new(lock)));
+            world.governance.apply(&GovernanceChange::Lock(Arc::new(lock)));
         }
         world
     }
@@ -270,11 +270,11 @@ impl World {
             Change::AccountChanged(account) => self.put_account(*account),
             Change::QuotaChanged(quota) => self.index.quotas.set(quota),
             Change::AccessChanged(change) => self.directory.apply(change),
-            Change::EstateChanged(change) => self.estate.apply(change),
+            Change::GovernanceChanged(change) => self.governance.apply(change),
             Change::HostsChanged(change) => self.put_hosts(change),
             Change::EffectQueued(effect) => self.put_effect(effect.clone()),
             Change::EffectSettled { id } => self.drop_effect(*id),
-            Change::JobFaceChanged { .. }
+            Change::JobMetadataChanged { .. }
             | Change::JobGone { .. }
             | Change::AttemptEnded(_)
             | Change::TreeSaved(_)
@@ -326,7 +326,7 @@ impl World {
             if let Some(old) = self.clusters.remove(&id) {
                 self.index.remove_cluster(&old);
             }
-            self.index.pools.remove(&id);
+            self.index.clusters.remove(&id);
             self.index.quotas.forget(id);
             let accounts = (id, PrincipalId(0))..=(id, PrincipalId(u64::MAX));
             let principals: Vec<_> = self.accounts.range(accounts).map(|(key, _)| *key).collect();
@@ -446,8 +446,8 @@ impl World {
     }
 
     fn put_account(&mut self, account: Account) {
-        if let Some(pool) = self.index.pools.get_mut(&account.cluster) {
-            pool.queue.set_used(account.principal, account.used);
+        if let Some(index) = self.index.clusters.get_mut(&account.cluster) {
+            index.queue.set_used(account.principal, account.used);
         }
         self.accounts.insert((account.cluster, account.principal), account);
         self.volatile.touch(account.cluster);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use muster_core::NodeOrder;
+use muster_core::NodeRequest;
 use muster_core::ids::{ClusterId, NodeId};
 use muster_core::model::{Capacity, HostName, Tier};
 
@@ -10,8 +10,8 @@ use crate::Provider;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub fn order(name: &str) -> NodeOrder {
-    NodeOrder {
+pub fn request(name: &str) -> NodeRequest {
+    NodeRequest {
         node: NodeId(1),
         cluster: ClusterId(1),
         name: name.into(),
@@ -46,7 +46,7 @@ struct Subject<'a> {
 
 impl Subject<'_> {
     fn create(&self, name: &str) {
-        self.provider.create(&order(name)).expect("a node is made");
+        self.provider.create(&request(name)).expect("a node is made");
     }
 
     fn delete(&self, name: &str) {
@@ -97,7 +97,7 @@ impl Subject<'_> {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 let provider = self.provider;
-                scope.spawn(move || provider.create(&order("conformance-2")).expect("made"));
+                scope.spawn(move || provider.create(&request("conformance-2")).expect("made"));
             }
         });
         self.wait_for_one("conformance-2");
@@ -155,7 +155,7 @@ impl Subject<'_> {
     fn other_names_are_refused(&self) {
         let before = self.provider.list().expect("nodes are listed");
         for name in ["", "..", "../up", "a/b", "Upper", "-x", "with space"] {
-            assert!(self.provider.create(&order(name)).is_err(), "{name:?} was made");
+            assert!(self.provider.create(&request(name)).is_err(), "{name:?} was made");
             assert!(self.provider.delete(name).is_err(), "{name:?} was deleted");
         }
         assert_eq!(self.provider.list().expect("nodes are listed"), before);

@@ -7,7 +7,7 @@ mod token;
 
 use std::sync::Arc;
 
-use muster_core::NodeOrder;
+use muster_core::NodeRequest;
 use muster_core::model::HostName;
 
 use crate::{CreateError, DeleteError, ListError, Provider, Remains, check_name};
@@ -41,12 +41,12 @@ impl Provider for Joined {
         self.own.name()
     }
 
-    fn create(&self, order: &NodeOrder) -> Result<(), CreateError> {
-        if order.host.is_local() {
-            return self.own.create(order);
+    fn create(&self, request: &NodeRequest) -> Result<(), CreateError> {
+        if request.host.is_local() {
+            return self.own.create(request);
         }
-        check_name(&order.name)?;
-        Ok(self.roster.wait_made(&order.host, &order.name)?)
+        check_name(&request.name)?;
+        Ok(self.roster.wait_made(&request.host, &request.name)?)
     }
 
     fn delete(&self, node_name: &str) -> Result<(), DeleteError> {

@@ -16,7 +16,7 @@ use std::io;
 use std::path::PathBuf;
 
 pub use local::{Local, LocalConfig};
-use muster_core::NodeOrder;
+use muster_core::NodeRequest;
 use muster_sandbox::link::LinkError;
 pub use muster_sandbox::protocol::{End, Remains};
 pub use walled::{Walled, WalledConfig};
@@ -25,8 +25,8 @@ pub use walled::{Walled, WalledConfig};
 pub trait Provider: Send + Sync {
     fn name(&self) -> &'static str;
 
-    /// Makes the node that `order.name` names. The same order twice makes one node.
-    fn create(&self, order: &NodeOrder) -> Result<(), CreateError>;
+    /// Makes the node that `request.name` names. The same order twice makes one node.
+    fn create(&self, request: &NodeRequest) -> Result<(), CreateError>;
 
     /// Removes the node. `Ok` only when nothing of it is left (its processes are gone), or it never
     /// was.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use muster_agent::home::Home;
 use muster_agent::kin;
-use muster_core::NodeOrder;
+use muster_core::NodeRequest;
 use muster_sandbox::disk_space::DiskSpace;
 use muster_sandbox::logs;
 use muster_sandbox::protocol::{LOG_TAIL_MAX, Remains};
@@ -74,10 +74,10 @@ impl Provider for Local {
         "local"
     }
 
-    fn create(&self, order: &NodeOrder) -> Result<(), CreateError> {
-        let home = self.home(&order.name)?;
-        let _turn = self.turns.take(&order.name);
-        start::start(&self.config, (&order.name, order.cluster), &home)
+    fn create(&self, request: &NodeRequest) -> Result<(), CreateError> {
+        let home = self.home(&request.name)?;
+        let _turn = self.turns.take(&request.name);
+        start::start(&self.config, (&request.name, request.cluster), &home)
     }
 
     fn delete(&self, node_name: &str) -> Result<(), DeleteError> {

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_core::NodeOrder;
+use muster_core::NodeRequest;
 use muster_core::model::Capacity;
 use muster_sandbox::cgroup::Limits;
 pub use muster_sandbox::helper::HelperConfig;
@@ -139,21 +139,18 @@ impl Walled {
 
     /// Where a node of this order is. One that was promised GPUs gets them or waits, unless this machine promises more
     /// than it has.
-    fn place(&self, order: &NodeOrder, elsewhere: &Elsewhere) -> Result<Place, CreateError> {
+    fn place(&self, request: &NodeRequest, elsewhere: &Elsewhere) -> Result<Place, CreateError> {
         let all = self.config.machine.gpus.iter().map(|gpu| gpu.number);
         let machine: Vec<u16> = all.filter(|gpu| !elsewhere.gpus.contains(gpu)).collect();
-        let gpus = order.capacity.gpus;
-        let wish = Wish { cluster: order.cluster, gpus, may_lack: self.config.over_commit };
-        let node = || order.name.to_string();
-        let place =
-            self.places().take(&order.name, wish, &machine, &elsewhere.users).map_err(|none| {
-                match none {
-                    NoPlace::Full => CreateError::Full { node: node() },
-                    NoPlace::Gpus { free } => {
-                        CreateError::Gpus { node: node(), wanted: gpus, free }
-                    }
-                }
-            })?;
+        let gpus = request.capacity.gpus;
+        let wish = Wish { cluster: request.cluster, gpus, may_lack: self.config.over_commit };
+        let node = || request.name.to_string();
+        let place = self.places().take(&request.name, wish, &machine, &elsewhere.users).map_err(
+            |none| match none {
+                NoPlace::Full => CreateError::Full { node: node() },
+                NoPlace::Gpus { free } => CreateError::Gpus { node: node(), wanted: gpus, free },
+            },
+        )?;
         let there = place.gpus.len();
         if there as u64 != u64::from(gpus) {
             tracing::warn!(node = node(), there, of = gpus, "a node has not all GPUs of its size");
@@ -197,8 +194,8 @@ impl Walled {
         }
     }
 
-    fn make(&self, order: &NodeOrder, place: Place) -> Result<Result<(), Taken>, CreateError> {
-        let name: &str = &order.name;
+    fn make(&self, request: &NodeRequest, place: Place) -> Result<Result<(), Taken>, CreateError> {
+        let name: &str = &request.name;
         let failed = |source| CreateError::Relay { node: name.to_owned(), source };
         let address = address_of(&place).map_err(failed)?;
         self.config.relays.open(name, address).map_err(failed)?;
@@ -207,12 +204,12 @@ impl Walled {
         let plan = NodePlan {
             node: name.to_owned(),
             secret,
-            limits: limits(order.capacity, &self.config.machine),
+            limits: limits(request.capacity, &self.config.machine),
             jobs_share: self.config.jobs_share,
             job_disk_bytes: self.config.job_disk_bytes,
             has_way_out,
             misses_way_out: self.misses_way_out,
-            gpu_slots: order.capacity.gpus,
+            gpu_slots: request.capacity.gpus,
             gpu_uuids: self.uuids(&place.gpus),
             place,
         };
@@ -248,16 +245,16 @@ impl Provider for Walled {
         "local"
     }
 
-    fn create(&self, order: &NodeOrder) -> Result<(), CreateError> {
-        check_name(&order.name)?;
-        let _turn = self.turns.take(&order.name);
+    fn create(&self, request: &NodeRequest) -> Result<(), CreateError> {
+        check_name(&request.name)?;
+        let _turn = self.turns.take(&request.name);
         let mut elsewhere = Elsewhere::default();
         loop {
-            let place = self.place(order, &elsewhere)?;
-            let Err(taken) = self.make(order, place.clone())? else { return Ok(()) };
+            let place = self.place(request, &elsewhere)?;
+            let Err(taken) = self.make(request, place.clone())? else { return Ok(()) };
             // Nodes of another server have it. There is less to choose from each time, so this ends.
             elsewhere.add(&place, taken);
-            self.places().free(&order.name);
+            self.places().free(&request.name);
         }
     }
 

@@ -19,7 +19,8 @@ use muster_core::model::{
     WorkspaceKey,
 };
 use muster_store::storage::{
-    About, At, Container, ContainerId, Done, Folder, Guard, Match, Order, Refusal, Segment,
+    About, BlobPart, BlobRef, Container, ContainerId, Done, Folder, Guard, Match, Refusal,
+    StorageCommand,
 };
 use muster_store::{JobView, StoreError};
 use muster_trees::Tree;
@@ -150,7 +151,7 @@ pub async fn publish(app: &App, kept: &Kept<'_>) -> Result<(), ArtifactError> {
         let name = folder_of_output(output).into();
         folders.push(Folder { container, name, files, is_all });
     }
-    say(app, Order::Publish { workspace: job.workspace, folders }).await?;
+    say(app, StorageCommand::Publish { workspace: job.workspace, folders }).await?;
     match is_over {
         true => registered::register(app, &job, &spec).await,
         false => Ok(()),
@@ -180,11 +181,11 @@ async fn others(
 }
 
 /// The files of a folder, by their names in it.
-fn below<'t>(tree: &'t Tree, top: &str) -> impl Iterator<Item = (Box<str>, Segment)> + use<'t> {
+fn below<'t>(tree: &'t Tree, top: &str) -> impl Iterator<Item = (Box<str>, BlobPart)> + use<'t> {
     let top = format!("{top}/");
     tree.files().iter().filter_map(move |file| {
         let name = file.path.strip_prefix(&top)?;
-        Some((name.into(), Segment { digest: file.digest, bytes: file.bytes }))
+        Some((name.into(), BlobPart { digest: file.digest, bytes: file.bytes }))
     })
 }
 
@@ -214,8 +215,8 @@ impl Containers<'_> {
             Some(found) => found.id,
             None => {
                 let (workspace, owner) = (self.workspace, self.owner.clone());
-                let order = Order::MakeContainer { name: name.into(), workspace, owner };
-                match say(self.app, order).await? {
+                let command = StorageCommand::MakeContainer { name: name.into(), workspace, owner };
+                match say(self.app, command).await? {
                     Done::Container(made) => made.id,
                     Done::Blob { .. } | Done::Dropped(_) | Done::Nothing => {
                         return Err(ArtifactError::Unexpected);
@@ -228,8 +229,8 @@ impl Containers<'_> {
     }
 }
 
-async fn say(app: &App, order: Order) -> Result<Done, ArtifactError> {
-    Ok(app.storage.say(order).await??)
+async fn say(app: &App, command: StorageCommand) -> Result<Done, ArtifactError> {
+    Ok(app.storage.say(command).await??)
 }
 
 /// The log of a job that has ended, as blobs. Whoever asks for what is in the job's folder asks for this first.
@@ -281,10 +282,10 @@ async fn show_log(
     let held = copied.await.map_err(|_| ArtifactError::Panicked)??;
     let mut about = About::default();
     about.headers.content_type = Some("text/plain; charset=utf-8".into());
-    let at = At { container: container.id, workspace, name: name.into() };
-    let segment = Segment { digest: held.digest, bytes: held.bytes };
+    let at = BlobRef { container: container.id, workspace, name: name.into() };
+    let segment = BlobPart { digest: held.digest, bytes: held.bytes };
     let guard = Guard { if_none_match: Some(Match::Any), ..Guard::default() };
-    match say(app, Order::Put { at, segment, about, guard }).await {
+    match say(app, StorageCommand::Put { at, segment, about, guard }).await {
         // Somebody else asked at the same time.
         Ok(_) | Err(ArtifactError::Refused(Refusal::Exists)) => {}
         Err(failed) => return Err(failed),

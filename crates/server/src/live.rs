@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use muster_core::access::Directory;
 use muster_core::agent::NodeUsage;
-use muster_core::estate::Estate;
+use muster_core::governance::Governance;
 use muster_core::hosts::Hosts;
 use muster_core::ids::{ClusterId, Epoch, JobId, NodeId, WorkspaceId};
 use muster_core::model::{HostName, Job, JobPhase, User};
@@ -36,7 +36,7 @@ struct Inner {
     attempts: BTreeMap<Epoch, LiveAttempt>,
     epoch_of: BTreeMap<JobId, Epoch>,
     directory: Arc<Directory>,
-    estate: Arc<Estate>,
+    governance: Arc<Governance>,
     hosts: Arc<Hosts>,
     /// What nodes take of each host that has any.
     loads: BTreeMap<HostName, Load>,
@@ -102,7 +102,7 @@ impl Live {
         let Inner { nodes, usages, .. } = &mut *inner;
         usages.retain(|node| nodes.contains_key(node));
         inner.directory = Arc::new(world.directory().clone());
-        inner.estate = Arc::new(world.estate().clone());
+        inner.governance = Arc::new(world.governance().clone());
         inner.hosts = Arc::new(world.hosts().clone());
         inner.loads.clear();
         for node in world.nodes() {
@@ -154,13 +154,15 @@ impl Live {
                     inner.directory = Arc::new(world.directory().clone());
                 }
                 Change::HostsChanged(_) => inner.hosts = Arc::new(world.hosts().clone()),
-                Change::EstateChanged(_) => inner.estate = Arc::new(world.estate().clone()),
+                Change::GovernanceChanged(_) => {
+                    inner.governance = Arc::new(world.governance().clone())
+                }
                 Change::PrincipalSeen(_)
                 | Change::WorkspaceChanged(_)
                 | Change::WorkspaceGone(_)
                 | Change::ActivityNoted(_)
                 | Change::DeploymentChanged(_)
-                | Change::JobFaceChanged { .. }
+                | Change::JobMetadataChanged { .. }
                 | Change::JobGone { .. }
                 | Change::DeploymentGone { .. }
                 | Change::DatastoreChanged(_)
@@ -253,8 +255,8 @@ impl Live {
     }
 
     /// Resource groups and locks, as of the last commit.
-    pub fn estate(&self) -> Arc<Estate> {
-        Arc::clone(&self.lock().estate)
+    pub fn governance(&self) -> Arc<Governance> {
+        Arc::clone(&self.lock().governance)
     }
 
     /// Hosts and tickets to join, as of the last commit.

@@ -20,24 +20,28 @@ const RETRY_PAUSE_FIRST: Duration = Duration::from_millis(500);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Runs until the writer's end of the channel closes.
-pub async fn run(mut wishes: mpsc::UnboundedReceiver<Effect>, hands: Hands, writer: Handle) {
+pub async fn run(
+    mut wishes: mpsc::UnboundedReceiver<Effect>,
+    context: EffectContext,
+    writer: Handle,
+) {
     let calls = Arc::new(Semaphore::new(CALLS_MAX));
     let (finished, mut finishes) = mpsc::unbounded_channel();
     let mut queues = Queues::default();
     loop {
         let next = tokio::select! {
-            wish = wishes.recv() => match wish {
+            effect = wishes.recv() => match effect {
                 Some(effect) => queues.add(effect),
                 None => return,
             },
             Some((effect, node, outcome)) = finishes.recv() => queues.finish(effect, node, outcome),
         };
         let Some(effect) = next else { continue };
-        let (hands, writer) = (hands.clone(), writer.clone());
+        let (context, writer) = (context.clone(), writer.clone());
         let (calls, finished) = (calls.clone(), finished.clone());
         tokio::spawn(async move {
             let (id, node) = (effect.id, effect.kind.node());
-            let outcome = carry_out(effect, hands, writer, calls).await;
+            let outcome = carry_out(effect, context, writer, calls).await;
             let _ = finished.send((id, node, outcome));
         });
     }
@@ -45,7 +49,7 @@ pub async fn run(mut wishes: mpsc::UnboundedReceiver<Effect>, hands: Hands, writ
 
 /// How it went with a wish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum EffectOutcome {
     /// The writer has it on disk.
     Recorded,
     /// It is still in the outbox.
@@ -74,9 +78,9 @@ impl Queues {
 
     /// Notes that nothing is being done to a node any more, and returns what can be carried out now. A wish that was not
     /// recorded is carried out again when it is told again.
-    fn finish(&mut self, effect: EffectId, node: NodeId, outcome: Outcome) -> Option<Effect> {
+    fn finish(&mut self, effect: EffectId, node: NodeId, outcome: EffectOutcome) -> Option<Effect> {
         self.busy.remove(&node);
-        if outcome == Outcome::Unrecorded {
+        if outcome == EffectOutcome::Unrecorded {
             self.known.remove(&effect);
         }
         self.next(node)
@@ -96,12 +100,17 @@ impl Queues {
 }
 
 /// Until the provider has done it and the writer has it on disk, or stops.
-async fn carry_out(effect: Effect, hands: Hands, writer: Handle, calls: Arc<Semaphore>) -> Outcome {
+async fn carry_out(
+    effect: Effect,
+    context: EffectContext,
+    writer: Handle,
+    calls: Arc<Semaphore>,
+) -> EffectOutcome {
     let mut pause = RETRY_PAUSE_FIRST;
     loop {
         let permit = calls.clone().acquire_owned().await.expect("never closed");
-        let (kind, hands) = (effect.kind.clone(), hands.clone());
-        let called = tokio::task::spawn_blocking(move || hands.call(&kind)).await;
+        let (kind, context) = (effect.kind.clone(), context.clone());
+        let called = tokio::task::spawn_blocking(move || context.call(&kind)).await;
         drop(permit);
         let result = called.unwrap_or_else(|_| Err("the provider panicked".to_owned()));
         if let Err(message) = &result {
@@ -111,9 +120,9 @@ async fn carry_out(effect: Effect, hands: Hands, writer: Handle, calls: Arc<Sema
         if result.is_ok() || !must_succeed {
             let done = Input::EffectDone { effect: effect.id, result };
             match writer.say(done).await {
-                Ok(_) => return Outcome::Recorded,
+                Ok(_) => return EffectOutcome::Recorded,
                 // It is in the outbox: the next start goes on.
-                Err(Unavailable::Stopping) => return Outcome::Unrecorded,
+                Err(Unavailable::Stopping) => return EffectOutcome::Unrecorded,
                 Err(
                     Unavailable::Busy
                     | Unavailable::TooMany
@@ -134,28 +143,29 @@ async fn carry_out(effect: Effect, hands: Hands, writer: Handle, calls: Arc<Sema
 
 /// What wishes are carried out with.
 #[derive(Clone)]
-pub struct Hands {
+pub struct EffectContext {
     pub provider: Arc<dyn Provider>,
     pub post_mortems: Arc<PostMortems>,
     pub environments: Arc<Service>,
 }
 
-impl Hands {
+impl EffectContext {
     fn call(&self, kind: &EffectKind) -> Result<(), String> {
         match kind {
-            EffectKind::CreateNode(order) => {
-                info!(node = %order.name, size = %order.vm_size, "creating");
+            EffectKind::CreateNode(request) => {
+                info!(node = %request.name, size = %request.vm_size, "creating");
                 // It sees this folder, and others see to theirs.
-                if order.host.is_local() {
-                    let opened = self.environments.open_to(order.cluster);
+                if request.host.is_local() {
+                    let opened = self.environments.open_to(request.cluster);
                     opened.map_err(|failed| format!("no folder for its environments: {failed}"))?;
                 }
-                self.provider.create(order).map_err(|failed| ErrorChain(&failed).to_string())
+                self.provider.create(request).map_err(|failed| ErrorChain(&failed).to_string())
             }
-            EffectKind::DeleteNode { name, fate, .. } => {
+            EffectKind::DeleteNode { name, failure, .. } => {
                 info!(node = %name, "deleting");
-                if let Some(fate) = fate {
-                    let kept = self.post_mortems.keep(name, fate, || self.provider.remains(name));
+                if let Some(failure) = failure {
+                    let kept =
+                        self.post_mortems.keep(name, failure, || self.provider.remains(name));
                     // It goes all the same: what it takes is worth more than what it could tell.
                     if let Err(error) = kept {
                         warn!(node = %name, error = %ErrorChain(&error), "no post-mortem is kept");
@@ -174,7 +184,7 @@ mod tests {
     use super::*;
 
     fn delete(id: u64, node: u64) -> Effect {
-        let kind = EffectKind::DeleteNode { node: NodeId(node), name: "n".into(), fate: None };
+        let kind = EffectKind::DeleteNode { node: NodeId(node), name: "n".into(), failure: None };
         Effect { id: EffectId(id), queued_at: Wall(0), kind }
     }
 
@@ -189,8 +199,8 @@ mod tests {
         assert_eq!(id(queues.add(delete(2, 7))), None, "one at a time for a node");
         assert_eq!(id(queues.add(delete(3, 8))), Some(3), "other nodes do not wait for it");
         assert_eq!(id(queues.add(delete(1, 7))), None, "it is told again");
-        assert_eq!(id(queues.finish(EffectId(1), NodeId(7), Outcome::Recorded)), Some(2));
-        assert_eq!(id(queues.finish(EffectId(2), NodeId(7), Outcome::Recorded)), None);
+        assert_eq!(id(queues.finish(EffectId(1), NodeId(7), EffectOutcome::Recorded)), Some(2));
+        assert_eq!(id(queues.finish(EffectId(2), NodeId(7), EffectOutcome::Recorded)), None);
         assert_eq!(id(queues.add(delete(1, 7))), None, "it is done");
     }
 
@@ -199,7 +209,7 @@ mod tests {
     fn a_wish_that_was_not_recorded_is_carried_out_when_it_is_told_again() {
         let mut queues = Queues::default();
         assert_eq!(id(queues.add(delete(1, 7))), Some(1));
-        assert_eq!(id(queues.finish(EffectId(1), NodeId(7), Outcome::Unrecorded)), None);
+        assert_eq!(id(queues.finish(EffectId(1), NodeId(7), EffectOutcome::Unrecorded)), None);
         assert_eq!(id(queues.add(delete(1, 7))), Some(1));
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use muster_core::ids::ClusterId;
-use muster_core::model::Fate;
+use muster_core::model::NodeFailure;
 use muster_providers::{End, Remains};
 use muster_wire::post_mortem::{Findings, PostMortem};
 use tracing::warn;
@@ -33,16 +33,16 @@ impl PostMortems {
     pub fn keep(
         &self,
         node: &str,
-        fate: &Fate,
+        failure: &NodeFailure,
         examine: impl FnOnce() -> Option<Remains>,
     ) -> Result<(), FileError> {
-        let folder = self.folder(fate.cluster);
+        let folder = self.folder(failure.cluster);
         let path = folder.join(format!("{node}.json"));
         if path.exists() {
             return Ok(());
         }
         let found = examine().map(|remains| (findings(&remains), remains.log));
-        let text = muster_wire::to_json(&PostMortem::new(node, fate, found));
+        let text = muster_wire::to_json(&PostMortem::new(node, failure, found));
         files::ensure_dir(&folder)?;
         files::write(&path, text.as_bytes(), files::PRIVATE)?;
         for (folder, most) in [(&folder, KEPT_MAX), (&self.dir, CLUSTERS_MAX)] {
@@ -127,8 +127,8 @@ mod tests {
 
     use super::*;
 
-    fn fate(cluster: u64, seconds: u64) -> Fate {
-        Fate {
+    fn failure(cluster: u64, seconds: u64) -> NodeFailure {
+        NodeFailure {
             cluster: ClusterId(cluster),
             cluster_name: "cpu".into(),
             host: HostName::local(),
@@ -152,14 +152,14 @@ mod tests {
         assert!(kept.of(ClusterId(1)).is_empty());
         for number in 0..=KEPT_MAX {
             let (name, at) = (format!("n-{number:02}"), 100 + number as u64);
-            kept.keep(&name, &fate(1, at), || remains("first")).unwrap();
+            kept.keep(&name, &failure(1, at), || remains("first")).unwrap();
             // So that their files are of different ages on any file system.
             let path = kept.folder(ClusterId(1)).join(format!("{name}.json"));
             let file = std::fs::File::options().write(true).open(path).unwrap();
             file.set_modified(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(at)).unwrap();
         }
-        kept.keep("n-20", &fate(1, 900), || panic!("it is known already")).unwrap();
-        kept.keep("other", &fate(2, 0), || None).unwrap();
+        kept.keep("n-20", &failure(1, 900), || panic!("it is known already")).unwrap();
+        kept.keep("other", &failure(2, 0), || None).unwrap();
         let names: Vec<String> = kept.of(ClusterId(1)).into_iter().map(|one| one.node).collect();
         let expected: Vec<String> = (1..=KEPT_MAX).rev().map(|n| format!("n-{n:02}")).collect();
         assert_eq!(names, expected, "the oldest is gone");
@@ -174,7 +174,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let kept = PostMortems::new(dir.path().to_owned());
         let log = "\"".repeat(64 * 1024);
-        kept.keep("long", &fate(1, 1), || remains(&log)).unwrap();
+        kept.keep("long", &failure(1, 1), || remains(&log)).unwrap();
         std::fs::write(kept.folder(ClusterId(1)).join("bad.json"), "{").unwrap();
         let all = kept.of(ClusterId(1));
         assert_eq!(all.len(), 1);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use muster_store::{Reader, StoreError};
 
 /// What is read of World.
-pub type Rows = dyn Reader;
+pub type WorldReader = dyn Reader;
 
 /// Kept open between calls; more may be open while many read at once.
 const KEPT_MAX: usize = 8;
@@ -15,7 +15,7 @@ const KEPT_MAX: usize = 8;
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Cheap to clone.
-pub struct Readers<R: ?Sized = Rows> {
+pub struct Readers<R: ?Sized = WorldReader> {
     shared: Arc<Shared<R>>,
 }
 

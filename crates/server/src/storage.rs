@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 
 use muster_core::ErrorChain;
 use muster_core::time::Wall;
-use muster_store::storage::{Applied, NotApplied, Order, Outcome, Storage as Rows, StorageReader};
+use muster_store::storage::{
+    Applied, NotApplied, Storage as StorageWriter, StorageCommand, StorageReader, StorageResult,
+};
 use muster_store::{Durability, Revision, SqliteStorage, SqliteStorageReader, StoreError};
 use tokio::sync::oneshot;
 use tracing::{error, info};
@@ -32,10 +34,10 @@ use refused::Refused;
 pub use sweep::{Retention, SweepError, gc, run as run_sweeper};
 pub use uploads::let_go;
 
-type Reply = oneshot::Sender<Result<Outcome, Unavailable>>;
+type Reply = oneshot::Sender<Result<StorageResult, Unavailable>>;
 
 enum Message {
-    Say { order: Box<Order>, reply: Reply },
+    Say { command: Box<StorageCommand>, reply: Reply },
     Stop,
 }
 
@@ -55,7 +57,7 @@ pub struct Storage {
 
 /// Opens the rows anew, and says whether they still have to be read through; the writer calls it at start and after every
 /// failure.
-type OpenRows = Box<dyn FnMut() -> Result<(Box<dyn Rows>, bool), StoreError> + Send>;
+type OpenStorage = Box<dyn FnMut() -> Result<(Box<dyn StorageWriter>, bool), StoreError> + Send>;
 
 impl Storage {
     /// Opens the file and starts its writer.
@@ -65,14 +67,14 @@ impl Storage {
             reserve.use_if_needed();
             let (mut rows, is_check_left) = SqliteStorage::open_existing(&own, Durability::Disk)?;
             rows.limit_log(reserve.log_bytes_max());
-            Ok((Box::new(rows) as Box<dyn Rows>, is_check_left))
+            Ok((Box::new(rows) as Box<dyn StorageWriter>, is_check_left))
         };
         Storage::start(path, Box::new(open), used)
     }
 
     fn start(
         path: PathBuf,
-        mut open: OpenRows,
+        mut open: OpenStorage,
         on_reserve: OnReserve,
     ) -> Result<(Storage, JoinHandle<()>), StoreError> {
         let (mut rows, is_check_left) = open()?;
@@ -109,15 +111,15 @@ impl Storage {
     }
 
     /// Waits until it is on disk, or refused.
-    pub async fn say(&self, order: Order) -> Result<Outcome, Unavailable> {
+    pub async fn say(&self, command: StorageCommand) -> Result<StorageResult, Unavailable> {
         if self.waits_for_check() {
             return Err(Unavailable::Unchecked);
         }
-        if self.on_reserve.get() && !order.is_taken_on_reserve() {
+        if self.on_reserve.get() && !command.is_taken_on_reserve() {
             return Err(Unavailable::OnReserve);
         }
         let (reply, answer) = oneshot::channel();
-        let message = Message::Say { order: Box::new(order), reply };
+        let message = Message::Say { command: Box::new(command), reply };
         self.sender.try_send(message).map_err(|refused| match refused {
             TrySendError::Full(_) => Unavailable::Busy,
             TrySendError::Disconnected(_) => Unavailable::Stopping,
@@ -133,8 +135,8 @@ impl Storage {
 }
 
 struct Writer {
-    open: OpenRows,
-    rows: Box<dyn Rows>,
+    open: OpenStorage,
+    rows: Box<dyn StorageWriter>,
     /// The last that is known to be on disk.
     revision: Revision,
 }
@@ -149,20 +151,20 @@ enum Next {
 impl Writer {
     fn run(&mut self, receiver: &Receiver<Message>) {
         while let Ok(first) = receiver.recv() {
-            let mut orders = Vec::new();
+            let mut commands = Vec::new();
             let mut replies = Vec::new();
             let mut next = Next::GoOn;
             for message in [first].into_iter().chain(receiver.try_iter().take(BATCH_MAX - 1)) {
                 match message {
-                    Message::Say { order, reply } => {
-                        orders.push(*order);
+                    Message::Say { command, reply } => {
+                        commands.push(*command);
                         replies.push(reply);
                     }
                     Message::Stop => next = Next::Stop,
                 }
             }
             // A stop alone must not write anything: the file may not have been checked yet.
-            let is_known = orders.is_empty() || self.take(&orders, replies);
+            let is_known = commands.is_empty() || self.take(&commands, replies);
             if next == Next::GoOn && !is_known {
                 next = self.recover(receiver);
             }
@@ -173,11 +175,11 @@ impl Writer {
     }
 
     /// One batch onto disk. `false` if these rows are not to be built on any more.
-    fn take(&mut self, orders: &[Order], replies: Vec<Reply>) -> bool {
-        match self.rows.apply(orders, Wall(clock::unix_us())) {
+    fn take(&mut self, commands: &[StorageCommand], replies: Vec<Reply>) -> bool {
+        match self.rows.apply(commands, Wall(clock::unix_us())) {
             Ok(applied) => {
                 self.revision = applied.revision;
-                tell(replies, applied.outcomes);
+                tell(replies, applied.results);
                 true
             }
             Err(not_applied) => {
@@ -198,8 +200,8 @@ impl Writer {
             (Ok(there), _) if there == self.revision => {
                 tell_all(replies, Unavailable::because_of(&failed));
             }
-            (Ok(there), Some(Applied { outcomes, revision })) if there == revision => {
-                tell(replies, outcomes);
+            (Ok(there), Some(Applied { results, revision })) if there == revision => {
+                tell(replies, results);
             }
             _ => tell_all(replies, Unavailable::Unconfirmed),
         }
@@ -247,9 +249,9 @@ fn refuse_for(pause: Duration, receiver: &Receiver<Message>, why: Unavailable) -
     Next::GoOn
 }
 
-fn tell(replies: Vec<Reply>, outcomes: Vec<Outcome>) {
-    for (reply, outcome) in replies.into_iter().zip(outcomes) {
-        let _ = reply.send(Ok(outcome)); // Whoever asked may have gone away.
+fn tell(replies: Vec<Reply>, results: Vec<StorageResult>) {
+    for (reply, result) in replies.into_iter().zip(results) {
+        let _ = reply.send(Ok(result)); // Whoever asked may have gone away.
     }
 }
 

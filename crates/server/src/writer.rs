@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use muster_core::catalogue::Catalogue;
 use muster_core::{
-    Answer, Change, Effect, ErrorChain, Input, Output, Settings, Wake, World, read_only, step,
+    Change, Effect, ErrorChain, Input, InputResult, Output, Settings, Wake, World, read_only, step,
 };
 use muster_store::{Revision, Store, StoreError, look_up};
 use tokio::sync::{mpsc, oneshot};
@@ -42,7 +42,7 @@ type Question = Box<dyn FnOnce(Result<&World, Unavailable>) + Send>;
 enum Message {
     Say {
         input: Box<Input>,
-        reply: oneshot::Sender<Result<Answer, Unavailable>>,
+        reply: oneshot::Sender<Result<InputResult, Unavailable>>,
     },
     Ask(Question),
     /// The store was read through, and is whole.
@@ -307,7 +307,7 @@ enum Lost {
     Fenced(StoreError),
 }
 
-type Replies = Vec<oneshot::Sender<Result<Answer, Unavailable>>>;
+type Replies = Vec<oneshot::Sender<Result<InputResult, Unavailable>>>;
 
 /// Nobody can know what became of these: whoever asked has to look.
 fn give_up(replies: Replies, failed: StoreError) -> Lost {

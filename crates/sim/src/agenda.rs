@@ -9,7 +9,7 @@ use muster_core::agent::{Desired, Record, Report};
 use muster_core::ids::{EffectId, Epoch};
 use muster_core::model::Exit;
 use muster_core::time::Elapsed;
-use muster_core::{Answer, Input, NodeOrder, SaveRequest};
+use muster_core::{Input, InputResult, NodeRequest, SaveRequest};
 
 use crate::clock::Moment;
 use crate::mischief::Mischief;
@@ -42,7 +42,7 @@ pub(crate) enum Event {
     Arrival(Arrival),
     /// Every quiet agent tells the controller that it is there.
     Beat,
-    Sweep,
+    OrphanSearch,
     Checkpoint,
 }
 
@@ -55,7 +55,7 @@ pub(crate) enum Mended {
 #[derive(Debug)]
 pub(crate) enum ProviderEvent {
     /// A create call has made its machine, perhaps long after it was answered.
-    Made { order: Box<NodeOrder> },
+    Made { request: Box<NodeRequest> },
     Booted {
         node: Box<str>,
         made_at: Moment,
@@ -65,7 +65,7 @@ pub(crate) enum ProviderEvent {
     /// The call under way for this node is over.
     Finished { node: Box<str> },
     /// A create call that was sent twice arrives for the second time.
-    Repeated { order: Box<NodeOrder> },
+    Repeated { request: Box<NodeRequest> },
     /// The provider takes the machine away.
     Evicted { node: Box<str>, made_at: Moment, is_noticed: bool },
     /// It is seen that nothing of the node lives any more.
@@ -125,7 +125,7 @@ pub(crate) enum ClientEvent {
         tries: u32,
     },
     Answered {
-        answer: Box<Answer>,
+        answer: Box<InputResult>,
         /// Whether the job that was asked for was on disk before the request was looked at.
         was_known: bool,
     },
@@ -212,7 +212,7 @@ fn kind(event: &Event) -> u8 {
         Event::Race { .. } => 7,
         Event::Arrival(_) => 8,
         Event::Beat => 9,
-        Event::Sweep => 10,
+        Event::OrphanSearch => 10,
         Event::Checkpoint => 11,
     }
 }

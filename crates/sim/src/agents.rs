@@ -61,7 +61,7 @@ pub(crate) enum Doom {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum AgentStatus {
     Lives,
     /// It ended itself.
     Over,
@@ -93,7 +93,7 @@ pub(crate) struct Agent {
     journal: Vec<Record>,
     doom: Option<Doom>,
     pause: Option<Pause>,
-    pub(super) fate: Fate,
+    pub(super) status: AgentStatus,
 }
 
 impl Agent {
@@ -127,7 +127,7 @@ impl Agent {
             journal,
             doom: None,
             pause: None,
-            fate: Fate::Lives,
+            status: AgentStatus::Lives,
         };
         agent.plan_beat(first, site.now, site.agenda);
         agent.plan_tick(site);
@@ -173,7 +173,7 @@ impl Agent {
 
     fn follow_up(&mut self, actions: Vec<Action>, site: &mut Site<'_>) -> Held {
         self.carry_out(actions, site)?;
-        if self.fate == Fate::Lives && self.machine.next_tick() <= self.clock(site.now) {
+        if self.status == AgentStatus::Lives && self.machine.next_tick() <= self.clock(site.now) {
             let actions = self.machine.on_tick(self.clock(site.now));
             self.carry_out(actions, site)?;
         }
@@ -210,11 +210,14 @@ impl Agent {
                         return Ok(());
                     }
                 }
-                Action::Start(order) => {
-                    promise(order.epoch > self.floor_said, || {
-                        format!("{} starts {}, and said it never would", self.node, order.epoch)
+                Action::Start(assignment) => {
+                    promise(assignment.epoch > self.floor_said, || {
+                        format!(
+                            "{} starts {}, and said it never would",
+                            self.node, assignment.epoch
+                        )
                     })?;
-                    self.start(order, site)?;
+                    self.start(assignment, site)?;
                 }
                 Action::Go(epoch) => self.go(epoch, site),
                 // What runs here heeds the signal that follows, or does not.
@@ -225,7 +228,7 @@ impl Agent {
                     promise(self.tasks.is_empty(), || {
                         format!("{} ended itself while something ran on it", self.node)
                     })?;
-                    self.fate = Fate::Over;
+                    self.status = AgentStatus::Over;
                 }
             }
         }
@@ -247,7 +250,7 @@ impl Agent {
             self.append(record);
         }
         site.network.faults.note(fault);
-        self.fate = Fate::Died { back_after };
+        self.status = AgentStatus::Died { back_after };
         false
     }
 
@@ -307,7 +310,7 @@ impl Agent {
     /// Plans the machine's next tick. One that was planned for an earlier time finds nothing to do and plans
     /// again: cheaper than planning anew whenever a lease is renewed.
     fn plan_tick(&mut self, site: &mut Site<'_>) {
-        if self.fate != Fate::Lives {
+        if self.status != AgentStatus::Lives {
             return;
         }
         let at = self.clock.when(self.machine.next_tick());

@@ -107,7 +107,8 @@ impl Sim {
             return Some(format!("{effect:?} is in the outbox"));
         }
         for cluster in world.clusters() {
-            let nodes = world.pool(cluster.id).map(|pool| (pool.idle.len(), pool.existing()));
+            let nodes =
+                world.cluster_index(cluster.id).map(|pool| (pool.idle.len(), pool.existing()));
             let floor = cluster.spec.scale.nodes_min;
             if nodes != Some((floor as usize, floor)) {
                 return Some(format!("{} has {nodes:?} nodes, not {floor}", cluster.name));

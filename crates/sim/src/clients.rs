@@ -3,7 +3,7 @@
 use muster_core::ids::OperationId;
 use muster_core::model::QuotaScope;
 use muster_core::time::Span;
-use muster_core::{Answer, Input, JobRequest, RefusalKind, Reply};
+use muster_core::{Input, InputResult, JobRequest, RefusalKind, Reply};
 
 use crate::agenda::{Agenda, Arrival, ClientEvent, Event, WishId};
 use crate::chance::{Chance, Stream};
@@ -120,7 +120,13 @@ impl Clients {
         agenda.plan(at + PATIENCE + jitter, Event::Client(id, timeout));
     }
 
-    fn on_answer(&mut self, id: WishId, answer: &Answer, now: Moment, agenda: &mut Agenda) -> Held {
+    fn on_answer(
+        &mut self,
+        id: WishId,
+        answer: &InputResult,
+        now: Moment,
+        agenda: &mut Agenda,
+    ) -> Held {
         let ask = &mut self.asks[id.0];
         if ask.is_answered {
             return Ok(());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use muster_core::agent::Report;
 use muster_core::catalogue::Catalogue;
 use muster_core::model::{JobSpec, NodeEvent, QuotaName, SpecHash, Tier};
-use muster_core::sweep::Sweep;
+use muster_core::orphans::OrphanSearch;
 use muster_core::time::{Now, Span, Wall};
 use muster_core::{
     Change, Effect, Input, Output, Reply, Settings, Wake, World, decide_everything, invariants,
@@ -43,7 +43,7 @@ pub(crate) struct Live {
     store: FaultyStore,
     pub(crate) reader: SqliteReader,
     pub(crate) world: World,
-    pub(crate) sweep: Sweep,
+    pub(crate) sweep: OrphanSearch,
     pub(crate) epoch: u64,
     wake: Wake,
 }
@@ -99,7 +99,7 @@ impl Controller {
             dead.check(&world)?;
         }
         let effects = world.effects().cloned().collect();
-        let (reader, sweep, wake) = (store.reader()?, Sweep::default(), Wake::default());
+        let (reader, sweep, wake) = (store.reader()?, OrphanSearch::default(), Wake::default());
         self.live = Some(Live { store, reader, world, sweep, epoch, wake });
         Ok(effects)
     }

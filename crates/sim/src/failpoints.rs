@@ -8,7 +8,7 @@ use std::fmt;
 use muster_core::agent::{AttemptPhase, Report};
 use muster_core::model::{JobEvent, NodeEvent};
 use muster_core::time::Span;
-use muster_core::{Answer, Change, EffectKind, Input, Output, Reply};
+use muster_core::{Change, EffectKind, Input, InputResult, Output, Reply};
 
 use crate::chance::{Chance, Stream};
 
@@ -66,7 +66,7 @@ impl Failpoint {
     fn is_at(self, input: &Input, output: &Output) -> bool {
         match self {
             Failpoint::StartSent => {
-                output.answers.iter().any(|answer| has_new_order(input, answer))
+                output.answers.iter().any(|answer| has_new_assignment(input, answer))
             }
             Failpoint::CompletionReceived => {
                 matches!(input, Input::Report { report, .. } if has_ended(report))
@@ -103,11 +103,11 @@ impl Failpoint {
             | Change::PrincipalSeen(_)
             | Change::WorkspaceChanged(_)
             | Change::WorkspaceGone(_)
-            | Change::EstateChanged(_)
+            | Change::GovernanceChanged(_)
             | Change::HostsChanged(_)
             | Change::TreeSaved(_)
             | Change::DeploymentChanged(_)
-            | Change::JobFaceChanged { .. }
+            | Change::JobMetadataChanged { .. }
             | Change::JobGone { .. }
             | Change::DeploymentGone { .. }
             | Change::DatastoreChanged(_)
@@ -133,12 +133,12 @@ fn has_ended(report: &Report) -> bool {
 }
 
 /// Whether the answer to a report orders something that the node does not hold yet.
-pub(crate) fn has_new_order(input: &Input, answer: &Answer) -> bool {
+pub(crate) fn has_new_assignment(input: &Input, answer: &InputResult) -> bool {
     let (Input::Report { report, .. }, Ok(Reply::Desired(desired))) = (input, answer) else {
         return false;
     };
     let is_held = |epoch| report.attempts.iter().any(|held| held.epoch == epoch);
-    desired.orders.iter().any(|order| !is_held(order.epoch))
+    desired.assignments.iter().any(|assignment| !is_held(assignment.epoch))
 }
 
 /// One death: where, on which side of the commit, and for how long.

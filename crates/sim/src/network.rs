@@ -17,7 +17,7 @@ pub(crate) const ARRIVAL_GRID: Span = Span::seconds(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Report,
-    Answer,
+    Reply,
 }
 
 /// What is wrong with one agent's network, and until when.
@@ -79,14 +79,14 @@ impl Network {
         let trouble = self.trouble(agent);
         let cut = match direction {
             Direction::Report => &mut trouble.no_reports,
-            Direction::Answer => &mut trouble.no_answers,
+            Direction::Reply => &mut trouble.no_answers,
         };
         *cut = until.max(*cut);
     }
 
     pub(crate) fn cut_both_ways(&mut self, agent: AgentId, until: Moment) {
         self.cut(agent, Direction::Report, until);
-        self.cut(agent, Direction::Answer, until);
+        self.cut(agent, Direction::Reply, until);
     }
 
     pub(crate) fn is_troubled(&self, agent: AgentId, now: Moment) -> bool {
@@ -127,7 +127,7 @@ impl Network {
         let trouble = self.troubles.get(&agent).copied().unwrap_or_default();
         let (chance, cut) = match direction {
             Direction::Report => (&mut self.reports, trouble.no_reports),
-            Direction::Answer => (&mut self.answers, trouble.no_answers),
+            Direction::Reply => (&mut self.answers, trouble.no_answers),
         };
         // All three are always drawn, so that a quiet message does not move what comes after it.
         let at = now + chance.span(Span::milliseconds(2), Span::milliseconds(150));
@@ -167,8 +167,8 @@ fn fault(direction: Direction, mishap: Mishap) -> Fault {
         (Direction::Report, Mishap::Lost) => Fault::ReportLost,
         (Direction::Report, Mishap::Doubled) => Fault::ReportDoubled,
         (Direction::Report, Mishap::Delayed) => Fault::ReportDelayed,
-        (Direction::Answer, Mishap::Lost) => Fault::AnswerLost,
-        (Direction::Answer, Mishap::Doubled) => Fault::AnswerDoubled,
-        (Direction::Answer, Mishap::Delayed) => Fault::AnswerDelayed,
+        (Direction::Reply, Mishap::Lost) => Fault::AnswerLost,
+        (Direction::Reply, Mishap::Doubled) => Fault::AnswerDoubled,
+        (Direction::Reply, Mishap::Delayed) => Fault::AnswerDelayed,
     }
 }

@@ -9,13 +9,13 @@ mod processes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jobs::Jobs;
-use muster_core::agent::Order;
+use muster_core::agent::Assignment;
 use muster_core::ids::{JobId, NodeId, WorkspaceId};
 use muster_core::model::{
     CancelReason, Job, JobEvent, JobPhase, JobState, NodeEvent, SpecHash, TreeId,
 };
 use muster_core::time::Wall;
-use muster_core::{Answer, Change, Reply};
+use muster_core::{Change, InputResult, Reply};
 use muster_store::Revision;
 use nodes::Nodes;
 pub(crate) use nodes::Sums;
@@ -77,10 +77,10 @@ impl Oracle {
             Change::EffectQueued(effect) => effect.id.0,
             Change::WorkspaceChanged(_)
             | Change::WorkspaceGone(_)
-            | Change::EstateChanged(_)
+            | Change::GovernanceChanged(_)
             | Change::HostsChanged(_)
             | Change::DeploymentChanged(_)
-            | Change::JobFaceChanged { .. }
+            | Change::JobMetadataChanged { .. }
             | Change::JobGone { .. }
             | Change::DeploymentGone { .. }
             | Change::DatastoreChanged(_)
@@ -146,10 +146,10 @@ impl Oracle {
             Change::LedgerPosted(line) => self.nodes.on_ledger(line, wall),
             Change::PrincipalSeen(_)
             | Change::WorkspaceGone(_)
-            | Change::EstateChanged(_)
+            | Change::GovernanceChanged(_)
             | Change::HostsChanged(_)
             | Change::DeploymentChanged(_)
-            | Change::JobFaceChanged { .. }
+            | Change::JobMetadataChanged { .. }
             | Change::JobGone { .. }
             | Change::DeploymentGone { .. }
             | Change::DatastoreChanged(_)
@@ -200,7 +200,7 @@ impl Oracle {
 
     /// A client was told something: from now on it must stay true. An answer is from when the request was
     /// looked at: what was accepted since does not make a refusal wrong.
-    pub(crate) fn on_answer(&mut self, act: &Act, answer: &Answer, was_known: bool) -> Held {
+    pub(crate) fn on_answer(&mut self, act: &Act, answer: &InputResult, was_known: bool) -> Held {
         if let (Act::CancelJob { workspace, name }, Ok(_)) = (act, answer) {
             return self.on_cancel_accepted(*workspace, name);
         }
@@ -239,9 +239,9 @@ impl Oracle {
     }
 
     /// A process runs from now on.
-    pub(crate) fn on_process_started(&mut self, order: &Order) -> Held {
-        let (job, is_excused) = self.processes.started(order)?;
-        if is_excused { Ok(()) } else { self.jobs.check_order(job, order) }
+    pub(crate) fn on_process_started(&mut self, assignment: &Assignment) -> Held {
+        let (job, is_excused) = self.processes.started(assignment)?;
+        if is_excused { Ok(()) } else { self.jobs.check_assignment(job, assignment) }
     }
 
     /// The provider made a machine; `counted` are all that it has.

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use muster_core::ids::NodeId;
 use muster_core::model::Tier;
 use muster_core::time::Span;
-use muster_core::{Effect, EffectKind, NodeOrder};
+use muster_core::{Effect, EffectKind, NodeRequest};
 
 use self::faults::{CallFaults, CreateFault};
 use crate::agenda::{Agenda, AgentId, Event, ProviderEvent};
@@ -145,9 +145,9 @@ impl Provider {
             EffectKind::CreateNode(_) if exists => {
                 now + self.chance.span(Span::seconds(1), Span::seconds(10))
             }
-            EffectKind::CreateNode(order) => {
-                let order = Box::new(order.clone());
-                let (latency, result) = self.begin_create(order, now, agenda);
+            EffectKind::CreateNode(request) => {
+                let request = Box::new(request.clone());
+                let (latency, result) = self.begin_create(request, now, agenda);
                 self.first_call(node).result = result;
                 now + latency
             }
@@ -177,7 +177,7 @@ impl Provider {
     /// How long the call takes, and what it will answer.
     fn begin_create(
         &mut self,
-        order: Box<NodeOrder>,
+        request: Box<NodeRequest>,
         now: Moment,
         agenda: &mut Agenda,
     ) -> (Span, Result<(), String>) {
@@ -188,8 +188,8 @@ impl Provider {
         // "Failed" does not always mean that nothing was made.
         let is_made = !is_failed || self.chance.permille(300);
         let fault = self.call_faults.draw_create(now);
-        let mut make = |at: Moment, order: Box<NodeOrder>| {
-            agenda.plan(at, Event::Provider(ProviderEvent::Made { order }));
+        let mut make = |at: Moment, request: Box<NodeRequest>| {
+            agenda.plan(at, Event::Provider(ProviderEvent::Made { request }));
         };
         let outcome = match fault {
             Some(CreateFault::Refused { words }) => {
@@ -200,19 +200,19 @@ impl Provider {
             }
             Some(CreateFault::TimedOut { later }) => {
                 self.faults.note(Fault::CreateTimedOut);
-                make(now + latency + later, order);
+                make(now + latency + later, request);
                 (latency, Err("timed out".to_owned()))
             }
             Some(CreateFault::Twice { later }) => {
                 self.faults.note(Fault::DuplicateCreate);
-                make(made, order.clone());
-                let event = ProviderEvent::Repeated { order };
+                make(made, request.clone());
+                let event = ProviderEvent::Repeated { request };
                 agenda.plan(now + later, Event::Provider(event));
                 (latency, Ok(()))
             }
             None => {
                 if is_made {
-                    make(made, order);
+                    make(made, request);
                 }
                 let result = if is_failed { Err("no capacity".to_owned()) } else { Ok(()) };
                 (latency, result)
@@ -225,15 +225,15 @@ impl Provider {
     }
 
     /// A create call has made its machine, which boots now; unless it is there already.
-    pub(crate) fn on_made(&mut self, order: &NodeOrder, now: Moment, agenda: &mut Agenda) {
-        if self.vms.contains_key(&*order.name) {
+    pub(crate) fn on_made(&mut self, request: &NodeRequest, now: Moment, agenda: &mut Agenda) {
+        if self.vms.contains_key(&*request.name) {
             return;
         }
-        let is_stray = self.deleted.contains(&*order.name);
+        let is_stray = self.deleted.contains(&*request.name);
         if is_stray {
             self.faults.note(Fault::LateCreate);
         }
-        let NodeOrder { node, name, tier, .. } = order;
+        let NodeRequest { node, name, tier, .. } = request;
         let vm = Vm { node: *node, made_at: now, tier: *tier, is_stray, agent: None };
         self.vms.insert(name.as_ref().into(), vm);
         self.made += 1;
@@ -355,7 +355,7 @@ impl Provider {
 
 fn node_name(effect: &Effect) -> &str {
     match &effect.kind {
-        EffectKind::CreateNode(order) => &order.name,
+        EffectKind::CreateNode(request) => &request.name,
         EffectKind::DeleteNode { name, .. } => name,
     }
 }

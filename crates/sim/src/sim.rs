@@ -148,7 +148,7 @@ impl Sim {
         sim.agenda.plan(start, Event::Restart);
         sim.agenda.plan(start + CHECKPOINT, Event::Checkpoint);
         sim.agenda.plan(start + BEAT, Event::Beat);
-        sim.agenda.plan(start + SWEEP_OF_NOTHING, Event::Sweep);
+        sim.agenda.plan(start + SWEEP_OF_NOTHING, Event::OrphanSearch);
         sim.mischiefs.begin(&mut sim.agenda);
         sim.clients.take_on(workload::plan(seed, days, faults), &mut sim.agenda);
         Ok(sim)
@@ -214,7 +214,7 @@ impl Sim {
                 self.on_beat();
                 Ok(())
             }
-            Event::Sweep => self.on_sweep(),
+            Event::OrphanSearch => self.on_sweep(),
             Event::Checkpoint => {
                 self.agenda.plan(self.now + CHECKPOINT, Event::Checkpoint);
                 self.is_checkpoint = true;

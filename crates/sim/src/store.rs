@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use muster_core::model::{AssetKind, WorkspaceKey};
 use muster_core::time::Wall;
-use muster_core::{Change, KnownAsset, KnownJob, Rows};
+use muster_core::{Change, KnownAsset, KnownJob, WorldRows};
 use muster_store::{Revision, SqliteReader, SqliteStore, Store, StoreError};
 
 use crate::failure::{Broken, Held};
@@ -71,7 +71,7 @@ impl Store for FaultyStore {
         self.inner.claim(unix_ms)
     }
 
-    fn load(&mut self) -> Result<Rows, StoreError> {
+    fn load(&mut self) -> Result<WorldRows, StoreError> {
         self.inner.load()
     }
 

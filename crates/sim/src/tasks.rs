@@ -3,13 +3,13 @@
 //! that happens elsewhere.
 
 use muster_core::SaveRequest;
-use muster_core::agent::{Action, Order, Signal};
+use muster_core::agent::{Action, Assignment, Signal};
 use muster_core::ids::Epoch;
 use muster_core::model::{Exit, JobSpec, TreeId};
 use muster_core::time::Span;
 
 use crate::agenda::{AgentEvent, Arrival, Due, Event};
-use crate::agents::{Agent, Fate, Site};
+use crate::agents::{Agent, AgentStatus, Site};
 use crate::chance::Chance;
 use crate::clock::{Moment, minutes};
 use crate::failure::{Broken, Held};
@@ -24,7 +24,7 @@ const FOR_EVER: Span = Span::seconds(400 * 86_400);
 const RACE: Span = Span::milliseconds(2_500);
 
 pub(crate) struct Task {
-    order: Order,
+    order: Assignment,
     spec: Option<JobSpec>,
     is_running: bool,
     nature: Nature,
@@ -50,8 +50,8 @@ struct Nature {
 }
 
 impl Nature {
-    fn draw(seed: u64, order: &Order) -> Nature {
-        let Order { job_name, attempt, rank, .. } = order;
+    fn draw(seed: u64, order: &Assignment) -> Nature {
+        let Assignment { job_name, attempt, rank, .. } = order;
         let mut chance = Chance::of(seed, &format!("task {job_name} {attempt} {rank}"));
         let preparation = chance.span(Span::milliseconds(100), Span::seconds(25));
         let soon = chance.span(Span::milliseconds(10), Span::seconds(4));
@@ -100,7 +100,7 @@ impl Task {
 }
 
 impl Agent {
-    pub(super) fn start(&mut self, order: Order, site: &mut Site<'_>) -> Held {
+    pub(super) fn start(&mut self, order: Assignment, site: &mut Site<'_>) -> Held {
         let epoch = order.epoch;
         let nature = Nature::draw(site.seed, &order);
         let task = Task { order, spec: None, is_running: false, nature, plan: 0, due_at: site.now };
@@ -159,7 +159,7 @@ impl Agent {
             }
             Due::Poison => {
                 site.network.faults.note(Fault::PoisonRan);
-                self.fate = Fate::Died { back_after: None };
+                self.status = AgentStatus::Died { back_after: None };
                 Ok(Vec::new())
             }
         }

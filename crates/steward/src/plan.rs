@@ -4,26 +4,26 @@ use muster_providers::joined::protocol::WantedNode;
 use muster_sandbox::protocol::Seen;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum HostAction {
     Make(WantedNode),
     Remove(String),
 }
 
 /// `rests` says of which nodes nothing may be done now: something is being done, or went wrong a moment ago.
-pub(crate) fn deeds(
+pub(crate) fn actions(
     wanted: &[WantedNode],
     (seen, ended): (&[Seen], &[String]),
     rests: impl Fn(&str) -> bool,
-) -> Vec<Deed> {
+) -> Vec<HostAction> {
     let lives = |name: &str| seen.iter().any(|seen| seen.node == name && seen.is_alive);
     let is_wanted = |name: &str| wanted.iter().any(|node| node.name == name);
     let removals = seen.iter().filter(|seen| !is_wanted(&seen.node) && !rests(&seen.node));
-    let removals = removals.map(|seen| Deed::Remove(seen.node.clone()));
+    let removals = removals.map(|seen| HostAction::Remove(seen.node.clone()));
     // One that ended by itself, or with the machine, is not made again: the server hears of it, and wants another instead.
     let is_there = |name: &String| lives(name) || ended.contains(name);
     let missing = wanted.iter().filter(|node| !is_there(&node.name) && !rests(&node.name));
     // What goes makes room for what comes.
-    removals.chain(missing.cloned().map(Deed::Make)).collect()
+    removals.chain(missing.cloned().map(HostAction::Make)).collect()
 }
 
 #[cfg(test)]
@@ -53,15 +53,15 @@ mod tests {
         let there = there.into_iter().chain([("old", true), ("rest", false)]);
         let there: Vec<Seen> = there.map(|(name, is_alive)| seen(name, is_alive)).collect();
         let ended = ["ended", "rest"].map(str::to_owned);
-        let deeds = deeds(&all, (&there, &ended), |name| name == "busy");
-        let make = |name: &str| Deed::Make(wanted(name));
-        let remove = |name: &str| Deed::Remove(name.into());
-        assert_eq!(deeds, [remove("old"), remove("rest"), make("new"), make("half")]);
+        let actions = actions(&all, (&there, &ended), |name| name == "busy");
+        let make = |name: &str| HostAction::Make(wanted(name));
+        let remove = |name: &str| HostAction::Remove(name.into());
+        assert_eq!(actions, [remove("old"), remove("rest"), make("new"), make("half")]);
     }
 
     #[test]
     fn there_is_nothing_to_do_where_all_is_as_wanted() {
-        assert_eq!(deeds(&[wanted("a")], (&[seen("a", true)], &[]), |_| false), []);
-        assert_eq!(deeds(&[], (&[seen("a", true)], &[]), |_| true), []);
+        assert_eq!(actions(&[wanted("a")], (&[seen("a", true)], &[]), |_| false), []);
+        assert_eq!(actions(&[], (&[seen("a", true)], &[]), |_| true), []);
     }
 }

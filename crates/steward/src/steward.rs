@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use muster_core::ids::NodeId;
 use muster_core::model::{Capacity, HostName, Tier};
-use muster_core::{ErrorChain, NodeOrder};
+use muster_core::{ErrorChain, NodeRequest};
 use muster_environments::store::Store;
 use muster_providers::joined::protocol::{
     HeldNode, HostReport, SyncAnswer, Terms, WantedNode, told,
@@ -27,7 +27,7 @@ use crate::environments::Environments;
 use crate::exchange::{Exchange, Stranger};
 use crate::join::{Member, join};
 use crate::place::{CA_BUNDLE, Membership, Place, random};
-use crate::plan::{Deed, deeds};
+use crate::plan::{HostAction, actions};
 use crate::{StewardConfig, StewardError, announced, relay};
 
 /// Nodes that end by themselves are noticed by looking.
@@ -217,16 +217,16 @@ impl Steward<'_> {
             let rests = |trouble: &Trouble| now < trouble.rests_until;
             self.busy.contains(name) || self.troubles.get(name).is_some_and(rests)
         };
-        for deed in deeds(&answer.nodes, (&self.seen, &self.ended), rests) {
+        for action in actions(&answer.nodes, (&self.seen, &self.ended), rests) {
             let hands = (Arc::clone(&self.provider), self.environments.store());
-            let node = match &deed {
-                Deed::Make(wanted) => wanted.name.clone(),
-                Deed::Remove(name) => name.clone(),
+            let node = match &action {
+                HostAction::Make(wanted) => wanted.name.clone(),
+                HostAction::Remove(name) => name.clone(),
             };
             self.busy.insert(node.clone());
-            let order = match deed {
-                Deed::Make(wanted) => Some(order(wanted, &self.membership.name)),
-                Deed::Remove(_) => None,
+            let order = match action {
+                HostAction::Make(wanted) => Some(order(wanted, &self.membership.name)),
+                HostAction::Remove(_) => None,
             };
             self.tasks.spawn_blocking(move || Done {
                 result: carry_out((&hands.0, &hands.1), &node, order),
@@ -304,7 +304,7 @@ impl Steward<'_> {
 fn carry_out(
     (provider, environments): (&Walled, &Store),
     node: &str,
-    order: Option<NodeOrder>,
+    order: Option<NodeRequest>,
 ) -> Result<(), String> {
     match order {
         Some(order) => {
@@ -321,8 +321,8 @@ fn carry_out(
 }
 
 /// What a provider looks at is the name, the cluster and the size.
-fn order(wanted: WantedNode, host: &HostName) -> NodeOrder {
-    NodeOrder {
+fn order(wanted: WantedNode, host: &HostName) -> NodeRequest {
+    NodeRequest {
         node: NodeId(0),
         cluster: wanted.cluster,
         name: wanted.name.into(),

@@ -9,8 +9,8 @@ use std::time::Instant;
 use muster_core::catalogue::Catalogue;
 use muster_core::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use muster_core::model::{
-    Caller, Category, Job, JobSpec, JobState, LedgerLine, Outcome, Part, Principal, Resource,
-    Served, SpecHash, WorkspaceKey,
+    AttemptOutcome, Caller, Category, Job, JobSpec, JobState, LedgerLine, Part, Principal,
+    Resource, Served, SpecHash, WorkspaceKey,
 };
 use muster_core::time::{Elapsed, Now, Span, Wall};
 use muster_core::{Change, Input, Settings, World, step};
@@ -140,7 +140,7 @@ fn a_line(
         cluster,
         resource: Resource::Node,
         category,
-        outcome: if is_served { Outcome::Succeeded } else { Outcome::None },
+        outcome: if is_served { AttemptOutcome::Succeeded } else { AttemptOutcome::None },
         served: is_served.then_some(served),
         part: Part::WHOLE,
         from,

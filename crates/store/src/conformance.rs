@@ -5,7 +5,7 @@
 mod assets;
 mod claims;
 mod commits;
-mod estate;
+mod governance;
 mod hosts;
 mod job_life;
 mod ledger;
@@ -18,7 +18,7 @@ mod trees;
 pub use assets::*;
 pub use claims::*;
 pub use commits::*;
-pub use estate::*;
+pub use governance::*;
 pub use hosts::*;
 pub use job_life::*;
 pub use ledger::*;

@@ -15,7 +15,7 @@ pub use error::StoreError;
 pub use look_up::look_up;
 use muster_core::model::{AssetKind, WorkspaceKey};
 use muster_core::time::Wall;
-use muster_core::{Change, KnownAsset, KnownJob, Rows};
+use muster_core::{Change, KnownAsset, KnownJob, WorldRows};
 pub use read::*;
 pub use sqlite::backup;
 pub use sqlite::{
@@ -33,7 +33,7 @@ pub trait Store: Send {
     fn claim(&mut self, unix_ms: u64) -> Result<u64, StoreError>;
 
     /// Everything that World is rebuilt from.
-    fn load(&mut self) -> Result<Rows, StoreError>;
+    fn load(&mut self) -> Result<WorldRows, StoreError>;
 
     /// Rows, event log and outbox in one transaction, on disk when it returns. Refused with
     /// [`StoreError::Fenced`] when another handle has claimed since. After any other error the outcome is

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use muster_core::ids::{JobId, OperationId, PrincipalId, WorkspaceId};
 use muster_core::model::{
-    Activity, Asset, AssetContainer, AssetKind, AttemptRecord, Category, Cluster, Datastore,
-    Deployment, Job, JobSpec, Node, Operation, Outcome, Principal, SavedTree, Scope, SpecHash,
+    Activity, Asset, AssetContainer, AssetKind, AttemptOutcome, AttemptRecord, Category, Cluster,
+    Datastore, Deployment, Job, JobSpec, Node, Operation, Principal, SavedTree, Scope, SpecHash,
     TreeId, Workspace, WorkspaceKey,
 };
 use muster_core::time::Wall;
@@ -78,7 +78,7 @@ pub struct LedgerSum {
     /// `None` where nobody was served, or nothing has the tag.
     pub group: Option<Box<str>>,
     pub category: Category,
-    pub outcome: Outcome,
+    pub outcome: AttemptOutcome,
     pub node_us: u64,
     pub micro_usd: u64,
 }

@@ -29,7 +29,7 @@ use fault::Doing;
 use meta::Meta;
 use muster_core::model::{AssetKind, WorkspaceKey};
 use muster_core::time::Wall;
-use muster_core::{Change, KnownAsset, KnownJob, Rows};
+use muster_core::{Change, KnownAsset, KnownJob, WorldRows};
 pub use reader::SqliteReader;
 use rusqlite::{Connection, TransactionBehavior};
 pub use storage::{SqliteStorage, SqliteStorageReader};
@@ -140,7 +140,7 @@ impl Store for SqliteStore {
         Ok(epoch)
     }
 
-    fn load(&mut self) -> Result<Rows, StoreError> {
+    fn load(&mut self) -> Result<WorldRows, StoreError> {
         let transaction = self.connection.transaction().doing("loading", &self.path)?;
         load::rows(&transaction, &self.path)
     }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use muster_core::ids::WorkspaceId;
 use muster_core::model::{BlobId, WorkspaceKey};
 pub use muster_core::storage::{
-    About, Blob, BlockFrom, BlockRef, Blocks, ContentHeaders, Guard, Holds, Listed, Match, Segment,
-    Span, Tag,
+    About, Blob, BlobPart, BlockFrom, BlockRef, Blocks, ContentHeaders, Guard, Holds, Listed,
+    Match, Span, Tag,
 };
 use muster_core::time::Wall;
 
@@ -34,7 +34,7 @@ pub struct Container {
 
 /// Which blob an order is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct At {
+pub struct BlobRef {
     pub container: ContainerId,
     pub workspace: WorkspaceId,
     pub name: Box<str>,
@@ -47,7 +47,7 @@ pub struct Folder {
     /// Without a slash at its end.
     pub name: Box<str>,
     /// By their names below the folder.
-    pub files: Vec<(Box<str>, Segment)>,
+    pub files: Vec<(Box<str>, BlobPart)>,
     /// Whether other blobs below the folder go.
     pub is_all: bool,
 }
@@ -59,7 +59,7 @@ pub enum AboutChange {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Order {
+pub enum StorageCommand {
     /// Makes it, or finds that it is there.
     MakeContainer {
         name: Box<str>,
@@ -72,30 +72,30 @@ pub enum Order {
     /// With every container in it.
     ForgetWorkspace(WorkspaceId),
     Put {
-        at: At,
-        segment: Segment,
+        at: BlobRef,
+        segment: BlobPart,
         about: About,
         guard: Guard,
     },
     Stage {
-        at: At,
+        at: BlobRef,
         block: Box<str>,
-        segment: Segment,
+        segment: BlobPart,
     },
     Commit {
-        at: At,
+        at: BlobRef,
         /// With the files that they were when it was made sure that these are on disk.
-        blocks: Vec<(BlockRef, Segment)>,
+        blocks: Vec<(BlockRef, BlobPart)>,
         about: About,
         guard: Guard,
     },
     Change {
-        at: At,
+        at: BlobRef,
         change: AboutChange,
         guard: Guard,
     },
     Delete {
-        at: At,
+        at: BlobRef,
         guard: Guard,
     },
     /// Names files that are there already, in all of these folders or in none.
@@ -105,7 +105,7 @@ pub enum Order {
     },
     /// Forgets the blocks that wait for this blob: their upload was refused, and will not be finished.
     DropStaged {
-        at: At,
+        at: BlobRef,
     },
     /// Forgets blocks that nobody put together since.
     ExpireStaged {
@@ -118,23 +118,25 @@ pub enum Order {
     },
 }
 
-impl Order {
+impl StorageCommand {
     /// Whether rows that live on the store's reserve take this: only what removes something.
     pub fn is_taken_on_reserve(&self) -> bool {
         match self {
-            Order::DeleteContainer { .. }
-            | Order::ForgetWorkspace(_)
-            | Order::Delete { .. }
-            | Order::DropStaged { .. }
-            | Order::ExpireStaged { .. }
-            | Order::Settle { .. } => true,
+            StorageCommand::DeleteContainer { .. }
+            | StorageCommand::ForgetWorkspace(_)
+            | StorageCommand::Delete { .. }
+            | StorageCommand::DropStaged { .. }
+            | StorageCommand::ExpireStaged { .. }
+            | StorageCommand::Settle { .. } => true,
             // Without files it only removes: so go the blobs of a deleted job.
-            Order::Publish { folders, .. } => folders.iter().all(|folder| folder.files.is_empty()),
-            Order::MakeContainer { .. }
-            | Order::Put { .. }
-            | Order::Stage { .. }
-            | Order::Commit { .. }
-            | Order::Change { .. } => false,
+            StorageCommand::Publish { folders, .. } => {
+                folders.iter().all(|folder| folder.files.is_empty())
+            }
+            StorageCommand::MakeContainer { .. }
+            | StorageCommand::Put { .. }
+            | StorageCommand::Stage { .. }
+            | StorageCommand::Commit { .. }
+            | StorageCommand::Change { .. } => false,
         }
     }
 }
@@ -174,14 +176,14 @@ pub enum Refusal {
     TooManyStaged,
 }
 
-pub type Outcome = Result<Done, Refusal>;
+pub type StorageResult = Result<Done, Refusal>;
 
 /// The writer's side.
 pub trait Storage: Send {
     /// Carries out all orders in one transaction, on disk when it returns. A refused one changes nothing; what it
     /// brought counts as unwanted. After an error, [`Storage::revision`] says whether the orders are on disk; open anew
     /// before anything else is applied.
-    fn apply(&mut self, orders: &[Order], now: Wall) -> Result<Applied, NotApplied>;
+    fn apply(&mut self, commands: &[StorageCommand], now: Wall) -> Result<Applied, NotApplied>;
     /// What is on disk, by the last batch that is. Every batch has a revision of its own, an empty one too.
     fn revision(&mut self) -> Result<Revision, StoreError>;
 }
@@ -189,7 +191,7 @@ pub trait Storage: Send {
 /// A batch that is on disk.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Applied {
-    pub outcomes: Vec<Outcome>,
+    pub results: Vec<StorageResult>,
     pub revision: Revision,
 }
 
@@ -221,7 +223,7 @@ pub struct Content {
     pub blob: Blob,
     /// Of the blob, at which the first file begins.
     pub starts: u64,
-    pub segments: Vec<Segment>,
+    pub segments: Vec<BlobPart>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -261,7 +263,7 @@ pub trait StorageReader: Send {
         container: ContainerId,
         name: &str,
         blocks: &[BlockRef],
-    ) -> Result<Vec<Option<Segment>>, StoreError>;
+    ) -> Result<Vec<Option<BlobPart>>, StoreError>;
     /// Whether any blob or waiting block is made of this file.
     fn is_named(&mut self, workspace: WorkspaceId, digest: &BlobId) -> Result<bool, StoreError>;
     /// How many bytes the blobs of a workspace have, and its uncommitted blocks.

@@ -10,7 +10,7 @@ use muster_core::model::{Activity, ActivityOutcome, Scope};
 use serde::{Deserialize, Serialize};
 
 use crate::path::{
-    AccessRoute, ComputeAction, DeploymentRoute, EstateRoute, HistoryRoute, HostRoute, Manager,
+    AccessRoute, ComputeAction, DeploymentRoute, GovernanceRoute, HistoryRoute, HostRoute, Manager,
     Route, StorageRoute,
 };
 use crate::timestamp;
@@ -53,7 +53,7 @@ pub fn operation(method: &str, route: &Route) -> Option<String> {
             ("Muster.Hosts/hosts".to_owned(), Some(action.as_str()))
         }
         Route::Hosts(HostRoute::HostToken) => ("Muster.Hosts/token".to_owned(), Some("")),
-        Route::Estate(EstateRoute::Lock { .. }) => {
+        Route::Governance(GovernanceRoute::Lock { .. }) => {
             ("Microsoft.Authorization/locks".to_owned(), None)
         }
         Route::History(HistoryRoute::Run { .. }) => (ml("workspaces/jobs"), None),
@@ -66,8 +66,8 @@ pub fn operation(method: &str, route: &Route) -> Option<String> {
             StorageRoute::Datastores(_) => return None,
         },
         Route::Assets(route) => {
-            let (kind, deed) = route.operation()?;
-            (ml(&format!("workspaces/{kind}")), deed)
+            let (kind, activity_request) = route.operation()?;
+            (ml(&format!("workspaces/{kind}")), activity_request)
         }
         Route::Deployments(DeploymentRoute::One { .. }) => {
             ("Microsoft.Resources/deployments".to_owned(), None)
@@ -102,7 +102,7 @@ pub fn operation(method: &str, route: &Route) -> Option<String> {
         | Route::Usages { .. }
         | Route::VmSizes { .. }
         | Route::Quotas { .. }
-        | Route::Estate(_)
+        | Route::Governance(_)
         | Route::Hosts(HostRoute::Hosts)
         // Trying changes nothing.
         | Route::Deployments(_)
@@ -169,7 +169,7 @@ pub struct Authorization {
 
 /// `number` and `digest` are the record's place in the chain.
 pub fn document(activity: &Activity, number: u64, digest: &str) -> ActivityDocument {
-    let deed = &activity.deed;
+    let activity_request = &activity.request;
     let mut properties = BTreeMap::new();
     properties.insert("number".to_owned(), number.to_string());
     properties.insert("digest".to_owned(), digest.to_owned());
@@ -190,35 +190,38 @@ pub fn document(activity: &Activity, number: u64, digest: &str) -> ActivityDocum
         }
     };
     let at = timestamp::format(activity.at);
-    let kind = deed.operation.rsplit_once('/').map_or(&*deed.operation, |(kind, _)| kind);
-    let (subscription, group) = home(&deed.scope);
+    let kind = activity_request
+        .operation
+        .rsplit_once('/')
+        .map_or(&*activity_request.operation, |(kind, _)| kind);
+    let (subscription, group) = home(&activity_request.scope);
     ActivityDocument {
-        id: format!("{}/events/{number}", deed.resource),
+        id: format!("{}/events/{number}", activity_request.resource),
         event_data_id: format!(
             "00000000-0000-0000-{:04x}-{:012x}",
             number >> 48,
             number & 0xffff_ffff_ffff
         ),
-        correlation_id: deed.correlation.to_string(),
-        operation_id: deed.correlation.to_string(),
+        correlation_id: activity_request.correlation.to_string(),
+        operation_id: activity_request.correlation.to_string(),
         caller: activity.by.name.to_string(),
         channels: "Operation".to_owned(),
         level: if status == "Failed" { "Error" } else { "Informational" }.to_owned(),
         category: Named::new("Administrative"),
         event_name: Named::new("EndRequest"),
-        operation_name: Named::new(&deed.operation),
+        operation_name: Named::new(&activity_request.operation),
         status: Named::new(status),
         sub_status: Named::new(&sub_status),
         event_timestamp: at.clone(),
         submission_timestamp: at,
         subscription_id: subscription.to_owned(),
         resource_group_name: group.to_owned(),
-        resource_id: deed.resource.to_string(),
+        resource_id: activity_request.resource.to_string(),
         resource_provider_name: Named::new(kind.split('/').next().unwrap_or(kind)),
         resource_type: Named::new(kind),
         authorization: Authorization {
-            action: deed.operation.to_string(),
-            scope: deed.scope.to_string(),
+            action: activity_request.operation.to_string(),
+            scope: activity_request.scope.to_string(),
         },
         properties,
     }

@@ -139,7 +139,7 @@ pub fn resource(key: &WorkspaceKey, asset: &Asset) -> Result<AssetResource, ArmE
         Body::Component(body) => Body::Component(body.kept_as(&asset.name, &asset.version)),
         other => other,
     };
-    body.show(about.face.as_deref(), &mut properties);
+    body.show(about.metadata.as_deref(), &mut properties);
     Ok(AssetResource {
         id: id(key, asset.kind, &asset.name, &asset.version),
         name: asset.version.to_string(),
@@ -205,7 +205,7 @@ pub fn parse_request(kind: AssetKind, key: &WorkspaceKey, body: &[u8]) -> Result
     if hash.as_ref().is_some_and(|hash| hash.len() > HASH_BYTES_MAX) {
         return Err(field.invalid(format!("a hash has {HASH_BYTES_MAX} bytes at most")));
     }
-    let (body, face) = Body::parse(kind, key, &properties)?;
+    let (body, metadata) = Body::parse(kind, key, &properties)?;
     let is_anonymous = properties.get("isAnonymous")?.boolean()?.unwrap_or(false);
     let is_archived = properties.get("isArchived")?.boolean()?;
     let note = notes::without_effect(&reads.unread(&value, &HARMLESS));
@@ -217,7 +217,7 @@ pub fn parse_request(kind: AssetKind, key: &WorkspaceKey, body: &[u8]) -> Result
             is_anonymous,
             hash,
             body: body.to_text(),
-            face,
+            metadata,
         },
         is_archived,
     })

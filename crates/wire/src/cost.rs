@@ -5,7 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use muster_core::model::{Category, Outcome};
+use muster_core::model::{AttemptOutcome, Category};
 use muster_core::time::Wall;
 use serde::{Deserialize, Serialize};
 
@@ -108,7 +108,7 @@ pub struct LedgerSum<'a> {
     /// `None` where nobody was served, or nothing has the tag.
     pub group: Option<&'a str>,
     pub category: Category,
-    pub outcome: Outcome,
+    pub outcome: AttemptOutcome,
     pub node_us: u64,
     pub micro_usd: u64,
 }
@@ -189,8 +189,8 @@ mod tests {
             micro_usd,
         };
         let sums = [
-            sum(Category::Run, Outcome::Succeeded, 90_000_001, 7_250),
-            sum(Category::Idle, Outcome::None, 120_500_000, 9_667),
+            sum(Category::Run, AttemptOutcome::Succeeded, 90_000_001, 7_250),
+            sum(Category::Idle, AttemptOutcome::None, 120_500_000, 9_667),
         ];
         let document = document(&By::Cluster, &sums, Vec::new());
         let text = crate::to_json(&document);

@@ -59,7 +59,8 @@ pub use error::ArmError;
 pub use json::{JsonText, Unreadable, from_json, to_json};
 pub use page::{Page, page_size};
 pub use path::{
-    AccessRoute, AssetRoute, ComputeAction, DeploymentRoute, EstateRoute, HistoryRoute, HostAction,
-    HostRoute, Login, Manager, Query, Request, Route, StorageRoute, V1Route, WorkspaceAction,
+    AccessRoute, AssetRoute, ComputeAction, DeploymentRoute, GovernanceRoute, HistoryRoute,
+    HostAction, HostRoute, Login, Manager, Query, Request, Route, StorageRoute, V1Route,
+    WorkspaceAction,
 };
 pub use system_data::SystemData;

@@ -7,7 +7,7 @@
 mod access;
 mod assets;
 mod deployments;
-mod estate;
+mod governance;
 mod history;
 mod hosts;
 mod login;
@@ -23,7 +23,7 @@ pub use access::{AccessRoute, scope_of};
 pub use assets::AssetRoute;
 pub(crate) use assets::{kind_of as asset_kind_of, word as asset_word};
 pub use deployments::{DeploymentRoute, Home};
-pub use estate::{EstateRoute, lockable_of};
+pub use governance::{GovernanceRoute, lockable_of};
 pub use history::HistoryRoute;
 pub use hosts::{HostAction, HostRoute};
 pub use login::{Authority, Login};

@@ -1,6 +1,6 @@
 //! What became of nodes that are gone. The form is ours, also on the server's disk.
 
-use muster_core::model::{Fate, NodePhase, Trouble};
+use muster_core::model::{NodeFailure, NodePhase, Trouble};
 use serde::{Deserialize, Serialize};
 
 use crate::compute::trouble;
@@ -73,7 +73,7 @@ pub struct Findings {
 }
 
 impl PostMortem {
-    pub fn new(node: &str, fate: &Fate, found: Option<(Findings, String)>) -> PostMortem {
+    pub fn new(node: &str, failure: &NodeFailure, found: Option<(Findings, String)>) -> PostMortem {
         let (findings, agent_log) = found.unzip();
         let job = |held: &muster_core::model::HeldJob| HeldJob {
             name: held.name.to_string(),
@@ -82,15 +82,15 @@ impl PostMortem {
         };
         PostMortem {
             node: node.to_owned(),
-            compute: fate.cluster_name.to_string(),
-            host: fate.host.to_string(),
-            vm_size: fate.vm_size.to_string(),
-            cause: cause(&fate.why).to_owned(),
-            message: trouble(&fate.why),
-            was: phase(fate.was).to_owned(),
-            requested_on: timestamp::format(fate.requested_at),
-            given_up_on: timestamp::format(fate.given_up_at),
-            jobs: fate.jobs.iter().map(job).collect(),
+            compute: failure.cluster_name.to_string(),
+            host: failure.host.to_string(),
+            vm_size: failure.vm_size.to_string(),
+            cause: cause(&failure.why).to_owned(),
+            message: trouble(&failure.why),
+            was: phase(failure.was).to_owned(),
+            requested_on: timestamp::format(failure.requested_at),
+            given_up_on: timestamp::format(failure.given_up_at),
+            jobs: failure.jobs.iter().map(job).collect(),
             findings,
             agent_log,
         }
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_post_mortem_says_what_is_known_and_leaves_out_the_rest() {
-        let fate = Fate {
+        let failure = NodeFailure {
             cluster: ClusterId(3),
             cluster_name: "cpu".into(),
             host: HostName::local(),
@@ -147,13 +147,13 @@ mod tests {
             jobs: vec![model::HeldJob { name: "train".into(), epoch: Epoch(7), rank: 1 }],
         };
         let found = Findings { signal: Some(9), oom_kills: Some(0), ..Findings::default() };
-        let whole = PostMortem::new("cpu-1", &fate, Some((found, "last words\n".to_owned())));
+        let whole = PostMortem::new("cpu-1", &failure, Some((found, "last words\n".to_owned())));
         let text = crate::to_json(&whole);
         assert!(text.contains(r#""findings":{"signal":9,"oomKills":0},"agentLog""#), "{text}");
         assert!(text.contains(r#""cause":"Ended","message":"all its processes ended"#), "{text}");
         assert!(text.contains(r#""givenUpOn":"1970-01-01T00:00:01Z""#), "{text}");
         assert_eq!(serde_json::from_str::<PostMortem>(&text).unwrap(), whole);
-        let elsewhere = PostMortem::new("cpu-1", &fate, None);
+        let elsewhere = PostMortem::new("cpu-1", &failure, None);
         assert!(!crate::to_json(&elsewhere).contains("findings"));
         assert_eq!(whole.without_log().agent_log, None);
     }

@@ -26,9 +26,9 @@ pub(super) async fn start(
     context: &Context,
     launching: &Launching<'_>,
 ) -> Result<Running, StartError> {
-    let Launching { order, spec, facts, services, .. } = launching;
-    let work_dir = context.home.work(order.epoch);
-    let log = open_log(&context.home.job_log(order.epoch))?;
+    let Launching { assignment, spec, facts, services, .. } = launching;
+    let work_dir = context.home.work(assignment.epoch);
+    let log = open_log(&context.home.job_log(assignment.epoch))?;
     if let Some(nursery) = &context.nursery {
         let launch = walled_launch(context, launching, work_dir)?;
         let network = match has_own_network(context, launching) {
@@ -37,10 +37,10 @@ pub(super) async fn start(
         };
         return Ok(Running::Walled(Walled::start(nursery, launch, &log, network).await?));
     }
-    let inputs = context.home.inputs(order.epoch);
+    let inputs = context.home.inputs(assignment.epoch);
     let places = Places { inputs: &inputs, seen_inputs: &inputs, seen_work: &work_dir };
     let bound = bind_all(spec, &places).map_err(io::Error::other)?;
-    let (command, more) = ranks::distributed(spec, order, *facts, bound.command);
+    let (command, more) = ranks::distributed(spec, assignment, *facts, bound.command);
     let (command, starter) = services.beside(command, &bound.log_dirs);
     let mut variables = variables(context, launching, bound.variables, &work_dir)?;
     variables.extend(more.into_iter().chain(starter));
@@ -48,7 +48,7 @@ pub(super) async fn start(
         Process::spawn(Launch { command: &command, work_dir: &work_dir, variables, log })?;
     // It may be over already: then there is nothing to record.
     if let Some(identity) = Identity::of(process.pid())? {
-        identity.write(&context.home.job_pid(order.epoch))?;
+        identity.write(&context.home.job_pid(assignment.epoch))?;
     }
     Ok(Running::Plain(process))
 }
@@ -56,7 +56,7 @@ pub(super) async fn start(
 /// Where others may run on the node at the same time, loopback is the job's own. Members of a job on several nodes meet at the
 /// addresses of their nodes.
 fn has_own_network(context: &Context, launching: &Launching<'_>) -> bool {
-    !context.jobs_share && launching.order.nodes == 1 && !launching.spec.share.is_whole()
+    !context.jobs_share && launching.assignment.nodes == 1 && !launching.spec.share.is_whole()
 }
 
 /// With the way to the server where the job expects it.
@@ -71,12 +71,12 @@ fn walled_launch(
     launching: &Launching<'_>,
     work_dir: PathBuf,
 ) -> io::Result<job::Launch> {
-    let Launching { order, spec, facts, gpus, services, group } = launching;
-    let inputs = context.home.inputs(order.epoch);
+    let Launching { assignment, spec, facts, gpus, services, group } = launching;
+    let inputs = context.home.inputs(assignment.epoch);
     let (seen_inputs, seen_work) = (Path::new(job::INPUTS), Path::new(job::FOLDER));
     let places = Places { inputs: &inputs, seen_inputs, seen_work };
     let bound = bind_all(spec, &places).map_err(io::Error::other)?;
-    let (command, more) = ranks::distributed(spec, order, *facts, bound.command);
+    let (command, more) = ranks::distributed(spec, assignment, *facts, bound.command);
     let (command, starter) = services.beside(command, &bound.log_dirs);
     let mut variables = variables(context, launching, bound.variables, seen_work)?;
     variables.extend(more.into_iter().chain(starter));
@@ -122,7 +122,7 @@ fn variables(
     own: BTreeMap<String, String>,
     work_dir: &Path,
 ) -> io::Result<BTreeMap<String, OsString>> {
-    let Launching { order, spec, facts, .. } = launching;
+    let Launching { assignment, spec, facts, .. } = launching;
     let inherited =
         |name: &str, default: &str| std::env::var_os(name).unwrap_or_else(|| default.into());
     let mut all: BTreeMap<String, OsString> = BTreeMap::from([
@@ -139,19 +139,19 @@ fn variables(
         }
         all.insert(name, value.into());
     }
-    let about = bound::about(spec, &order.job_name, *facts);
+    let about = bound::about(spec, &assignment.job_name, *facts);
     all.extend(about.into_iter().map(|(name, value)| (name.to_owned(), value.into())));
-    all.extend(members::variables(order));
+    all.extend(members::variables(assignment));
     let ours: [(&str, OsString); 9] = [
-        ("MUSTER_JOB_NAME", (*order.job_name).into()),
-        ("MUSTER_ATTEMPT", order.attempt.to_string().into()),
-        ("MUSTER_EPOCH", order.epoch.to_string().into()),
+        ("MUSTER_JOB_NAME", (*assignment.job_name).into()),
+        ("MUSTER_ATTEMPT", assignment.attempt.to_string().into()),
+        ("MUSTER_EPOCH", assignment.epoch.to_string().into()),
         (kin::NODE_VARIABLE, context.node.as_str().into()),
         (kin::DIR_VARIABLE, context.home.dir().into()),
         (notice::VARIABLE, notice::path(work_dir).into()),
-        ("AZUREML_RUN_ID", (*order.job_name).into()),
-        ("AZUREML_NODE_COUNT", order.nodes.to_string().into()),
-        ("NODE_RANK", order.rank.to_string().into()),
+        ("AZUREML_RUN_ID", (*assignment.job_name).into()),
+        ("AZUREML_NODE_COUNT", assignment.nodes.to_string().into()),
+        ("NODE_RANK", assignment.rank.to_string().into()),
     ];
     all.extend(ours.map(|(name, value)| (name.to_owned(), value)));
     if let Some(folder) = &spec.checkpoint {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use muster_core::ErrorChain;
-use muster_core::agent::Order;
+use muster_core::agent::Assignment;
 use muster_core::ids::Epoch;
 use muster_core::model::{JobSpec, LOGS_FOLDER, NAMED_OUTPUTS_FOLDER, OUTPUTS_FOLDER, TreeId};
 use muster_trees::{File, Folder, PlacingError, Tree, tree_of};
@@ -36,15 +36,19 @@ pub(super) enum FetchError {
 /// Fills the working folder, and returns who keeps what it leaves. Tries as long as the server cannot be reached.
 pub(crate) async fn bring(
     context: &Context,
-    order: &Order,
+    assignment: &Assignment,
     spec: &JobSpec,
 ) -> Result<Keeper, String> {
-    fill(context, order, spec).await.map_err(|error| ErrorChain(&error).to_string())
+    fill(context, assignment, spec).await.map_err(|error| ErrorChain(&error).to_string())
 }
 
-async fn fill(context: &Context, order: &Order, spec: &JobSpec) -> Result<Keeper, FetchError> {
-    let folder = Folder::open(&context.home.work(order.epoch))?;
-    let (client, epoch) = (&context.client, order.epoch);
+async fn fill(
+    context: &Context,
+    assignment: &Assignment,
+    spec: &JobSpec,
+) -> Result<Keeper, FetchError> {
+    let folder = Folder::open(&context.home.work(assignment.epoch))?;
+    let (client, epoch) = (&context.client, assignment.epoch);
     if let Some(code) = &spec.code {
         lay_out(client, epoch, code, &folder).await?;
     }
@@ -54,7 +58,7 @@ async fn fill(context: &Context, order: &Order, spec: &JobSpec) -> Result<Keeper
     data::bring_inputs(context, epoch, spec).await?;
     let mut last = Tree::default();
     // Nobody has left anything to the first.
-    if order.attempt > 1
+    if assignment.attempt > 1
         && let Some(saved) = left(client, epoch).await?
     {
         last = lay_out(client, epoch, &saved, &folder).await?;

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use muster_core::agent::Order;
+use muster_core::agent::Assignment;
 use muster_core::model::{JobService, JobSpec, ServiceKind, service_path};
 
 use crate::environment::path_of;
@@ -90,13 +90,13 @@ impl Service {
 
 impl Services {
     pub(crate) fn plan(
-        order: &Order,
+        assignment: &Assignment,
         spec: &JobSpec,
         server_port: Option<u16>,
     ) -> io::Result<Services> {
         let mut all = BTreeMap::new();
-        for (name, wanted) in spec.services.iter().filter(|(_, one)| one.is_on(order.rank)) {
-            let path = service_path(order.epoch, order.rank, name);
+        for (name, wanted) in spec.services.iter().filter(|(_, one)| one.is_on(assignment.rank)) {
+            let path = service_path(assignment.epoch, assignment.rank, name);
             let refused = refusal(wanted, &path_of(spec), server_port);
             let port = match (wanted.known_port(), program(wanted.kind)) {
                 (None, Some(_)) => Some(free_port()?),
@@ -218,8 +218,8 @@ mod tests {
 
     use super::*;
 
-    fn order(rank: u32) -> Order {
-        Order {
+    fn assignment(rank: u32) -> Assignment {
+        Assignment {
             epoch: Epoch(7),
             job_name: "j".into(),
             attempt: 1,
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn what_is_not_installed_is_named_with_its_remedy() {
         let spec = spec(&[("jl", service(ServiceKind::JupyterLab, None))], "/nowhere:relative");
-        let plan = Services::plan(&order(0), &spec, None).unwrap();
+        let plan = Services::plan(&assignment(0), &spec, None).unwrap();
         let why = plan.0["jl"].refused.as_deref().unwrap();
         assert!(
             why.contains("jupyter-lab is not installed") && why.contains("jupyterlab"),
@@ -269,7 +269,7 @@ mod tests {
             ("ray", service(ServiceKind::RayDashboard, None)),
             ("shell", service(ServiceKind::Ssh, Some(22))),
         ];
-        let plan = Services::plan(&order(0), &spec(&all, "/nowhere"), None).unwrap();
+        let plan = Services::plan(&assignment(0), &spec(&all, "/nowhere"), None).unwrap();
         let said: Vec<String> = plan.refusals().collect();
         assert_eq!(said.len(), 2);
         assert!(said[0].contains("code-server is not installed"), "{said:?}");
@@ -286,7 +286,7 @@ mod tests {
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         let path = folder.path().display().to_string();
         let spec = spec(&[("code", service(ServiceKind::VsCode, Some(8080)))], &path);
-        let plan = Services::plan(&order(0), &spec, None).unwrap();
+        let plan = Services::plan(&assignment(0), &spec, None).unwrap();
         let editor = &plan.0["code"];
         assert!(!editor.keeps_path() && editor.authorization().is_none());
         let cookie = editor.cookie().unwrap();
@@ -305,7 +305,7 @@ mod tests {
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         let path = format!("{}:/usr/bin:/bin", folder.path().display());
         let spec = spec(&[("tb", service(ServiceKind::TensorBoard, Some(6006)))], &path);
-        let plan = Services::plan(&order(0), &spec, Some(7443)).unwrap();
+        let plan = Services::plan(&assignment(0), &spec, Some(7443)).unwrap();
         let dirs = BTreeMap::from([("tb".to_owned(), "~/it's here".to_owned())]);
         let command = "wait; sleep 0.3; echo ${MUSTER_SERVICES-none}; exit 3";
         let (command, variable) = plan.beside(command.into(), &dirs);
@@ -333,8 +333,8 @@ mod tests {
     #[test]
     fn the_way_to_the_server_is_no_service_and_other_nodes_have_none() {
         let spec = spec(&[("own", service(ServiceKind::Custom, Some(7443)))], "/bin");
-        let plan = Services::plan(&order(0), &spec, Some(7443)).unwrap();
+        let plan = Services::plan(&assignment(0), &spec, Some(7443)).unwrap();
         assert!(plan.0["own"].refused.as_deref().unwrap().contains("leads to the server"));
-        assert!(Services::plan(&order(1), &spec, Some(7443)).unwrap().is_empty());
+        assert!(Services::plan(&assignment(1), &spec, Some(7443)).unwrap().is_empty());
     }
 }

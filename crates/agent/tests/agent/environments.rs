@@ -73,7 +73,7 @@ async fn a_job_waits_for_its_environment_and_finds_it_first() {
     let agent = agent(&harness, Some(folder.path()));
     let command =
         "python; echo $VIRTUAL_ENV; echo $CONDA_PREFIX; echo $CONDA_DEFAULT_ENV; echo $PATH";
-    let epoch = harness.order_with(1, job(command, recipe()));
+    let epoch = harness.assign_with(1, job(command, recipe()));
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     let log = harness.log(epoch);
     let place = layer(&harness, epoch);
@@ -105,7 +105,7 @@ async fn what_was_said_at_submit_is_in_the_log_once() {
     let agent = agent(&harness, Some(folder.path()));
     let mut job = job("python", recipe());
     job.properties.insert(JobSpec::NOTE.to_owned(), format!("x has no effect; {said}"));
-    let epoch = harness.order_with(1, job);
+    let epoch = harness.assign_with(1, job);
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     let log = harness.log(epoch);
     assert_eq!(log.matches(said).count(), 1, "{log}");
@@ -126,7 +126,7 @@ async fn a_users_own_path_comes_after_the_environments() {
     for (name, value) in own {
         spec.environment_variables.insert(name.to_owned(), value.to_owned());
     }
-    let epoch = harness.order_with(1, spec);
+    let epoch = harness.assign_with(1, spec);
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     let (own, shared) = (layer(&harness, epoch), folder.path().join(NAME));
     let wanted = format!("{own}/bin:{}/bin:/usr/bin:/bin mine job\n", shared.display());
@@ -139,7 +139,7 @@ async fn the_machines_own_python_is_found_by_both_its_names() {
     let harness = Harness::new().await;
     let folder = folder();
     let agent = agent(&harness, Some(folder.path()));
-    let epoch = harness.order_with(1, job("python -c 'print(6 * 7)'; echo $FROM_IT", None));
+    let epoch = harness.assign_with(1, job("python -c 'print(6 * 7)'; echo $FROM_IT", None));
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     assert!(harness.log(epoch).ends_with("\n42\nenvironment\n"), "{}", harness.log(epoch));
     assert_eq!(harness.server.look().environments_asked_for, 0);
@@ -158,7 +158,7 @@ async fn a_build_that_fails_is_in_the_log_of_a_job_that_never_ran() {
         ];
     });
     let agent = agent(&harness, Some(folder.path()));
-    let epoch = harness.order_with(1, job("echo ran", recipe()));
+    let epoch = harness.assign_with(1, job("echo ran", recipe()));
     let said = reason(harness.ending(epoch).await);
     assert_eq!(
         said,
@@ -182,10 +182,10 @@ async fn whoever_cancels_does_not_wait_for_the_build() {
     let folder = folder();
     harness.server.change(|book| book.environments = vec![json!({"state": "building"})]);
     let agent = agent(&harness, Some(folder.path()));
-    let epoch = harness.order_with(1, job("echo ran", recipe()));
+    let epoch = harness.assign_with(1, job("echo ran", recipe()));
     harness.until_log_has(epoch, "building environment").await;
     let asked = Instant::now();
-    harness.server.change(|book| book.orders.clear());
+    harness.server.change(|book| book.assignments.clear());
     assert_eq!(harness.ending(epoch).await, Exit::Stopped);
     assert!(!harness.log(epoch).contains("ran"));
     assert!(asked.elapsed() < Duration::from_secs(5));
@@ -196,12 +196,12 @@ async fn whoever_cancels_does_not_wait_for_the_build() {
 async fn a_node_without_environments_says_so_and_what_is_no_name_is_no_path() {
     let harness = Harness::new().await;
     let agent = agent(&harness, None);
-    let epoch = harness.order_with(1, job("echo ran", recipe()));
+    let epoch = harness.assign_with(1, job("echo ran", recipe()));
     let said = reason(harness.ending(epoch).await);
     assert!(said.contains("made where none are built"), "{said}");
     assert_eq!(harness.server.look().environments_asked_for, 0);
     // The machine's own Python needs nobody's folder.
-    let epoch = harness.order_with(2, job("python3 -c 'print(1)'", None));
+    let epoch = harness.assign_with(2, job("python3 -c 'print(1)'", None));
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     agent.abort();
 
@@ -214,7 +214,7 @@ async fn a_node_without_environments_says_so_and_what_is_no_name_is_no_path() {
         let answer = json!({"state": "ready", "folder": name});
         harness.server.change(|book| book.environments = vec![answer]);
         let agent = self::agent(&harness, Some(folder.path()));
-        let epoch = harness.order_with(1, job("echo ran", recipe()));
+        let epoch = harness.assign_with(1, job("echo ran", recipe()));
         let said = reason(harness.ending(epoch).await);
         assert!(said.contains(wanted), "{said}");
         agent.abort();

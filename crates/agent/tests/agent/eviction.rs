@@ -7,11 +7,11 @@ use muster_core::time::Span;
 use crate::harness::Harness;
 
 fn evict(harness: &Harness, within: Span) {
-    harness.server.change(|book| book.orders[0].evict = Some(within));
+    harness.server.change(|book| book.assignments[0].evict = Some(within));
 }
 
 async fn begun(harness: &Harness, command: &str) -> Epoch {
-    let epoch = harness.order(7, command);
+    let epoch = harness.assignment(7, command);
     harness.until_log_has(epoch, "begun").await;
     epoch
 }

@@ -8,12 +8,12 @@ use crate::harness::{Harness, endings};
 use crate::server::Book;
 
 /// An attempt on two nodes, of which this is the second. It may not go yet.
-fn order(harness: &Harness, epoch: u64, command: &str) -> Epoch {
-    let epoch = harness.order(epoch, command);
+fn assignment(harness: &Harness, epoch: u64, command: &str) -> Epoch {
+    let epoch = harness.assignment(epoch, command);
     harness.server.change(|book| {
-        let order = &mut book.orders[0];
-        (order.rank, order.nodes, order.go) = (1, 2, false);
-        order.addresses = vec!["10.9.0.4".into(), "10.9.0.5".into()];
+        let assignment = &mut book.assignments[0];
+        (assignment.rank, assignment.nodes, assignment.go) = (1, 2, false);
+        assignment.addresses = vec!["10.9.0.4".into(), "10.9.0.5".into()];
     });
     epoch
 }
@@ -30,10 +30,10 @@ async fn until_ready(harness: &Harness, epoch: Epoch) {
 async fn it_starts_when_all_are_ready_and_knows_where_they_are() {
     let harness = Harness::new().await;
     let agent = harness.agent();
-    let epoch = order(&harness, 7, "echo $MASTER_ADDR:$MASTER_PORT $RANK $AZ_BATCH_NODE_LIST");
+    let epoch = assignment(&harness, 7, "echo $MASTER_ADDR:$MASTER_PORT $RANK $AZ_BATCH_NODE_LIST");
     until_ready(&harness, epoch).await;
     assert!(!harness.home.job_log(epoch).exists(), "nothing of the user's has begun");
-    harness.server.change(|book| book.orders[0].go = true);
+    harness.server.change(|book| book.assignments[0].go = true);
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     assert_eq!(harness.log(epoch), "10.9.0.4:20007 1 10.9.0.4;10.9.0.5\n");
     agent.abort();
@@ -43,9 +43,9 @@ async fn it_starts_when_all_are_ready_and_knows_where_they_are() {
 async fn it_never_starts_if_it_is_not_wanted_before_all_are_ready() {
     let harness = Harness::new().await;
     let agent = harness.agent();
-    let epoch = order(&harness, 7, "echo started");
+    let epoch = assignment(&harness, 7, "echo started");
     until_ready(&harness, epoch).await;
-    harness.server.change(|book| book.orders.clear());
+    harness.server.change(|book| book.assignments.clear());
     assert_eq!(harness.ending(epoch).await, Exit::Stopped);
     assert_eq!(endings(&harness.server.look(), epoch)[0], Exit::Stopped);
     assert!(!harness.home.job_log(epoch).exists());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use muster_agent::home::Home;
 use muster_agent::{AgentConfig, AgentError};
-use muster_core::agent::{AttemptPhase, Habits, Order};
+use muster_core::agent::{Assignment, AttemptPhase, Habits};
 use muster_core::ids::Epoch;
 use muster_core::model::{Exit, JobSpec, SpecHash};
 use muster_core::time::Span;
@@ -107,15 +107,15 @@ impl Harness {
     }
 
     /// Orders a job in place of all others.
-    pub fn order(&self, epoch: u64, command: &str) -> Epoch {
-        self.order_with(epoch, spec(command))
+    pub fn assignment(&self, epoch: u64, command: &str) -> Epoch {
+        self.assign_with(epoch, spec(command))
     }
 
-    pub fn order_with(&self, epoch: u64, spec: JobSpec) -> Epoch {
+    pub fn assign_with(&self, epoch: u64, spec: JobSpec) -> Epoch {
         let epoch = Epoch(epoch);
         self.server.change(|book| {
             book.specs.insert(SpecHash::made_up(&epoch.to_string()).to_string(), spec);
-            book.orders = vec![Order {
+            book.assignments = vec![Assignment {
                 epoch,
                 job_name: "a-job".into(),
                 attempt: 2,

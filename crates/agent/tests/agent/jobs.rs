@@ -12,7 +12,7 @@ use crate::harness::{Harness, endings, eventually, habits, is_alive, is_running,
 async fn a_command_runs_and_its_log_arrives_complete_and_in_order() {
     let harness = Harness::new().await;
     let agent = harness.agent();
-    let epoch = harness.order(1, "for i in $(seq 2000); do echo line $i; done; echo oops >&2");
+    let epoch = harness.assignment(1, "for i in $(seq 2000); do echo line $i; done; echo oops >&2");
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     // The log is there before the ending is told.
     let expected: String = (1..=2000).map(|i| format!("line {i}\n")).collect();
@@ -31,7 +31,7 @@ async fn jobs_do_not_cost_connections_and_specifications_come_with_their_orders(
     harness.server.change(|book| book.gives_specs = true);
     let agent = harness.agent();
     for round in 1..=10 {
-        let epoch = harness.order(round, "true");
+        let epoch = harness.assignment(round, "true");
         assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     }
     let book = harness.server.look();
@@ -51,7 +51,7 @@ async fn a_job_finds_what_it_was_given_and_nothing_of_the_agent() {
         given.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let command =
         "cat /proc/self/environ | tr '\\0' '\\n'; touch $TMPDIR/x; test \"$PWD\" = \"$HOME\"";
-    let epoch = harness.order_with(7, JobSpec { environment_variables, ..spec(command) });
+    let epoch = harness.assign_with(7, JobSpec { environment_variables, ..spec(command) });
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     let log = harness.log(epoch);
     let found: BTreeMap<&str, &str> = log.lines().filter_map(|line| line.split_once('=')).collect();
@@ -99,7 +99,7 @@ async fn every_way_to_end_is_told_as_it_was() {
         ("no-such-program-here", Exit::Code(127)),
     ];
     for (index, (command, exit)) in cases.into_iter().enumerate() {
-        let epoch = harness.order(index as u64 + 1, command);
+        let epoch = harness.assignment(index as u64 + 1, command);
         assert_eq!(harness.ending(epoch).await, exit, "{command}");
     }
     agent.abort();
@@ -114,12 +114,12 @@ async fn what_cannot_be_started_is_told_with_its_reason() {
         let Exit::NotStarted { message } = &exit else { panic!("{exit:?}") };
         assert!(message.contains(part), "{message}");
     };
-    not_started(harness.order(1, "echo \0"), "cannot start it").await;
+    not_started(harness.assignment(1, "echo \0"), "cannot start it").await;
     let mut odd = spec("true");
     odd.environment_variables.insert("A=B".into(), "C".into());
-    not_started(harness.order_with(2, odd), "\"A=B\" cannot be the name").await;
+    not_started(harness.assign_with(2, odd), "\"A=B\" cannot be the name").await;
     harness.server.change(|book| book.spec_status = Some(StatusCode::NOT_FOUND));
-    not_started(harness.order(3, "true"), "cannot fetch its specification").await;
+    not_started(harness.assignment(3, "true"), "cannot fetch its specification").await;
     agent.abort();
 }
 
@@ -128,7 +128,7 @@ async fn an_ending_is_told_until_it_is_acknowledged() {
     let harness = Harness::new().await;
     harness.server.change(|book| (book.acknowledges, book.is_restless) = (false, true));
     let agent = harness.agent();
-    let epoch = harness.order(1, "exit 5");
+    let epoch = harness.assignment(1, "exit 5");
     let told = harness
         .until("a few repetitions", |book| Some(endings(book, epoch)).filter(|e| e.len() > 3))
         .await;
@@ -146,16 +146,16 @@ async fn an_ending_is_told_until_it_is_acknowledged() {
 async fn an_unwanted_job_is_asked_to_stop_and_then_made_to() {
     let harness = Harness::new().await;
     let agent = harness.agent();
-    let polite =
-        harness.order(1, "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done");
+    let polite = harness
+        .assignment(1, "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done");
     harness.until_log_has(polite, "up").await;
     let rude = "trap '' TERM; echo up; while :; do sleep 0.05; done";
-    let rude = harness.order(2, rude);
+    let rude = harness.assignment(2, rude);
     assert_eq!(harness.ending(polite).await, Exit::Stopped);
     assert!(harness.log(polite).ends_with("bye\n"), "{}", harness.log(polite));
     harness.until_log_has(rude, "up").await;
     let asked = std::time::Instant::now();
-    harness.server.change(|book| book.orders.clear());
+    harness.server.change(|book| book.assignments.clear());
     assert_eq!(harness.ending(rude).await, Exit::Stopped);
     assert!(asked.elapsed().as_micros() >= u128::from(habits().stop_grace.0));
     agent.abort();
@@ -166,7 +166,7 @@ async fn a_job_that_takes_too_long_is_stopped() {
     let harness = Harness::new().await;
     let agent = harness.agent();
     let timeout = Some(Span::milliseconds(200));
-    let epoch = harness.order_with(1, JobSpec { timeout, ..spec("sleep 1000") });
+    let epoch = harness.assign_with(1, JobSpec { timeout, ..spec("sleep 1000") });
     assert_eq!(harness.ending(epoch).await, Exit::TimedOut);
     agent.abort();
 }
@@ -176,9 +176,9 @@ async fn a_job_that_is_unwanted_while_it_is_prepared_never_starts() {
     let harness = Harness::new().await;
     let agent = harness.agent();
     harness.server.change(|book| book.spec_status = Some(StatusCode::SERVICE_UNAVAILABLE));
-    let epoch = harness.order(1, "echo ran");
+    let epoch = harness.assignment(1, "echo ran");
     harness.until("a few tries", |book| (book.specs_asked_for > 2).then_some(())).await;
-    harness.server.change(|book| book.orders.clear());
+    harness.server.change(|book| book.assignments.clear());
     assert_eq!(harness.ending(epoch).await, Exit::Stopped);
     assert!(!harness.home.work(epoch).exists());
     agent.abort();
@@ -188,7 +188,8 @@ async fn a_job_that_is_unwanted_while_it_is_prepared_never_starts() {
 async fn what_a_job_leaves_in_its_group_ends_with_it() {
     let harness = Harness::new().await;
     let agent = harness.agent();
-    let epoch = harness.order(1, "sleep 1000 & echo $!; (trap '' TERM HUP; sleep 1000) & exit 0");
+    let epoch =
+        harness.assignment(1, "sleep 1000 & echo $!; (trap '' TERM HUP; sleep 1000) & exit 0");
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     let pid = harness.log(epoch);
     assert!(!is_alive(&pid));
@@ -199,7 +200,7 @@ async fn what_a_job_leaves_in_its_group_ends_with_it() {
 async fn a_nodes_files_are_its_own() {
     let harness = Harness::new().await;
     let agent = harness.agent();
-    let epoch = harness.order(1, "echo up; sleep 1000");
+    let epoch = harness.assignment(1, "echo up; sleep 1000");
     harness.until_log_has(epoch, "up").await;
     assert_eq!(mode_of(&harness.home.work(epoch)), 0o700);
     assert_eq!(mode_of(&harness.home.job_log(epoch)), 0o600);

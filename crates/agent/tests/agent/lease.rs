@@ -14,7 +14,7 @@ async fn a_job_stops_before_its_lease_is_over_and_the_node_ends() {
     let harness = Harness::new().await;
     harness.server.change(|book| book.lease = Span::seconds(2));
     let agent = harness.agent();
-    let epoch = harness.order(1, "echo $$; sleep 1000");
+    let epoch = harness.assignment(1, "echo $$; sleep 1000");
     harness.until_log_has(epoch, "\n").await;
     let pid = harness.log(epoch);
     // From here on it is on its own.
@@ -30,7 +30,7 @@ async fn an_ending_from_a_lost_lease_is_told_when_the_server_is_back() {
     let mut harness = Harness::new().await;
     harness.server.change(|book| book.lease = Span::seconds(1));
     let agent = harness.agent_with(Habits { alone_max: Span::seconds(60), ..habits() });
-    let epoch = harness.order(1, "echo $$; sleep 1000");
+    let epoch = harness.assignment(1, "echo $$; sleep 1000");
     harness.until_log_has(epoch, "\n").await;
     let pid = harness.log(epoch);
     harness.server.stop().await;
@@ -64,10 +64,10 @@ async fn a_server_that_another_ca_vouches_for_is_not_spoken_to() {
 async fn a_dismissed_node_stops_its_job_and_ends() {
     let harness = Harness::new().await;
     let agent = harness.agent();
-    let epoch = harness.order(1, "echo $$; sleep 1000");
+    let epoch = harness.assignment(1, "echo $$; sleep 1000");
     harness.until_log_has(epoch, "\n").await;
     let pid = harness.log(epoch);
-    harness.server.change(|book| (book.end, book.orders) = (true, Vec::new()));
+    harness.server.change(|book| (book.end, book.assignments) = (true, Vec::new()));
     end_of(agent).await;
     assert!(!is_alive(&pid));
     assert!(harness.home.secret().exists(), "what is left is the provider's to remove");
@@ -78,7 +78,7 @@ async fn a_server_that_always_answers_at_once_is_not_asked_without_end() {
     let harness = Harness::new().await;
     let agent = harness.agent();
     harness.server.change(|book| book.is_restless = true);
-    let epoch = harness.order(1, "sleep 1; exit 6");
+    let epoch = harness.assignment(1, "sleep 1; exit 6");
     assert_eq!(harness.ending(epoch).await, Exit::Code(6));
     // 50 ms, 100 ms, 200 ms, ... : a handful a second, where every answer could have been followed
     // at once.

@@ -14,7 +14,7 @@ async fn a_hundred_megabytes_without_a_newline_arrive() {
     const LENGTH: usize = 100_000_000;
     let harness = Harness::new().await;
     let agent = harness.agent();
-    let epoch = harness.order(1, &format!("head -c {LENGTH} /dev/zero | tr '\\0' x"));
+    let epoch = harness.assignment(1, &format!("head -c {LENGTH} /dev/zero | tr '\\0' x"));
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     let book = harness.server.look();
     assert_eq!(book.logs[&epoch].len(), LENGTH);
@@ -30,7 +30,7 @@ async fn what_the_server_has_does_not_fill_the_disk() {
     let command = format!(
         "head -c {LENGTH} /dev/zero | tr '\\0' x; until test -e go; do sleep 0.02; done; echo end"
     );
-    let epoch = harness.order(1, &command);
+    let epoch = harness.assignment(1, &command);
     let arrived = |book: &crate::server::Book| book.logs.get(&epoch).map(|log| log.len() as u64);
     harness.until("all of it", |book| arrived(book).filter(|length| *length == LENGTH)).await;
     let path = harness.home.job_log(epoch);
@@ -53,14 +53,14 @@ async fn a_full_log_says_that_it_is_and_takes_no_more_room() {
     let config = muster_agent::AgentConfig { log_bytes: MOST, ..harness.config() };
     let agent = tokio::spawn(muster_agent::run_with_habits(config, None, habits()));
     // As much as a log takes is taken whole.
-    let epoch = harness.order(1, &format!("head -c {MOST} /dev/zero | tr '\\0' x"));
+    let epoch = harness.assignment(1, &format!("head -c {MOST} /dev/zero | tr '\\0' x"));
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     let log = harness.server.look().logs[&epoch].clone();
     assert!(log.len() as u64 == MOST && log.iter().all(|byte| *byte == b'x'));
 
     let command =
         "head -c 9000000 /dev/zero | tr '\\0' x; until test -e go; do sleep 0.02; done; echo more";
-    let epoch = harness.order(2, command);
+    let epoch = harness.assignment(2, command);
     let is_full = |book: &crate::server::Book| {
         book.logs.get(&epoch).filter(|log| log.len() as u64 == MOST).map(|_| ())
     };
@@ -80,7 +80,7 @@ async fn a_full_log_says_that_it_is_and_takes_no_more_room() {
 async fn output_shows_up_while_the_job_runs() {
     let harness = Harness::new().await;
     let agent = harness.agent();
-    let epoch = harness.order(1, "echo one; sleep 0.3; date +%s%N; sleep 1000");
+    let epoch = harness.assignment(1, "echo one; sleep 0.3; date +%s%N; sleep 1000");
     harness.until_log_has(epoch, "one").await;
     let written = harness
         .until("the time", |book| {
@@ -101,7 +101,7 @@ async fn sending_goes_on_from_where_the_server_says() {
     let agent = harness.agent();
     // The server loses a part of what it had.
     harness.server.change(|book| book.forget_log_beyond = Some(300_000));
-    let epoch = harness.order(1, "seq 200000");
+    let epoch = harness.assignment(1, "seq 200000");
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     let expected: String = (1..=200_000).map(|i| format!("{i}\n")).collect();
     assert!(harness.log(epoch) == expected);
@@ -110,7 +110,7 @@ async fn sending_goes_on_from_where_the_server_says() {
         book.log_offsets.clear();
         book.logs.insert(muster_core::ids::Epoch(2), b"1\n2\n3\n4\n".to_vec());
     });
-    let epoch = harness.order(2, "seq 9; sleep 0.3; seq 10 12");
+    let epoch = harness.assignment(2, "seq 9; sleep 0.3; seq 10 12");
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     let expected: String = (1..=12).map(|i| format!("{i}\n")).collect();
     assert_eq!(harness.log(epoch), expected);
@@ -122,7 +122,7 @@ async fn a_log_that_the_server_has_moved_on_from_is_not_sent() {
     let harness = Harness::new().await;
     let agent = harness.agent();
     harness.server.change(|book| book.log_status = Some(StatusCode::GONE));
-    let epoch = harness.order(1, "echo one; sleep 0.3; echo two");
+    let epoch = harness.assignment(1, "echo one; sleep 0.3; echo two");
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     assert_eq!(harness.server.look().log_offsets, [0]);
     agent.abort();
@@ -135,7 +135,7 @@ async fn an_ending_does_not_wait_for_ever_for_its_log() {
     let agent = harness.agent();
     harness.server.change(|book| book.log_status = Some(StatusCode::INTERNAL_SERVER_ERROR));
     let began = Instant::now();
-    let epoch = harness.order(1, "echo one");
+    let epoch = harness.assignment(1, "echo one");
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     assert!(began.elapsed() >= Duration::from_secs(10));
     agent.abort();
@@ -147,7 +147,7 @@ async fn a_log_outlives_a_full_server() {
     let harness = Harness::new().await;
     let agent = harness.agent();
     harness.server.change(|book| book.log_status = Some(StatusCode::INSUFFICIENT_STORAGE));
-    let epoch = harness.order(1, "seq 1000");
+    let epoch = harness.assignment(1, "seq 1000");
     tokio::time::sleep(Duration::from_secs(12)).await;
     harness.server.change(|book| book.log_status = None);
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
@@ -164,7 +164,7 @@ async fn a_log_that_is_cut_says_what_is_missing() {
     let agent = tokio::spawn(muster_agent::run_with_habits(config, None, habits()));
     harness.server.change(|book| book.log_piece_max = Some(1_000));
     let command = "echo begin; sleep 0.5; echo second; head -c 9000 /dev/zero | tr '\\0' x";
-    let epoch = harness.order(1, command);
+    let epoch = harness.assignment(1, command);
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     // Lines that fit come with the one that says what is missing.
     let line = "muster: the last 9000 bytes of this log are missing: there is no room\n";
@@ -182,7 +182,7 @@ async fn a_server_whose_room_becomes_free_slowly_does_not_hold_up_the_end() {
         book.log_piece_max = Some(1_000);
         book.log_room_trickles = true;
     });
-    let epoch = harness.order(1, "head -c 9000 /dev/zero | tr '\\0' x");
+    let epoch = harness.assignment(1, "head -c 9000 /dev/zero | tr '\\0' x");
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     let log = harness.log(epoch);
     let taken = log.find('\n').expect("it was cut");

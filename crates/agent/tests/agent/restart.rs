@@ -24,7 +24,7 @@ async fn end_of(agent: &mut std::process::Child) -> std::process::ExitStatus {
 #[tokio::test]
 async fn an_agent_waits_for_its_server() {
     let mut harness = Harness::without_server().await;
-    let epoch = harness.order(1, "echo hello");
+    let epoch = harness.assignment(1, "echo hello");
     let agent = harness.agent();
     eventually("the agent is up", || harness.home.agent_pid().exists()).await;
     harness.server.start().await;
@@ -37,7 +37,8 @@ async fn an_agent_waits_for_its_server() {
 async fn a_job_goes_on_while_the_server_restarts() {
     let mut harness = Harness::new().await;
     let agent = harness.agent();
-    let epoch = harness.order(1, "echo $$; until test -e go; do sleep 0.02; done; echo on; exit 7");
+    let epoch =
+        harness.assignment(1, "echo $$; until test -e go; do sleep 0.02; done; echo on; exit 7");
     harness.until_log_has(epoch, "\n").await;
     harness.until("it runs", |book| is_running(book, epoch).then_some(())).await;
     harness.server.stop().await;
@@ -55,7 +56,7 @@ async fn a_job_goes_on_while_the_server_restarts() {
 async fn a_killed_agent_takes_its_jobs_along_and_the_next_one_knows() {
     let harness = Harness::new().await;
     let mut first = harness.agent_process();
-    let epoch = harness.order(1, "echo $$; sleep 1000 & echo $!; seq 100000; wait");
+    let epoch = harness.assignment(1, "echo $$; sleep 1000 & echo $!; seq 100000; wait");
     harness.until_log_has(epoch, "\n100000\n").await;
     harness.until("it runs", |book| is_running(book, epoch).then_some(())).await;
     let log = harness.log(epoch);
@@ -79,7 +80,7 @@ async fn a_killed_agent_takes_its_jobs_along_and_the_next_one_knows() {
     eventually("it is forgotten", || journal_of(&harness).contains(&Record::Forgotten(epoch)))
         .await;
     // The same order again is not taken on again.
-    let next = harness.order(2, "exit 8");
+    let next = harness.assignment(2, "exit 8");
     assert_eq!(harness.ending(next).await, Exit::Code(8));
     second.kill().unwrap();
     second.wait().unwrap();
@@ -90,7 +91,7 @@ async fn a_terminated_agent_stops_its_jobs_and_says_nothing_more() {
     let harness = Harness::new().await;
     let mut agent = harness.agent_process();
     let command = "trap '' TERM; sleep 1000 & trap 'echo bye' TERM; echo $!; wait; wait";
-    let epoch = harness.order(1, command);
+    let epoch = harness.assignment(1, command);
     harness.until_log_has(epoch, "\n").await;
     harness.until("it runs", |book| is_running(book, epoch).then_some(())).await;
     let asked = Instant::now();

@@ -15,7 +15,7 @@ use axum::{Json, Router};
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use muster_core::agent::{AttemptPhase, Desired, Order, Report};
+use muster_core::agent::{Assignment, AttemptPhase, Desired, Report};
 use muster_core::ids::Epoch;
 use muster_core::model::JobSpec;
 use muster_core::time::Span;
@@ -35,7 +35,7 @@ pub const SECRET: &str = "sesame";
 /// What the server wants, what it has seen, and how it misbehaves.
 pub struct Book {
     pub lease: Span,
-    pub orders: Vec<Order>,
+    pub assignments: Vec<Assignment>,
     pub end: bool,
     pub specs: BTreeMap<String, JobSpec>,
     pub acknowledges: bool,
@@ -99,7 +99,7 @@ impl Server {
         let listener = TcpListener::bind((host, 0)).await.unwrap();
         let book = Book {
             lease: Span::seconds(60),
-            orders: Vec::new(),
+            assignments: Vec::new(),
             end: false,
             specs: BTreeMap::new(),
             acknowledges: true,
@@ -246,7 +246,7 @@ fn desired(book: &Book, report: &Report) -> Desired {
     let ended = report.attempts.iter().filter(|a| matches!(a.phase, AttemptPhase::Ended(_)));
     Desired {
         lease: book.lease,
-        orders: book.orders.clone(),
+        assignments: book.assignments.clone(),
         floor: Epoch(0),
         as_of: Epoch(u64::MAX),
         acknowledged: ended.filter(|_| book.acknowledges).map(|a| a.epoch).collect(),
@@ -261,21 +261,24 @@ fn is_news_now(shared: &Shared, report: &Report) -> bool {
 
 /// Does this report not show yet what we want?
 fn is_news(book: &Book, report: &Report) -> bool {
-    let is_wanted = |epoch| book.orders.iter().any(|order| order.epoch == epoch);
+    let is_wanted = |epoch| book.assignments.iter().any(|assignment| assignment.epoch == epoch);
     let waits = |epoch| {
         let mut held = report.attempts.iter();
         held.any(|held| held.epoch == epoch && held.phase == AttemptPhase::Ready)
     };
-    let is_new = |order: &Order| order.epoch > report.floor || (order.go && waits(order.epoch));
-    let must_hear = |order: &Order| {
+    let is_new = |assignment: &Assignment| {
+        assignment.epoch > report.floor || (assignment.go && waits(assignment.epoch))
+    };
+    let must_hear = |assignment: &Assignment| {
         let mut held = report.attempts.iter();
-        order.evict.is_some()
-            && held.any(|held| held.epoch == order.epoch && held.phase == AttemptPhase::Running)
+        assignment.evict.is_some()
+            && held
+                .any(|held| held.epoch == assignment.epoch && held.phase == AttemptPhase::Running)
     };
     let is_over = |phase: &AttemptPhase| matches!(phase, AttemptPhase::Ended(_));
     book.end
-        || book.orders.iter().any(is_new)
-        || book.orders.iter().any(must_hear)
+        || book.assignments.iter().any(is_new)
+        || book.assignments.iter().any(must_hear)
         || report.attempts.iter().any(|attempt| match is_over(&attempt.phase) {
             true => book.acknowledges,
             false => !is_wanted(attempt.epoch),

@@ -37,14 +37,14 @@ async fn every_way_to_end_behind_walls_is_told_as_it_was() {
         ("no-such-program-here", Exit::Code(127)),
     ];
     for (index, (command, exit)) in cases.into_iter().enumerate() {
-        let epoch = harness.order(index as u64 + 1, command);
+        let epoch = harness.assignment(index as u64 + 1, command);
         assert_eq!(harness.ending(epoch).await, exit, "{command}");
     }
     assert_eq!(harness.log(muster_core::ids::Epoch(1)), "one\ntwo\n");
     let timeout = Some(Span::milliseconds(200));
-    let epoch = harness.order_with(8, JobSpec { timeout, ..spec("trap '' TERM; sleep 1000") });
+    let epoch = harness.assign_with(8, JobSpec { timeout, ..spec("trap '' TERM; sleep 1000") });
     assert_eq!(harness.ending(epoch).await, Exit::TimedOut);
-    let epoch = harness.order(9, "echo \0");
+    let epoch = harness.assignment(9, "echo \0");
     let exit = harness.ending(epoch).await;
     let Exit::NotStarted { message } = &exit else { panic!("{exit:?}") };
     assert!(message.contains("the command has a zero byte"), "{message}");
@@ -60,7 +60,7 @@ async fn a_job_behind_walls_finds_its_own_things_and_nothing_of_the_node() {
         "id -u; pwd; echo $HOME $TMPDIR $USER $MUSTER_NODE ${{MUSTER_NODE_DIR-none}}; touch $TMPDIR/x /tmp/y; \
          ls tmp; cat {dir}/secret {dir}/journal {dir}/logs/* 2>/dev/null; ls -A {dir} 2>/dev/null; :"
     );
-    let epoch = harness.order(1, &command);
+    let epoch = harness.assignment(1, &command);
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     assert_eq!(harness.log(epoch), "1000\n/job\n/job /job/tmp job pool-1 none\nx\ny\n");
 }
@@ -74,14 +74,14 @@ async fn a_cancelled_job_behind_walls_is_asked_and_then_gone() {
         format!("sh -c 'trap \"\" TERM; while :; do sleep 0.01; done' {line}")
     };
     let command = format!("setsid {} & trap 'echo bye; wait' TERM; echo up; wait", marked("far"));
-    let epoch = harness.order(1, &command);
+    let epoch = harness.assignment(1, &command);
     harness.until_log_has(epoch, "up").await;
-    harness.server.change(|book| book.orders.clear());
+    harness.server.change(|book| book.assignments.clear());
     assert_eq!(harness.ending(epoch).await, Exit::Stopped);
     assert!(harness.log(epoch).ends_with("bye\n"), "{}", harness.log(epoch));
     assert!(!is_anywhere(&marked("far")));
 
-    let epoch = harness.order(2, &format!("{} & echo up; wait", marked("killed")));
+    let epoch = harness.assignment(2, &format!("{} & echo up; wait", marked("killed")));
     harness.until_log_has(epoch, "up").await;
     harness.until("it runs", |book| is_running(book, epoch).then_some(())).await;
     eventually("it is found", || is_anywhere(&marked("killed"))).await;
@@ -95,7 +95,7 @@ async fn an_agent_without_its_nursery_ends_and_blames_no_job() {
     for is_busy in [true, false] {
         let harness = Harness::new().await;
         let Some(mut agent) = agent(&harness) else { return };
-        let epoch = harness.order(1, if is_busy { "echo up; sleep 1000" } else { "echo up" });
+        let epoch = harness.assignment(1, if is_busy { "echo up; sleep 1000" } else { "echo up" });
         harness.until_log_has(epoch, "up").await;
         if !is_busy {
             assert_eq!(harness.ending(epoch).await, Exit::Code(0));
@@ -103,7 +103,7 @@ async fn an_agent_without_its_nursery_ends_and_blames_no_job() {
         let nursery = child_of(agent.0.id());
         rustix::process::kill_process(nursery, rustix::process::Signal::KILL).unwrap();
         if !is_busy {
-            harness.order(2, "echo never");
+            harness.assignment(2, "echo never");
         }
         let mut ended = None;
         eventually("the agent ends", || {

@@ -12,7 +12,7 @@ use super::draft::Desk;
 use super::{environment, fields, files, id_of, pick};
 use crate::document::kinds::FileKind;
 use crate::document::{self, Fields};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::upload::{self, Includes};
 
 /// What azure-ai-ml calls components that nobody gave a name.
@@ -21,11 +21,11 @@ const ANONYMOUS: &str = "azureml_anonymous";
 const DEPTH_MAX: usize = 8;
 
 /// The specification that is sent.
-pub async fn settled(desk: &Desk<'_>, document: &Fields) -> Outcome<Fields> {
+pub async fn settled(desk: &Desk<'_>, document: &Fields) -> CliResult<Fields> {
     settled_at(desk, document, 0).await
 }
 
-async fn settled_at(desk: &Desk<'_>, document: &Fields, depth: usize) -> Outcome<Fields> {
+async fn settled_at(desk: &Desk<'_>, document: &Fields, depth: usize) -> CliResult<Fields> {
     if depth > DEPTH_MAX {
         return Err(Failure::refused(format!(
             "components name each other {DEPTH_MAX} deep; does one of them name itself?"
@@ -67,7 +67,7 @@ async fn settled_at(desk: &Desk<'_>, document: &Fields, depth: usize) -> Outcome
 }
 
 /// The code and the environment of one step.
-async fn settle_step(desk: &Desk<'_>, step: &mut Fields, path: &str) -> Outcome {
+async fn settle_step(desk: &Desk<'_>, step: &mut Fields, path: &str) -> CliResult {
     let includes = Includes { base: desk.base.clone(), paths: includes_of(step, path)? };
     let code = step.get("code").and_then(Value::as_str);
     if let Some(found) = code_of(desk, code, &includes, &format!("{path}code")).await? {
@@ -89,7 +89,7 @@ async fn settle_step(desk: &Desk<'_>, step: &mut Fields, path: &str) -> Outcome 
 }
 
 /// `additional_includes`: paths of this machine.
-fn includes_of(step: &Fields, path: &str) -> Outcome<Vec<String>> {
+fn includes_of(step: &Fields, path: &str) -> CliResult<Vec<String>> {
     let refused = |what: &str, hint: &str| {
         Failure::refused(format!("{path}additional_includes {what}")).hint(hint)
     };
@@ -114,7 +114,7 @@ async fn code_of(
     code: Option<&str>,
     includes: &Includes,
     path: &str,
-) -> Outcome<Option<String>> {
+) -> CliResult<Option<String>> {
     if let Some(code) = code.filter(|code| code.starts_with("git+") || code.starts_with("git@")) {
         return Err(Failure::refused(format!(
             "{path} is {}; nothing is cloned here",
@@ -146,7 +146,7 @@ async fn code_of(
 }
 
 /// The environment that is named, as an id; those of registries stay as they are.
-async fn environment_of(desk: &Desk<'_>, text: &str, path: &str) -> Outcome<String> {
+async fn environment_of(desk: &Desk<'_>, text: &str, path: &str) -> CliResult<String> {
     let kind = AssetKind::Environment;
     let found = Reference::parse(kind, text, desk.workspace)
         .map_err(|why| Failure::refused(format!("{path}: {why}")))?;
@@ -173,7 +173,7 @@ async fn settle_file(
     name: &str,
     path: &str,
     depth: usize,
-) -> Outcome {
+) -> CliResult {
     let (inner, base) = match holder.get(name) {
         Some(Value::String(text)) => {
             let file = text.strip_prefix("file:").unwrap_or(text);
@@ -197,7 +197,7 @@ async fn settle_file(
     Ok(())
 }
 
-async fn anonymous(desk: &Desk<'_>, mut spec: Fields) -> Outcome<String> {
+async fn anonymous(desk: &Desk<'_>, mut spec: Fields) -> CliResult<String> {
     for own in ["name", "version"] {
         spec.remove(own);
     }

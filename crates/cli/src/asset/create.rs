@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::document::kinds::FileKind;
 use crate::document::{self, Edits, Field, Fields};
 use crate::dry::{DryRun, Plan};
-use crate::failure::Outcome;
+use crate::failure::CliResult;
 use crate::names::{self, MaybeName};
 use crate::output::Print;
 use crate::scope::Scope;
@@ -153,7 +153,7 @@ impl Flags {
         }
     }
 
-    fn tags(&mut self, arguments: Option<&Vec<String>>) -> Outcome {
+    fn tags(&mut self, arguments: Option<&Vec<String>>) -> CliResult {
         let tags = arguments.map(|arguments| values::tags(arguments)).transpose()?;
         self.say("tags", tags.map(|tags| json!(tags)));
         Ok(())
@@ -174,7 +174,7 @@ fn place_from_here(path: &String) -> String {
 }
 
 impl EnvironmentArgs {
-    pub async fn run(&self) -> Outcome {
+    pub async fn run(&self) -> CliResult {
         let mut flags = Flags::default();
         flags.say("image", self.image.clone());
         flags.say("conda_file", self.conda_file.as_deref().map(from_here));
@@ -195,7 +195,7 @@ impl EnvironmentArgs {
 }
 
 impl DataArgs {
-    pub async fn run(&self) -> Outcome {
+    pub async fn run(&self) -> CliResult {
         let mut flags = Flags::default();
         flags.say("path", self.path.as_ref().map(place_from_here));
         flags.say("type", self.data_type.clone());
@@ -207,7 +207,7 @@ impl DataArgs {
 }
 
 impl ModelArgs {
-    pub async fn run(&self) -> Outcome {
+    pub async fn run(&self) -> CliResult {
         let mut flags = Flags::default();
         flags.say("path", self.path.as_ref().map(place_from_here));
         flags.say("type", self.model_type.clone());
@@ -221,7 +221,7 @@ impl ModelArgs {
 }
 
 impl ComponentArgs {
-    pub async fn run(&self) -> Outcome {
+    pub async fn run(&self) -> CliResult {
         let (kind, flags) = (AssetKind::Component, Flags::default());
         let wanted = Wanted { kind, file: Some(&self.file), flags };
         self.common.run(wanted, self.skip_validation).await
@@ -244,7 +244,7 @@ fn file_kind(kind: AssetKind) -> FileKind {
 }
 
 /// The fields of a kind; those of a component depend on its type.
-fn fields_of(kind: AssetKind, document: &Fields) -> Outcome<&'static [Field]> {
+fn fields_of(kind: AssetKind, document: &Fields) -> CliResult<&'static [Field]> {
     match kind {
         AssetKind::Environment => Ok(fields::ENVIRONMENT),
         AssetKind::Data => Ok(fields::DATA),
@@ -255,7 +255,7 @@ fn fields_of(kind: AssetKind, document: &Fields) -> Outcome<&'static [Field]> {
 
 impl Common {
     /// The document that is meant: the file, what flags say, single fields.
-    fn document(&self, wanted: Wanted<'_>) -> Outcome<Fields> {
+    fn document(&self, wanted: Wanted<'_>) -> CliResult<Fields> {
         let kind = wanted.kind;
         let mut document = match wanted.file {
             Some(path) => {
@@ -272,7 +272,7 @@ impl Common {
         Ok(document)
     }
 
-    async fn run(&self, wanted: Wanted<'_>, skips_validation: bool) -> Outcome {
+    async fn run(&self, wanted: Wanted<'_>, skips_validation: bool) -> CliResult {
         let kind = wanted.kind;
         let base = wanted.file.and_then(Path::parent).unwrap_or_else(|| Path::new(""));
         let base = base.to_owned();
@@ -325,7 +325,7 @@ async fn free_version(
     workspace: &WorkspaceKey,
     kind: AssetKind,
     name: &str,
-) -> Outcome<Versions> {
+) -> CliResult<Versions> {
     let route = pick::container_route(workspace, kind, name);
     let Some(found) = client.find::<ContainerResource>(&route).await? else {
         return Ok(Versions { first: "1".to_owned(), next: None });

@@ -6,7 +6,7 @@ use muster_wire::{AssetRoute, Route};
 
 use super::ShowArgs;
 use super::pick::Pick;
-use crate::failure::{Outcome, printable};
+use crate::failure::{CliResult, printable};
 use crate::output::{self, Print};
 use crate::scope::Scope;
 
@@ -41,7 +41,7 @@ pub fn in_registry(text: &str) -> Option<String> {
     parts.nth(1).filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
-pub async fn list(args: &EnvironmentListArgs) -> Outcome {
+pub async fn list(args: &EnvironmentListArgs) -> CliResult {
     if !args.curated {
         return super::list(AssetKind::Environment, &args.list, None).await;
     }
@@ -52,7 +52,7 @@ pub async fn list(args: &EnvironmentListArgs) -> Outcome {
 }
 
 /// What stands in for one of a registry.
-pub async fn show(args: &ShowArgs, name: &str) -> Outcome {
+pub async fn show(args: &ShowArgs, name: &str) -> CliResult {
     let (workspace, name) = (args.scope.workspace()?, name.into());
     let client = args.scope.connect().await?;
     let found: StandIn =
@@ -63,7 +63,7 @@ pub async fn show(args: &ShowArgs, name: &str) -> Outcome {
     })
 }
 
-fn print_table(found: &[StandIn]) -> Outcome {
+fn print_table(found: &[StandIn]) -> CliResult {
     let row = |one: &StandIn| {
         let mut packages = one.packages.join(", ");
         if packages.chars().count() > PACKAGES_CHARS_MAX {
@@ -76,12 +76,12 @@ fn print_table(found: &[StandIn]) -> Outcome {
     output::table(&HEADER, found.iter().map(row).collect(), "nothing stands in for anything")
 }
 
-fn say_notes(notes: &[String]) -> Outcome {
+fn say_notes(notes: &[String]) -> CliResult {
     let notes = notes.iter().map(|note| format!("{}\n", printable(note)));
     output::bytes(notes.collect::<String>().as_bytes())
 }
 
-pub async fn build_log(args: &BuildLogArgs) -> Outcome {
+pub async fn build_log(args: &BuildLogArgs) -> CliResult {
     let workspace = args.scope.workspace()?;
     let client = args.scope.connect().await?;
     let kind = AssetKind::Environment;

@@ -7,7 +7,7 @@ use muster_wire::asset::{AssetResource, Place};
 
 use super::pick::Pick;
 use super::view;
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::output;
 use crate::scope::Scope;
 use crate::upload;
@@ -23,7 +23,7 @@ pub struct Args {
     scope: Scope,
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     let workspace = args.scope.workspace()?;
     let client = args.scope.connect().await?;
     let route = args.pick.version(&client, &workspace, AssetKind::Model).await?;

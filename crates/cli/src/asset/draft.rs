@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::{component, environment, files, missing};
 use crate::client::Client;
 use crate::document::{Fields, text, texts};
-use crate::failure::{Failure, Outcome, brief, quoted};
+use crate::failure::{CliResult, Failure, brief, quoted};
 use crate::upload::Local;
 
 /// Where a document is read, and who is asked about what it names.
@@ -34,7 +34,7 @@ pub async fn properties(
     desk: &Desk<'_>,
     kind: AssetKind,
     document: &Fields,
-) -> Outcome<AssetProperties> {
+) -> CliResult<AssetProperties> {
     let about = AssetProperties {
         description: text(document, "description"),
         tags: texts(document, "tags"),
@@ -62,7 +62,7 @@ async fn data(
     desk: &Desk<'_>,
     document: &Fields,
     about: AssetProperties,
-) -> Outcome<AssetProperties> {
+) -> CliResult<AssetProperties> {
     let word = text(document, "type").unwrap_or_else(|| "uri_folder".to_owned());
     let data_type = match word.as_str() {
         "uri_file" => DataType::UriFile,
@@ -93,7 +93,7 @@ async fn model(
     desk: &Desk<'_>,
     document: &Fields,
     about: AssetProperties,
-) -> Outcome<AssetProperties> {
+) -> CliResult<AssetProperties> {
     let path = path(document)?;
     let local = files::local("path", &path, &desk.base)?;
     let placed =
@@ -119,14 +119,14 @@ async fn model(
     })
 }
 
-fn path(document: &Fields) -> Outcome<String> {
+fn path(document: &Fields) -> CliResult<String> {
     text(document, "path").ok_or_else(|| {
         missing("path", "give --path, or path in the file: here, azureml://… or https://…")
     })
 }
 
 /// A folder is none for data that are one file, and the other way round.
-fn check_type(path: &str, local: &Local, kind: DataType) -> Outcome {
+fn check_type(path: &str, local: &Local, kind: DataType) -> CliResult {
     let shown = quoted(path);
     match (kind, local.is_folder()) {
         (DataType::UriFile, true) => Err(Failure::refused(format!(
@@ -146,7 +146,7 @@ struct Table {
 }
 
 /// What a table names besides itself.
-fn referenced(folder: &Path) -> Outcome<Vec<String>> {
+fn referenced(folder: &Path) -> CliResult<Vec<String>> {
     const BYTES_MAX: u64 = 1 << 20;
     let file = folder.join("MLTable");
     let shown = quoted(&file.display().to_string());

@@ -6,10 +6,10 @@ use super::draft::Desk;
 use super::fields;
 use crate::document::{self, Fields};
 use crate::environment::{nameless, of_fields, settle};
-use crate::failure::Outcome;
+use crate::failure::CliResult;
 
 /// An environment inside of another document: the id of the nameless one that is made of it.
-pub async fn inline(desk: &Desk<'_>, document: &Fields) -> Outcome<String> {
+pub async fn inline(desk: &Desk<'_>, document: &Fields) -> CliResult<String> {
     document::check(document, fields::ENVIRONMENT, "environment.", None)?;
     let described = of_fields(document, &desk.base, "environment")?;
     let (id, _) = nameless(desk.client, desk.workspace, &described, desk.is_dry).await?;
@@ -17,7 +17,7 @@ pub async fn inline(desk: &Desk<'_>, document: &Fields) -> Outcome<String> {
 }
 
 /// What a document says about an environment. A build context that is here is sent.
-pub async fn settled(desk: &Desk<'_>, document: &Fields) -> Outcome<AssetProperties> {
+pub async fn settled(desk: &Desk<'_>, document: &Fields) -> CliResult<AssetProperties> {
     let mut document = document.clone();
     // What every asset has is read with all others.
     document.retain(|name, _| !["name", "version", "description", "tags"].contains(&name.as_str()));

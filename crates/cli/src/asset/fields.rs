@@ -1,7 +1,7 @@
 //! The fields of Azure's schemas for what is kept in versions.
 
 use crate::document::{Field, Fields, Kind, field};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::nearest;
 
 const NO_AUTO_DELETE: &str = "versions stay until somebody deletes them; leave it out";
@@ -200,7 +200,7 @@ const COMPONENTS: [(&str, &[Field]); 5] = [
 ];
 
 /// The fields of a component, which depend on its type; without one it is a command.
-pub fn component(document: &Fields) -> Outcome<&'static [Field]> {
+pub fn component(document: &Fields) -> CliResult<&'static [Field]> {
     let Some(word) = document.get("type") else { return Ok(COMMAND) };
     let text = word.as_str().map_or_else(|| word.to_string(), str::to_owned);
     let found = COMPONENTS.iter().find(|(known, _)| *known == text);

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::draft::Desk;
-use crate::failure::{Outcome, quoted};
+use crate::failure::{CliResult, quoted};
 use crate::upload::{self, Local};
 
 /// Whether a path is none of this machine.
@@ -14,7 +14,7 @@ pub fn is_address(path: &str) -> bool {
 }
 
 /// What is to be sent, if it is here. `what` names it in messages.
-pub fn local(what: &str, path: &str, base: &Path) -> Outcome<Option<Local>> {
+pub fn local(what: &str, path: &str, base: &Path) -> CliResult<Option<Local>> {
     match is_address(path) {
         true => Ok(None),
         false => Local::read(what, &base.join(path)).map(Some),
@@ -27,7 +27,7 @@ pub async fn place(
     path: &str,
     local: Option<&Local>,
     datastore: Option<&str>,
-) -> Outcome<String> {
+) -> CliResult<String> {
     let Some(local) = local else { return Ok(path.to_owned()) };
     if desk.is_dry {
         let datastore = datastore.unwrap_or(muster_core::model::DEFAULT_DATASTORE);

@@ -5,7 +5,7 @@ use muster_wire::asset::ContainerResource;
 use muster_wire::{AssetRoute, Route};
 
 use crate::client::Client;
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::names::{self, Name};
 use crate::values;
 
@@ -44,7 +44,7 @@ impl Pick {
         client: &Client,
         workspace: &WorkspaceKey,
         kind: AssetKind,
-    ) -> Outcome<Route> {
+    ) -> CliResult<Route> {
         let version = match &self.version {
             Some(version) => version.clone(),
             None => latest(client, workspace, kind, &self.name).await?,
@@ -55,7 +55,7 @@ impl Pick {
     }
 
     /// The same where a guess could hit the wrong one.
-    pub fn check_said(&self) -> Outcome {
+    pub fn check_said(&self) -> CliResult {
         match self.version.is_some() || self.label.is_some() {
             true => Ok(()),
             false => Err(Failure::refused("no version is given")
@@ -74,7 +74,7 @@ pub async fn latest(
     workspace: &WorkspaceKey,
     kind: AssetKind,
     name: &str,
-) -> Outcome<String> {
+) -> CliResult<String> {
     let route = container_route(workspace, kind, name);
     let found: ContainerResource = client.get(&route).await?;
     found.properties.latest_version.ok_or_else(|| {

@@ -11,7 +11,7 @@ use super::pick::{self, Pick};
 use super::print;
 use crate::document::{self, Edits, Field, Fields, Kind, field};
 use crate::dry::{DryRun, Plan};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::output::{self, Print};
 use crate::scope::Scope;
 
@@ -102,15 +102,15 @@ fn fields_of(kind: AssetKind) -> &'static [Field] {
     }
 }
 
-pub async fn run(kind: AssetKind, args: &Args) -> Outcome {
+pub async fn run(kind: AssetKind, args: &Args) -> CliResult {
     change(kind, args, None).await
 }
 
-pub async fn model(args: &ModelArgs) -> Outcome {
+pub async fn model(args: &ModelArgs) -> CliResult {
     change(AssetKind::Model, &args.args, args.stage.as_deref()).await
 }
 
-async fn change(kind: AssetKind, args: &Args, stage: Option<&str>) -> Outcome {
+async fn change(kind: AssetKind, args: &Args, stage: Option<&str>) -> CliResult {
     args.pick.check_said()?;
     if args.edits.is_empty() && stage.is_none() {
         return Err(Failure::refused("nothing is to be changed")
@@ -187,7 +187,7 @@ fn rewritten(kind: AssetKind, now: AssetProperties, document: &Fields) -> AssetP
 }
 
 /// Without a version it is the name, with all its versions.
-pub async fn archive(kind: AssetKind, args: &ArchiveArgs, is_archived: bool) -> Outcome {
+pub async fn archive(kind: AssetKind, args: &ArchiveArgs, is_archived: bool) -> CliResult {
     let workspace = args.scope.workspace_to_change()?;
     let client = args.scope.connect().await?;
     let (route, body) = match args.pick.version.is_some() || args.pick.label.is_some() {

@@ -207,7 +207,7 @@ fn spec(text: &JsonText) -> Map<String, Value> {
     spec
 }
 
-pub fn print_table(kind: AssetKind, found: &[Entity]) -> crate::failure::Outcome {
+pub fn print_table(kind: AssetKind, found: &[Entity]) -> crate::failure::CliResult {
     let header = match found.first().is_some_and(|one| one.version.is_some()) {
         true => ["Name", "Version", "Of", "Created on"],
         false => ["Name", "Latest version", "Of", "Created on"],

@@ -11,7 +11,7 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode, header};
 
 use super::pacing::{self, Again};
 use super::{ANSWER_WITHIN, Client};
-use crate::failure::{Failure, Outcome, printable};
+use crate::failure::{CliResult, Failure, printable};
 
 /// Of a blob that is sent: slower is a server that hangs.
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
@@ -41,7 +41,7 @@ impl Container {
     }
 
     /// What is noted about a blob; `None` if it is not there.
-    pub async fn metadata(&self, name: &str) -> Outcome<Option<BTreeMap<String, String>>> {
+    pub async fn metadata(&self, name: &str) -> CliResult<Option<BTreeMap<String, String>>> {
         let url = blob_url(&self.url, name, &[], &self.sas);
         let answer =
             pacing::send(&Method::HEAD, Again::WhenTold, || Ok(self.http.head(&url)), lost).await?;
@@ -56,7 +56,7 @@ impl Container {
         Ok(Some(noted.collect()))
     }
 
-    pub async fn note(&self, name: &str, metadata: &[(&str, &str)]) -> Outcome {
+    pub async fn note(&self, name: &str, metadata: &[(&str, &str)]) -> CliResult {
         let url = blob_url(&self.url, name, &[("comp", "metadata")], &self.sas);
         let request = || {
             let request = self.http.put(&url).header(header::CONTENT_LENGTH, 0);
@@ -74,8 +74,8 @@ impl Container {
         name: &str,
         block: Option<&str>,
         bytes: u64,
-        body: impl Fn() -> Outcome<reqwest::Body>,
-    ) -> Outcome {
+        body: impl Fn() -> CliResult<reqwest::Body>,
+    ) -> CliResult {
         let query: Vec<(&str, &str)> = match block {
             Some(id) => vec![("comp", "block"), ("blockid", id)],
             None => Vec::new(),
@@ -94,14 +94,14 @@ impl Container {
         self.sent(Again::WhenLost, request).await
     }
 
-    pub async fn put_together(&self, name: &str, blocks: &[String]) -> Outcome {
+    pub async fn put_together(&self, name: &str, blocks: &[String]) -> CliResult {
         let url = blob_url(&self.url, name, &[("comp", "blocklist")], &self.sas);
         let request = || Ok(self.http.put(&url).body(block_list_request(blocks)));
         self.sent(Again::WhenTold, request).await
     }
 
     /// Everything below a prefix.
-    pub async fn list(&self, prefix: &str) -> Outcome<Vec<Entry>> {
+    pub async fn list(&self, prefix: &str) -> CliResult<Vec<Entry>> {
         let (mut all, mut marker) = (Vec::new(), String::new());
         loop {
             let url = list_url(&self.url, prefix, &marker, &self.sas);
@@ -120,7 +120,7 @@ impl Container {
     }
 
     /// A blob, piece by piece.
-    pub async fn get(&self, name: &str, mut each: impl FnMut(&[u8]) -> Outcome) -> Outcome {
+    pub async fn get(&self, name: &str, mut each: impl FnMut(&[u8]) -> CliResult) -> CliResult {
         let url = blob_url(&self.url, name, &[], &self.sas);
         let request =
             || Ok(self.http.get(&url).timeout(DOWNLOAD_WITHIN).header("x-ms-version", VERSION));
@@ -133,7 +133,11 @@ impl Container {
     }
 
     /// A PUT, made anew for each try.
-    async fn sent(&self, again: Again, request: impl Fn() -> Outcome<RequestBuilder>) -> Outcome {
+    async fn sent(
+        &self,
+        again: Again,
+        request: impl Fn() -> CliResult<RequestBuilder>,
+    ) -> CliResult {
         let request = || Ok(request()?.header("x-ms-version", VERSION));
         checked(pacing::send(&Method::PUT, again, request, lost).await?).await.map(|_| ())
     }
@@ -145,7 +149,7 @@ fn lost(why: reqwest::Error) -> Failure {
     Failure::error(format!("cannot reach the storage: {why}")).passing()
 }
 
-async fn checked(answer: Response) -> Outcome<Response> {
+async fn checked(answer: Response) -> CliResult<Response> {
     let status = answer.status();
     if status.is_success() {
         return Ok(answer);

@@ -7,7 +7,7 @@ use muster_wire::Route;
 use reqwest::{Method, header};
 
 use super::{ANSWER_WITHIN, Answer, Client, refusal};
-use crate::failure::Outcome;
+use crate::failure::CliResult;
 
 /// Of a file that is sent: slower is a server that hangs.
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
@@ -16,7 +16,7 @@ const DOWNLOAD_WITHIN: Duration = Duration::from_secs(3_600);
 
 impl Client {
     /// A text that is no JSON.
-    pub async fn put_text(&self, route: &Route, text: String) -> Outcome<Answer> {
+    pub async fn put_text(&self, route: &Route, text: String) -> CliResult<Answer> {
         let url = self.url(route, &[]);
         let request = || {
             let request = self.http.put(&url).header(header::CONTENT_TYPE, "text/plain");
@@ -31,8 +31,8 @@ impl Client {
     pub async fn put_file(
         &self,
         route: &Route,
-        open: impl Fn() -> Outcome<(File, u64)>,
-    ) -> Outcome {
+        open: impl Fn() -> CliResult<(File, u64)>,
+    ) -> CliResult {
         // A long upload may outlive its token.
         self.renew_token().await?;
         let request = || {
@@ -52,7 +52,7 @@ impl Client {
     }
 
     /// What is at an address that is its own authorisation, piece by piece.
-    pub async fn download(&self, url: &str, mut each: impl FnMut(&[u8]) -> Outcome) -> Outcome {
+    pub async fn download(&self, url: &str, mut each: impl FnMut(&[u8]) -> CliResult) -> CliResult {
         let request = || Ok(self.http.get(url).timeout(DOWNLOAD_WITHIN));
         let mut response = self.paced(&Method::GET, request).await?;
         let status = response.status();

@@ -9,7 +9,7 @@ use reqwest::header::{self, HeaderMap};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 
 use super::{RETRY_AFTER_MS, retry_after};
-use crate::failure::{Outcome, message, printable};
+use crate::failure::{CliResult, message, printable};
 use crate::output;
 
 /// How long one request is held back in all, because its caller asked for too much.
@@ -36,9 +36,9 @@ pub(super) enum Again {
 pub(super) async fn send<F>(
     method: &Method,
     again: Again,
-    mut make: impl FnMut() -> Outcome<RequestBuilder>,
+    mut make: impl FnMut() -> CliResult<RequestBuilder>,
     lost: F,
-) -> Outcome<Response>
+) -> CliResult<Response>
 where
     F: Fn(reqwest::Error) -> crate::failure::Failure,
 {

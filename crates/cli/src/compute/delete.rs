@@ -5,7 +5,7 @@ use reqwest::StatusCode;
 use super::Target;
 use crate::confirm::confirm;
 use crate::dry::{DryRun, Plan};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::operation;
 use crate::output::Print;
 
@@ -27,7 +27,7 @@ pub struct Args {
     target: Target,
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     let name = &args.target.name;
     let route = args.target.route_to_change()?;
     if args.dry.dry_run {

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::client::Client;
 use crate::dry::{DryRun, Plan};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::names::{self, Name};
 use crate::output::{self, Print};
 use crate::scope::Scope;
@@ -57,7 +57,7 @@ struct Evicted {
     seconds: u64,
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     let workspace = args.scope.workspace_to_change()?;
     let client = args.scope.connect().await?;
     let Some(rate) = args.rate else {
@@ -84,14 +84,14 @@ impl Args {
     }
 }
 
-async fn evict(client: &Client, route: &Route) -> Outcome<Evicted> {
+async fn evict(client: &Client, route: &Route) -> CliResult<Evicted> {
     let Eviction { node_id, seconds } = client.post(route).await?.document()?;
     Ok(Evicted { node: node_id, seconds })
 }
 
 /// Looks at the nodes in rounds, for ever. Each round every node that is up is taken away with a chance that
 /// comes to the rate.
-async fn rehearse(args: &Args, rate: f64, client: &Client, workspace: &WorkspaceKey) -> Outcome {
+async fn rehearse(args: &Args, rate: f64, client: &Client, workspace: &WorkspaceKey) -> CliResult {
     let route =
         Route::ComputeNodes { workspace: workspace.clone(), name: args.name.as_str().into() };
     for round in 0u64.. {
@@ -116,7 +116,7 @@ async fn rehearse(args: &Args, rate: f64, client: &Client, workspace: &Workspace
 }
 
 /// A node that has left since it was listed cannot be taken away any more, and that ends no rehearsal.
-fn unless_gone(evicted: Outcome<Evicted>) -> Outcome<Option<Evicted>> {
+fn unless_gone(evicted: CliResult<Evicted>) -> CliResult<Option<Evicted>> {
     match evicted {
         Err(failure) if failure.is_too_late() => Ok(None),
         evicted => evicted.map(Some),

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::put::{IdentityArgs, Network, People};
 use crate::document::{Field, Fields, Kind, field};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::values;
 
 const BY_HAND: &str = "start and stop it by hand, or from a program; leave it out";
@@ -90,7 +90,7 @@ pub const FIELDS: &[Field] = &[
 ];
 
 /// What can only be said once it is known which kind of compute is meant. `now` is that of a compute which is there.
-pub fn settled(mut wanted: Wanted, now: Option<ComputeKind>) -> Outcome<Wanted> {
+pub fn settled(mut wanted: Wanted, now: Option<ComputeKind>) -> CliResult<Wanted> {
     wanted.patch.kind = wanted.patch.kind.or(now);
     let Some(admin) = &mut wanted.patch.admin else { return Ok(wanted) };
     if wanted.patch.kind.unwrap_or_default() == ComputeKind::Cluster {
@@ -118,7 +118,7 @@ pub struct Wanted {
     pub password: Option<String>,
 }
 
-pub fn wanted(document: &Fields, workspace: &WorkspaceKey) -> Outcome<Wanted> {
+pub fn wanted(document: &Fields, workspace: &WorkspaceKey) -> CliResult<Wanted> {
     let kind = parsed(text(document, "type"), "type", kind)?;
     let inner = |name: &str| match document.get(name) {
         Some(Value::Object(inner)) => inner.clone(),
@@ -206,7 +206,7 @@ fn boolean(document: &Fields, name: &str) -> Option<bool> {
     document.get(name).and_then(Value::as_bool)
 }
 
-fn count(document: &Fields, name: &str) -> Outcome<Option<u32>> {
+fn count(document: &Fields, name: &str) -> CliResult<Option<u32>> {
     let Some(number) = document.get(name).and_then(Value::as_u64) else { return Ok(None) };
     u32::try_from(number).map(Some).map_err(|_| {
         Failure::refused(format!("{name} is {number}; give a whole number up to {}", u32::MAX))
@@ -217,7 +217,7 @@ fn parsed<T>(
     text: Option<String>,
     name: &str,
     parse: impl Fn(&str) -> Result<T, String>,
-) -> Outcome<Option<T>> {
+) -> CliResult<Option<T>> {
     let Some(text) = text else { return Ok(None) };
     parse(&text)
         .map(Some)

@@ -5,7 +5,7 @@ use muster_wire::post_mortem::{Findings, PostMortem};
 use serde::Serialize;
 
 use super::Target;
-use crate::failure::Outcome;
+use crate::failure::CliResult;
 use crate::output::{self, Print};
 use crate::values;
 
@@ -79,7 +79,7 @@ struct Found {
     disk_free_bytes: Option<u64>,
 }
 
-pub async fn list(args: &ListArgs) -> Outcome {
+pub async fn list(args: &ListArgs) -> CliResult {
     let compute = args.target.name.as_str().into();
     let route = Route::PostMortems { workspace: args.target.scope.workspace()?, compute };
     let client = args.target.scope.connect().await?;
@@ -91,7 +91,7 @@ pub async fn list(args: &ListArgs) -> Outcome {
     })
 }
 
-pub async fn show(args: &ShowArgs) -> Outcome {
+pub async fn show(args: &ShowArgs) -> CliResult {
     let (compute, node) = (args.target.name.as_str().into(), args.node.as_str().into());
     let route = Route::PostMortem { workspace: args.target.scope.workspace()?, compute, node };
     let client = args.target.scope.connect().await?;

@@ -8,7 +8,7 @@ use muster_wire::vm_size::{VmSizeInfo, VmSizeList};
 use muster_wire::workspace::WorkspaceResource;
 
 use crate::client::Client;
-use crate::failure::Outcome;
+use crate::failure::CliResult;
 
 /// What the server fills in for a new cluster.
 const SIZE_DEFAULT: &str = "STANDARD_DS3_V2";
@@ -20,7 +20,7 @@ pub async fn usd_per_hour_max(
     client: &Client,
     route: &Route,
     patch: &ClusterPatch,
-) -> Outcome<Option<String>> {
+) -> CliResult<Option<String>> {
     let Route::Compute { workspace, .. } = route else { return Ok(None) };
     let now: Option<SeenCompute> = client.find(route).await?;
     let aml = now.as_ref().map(|now| &now.properties.properties);
@@ -62,7 +62,7 @@ pub async fn sizes(
     client: &Client,
     subscription: &str,
     location: &str,
-) -> Outcome<Vec<VmSizeInfo>> {
+) -> CliResult<Vec<VmSizeInfo>> {
     let route = Route::VmSizes { subscription: subscription.into(), location: location.into() };
     let list: VmSizeList = client.get(&route).await?;
     Ok(list.value)

@@ -22,7 +22,7 @@ use crate::defaults::Setting;
 use crate::document::kinds::FileKind;
 use crate::document::{self, Edits, Fields};
 use crate::dry::{DryRun, Plan};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::names::{self, MaybeName};
 use crate::operation;
 use crate::output::{self, Print};
@@ -179,7 +179,7 @@ pub struct Network {
     pub enable_node_public_ip: Option<bool>,
 }
 
-pub async fn create(args: CreateArgs) -> Outcome {
+pub async fn create(args: CreateArgs) -> CliResult {
     let workspace = args.scope.workspace()?;
     let mut document = match &args.file {
         Some(path) => document::read(path, FileKind::Compute, FIELDS)?,
@@ -224,7 +224,7 @@ pub async fn create(args: CreateArgs) -> Outcome {
 
 impl CreateArgs {
     /// One of two wishes for the same field would not be heard.
-    fn refuse_twice(&self) -> Outcome {
+    fn refuse_twice(&self) -> CliResult {
         let given = [
             ("size", self.size.is_some()),
             ("tier", self.tier.is_some()),
@@ -237,7 +237,7 @@ impl CreateArgs {
     }
 }
 
-fn refuse_twice(edits: &Edits, given: &[(&str, bool)]) -> Outcome {
+fn refuse_twice(edits: &Edits, given: &[(&str, bool)]) -> CliResult {
     match given.iter().find(|(name, is_given)| *is_given && edits.sets(name)) {
         Some((name, _)) => Err(Failure::refused(format!(
             "{name} is given by --set and by --{}; give it once",
@@ -247,7 +247,7 @@ fn refuse_twice(edits: &Edits, given: &[(&str, bool)]) -> Outcome {
     }
 }
 
-pub async fn update(args: UpdateArgs) -> Outcome {
+pub async fn update(args: UpdateArgs) -> CliResult {
     let tags = args.tags.as_deref().map(values::tags).transpose()?;
     refuse_twice(&args.edits, &[("tags", tags.is_some())])?;
     refuse_twice(&args.edits, &args.scale.given())?;
@@ -272,7 +272,7 @@ pub async fn update(args: UpdateArgs) -> Outcome {
 }
 
 /// What the edits change of the cluster as it is now.
-fn edited(now: &SeenCompute, edits: &Edits, workspace: &WorkspaceKey) -> Outcome<Wanted> {
+fn edited(now: &SeenCompute, edits: &Edits, workspace: &WorkspaceKey) -> CliResult<Wanted> {
     let mut before = Fields::new();
     if !edits.is_empty() {
         let shown = serde_json::to_value(view::entity(now)).expect("entities have text keys");
@@ -316,7 +316,7 @@ struct Doing {
 }
 
 impl Doing {
-    async fn put(self, client: &Client, target: &Target, wanted: &Wanted) -> Outcome {
+    async fn put(self, client: &Client, target: &Target, wanted: &Wanted) -> CliResult {
         let route = target.route_to_change()?;
         let body = request_json(&wanted.patch, wanted.password.as_deref());
         if self.dry.dry_run {
@@ -383,7 +383,7 @@ impl People {
 }
 
 impl IdentityArgs {
-    pub fn read(&self) -> Outcome<Option<Identity>> {
+    pub fn read(&self) -> CliResult<Option<Identity>> {
         let list = self.user_assigned_identities.as_deref().unwrap_or_default();
         let mut listed: BTreeSet<String> =
             list.split(',').map(str::trim).filter(|id| !id.is_empty()).map(str::to_owned).collect();
@@ -417,7 +417,7 @@ impl IdentityArgs {
 }
 
 impl Network {
-    pub fn subnet_id(&self, workspace: &WorkspaceKey) -> Outcome<Option<String>> {
+    pub fn subnet_id(&self, workspace: &WorkspaceKey) -> CliResult<Option<String>> {
         let Some(subnet) = &self.subnet else { return Ok(None) };
         // Whether an id is a good one is up to the server.
         if subnet.contains('/') {
@@ -441,7 +441,7 @@ impl Network {
 mod tests {
     use super::*;
 
-    fn identity(kind: Option<&str>, ids: Option<&str>) -> Outcome<Option<Identity>> {
+    fn identity(kind: Option<&str>, ids: Option<&str>) -> CliResult<Option<Identity>> {
         let (identity_type, user_assigned_identities) =
             (kind.map(str::to_owned), ids.map(str::to_owned));
         IdentityArgs { identity_type, user_assigned_identities }.read()

@@ -10,7 +10,7 @@ use super::price;
 use crate::client::Client;
 use crate::complete;
 use crate::defaults::Setting;
-use crate::failure::Outcome;
+use crate::failure::CliResult;
 use crate::output::{self, Print};
 use crate::scope::Scope;
 use crate::values::{self, ComputeType};
@@ -51,7 +51,7 @@ struct Region {
 }
 
 impl Region {
-    async fn location(&self, client: &Client) -> Outcome<String> {
+    async fn location(&self, client: &Client) -> CliResult<String> {
         if let Some(location) = Setting::Location.value(self.location.as_deref())? {
             return Ok(location);
         }
@@ -148,7 +148,7 @@ impl UsageLine {
     }
 }
 
-pub async fn sizes(args: &SizesArgs) -> Outcome {
+pub async fn sizes(args: &SizesArgs) -> CliResult {
     let client = args.region.scope.connect().await?;
     let location = args.region.location(&client).await?;
     let subscription = args.region.scope.workspace()?.subscription;
@@ -164,7 +164,7 @@ pub async fn sizes(args: &SizesArgs) -> Outcome {
     })
 }
 
-pub async fn usage(args: &UsageArgs) -> Outcome {
+pub async fn usage(args: &UsageArgs) -> CliResult {
     let client = args.region.scope.connect().await?;
     let location = args.region.location(&client).await?.into();
     let subscription = args.region.scope.workspace()?.subscription;

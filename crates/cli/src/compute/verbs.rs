@@ -5,7 +5,7 @@ use muster_wire::{ComputeAction, Route};
 
 use super::Target;
 use crate::dry::{DryRun, Plan};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::operation;
 use crate::output::Print;
 
@@ -86,20 +86,20 @@ pub struct Anything {
     _arguments: Vec<String>,
 }
 
-pub async fn start(args: &StartArgs) -> Outcome {
+pub async fn start(args: &StartArgs) -> CliResult {
     args.act.run(ComputeAction::Start, "starting").await
 }
 
-pub async fn stop(args: &StopArgs) -> Outcome {
+pub async fn stop(args: &StopArgs) -> CliResult {
     args.act.run(ComputeAction::Stop, "stopping").await
 }
 
-pub async fn restart(args: &RestartArgs) -> Outcome {
+pub async fn restart(args: &RestartArgs) -> CliResult {
     args.act.run(ComputeAction::Restart, "restarting").await
 }
 
 impl Act {
-    async fn run(&self, action: ComputeAction, what: &str) -> Outcome {
+    async fn run(&self, action: ComputeAction, what: &str) -> CliResult {
         let name = &self.target.name;
         let workspace = self.target.scope.workspace_to_change()?;
         let subject = super::route(workspace.clone(), name);
@@ -118,28 +118,28 @@ impl Act {
 }
 
 /// Why a verb that needs something from outside is not possible, and what is.
-pub fn refuse(verb: &str, why: &str, instead: &str) -> Outcome {
+pub fn refuse(verb: &str, why: &str, instead: &str) -> CliResult {
     Err(Failure::refused(format!("compute {} is not possible here: {why}", quoted(verb)))
         .hint(instead))
 }
 
-pub fn attach() -> Outcome {
+pub fn attach() -> CliResult {
     let why = "nodes come from this server's own machines, and none are attached from elsewhere";
     refuse("attach", why, "make a cluster: muster compute create --name NAME --max-instances COUNT")
 }
 
-pub fn detach() -> Outcome {
+pub fn detach() -> CliResult {
     let why = "nothing can be attached, so nothing can be detached";
     refuse("detach", why, "to end a cluster with its nodes: muster compute delete --name NAME")
 }
 
-pub fn connect_ssh() -> Outcome {
+pub fn connect_ssh() -> CliResult {
     let why = "nodes take jobs from this server only and have no SSH port";
     let instead = "run a command as a job and follow it: muster job create --compute NAME --command … --stream";
     refuse("connect-ssh", why, instead)
 }
 
-pub fn enable_sso() -> Outcome {
+pub fn enable_sso() -> CliResult {
     let why = "compute instances have no console to sign on to";
     refuse("enable-sso", why, "who may use a cluster is a role: muster role assignment create")
 }

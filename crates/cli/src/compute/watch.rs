@@ -22,7 +22,7 @@ use serde::Serialize;
 use self::screen::{Event, Screen};
 use super::price;
 use crate::client::Client;
-use crate::failure::{Outcome, printable};
+use crate::failure::{CliResult, printable};
 use crate::names::{self, MaybeName};
 use crate::operation::Patience;
 use crate::output::{self, Print, width};
@@ -109,7 +109,7 @@ fn interval(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "give seconds from 0.1 to 3600, such as 1 or 0.5".to_owned())
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     let workspace = args.scope.workspace()?;
     let client = args.scope.connect().await?;
     let wanted = args.name.get();
@@ -132,7 +132,7 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    async fn look(&self) -> Outcome<Moment> {
+    async fn look(&self) -> CliResult<Moment> {
         let computes: Vec<SeenCompute> = match self.wanted {
             Some(name) => vec![self.client.get(&super::route(self.workspace.clone(), name)).await?],
             None => self.client.list(&Route::Computes(self.workspace.clone()), None).await?,
@@ -163,7 +163,7 @@ impl Watch<'_> {
     /// None of a cluster that has just gone.
     async fn reasons(&self, compute: &SeenCompute) -> Vec<String> {
         let (workspace, name) = (self.workspace.clone(), compute.name.as_str().into());
-        let found: Outcome<WhyDocument> =
+        let found: CliResult<WhyDocument> =
             self.client.get(&Route::WhyCompute { workspace, name }).await;
         let each = |reason: &WhyReason| format!("{}: {}", reason.code, reason.message);
         found.map(|found| found.value.iter().map(each).collect()).unwrap_or_default()
@@ -310,7 +310,7 @@ fn compute_of(job: &JobResource) -> &str {
     id.rsplit('/').next().unwrap_or(id)
 }
 
-async fn on_screen(watch: &Watch<'_>, args: &Args, first: Moment) -> Outcome {
+async fn on_screen(watch: &Watch<'_>, args: &Args, first: Moment) -> CliResult {
     let mut screen = Screen::take()?;
     let mut moment = first;
     let mut patience = Patience::silent();
@@ -416,7 +416,7 @@ fn queue_lines(queue: &[Queued], columns: usize, rows: usize) -> Vec<String> {
     lines
 }
 
-async fn by_line(watch: &Watch<'_>, args: &Args, first: Moment) -> Outcome {
+async fn by_line(watch: &Watch<'_>, args: &Args, first: Moment) -> CliResult {
     let mut known: BTreeMap<String, Look> = BTreeMap::new();
     let mut moment = first;
     let mut patience = Patience::default();

@@ -10,7 +10,7 @@ use muster_server::state_dir::{Connection, StateDir, StateDirError};
 use super::finding::{Finding, State};
 use crate::client;
 use crate::config::Config;
-use crate::failure::{Failure, Outcome, printable};
+use crate::failure::{CliResult, Failure, printable};
 use crate::place::Server;
 use crate::server_process;
 
@@ -40,7 +40,7 @@ pub enum Found {
     },
 }
 
-pub fn look(state_dir: &Path, config: &Outcome<Config>, within: Duration) -> Facts {
+pub fn look(state_dir: &Path, config: &CliResult<Config>, within: Duration) -> Facts {
     let dir = StateDir::new(state_dir);
     let told = |failure: &Failure| failure.to_string();
     let own = config.as_ref().ok().and_then(|config| {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{Field, Fields, Kind, check};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 
 /// Of a path: far more than any field needs.
 const NAMES_MAX: usize = 32;
@@ -39,7 +39,7 @@ impl Edits {
         self.set.iter().any(root)
     }
 
-    pub fn apply(&self, document: &mut Fields, fields: &'static [Field]) -> Outcome {
+    pub fn apply(&self, document: &mut Fields, fields: &'static [Field]) -> CliResult {
         for text in &self.set {
             let Some((path, value)) = text.split_once('=').filter(|(path, _)| !path.is_empty())
             else {
@@ -96,7 +96,7 @@ fn read(value: &str, is_text: bool) -> Value {
     serde_json::from_str(value).unwrap_or_else(|_| text())
 }
 
-fn item(parts: &[String]) -> Outcome<Value> {
+fn item(parts: &[String]) -> CliResult<Value> {
     if let [only] = parts
         && let Ok(value @ Value::Object(_)) = serde_json::from_str(only)
     {
@@ -106,11 +106,11 @@ fn item(parts: &[String]) -> Outcome<Value> {
         Some((key, value)) => Ok((key.to_owned(), Value::String(value.to_owned()))),
         None => Err(malformed("--add", part, "KEY=VALUE, or one JSON object")),
     };
-    parts.iter().map(pair).collect::<Outcome<Map<_, _>>>().map(Value::Object)
+    parts.iter().map(pair).collect::<CliResult<Map<_, _>>>().map(Value::Object)
 }
 
 /// The object that holds the last name of the path, made on the way where it is missing.
-fn holder<'a, 'p>(document: &'a mut Fields, path: &'p str) -> Outcome<(&'a mut Fields, &'p str)> {
+fn holder<'a, 'p>(document: &'a mut Fields, path: &'p str) -> CliResult<(&'a mut Fields, &'p str)> {
     // What is made here is also dropped again, level by level.
     let names = path.split('.').count();
     if names > NAMES_MAX {
@@ -122,7 +122,10 @@ fn holder<'a, 'p>(document: &'a mut Fields, path: &'p str) -> Outcome<(&'a mut F
     descend(document, path)
 }
 
-fn descend<'a, 'p>(document: &'a mut Fields, path: &'p str) -> Outcome<(&'a mut Fields, &'p str)> {
+fn descend<'a, 'p>(
+    document: &'a mut Fields,
+    path: &'p str,
+) -> CliResult<(&'a mut Fields, &'p str)> {
     let Some((first, rest)) = path.split_once('.') else { return Ok((document, path)) };
     let inner = document.entry(first).or_insert(Value::Null);
     if inner.is_null() {
@@ -134,13 +137,13 @@ fn descend<'a, 'p>(document: &'a mut Fields, path: &'p str) -> Outcome<(&'a mut 
     }
 }
 
-fn set(document: &mut Fields, path: &str, value: Value) -> Outcome {
+fn set(document: &mut Fields, path: &str, value: Value) -> CliResult {
     let (holder, name) = holder(document, path)?;
     holder.insert(name.to_owned(), value);
     Ok(())
 }
 
-fn add(document: &mut Fields, path: &str, value: Value) -> Outcome {
+fn add(document: &mut Fields, path: &str, value: Value) -> CliResult {
     let (holder, name) = holder(document, path)?;
     let list = holder.entry(name).or_insert(Value::Null);
     if list.is_null() {
@@ -155,7 +158,7 @@ fn add(document: &mut Fields, path: &str, value: Value) -> Outcome {
     }
 }
 
-fn remove(document: &mut Fields, path: &str, index: Option<&str>) -> Outcome {
+fn remove(document: &mut Fields, path: &str, index: Option<&str>) -> CliResult {
     let missing = || Failure::refused(format!("--remove: there is no {} to remove", quoted(path)));
     let (holder, name) = holder(document, path)?;
     let Some(index) = index else {
@@ -191,7 +194,7 @@ mod tests {
         field("inner", Kind::Object(&INNER)),
     ];
 
-    fn edited(set: &[&str], add: &[&str], remove: &[&str]) -> Outcome<Value> {
+    fn edited(set: &[&str], add: &[&str], remove: &[&str]) -> CliResult<Value> {
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
         let edits =
             Edits { set: owned(set), add: owned(add), remove: owned(remove), force_string: false };

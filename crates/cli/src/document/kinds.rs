@@ -6,7 +6,7 @@ use std::path::Path;
 use muster_wire::unserved::Unserved;
 
 use crate::env::shell_quoted;
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
@@ -135,7 +135,7 @@ impl FileKind {
     }
 
     /// Refuses a file that is surely of another kind.
-    pub fn check(self, file: &dyn Look, path: &Path) -> Outcome {
+    pub fn check(self, file: &dyn Look, path: &Path) -> CliResult {
         let Some(found) = FileKind::of(file).filter(|found| *found != self) else { return Ok(()) };
         // Without a schema, a component may have no field that a job has not.
         let says = |schema: String| of_schema(&schema).is_some();

@@ -7,7 +7,7 @@ use muster_wire::yaml::tree::{self, Entry, Node, Value};
 use serde_json::{Map, Value as Json};
 
 use super::{broken, text_of};
-use crate::failure::{Failure, Outcome, brief, quoted};
+use crate::failure::{CliResult, Failure, brief, quoted};
 use crate::nearest;
 
 /// Keys of Azure's that say nothing about what is wanted.
@@ -21,7 +21,7 @@ pub struct Source {
 }
 
 /// Reads a file of any kind. `-` is the standard input.
-pub fn read_tree(path: &Path) -> Outcome<(Source, Node)> {
+pub fn read_tree(path: &Path) -> CliResult<(Source, Node)> {
     let name = path.display().to_string();
     let text = text_of(path).map_err(|why| {
         Failure::refused(format!("cannot read {}: {why}", quoted(&name)))
@@ -34,7 +34,7 @@ pub fn read_tree(path: &Path) -> Outcome<(Source, Node)> {
     Ok((source, node))
 }
 
-pub fn parse_tree(source: &Source, text: &str) -> Outcome<Node> {
+pub fn parse_tree(source: &Source, text: &str) -> CliResult<Node> {
     let node = tree::parse(text).map_err(|why| broken(&source.name, &why))?;
     match node.value {
         Value::Map(_) => Ok(node),
@@ -61,7 +61,7 @@ impl<'r> Reader<'r> {
         path: &str,
         node: &'r Node,
         known: &[&str],
-    ) -> Outcome<Reader<'r>> {
+    ) -> CliResult<Reader<'r>> {
         let Value::Map(entries) = &node.value else {
             let wanted = "names with values, as 'name: value'";
             return Err(wrong(source, node, path, wanted));
@@ -89,7 +89,7 @@ impl<'r> Reader<'r> {
         wrong(self.source, node, &self.name_of(key), wanted)
     }
 
-    pub fn text(&self, key: &str) -> Outcome<Option<String>> {
+    pub fn text(&self, key: &str) -> CliResult<Option<String>> {
         let Some(node) = self.get(key) else { return Ok(None) };
         match node.as_text() {
             Some(text) => Ok(Some(text.to_owned())),
@@ -98,7 +98,7 @@ impl<'r> Reader<'r> {
     }
 
     /// As Azure's clients do, also from a text that holds one.
-    pub fn whole(&self, key: &str) -> Outcome<Option<u64>> {
+    pub fn whole(&self, key: &str) -> CliResult<Option<u64>> {
         let Some(node) = self.get(key) else { return Ok(None) };
         let number = match &node.value {
             Value::Int(number) => u64::try_from(*number).ok(),
@@ -108,7 +108,7 @@ impl<'r> Reader<'r> {
         number.map(Some).ok_or_else(|| self.wrong(key, node, "a whole number from 0"))
     }
 
-    pub fn boolean(&self, key: &str) -> Outcome<Option<bool>> {
+    pub fn boolean(&self, key: &str) -> CliResult<Option<bool>> {
         let Some(node) = self.get(key) else { return Ok(None) };
         match &node.value {
             Value::Bool(value) => Ok(Some(*value)),
@@ -119,7 +119,7 @@ impl<'r> Reader<'r> {
     }
 
     /// One of these words, in any case and with or without underscores.
-    pub fn choice<T: Copy>(&self, key: &str, known: &[(&str, T)]) -> Outcome<Option<T>> {
+    pub fn choice<T: Copy>(&self, key: &str, known: &[(&str, T)]) -> CliResult<Option<T>> {
         let Some(text) = self.text(key)? else { return Ok(None) };
         let folded = |text: &str| text.replace(['_', '-'], "").to_ascii_lowercase();
         let found = known.iter().find(|(word, _)| folded(word) == folded(&text));
@@ -135,7 +135,7 @@ impl<'r> Reader<'r> {
     }
 
     /// Names with texts, such as tags.
-    pub fn texts(&self, key: &str) -> Outcome<Option<Map<String, Json>>> {
+    pub fn texts(&self, key: &str) -> CliResult<Option<Map<String, Json>>> {
         let Some(node) = self.get(key) else { return Ok(None) };
         let Value::Map(entries) = &node.value else {
             return Err(self.wrong(key, node, "names with texts, as 'name: text'"));
@@ -156,7 +156,7 @@ impl<'r> Reader<'r> {
     }
 
     /// A mapping below this one.
-    pub fn inner(&self, key: &str, known: &[&str]) -> Outcome<Option<Reader<'r>>> {
+    pub fn inner(&self, key: &str, known: &[&str]) -> CliResult<Option<Reader<'r>>> {
         match self.get(key) {
             Some(node) => Reader::of(self.source, &self.name_of(key), node, known).map(Some),
             None => Ok(None),
@@ -164,7 +164,7 @@ impl<'r> Reader<'r> {
     }
 
     /// A mapping with names of the user's own.
-    pub fn named(&self, key: &str) -> Outcome<&'r [Entry]> {
+    pub fn named(&self, key: &str) -> CliResult<&'r [Entry]> {
         let Some(node) = self.get(key) else { return Ok(&[]) };
         match &node.value {
             Value::Map(entries) => Ok(entries),
@@ -203,7 +203,7 @@ fn unknown(source: &Source, entry: &Entry, path: &str, known: &[&str]) -> Failur
 }
 
 /// `--set PATH=VALUE`, as az applies it: a text, or JSON where it begins like an object or a list.
-pub fn set(node: &mut Node, text: &str) -> Outcome {
+pub fn set(node: &mut Node, text: &str) -> CliResult {
     let Some((path, value)) = text.split_once('=').filter(|(path, _)| !path.is_empty()) else {
         return Err(Failure::refused(format!(
             "--set is {}; write it as PATH=VALUE, such as inputs.epochs=3",

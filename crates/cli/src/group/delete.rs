@@ -6,7 +6,7 @@ use muster_wire::{Manager, Route};
 use super::Target;
 use crate::confirm::confirm;
 use crate::dry::{DryRun, Plan};
-use crate::failure::{Outcome, quoted};
+use crate::failure::{CliResult, quoted};
 use crate::operation;
 use crate::output::{self, Print};
 
@@ -31,7 +31,7 @@ pub struct Args {
     target: Target,
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     let name = &args.target.name;
     let route = args.target.route_to_change()?;
     let client = args.target.connect().await?;

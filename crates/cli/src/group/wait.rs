@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use muster_wire::manager::ResourceGroup;
 
 use super::Target;
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::operation::Patience;
 use crate::values;
 
@@ -38,7 +38,7 @@ pub struct Args {
     target: Target,
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     let route = args.target.route()?;
     let client = args.target.connect().await?;
     let mut patience = Patience::default();

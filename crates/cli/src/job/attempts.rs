@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Target;
 use crate::client::Client;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::output::{self, Print};
 
 const HEADER: [&str; 6] = ["Attempt", "Outcome", "Started", "Ended", "Node seconds", "USD"];
@@ -38,7 +38,7 @@ struct Attempt {
     kept_bytes: Option<u64>,
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     let workspace = args.target.scope.workspace()?;
     let client = args.target.scope.connect().await?;
     let all = fetch(&client, workspace, &args.target.name).await?;
@@ -55,12 +55,12 @@ pub async fn run(args: &Args) -> Outcome {
     })
 }
 
-pub async fn fetch(client: &Client, workspace: WorkspaceKey, name: &str) -> Outcome<Attempts> {
+pub async fn fetch(client: &Client, workspace: WorkspaceKey, name: &str) -> CliResult<Attempts> {
     client.get(&Route::JobAttempts { workspace, name: name.into() }).await
 }
 
 /// Prints the log of one attempt as it is now.
-pub async fn log(client: &Client, workspace: WorkspaceKey, name: &str, attempt: u32) -> Outcome {
+pub async fn log(client: &Client, workspace: WorkspaceKey, name: &str, attempt: u32) -> CliResult {
     let all = fetch(client, workspace, name).await?;
     let Some(found) = all.value.iter().find(|entry| entry.number == attempt) else {
         let text = format!("job {name} has no attempt {attempt}; it has had {}", all.value.len());
@@ -83,7 +83,7 @@ pub async fn copy(
     url: &str,
     mut offset: u64,
     out: &mut output::Raw,
-) -> Outcome<u64> {
+) -> CliResult<u64> {
     loop {
         let piece = client.log(url, offset).await?;
         out.write(&piece.bytes)?;

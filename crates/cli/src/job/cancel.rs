@@ -7,7 +7,7 @@ use muster_wire::job::{JobResource, JobStatus};
 
 use super::Target;
 use crate::dry::{DryRun, Plan};
-use crate::failure::Outcome;
+use crate::failure::CliResult;
 use crate::operation::Patience;
 use crate::output::{self, Print};
 use crate::progress::Progress;
@@ -30,7 +30,7 @@ pub struct Args {
     target: Target,
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     let name = &args.target.name;
     let workspace = args.target.scope.workspace_to_change()?;
     let route = args.target.route()?;

@@ -10,7 +10,7 @@ use muster_wire::Route;
 use muster_wire::trees::Missing;
 
 use crate::client::Client;
-use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::failure::{CliResult, Failure, printable, quoted};
 use crate::output;
 use crate::upload::{Unwanted, linked, read_ignore};
 
@@ -31,7 +31,7 @@ pub struct Code {
 
 impl Code {
     /// Looks through the folder. Nothing is sent yet.
-    pub fn read(path: &Path) -> Outcome<Code> {
+    pub fn read(path: &Path) -> CliResult<Code> {
         let unreadable = |why: &dyn std::fmt::Display| {
             Failure::refused(format!("--code {}: {}", path.display(), printable(&why.to_string())))
         };
@@ -78,7 +78,7 @@ impl Code {
     }
 
     /// Sends what the server does not have.
-    pub async fn send(&self, client: &Client, workspace: &WorkspaceKey) -> Outcome {
+    pub async fn send(&self, client: &Client, workspace: &WorkspaceKey) -> CliResult {
         let text = self.tree.to_text();
         let id = self.id().to_string().into();
         let list = Route::Tree { workspace: workspace.clone(), id };
@@ -102,7 +102,7 @@ impl Code {
         client: &Client,
         workspace: &WorkspaceKey,
         digest: &BlobId,
-    ) -> Outcome {
+    ) -> CliResult {
         let source = self.sources.get(digest);
         let source = source.ok_or_else(|| Failure::error("the server asks for other files"))?;
         let open = || match self.folder.open_file(source) {

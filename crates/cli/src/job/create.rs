@@ -13,7 +13,7 @@ use super::{file, stream, web};
 use crate::client::Client;
 use crate::complete;
 use crate::dry::{DryRun, Plan};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::names::{self, MaybeName};
 use crate::output::{self, Print};
 use crate::scope::Scope;
@@ -166,7 +166,7 @@ struct Share {
     gpus: Option<u32>,
 }
 
-pub async fn run(args: Args) -> Outcome {
+pub async fn run(args: Args) -> CliResult {
     match args.file.file.is_some() {
         true => of_file(args).await,
         false => of_flags(args).await,
@@ -181,7 +181,7 @@ struct Submit {
     print: Print,
 }
 
-async fn of_file(args: Args) -> Outcome {
+async fn of_file(args: Args) -> CliResult {
     let path = args.file.file.expect("asked for only with one");
     let wanted = file::read(&path, &args.file.set)?;
     if !wanted.notes.is_empty() {
@@ -205,13 +205,13 @@ async fn of_file(args: Args) -> Outcome {
     submit(&client, route, body, compute, Submit { stream, web, save_as, print }).await
 }
 
-fn check_name(name: &str) -> Outcome {
+fn check_name(name: &str) -> CliResult {
     values::name(name)
         .map(|_| ())
         .map_err(|why| Failure::refused(format!("the job's name is {}: {why}", quoted(name))))
 }
 
-async fn of_flags(args: Args) -> Outcome {
+async fn of_flags(args: Args) -> CliResult {
     let Share { cpus: vcpus, memory: memory_mb, gpus } = args.share;
     let workspace = args.scope.workspace_to_change()?;
     let code = args.code.as_deref().map(Code::read).transpose()?;
@@ -252,7 +252,7 @@ async fn submit(
     body: String,
     compute: Option<String>,
     then: Submit,
-) -> Outcome {
+) -> CliResult {
     let answer = client.put(&route, body).await;
     let Route::Job { workspace, name } = route else { unreachable!("jobs are put as jobs") };
     let answer = match answer {

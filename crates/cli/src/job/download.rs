@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::{Target, attempts};
 use crate::client::Client;
-use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::failure::{CliResult, Failure, printable, quoted};
 use crate::{nearest, output, upload};
 
 /// As az calls them.
@@ -41,7 +41,7 @@ pub struct Args {
     target: Target,
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     let workspace = args.target.scope.workspace()?;
     let client = args.target.scope.connect().await?;
     let path = &args.download_path;
@@ -73,7 +73,7 @@ async fn artifacts(
     workspace: &WorkspaceKey,
     args: &Args,
     fetched: &BTreeSet<String>,
-) -> Outcome<usize> {
+) -> CliResult<usize> {
     let is_wanted = |path: &str| match args.all {
         true => !named_output_of(path).is_some_and(|name| fetched.contains(name)),
         false => path.starts_with(&format!("{OUTPUTS_FOLDER}/")),
@@ -105,7 +105,7 @@ async fn named_outputs(
     workspace: &WorkspaceKey,
     args: &Args,
     only: Option<&str>,
-) -> Outcome<Fetched> {
+) -> CliResult<Fetched> {
     let job: JobResource = client.get(&args.target.route()?).await?;
     let known: Vec<String> = job.properties.outputs.keys().cloned().collect();
     if let Some(only) = only.filter(|only| !known.iter().any(|known| known == only)) {
@@ -178,7 +178,7 @@ async fn download(
     saved: &SavedEntry,
     place: &Path,
     is_wanted: impl Fn(&str) -> bool,
-) -> Outcome<usize> {
+) -> CliResult<usize> {
     let damaged = || Failure::error("the server's list of files is damaged; see its log");
     let mut text = Vec::new();
     client
@@ -218,7 +218,7 @@ async fn save_logs(
     entry: &AttemptEntry,
     folder: &Folder,
     all: bool,
-) -> Outcome<usize> {
+) -> CliResult<usize> {
     for (name, url) in &entry.log_files {
         let path = match (all, name.split_once('/')) {
             (true, Some((top, name))) => format!("{top}/attempt-{}/{name}", entry.number),

@@ -24,7 +24,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::document::kinds::FileKind;
 use crate::document::reader::{self, Reader, Source};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::upload::Includes;
 
 const FIELDS: &[&str] = &[
@@ -108,7 +108,7 @@ pub enum Data {
 }
 
 /// Reads a file with what `--set` changes, and what it names of other files of this machine.
-pub fn read(path: &Path, edits: &[String]) -> Outcome<Wanted> {
+pub fn read(path: &Path, edits: &[String]) -> CliResult<Wanted> {
     let (source, mut node) = reader::read_tree(path)?;
     for edit in edits {
         reader::set(&mut node, edit)?;
@@ -121,7 +121,7 @@ pub fn read(path: &Path, edits: &[String]) -> Outcome<Wanted> {
 }
 
 /// Reads a job of any kind that there is.
-pub fn parse(source: &Source, node: &Node) -> Outcome<Wanted> {
+pub fn parse(source: &Source, node: &Node) -> CliResult<Wanted> {
     match kind_of(source, node)?.as_str() {
         COMMAND => command(source, node),
         other => {
@@ -141,7 +141,7 @@ pub fn parse(source: &Source, node: &Node) -> Outcome<Wanted> {
 }
 
 /// Without one it is a command job, unless its own fields say that it is another.
-fn kind_of(source: &Source, node: &Node) -> Outcome<String> {
+fn kind_of(source: &Source, node: &Node) -> CliResult<String> {
     if let Some(kind) = node.get("type").filter(|kind| !kind.is_null()) {
         let text = kind.as_text().map(str::to_ascii_lowercase);
         return text.ok_or_else(|| reader::wrong(source, kind, "type", "a type of job: command"));
@@ -156,7 +156,7 @@ fn kind_of(source: &Source, node: &Node) -> Outcome<String> {
     .to_owned())
 }
 
-fn command(source: &Source, node: &Node) -> Outcome<Wanted> {
+fn command(source: &Source, node: &Node) -> CliResult<Wanted> {
     let job = Reader::of(source, "", node, FIELDS)?;
     let missing = |key: &str, why: &str| {
         let at = reader::place(source, node.place);
@@ -238,7 +238,7 @@ pub fn compute_of(body: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn read_text(text: &str) -> Outcome<Wanted> {
+    fn read_text(text: &str) -> CliResult<Wanted> {
         let source = Source { name: "f.yml".to_owned(), folder: "/jobs".into() };
         parse(&source, &reader::parse_tree(&source, text)?)
     }

@@ -2,7 +2,7 @@
 
 use super::{Target, attempts, stream};
 use crate::client::Client;
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::output;
 use crate::values;
 
@@ -33,7 +33,7 @@ pub struct Args {
     target: Target,
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     let workspace = args.target.scope.workspace()?;
     let client = args.target.scope.connect().await?;
     let name = args.target.name.as_str();
@@ -78,7 +78,7 @@ pub async fn run(args: &Args) -> Outcome {
 }
 
 /// Where the last `lines` lines begin. The last one may lack its end.
-async fn start_of_last(client: &Client, url: &str, lines: u64) -> Outcome<u64> {
+async fn start_of_last(client: &Client, url: &str, lines: u64) -> CliResult<u64> {
     let mut window = WINDOW_BYTES;
     let total = client.log(url, 0).await?.total.unwrap_or_default();
     loop {

@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::confirm::confirm;
 use crate::document::{Edits, Field, Fields, Kind, field};
 use crate::dry::{DryRun, Plan};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::operation;
 use crate::output::{self, Print};
 
@@ -77,7 +77,7 @@ pub struct DeleteArgs {
     target: Target,
 }
 
-pub async fn update(args: &UpdateArgs) -> Outcome {
+pub async fn update(args: &UpdateArgs) -> CliResult {
     if args.edits.is_empty() {
         return Err(Failure::refused("nothing is to be changed").hint(
             "give --set, such as --set display_name=\"A new name\" or --set tags.team=blue",
@@ -129,15 +129,15 @@ fn fields_of(job: &JobResource) -> Fields {
     }
 }
 
-pub async fn archive(args: &ArchiveArgs) -> Outcome {
+pub async fn archive(args: &ArchiveArgs) -> CliResult {
     hide(&args.target, args.dry, true).await
 }
 
-pub async fn restore(args: &RestoreArgs) -> Outcome {
+pub async fn restore(args: &RestoreArgs) -> CliResult {
     hide(&args.target, args.dry, false).await
 }
 
-async fn hide(target: &Target, dry: DryRun, hidden: bool) -> Outcome {
+async fn hide(target: &Target, dry: DryRun, hidden: bool) -> CliResult {
     let workspace = target.scope.workspace_to_change()?;
     let client = target.scope.connect().await?;
     let job: JobResource = client.get(&target.route()?).await?;
@@ -151,7 +151,7 @@ async fn hide(target: &Target, dry: DryRun, hidden: bool) -> Outcome {
     Ok(())
 }
 
-pub async fn delete(args: &DeleteArgs) -> Outcome {
+pub async fn delete(args: &DeleteArgs) -> CliResult {
     let _ = args.target.scope.workspace_to_change()?;
     let client = args.target.scope.connect().await?;
     let route = args.target.route()?;
@@ -174,7 +174,7 @@ async fn patch(
     workspace: &WorkspaceKey,
     job: &JobResource,
     body: String,
-) -> Outcome {
+) -> CliResult {
     let (workspace, run) = (workspace.clone(), job.name.as_str().into());
     client.patch(&Route::History(HistoryRoute::Run { workspace, run }), body).await.map(|_| ())
 }

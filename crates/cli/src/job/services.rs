@@ -7,7 +7,7 @@ use muster_wire::{HistoryRoute, Route};
 use serde::Serialize;
 
 use super::Target;
-use crate::failure::{Outcome, printable};
+use crate::failure::{CliResult, printable};
 use crate::output::{self, Print};
 
 const HEADER: [&str; 5] = ["Service", "Type", "Status", "Port", "Endpoint"];
@@ -40,7 +40,7 @@ struct Service {
     properties: BTreeMap<String, String>,
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     let workspace = args.target.scope.workspace()?;
     let client = args.target.scope.connect().await?;
     let (run, node) = (args.target.name.as_str().into(), args.node_index.to_string().into());

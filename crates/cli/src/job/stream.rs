@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{attempts, ended_badly};
 use crate::client::Client;
-use crate::failure::{Failure, Outcome, printable};
+use crate::failure::{CliResult, Failure, printable};
 use crate::operation::Patience;
 use crate::output;
 
@@ -20,7 +20,7 @@ const POLL: Duration = Duration::from_millis(200);
 const LOG_NAME: &str = "user_logs/std_log.txt";
 
 /// The log that Azure's clients stream: the first process of the job.
-pub async fn run(client: &Client, workspace: WorkspaceKey, name: &str) -> Outcome {
+pub async fn run(client: &Client, workspace: WorkspaceKey, name: &str) -> CliResult {
     follow(client, workspace, name, 0, None).await
 }
 
@@ -31,7 +31,7 @@ pub async fn follow(
     name: &str,
     rank: u32,
     begun: Option<(String, u64)>,
-) -> Outcome {
+) -> CliResult {
     let mut interrupt = signal(SignalKind::interrupt())
         .map_err(|why| Failure::error(format!("cannot listen for signals: {why}")))?;
     let log = begun.map_or_else(Log::default, |(url, offset)| Log {
@@ -72,7 +72,7 @@ struct Log {
 }
 
 impl Stream<'_> {
-    async fn follow(&mut self, route: &Route) -> Outcome {
+    async fn follow(&mut self, route: &Route) -> CliResult {
         let mut patience = Patience::default();
         loop {
             match self.look(route).await {
@@ -89,7 +89,7 @@ impl Stream<'_> {
     }
 
     /// The state first, then the log: once the state is the last one, the log is whole.
-    async fn look(&mut self, route: &Route) -> Outcome<RunDetails> {
+    async fn look(&mut self, route: &Route) -> CliResult<RunDetails> {
         let details: RunDetails = self.client.get(route).await?;
         if !details.status.is_terminal() {
             self.tell(&details);
@@ -112,7 +112,7 @@ impl Stream<'_> {
         }
     }
 
-    async fn copy(&mut self, url: &str) -> Outcome {
+    async fn copy(&mut self, url: &str) -> CliResult {
         let address = address_of(url);
         if address != self.log.address {
             if self.log.offset > 0 {
@@ -125,7 +125,7 @@ impl Stream<'_> {
         Ok(())
     }
 
-    fn end(&mut self, details: &RunDetails) -> Outcome {
+    fn end(&mut self, details: &RunDetails) -> CliResult {
         self.log.out.end()?;
         let said = |key: &str| details.properties.get(key).map(String::as_str);
         let error = details.error.as_ref().map(|error| error.error.message.as_str());

@@ -4,7 +4,7 @@ use muster_wire::job::{Attempts, Phases};
 use serde::Serialize;
 
 use super::{Target, attempts};
-use crate::failure::{Outcome, printable};
+use crate::failure::{CliResult, printable};
 use crate::output::{self, Print};
 
 const HEADER: [&str; 5] = ["Attempt", "Phase", "Seconds", "Share", ""];
@@ -56,7 +56,7 @@ struct Phase {
     microseconds: u64,
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     let name = args.target.name.as_str();
     let workspace = args.target.scope.workspace()?;
     let client = args.target.scope.connect().await?;
@@ -97,7 +97,7 @@ fn seconds(microseconds: u64) -> String {
     format!("{}.{:06}", microseconds / 1_000_000, microseconds % 1_000_000)
 }
 
-fn print_table(timeline: &Timeline) -> Outcome {
+fn print_table(timeline: &Timeline) -> CliResult {
     let all = timeline.attempts.iter().flat_map(|it| &it.phases);
     let wall: u64 = all.map(|phase| phase.microseconds).sum();
     let mut rows = Vec::new();

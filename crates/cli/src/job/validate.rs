@@ -6,7 +6,7 @@ use muster_wire::Route;
 use serde::Serialize;
 
 use super::{create, file};
-use crate::failure::Outcome;
+use crate::failure::CliResult;
 use crate::output::{self, Print};
 use crate::scope::Scope;
 
@@ -38,7 +38,7 @@ struct Verdict {
     result: &'static str,
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     let wanted = file::read(&args.file, &args.set)?;
     let workspace = args.scope.workspace()?;
     let name = wanted.name.clone().unwrap_or_else(|| UNNAMED.to_owned());

@@ -1,11 +1,11 @@
 //! Whether nobody changed the activity log.
 
 use muster_wire::activity::{ActivityDocument, ChainDocument};
-use muster_wire::{EstateRoute, Route};
+use muster_wire::{GovernanceRoute, Route};
 use serde::Serialize;
 
 use crate::client::Client;
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::output::{self, Print};
 use crate::place::StateDirArg;
 
@@ -39,9 +39,10 @@ struct Verdict {
     head_found_at: Option<u64>,
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     let client = Client::connect(args.place.find()?).await?;
-    let chain: ChainDocument = client.get(&Route::Estate(EstateRoute::ActivityChain)).await?;
+    let chain: ChainDocument =
+        client.get(&Route::Governance(GovernanceRoute::ActivityChain)).await?;
     let head_found_at = match &args.head {
         Some(digest) => find(&client, digest).await?,
         None => None,
@@ -83,8 +84,8 @@ pub async fn run(args: &Args) -> Outcome {
 }
 
 /// The number of the entry with this digest. Newest first, as a head that was noted down is mostly recent.
-async fn find(client: &Client, digest: &str) -> Outcome<Option<u64>> {
-    let all = Route::Estate(EstateRoute::Activity { subscription: None });
+async fn find(client: &Client, digest: &str) -> CliResult<Option<u64>> {
+    let all = Route::Governance(GovernanceRoute::Activity { subscription: None });
     let mut page: muster_wire::Page<ActivityDocument> = client.get(&all).await?;
     loop {
         let property = |event: &ActivityDocument, name: &str| event.properties.get(name).cloned();

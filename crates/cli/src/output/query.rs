@@ -5,7 +5,7 @@ use jmespath::{ErrorReason, JmespathError};
 use serde_json::{Map, Value};
 
 use super::growth;
-use crate::failure::{Failure, Outcome, brief};
+use crate::failure::{CliResult, Failure, brief};
 
 /// Far more than a person types.
 const QUERY_BYTES_MAX: usize = 2_048;
@@ -46,7 +46,7 @@ pub fn parse(text: &str) -> Result<Query, String> {
 }
 
 impl Query {
-    pub fn apply(&self, document: &Value) -> Outcome<Data> {
+    pub fn apply(&self, document: &Value) -> CliResult<Data> {
         with_room(|| self.search(document)).map_err(|why| {
             Failure::refused(format!("--query: {why}"))
                 .hint("see what there is to ask: the same command with -o json and without --query")

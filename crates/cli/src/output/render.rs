@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::query::Data;
 use super::table_text;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 
 /// Left out of tables: long, and of little use to a person. Under another key they are shown.
 const NOT_IN_TABLES: [&str; 3] = ["id", "type", "etag"];
@@ -32,7 +32,7 @@ pub fn without_commands(json: String) -> String {
     text
 }
 
-pub fn yaml(value: &Value) -> Outcome<String> {
+pub fn yaml(value: &Value) -> CliResult<String> {
     // A path or a command stays on its line, where grep finds it.
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let text = serde_saphyr::to_string_with_options(value, options);
@@ -63,7 +63,7 @@ pub fn tsv(data: &Data) -> String {
 }
 
 /// The columns are the keys, with a capital first letter.
-pub fn table(data: &Data) -> Outcome<String> {
+pub fn table(data: &Data) -> CliResult<String> {
     let mut header: Vec<String> = Vec::new();
     let mut rows = Vec::new();
     for item in items(&data.value) {

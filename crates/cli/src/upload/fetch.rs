@@ -9,13 +9,13 @@ use muster_wire::blob::client::Entry;
 
 use super::send::bar;
 use crate::client::Container;
-use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::failure::{CliResult, Failure, printable, quoted};
 use crate::output;
 
 const AT_ONCE: usize = 8;
 
 /// Everything below a prefix, or the one blob of that name, into a folder, which is made. How many files it was.
-pub async fn download(container: &Container, prefix: &str, into: &Path) -> Outcome<usize> {
+pub async fn download(container: &Container, prefix: &str, into: &Path) -> CliResult<usize> {
     let top = prefix.trim_end_matches('/');
     let inside = format!("{top}/");
     let entries = container.list(top).await?;

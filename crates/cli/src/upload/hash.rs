@@ -5,7 +5,7 @@ use std::io::Read as _;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 
 const PIECE_BYTES: usize = 256 << 10;
 /// It starts with this, for whatever reason.
@@ -28,7 +28,7 @@ impl Hasher {
         self.0.update(bytes);
     }
 
-    pub fn add_file(&mut self, mut file: File, name: &str) -> Outcome {
+    pub fn add_file(&mut self, mut file: File, name: &str) -> CliResult {
         let mut piece = vec![0; PIECE_BYTES];
         loop {
             match file.read(&mut piece) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::local::{self, Local, LocalFile, read_ignore};
 use super::zip;
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::job::ignore::{self, Ignore};
 
 /// What azure-ai-ml never sends of components.
@@ -25,7 +25,7 @@ pub struct Includes {
 }
 
 /// What is to be sent of a component; `what` names it in messages.
-pub fn component_code(what: &str, code: Option<&Path>, includes: &Includes) -> Outcome<Local> {
+pub fn component_code(what: &str, code: Option<&Path>, includes: &Includes) -> CliResult<Local> {
     if let (Some(code), true) = (code, includes.paths.is_empty()) {
         return Local::read_but(what, code, Some(NEVER), true);
     }
@@ -45,7 +45,7 @@ pub fn component_code(what: &str, code: Option<&Path>, includes: &Includes) -> O
     };
     let outer = outer.and(NEVER);
     let others = includes.paths.iter().map(|path| Include::find(what, &includes.base, path));
-    let others = others.collect::<Outcome<Vec<Include>>>()?;
+    let others = others.collect::<CliResult<Vec<Include>>>()?;
     let mut parts = Vec::new();
     match &code {
         Some(folder) if is_folder => {
@@ -84,7 +84,7 @@ pub fn component_code(what: &str, code: Option<&Path>, includes: &Includes) -> O
     }
 }
 
-fn found(what: &str, path: &Path) -> Outcome<PathBuf> {
+fn found(what: &str, path: &Path) -> CliResult<PathBuf> {
     path.canonicalize().map_err(|why| {
         let shown = quoted(&path.display().to_string());
         match why.kind() {
@@ -96,7 +96,7 @@ fn found(what: &str, path: &Path) -> Outcome<PathBuf> {
     })
 }
 
-fn name_of(what: &str, path: &Path) -> Outcome<String> {
+fn name_of(what: &str, path: &Path) -> CliResult<String> {
     let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
     name.ok_or_else(|| {
         Failure::refused(format!("{what}: it has no name, or one that is not UTF-8; name another"))
@@ -120,7 +120,7 @@ struct Include {
 }
 
 impl Include {
-    fn find(what: &str, base: &Path, include: &str) -> Outcome<Include> {
+    fn find(what: &str, base: &Path, include: &str) -> CliResult<Include> {
         let what = format!("{what}: additional_includes {}", quoted(include));
         let path = base.join(include);
         let folder = folder_to_zip(&path);
@@ -131,7 +131,7 @@ impl Include {
     }
 
     /// The code has nothing of that name, or a link to just this.
-    fn check_free(&self, code: &Path) -> Outcome {
+    fn check_free(&self, code: &Path) -> CliResult {
         let place = code.join(&self.name);
         let is_taken = match place.is_symlink() {
             true => place.canonicalize().ok().as_ref() != Some(&self.source),
@@ -157,7 +157,7 @@ fn of_folder(
     top: &str,
     outer: &Ignore,
     is_wanted: &dyn Fn(&str) -> bool,
-) -> Outcome<Part> {
+) -> CliResult<Part> {
     let inner: RefCell<Vec<(String, Ignore)>> = RefCell::default();
     let failed: RefCell<Option<Failure>> = RefCell::default();
     let read = |below: &str| match read_ignore(&path.join(below)) {
@@ -194,7 +194,7 @@ fn of_folder(
     Ok((folder, files.into_iter().map(|file| file.below(top)).collect()))
 }
 
-fn of_file(what: &str, path: &Path, outer: &Ignore) -> Outcome<Option<Part>> {
+fn of_file(what: &str, path: &Path, outer: &Ignore) -> CliResult<Option<Part>> {
     let name = name_of(what, path)?;
     if outer.leaves_out_file(&name) {
         return Ok(None);
@@ -203,7 +203,7 @@ fn of_file(what: &str, path: &Path, outer: &Ignore) -> Outcome<Option<Part>> {
 }
 
 /// What is packed of a folder, by the names that it has there.
-fn zipped(what: &str, path: &Path, outer: &Ignore) -> Outcome<Vec<String>> {
+fn zipped(what: &str, path: &Path, outer: &Ignore) -> CliResult<Vec<String>> {
     let name = name_of(what, path)?;
     let own = read_ignore(path)?.and(NEVER);
     let keep = |below: &str, is_folder: bool| {
@@ -218,7 +218,7 @@ fn zipped(what: &str, path: &Path, outer: &Ignore) -> Outcome<Vec<String>> {
 }
 
 /// No file is where a folder is.
-fn check_places(what: &str, gathered: &Local) -> Outcome {
+fn check_places(what: &str, gathered: &Local) -> CliResult {
     let files: BTreeSet<&str> = gathered.files().iter().map(|file| file.path.as_str()).collect();
     for path in &files {
         let above = path.match_indices('/').map(|(at, _)| &path[..at]);
@@ -233,7 +233,7 @@ fn check_places(what: &str, gathered: &Local) -> Outcome {
 }
 
 /// That of all of it: it came with the code.
-fn ignore_of(gathered: &Local) -> Outcome<Ignore> {
+fn ignore_of(gathered: &Local) -> CliResult<Ignore> {
     for name in ignore::FILES {
         if let Some(file) = gathered.files().iter().find(|file| file.path == name) {
             let text = std::io::read_to_string(gathered.open(file, 0)?)

@@ -10,7 +10,7 @@ use muster_trees::{Folder, Listing, Skipped, Stamp};
 use tempfile::TempDir;
 
 use super::hash;
-use crate::failure::{Failure, Outcome, printable, quoted};
+use crate::failure::{CliResult, Failure, printable, quoted};
 use crate::job::ignore::{self, Ignore};
 
 /// As many as are noted of what is no plain file; more could be left out unseen.
@@ -54,12 +54,12 @@ impl LocalFile {
 
 impl Local {
     /// `what` is what names it, such as `inputs.data`, for messages.
-    pub fn read(what: &str, path: &Path) -> Outcome<Local> {
+    pub fn read(what: &str, path: &Path) -> CliResult<Local> {
         Local::read_but(what, path, None, false)
     }
 
     /// The same for code, without virtual environments.
-    pub fn read_code(what: &str, path: &Path) -> Outcome<Local> {
+    pub fn read_code(what: &str, path: &Path) -> CliResult<Local> {
         Local::read_but(what, path, None, true)
     }
 
@@ -69,7 +69,7 @@ impl Local {
         path: &Path,
         pattern: Option<&str>,
         is_code: bool,
-    ) -> Outcome<Local> {
+    ) -> CliResult<Local> {
         let shown = path.display().to_string();
         let unreadable = |why: &dyn std::fmt::Display| {
             let why = printable(&why.to_string());
@@ -132,7 +132,7 @@ impl Local {
         name: String,
         pattern: Option<&str>,
         is_code: bool,
-    ) -> Outcome<Local> {
+    ) -> CliResult<Local> {
         let ignore = read_ignore(&path)?;
         let ignore = pattern.into_iter().fold(ignore, Ignore::and);
         let folders = RefCell::new(Vec::new());
@@ -190,7 +190,7 @@ impl Local {
     }
 
     /// Its bytes from `offset` on. Refused if they are not those that were looked at before.
-    pub fn open(&self, file: &LocalFile, offset: u64) -> Outcome<File> {
+    pub fn open(&self, file: &LocalFile, offset: u64) -> CliResult<File> {
         let failed = |why: &dyn std::fmt::Display| {
             Failure::error(format!("cannot read {}: {why}", quoted(&file.path)))
         };
@@ -204,7 +204,7 @@ impl Local {
     }
 
     /// By which azure-ai-ml knows data, models and build contexts again: the name of their folder in storage.
-    pub fn object_hash(&self) -> Outcome<String> {
+    pub fn object_hash(&self) -> CliResult<String> {
         let mut hasher = hash::Hasher::of_object();
         match self.is_folder {
             true => self.hash_folder("", &mut hasher)?,
@@ -213,7 +213,7 @@ impl Local {
         Ok(hasher.finish())
     }
 
-    fn hash_folder(&self, folder: &str, hasher: &mut hash::Hasher) -> Outcome {
+    fn hash_folder(&self, folder: &str, hasher: &mut hash::Hasher) -> CliResult {
         for (name, file) in self.entries.get(folder).into_iter().flatten() {
             hasher.add(name.as_bytes());
             match file {
@@ -229,7 +229,7 @@ impl Local {
     }
 
     /// By which the server finds code that it has already.
-    pub fn content_hash(&self) -> Outcome<String> {
+    pub fn content_hash(&self) -> CliResult<String> {
         let mut files: Vec<&LocalFile> = self.files.iter().collect();
         files.sort_by_cached_key(|file| file.path.to_lowercase());
         let mut hasher = hash::Hasher::of_content();
@@ -287,7 +287,7 @@ pub(super) fn listed(
     what: &str,
     path: &Path,
     keep: &dyn Fn(&str, bool) -> bool,
-) -> Outcome<(Folder, Vec<LocalFile>)> {
+) -> CliResult<(Folder, Vec<LocalFile>)> {
     let shown = path.display().to_string();
     let refused = |why: &str| Failure::refused(format!("{what}: {} {why}", quoted(&shown)));
     let unreadable =
@@ -340,7 +340,7 @@ fn entries_of(
 }
 
 /// What is not to be sent: only the file at the top of a folder counts.
-pub fn read_ignore(path: &Path) -> Outcome<Ignore> {
+pub fn read_ignore(path: &Path) -> CliResult<Ignore> {
     for name in ignore::FILES {
         let file = path.join(name);
         let text = match std::fs::read(&file) {
@@ -361,7 +361,7 @@ pub fn linked(
     top: &Path,
     listing: &Listing,
     keep: &dyn Fn(&str, bool) -> bool,
-) -> Outcome<Vec<(String, String)>> {
+) -> CliResult<Vec<(String, String)>> {
     let (mut files, mut folders) = (Vec::new(), Vec::new());
     for skipped in &listing.skipped {
         match resolved(what, top, skipped)? {
@@ -394,7 +394,7 @@ enum Target {
     Folder(String),
 }
 
-fn resolved(what: &str, top: &Path, skipped: &Skipped) -> Outcome<Target> {
+fn resolved(what: &str, top: &Path, skipped: &Skipped) -> CliResult<Target> {
     let refused = |why: &str| {
         Failure::refused(format!("{what}: {} {why}", quoted(&skipped.path)))
             .hint("leave it out in .amlignore, or put a plain file there")

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Local, local::LocalFile};
 use crate::client::Container;
-use crate::failure::Outcome;
+use crate::failure::CliResult;
 
 /// At once: enough to fill a network, few enough for the server's disk.
 const AT_ONCE: usize = 8;
@@ -18,7 +18,7 @@ const BLOCK_BYTES: u64 = 8 << 20;
 const BLOCKS_MAX: u64 = 50_000;
 
 /// All files, below `top`, which ends with a slash or is empty.
-pub async fn all(container: &Container, local: &Local, top: &str) -> Outcome {
+pub async fn all(container: &Container, local: &Local, top: &str) -> CliResult {
     let bar = bar(local.name(), local.bytes());
     let (small, large): (Vec<_>, Vec<_>) =
         local.files().iter().partition(|file| file.bytes() <= BLOCK_BYTES);
@@ -45,7 +45,7 @@ async fn one(
     file: &LocalFile,
     name: String,
     bar: &ProgressBar,
-) -> Outcome {
+) -> CliResult {
     let body = || body(local, file, 0, file.bytes(), bar);
     container.put(&name, None, file.bytes(), body).await
 }
@@ -56,7 +56,7 @@ async fn in_blocks(
     file: &LocalFile,
     name: &str,
     bar: &ProgressBar,
-) -> Outcome {
+) -> CliResult {
     let bytes = BLOCK_BYTES.max(file.bytes().div_ceil(BLOCKS_MAX));
     let count = file.bytes().div_ceil(bytes);
     let blocks: Vec<String> = (0..count).map(block_id).collect();
@@ -87,7 +87,7 @@ fn body(
     offset: u64,
     bytes: u64,
     bar: &ProgressBar,
-) -> Outcome<reqwest::Body> {
+) -> CliResult<reqwest::Body> {
     let opened = local.open(file, offset)?;
     let bar = Arc::new(bar.clone());
     let pieces = muster_trees::pieces(opened, bytes).map(move |piece| {

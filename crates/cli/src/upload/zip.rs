@@ -6,7 +6,7 @@ use std::io::{BufWriter, Read as _, Write};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 
 /// What one may have in all: larger ones need another format.
 const BYTES_MAX: u64 = 2 << 30;
@@ -26,7 +26,7 @@ struct Entry {
 }
 
 /// `files`: below `folder`, sorted. They are called by the folder's own name and their paths.
-pub fn write(target: &Path, folder: &Path, files: &[String]) -> Outcome {
+pub fn write(target: &Path, folder: &Path, files: &[String]) -> CliResult {
     let failed = |path: &Path, why: &dyn std::fmt::Display| {
         Failure::refused(format!("cannot pack {}: {why}", quoted(&path.display().to_string())))
     };

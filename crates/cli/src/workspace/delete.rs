@@ -6,7 +6,7 @@ use reqwest::StatusCode;
 use super::Target;
 use crate::confirm::confirm;
 use crate::dry::{DryRun, Plan};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::operation;
 use crate::output::Print;
 
@@ -34,7 +34,7 @@ pub struct Args {
     target: Target,
 }
 
-pub async fn run(args: &Args) -> Outcome {
+pub async fn run(args: &Args) -> CliResult {
     let key = args.target.key()?;
     let thing = format!("workspace {}", quoted(&key.name));
     let name = key.name.clone();

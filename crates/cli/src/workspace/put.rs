@@ -18,7 +18,7 @@ use crate::defaults::Setting;
 use crate::document::kinds::FileKind;
 use crate::document::{self, Edits, Field, Fields, Kind, field};
 use crate::dry::{DryRun, Plan};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::operation;
 use crate::output::Print;
 use crate::values;
@@ -119,7 +119,7 @@ pub struct Wanted {
     tags: Option<BTreeMap<String, String>>,
 }
 
-pub async fn create(args: CreateArgs) -> Outcome {
+pub async fn create(args: CreateArgs) -> CliResult {
     let document = read(args.file.as_ref())?;
     let mut wanted = args.words.wanted(document.clone())?;
     if args.location.is_some() && args.words.edits.sets("location") {
@@ -132,7 +132,7 @@ pub async fn create(args: CreateArgs) -> Outcome {
     args.doing.put(&client, key, &wanted, "creating").await
 }
 
-pub async fn update(args: UpdateArgs) -> Outcome {
+pub async fn update(args: UpdateArgs) -> CliResult {
     let document = read(args.file.as_ref())?;
     let key = key(&args.target, &document)?;
     let client = args.target.scope.connect().await?;
@@ -158,11 +158,11 @@ pub async fn update(args: UpdateArgs) -> Outcome {
     args.doing.put(&client, key, &wanted, "updating").await
 }
 
-fn read(file: Option<&PathBuf>) -> Outcome<Fields> {
+fn read(file: Option<&PathBuf>) -> CliResult<Fields> {
     file.map_or_else(|| Ok(Fields::new()), |path| document::read(path, FileKind::Workspace, FIELDS))
 }
 
-fn key(target: &Target, document: &Fields) -> Outcome<WorkspaceKey> {
+fn key(target: &Target, document: &Fields) -> CliResult<WorkspaceKey> {
     let text = |name: &str| document.get(name).and_then(Value::as_str);
     let mut key = target.key_or(text("name"))?;
     if let (Some(group), None) = (text("resource_group"), target.scope.group_given()) {
@@ -177,7 +177,7 @@ fn given_twice(name: &str) -> Failure {
 }
 
 impl Words {
-    pub fn wanted(&self, mut document: Fields) -> Outcome<Wanted> {
+    pub fn wanted(&self, mut document: Fields) -> CliResult<Wanted> {
         let given = [
             ("description", self.description.is_some()),
             ("display_name", self.display_name.is_some()),
@@ -211,7 +211,7 @@ impl Doing {
         key: WorkspaceKey,
         wanted: &Wanted,
         what: &str,
-    ) -> Outcome {
+    ) -> CliResult {
         super::say_where(&key);
         let name = key.name.clone();
         let route = Route::Workspace(key);

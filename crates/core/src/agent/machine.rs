@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AttemptPhase, AttemptReport, Desired, Order, Report};
+use super::{Assignment, AttemptPhase, AttemptReport, Desired, Report};
 use crate::ids::Epoch;
 use crate::lease::{LEASE_MAX, share};
 use crate::model::{Exit, Spans};
@@ -55,7 +55,7 @@ impl Habits {
 pub enum Action {
     Journal(Record),
     /// Prepare it, and start it if it may go at once; otherwise say so when it is prepared.
-    Start(Order),
+    Start(Assignment),
     /// What is prepared may start now.
     Go(Epoch),
     /// Leave word for the job that its node is taken away, and how long it has.
@@ -218,7 +218,9 @@ impl Machine {
             .held
             .keys()
             .filter(|epoch| **epoch < desired.as_of)
-            .filter(|epoch| !desired.orders.iter().any(|order| order.epoch == **epoch))
+            .filter(|epoch| {
+                !desired.assignments.iter().any(|assignment| assignment.epoch == **epoch)
+            })
             .copied()
             .collect();
         for epoch in unwanted {
@@ -226,9 +228,9 @@ impl Machine {
         }
         let may_start = !self.is_ending && !self.is_lease_over(now);
         if may_start {
-            for order in &desired.orders {
-                self.take_on(order, &mut actions);
-                self.hear_of_eviction(order, now, &mut actions);
+            for assignment in &desired.assignments {
+                self.take_on(assignment, &mut actions);
+                self.hear_of_eviction(assignment, now, &mut actions);
             }
         }
         // After the orders: those below it were just taken on.
@@ -251,33 +253,39 @@ impl Machine {
         }
     }
 
-    fn take_on(&mut self, order: &Order, actions: &mut Vec<Action>) {
-        if let Some(held) = self.held.get_mut(&order.epoch) {
+    fn take_on(&mut self, assignment: &Assignment, actions: &mut Vec<Action>) {
+        if let Some(held) = self.held.get_mut(&assignment.epoch) {
             if let Held::Preparing { stop: None, start } = held
-                && order.go
+                && assignment.go
                 && !start.go
             {
                 start.go = true;
-                actions.extend(start.is_ready.then_some(Action::Go(order.epoch)));
+                actions.extend(start.is_ready.then_some(Action::Go(assignment.epoch)));
             }
             return;
         }
-        if order.epoch <= self.floor && !is_planted(Bug::FloorIgnored) {
+        if assignment.epoch <= self.floor && !is_planted(Bug::FloorIgnored) {
             return;
         }
-        self.floor = order.epoch;
-        let start = Start { is_ready: false, go: order.go };
-        self.held.insert(order.epoch, Held::Preparing { stop: None, start });
-        actions.push(Action::Journal(Record::Took(order.epoch)));
-        actions.push(Action::Start(order.clone()));
+        self.floor = assignment.epoch;
+        let start = Start { is_ready: false, go: assignment.go };
+        self.held.insert(assignment.epoch, Held::Preparing { stop: None, start });
+        actions.push(Action::Journal(Record::Took(assignment.epoch)));
+        actions.push(Action::Start(assignment.clone()));
     }
 
     /// A node of this attempt is taken away: what runs is asked to end, and has longer for it than usual.
-    fn hear_of_eviction(&mut self, order: &Order, now: Elapsed, actions: &mut Vec<Action>) {
-        let Some(within) = order.evict else { return };
-        if let Some(Held::Running { stop: stop @ None, .. }) = self.held.get_mut(&order.epoch) {
+    fn hear_of_eviction(
+        &mut self,
+        assignment: &Assignment,
+        now: Elapsed,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(within) = assignment.evict else { return };
+        if let Some(Held::Running { stop: stop @ None, .. }) = self.held.get_mut(&assignment.epoch)
+        {
             *stop = Some(Stop { kill_at: now + within, why: StopReason::Evicted, killed: false });
-            let epoch = order.epoch;
+            let epoch = assignment.epoch;
             actions.push(Action::Notice { epoch, within });
             actions.push(Action::Signal { epoch, signal: Signal::Terminate });
             actions.push(Action::Report);

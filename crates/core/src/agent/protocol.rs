@@ -56,7 +56,7 @@ pub struct Desired {
     /// How long the agent may go on without hearing from us, counted from when it sent its report.
     pub lease: Span,
     /// What it should run. Anything else it holds must stop, if its epoch is below `as_of`.
-    pub orders: Vec<Order>,
+    pub assignments: Vec<Assignment>,
     /// Epochs from here on had not been given out when this was made, so it says nothing about them: the
     /// answer to a newer report can have been made before an older one was answered.
     pub as_of: Epoch,
@@ -70,7 +70,7 @@ pub struct Desired {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
+pub struct Assignment {
     pub epoch: Epoch,
     pub job_name: Box<str>,
     /// Which try this is, from 1.
@@ -113,20 +113,21 @@ impl Desired {
     /// Whether it differs from what a node that reports this does already.
     pub fn is_news_to(&self, report: &Report) -> bool {
         let held = |epoch: Epoch| report.attempts.iter().find(|held| held.epoch == epoch);
-        let must_start = self.orders.iter().any(|order| match held(order.epoch) {
-            None => order.epoch > report.floor,
-            Some(held) => order.go && held.phase == AttemptPhase::Ready,
+        let must_start = self.assignments.iter().any(|assignment| match held(assignment.epoch) {
+            None => assignment.epoch > report.floor,
+            Some(held) => assignment.go && held.phase == AttemptPhase::Ready,
         });
-        let must_hear = self.orders.iter().any(|order| {
+        let must_hear = self.assignments.iter().any(|assignment| {
             let runs = |held: &AttemptReport| held.phase == AttemptPhase::Running;
-            order.evict.is_some() && held(order.epoch).is_some_and(runs)
+            assignment.evict.is_some() && held(assignment.epoch).is_some_and(runs)
         });
-        let is_ordered = |epoch: Epoch| self.orders.iter().any(|order| order.epoch == epoch);
+        let is_assigned =
+            |epoch: Epoch| self.assignments.iter().any(|assignment| assignment.epoch == epoch);
         let must_stop = report.attempts.iter().any(|attempt| match attempt.phase {
             AttemptPhase::Preparing
             | AttemptPhase::Ready
             | AttemptPhase::Running
-            | AttemptPhase::Leaving => !is_ordered(attempt.epoch),
+            | AttemptPhase::Leaving => !is_assigned(attempt.epoch),
             AttemptPhase::Ended(_) => false,
         });
         self.end

@@ -10,23 +10,28 @@ use std::collections::BinaryHeap;
 use crate::limits;
 use crate::model::Cluster;
 use crate::time::Wall;
-use crate::world::{Pool, World};
+use crate::world::{ClusterIndex, World};
 
 /// The nodes beyond those that hold jobs that are worth having.
-pub(super) fn nodes_worth_having(world: &World, cluster: &Cluster, pool: &Pool, now: Wall) -> u32 {
+pub(super) fn nodes_worth_having(
+    world: &World,
+    cluster: &Cluster,
+    index: &ClusterIndex,
+    now: Wall,
+) -> u32 {
     let (ceiling, reach) = (world.ceiling(cluster), world.reach(cluster));
-    let spare = pool.idle.len() + pool.pending.len();
-    let room = ceiling.saturating_sub(pool.alive()) as usize;
-    if pool.queue.is_empty() || room == 0 {
+    let spare = index.idle.len() + index.pending.len();
+    let room = ceiling.saturating_sub(index.alive()) as usize;
+    if index.queue.is_empty() || room == 0 {
         return u32::try_from(spare).unwrap_or(u32::MAX);
     }
     let boot = cluster.boot.unwrap_or(world.settings.boot);
     let up_at = now + boot;
     let patience = up_at + boot;
-    let mut free = free_times(world, cluster, pool, now);
+    let mut free = free_times(world, cluster, index, now);
     let mut new = 0usize;
     let mut looked_at = 0;
-    for kind in pool.queue.candidates().filter(|kind| kind.shape.nodes <= reach) {
+    for kind in index.queue.candidates().filter(|kind| kind.shape.nodes <= reach) {
         let needed = kind.shape.nodes as usize;
         let prediction = world.prediction(cluster.id, kind.principal);
         for _ in 0..kind.count {
@@ -58,12 +63,12 @@ pub(super) fn nodes_worth_having(world: &World, cluster: &Cluster, pool: &Pool, 
 fn free_times(
     world: &World,
     cluster: &Cluster,
-    pool: &Pool,
+    index: &ClusterIndex,
     now: Wall,
 ) -> BinaryHeap<Reverse<Wall>> {
     let boot = cluster.boot.unwrap_or(world.settings.boot);
-    let idle = pool.idle.iter().map(|_| now);
-    let pending = pool.pending.iter().map(|(requested_at, _)| (*requested_at + boot).max(now));
+    let idle = index.idle.iter().map(|_| now);
+    let pending = index.pending.iter().map(|(requested_at, _)| (*requested_at + boot).max(now));
     let busy = world.releases(cluster.id).flat_map(|(end, attempt)| {
         // One that takes a little longer than was thought may end at any moment.
         let end = if end > now { end } else { attempt.predicted_end(now).max(now) };

@@ -8,40 +8,41 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::cluster::{cluster, cluster_index};
 use super::foresee;
 use super::host::{self, Bounds};
-use super::pool::{cluster, pool};
-use crate::change::{Change, Effect, EffectKind, NodeOrder};
+use crate::change::{Change, Effect, EffectKind, NodeRequest};
 use crate::ids::{ClusterId, EffectId, JobId, NodeId};
 use crate::model::{
     Cluster, ClusterPhase, HostName, Node, NodeEvent, NodeState, QuotaName, QuotaScope, ScaleUp,
     Tier,
 };
 use crate::planted::{Bug, is_planted};
-use crate::step::Turn;
-use crate::world::{Candidate, Pool, QuotaLine, World};
+use crate::step::Transaction;
+use crate::world::{Candidate, ClusterIndex, QuotaLine, World};
 
 /// Notes whether the cluster would grow if it could; gives back whether it would.
-pub(super) fn wishes(turn: &mut Turn<'_>, id: ClusterId, scope: &QuotaScope) -> bool {
-    let pool_now = pool(turn, id);
+pub(super) fn wishes(tx: &mut Transaction<'_>, id: ClusterId, scope: &QuotaScope) -> bool {
+    let index = cluster_index(tx, id);
     let has_enough =
-        pool_now.queue.is_empty() && pool_now.alive() >= cluster(turn, id).spec.scale.nodes_min;
-    let wants = !has_enough && missing(turn.world, cluster(turn, id), turn.now.wall) > 0;
+        index.queue.is_empty() && index.alive() >= cluster(tx, id).spec.scale.nodes_min;
+    let wants = !has_enough && missing(tx.world, cluster(tx, id), tx.now.wall) > 0;
     if wants {
-        let first = pool(turn, id).queue.candidates().next().map_or(JobId(0), |first| first.job);
-        let cluster = Arc::clone(turn.world.shared_cluster(id).expect("looked at just now"));
-        turn.world.volatile.wishes.put(&cluster, scope, first);
+        let first =
+            cluster_index(tx, id).queue.candidates().next().map_or(JobId(0), |first| first.job);
+        let cluster = Arc::clone(tx.world.shared_cluster(id).expect("looked at just now"));
+        tx.world.volatile.wishes.put(&cluster, scope, first);
     } else {
-        turn.world.volatile.wishes.drop(id);
+        tx.world.volatile.wishes.drop(id);
     }
     wants
 }
 
 /// Serves the wishes of these regions, in the order of their first jobs.
-pub(super) fn regions(turn: &mut Turn<'_>, mut scopes: BTreeSet<QuotaScope>) {
-    if !turn.world.is_boundless() {
+pub(super) fn regions(tx: &mut Transaction<'_>, mut scopes: BTreeSet<QuotaScope>) {
+    if !tx.world.is_boundless() {
         // Hosts are shared by all regions, so whoever comes first must be looked at first.
-        scopes.extend(turn.world.volatile.wishes.scopes());
+        scopes.extend(tx.world.volatile.wishes.scopes());
     }
     let mut pass = Pass { names: BTreeSet::new(), hosts: BTreeSet::new() };
     let mut last = None;
@@ -52,11 +53,11 @@ pub(super) fn regions(turn: &mut Turn<'_>, mut scopes: BTreeSet<QuotaScope>) {
                 pass.names.is_empty()
                     || !names.any(|name| pass.names.contains(&(scope.clone(), name)))
             };
-            turn.world.volatile.wishes.next(scope, last, is_open).map(|wish| (wish, scope))
+            tx.world.volatile.wishes.next(scope, last, is_open).map(|wish| (wish, scope))
         });
         let Some((wish, scope)) = next.min() else { return };
         last = Some(wish);
-        serve(turn, wish.1, scope, &mut pass);
+        serve(tx, wish.1, scope, &mut pass);
     }
 }
 
@@ -66,60 +67,60 @@ struct Pass {
     hosts: BTreeSet<HostName>,
 }
 
-fn serve(turn: &mut Turn<'_>, id: ClusterId, scope: &QuotaScope, pass: &mut Pass) {
-    let cluster_now = cluster(turn, id);
-    let wanted = missing(turn.world, cluster_now, turn.now.wall);
-    let room = match turn.world.quota_room(cluster_now) {
+fn serve(tx: &mut Transaction<'_>, id: ClusterId, scope: &QuotaScope, pass: &mut Pass) {
+    let cluster_now = cluster(tx, id);
+    let wanted = missing(tx.world, cluster_now, tx.now.wall);
+    let room = match tx.world.quota_room(cluster_now) {
         _ if is_planted(Bug::QuotaIgnored) => u32::MAX,
         room => room,
     };
     // Half a gang is of no use: if the first job cannot have all its nodes, nobody behind it gets any.
-    let pool_now = pool(turn, id);
-    let first = first_feasible(turn.world, cluster_now, pool_now);
-    let first = first.map_or(0, |first| first.shape.nodes.saturating_sub(pool_now.alive()));
+    let index = cluster_index(tx, id);
+    let first = first_feasible(tx.world, cluster_now, index);
+    let first = first.map_or(0, |first| first.shape.nodes.saturating_sub(index.alive()));
     let is_whole = first <= room;
-    let floor = cluster_now.spec.scale.nodes_min.saturating_sub(pool_now.alive());
+    let floor = cluster_now.spec.scale.nodes_min.saturating_sub(index.alive());
     let nodes = wanted.min(room).min(if is_whole { u32::MAX } else { floor });
-    let most = turn.world.ceiling(cluster_now).saturating_sub(pool_now.existing());
+    let most = tx.world.ceiling(cluster_now).saturating_sub(index.existing());
     let bounds = Bounds { nodes, floor, room: room.min(most), closed: &pass.hosts };
-    let (hosts, is_full) = host::plan(turn.world, cluster_now, pool_now, &bounds);
+    let (hosts, is_full) = host::plan(tx.world, cluster_now, index, &bounds);
     let granted = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
     for host in hosts {
-        request_node(turn, id, host);
+        request_node(tx, id, host);
     }
-    let cluster_now = cluster(turn, id);
+    let cluster_now = cluster(tx, id);
     if wanted == granted {
-        turn.world.volatile.wishes.drop(id);
+        tx.world.volatile.wishes.drop(id);
         return;
     }
-    let short = turn.world.quota_short(cluster_now, wanted.max(first) - granted);
+    let short = tx.world.quota_short(cluster_now, wanted.max(first) - granted);
     pass.names.extend(short.map(|short| (scope.clone(), short.name)));
     if is_full && granted < nodes {
-        pass.hosts.extend(host::kept_for(turn.world, cluster_now));
+        pass.hosts.extend(host::kept_for(tx.world, cluster_now));
     }
 }
 
-fn first_feasible(world: &World, cluster: &Cluster, pool: &Pool) -> Option<Candidate> {
+fn first_feasible(world: &World, cluster: &Cluster, index: &ClusterIndex) -> Option<Candidate> {
     let reach = world.reach(cluster);
-    pool.queue.candidates().find(|kind| kind.shape.nodes <= reach)
+    index.queue.candidates().find(|kind| kind.shape.nodes <= reach)
 }
 
 /// How many more nodes the pool would have if others did not use the quota.
 pub(crate) fn missing(world: &World, cluster: &Cluster, now: crate::time::Wall) -> u32 {
-    let Some(pool) = world.pool(cluster.id) else { return 0 };
+    let Some(index) = world.cluster_index(cluster.id) else { return 0 };
     let is_pausing = cluster.backoff.until > now && !is_planted(Bug::BackoffIgnored);
     let is_held =
         cluster.phase == ClusterPhase::Deleting || is_pausing || world.store_trouble().is_some();
     if is_held || world.lock_on_growth(cluster).is_some() {
         return 0;
     }
-    let wanted = wanted_nodes(world, cluster, pool, now);
+    let wanted = wanted_nodes(world, cluster, index, now);
     let ceiling = world.ceiling(cluster);
-    let pending = u32::try_from(pool.pending.len()).unwrap_or(u32::MAX);
+    let pending = u32::try_from(index.pending.len()).unwrap_or(u32::MAX);
     wanted
-        .saturating_sub(pool.alive())
-        .max(host::missing_on_one(world, cluster, pool))
-        .min(ceiling.saturating_sub(pool.existing()))
+        .saturating_sub(index.alive())
+        .max(host::missing_on_one(world, cluster, index))
+        .min(ceiling.saturating_sub(index.existing()))
         .min(cluster.backoff.pending_max().saturating_sub(pending))
 }
 
@@ -127,38 +128,38 @@ pub(crate) fn missing(world: &World, cluster: &Cluster, now: crate::time::Wall) 
 pub(crate) fn wanted_nodes(
     world: &World,
     cluster: &Cluster,
-    pool: &Pool,
+    index: &ClusterIndex,
     now: crate::time::Wall,
 ) -> u32 {
     let scale = cluster.spec.scale;
     let ceiling = world.ceiling(cluster);
-    let busy = u32::try_from(pool.leased.len()).unwrap_or(u32::MAX);
+    let busy = u32::try_from(index.leased.len()).unwrap_or(u32::MAX);
     let waiting = match scale.scale_up {
         ScaleUp::Immediate => {
-            let waiting = pool.waiting_nodes(world.reach(cluster), cluster.capacity);
+            let waiting = index.waiting_nodes(world.reach(cluster), cluster.capacity);
             u32::try_from(waiting).unwrap_or(u32::MAX)
         }
-        ScaleUp::Predictive => foresee::nodes_worth_having(world, cluster, pool, now),
+        ScaleUp::Predictive => foresee::nodes_worth_having(world, cluster, index, now),
     };
     busy.saturating_add(waiting).min(ceiling).max(scale.nodes_min.min(ceiling))
 }
 
 /// Records the intent and puts the create call into the outbox, in that order.
-fn request_node(turn: &mut Turn<'_>, id: ClusterId, host: HostName) {
-    let node_id = NodeId(turn.world.draw());
-    let effect_id = EffectId(turn.world.draw());
-    let cluster = cluster(turn, id);
-    let size = turn.world.catalogue.get(&cluster.spec.vm_size);
+fn request_node(tx: &mut Transaction<'_>, id: ClusterId, host: HostName) {
+    let node_id = NodeId(tx.world.draw());
+    let effect_id = EffectId(tx.world.draw());
+    let cluster = cluster(tx, id);
+    let size = tx.world.catalogue.get(&cluster.spec.vm_size);
     let price = size.map_or(0, |size| match cluster.spec.tier {
         Tier::Dedicated => size.price.dedicated_micro_usd_per_hour,
         Tier::LowPriority => size.price.low_priority_micro_usd_per_hour,
     });
-    let number = match pool(turn, id).existing() {
+    let number = match cluster_index(tx, id).existing() {
         existing if is_planted(Bug::NodeNameReused) => NodeId(u64::from(existing)),
         _ => node_id,
     };
     let name: Arc<str> = cluster.name.of_node(number).into();
-    let order = NodeOrder {
+    let request = NodeRequest {
         node: node_id,
         cluster: id,
         name: Arc::clone(&name),
@@ -177,15 +178,15 @@ fn request_node(turn: &mut Turn<'_>, id: ClusterId, host: HostName) {
         capacity: cluster.capacity,
         tier: cluster.spec.tier,
         price_micro_usd_per_hour: price,
-        requested_at: turn.now.wall,
+        requested_at: tx.now.wall,
         state: NodeState::Requested,
         boot_id: Arc::clone(&empty),
         address: empty,
         evict_at: None,
         meter: None,
     });
-    let kind = EffectKind::CreateNode(order);
-    turn.emit(Change::NodeChanged { event: NodeEvent::Requested, node });
-    let effect = Effect { id: effect_id, queued_at: turn.now.wall, kind };
-    turn.emit(Change::EffectQueued(effect));
+    let kind = EffectKind::CreateNode(request);
+    tx.emit(Change::NodeChanged { event: NodeEvent::Requested, node });
+    let effect = Effect { id: effect_id, queued_at: tx.now.wall, kind };
+    tx.emit(Change::EffectQueued(effect));
 }

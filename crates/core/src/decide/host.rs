@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::reserve::has_environment;
 use crate::ids::NodeId;
 use crate::model::{Capacity, Cluster, HostName, RecipeMark, ScaleUp};
-use crate::world::{Pool, World, nodes_for};
+use crate::world::{ClusterIndex, World, nodes_for};
 
 /// What a plan may use.
 pub(super) struct Bounds<'a> {
@@ -50,7 +50,7 @@ impl Berth {
 pub(super) fn plan(
     world: &World,
     cluster: &Cluster,
-    pool: &Pool,
+    index: &ClusterIndex,
     bounds: &Bounds<'_>,
 ) -> (Vec<HostName>, bool) {
     let takers = world.takers(cluster);
@@ -58,14 +58,14 @@ pub(super) fn plan(
         return (vec![HostName::local(); bounds.nodes as usize], false);
     }
     let mut plan = Plan {
-        berths: berths(world, cluster, pool, bounds.closed, None),
+        berths: berths(world, cluster, index, bounds.closed, None),
         node: cluster.capacity,
         left: bounds.nodes,
         room: bounds.room,
         chosen: Vec::new(),
         is_full: false,
     };
-    let is_whole = plan.serve_queue(world, cluster, pool);
+    let is_whole = plan.serve_queue(world, cluster, index);
     let rest = if is_whole {
         plan.left
     } else {
@@ -78,12 +78,12 @@ pub(super) fn plan(
 fn berths(
     world: &World,
     cluster: &Cluster,
-    pool: &Pool,
+    index: &ClusterIndex,
     closed: &BTreeSet<HostName>,
     environment: Option<RecipeMark>,
 ) -> Vec<Berth> {
     let mut free: BTreeMap<&HostName, u32> = BTreeMap::new();
-    let spare = pool.idle.iter().chain(&pool.pending).filter_map(|(_, node)| world.node(*node));
+    let spare = index.idle.iter().chain(&index.pending).filter_map(|(_, node)| world.node(*node));
     for node in spare {
         *free.entry(&node.host).or_default() += 1;
     }
@@ -124,9 +124,9 @@ struct Plan {
 impl Plan {
     /// Deals out the waiting jobs to nodes that are free and to new ones, in their order. `false` if the very
     /// first cannot have all its nodes: then nobody behind it gets any.
-    fn serve_queue(&mut self, world: &World, cluster: &Cluster, pool: &Pool) -> bool {
+    fn serve_queue(&mut self, world: &World, cluster: &Cluster, index: &ClusterIndex) -> bool {
         let reach = world.reach(cluster);
-        let kinds = pool.queue.candidates().filter(|kind| kind.shape.nodes <= reach);
+        let kinds = index.queue.candidates().filter(|kind| kind.shape.nodes <= reach);
         let mut is_first = true;
         for kind in kinds {
             let environment = world.job(kind.job).and_then(|job| job.environment);
@@ -222,21 +222,21 @@ fn gang_berth(berths: &[Berth], nodes: u32, node: Capacity) -> Option<usize> {
 }
 
 /// How many nodes the first waiting job needs, if these must be on one of several hosts.
-pub(super) fn first_gang(world: &World, cluster: &Cluster, pool: &Pool) -> Option<u32> {
-    first_of_several(world, cluster, pool).map(|(nodes, _)| nodes)
+pub(super) fn first_gang(world: &World, cluster: &Cluster, index: &ClusterIndex) -> Option<u32> {
+    first_of_several(world, cluster, index).map(|(nodes, _)| nodes)
 }
 
 /// With its environment.
 fn first_of_several(
     world: &World,
     cluster: &Cluster,
-    pool: &Pool,
+    index: &ClusterIndex,
 ) -> Option<(u32, Option<RecipeMark>)> {
-    if pool.hosts.len() < 2 && world.takers(cluster).len() < 2 {
+    if index.hosts.len() < 2 && world.takers(cluster).len() < 2 {
         return None;
     }
     let reach = world.reach(cluster);
-    let first = pool.queue.candidates().find(|kind| kind.shape.nodes <= reach)?;
+    let first = index.queue.candidates().find(|kind| kind.shape.nodes <= reach)?;
     let environment = world.job(first.job).and_then(|job| job.environment);
     (first.shape.nodes > 1).then_some((first.shape.nodes, environment))
 }
@@ -244,36 +244,36 @@ fn first_of_several(
 /// Idle nodes that stand in the way of the first waiting job: it needs all its nodes on one host, and these
 /// are elsewhere, while the maximum or the quota leaves no room for those that are missing. Without them there
 /// would be: otherwise none is named.
-pub(super) fn in_the_way(world: &World, cluster: &Cluster, pool: &Pool) -> Vec<NodeId> {
-    let Some((nodes, environment)) = first_of_several(world, cluster, pool) else {
+pub(super) fn in_the_way(world: &World, cluster: &Cluster, index: &ClusterIndex) -> Vec<NodeId> {
+    let Some((nodes, environment)) = first_of_several(world, cluster, index) else {
         return Vec::new();
     };
-    let berths = berths(world, cluster, pool, &BTreeSet::new(), environment);
+    let berths = berths(world, cluster, index, &BTreeSet::new(), environment);
     let Some(best) = gang_berth(&berths, nodes, cluster.capacity) else { return Vec::new() };
     let missing = nodes.saturating_sub(berths[best].free);
     let room =
-        world.ceiling(cluster).saturating_sub(pool.existing()).min(world.quota_room(cluster));
+        world.ceiling(cluster).saturating_sub(index.existing()).min(world.quota_room(cluster));
     let short = missing.saturating_sub(room) as usize;
-    let elsewhere = pool
+    let elsewhere = index
         .idle
         .iter()
         .map(|(_, node)| *node)
         .filter(|node| world.node(*node).is_some_and(|node| node.host != berths[best].host));
     // Those that are on their way out make room by themselves.
-    let going = pool.going.len();
+    let going = index.going.len();
     let elsewhere: Vec<NodeId> = elsewhere.take(short.saturating_sub(going)).collect();
     if elsewhere.len() + going < short { Vec::new() } else { elsewhere }
 }
 
 /// Nodes that the first waiting job still needs on its host, where free nodes on others are of no use to it.
-pub(super) fn missing_on_one(world: &World, cluster: &Cluster, pool: &Pool) -> u32 {
+pub(super) fn missing_on_one(world: &World, cluster: &Cluster, index: &ClusterIndex) -> u32 {
     // What is busy now may do: a pool that grows by prediction waits for it.
-    let waits = cluster.spec.scale.scale_up == ScaleUp::Predictive && !pool.leased.is_empty();
-    if pool.hosts.len() < 2 || waits {
+    let waits = cluster.spec.scale.scale_up == ScaleUp::Predictive && !index.leased.is_empty();
+    if index.hosts.len() < 2 || waits {
         return 0;
     }
-    let Some((nodes, environment)) = first_of_several(world, cluster, pool) else { return 0 };
-    let berths = berths(world, cluster, pool, &BTreeSet::new(), environment);
+    let Some((nodes, environment)) = first_of_several(world, cluster, index) else { return 0 };
+    let berths = berths(world, cluster, index, &BTreeSet::new(), environment);
     let best = gang_berth(&berths, nodes, cluster.capacity);
     best.map_or(0, |best| nodes.saturating_sub(berths[best].free))
 }

@@ -6,34 +6,34 @@
 
 use std::collections::BTreeSet;
 
-use super::pool::{cluster, pool};
+use super::cluster::{cluster, cluster_index};
 use super::reserve::{is_done_by, nodes_with_room, reserve};
 use crate::attempts;
 use crate::ids::{ClusterId, JobId, NodeId};
 use crate::planted::{Bug, is_planted};
-use crate::step::Turn;
+use crate::step::Transaction;
 use crate::world::Candidate;
 
 /// Starts every job that can start. None does while the store cannot take new work.
-pub(super) fn place(turn: &mut Turn<'_>, id: ClusterId) {
-    turn.world.foresee(id, turn.now.wall);
-    while let Some((job, nodes)) = next_start(turn, id) {
-        attempts::grant(turn, job, &nodes);
+pub(super) fn place(tx: &mut Transaction<'_>, id: ClusterId) {
+    tx.world.foresee(id, tx.now.wall);
+    while let Some((job, nodes)) = next_start(tx, id) {
+        attempts::grant(tx, job, &nodes);
     }
 }
 
-fn next_start(turn: &Turn<'_>, id: ClusterId) -> Option<(JobId, Vec<NodeId>)> {
-    let (world, now) = (&*turn.world, turn.now.wall);
-    let (cluster, pool) = (cluster(turn, id), pool(turn, id));
-    if world.store_trouble().is_some() || pool.idle.is_empty() && pool.partial.is_empty() {
+fn next_start(tx: &Transaction<'_>, id: ClusterId) -> Option<(JobId, Vec<NodeId>)> {
+    let (world, now) = (&*tx.world, tx.now.wall);
+    let (cluster, index) = (cluster(tx, id), cluster_index(tx, id));
+    if world.store_trouble().is_some() || index.idle.is_empty() && index.partial.is_empty() {
         return None;
     }
     let reach = world.reach(cluster);
-    let mut candidates = pool.queue.candidates().filter(|kind| kind.shape.nodes <= reach);
+    let mut candidates = index.queue.candidates().filter(|kind| kind.shape.nodes <= reach);
     let first = candidates.next()?;
     let start = |kind: &Candidate, avoided: &BTreeSet<NodeId>| {
         let environment = world.job(kind.job).and_then(|job| job.environment);
-        let nodes = nodes_with_room(world, pool, kind.shape, environment, avoided);
+        let nodes = nodes_with_room(world, index, kind.shape, environment, avoided);
         let is_half = is_planted(Bug::HalfGangStarted) && !nodes.is_empty();
         (nodes.len() == kind.shape.nodes as usize || is_half).then_some((kind.job, nodes))
     };
@@ -42,7 +42,7 @@ fn next_start(turn: &Turn<'_>, id: ClusterId) -> Option<(JobId, Vec<NodeId>)> {
         return Some(started);
     }
     let mut second = candidates.next()?;
-    let reservation = reserve(world, cluster, pool, first.shape, now);
+    let reservation = reserve(world, cluster, index, first.shape, now);
     loop {
         // Those that are like the first cannot start either.
         if second.shape != first.shape {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::pool::{cluster, finish_operation, pool};
+use super::cluster::{cluster, cluster_index, finish_operation};
 use crate::attempts;
 use crate::change::Change;
 use crate::ids::{ClusterId, JobId};
@@ -10,51 +10,51 @@ use crate::model::{
     Backoff, CancelReason, Cluster, ClusterEvent, ClusterPhase, OperationKind, OperationStatus,
     Power, Progress, ScaleSettings,
 };
-use crate::step::Turn;
+use crate::step::Transaction;
 
 /// Takes what is under way one step further, and says whether that was the last.
-pub(super) fn settle(turn: &mut Turn<'_>, id: ClusterId) {
-    let cluster_now = cluster(turn, id);
+pub(super) fn settle(tx: &mut Transaction<'_>, id: ClusterId) {
+    let cluster_now = cluster(tx, id);
     let Some(power) = cluster_now.under_way() else { return };
     if !cluster_now.is_wanted_up() {
         // As on Azure nobody waits for what runs: the machine goes, and its jobs with it. Those that wait stay.
-        end_jobs(turn, id);
-        if pool(turn, id).existing() > 0 {
+        end_jobs(tx, id);
+        if cluster_index(tx, id).existing() > 0 {
             return;
         }
         if power == Some(Power::Restart) {
-            let mut cluster = cluster(turn, id).clone();
+            let mut cluster = cluster(tx, id).clone();
             cluster.spec.scale = ScaleSettings::of_instance(true);
             let event = ClusterEvent::UpdateAsked;
-            turn.emit(Change::ClusterChanged { event, cluster: Arc::new(cluster) });
+            tx.emit(Change::ClusterChanged { event, cluster: Arc::new(cluster) });
             return;
         }
-        return finish(turn, id, Progress::Done, None);
+        return finish(tx, id, Progress::Done, None);
     }
-    let pool_now = pool(turn, id);
-    if !pool_now.idle.is_empty() || !pool_now.leased.is_empty() {
-        return finish(turn, id, Progress::Done, None);
+    let index = cluster_index(tx, id);
+    if !index.idle.is_empty() || !index.leased.is_empty() {
+        return finish(tx, id, Progress::Done, None);
     }
-    let Backoff { failures, last, .. } = &cluster(turn, id).backoff;
+    let Backoff { failures, last, .. } = &cluster(tx, id).backoff;
     if *failures >= Backoff::BREAKER {
         let last = last.as_deref().unwrap_or("no reason was given");
         let error =
             format!("no node came up, {failures} times in a row; the last time because: {last}");
-        finish(turn, id, Progress::Failed, Some(error));
+        finish(tx, id, Progress::Failed, Some(error));
     }
 }
 
-fn end_jobs(turn: &mut Turn<'_>, id: ClusterId) {
-    let active: Vec<JobId> = pool(turn, id).active.iter().copied().collect();
+fn end_jobs(tx: &mut Transaction<'_>, id: ClusterId) {
+    let active: Vec<JobId> = cluster_index(tx, id).active.iter().copied().collect();
     for job in active {
-        let job = turn.world.job(job).expect("indexed").clone();
-        attempts::cancel(turn, job, CancelReason::InstanceStopped);
+        let job = tx.world.job(job).expect("indexed").clone();
+        attempts::cancel(tx, job, CancelReason::InstanceStopped);
     }
 }
 
 /// An instance that does not come up is stopped again: it must not cost anything while nobody looks.
-fn finish(turn: &mut Turn<'_>, id: ClusterId, progress: Progress, error: Option<String>) {
-    let mut cluster: Cluster = cluster(turn, id).clone();
+fn finish(tx: &mut Transaction<'_>, id: ClusterId, progress: Progress, error: Option<String>) {
+    let mut cluster: Cluster = cluster(tx, id).clone();
     let last = cluster.last.as_mut().expect("something is under way");
     last.progress = progress;
     let kind = last.power.map_or(OperationKind::PutCluster, |_| OperationKind::Power);
@@ -66,7 +66,7 @@ fn finish(turn: &mut Turn<'_>, id: ClusterId, progress: Progress, error: Option<
         Progress::Done | Progress::UnderWay => OperationStatus::Succeeded,
     };
     cluster.phase = ClusterPhase::Succeeded;
-    finish_operation(turn, &mut cluster, kind, status, error);
+    finish_operation(tx, &mut cluster, kind, status, error);
     let event = ClusterEvent::Provisioned;
-    turn.emit(Change::ClusterChanged { event, cluster: Arc::new(cluster) });
+    tx.emit(Change::ClusterChanged { event, cluster: Arc::new(cluster) });
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::ids::NodeId;
 use crate::model::{Capacity, Cluster, HostName, Lease, RecipeMark, Shape};
 use crate::time::{Span, Wall};
-use crate::world::{Pool, World};
+use crate::world::{ClusterIndex, World};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reservation {
@@ -23,20 +23,20 @@ pub(crate) struct Reservation {
 pub(crate) fn reserve(
     world: &World,
     cluster: &Cluster,
-    pool: &Pool,
+    index: &ClusterIndex,
     shape: Shape,
     now: Wall,
 ) -> Reservation {
     let mut hosts: BTreeSet<HostName> =
-        pool.hosts.keys().filter(|host| world.is_open(host)).cloned().collect();
+        index.hosts.keys().filter(|host| world.is_open(host)).cloned().collect();
     if shape.nodes > 1 {
         hosts.extend(world.takers(cluster).into_iter().map(|host| host.name.clone()));
         hosts.extend(world.is_boundless().then(HostName::local));
     }
     if shape.nodes == 1 || hosts.len() < 2 {
-        return reserve_on(world, cluster, pool, shape, now, None);
+        return reserve_on(world, cluster, index, shape, now, None);
     }
-    let each = hosts.iter().map(|host| reserve_on(world, cluster, pool, shape, now, Some(host)));
+    let each = hosts.iter().map(|host| reserve_on(world, cluster, index, shape, now, Some(host)));
     each.min_by_key(|reservation| reservation.at).expect("there are two hosts or more")
 }
 
@@ -44,20 +44,20 @@ pub(crate) fn reserve(
 fn reserve_on(
     world: &World,
     cluster: &Cluster,
-    pool: &Pool,
+    index: &ClusterIndex,
     shape: Shape,
     now: Wall,
     on: Option<&HostName>,
 ) -> Reservation {
     let needed = shape.nodes as usize;
     let mut fitting = Vec::new();
-    visit_room(world, pool, shape, &BTreeSet::new(), |node| {
+    visit_room(world, index, shape, &BTreeSet::new(), |node| {
         if is_on(world, node, on) {
             fitting.push(node);
         }
         fitting.len() == needed
     });
-    let mut coming = Coming::new(world, cluster, pool, shape, now, on);
+    let mut coming = Coming::new(world, cluster, index, shape, now, on);
     let mut later = 0;
     let mut at = now;
     while fitting.len() + later < needed {
@@ -83,22 +83,22 @@ fn is_on(world: &World, node: NodeId, host: Option<&HostName>) -> bool {
 /// one that has most.
 pub(crate) fn nodes_with_room(
     world: &World,
-    pool: &Pool,
+    index: &ClusterIndex,
     shape: Shape,
     environment: Option<RecipeMark>,
     avoided: &BTreeSet<NodeId>,
 ) -> Vec<NodeId> {
-    if let Some(mark) = environment.filter(|_| pool.hosts.len() > 1) {
+    if let Some(mark) = environment.filter(|_| index.hosts.len() > 1) {
         let has_it = |host: &&HostName| has_environment(world, host, mark);
-        let hosts: BTreeSet<&HostName> = pool.hosts.keys().filter(has_it).collect();
-        if !hosts.is_empty() && hosts.len() < pool.hosts.len() {
-            let nodes = nodes_on(world, pool, shape, avoided, |host| hosts.contains(host));
+        let hosts: BTreeSet<&HostName> = index.hosts.keys().filter(has_it).collect();
+        if !hosts.is_empty() && hosts.len() < index.hosts.len() {
+            let nodes = nodes_on(world, index, shape, avoided, |host| hosts.contains(host));
             if nodes.len() == shape.nodes as usize {
                 return nodes;
             }
         }
     }
-    nodes_on(world, pool, shape, avoided, |_| true)
+    nodes_on(world, index, shape, avoided, |_| true)
 }
 
 pub(super) fn has_environment(world: &World, host: &HostName, mark: RecipeMark) -> bool {
@@ -107,16 +107,16 @@ pub(super) fn has_environment(world: &World, host: &HostName, mark: RecipeMark) 
 
 fn nodes_on(
     world: &World,
-    pool: &Pool,
+    index: &ClusterIndex,
     shape: Shape,
     avoided: &BTreeSet<NodeId>,
     is_good: impl Fn(&HostName) -> bool,
 ) -> Vec<NodeId> {
     let needed = shape.nodes as usize;
-    let is_one_host = needed == 1 || pool.hosts.len() < 2;
+    let is_one_host = needed == 1 || index.hosts.len() < 2;
     let mut teams: BTreeMap<Option<&HostName>, Vec<NodeId>> = BTreeMap::new();
     let mut whole = None;
-    visit_room(world, pool, shape, avoided, |id| {
+    visit_room(world, index, shape, avoided, |id| {
         let host = world.node(id).map(|node| &node.host);
         if !host.is_some_and(&is_good) {
             return false;
@@ -140,14 +140,14 @@ fn nodes_on(
 /// first, the tightest before the others; then idle ones, the most recently used first.
 fn visit_room(
     world: &World,
-    pool: &Pool,
+    index: &ClusterIndex,
     shape: Shape,
     avoided: &BTreeSet<NodeId>,
     mut is_enough: impl FnMut(NodeId) -> bool,
 ) {
     if let Some(share) = shape.share {
         let mut from = (Capacity { gpus: share.gpus, ..Capacity::default() }, NodeId(0));
-        while let Some((room, node)) = pool.partial.range(from..).next().copied() {
+        while let Some((room, node)) = index.partial.range(from..).next().copied() {
             if share.fits_into(room) {
                 if !avoided.contains(&node) && is_enough(node) {
                     return;
@@ -160,12 +160,12 @@ fn visit_room(
         }
     }
     let fits = shape.share.is_none_or(|share| {
-        pool.idle.first().and_then(|(_, node)| world.node(*node)).is_none_or(|node| {
+        index.idle.first().and_then(|(_, node)| world.node(*node)).is_none_or(|node| {
             // Nodes of a pool are alike.
             share.fits_into(node.capacity)
         })
     });
-    let mut idle = pool.reuse.iter().rev().map(|(_, _, node)| *node);
+    let mut idle = index.reuse.iter().rev().map(|(_, _, node)| *node);
     if fits {
         idle.find(|node| !avoided.contains(node) && is_enough(*node));
     }
@@ -183,16 +183,16 @@ impl<'w> Coming<'w> {
     fn new(
         world: &'w World,
         cluster: &'w Cluster,
-        pool: &'w Pool,
+        index: &'w ClusterIndex,
         shape: Shape,
         now: Wall,
         on: Option<&'w HostName>,
     ) -> Coming<'w> {
         let boot = cluster.boot.unwrap_or(world.settings.boot);
         // One that is overdue keeps its place in time, so that mere waiting changes nothing.
-        let pending = pool.pending.iter().filter(move |(_, node)| is_on(world, *node, on));
+        let pending = index.pending.iter().filter(move |(_, node)| is_on(world, *node, on));
         let pending = pending.map(move |(requested_at, _)| *requested_at + boot);
-        let more = world.ceiling(cluster).saturating_sub(pool.alive());
+        let more = world.ceiling(cluster).saturating_sub(index.alive());
         let more = more.min(world.room_for(cluster, on)) as usize;
         let new = (more > 0).then(|| (now.max(cluster.backoff.until) + boot, more));
         let mut freed: BTreeMap<NodeId, Freed> = BTreeMap::new();

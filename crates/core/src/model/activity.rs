@@ -13,13 +13,16 @@ use crate::time::Wall;
 pub struct Activity {
     pub at: Wall,
     pub by: Caller,
-    pub deed: Deed,
+    /// Entries written before November 2026 have the other name. They are chained by their digests, so no migration may
+    /// rewrite them.
+    #[serde(alias = "deed")]
+    pub request: ActivityRequest,
     pub outcome: ActivityOutcome,
 }
 
 /// What was asked, in the words of whoever took the request: nothing is decided by them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Deed {
+pub struct ActivityRequest {
     /// As Azure calls it: `Microsoft.MachineLearningServices/workspaces/computes/write`.
     pub operation: Box<str>,
     /// The address of what it was about.

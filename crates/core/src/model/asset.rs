@@ -71,7 +71,7 @@ pub struct AssetSpec {
     /// JSON, the same text for the same content: what this kind is made of.
     pub body: Box<str>,
     /// JSON: what else of this kind may change, as a component's display name.
-    pub face: Option<Box<str>>,
+    pub metadata: Option<Box<str>>,
 }
 
 /// A name with all its versions, as Azure has "containers" of assets. It has nothing to do with those of blobs.

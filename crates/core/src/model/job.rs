@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CancelReason, Capacity, CodeAsset, Cost, Distribution, Exit, Failure, JobEnvironment,
-    JobIdentity, JobInput, JobOutput, JobService, JobTier, Lifecycle, Meter, Part, RecipeMark,
-    Segment, SpecHash, TreeId, Use, Verdict, WorkspaceKey,
+    JobIdentity, JobInput, JobOutput, JobService, JobTier, LedgerSegment, Lifecycle, Meter, Part,
+    RecipeMark, SpecHash, TreeId, Use, Verdict, WorkspaceKey,
 };
 use crate::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::time::{Span, Wall};
@@ -304,7 +304,7 @@ pub struct Member {
     /// Runs while it holds its part of the node.
     pub meter: Option<Meter>,
     /// The node's time that went into this attempt, posted to the ledger when its outcome is known.
-    pub spent: Vec<Segment>,
+    pub spent: Vec<LedgerSegment>,
     /// From when to when the node was made, if this is the first that it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioned: Option<(Wall, Wall)>,
@@ -355,7 +355,7 @@ pub struct AttemptRecord {
     pub started_at: Option<Wall>,
     pub ended_at: Wall,
     pub members: Vec<Member>,
-    pub outcome: super::Outcome,
+    pub outcome: super::AttemptOutcome,
 }
 
 impl Member {

@@ -69,7 +69,7 @@ impl Category {
 
 /// What became of the attempt that the time was spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Outcome {
+pub enum AttemptOutcome {
     Succeeded,
     Failed,
     Canceled,
@@ -80,43 +80,43 @@ pub enum Outcome {
     None,
 }
 
-impl Outcome {
-    pub const ALL: [Outcome; 6] = [
-        Outcome::Succeeded,
-        Outcome::Failed,
-        Outcome::Canceled,
-        Outcome::Evicted,
-        Outcome::Retried,
-        Outcome::None,
+impl AttemptOutcome {
+    pub const ALL: [AttemptOutcome; 6] = [
+        AttemptOutcome::Succeeded,
+        AttemptOutcome::Failed,
+        AttemptOutcome::Canceled,
+        AttemptOutcome::Evicted,
+        AttemptOutcome::Retried,
+        AttemptOutcome::None,
     ];
 
     /// What an attempt with this verdict comes to. `is_last` is whether a lost node ends the job.
-    pub fn of(verdict: Option<&Verdict>, is_last: bool) -> Outcome {
+    pub fn of(verdict: Option<&Verdict>, is_last: bool) -> AttemptOutcome {
         match verdict {
-            None => Outcome::Succeeded,
-            Some(Verdict::Failed { .. }) => Outcome::Failed,
-            Some(Verdict::NodeLost { .. }) if is_last => Outcome::Failed,
-            Some(Verdict::NodeLost { .. }) => Outcome::Retried,
-            Some(Verdict::Evicted { .. }) => Outcome::Evicted,
-            Some(Verdict::Canceled { .. }) => Outcome::Canceled,
+            None => AttemptOutcome::Succeeded,
+            Some(Verdict::Failed { .. }) => AttemptOutcome::Failed,
+            Some(Verdict::NodeLost { .. }) if is_last => AttemptOutcome::Failed,
+            Some(Verdict::NodeLost { .. }) => AttemptOutcome::Retried,
+            Some(Verdict::Evicted { .. }) => AttemptOutcome::Evicted,
+            Some(Verdict::Canceled { .. }) => AttemptOutcome::Canceled,
         }
     }
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Outcome::Succeeded => "succeeded",
-            Outcome::Failed => "failed",
-            Outcome::Canceled => "canceled",
-            Outcome::Evicted => "evicted",
-            Outcome::Retried => "retried",
-            Outcome::None => "none",
+            AttemptOutcome::Succeeded => "succeeded",
+            AttemptOutcome::Failed => "failed",
+            AttemptOutcome::Canceled => "canceled",
+            AttemptOutcome::Evicted => "evicted",
+            AttemptOutcome::Retried => "retried",
+            AttemptOutcome::None => "none",
         }
     }
 }
 
 /// A closed piece of a node's bill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Segment {
+pub struct LedgerSegment {
     pub category: Category,
     pub from: Wall,
     pub to: Wall,
@@ -130,7 +130,7 @@ pub struct LedgerLine {
     #[serde(default)]
     pub resource: Resource,
     pub category: Category,
-    pub outcome: Outcome,
+    pub outcome: AttemptOutcome,
     pub served: Option<Served>,
     /// How much of the node it stands for: at every moment the lines of a node add up to the whole.
     #[serde(default)]

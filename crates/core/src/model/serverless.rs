@@ -44,7 +44,7 @@ impl JobSpec {
     }
 
     /// The compute whose nodes it runs on: the one that it names, or the service's own pool.
-    pub fn pool(&self) -> ClusterName {
+    pub fn cluster_name(&self) -> ClusterName {
         if !self.is_serverless() {
             return ClusterName::unchecked(&self.compute);
         }

@@ -2,32 +2,32 @@
 
 use std::sync::Arc;
 
-use crate::agent::{AttemptPhase, Desired, Order, Report};
+use crate::agent::{Assignment, AttemptPhase, Desired, Report};
 use crate::attempts;
 use crate::change::Change;
 use crate::ids::{Epoch, NodeId};
-use crate::input::{Answer, Reply};
+use crate::input::{InputResult, Reply};
 use crate::meter;
 use crate::model::{
     Attempt, Backoff, Category, Cluster, ClusterEvent, Exit, HostState, Lease, MemberPhase, Node,
     NodeEvent, NodePhase, NodeState, Trouble, Verdict,
 };
 use crate::planted::{Bug, is_planted};
-use crate::step::Turn;
+use crate::step::Transaction;
 use crate::world::World;
 
-pub(crate) fn on_report(turn: &mut Turn<'_>, name: &str, report: &Report) -> Answer {
+pub(crate) fn on_report(tx: &mut Transaction<'_>, name: &str, report: &Report) -> InputResult {
     // Whatever has no live epoch here has been superseded: the agent may forget it.
     let ended = report.attempts.iter().filter(|attempt| is_ended(&attempt.phase));
     let ended: Vec<Epoch> = ended.map(|attempt| attempt.epoch).collect();
-    let Some(node) = turn.world.node_by_name(name) else {
-        return Ok(dismissed(turn.world, ended));
+    let Some(node) = tx.world.node_by_name(name) else {
+        return Ok(dismissed(tx.world, ended));
     };
     let id = node.id;
     match node.phase() {
-        NodePhase::Requested | NodePhase::Booting => join(turn, node.clone(), report),
+        NodePhase::Requested | NodePhase::Booting => join(tx, node.clone(), report),
         NodePhase::Idle | NodePhase::Leased
-            if *node.boot_id != *report.boot_id || is_given_up(turn.world, node) =>
+            if *node.boot_id != *report.boot_id || is_given_up(tx.world, node) =>
         {
             // A later boot, or a report of an earlier one that was long on its way: boot ids do not say which.
             // Either way an end that it journalled counts. But only that proves that nothing runs there any
@@ -35,35 +35,34 @@ pub(crate) fn on_report(turn: &mut Turn<'_>, name: &str, report: &Report) -> Ans
             // goes for whatever runs on a host that was given up.
             let leases = node.leases().to_vec();
             for lease in leases.iter().filter(|lease| ended.contains(&lease.epoch)) {
-                follow_attempt(turn, *lease, report);
+                follow_attempt(tx, *lease, report);
             }
             // One that is taken away has left with its last job.
-            let is_here = turn
+            let is_here = tx
                 .world
                 .node(id)
                 .is_some_and(|node| matches!(node.phase(), NodePhase::Idle | NodePhase::Leased));
             if is_here && leases.iter().all(|lease| ended.contains(&lease.epoch)) {
-                let is_given_up =
-                    turn.world.node(id).is_some_and(|node| is_given_up(turn.world, node));
+                let is_given_up = tx.world.node(id).is_some_and(|node| is_given_up(tx.world, node));
                 let why = if is_given_up { Trouble::LeaseExpired } else { Trouble::Rebooted };
-                attempts::lose_node(turn, id, why);
+                attempts::lose_node(tx, id, why);
             }
-            return Ok(dismissed(turn.world, ended));
+            return Ok(dismissed(tx.world, ended));
         }
-        NodePhase::Idle => turn.world.volatile.renew(id, turn.now.elapsed),
+        NodePhase::Idle => tx.world.volatile.renew(id, tx.now.elapsed),
         NodePhase::Leased => {
             let leases = node.leases().to_vec();
-            turn.world.volatile.renew(id, turn.now.elapsed);
+            tx.world.volatile.renew(id, tx.now.elapsed);
             for lease in leases {
-                follow_attempt(turn, lease, report);
+                follow_attempt(tx, lease, report);
             }
         }
         NodePhase::Unusable | NodePhase::Leaving | NodePhase::Gone => {
-            return Ok(dismissed(turn.world, ended));
+            return Ok(dismissed(tx.world, ended));
         }
     }
     // What it should do is looked up after the next decision, which may be about it.
-    Ok(Reply::Desired(Box::new(Desired { acknowledged: ended, ..nothing(turn.world) })))
+    Ok(Reply::Desired(Box::new(Desired { acknowledged: ended, ..nothing(tx.world) })))
 }
 
 pub(crate) fn is_given_up(world: &World, node: &Node) -> bool {
@@ -75,7 +74,7 @@ pub(crate) fn is_given_up(world: &World, node: &Node) -> bool {
 fn nothing(world: &World) -> Desired {
     Desired {
         lease: world.settings.lease,
-        orders: Vec::new(),
+        assignments: Vec::new(),
         as_of: Epoch(0),
         floor: Epoch(0),
         acknowledged: Vec::new(),
@@ -110,27 +109,27 @@ fn dismissed(world: &World, acknowledged: Vec<Epoch>) -> Reply {
     Reply::Desired(Box::new(Desired { as_of, floor, acknowledged, end: true, ..nothing(world) }))
 }
 
-fn join(turn: &mut Turn<'_>, mut node: Node, report: &Report) {
-    node.state = NodeState::Idle { since: turn.now.wall, has_served: false };
-    meter::switch(turn, &mut node, Some(Category::Idle));
+fn join(tx: &mut Transaction<'_>, mut node: Node, report: &Report) {
+    node.state = NodeState::Idle { since: tx.now.wall, has_served: false };
+    meter::switch(tx, &mut node, Some(Category::Idle));
     node.boot_id = report.boot_id.as_ref().into();
     node.address = report.address.as_ref().into();
     let (id, cluster) = (node.id, node.cluster);
-    let took = turn.now.wall - node.requested_at;
-    turn.emit(Change::NodeChanged { event: NodeEvent::Joined, node: Arc::new(node) });
-    turn.world.volatile.renew(id, turn.now.elapsed);
+    let took = tx.now.wall - node.requested_at;
+    tx.emit(Change::NodeChanged { event: NodeEvent::Joined, node: Arc::new(node) });
+    tx.world.volatile.renew(id, tx.now.elapsed);
     // The pool can make nodes: whatever was wrong is over.
-    let cluster = turn.world.cluster(cluster).expect("a node's cluster outlives it");
+    let cluster = tx.world.cluster(cluster).expect("a node's cluster outlives it");
     let boot = Some(cluster.boot_after(took));
     if cluster.boot != boot || cluster.backoff != Backoff::default() {
         let backoff = Backoff::default();
         let cluster = Arc::new(Cluster { boot, backoff, ..cluster.clone() });
-        turn.emit(Change::ClusterChanged { event: ClusterEvent::BootMeasured, cluster });
+        tx.emit(Change::ClusterChanged { event: ClusterEvent::BootMeasured, cluster });
     }
 }
 
 /// Brings an attempt that we gave this node up to what the node says of it.
-fn follow_attempt(turn: &mut Turn<'_>, lease: Lease, report: &Report) {
+fn follow_attempt(tx: &mut Transaction<'_>, lease: Lease, report: &Report) {
     let is_its_own = |held: Epoch| held == lease.epoch || is_planted(Bug::OldEpochAccepted);
     match report.attempts.iter().find(|attempt| is_its_own(attempt.epoch)) {
         Some(attempt) => {
@@ -140,11 +139,11 @@ fn follow_attempt(turn: &mut Turn<'_>, lease: Lease, report: &Report) {
                 AttemptPhase::Running | AttemptPhase::Leaving => MemberPhase::Running,
                 AttemptPhase::Ended(exit) => MemberPhase::Exited(exit.clone()),
             };
-            attempts::on_member(turn, lease, phase, attempt.spans);
+            attempts::on_member(tx, lease, phase, attempt.spans);
         }
         // It took this epoch on once, or was told never to, and does not hold it: nothing runs there.
         None if report.floor >= lease.epoch => {
-            attempts::on_member(turn, lease, MemberPhase::Exited(Exit::Stopped), None);
+            attempts::on_member(tx, lease, MemberPhase::Exited(Exit::Stopped), None);
         }
         None => {}
     }
@@ -154,12 +153,12 @@ fn follow_attempt(turn: &mut Turn<'_>, lease: Lease, report: &Report) {
 pub fn desired_for(world: &World, node: NodeId) -> Desired {
     let node = world.node(node);
     let leases = node.map_or(&[][..], Node::leases);
-    let mut orders = Vec::with_capacity(leases.len());
+    let mut assignments = Vec::with_capacity(leases.len());
     // In the order of their grants: what is held but not ordered any more must never be started.
     let mut floor = Epoch(0);
     for lease in leases {
         match order_for(world, lease) {
-            Some(order) => orders.push(order),
+            Some(assignment) => assignments.push(assignment),
             None => floor = lease.epoch,
         }
     }
@@ -169,14 +168,14 @@ pub fn desired_for(world: &World, node: NodeId) -> Desired {
     });
     let as_of = world.next_epoch();
     let lease = world.settings.lease;
-    Desired { lease, floor, orders, as_of, acknowledged: Vec::new(), end }
+    Desired { lease, floor, assignments, as_of, acknowledged: Vec::new(), end }
 }
 
-fn order_for(world: &World, lease: &Lease) -> Option<Order> {
+fn order_for(world: &World, lease: &Lease) -> Option<Assignment> {
     let job = world.job(lease.job)?;
     let attempt = job.attempt().filter(|attempt| is_wanted(attempt))?;
     let member = attempt.members.get(lease.rank as usize)?;
-    (!member.phase.is_over()).then(|| Order {
+    (!member.phase.is_over()).then(|| Assignment {
         epoch: lease.epoch,
         job_name: job.name.clone(),
         attempt: attempt.number,

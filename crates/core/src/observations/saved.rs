@@ -1,16 +1,16 @@
 //! A node keeps what its member of an attempt leaves to the next one.
 
 use crate::change::Change;
-use crate::input::{Answer, Refused, Reply, SaveRequest};
+use crate::input::{InputResult, Refused, Reply, SaveRequest};
 use crate::model::{Job, SavedTree};
-use crate::step::Turn;
+use crate::step::Transaction;
 
 /// Only from the holder of the live epoch: whoever was given up must not overwrite what its successor leaves.
-pub(crate) fn on_tree(turn: &mut Turn<'_>, request: &SaveRequest) -> Answer {
+pub(crate) fn on_tree(tx: &mut Transaction<'_>, request: &SaveRequest) -> InputResult {
     let SaveRequest { node, epoch, tree, files, bytes, is_final } = request;
-    let node = turn.world.node_by_name(node);
+    let node = tx.world.node_by_name(node);
     let lease = node.and_then(|node| node.lease_of(*epoch));
-    let job = lease.and_then(|lease| turn.world.job(lease.job));
+    let job = lease.and_then(|lease| tx.world.job(lease.job));
     let (Some(lease), Some(job), Some(attempt)) = (lease, job, job.and_then(Job::attempt)) else {
         let message = format!("attempt {epoch} is over, or is not on this node; nothing was kept");
         return Err(Refused::conflict("epoch", message));
@@ -25,8 +25,8 @@ pub(crate) fn on_tree(turn: &mut Turn<'_>, request: &SaveRequest) -> Answer {
         files: *files,
         bytes: *bytes,
         is_final: *is_final,
-        at: turn.now.wall,
+        at: tx.now.wall,
     };
-    turn.emit(Change::TreeSaved(saved));
+    tx.emit(Change::TreeSaved(saved));
     Ok(Reply::Noted)
 }

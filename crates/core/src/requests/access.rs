@@ -5,28 +5,28 @@ use std::sync::Arc;
 use super::shorten;
 use crate::access::AccessChange;
 use crate::change::Change;
-use crate::input::{AccessRequest, Answer, NewUser, Refused, Reply};
+use crate::input::{AccessRequest, InputResult, NewUser, Refused, Reply};
 use crate::limits;
 use crate::model::{
     Cluster, ClusterPhase, KeyDigest, RoleAssignment, Scope, User, UserKey, UserKind,
     check_path_name,
 };
-use crate::step::Turn;
+use crate::step::Transaction;
 use crate::time::Wall;
 
-pub(crate) fn change(turn: &mut Turn<'_>, request: &AccessRequest) -> Answer {
+pub(crate) fn change(tx: &mut Transaction<'_>, request: &AccessRequest) -> InputResult {
     match request {
-        AccessRequest::CreateUser(user) => create_user(turn, user),
-        AccessRequest::SetKey { user, digest } => set_key(turn, user, *digest),
-        AccessRequest::DeleteUser { user } => delete_user(turn, user),
-        AccessRequest::AssignRole(wanted) => assign(turn, wanted),
-        AccessRequest::RemoveRole { name, scope } => remove_role(turn, name, scope),
+        AccessRequest::CreateUser(user) => create_user(tx, user),
+        AccessRequest::SetKey { user, digest } => set_key(tx, user, *digest),
+        AccessRequest::DeleteUser { user } => delete_user(tx, user),
+        AccessRequest::AssignRole(wanted) => assign(tx, wanted),
+        AccessRequest::RemoveRole { name, scope } => remove_role(tx, name, scope),
     }
 }
 
-fn create_user(turn: &mut Turn<'_>, new: &NewUser) -> Answer {
+fn create_user(tx: &mut Transaction<'_>, new: &NewUser) -> InputResult {
     check_user_name(&new.name)?;
-    let directory = turn.world.directory();
+    let directory = tx.world.directory();
     if directory.user(&new.name).is_some() {
         return Err(Refused::conflict(
             "name",
@@ -39,7 +39,7 @@ fn create_user(turn: &mut Turn<'_>, new: &NewUser) -> Answer {
             format!("there are {} users, the most allowed; delete some", limits::USERS_MAX),
         ));
     }
-    let now = turn.now.wall;
+    let now = tx.now.wall;
     let user = Arc::new(User {
         object_id: new.object_id.clone(),
         name: new.name.clone(),
@@ -47,43 +47,43 @@ fn create_user(turn: &mut Turn<'_>, new: &NewUser) -> Answer {
         created_at: now,
         key: Some(UserKey { digest: new.digest, made_at: now }),
     });
-    emit(turn, AccessChange::User(Arc::clone(&user)));
+    emit(tx, AccessChange::User(Arc::clone(&user)));
     Ok(Reply::User(user))
 }
 
 /// The old key is void from here on, and every token that was issued for it.
-fn set_key(turn: &mut Turn<'_>, name: &str, digest: Option<KeyDigest>) -> Answer {
-    let user = find_account(turn, name)?;
-    let key = digest.map(|digest| UserKey { digest, made_at: turn.now.wall });
+fn set_key(tx: &mut Transaction<'_>, name: &str, digest: Option<KeyDigest>) -> InputResult {
+    let user = find_account(tx, name)?;
+    let key = digest.map(|digest| UserKey { digest, made_at: tx.now.wall });
     let user = Arc::new(User { key, ..(**user).clone() });
-    emit(turn, AccessChange::User(Arc::clone(&user)));
+    emit(tx, AccessChange::User(Arc::clone(&user)));
     Ok(Reply::User(user))
 }
 
-fn delete_user(turn: &mut Turn<'_>, name: &str) -> Answer {
-    let user = Arc::clone(find_account(turn, name)?);
-    forget(turn, &user);
+fn delete_user(tx: &mut Transaction<'_>, name: &str) -> InputResult {
+    let user = Arc::clone(find_account(tx, name)?);
+    forget(tx, &user);
     Ok(Reply::Noted)
 }
 
-fn forget(turn: &mut Turn<'_>, user: &User) {
-    let roles = turn.world.directory().roles();
+fn forget(tx: &mut Transaction<'_>, user: &User) {
+    let roles = tx.world.directory().roles();
     let roles = roles.filter(|role| role.object_id == user.object_id);
     let roles: Vec<Box<str>> = roles.map(|role| role.name.to_ascii_lowercase().into()).collect();
     for role in roles {
-        emit(turn, AccessChange::RoleGone(role));
+        emit(tx, AccessChange::RoleGone(role));
     }
-    emit(turn, AccessChange::UserGone(user.name.to_ascii_lowercase().into()));
+    emit(tx, AccessChange::UserGone(user.name.to_ascii_lowercase().into()));
 }
 
 /// Brings the cluster's identity into being, or ends it with all its roles, as the cluster now wants it.
-pub(super) fn follow_identity(turn: &mut Turn<'_>, cluster: &Cluster) {
+pub(super) fn follow_identity(tx: &mut Transaction<'_>, cluster: &Cluster) {
     let is_wanted = cluster.phase != ClusterPhase::Deleting
         && cluster.spec.identity.as_ref().is_some_and(|identity| identity.system_assigned);
-    let there = turn.world.directory().identity_of(cluster.id).cloned();
+    let there = tx.world.directory().identity_of(cluster.id).cloned();
     match (is_wanted, there) {
         (true, None) => {
-            let home = turn.world.workspace_by_id(cluster.workspace);
+            let home = tx.world.workspace_by_id(cluster.workspace);
             let home = &home.expect("a cluster's workspace stays").key;
             // No user who was made by hand can have a name with a slash.
             let name = format!(
@@ -91,15 +91,15 @@ pub(super) fn follow_identity(turn: &mut Turn<'_>, cluster: &Cluster) {
                 home.subscription, home.resource_group, home.name, cluster.name
             );
             let user = User {
-                object_id: identity_id(cluster, turn.now.wall).into(),
+                object_id: identity_id(cluster, tx.now.wall).into(),
                 name: name.into(),
                 kind: UserKind::Managed(cluster.id),
-                created_at: turn.now.wall,
+                created_at: tx.now.wall,
                 key: None,
             };
-            emit(turn, AccessChange::User(Arc::new(user)));
+            emit(tx, AccessChange::User(Arc::new(user)));
         }
-        (false, Some(user)) => forget(turn, &user),
+        (false, Some(user)) => forget(tx, &user),
         (true, Some(_)) | (false, None) => {}
     }
 }
@@ -118,19 +118,19 @@ fn identity_id(cluster: &Cluster, now: Wall) -> String {
 }
 
 /// Roles on what goes, and on what was in it, go too.
-pub(super) fn remove_roles_within(turn: &mut Turn<'_>, scope: &Scope) {
-    let roles = turn.world.directory().roles().filter(|role| scope.contains(&role.scope));
+pub(super) fn remove_roles_within(tx: &mut Transaction<'_>, scope: &Scope) {
+    let roles = tx.world.directory().roles().filter(|role| scope.contains(&role.scope));
     let roles: Vec<Box<str>> = roles.map(|role| role.name.to_ascii_lowercase().into()).collect();
     for role in roles {
-        emit(turn, AccessChange::RoleGone(role));
+        emit(tx, AccessChange::RoleGone(role));
     }
 }
 
-fn assign(turn: &mut Turn<'_>, wanted: &RoleAssignment) -> Answer {
+fn assign(tx: &mut Transaction<'_>, wanted: &RoleAssignment) -> InputResult {
     check_path_name(&wanted.name, limits::ROLE_NAME_BYTES_MAX).map_err(|why| {
         Refused::invalid("name", format!("role assignment {:?}: {why}", shorten(&wanted.name)))
     })?;
-    let directory = turn.world.directory();
+    let directory = tx.world.directory();
     if directory.user_by_object_id(&wanted.object_id).is_none() {
         return Err(Refused::invalid(
             "principalId",
@@ -174,25 +174,25 @@ fn assign(turn: &mut Turn<'_>, wanted: &RoleAssignment) -> Answer {
             format!("there are {} role assignments, the most; remove some", limits::ROLES_MAX),
         ));
     }
-    let role = RoleAssignment { created_at: turn.now.wall, ..wanted.clone() };
-    emit(turn, AccessChange::Role(role.clone()));
+    let role = RoleAssignment { created_at: tx.now.wall, ..wanted.clone() };
+    emit(tx, AccessChange::Role(role.clone()));
     Ok(Reply::Role(role))
 }
 
-fn remove_role(turn: &mut Turn<'_>, name: &str, scope: &Scope) -> Answer {
-    let role = turn.world.directory().role(name).filter(|role| role.scope == *scope);
+fn remove_role(tx: &mut Transaction<'_>, name: &str, scope: &Scope) -> InputResult {
+    let role = tx.world.directory().role(name).filter(|role| role.scope == *scope);
     let Some(role) = role.cloned() else { return Ok(Reply::NothingToDelete) };
-    emit(turn, AccessChange::RoleGone(role.name.to_ascii_lowercase().into()));
+    emit(tx, AccessChange::RoleGone(role.name.to_ascii_lowercase().into()));
     Ok(Reply::Role(role))
 }
 
-fn emit(turn: &mut Turn<'_>, change: AccessChange) {
-    turn.emit(Change::AccessChanged(change));
+fn emit(tx: &mut Transaction<'_>, change: AccessChange) {
+    tx.emit(Change::AccessChanged(change));
 }
 
 /// A user that is managed by hand.
-fn find_account<'t>(turn: &'t Turn<'_>, name: &str) -> Result<&'t Arc<User>, Refused> {
-    let user = find_user(turn, name)?;
+fn find_account<'t>(tx: &'t Transaction<'_>, name: &str) -> Result<&'t Arc<User>, Refused> {
+    let user = find_user(tx, name)?;
     match user.kind {
         UserKind::Person | UserKind::Service => Ok(user),
         UserKind::Managed(_) => Err(Refused::conflict(
@@ -206,8 +206,8 @@ fn find_account<'t>(turn: &'t Turn<'_>, name: &str) -> Result<&'t Arc<User>, Ref
     }
 }
 
-fn find_user<'t>(turn: &'t Turn<'_>, name: &str) -> Result<&'t Arc<User>, Refused> {
-    turn.world.directory().user(name).ok_or_else(|| {
+fn find_user<'t>(tx: &'t Transaction<'_>, name: &str) -> Result<&'t Arc<User>, Refused> {
+    tx.world.directory().user(name).ok_or_else(|| {
         Refused::not_found(
             "name",
             format!("there is no user '{}'; `muster user list` shows whom there is", shorten(name)),

@@ -3,26 +3,26 @@
 use super::{check_tags, check_text, find_workspace, shorten, workspace_to_change};
 use crate::change::Change;
 use crate::ids::WorkspaceId;
-use crate::input::{Answer, AssetRequest, AssetWish, KnownAsset, Refused, Reply};
+use crate::input::{AssetRequest, AssetWish, InputResult, KnownAsset, Refused, Reply};
 use crate::limits;
 use crate::model::{
     Asset, AssetContainer, AssetKind, AssetSpec, ContainerSpec, Scope, check_path_name,
 };
-use crate::step::Turn;
+use crate::step::Transaction;
 
-pub(crate) fn change(turn: &mut Turn<'_>, request: &AssetRequest) -> Answer {
+pub(crate) fn change(tx: &mut Transaction<'_>, request: &AssetRequest) -> InputResult {
     let AssetRequest { workspace: key, kind, name, .. } = request;
     check_asset(*kind, name, request.wish.version())?;
     match &request.wish {
         AssetWish::Put { version, wanted, is_archived } => {
             check_spec(*kind, name, wanted)?;
-            let workspace = workspace_to_change(turn, key, (kind.as_str(), name, "changed"))?;
-            let KnownAsset { asset, container } = known(turn, workspace, request);
+            let workspace = workspace_to_change(tx, key, (kind.as_str(), name, "changed"))?;
+            let KnownAsset { asset, container } = known(tx, workspace, request);
             match asset {
-                Some(asset) => rewrite(turn, request, (asset, container), wanted, *is_archived),
+                Some(asset) => rewrite(tx, request, (asset, container), wanted, *is_archived),
                 None => {
-                    let container = container.unwrap_or_else(|| empty(turn, workspace, request));
-                    make(turn, (request, container), version, wanted, *is_archived)
+                    let container = container.unwrap_or_else(|| empty(tx, workspace, request));
+                    make(tx, (request, container), version, wanted, *is_archived)
                 }
             }
         }
@@ -32,28 +32,28 @@ pub(crate) fn change(turn: &mut Turn<'_>, request: &AssetRequest) -> Answer {
                 wanted.description.as_deref(),
                 wanted.properties.as_deref(),
             )?;
-            let workspace = workspace_to_change(turn, key, (kind.as_str(), name, "changed"))?;
-            put_container(turn, workspace, request, wanted, *is_archived)
+            let workspace = workspace_to_change(tx, key, (kind.as_str(), name, "changed"))?;
+            put_container(tx, workspace, request, wanted, *is_archived)
         }
         AssetWish::Delete { version } => {
-            let workspace = workspace_to_delete_in(turn, request)?;
-            let known = known(turn, workspace, request);
-            Ok(delete(turn, known, version))
+            let workspace = workspace_to_delete_in(tx, request)?;
+            let known = known(tx, workspace, request);
+            Ok(delete(tx, known, version))
         }
         AssetWish::DeleteContainer => {
-            let workspace = workspace_to_delete_in(turn, request)?;
-            if known(turn, workspace, request).container.is_none() {
+            let workspace = workspace_to_delete_in(tx, request)?;
+            if known(tx, workspace, request).container.is_none() {
                 return Ok(Reply::NothingToDelete);
             }
             let (kind, name) = (*kind, name.to_ascii_lowercase().into());
-            turn.emit(Change::AssetContainerGone { workspace, kind, name });
+            tx.emit(Change::AssetContainerGone { workspace, kind, name });
             Ok(Reply::Noted)
         }
     }
 }
 
 /// What the rows showed, and what this very step has changed since they were asked.
-fn known(turn: &Turn<'_>, workspace: WorkspaceId, request: &AssetRequest) -> KnownAsset {
+fn known(tx: &Transaction<'_>, workspace: WorkspaceId, request: &AssetRequest) -> KnownAsset {
     let mut known = request.known.clone();
     // Of a workspace of that name that is gone by now.
     known.asset = known.asset.filter(|asset| asset.workspace == workspace);
@@ -61,7 +61,7 @@ fn known(turn: &Turn<'_>, workspace: WorkspaceId, request: &AssetRequest) -> Kno
     let is_it = |of: WorkspaceId, kind: AssetKind, name: &str| {
         of == workspace && kind == request.kind && name.eq_ignore_ascii_case(&request.name)
     };
-    for change in &turn.changes {
+    for change in &tx.changes {
         match change {
             Change::AssetChanged(asset)
                 if is_it(asset.workspace, asset.kind, &asset.name)
@@ -91,13 +91,13 @@ fn known(turn: &Turn<'_>, workspace: WorkspaceId, request: &AssetRequest) -> Kno
 }
 
 fn make(
-    turn: &mut Turn<'_>,
+    tx: &mut Transaction<'_>,
     (request, mut container): (&AssetRequest, AssetContainer),
     version: &str,
     wanted: &AssetSpec,
     is_archived: Option<bool>,
-) -> Answer {
-    let (now, is_first) = (turn.now.wall, container.versions == 0);
+) -> InputResult {
+    let (now, is_first) = (tx.now.wall, container.versions == 0);
     if container.versions >= limits::ASSET_VERSIONS_MAX {
         let message = format!(
             "{} '{}' has {} versions, the most that a name may have; delete some, or choose another name",
@@ -123,19 +123,19 @@ fn make(
         changed_at: now,
         changed_by: request.by.clone(),
     });
-    turn.emit(Change::AssetContainerChanged(Box::new(container)));
-    turn.emit(Change::AssetChanged(asset.clone()));
+    tx.emit(Change::AssetContainerChanged(Box::new(container)));
+    tx.emit(Change::AssetChanged(asset.clone()));
     Ok(Reply::Asset { asset, is_new: true })
 }
 
 /// Puts what is written on a version in the place of what was. The same again changes nothing.
 fn rewrite(
-    turn: &mut Turn<'_>,
+    tx: &mut Transaction<'_>,
     request: &AssetRequest,
     (asset, container): (Asset, Option<AssetContainer>),
     wanted: &AssetSpec,
     is_archived: Option<bool>,
-) -> Answer {
+) -> InputResult {
     if asset.about.body != wanted.body || asset.about.hash != wanted.hash {
         let message = format!(
             "{} '{}' has a version '{}' with other content already, and versions are never changed; \
@@ -162,65 +162,68 @@ fn rewrite(
         container.filter(|container| container.is_anonymous && !changed.about.is_anonymous)
     {
         let container = AssetContainer { is_anonymous: false, ..container };
-        turn.emit(Change::AssetContainerChanged(Box::new(container)));
+        tx.emit(Change::AssetContainerChanged(Box::new(container)));
     }
     let asset =
-        Box::new(Asset { changed_at: turn.now.wall, changed_by: request.by.clone(), ..changed });
-    turn.emit(Change::AssetChanged(asset.clone()));
+        Box::new(Asset { changed_at: tx.now.wall, changed_by: request.by.clone(), ..changed });
+    tx.emit(Change::AssetChanged(asset.clone()));
     Ok(Reply::Asset { asset, is_new: false })
 }
 
 fn put_container(
-    turn: &mut Turn<'_>,
+    tx: &mut Transaction<'_>,
     workspace: WorkspaceId,
     request: &AssetRequest,
     wanted: &ContainerSpec,
     is_archived: Option<bool>,
-) -> Answer {
-    let known = known(turn, workspace, request).container;
+) -> InputResult {
+    let known = known(tx, workspace, request).container;
     let is_new = known.is_none();
-    let before = known.clone().unwrap_or_else(|| empty(turn, workspace, request));
+    let before = known.clone().unwrap_or_else(|| empty(tx, workspace, request));
     let after = AssetContainer {
         about: wanted.clone(),
         is_archived: is_archived.unwrap_or(before.is_archived),
         ..before.clone()
     };
     if is_new || after != before {
-        let (changed_at, changed_by) = (turn.now.wall, request.by.clone());
+        let (changed_at, changed_by) = (tx.now.wall, request.by.clone());
         let container = Box::new(AssetContainer { changed_at, changed_by, ..after });
-        turn.emit(Change::AssetContainerChanged(container));
+        tx.emit(Change::AssetContainerChanged(container));
     }
     Ok(Reply::AssetContainer { is_new })
 }
 
 /// A name goes with its last version.
-fn delete(turn: &mut Turn<'_>, known: KnownAsset, version: &str) -> Reply {
+fn delete(tx: &mut Transaction<'_>, known: KnownAsset, version: &str) -> Reply {
     let (Some(asset), Some(container)) = (known.asset, known.container) else {
         return Reply::NothingToDelete;
     };
     let (workspace, kind) = (asset.workspace, asset.kind);
     let name: Box<str> = asset.name.to_ascii_lowercase().into();
     if container.versions <= 1 {
-        turn.emit(Change::AssetContainerGone { workspace, kind, name });
+        tx.emit(Change::AssetContainerGone { workspace, kind, name });
         return Reply::Noted;
     }
     let container = AssetContainer { versions: container.versions - 1, ..container };
-    turn.emit(Change::AssetGone { workspace, kind, name, version: version.into() });
-    turn.emit(Change::AssetContainerChanged(Box::new(container)));
+    tx.emit(Change::AssetGone { workspace, kind, name, version: version.into() });
+    tx.emit(Change::AssetContainerChanged(Box::new(container)));
     Reply::Noted
 }
 
-fn workspace_to_delete_in(turn: &Turn<'_>, request: &AssetRequest) -> Result<WorkspaceId, Refused> {
-    let id = find_workspace(turn, &request.workspace)?.id;
-    match turn.world.estate().against_delete(&Scope::workspace(&request.workspace)) {
+fn workspace_to_delete_in(
+    tx: &Transaction<'_>,
+    request: &AssetRequest,
+) -> Result<WorkspaceId, Refused> {
+    let id = find_workspace(tx, &request.workspace)?.id;
+    match tx.world.governance().against_delete(&Scope::workspace(&request.workspace)) {
         Some(lock) => {
-            Err(super::estate::locked(request.kind.as_str(), &request.name, "deleted", lock))
+            Err(super::governance::locked(request.kind.as_str(), &request.name, "deleted", lock))
         }
         None => Ok(id),
     }
 }
 
-fn empty(turn: &Turn<'_>, workspace: WorkspaceId, request: &AssetRequest) -> AssetContainer {
+fn empty(tx: &Transaction<'_>, workspace: WorkspaceId, request: &AssetRequest) -> AssetContainer {
     AssetContainer {
         workspace,
         kind: request.kind,
@@ -230,9 +233,9 @@ fn empty(turn: &Turn<'_>, workspace: WorkspaceId, request: &AssetRequest) -> Ass
         is_anonymous: false,
         versions: 0,
         highest: 0,
-        created_at: turn.now.wall,
+        created_at: tx.now.wall,
         created_by: request.by.clone(),
-        changed_at: turn.now.wall,
+        changed_at: tx.now.wall,
         changed_by: request.by.clone(),
     }
 }
@@ -273,8 +276,8 @@ fn check_version(kind: AssetKind, version: &str) -> Result<(), Refused> {
 
 fn check_spec(kind: AssetKind, name: &str, wanted: &AssetSpec) -> Result<(), Refused> {
     check_written(&wanted.tags, wanted.description.as_deref(), wanted.properties.as_deref())?;
-    let face = wanted.face.as_deref().map_or(0, str::len);
-    let bytes = wanted.body.len() + face;
+    let metadata = wanted.metadata.as_deref().map_or(0, str::len);
+    let bytes = wanted.body.len() + metadata;
     if bytes > limits::ASSET_BODY_BYTES_MAX {
         let message = format!(
             "{} '{}' has {bytes} bytes; at most {} are allowed, so put what is large into a file of its own",

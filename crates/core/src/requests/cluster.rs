@@ -4,41 +4,41 @@ use std::sync::Arc;
 
 use super::access::follow_identity;
 use super::cluster_rules::{check_only_changeable, check_spec, merge, new_spec};
-use super::estate::{being_deleted, refuse_locked_compute, refuse_locked_delete};
+use super::governance::{being_deleted, refuse_locked_compute, refuse_locked_delete};
 use super::host::check_gpus;
 use super::{
     check_region, find_workspace, instance, principal, serverless, shorten, start_operation,
 };
 use crate::change::Change;
 use crate::ids::{ClusterId, OperationId, WorkspaceId};
-use crate::input::{Answer, ClusterPatch, Refused, Reply};
+use crate::input::{ClusterPatch, InputResult, Refused, Reply};
 use crate::limits;
 use crate::model::{
     Backoff, Caller, Capacity, Cluster, ClusterEvent, ClusterName, ClusterPhase, ClusterSpec,
     ComputeKind, LastOperation, OperationKind, Progress, QuotaName, QuotaScope, Rest, WorkspaceKey,
 };
-use crate::step::Turn;
+use crate::step::Transaction;
 use crate::world::QuotaShort;
 
 /// What Azure's clients send when the user names no size.
 pub const DEFAULT_VM_SIZE: &str = "STANDARD_DS3_V2";
 
 pub(crate) fn put(
-    turn: &mut Turn<'_>,
+    tx: &mut Transaction<'_>,
     workspace: &WorkspaceKey,
     name: &str,
     wanted: &ClusterPatch,
     by: &Caller,
-) -> Answer {
-    let home = find_workspace(turn, workspace)?;
+) -> InputResult {
+    let home = find_workspace(tx, workspace)?;
     let (id, location) = (home.id, home.location.clone());
     if home.deletion.is_some() {
         return Err(being_deleted("workspace", "workspace", &workspace.name));
     }
-    match turn.world.cluster_by_name(id, name).cloned() {
+    match tx.world.cluster_by_name(id, name).cloned() {
         Some(cluster) => {
             serverless::refuse(&cluster)?;
-            update(turn, cluster, wanted)
+            update(tx, cluster, wanted)
         }
         None => {
             let name = ClusterName::new(name).map_err(|why| {
@@ -46,20 +46,20 @@ pub(crate) fn put(
             })?;
             let spec = new_spec(wanted, &location)?;
             let network = spec.network_group();
-            refuse_locked_compute(turn, workspace, name.as_str(), network.as_ref(), "created")?;
-            create(turn, id, name, spec, by)
+            refuse_locked_compute(tx, workspace, name.as_str(), network.as_ref(), "created")?;
+            create(tx, id, name, spec, by)
         }
     }
 }
 
 pub(crate) fn patch(
-    turn: &mut Turn<'_>,
+    tx: &mut Transaction<'_>,
     workspace: &WorkspaceKey,
     name: &str,
     wanted: &ClusterPatch,
-) -> Answer {
-    let id = find_workspace(turn, workspace)?.id;
-    let Some(cluster) = turn.world.cluster_by_name(id, name).cloned() else {
+) -> InputResult {
+    let id = find_workspace(tx, workspace)?.id;
+    let Some(cluster) = tx.world.cluster_by_name(id, name).cloned() else {
         return Err(Refused::not_found(
             "name",
             format!(
@@ -74,20 +74,20 @@ pub(crate) fn patch(
     // It says only what is to change: what was asked for before still has no effect.
     let ignored =
         cluster.spec.ignored.union(&wanted.ignored).take(limits::IGNORED_MAX).cloned().collect();
-    update(turn, cluster, &ClusterPatch { ignored, ..wanted.clone() })
+    update(tx, cluster, &ClusterPatch { ignored, ..wanted.clone() })
 }
 
 fn create(
-    turn: &mut Turn<'_>,
+    tx: &mut Transaction<'_>,
     workspace: WorkspaceId,
     name: ClusterName,
     spec: ClusterSpec,
     by: &Caller,
-) -> Answer {
-    check_spec(turn.world, &spec)?;
-    check_region(turn.world, &spec.location)?;
-    check_size_is_offered(turn, &spec)?;
-    if turn.world.is_name_taken(&spec.location, name.as_str()) {
+) -> InputResult {
+    check_spec(tx.world, &spec)?;
+    check_region(tx.world, &spec.location)?;
+    check_size_is_offered(tx, &spec)?;
+    if tx.world.is_name_taken(&spec.location, name.as_str()) {
         // Not by whom: that is none of the caller's business.
         return Err(Refused::conflict(
             "name",
@@ -97,21 +97,21 @@ fn create(
             ),
         ));
     }
-    if turn.world.clusters().len() >= limits::CLUSTERS_MAX {
+    if tx.world.clusters().len() >= limits::CLUSTERS_MAX {
         return Err(Refused::too_many(
             "name",
             format!("there are {} computes, the most allowed; delete one", limits::CLUSTERS_MAX),
         ));
     }
-    let size = turn.world.catalogue.get(&spec.vm_size).expect("checked with the rest");
+    let size = tx.world.catalogue.get(&spec.vm_size).expect("checked with the rest");
     let (family, capacity) = (Arc::clone(&size.family), size.capacity());
-    check_gpus(turn, workspace, name.as_str(), &spec, capacity)?;
-    check_reservation(turn, workspace, &spec, (&family, capacity), spec.scale.nodes_max)?;
-    let created_by = principal(turn, by);
-    let made = LastOperation { power: None, at: turn.now.wall, progress: Progress::UnderWay };
+    check_gpus(tx, workspace, name.as_str(), &spec, capacity)?;
+    check_reservation(tx, workspace, &spec, (&family, capacity), spec.scale.nodes_max)?;
+    let created_by = principal(tx, by);
+    let made = LastOperation { power: None, at: tx.now.wall, progress: Progress::UnderWay };
     let last = Some(made).filter(|_| spec.kind == ComputeKind::Instance);
-    let id = ClusterId(turn.world.draw());
-    let operation = OperationId(turn.world.draw());
+    let id = ClusterId(tx.world.draw());
+    let operation = OperationId(tx.world.draw());
     let cluster = Arc::new(Cluster {
         id,
         workspace,
@@ -119,9 +119,9 @@ fn create(
         spec,
         phase: ClusterPhase::Creating,
         operation: Some(operation),
-        created_at: turn.now.wall,
+        created_at: tx.now.wall,
         created_by,
-        modified_at: turn.now.wall,
+        modified_at: tx.now.wall,
         capacity,
         family,
         backoff: Backoff::default(),
@@ -129,38 +129,38 @@ fn create(
         boot: None,
         last,
     });
-    start_operation(turn, operation, turn.world.scope_of(&cluster), OperationKind::PutCluster);
+    start_operation(tx, operation, tx.world.scope_of(&cluster), OperationKind::PutCluster);
     let event = ClusterEvent::CreateAsked;
-    turn.emit(Change::ClusterChanged { event, cluster: Arc::clone(&cluster) });
-    follow_identity(turn, &cluster);
+    tx.emit(Change::ClusterChanged { event, cluster: Arc::clone(&cluster) });
+    follow_identity(tx, &cluster);
     Ok(Reply::Cluster { cluster, operation, is_new: true })
 }
 
-fn update(turn: &mut Turn<'_>, mut cluster: Cluster, wanted: &ClusterPatch) -> Answer {
+fn update(tx: &mut Transaction<'_>, mut cluster: Cluster, wanted: &ClusterPatch) -> InputResult {
     if cluster.phase == ClusterPhase::Deleting {
         return Err(Refused::conflict(
             "name",
             format!("compute '{}' is being deleted; wait until it is gone", cluster.name),
         ));
     }
-    let home = turn.world.workspace_by_id(cluster.workspace).expect("a cluster's workspace stays");
+    let home = tx.world.workspace_by_id(cluster.workspace).expect("a cluster's workspace stays");
     let (name, network) = (cluster.name.as_str(), cluster.spec.network_group());
-    refuse_locked_compute(turn, &home.key, name, network.as_ref(), "changed")?;
+    refuse_locked_compute(tx, &home.key, name, network.as_ref(), "changed")?;
     let reserved = cluster.spec.scale.nodes_max;
     cluster.spec = merge(&cluster.spec, wanted)?;
-    check_spec(turn.world, &cluster.spec)?;
+    check_spec(tx.world, &cluster.spec)?;
     let size = (&cluster.family, cluster.capacity);
     let more = cluster.spec.scale.nodes_max.saturating_sub(reserved);
-    check_reservation(turn, cluster.workspace, &cluster.spec, size, more)?;
+    check_reservation(tx, cluster.workspace, &cluster.spec, size, more)?;
     cluster.phase = ClusterPhase::Updating;
-    cluster.modified_at = turn.now.wall;
+    cluster.modified_at = tx.now.wall;
     // While an instance is being started or stopped that is what there is to wait for.
     let operation = match cluster.operation {
         Some(operation) => operation,
         None => {
-            let operation = OperationId(turn.world.draw());
-            let scope = turn.world.scope_of(&cluster);
-            start_operation(turn, operation, scope, OperationKind::PutCluster);
+            let operation = OperationId(tx.world.draw());
+            let scope = tx.world.scope_of(&cluster);
+            start_operation(tx, operation, scope, OperationKind::PutCluster);
             operation
         }
     };
@@ -169,45 +169,49 @@ fn update(turn: &mut Turn<'_>, mut cluster: Cluster, wanted: &ClusterPatch) -> A
     cluster.backoff = Backoff::default();
     let event = ClusterEvent::UpdateAsked;
     let cluster = Arc::new(cluster);
-    turn.emit(Change::ClusterChanged { event, cluster: Arc::clone(&cluster) });
-    follow_identity(turn, &cluster);
+    tx.emit(Change::ClusterChanged { event, cluster: Arc::clone(&cluster) });
+    follow_identity(tx, &cluster);
     Ok(Reply::Cluster { cluster, operation, is_new: false })
 }
 
-pub(crate) fn delete(turn: &mut Turn<'_>, workspace: &WorkspaceKey, name: &str) -> Answer {
-    let workspace = find_workspace(turn, workspace)?.id;
-    let Some(cluster) = turn.world.cluster_by_name(workspace, name) else {
+pub(crate) fn delete(
+    tx: &mut Transaction<'_>,
+    workspace: &WorkspaceKey,
+    name: &str,
+) -> InputResult {
+    let workspace = find_workspace(tx, workspace)?.id;
+    let Some(cluster) = tx.world.cluster_by_name(workspace, name) else {
         return Ok(Reply::NothingToDelete);
     };
     serverless::refuse(cluster)?;
     let (id, phase) = (cluster.id, cluster.phase);
     if phase != ClusterPhase::Deleting {
-        refuse_locked_delete(turn, id)?;
+        refuse_locked_delete(tx, id)?;
     }
-    Ok(Reply::Deleting { operation: begin_delete(turn, id) })
+    Ok(Reply::Deleting { operation: begin_delete(tx, id) })
 }
 
-pub(super) fn begin_delete(turn: &mut Turn<'_>, id: ClusterId) -> OperationId {
-    let mut cluster = turn.world.cluster(id).expect("looked up by the caller").clone();
+pub(super) fn begin_delete(tx: &mut Transaction<'_>, id: ClusterId) -> OperationId {
+    let mut cluster = tx.world.cluster(id).expect("looked up by the caller").clone();
     if cluster.phase == ClusterPhase::Deleting {
         return cluster.operation.expect("a delete under way has an operation");
     }
-    instance::supersede(turn, &cluster);
-    let operation = OperationId(turn.world.draw());
+    instance::supersede(tx, &cluster);
+    let operation = OperationId(tx.world.draw());
     cluster.phase = ClusterPhase::Deleting;
     cluster.operation = Some(operation);
-    cluster.modified_at = turn.now.wall;
-    start_operation(turn, operation, turn.world.scope_of(&cluster), OperationKind::DeleteCluster);
-    follow_identity(turn, &cluster);
+    cluster.modified_at = tx.now.wall;
+    start_operation(tx, operation, tx.world.scope_of(&cluster), OperationKind::DeleteCluster);
+    follow_identity(tx, &cluster);
     let event = ClusterEvent::DeleteAsked;
-    turn.emit(Change::ClusterChanged { event, cluster: Arc::new(cluster) });
+    tx.emit(Change::ClusterChanged { event, cluster: Arc::new(cluster) });
     operation
 }
 
 /// Whether so many more nodes can be reserved. The maximum is reserved when it is asked for: a cluster that
 /// exists can always grow to it, as far as quota goes. Lowering a maximum is always possible, even where limits were lowered below what is reserved.
 pub(super) fn check_reservation(
-    turn: &Turn<'_>,
+    tx: &Transaction<'_>,
     workspace: WorkspaceId,
     spec: &ClusterSpec,
     (family, node): (&Arc<str>, Capacity),
@@ -216,11 +220,11 @@ pub(super) fn check_reservation(
     if nodes == 0 {
         return Ok(());
     }
-    let workspace = turn.world.workspace_by_id(workspace).expect("looked up by the caller");
+    let workspace = tx.world.workspace_by_id(workspace).expect("looked up by the caller");
     let scope = QuotaScope::new(&workspace.key.subscription, &spec.location);
     let names = QuotaName::of(spec.tier, family);
     let vcpus = u64::from(nodes) * u64::from(node.vcpus);
-    let Some(short) = turn.world.quota_short_to_reserve(&scope, &names, vcpus) else {
+    let Some(short) = tx.world.quota_short_to_reserve(&scope, &names, vcpus) else {
         return Ok(());
     };
     let QuotaShort { name, limit, taken } = short;
@@ -242,8 +246,11 @@ pub(super) fn check_reservation(
 }
 
 /// Only a new cluster is refused a retired size; one that exists goes on.
-pub(super) fn check_size_is_offered(turn: &Turn<'_>, spec: &ClusterSpec) -> Result<(), Refused> {
-    let Some(size) = turn.world.catalogue.get(&spec.vm_size) else { return Ok(()) };
+pub(super) fn check_size_is_offered(
+    tx: &Transaction<'_>,
+    spec: &ClusterSpec,
+) -> Result<(), Refused> {
+    let Some(size) = tx.world.catalogue.get(&spec.vm_size) else { return Ok(()) };
     if size.retirement.accepts_creation() {
         return Ok(());
     }

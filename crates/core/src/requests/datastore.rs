@@ -2,47 +2,47 @@
 
 use super::{check_tags, check_text, find_workspace, shorten, workspace_to_change};
 use crate::change::Change;
-use crate::input::{Answer, Refused, Reply};
+use crate::input::{InputResult, Refused, Reply};
 use crate::limits;
 use crate::model::{
     ARTIFACT_DATASTORE, Caller, DEFAULT_DATASTORE, Datastore, DatastoreSpec, Scope, WorkspaceKey,
 };
-use crate::step::Turn;
+use crate::step::Transaction;
 
 pub(crate) fn put(
-    turn: &mut Turn<'_>,
+    tx: &mut Transaction<'_>,
     key: &WorkspaceKey,
     name: &str,
     wanted: &DatastoreSpec,
     by: &Caller,
-) -> Answer {
+) -> InputResult {
     check_name(name)?;
     check_tags(&wanted.tags)?;
     check_tags(&wanted.properties)?;
     let description = wanted.description.as_deref();
     check_text("properties.description", description, limits::DESCRIPTION_BYTES_MAX)?;
-    let workspace = workspace_to_change(turn, key, ("datastore", name, "changed"))?;
+    let workspace = workspace_to_change(tx, key, ("datastore", name, "changed"))?;
     let datastore = Box::new(Datastore {
         workspace,
         name: name.into(),
         about: wanted.clone(),
-        created_at: turn.now.wall,
+        created_at: tx.now.wall,
         created_by: by.clone(),
-        changed_at: turn.now.wall,
+        changed_at: tx.now.wall,
     });
-    turn.emit(Change::DatastoreChanged(datastore.clone()));
+    tx.emit(Change::DatastoreChanged(datastore.clone()));
     Ok(Reply::Datastore(datastore))
 }
 
 /// What is in its container stays until the workspace goes.
-pub(crate) fn delete(turn: &mut Turn<'_>, key: &WorkspaceKey, name: &str) -> Answer {
+pub(crate) fn delete(tx: &mut Transaction<'_>, key: &WorkspaceKey, name: &str) -> InputResult {
     check_name(name)?;
-    let workspace = find_workspace(turn, key)?.id;
-    if let Some(lock) = turn.world.estate().against_delete(&Scope::workspace(key)) {
-        return Err(super::estate::locked("datastore", name, "deleted", lock));
+    let workspace = find_workspace(tx, key)?.id;
+    if let Some(lock) = tx.world.governance().against_delete(&Scope::workspace(key)) {
+        return Err(super::governance::locked("datastore", name, "deleted", lock));
     }
     let name = name.to_ascii_lowercase().into();
-    turn.emit(Change::DatastoreGone { workspace, name });
+    tx.emit(Change::DatastoreGone { workspace, name });
     Ok(Reply::Noted)
 }
 

@@ -2,19 +2,19 @@
 
 use super::{find_workspace, shorten};
 use crate::attempts;
-use crate::input::{Answer, Refused, Reply};
+use crate::input::{InputResult, Refused, Reply};
 use crate::model::{NodePhase, Tier, WorkspaceKey};
-use crate::step::Turn;
+use crate::step::Transaction;
 use crate::time::Span;
 
 pub(crate) fn evict(
-    turn: &mut Turn<'_>,
+    tx: &mut Transaction<'_>,
     workspace: &WorkspaceKey,
     cluster: &str,
     node: &str,
-) -> Answer {
-    let id = find_workspace(turn, workspace)?.id;
-    let Some(cluster) = turn.world.cluster_by_name(id, cluster) else {
+) -> InputResult {
+    let id = find_workspace(tx, workspace)?.id;
+    let Some(cluster) = tx.world.cluster_by_name(id, cluster) else {
         let message = format!(
             "compute '{}' does not exist in workspace '{}'; check the name",
             shorten(cluster),
@@ -22,7 +22,7 @@ pub(crate) fn evict(
         );
         return Err(Refused::not_found("name", message));
     };
-    let found = turn.world.node_by_name(node).filter(|found| found.cluster == cluster.id);
+    let found = tx.world.node_by_name(node).filter(|found| found.cluster == cluster.id);
     let Some(found) = found else {
         let message = format!(
             "'{}' has no node '{}'; `muster compute list-nodes` shows those that it has",
@@ -42,15 +42,15 @@ pub(crate) fn evict(
     let id = found.id;
     match found.phase() {
         NodePhase::Requested | NodePhase::Booting | NodePhase::Idle => {
-            attempts::notice_eviction(turn, id);
+            attempts::notice_eviction(tx, id);
             Ok(Reply::Evicting { within: Span::ZERO })
         }
         NodePhase::Leased => {
             // Asked again it is on its way already.
             if found.evict_at.is_none() {
-                attempts::notice_eviction(turn, id);
+                attempts::notice_eviction(tx, id);
             }
-            Ok(Reply::Evicting { within: turn.world.settings.eviction_grace })
+            Ok(Reply::Evicting { within: tx.world.settings.eviction_grace })
         }
         NodePhase::Unusable | NodePhase::Leaving | NodePhase::Gone => {
             let message =

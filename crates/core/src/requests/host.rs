@@ -7,34 +7,34 @@ use super::shorten;
 use crate::change::Change;
 use crate::hosts::HostChange;
 use crate::ids::WorkspaceId;
-use crate::input::{Answer, HostRequest, NewHost, Refused, Reply};
+use crate::input::{HostRequest, InputResult, NewHost, Refused, Reply};
 use crate::limits;
 use crate::model::{
     Capacity, ClusterSpec, Host, HostName, HostState, JoinTicket, KeyDigest, Scope,
 };
-use crate::step::Turn;
+use crate::step::Transaction;
 use crate::time::Span;
 
-pub(crate) fn change(turn: &mut Turn<'_>, request: &HostRequest) -> Answer {
+pub(crate) fn change(tx: &mut Transaction<'_>, request: &HostRequest) -> InputResult {
     match request {
         HostRequest::IssueTicket { digest, intent, host, good_for } => {
-            issue(turn, *digest, intent, host.as_ref(), *good_for)
+            issue(tx, *digest, intent, host.as_ref(), *good_for)
         }
-        HostRequest::Join(new) => join(turn, new),
-        HostRequest::Seen { name, capacity } => seen(turn, name, *capacity),
-        HostRequest::Silent { name } => silent(turn, name),
-        HostRequest::SetState { name, state } => set_state(turn, name, *state),
-        HostRequest::Remove { name, is_forced } => remove(turn, name, *is_forced),
+        HostRequest::Join(new) => join(tx, new),
+        HostRequest::Seen { name, capacity } => seen(tx, name, *capacity),
+        HostRequest::Silent { name } => silent(tx, name),
+        HostRequest::SetState { name, state } => set_state(tx, name, *state),
+        HostRequest::Remove { name, is_forced } => remove(tx, name, *is_forced),
     }
 }
 
 fn issue(
-    turn: &mut Turn<'_>,
+    tx: &mut Transaction<'_>,
     digest: KeyDigest,
     intent: &Scope,
     host: Option<&HostName>,
     good_for: Span,
-) -> Answer {
+) -> InputResult {
     if good_for == Span::ZERO || good_for > limits::TICKET_LIFETIME_MAX {
         return Err(Refused::invalid(
             "expiresIn",
@@ -46,16 +46,16 @@ fn issue(
         ));
     }
     if let Some(name) = host {
-        check_free(turn, name)?;
+        check_free(tx, name)?;
     }
-    let now = turn.now.wall;
+    let now = tx.now.wall;
     let is_over = |ticket: &&JoinTicket| ticket.expires_at <= now;
     let over: Vec<KeyDigest> =
-        turn.world.hosts().tickets().filter(is_over).map(|ticket| ticket.digest).collect();
+        tx.world.hosts().tickets().filter(is_over).map(|ticket| ticket.digest).collect();
     for digest in over {
-        emit(turn, HostChange::TicketGone(digest));
+        emit(tx, HostChange::TicketGone(digest));
     }
-    if turn.world.hosts().tickets().len() >= limits::TICKETS_MAX {
+    if tx.world.hosts().tickets().len() >= limits::TICKETS_MAX {
         return Err(Refused::too_many(
             "tickets",
             format!(
@@ -72,13 +72,13 @@ fn issue(
         issued_at: now,
         expires_at: now + good_for,
     };
-    emit(turn, HostChange::Ticket(ticket.clone()));
+    emit(tx, HostChange::Ticket(ticket.clone()));
     Ok(Reply::Ticket(ticket))
 }
 
-fn join(turn: &mut Turn<'_>, new: &NewHost) -> Answer {
+fn join(tx: &mut Transaction<'_>, new: &NewHost) -> InputResult {
     check_capacity(&new.name, new.capacity)?;
-    let hosts = turn.world.hosts();
+    let hosts = tx.world.hosts();
     if let Some(host) = hosts.host(&new.name)
         && host.ticket == Some(new.ticket)
         && host.key == Some(new.key)
@@ -86,7 +86,7 @@ fn join(turn: &mut Turn<'_>, new: &NewHost) -> Answer {
         // It has joined already, and did not hear so.
         return Ok(Reply::Host(Arc::clone(host)));
     }
-    let ticket = hosts.ticket(&new.ticket).filter(|ticket| turn.now.wall < ticket.expires_at);
+    let ticket = hosts.ticket(&new.ticket).filter(|ticket| tx.now.wall < ticket.expires_at);
     let Some(ticket) = ticket.cloned() else {
         return Err(Refused::not_found(
             "ticket",
@@ -103,8 +103,8 @@ fn join(turn: &mut Turn<'_>, new: &NewHost) -> Answer {
             ),
         ));
     }
-    check_free(turn, &new.name)?;
-    if turn.world.hosts().hosts().len() >= limits::HOSTS_MAX {
+    check_free(tx, &new.name)?;
+    if tx.world.hosts().hosts().len() >= limits::HOSTS_MAX {
         return Err(Refused::too_many(
             "name",
             format!("there are {} hosts, the most allowed; remove some", limits::HOSTS_MAX),
@@ -117,19 +117,19 @@ fn join(turn: &mut Turn<'_>, new: &NewHost) -> Answer {
         state: HostState::Open,
         key: Some(new.key),
         ticket: Some(new.ticket),
-        joined_at: turn.now.wall,
+        joined_at: tx.now.wall,
         is_silent: false,
         environments: Vec::new(),
     });
-    emit(turn, HostChange::TicketGone(new.ticket));
-    put(turn, Arc::clone(&host));
+    emit(tx, HostChange::TicketGone(new.ticket));
+    put(tx, Arc::clone(&host));
     Ok(Reply::Host(host))
 }
 
 /// A host said what it has. The server's own machine is known from its first word on.
-fn seen(turn: &mut Turn<'_>, name: &HostName, capacity: Capacity) -> Answer {
+fn seen(tx: &mut Transaction<'_>, name: &HostName, capacity: Capacity) -> InputResult {
     check_capacity(name, capacity)?;
-    let host = match turn.world.hosts().host(name) {
+    let host = match tx.world.hosts().host(name) {
         Some(host) if host.capacity == capacity && !host.is_silent => {
             return Ok(Reply::Host(Arc::clone(host)));
         }
@@ -141,30 +141,30 @@ fn seen(turn: &mut Turn<'_>, name: &HostName, capacity: Capacity) -> Answer {
             state: HostState::Open,
             key: None,
             ticket: None,
-            joined_at: turn.now.wall,
+            joined_at: tx.now.wall,
             is_silent: false,
             environments: Vec::new(),
         },
         None => return Err(unknown(name)),
     };
     let host = Arc::new(host);
-    put(turn, Arc::clone(&host));
+    put(tx, Arc::clone(&host));
     Ok(Reply::Host(host))
 }
 
 /// A host has not said anything for a while. Its next word changes that.
-fn silent(turn: &mut Turn<'_>, name: &HostName) -> Answer {
-    let host = find(turn, name)?;
+fn silent(tx: &mut Transaction<'_>, name: &HostName) -> InputResult {
+    let host = find(tx, name)?;
     if host.is_silent || name.is_local() {
         return Ok(Reply::Host(Arc::clone(host)));
     }
     let host = Arc::new(Host { is_silent: true, ..(**host).clone() });
-    put(turn, Arc::clone(&host));
+    put(tx, Arc::clone(&host));
     Ok(Reply::Host(host))
 }
 
-fn set_state(turn: &mut Turn<'_>, name: &HostName, state: HostState) -> Answer {
-    let host = find(turn, name)?;
+fn set_state(tx: &mut Transaction<'_>, name: &HostName, state: HostState) -> InputResult {
+    let host = find(tx, name)?;
     if host.state == HostState::Removing {
         return Err(Refused::conflict(
             "name",
@@ -175,21 +175,21 @@ fn set_state(turn: &mut Turn<'_>, name: &HostName, state: HostState) -> Answer {
         return Ok(Reply::Host(Arc::clone(host)));
     }
     let host = Arc::new(Host { state, ..(**host).clone() });
-    put(turn, Arc::clone(&host));
+    put(tx, Arc::clone(&host));
     Ok(Reply::Host(host))
 }
 
-fn remove(turn: &mut Turn<'_>, name: &HostName, is_forced: bool) -> Answer {
-    let host = Arc::clone(find(turn, name)?);
+fn remove(tx: &mut Transaction<'_>, name: &HostName, is_forced: bool) -> InputResult {
+    let host = Arc::clone(find(tx, name)?);
     if name.is_local() {
         return Err(Refused::invalid(
             "name",
             "'local' is the server's own machine and cannot be removed; `muster host drain local` empties it",
         ));
     }
-    let nodes = turn.world.housed(name).map_or(0, |housed| housed.nodes.len());
+    let nodes = tx.world.housed(name).map_or(0, |housed| housed.nodes.len());
     if nodes == 0 {
-        emit(turn, HostChange::HostGone(name.clone()));
+        emit(tx, HostChange::HostGone(name.clone()));
         return Ok(Reply::Noted);
     }
     if !is_forced {
@@ -202,20 +202,20 @@ fn remove(turn: &mut Turn<'_>, name: &HostName, is_forced: bool) -> Answer {
         ));
     }
     // From here on it is a stranger, and nothing that its nodes say renews their leases.
-    put(turn, Arc::new(Host { state: HostState::Removing, key: None, ..(*host).clone() }));
+    put(tx, Arc::new(Host { state: HostState::Removing, key: None, ..(*host).clone() }));
     Ok(Reply::Noted)
 }
 
 /// A cluster of GPUs where no machine has any is a slip, and better said at once than by nodes that never come. Other
 /// sizes may wait for a machine that joins later.
 pub(super) fn check_gpus(
-    turn: &Turn<'_>,
+    tx: &Transaction<'_>,
     workspace: WorkspaceId,
     name: &str,
     spec: &ClusterSpec,
     node: Capacity,
 ) -> Result<(), Refused> {
-    let world = &*turn.world;
+    let world = &*tx.world;
     if node.gpus == 0 || world.settings.over_commit {
         return Ok(());
     }
@@ -238,16 +238,16 @@ pub(super) fn check_gpus(
     ))
 }
 
-fn put(turn: &mut Turn<'_>, host: Arc<Host>) {
-    emit(turn, HostChange::Host(host));
+fn put(tx: &mut Transaction<'_>, host: Arc<Host>) {
+    emit(tx, HostChange::Host(host));
 }
 
-fn emit(turn: &mut Turn<'_>, change: HostChange) {
-    turn.emit(Change::HostsChanged(change));
+fn emit(tx: &mut Transaction<'_>, change: HostChange) {
+    tx.emit(Change::HostsChanged(change));
 }
 
-fn find<'t>(turn: &'t Turn<'_>, name: &HostName) -> Result<&'t Arc<Host>, Refused> {
-    turn.world.hosts().host(name).ok_or_else(|| unknown(name))
+fn find<'t>(tx: &'t Transaction<'_>, name: &HostName) -> Result<&'t Arc<Host>, Refused> {
+    tx.world.hosts().host(name).ok_or_else(|| unknown(name))
 }
 
 fn unknown(name: &HostName) -> Refused {
@@ -258,8 +258,8 @@ fn unknown(name: &HostName) -> Refused {
     )
 }
 
-fn check_free(turn: &Turn<'_>, name: &HostName) -> Result<(), Refused> {
-    if !name.is_local() && turn.world.hosts().host(name).is_none() {
+fn check_free(tx: &Transaction<'_>, name: &HostName) -> Result<(), Refused> {
+    if !name.is_local() && tx.world.hosts().host(name).is_none() {
         return Ok(());
     }
     Err(Refused::conflict(

@@ -4,27 +4,27 @@
 use std::sync::Arc;
 
 use super::cluster::check_reservation;
-use super::estate::refuse_locked_compute;
+use super::governance::refuse_locked_compute;
 use super::{find_workspace, shorten, start_operation};
 use crate::change::Change;
 use crate::ids::OperationId;
-use crate::input::{Answer, ClusterPatch, Refused, Reply};
+use crate::input::{ClusterPatch, InputResult, Refused, Reply};
 use crate::model::{
     Backoff, Cluster, ClusterEvent, ClusterPhase, ComputeKind, LastOperation, Operation,
     OperationKind, OperationStatus, Power, Progress, ScaleSettings, Tier, WorkspaceKey,
 };
-use crate::step::Turn;
+use crate::step::Transaction;
 
 /// Starts, stops or restarts. Asked for what is so already it has nothing to do, and asked twice for the same
 /// it gives the operation that is under way; anything else takes the place of what is under way.
 pub(crate) fn power(
-    turn: &mut Turn<'_>,
+    tx: &mut Transaction<'_>,
     workspace: &WorkspaceKey,
     name: &str,
     power: Power,
-) -> Answer {
-    let id = find_workspace(turn, workspace)?.id;
-    let Some(mut cluster) = turn.world.cluster_by_name(id, name).cloned() else {
+) -> InputResult {
+    let id = find_workspace(tx, workspace)?.id;
+    let Some(mut cluster) = tx.world.cluster_by_name(id, name).cloned() else {
         return Err(Refused::not_found(
             "name",
             format!(
@@ -43,12 +43,18 @@ pub(crate) fn power(
         return Err(Refused::conflict("name", message));
     }
     let network = cluster.spec.network_group();
-    let deed = match power {
+    let activity_request = match power {
         Power::Start => "started",
         Power::Stop => "stopped",
         Power::Restart => "restarted",
     };
-    refuse_locked_compute(turn, workspace, cluster.name.as_str(), network.as_ref(), deed)?;
+    refuse_locked_compute(
+        tx,
+        workspace,
+        cluster.name.as_str(),
+        network.as_ref(),
+        activity_request,
+    )?;
     if power == Power::Restart && !cluster.is_wanted_up() && cluster.under_way().is_none() {
         let message = format!("instance '{}' is stopped; start it instead", cluster.name);
         return Err(Refused::conflict("name", message));
@@ -57,12 +63,12 @@ pub(crate) fn power(
     cluster.backoff = Backoff::default();
     let operation = match (cluster.operation, is_same(&cluster, power)) {
         (Some(operation), true) => operation,
-        (_, true | false) => begin(turn, &mut cluster, power)?,
+        (_, true | false) => begin(tx, &mut cluster, power)?,
     };
     cluster.phase = ClusterPhase::Updating;
     let event = ClusterEvent::UpdateAsked;
     let cluster = Arc::new(cluster);
-    turn.emit(Change::ClusterChanged { event, cluster: Arc::clone(&cluster) });
+    tx.emit(Change::ClusterChanged { event, cluster: Arc::clone(&cluster) });
     Ok(Reply::InstanceChanging { cluster, operation })
 }
 
@@ -76,35 +82,39 @@ fn is_same(cluster: &Cluster, power: Power) -> bool {
     }
 }
 
-fn begin(turn: &mut Turn<'_>, cluster: &mut Cluster, power: Power) -> Result<OperationId, Refused> {
+fn begin(
+    tx: &mut Transaction<'_>,
+    cluster: &mut Cluster,
+    power: Power,
+) -> Result<OperationId, Refused> {
     let before = cluster.clone();
     // A restart begins with a stop.
     cluster.spec.scale = ScaleSettings::of_instance(power == Power::Start);
     cluster.last =
-        Some(LastOperation { power: Some(power), at: turn.now.wall, progress: Progress::UnderWay });
+        Some(LastOperation { power: Some(power), at: tx.now.wall, progress: Progress::UnderWay });
     let more = cluster.reserved_nodes().saturating_sub(before.reserved_nodes());
     let size = (&cluster.family, cluster.capacity);
-    check_reservation(turn, cluster.workspace, &cluster.spec, size, more)?;
-    supersede(turn, &before);
-    let operation = OperationId(turn.world.draw());
+    check_reservation(tx, cluster.workspace, &cluster.spec, size, more)?;
+    supersede(tx, &before);
+    let operation = OperationId(tx.world.draw());
     cluster.operation = Some(operation);
-    cluster.modified_at = turn.now.wall;
-    start_operation(turn, operation, turn.world.scope_of(cluster), OperationKind::Power);
+    cluster.modified_at = tx.now.wall;
+    start_operation(tx, operation, tx.world.scope_of(cluster), OperationKind::Power);
     Ok(operation)
 }
 
 /// Ends the operation that is under way, because something else was asked for.
-pub(super) fn supersede(turn: &mut Turn<'_>, cluster: &Cluster) {
+pub(super) fn supersede(tx: &mut Transaction<'_>, cluster: &Cluster) {
     let Some(id) = cluster.operation else { return };
     let is_creation = cluster.under_way() == Some(None);
-    turn.emit(Change::OperationChanged(Operation {
+    tx.emit(Change::OperationChanged(Operation {
         id,
-        scope: turn.world.scope_of(cluster),
+        scope: tx.world.scope_of(cluster),
         by: None,
         kind: if is_creation { OperationKind::PutCluster } else { OperationKind::Power },
         status: OperationStatus::Canceled,
         started_at: cluster.modified_at,
-        ended_at: Some(turn.now.wall),
+        ended_at: Some(tx.now.wall),
         error: Some("something else was asked of the compute before this was done".into()),
     }));
 }

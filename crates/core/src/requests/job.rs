@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::estate::locked;
+use super::governance::locked;
 use super::job_life::{self, check_properties, known};
-use super::serverless::{self, Pool};
+use super::serverless::{self, JobTarget};
 use super::{
     check_tags, check_text, find_workspace, instance, job_compute, job_data, job_service,
     principal, shorten,
@@ -12,24 +12,24 @@ use super::{
 use crate::attempts;
 use crate::change::Change;
 use crate::ids::{JobId, WorkspaceId};
-use crate::input::{Answer, JobRequest, KnownJob, Refused, Reply};
+use crate::input::{InputResult, JobRequest, KnownJob, Refused, Reply};
 use crate::limits;
 use crate::model::{
     CancelReason, Capacity, Cluster, ClusterPhase, Job, JobPhase, JobSpec, JobState, RecipeMark,
     Scope, WorkspaceKey, check_job_name, check_path,
 };
 use crate::planted::{Bug, is_planted};
-use crate::step::Turn;
+use crate::step::Transaction;
 
-pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
-    let workspace = find_workspace(turn, &request.workspace)?.id;
+pub(crate) fn submit(tx: &mut Transaction<'_>, request: &JobRequest) -> InputResult {
+    let workspace = find_workspace(tx, &request.workspace)?.id;
     check_name(request)?;
-    if let Some(known) = known(turn, workspace, &request.name, request.existing.as_ref()) {
-        return job_life::put_again(turn, request, &known);
+    if let Some(known) = known(tx, workspace, &request.name, request.existing.as_ref()) {
+        return job_life::put_again(tx, request, &known);
     }
     // Where there are no rows, as when a trace is replayed, nobody can tell what it does.
-    if let Some(live) = turn.world.job_by_name(workspace, &request.name) {
-        return job_life::accept_by_hash(turn, request, live.id);
+    if let Some(live) = tx.world.job_by_name(workspace, &request.name) {
+        return job_life::accept_by_hash(tx, request, live.id);
     }
     if request.is_archived == Some(true) {
         return Err(Refused::invalid(
@@ -37,11 +37,11 @@ pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
             "isArchived is true, but there is no such job yet; submit it first, then archive it",
         ));
     }
-    let Wanted { found, share } = wanted(turn, workspace, request)?;
-    let by = principal(turn, &request.by);
-    let cluster = serverless::make(turn, found, by);
+    let Wanted { found, share } = wanted(tx, workspace, request)?;
+    let by = principal(tx, &request.by);
+    let cluster = serverless::make(tx, found, by);
     let job = Arc::new(Job {
-        id: JobId(turn.world.draw()),
+        id: JobId(tx.world.draw()),
         workspace,
         cluster,
         name: request.name.as_str().into(),
@@ -50,7 +50,7 @@ pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
         share,
         priority: request.spec.priority,
         spec: request.spec_hash,
-        submitted_at: turn.now.wall,
+        submitted_at: tx.now.wall,
         attempts: 0,
         losses: 0,
         on_eviction: request.spec.on_eviction,
@@ -58,15 +58,15 @@ pub(crate) fn submit(turn: &mut Turn<'_>, request: &JobRequest) -> Answer {
         environment: environment_of(&request.spec),
         state: JobState::Queued,
     });
-    turn.emit(Change::JobSubmitted { job: Arc::clone(&job), spec: Arc::clone(&request.spec) });
+    tx.emit(Change::JobSubmitted { job: Arc::clone(&job), spec: Arc::clone(&request.spec) });
     Ok(Reply::JobAccepted { job, is_new: true })
 }
 
 /// Whether a job would be accepted, under a name that is free. Nothing changes.
-pub(crate) fn check(turn: &Turn<'_>, request: &JobRequest) -> Answer {
-    let workspace = find_workspace(turn, &request.workspace)?.id;
+pub(crate) fn check(tx: &Transaction<'_>, request: &JobRequest) -> InputResult {
+    let workspace = find_workspace(tx, &request.workspace)?.id;
     check_name(request)?;
-    wanted(turn, workspace, request)?;
+    wanted(tx, workspace, request)?;
     Ok(Reply::Noted)
 }
 
@@ -78,32 +78,33 @@ fn check_name(request: &JobRequest) -> Result<(), Refused> {
 
 /// Where a job would run, and on how much of each node.
 struct Wanted {
-    found: Pool,
+    found: JobTarget,
     share: Option<Box<Capacity>>,
 }
 
 /// Everything that a new job is refused for, but for its name.
 fn wanted(
-    turn: &Turn<'_>,
+    tx: &Transaction<'_>,
     workspace: WorkspaceId,
     request: &JobRequest,
 ) -> Result<Wanted, Refused> {
     check_spec(&request.spec)?;
-    if let Some(lock) = turn.world.estate().against_change(&Scope::workspace(&request.workspace)) {
+    if let Some(lock) = tx.world.governance().against_change(&Scope::workspace(&request.workspace))
+    {
         return Err(locked("job", &request.name, "submitted", lock));
     }
     let found = match request.spec.is_serverless() {
-        true => serverless::find(turn, workspace, &request.spec)?,
+        true => serverless::find(tx, workspace, &request.spec)?,
         false => {
-            let cluster = find_cluster(turn, workspace, request)?;
+            let cluster = find_cluster(tx, workspace, request)?;
             instance::check_nodes(cluster, request.spec.nodes)?;
-            let cluster = turn.world.shared_cluster(cluster.id).expect("just found");
-            Pool::There(Arc::clone(cluster))
+            let cluster = tx.world.shared_cluster(cluster.id).expect("just found");
+            JobTarget::There(Arc::clone(cluster))
         }
     };
-    job_compute::check(turn, found.cluster(), &request.spec)?;
+    job_compute::check(tx, found.cluster(), &request.spec)?;
     let share = share_of(found.cluster(), &request.spec)?;
-    if turn.world.jobs().len() >= limits::QUEUED_JOBS_MAX {
+    if tx.world.jobs().len() >= limits::QUEUED_JOBS_MAX {
         return Err(Refused::too_many(
             "name",
             format!(
@@ -112,17 +113,17 @@ fn wanted(
             ),
         ));
     }
-    check_queued(turn, workspace, request)?;
+    check_queued(tx, workspace, request)?;
     Ok(Wanted { found, share })
 }
 
 /// Whether one more may wait.
 fn check_queued(
-    turn: &Turn<'_>,
+    tx: &Transaction<'_>,
     workspace: WorkspaceId,
     request: &JobRequest,
 ) -> Result<(), Refused> {
-    let (world, settings) = (&turn.world, &turn.world.settings);
+    let (world, settings) = (&tx.world, &tx.world.settings);
     let by = &request.by;
     let own = world.principal_id(&by.object_id).map_or(0, |principal| world.queued_of(principal));
     if own >= settings.queued_per_principal_max {
@@ -184,12 +185,12 @@ fn share_of(cluster: &Cluster, spec: &JobSpec) -> Result<Option<Box<Capacity>>, 
 
 /// The cluster that the job names, if the job can ever run there.
 fn find_cluster<'t>(
-    turn: &'t Turn<'_>,
+    tx: &'t Transaction<'_>,
     workspace: WorkspaceId,
     request: &JobRequest,
 ) -> Result<&'t Cluster, Refused> {
     let JobSpec { compute, nodes, .. } = &*request.spec;
-    let Some(cluster) = turn.world.cluster_by_name(workspace, compute) else {
+    let Some(cluster) = tx.world.cluster_by_name(workspace, compute) else {
         return Err(Refused::invalid(
             "computeId",
             format!(
@@ -316,15 +317,15 @@ fn check_environment(spec: &JobSpec) -> Result<(), Refused> {
 }
 
 pub(crate) fn cancel(
-    turn: &mut Turn<'_>,
+    tx: &mut Transaction<'_>,
     workspace: &WorkspaceKey,
     name: &str,
     known_before: Option<&KnownJob>,
-) -> Answer {
+) -> InputResult {
     let key = workspace;
-    let workspace = find_workspace(turn, key)?.id;
-    let Some(job) = turn.world.job_by_name(workspace, name).cloned() else {
-        return match known(turn, workspace, name, known_before).map(|known| known.job.phase()) {
+    let workspace = find_workspace(tx, key)?.id;
+    let Some(job) = tx.world.job_by_name(workspace, name).cloned() else {
+        return match known(tx, workspace, name, known_before).map(|known| known.job.phase()) {
             // Asked again, or a moment too late: it has ended as wanted.
             Some(JobPhase::Canceled) => Ok(Reply::CancelAccepted),
             Some(phase) => Err(Refused::conflict(
@@ -342,7 +343,7 @@ pub(crate) fn cancel(
         };
     };
     if !is_planted(Bug::CancelForgotten) {
-        attempts::cancel(turn, job, CancelReason::Asked);
+        attempts::cancel(tx, job, CancelReason::Asked);
     }
     Ok(Reply::CancelAccepted)
 }

@@ -3,15 +3,19 @@
 use super::shorten;
 use crate::input::Refused;
 use crate::model::{Cluster, JobIdentity, JobSpec, JobTier, Tier};
-use crate::step::Turn;
+use crate::step::Transaction;
 
 /// Refuses what would silently run on another size, tier or identity than the job says.
-pub(super) fn check(turn: &Turn<'_>, cluster: &Cluster, spec: &JobSpec) -> Result<(), Refused> {
+pub(super) fn check(
+    tx: &Transaction<'_>,
+    cluster: &Cluster,
+    spec: &JobSpec,
+) -> Result<(), Refused> {
     if !spec.is_serverless() {
         check_size(cluster, spec)?;
         check_tier(cluster, spec)?;
     }
-    check_identity(turn, cluster, spec)
+    check_identity(tx, cluster, spec)
 }
 
 fn check_size(cluster: &Cluster, spec: &JobSpec) -> Result<(), Refused> {
@@ -55,11 +59,11 @@ fn check_tier(cluster: &Cluster, spec: &JobSpec) -> Result<(), Refused> {
 
 /// An identity that the job names must be its compute's own: a program that asks for tokens would get none, or those of
 /// somebody else.
-fn check_identity(turn: &Turn<'_>, cluster: &Cluster, spec: &JobSpec) -> Result<(), Refused> {
+fn check_identity(tx: &Transaction<'_>, cluster: &Cluster, spec: &JobSpec) -> Result<(), Refused> {
     let Some(JobIdentity::Managed { client, object, resource }) = spec.identity.as_deref() else {
         return Ok(());
     };
-    let own = turn.world.directory().identity_of(cluster.id);
+    let own = tx.world.directory().identity_of(cluster.id);
     let named = [("clientId", client), ("objectId", object), ("resourceId", resource)];
     for (target, named) in named {
         let Some(named) = named.as_deref() else { continue };

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::estate::locked;
+use super::governance::locked;
 use super::{check_tags, check_text, find_workspace, shorten, workspace_to_change};
 use crate::change::Change;
 use crate::ids::{JobId, WorkspaceId};
-use crate::input::{Answer, JobEdit, JobPatch, JobRequest, JobWish, KnownJob, Refused, Reply};
+use crate::input::{InputResult, JobEdit, JobPatch, JobRequest, JobWish, KnownJob, Refused, Reply};
 use crate::limits;
-use crate::model::{Job, JobFace, Scope};
-use crate::step::Turn;
+use crate::model::{Job, JobMetadata, Scope};
+use crate::step::Transaction;
 
-pub(crate) fn edit(turn: &mut Turn<'_>, edit: &JobEdit) -> Answer {
+pub(crate) fn edit(tx: &mut Transaction<'_>, edit: &JobEdit) -> InputResult {
     match &edit.wish {
         JobWish::Patch(patch) => {
-            let home = workspace_to_change(turn, &edit.workspace, ("job", &edit.name, "changed"))?;
-            let Some(known) = known(turn, home, &edit.name, edit.known.as_ref()) else {
+            let home = workspace_to_change(tx, &edit.workspace, ("job", &edit.name, "changed"))?;
+            let Some(known) = known(tx, home, &edit.name, edit.known.as_ref()) else {
                 return Err(Refused::not_found(
                     "name",
                     format!(
@@ -26,35 +26,43 @@ pub(crate) fn edit(turn: &mut Turn<'_>, edit: &JobEdit) -> Answer {
                     ),
                 ));
             };
-            let face = patched(known.face(), patch);
-            put_face(turn, &known, face)?;
+            let metadata = patched(known.metadata(), patch);
+            put_metadata(tx, &known, metadata)?;
             Ok(Reply::Noted)
         }
-        JobWish::Delete => delete(turn, edit),
+        JobWish::Delete => delete(tx, edit),
     }
 }
 
 /// A PUT of a job that is there: the same submit again (a retry after a lost answer), or other words on it.
-pub(super) fn put_again(turn: &mut Turn<'_>, request: &JobRequest, known: &KnownJob) -> Answer {
+pub(super) fn put_again(
+    tx: &mut Transaction<'_>,
+    request: &JobRequest,
+    known: &KnownJob,
+) -> InputResult {
     if known.job.spec != request.spec_hash && !known.spec.is_same_work(&request.spec) {
         return Err(another(request));
     }
-    let before = known.face();
+    let before = known.metadata();
     // Clients send what they read and what is new: properties are only ever added, as with Azure.
     let mut properties = before.properties.clone();
     properties.extend(request.spec.properties.clone());
     let is_archived = request.is_archived.unwrap_or(before.is_archived);
-    let face = JobFace { properties, is_archived, ..JobFace::of(&request.spec) };
-    if face != before {
-        let deed = ("job", request.name.as_str(), "changed");
-        workspace_to_change(turn, &request.workspace, deed)?;
-        put_face(turn, known, face)?;
+    let metadata = JobMetadata { properties, is_archived, ..JobMetadata::of(&request.spec) };
+    if metadata != before {
+        let activity_request = ("job", request.name.as_str(), "changed");
+        workspace_to_change(tx, &request.workspace, activity_request)?;
+        put_metadata(tx, known, metadata)?;
     }
     Ok(Reply::JobAccepted { job: Arc::clone(&known.job), is_new: false })
 }
 
-pub(super) fn accept_by_hash(turn: &Turn<'_>, request: &JobRequest, live: JobId) -> Answer {
-    match turn.world.shared_job(live) {
+pub(super) fn accept_by_hash(
+    tx: &Transaction<'_>,
+    request: &JobRequest,
+    live: JobId,
+) -> InputResult {
+    match tx.world.shared_job(live) {
         Some(job) if job.spec == request.spec_hash => {
             Ok(Reply::JobAccepted { job: Arc::clone(job), is_new: false })
         }
@@ -73,37 +81,41 @@ fn another(request: &JobRequest) -> Refused {
     )
 }
 
-fn patched(mut face: JobFace, patch: &JobPatch) -> JobFace {
+fn patched(mut metadata: JobMetadata, patch: &JobPatch) -> JobMetadata {
     let JobPatch { display_name, description, tags, properties, is_archived } = patch.clone();
-    face.tags.extend(tags);
-    face.properties.extend(properties);
-    JobFace {
-        display_name: display_name.or(face.display_name),
-        description: description.or(face.description),
-        is_archived: is_archived.unwrap_or(face.is_archived),
-        ..face
+    metadata.tags.extend(tags);
+    metadata.properties.extend(properties);
+    JobMetadata {
+        display_name: display_name.or(metadata.display_name),
+        description: description.or(metadata.description),
+        is_archived: is_archived.unwrap_or(metadata.is_archived),
+        ..metadata
     }
 }
 
-fn put_face(turn: &mut Turn<'_>, known: &KnownJob, face: JobFace) -> Result<(), Refused> {
-    check_text("displayName", face.display_name.as_deref(), limits::JOB_NAME_BYTES_MAX)?;
-    check_text("description", face.description.as_deref(), limits::DESCRIPTION_BYTES_MAX)?;
-    check_tags(&face.tags)?;
-    check_properties(&face.properties)?;
-    if face != known.face() {
-        turn.emit(Change::JobFaceChanged { job: known.job.id, face: Box::new(face) });
+fn put_metadata(
+    tx: &mut Transaction<'_>,
+    known: &KnownJob,
+    metadata: JobMetadata,
+) -> Result<(), Refused> {
+    check_text("displayName", metadata.display_name.as_deref(), limits::JOB_NAME_BYTES_MAX)?;
+    check_text("description", metadata.description.as_deref(), limits::DESCRIPTION_BYTES_MAX)?;
+    check_tags(&metadata.tags)?;
+    check_properties(&metadata.properties)?;
+    if metadata != known.metadata() {
+        tx.emit(Change::JobMetadataChanged { job: known.job.id, metadata: Box::new(metadata) });
     }
     Ok(())
 }
 
 /// One that still waits or runs has to be canceled first: whoever deletes it may not know that it does.
-fn delete(turn: &mut Turn<'_>, edit: &JobEdit) -> Answer {
+fn delete(tx: &mut Transaction<'_>, edit: &JobEdit) -> InputResult {
     let JobEdit { workspace: key, name, known: before, .. } = edit;
-    let home = find_workspace(turn, key)?.id;
-    if let Some(lock) = turn.world.estate().against_delete(&Scope::workspace(key)) {
+    let home = find_workspace(tx, key)?.id;
+    if let Some(lock) = tx.world.governance().against_delete(&Scope::workspace(key)) {
         return Err(locked("job", name, "deleted", lock));
     }
-    let Some(known) = known(turn, home, name, before.as_ref()) else {
+    let Some(known) = known(tx, home, name, before.as_ref()) else {
         return Ok(Reply::NothingToDelete);
     };
     let job = known.job;
@@ -120,36 +132,36 @@ fn delete(turn: &mut Turn<'_>, edit: &JobEdit) -> Answer {
         ));
     }
     let name = job.name.to_ascii_lowercase().into();
-    turn.emit(Change::JobGone { job: job.id, workspace: home, name });
+    tx.emit(Change::JobGone { job: job.id, workspace: home, name });
     Ok(Reply::Noted)
 }
 
 /// The job of this name, live or ended: what the rows showed, and what this very step has changed since they were
 /// asked.
 pub(super) fn known(
-    turn: &Turn<'_>,
+    tx: &Transaction<'_>,
     workspace: WorkspaceId,
     name: &str,
     before: Option<&KnownJob>,
 ) -> Option<KnownJob> {
     let is_it = |job: &Job| job.workspace == workspace && job.name.eq_ignore_ascii_case(name);
-    let live = turn.world.job_by_name(workspace, name);
-    let live = live.and_then(|job| turn.world.shared_job(job.id));
-    let now = live.or_else(|| turn.ended.iter().rev().find(|job| is_it(job)));
+    let live = tx.world.job_by_name(workspace, name);
+    let live = live.and_then(|job| tx.world.shared_job(job.id));
+    let now = live.or_else(|| tx.ended.iter().rev().find(|job| is_it(job)));
     if now.is_none() && before.is_none() {
         return None;
     }
     // Of a workspace of that name that is gone by now.
     let mut known = before.filter(|known| known.job.workspace == workspace).cloned();
-    for change in &turn.changes {
+    for change in &tx.changes {
         match change {
             Change::JobSubmitted { job, spec } if is_it(job) => {
                 let (job, spec) = (Arc::clone(job), Arc::clone(spec));
-                known = Some(KnownJob { job, spec, face: None });
+                known = Some(KnownJob { job, spec, metadata: None });
             }
-            Change::JobFaceChanged { job, face } => {
+            Change::JobMetadataChanged { job, metadata } => {
                 if let Some(known) = known.as_mut().filter(|known| known.job.id == *job) {
-                    known.face = Some(face.clone());
+                    known.metadata = Some(metadata.clone());
                 }
             }
             Change::JobGone { job, .. } if known.as_ref().is_some_and(|it| it.job.id == *job) => {

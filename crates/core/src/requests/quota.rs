@@ -3,34 +3,34 @@
 use std::collections::BTreeMap;
 
 use super::check_region;
-use super::estate::locked;
+use super::governance::locked;
 use crate::change::Change;
-use crate::input::{Answer, Refused, Reply};
+use crate::input::{InputResult, Refused, Reply};
 use crate::limits;
 use crate::model::{DefaultLimits, Quota, QuotaName, QuotaScope, QuotaVerdict, Scope};
-use crate::step::Turn;
+use crate::step::Transaction;
 
 pub(crate) fn set(
-    turn: &mut Turn<'_>,
+    tx: &mut Transaction<'_>,
     scope: &QuotaScope,
     wanted: &BTreeMap<QuotaName, Option<u64>>,
-) -> Answer {
+) -> InputResult {
     if scope.location.is_empty() || scope.location.len() > limits::LOCATION_BYTES_MAX {
         return Err(Refused::invalid(
             "location",
             format!("location has {} bytes; name a region such as eastus", scope.location.len()),
         ));
     }
-    check_region(turn.world, &scope.location)?;
+    check_region(tx.world, &scope.location)?;
     let place = Scope::subscription(&scope.subscription);
-    if let Some(lock) = turn.world.estate().against_change(&place) {
+    if let Some(lock) = tx.world.governance().against_change(&place) {
         return Err(locked("quota", &scope.location, "changed", lock));
     }
-    let before = turn.world.quota_limits(scope).cloned().unwrap_or_default();
+    let before = tx.world.quota_limits(scope).cloned().unwrap_or_default();
     let mut now = before.clone();
     let mut verdicts = BTreeMap::new();
     for (name, limit) in wanted {
-        let (known, verdict) = judge(turn, scope, name, *limit);
+        let (known, verdict) = judge(tx, scope, name, *limit);
         if verdict == QuotaVerdict::Set {
             match limit {
                 Some(limit) => now.insert(known.clone(), *limit),
@@ -41,14 +41,14 @@ pub(crate) fn set(
     }
     let quota = Quota { scope: scope.clone(), limits: now };
     if quota.limits != before {
-        let lowest = lowest_change(&before, &quota.limits, &turn.world.settings.quota);
-        turn.emit(Change::QuotaChanged(quota.clone()));
+        let lowest = lowest_change(&before, &quota.limits, &tx.world.settings.quota);
+        tx.emit(Change::QuotaChanged(quota.clone()));
         // Only whoever has reserved more than a limit, old or new, can now become larger or smaller by
         // itself. Whoever waits for others to give back is served from the list of wishes.
-        for cluster in turn.world.clusters_beyond(scope, lowest) {
-            turn.world.volatile.touch(cluster);
+        for cluster in tx.world.clusters_beyond(scope, lowest) {
+            tx.world.volatile.touch(cluster);
         }
-        turn.world.volatile.wishes.reconsider(scope);
+        tx.world.volatile.wishes.reconsider(scope);
     }
     Ok(Reply::Quota { quota, verdicts })
 }
@@ -69,13 +69,13 @@ fn lowest_change(
 /// Each limit is judged alone, as Azure does: those that are possible are set. The family is given back as the
 /// catalogue spells it.
 fn judge(
-    turn: &Turn<'_>,
+    tx: &Transaction<'_>,
     scope: &QuotaScope,
     name: &QuotaName,
     limit: Option<u64>,
 ) -> (QuotaName, QuotaVerdict) {
     let name = match name {
-        QuotaName::Family(family) => match turn.world.catalogue.family(family) {
+        QuotaName::Family(family) => match tx.world.catalogue.family(family) {
             Some(family) => QuotaName::Family(family),
             None => return (name.clone(), QuotaVerdict::UnknownFamily),
         },
@@ -85,7 +85,7 @@ fn judge(
     if limit > limits::QUOTA_VCPUS_MAX {
         return (name, QuotaVerdict::TooLarge { most: limits::QUOTA_VCPUS_MAX });
     }
-    let minimum = turn.world.quota_minimum(scope, &name);
+    let minimum = tx.world.quota_minimum(scope, &name);
     if limit < minimum {
         return (name, QuotaVerdict::BelowMinimum { minimum });
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::cluster::check_size_is_offered;
 use super::cluster_rules::{check_known_size, new_spec};
-use super::estate::{being_deleted, refuse_locked_compute};
+use super::governance::{being_deleted, refuse_locked_compute};
 use super::host::check_gpus;
 use crate::change::Change;
 use crate::ids::{ClusterId, PrincipalId, WorkspaceId};
@@ -14,32 +14,32 @@ use crate::model::{
     Backoff, Cluster, ClusterEvent, ClusterName, ClusterPhase, ComputeKind, JobSpec, JobTier,
     QuotaName, QuotaScope, Rest, SERVERLESS_VM_SIZE, Tier,
 };
-use crate::step::Turn;
+use crate::step::Transaction;
 
 /// Where a job is to run.
-pub(super) enum Pool {
+pub(super) enum JobTarget {
     There(Arc<Cluster>),
     /// With everything but who asks for it.
     ToMake(Box<Cluster>),
 }
 
-impl Pool {
+impl JobTarget {
     pub(super) fn cluster(&self) -> &Cluster {
         match self {
-            Pool::There(cluster) => cluster,
-            Pool::ToMake(cluster) => cluster,
+            JobTarget::There(cluster) => cluster,
+            JobTarget::ToMake(cluster) => cluster,
         }
     }
 }
 
 /// The pool of a serverless job, if it can ever run there. Changes nothing.
 pub(super) fn find(
-    turn: &Turn<'_>,
+    tx: &Transaction<'_>,
     workspace: WorkspaceId,
     spec: &JobSpec,
-) -> Result<Pool, Refused> {
+) -> Result<JobTarget, Refused> {
     let vm_size = spec.instance_type.as_deref().unwrap_or(SERVERLESS_VM_SIZE);
-    check_known_size(turn.world, "resources.instanceType", vm_size)?;
+    check_known_size(tx.world, "resources.instanceType", vm_size)?;
     if spec.nodes > limits::SERVERLESS_NODES_MAX {
         return Err(Refused::invalid(
             "resources.instanceCount",
@@ -51,29 +51,29 @@ pub(super) fn find(
             ),
         ));
     }
-    let home = turn.world.workspace_by_id(workspace).expect("looked up by the caller");
+    let home = tx.world.workspace_by_id(workspace).expect("looked up by the caller");
     if home.deletion.is_some() {
         return Err(being_deleted("workspace", "workspace", &home.key.name));
     }
     let tier = spec.job_tier.map_or(Tier::Dedicated, JobTier::tier);
-    let name = spec.pool();
-    let found = turn.world.cluster_by_name(workspace, name.as_str()).map(|cluster| cluster.id);
-    let pool = match found.and_then(|id| turn.world.shared_cluster(id)) {
-        Some(cluster) => Pool::There(Arc::clone(cluster)),
-        None => Pool::ToMake(Box::new(new_pool(turn, workspace, name, (vm_size, tier))?)),
+    let name = spec.cluster_name();
+    let found = tx.world.cluster_by_name(workspace, name.as_str()).map(|cluster| cluster.id);
+    let target = match found.and_then(|id| tx.world.shared_cluster(id)) {
+        Some(cluster) => JobTarget::There(Arc::clone(cluster)),
+        None => JobTarget::ToMake(Box::new(new_pool(tx, workspace, name, (vm_size, tier))?)),
     };
-    check_quota(turn, pool.cluster(), spec.nodes)?;
-    Ok(pool)
+    check_quota(tx, target.cluster(), spec.nodes)?;
+    Ok(target)
 }
 
 fn new_pool(
-    turn: &Turn<'_>,
+    tx: &Transaction<'_>,
     workspace: WorkspaceId,
     name: ClusterName,
     (vm_size, tier): (&str, Tier),
 ) -> Result<Cluster, Refused> {
-    let home = turn.world.workspace_by_id(workspace).expect("looked up by the caller");
-    let size = turn.world.catalogue.get(vm_size).expect("checked by the caller");
+    let home = tx.world.workspace_by_id(workspace).expect("looked up by the caller");
+    let size = tx.world.catalogue.get(vm_size).expect("checked by the caller");
     let wanted = ClusterPatch {
         kind: Some(ComputeKind::Serverless),
         vm_size: Some((*size.name).into()),
@@ -81,11 +81,11 @@ fn new_pool(
         ..ClusterPatch::default()
     };
     let spec = new_spec(&wanted, &home.location)?;
-    check_size_is_offered(turn, &spec)?;
-    refuse_locked_compute(turn, &home.key, name.as_str(), None, "created")?;
+    check_size_is_offered(tx, &spec)?;
+    refuse_locked_compute(tx, &home.key, name.as_str(), None, "created")?;
     let capacity = size.capacity();
-    check_gpus(turn, workspace, name.as_str(), &spec, capacity)?;
-    if turn.world.clusters().len() >= limits::CLUSTERS_MAX {
+    check_gpus(tx, workspace, name.as_str(), &spec, capacity)?;
+    if tx.world.clusters().len() >= limits::CLUSTERS_MAX {
         return Err(Refused::too_many(
             "computeId",
             format!(
@@ -103,9 +103,9 @@ fn new_pool(
         spec,
         phase: ClusterPhase::Creating,
         operation: None,
-        created_at: turn.now.wall,
+        created_at: tx.now.wall,
         created_by: PrincipalId(0),
-        modified_at: turn.now.wall,
+        modified_at: tx.now.wall,
         capacity,
         backoff: Backoff::default(),
         rest: Rest::default(),
@@ -115,12 +115,12 @@ fn new_pool(
 }
 
 /// Nothing is reserved for these pools; but what could not run in an empty region would wait for ever.
-fn check_quota(turn: &Turn<'_>, cluster: &Cluster, nodes: u32) -> Result<(), Refused> {
-    let home = turn.world.workspace_by_id(cluster.workspace).expect("looked up by the caller");
+fn check_quota(tx: &Transaction<'_>, cluster: &Cluster, nodes: u32) -> Result<(), Refused> {
+    let home = tx.world.workspace_by_id(cluster.workspace).expect("looked up by the caller");
     let scope = QuotaScope::new(&home.key.subscription, &cluster.spec.location);
     let vcpus = u64::from(nodes) * u64::from(cluster.capacity.vcpus);
     for name in QuotaName::of(cluster.spec.tier, &cluster.family) {
-        let limit = turn.world.quota_limit(&scope, &name).filter(|limit| *limit < vcpus);
+        let limit = tx.world.quota_limit(&scope, &name).filter(|limit| *limit < vcpus);
         let Some(limit) = limit else { continue };
         return Err(Refused::quota(
             "resources.instanceCount",
@@ -136,14 +136,14 @@ fn check_quota(turn: &Turn<'_>, cluster: &Cluster, nodes: u32) -> Result<(), Ref
 }
 
 /// The pool's id, and the pool itself if it is not there yet.
-pub(super) fn make(turn: &mut Turn<'_>, pool: Pool, by: PrincipalId) -> ClusterId {
-    let cluster = match pool {
-        Pool::There(cluster) => return cluster.id,
-        Pool::ToMake(cluster) => cluster,
+pub(super) fn make(tx: &mut Transaction<'_>, target: JobTarget, by: PrincipalId) -> ClusterId {
+    let cluster = match target {
+        JobTarget::There(cluster) => return cluster.id,
+        JobTarget::ToMake(cluster) => cluster,
     };
-    let id = ClusterId(turn.world.draw());
+    let id = ClusterId(tx.world.draw());
     let cluster = Arc::new(Cluster { id, created_by: by, ..*cluster });
-    turn.emit(Change::ClusterChanged { event: ClusterEvent::CreateAsked, cluster });
+    tx.emit(Change::ClusterChanged { event: ClusterEvent::CreateAsked, cluster });
     id
 }
 

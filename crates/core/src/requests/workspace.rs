@@ -1,6 +1,6 @@
 //! Asking for a workspace: create, change what is written on it, delete.
 
-use super::estate::{
+use super::governance::{
     being_deleted, finish_deletion, finish_group, locked, need_group, refuse_locked,
 };
 use super::{
@@ -9,12 +9,12 @@ use super::{
 };
 use crate::change::Change;
 use crate::ids::{ClusterId, OperationId, WorkspaceId};
-use crate::input::{Answer, Refused, Reply, WorkspacePatch};
+use crate::input::{InputResult, Refused, Reply, WorkspacePatch};
 use crate::limits;
 use crate::model::{
     About, Caller, Deletion, OperationKind, Scope, Workspace, WorkspaceKey, check_path_name,
 };
-use crate::step::Turn;
+use crate::step::Transaction;
 
 const MANAGED_NETWORK_BYTES_MAX: usize = 65_536;
 /// Azure's bound on the name.
@@ -22,13 +22,13 @@ const WORKSPACE_NAME_MAX: usize = 33;
 
 /// Makes a workspace, or changes what is written on one that is there.
 pub(crate) fn put(
-    turn: &mut Turn<'_>,
+    tx: &mut Transaction<'_>,
     key: &WorkspaceKey,
     wanted: &WorkspacePatch,
     by: &Caller,
-) -> Answer {
-    if turn.world.workspace(key).is_some() {
-        return patch(turn, key, wanted);
+) -> InputResult {
+    if tx.world.workspace(key).is_some() {
+        return patch(tx, key, wanted);
     }
     let location = wanted.location.as_deref().unwrap_or_default();
     let parts = [
@@ -42,34 +42,38 @@ pub(crate) fn put(
             Refused::invalid(target, format!("{target} {:?}: {why}", shorten(name)))
         })?;
     }
-    check_region(turn.world, location)?;
+    check_region(tx.world, location)?;
     let about = merge(&About::default(), wanted)?;
-    if let Some(lock) = turn.world.estate().against_change(&Scope::workspace(key)) {
+    if let Some(lock) = tx.world.governance().against_change(&Scope::workspace(key)) {
         return Err(locked("workspace", &key.name, "created", lock));
     }
-    if turn.world.workspaces().count() >= limits::WORKSPACES_MAX {
+    if tx.world.workspaces().count() >= limits::WORKSPACES_MAX {
         return Err(Refused::too_many(
             "workspace",
             format!("there are {} workspaces, the most allowed; reuse one", limits::WORKSPACES_MAX),
         ));
     }
-    need_group(turn, key, location)?;
-    let created_by = principal(turn, by);
+    need_group(tx, key, location)?;
+    let created_by = principal(tx, by);
     let workspace = Workspace {
-        id: WorkspaceId(turn.world.draw()),
+        id: WorkspaceId(tx.world.draw()),
         key: key.clone(),
         location: location.into(),
-        created_at: turn.now.wall,
+        created_at: tx.now.wall,
         created_by,
         about,
         deletion: None,
     };
-    turn.emit(Change::WorkspaceChanged(workspace.clone()));
+    tx.emit(Change::WorkspaceChanged(workspace.clone()));
     Ok(Reply::Workspace { workspace, is_new: true })
 }
 
-pub(crate) fn patch(turn: &mut Turn<'_>, key: &WorkspaceKey, wanted: &WorkspacePatch) -> Answer {
-    let known = find_workspace(turn, key)?.clone();
+pub(crate) fn patch(
+    tx: &mut Transaction<'_>,
+    key: &WorkspaceKey,
+    wanted: &WorkspacePatch,
+) -> InputResult {
+    let known = find_workspace(tx, key)?.clone();
     if known.deletion.is_some() {
         return Err(being_deleted("workspace", "workspace", &key.name));
     }
@@ -90,8 +94,8 @@ pub(crate) fn patch(turn: &mut Turn<'_>, key: &WorkspaceKey, wanted: &WorkspaceP
     let about = merge(&known.about, wanted)?;
     let workspace = Workspace { about, ..known.clone() };
     if workspace != known {
-        refuse_locked(turn, &Scope::workspace(key), "workspace", &key.name)?;
-        turn.emit(Change::WorkspaceChanged(workspace.clone()));
+        refuse_locked(tx, &Scope::workspace(key), "workspace", &key.name)?;
+        tx.emit(Change::WorkspaceChanged(workspace.clone()));
     }
     Ok(Reply::Workspace { workspace, is_new: false })
 }
@@ -115,55 +119,55 @@ fn merge(about: &About, wanted: &WorkspacePatch) -> Result<About, Refused> {
 }
 
 /// With all its computes. Its jobs end with them; what they cost stays in the ledger.
-pub(crate) fn delete(turn: &mut Turn<'_>, key: &WorkspaceKey) -> Answer {
-    let Some(workspace) = turn.world.workspace(key) else { return Ok(Reply::NothingToDelete) };
+pub(crate) fn delete(tx: &mut Transaction<'_>, key: &WorkspaceKey) -> InputResult {
+    let Some(workspace) = tx.world.workspace(key) else { return Ok(Reply::NothingToDelete) };
     if let Some(deletion) = &workspace.deletion {
         return Ok(Reply::Deleting { operation: deletion.operation });
     }
     let id = workspace.id;
-    if let Some(lock) = turn.world.estate().against_delete(&Scope::workspace(key)) {
+    if let Some(lock) = tx.world.governance().against_delete(&Scope::workspace(key)) {
         return Err(locked("workspace", &key.name, "deleted", lock));
     }
-    refuse_locked_networks(turn, id)?;
-    let operation = begin_delete(turn, id);
+    refuse_locked_networks(tx, id)?;
+    let operation = begin_delete(tx, id);
     Ok(Reply::Deleting { operation })
 }
 
 /// A lock on a network holds the computes in it, and so the workspace.
-pub(super) fn refuse_locked_networks(turn: &Turn<'_>, id: WorkspaceId) -> Result<(), Refused> {
-    turn.world
+pub(super) fn refuse_locked_networks(tx: &Transaction<'_>, id: WorkspaceId) -> Result<(), Refused> {
+    tx.world
         .clusters_of(id)
-        .try_for_each(|cluster| super::estate::refuse_locked_delete(turn, cluster.id))
+        .try_for_each(|cluster| super::governance::refuse_locked_delete(tx, cluster.id))
 }
 
-pub(super) fn begin_delete(turn: &mut Turn<'_>, id: WorkspaceId) -> OperationId {
-    let workspace = turn.world.workspace_by_id(id).expect("looked up by the caller").clone();
+pub(super) fn begin_delete(tx: &mut Transaction<'_>, id: WorkspaceId) -> OperationId {
+    let workspace = tx.world.workspace_by_id(id).expect("looked up by the caller").clone();
     if let Some(deletion) = &workspace.deletion {
         return deletion.operation;
     }
-    let operation = OperationId(turn.world.draw());
+    let operation = OperationId(tx.world.draw());
     let scope = Scope::workspace(&workspace.key);
-    start_operation(turn, operation, scope, OperationKind::DeleteWorkspace);
-    let by = turn.by.as_ref().map(|by| by.object_id.clone());
-    let deletion = Some(Deletion { operation, since: turn.now.wall, by });
-    turn.emit(Change::WorkspaceChanged(Workspace { deletion, ..workspace }));
-    let clusters: Vec<ClusterId> = turn.world.clusters_of(id).map(|cluster| cluster.id).collect();
+    start_operation(tx, operation, scope, OperationKind::DeleteWorkspace);
+    let by = tx.by.as_ref().map(|by| by.object_id.clone());
+    let deletion = Some(Deletion { operation, since: tx.now.wall, by });
+    tx.emit(Change::WorkspaceChanged(Workspace { deletion, ..workspace }));
+    let clusters: Vec<ClusterId> = tx.world.clusters_of(id).map(|cluster| cluster.id).collect();
     for cluster in clusters {
-        cluster::begin_delete(turn, cluster);
+        cluster::begin_delete(tx, cluster);
     }
-    finish_delete(turn, id);
+    finish_delete(tx, id);
     operation
 }
 
 /// A workspace that is being deleted goes with the last of its computes.
-pub(crate) fn finish_delete(turn: &mut Turn<'_>, id: WorkspaceId) {
-    let Some(workspace) = turn.world.workspace_by_id(id) else { return };
+pub(crate) fn finish_delete(tx: &mut Transaction<'_>, id: WorkspaceId) {
+    let Some(workspace) = tx.world.workspace_by_id(id) else { return };
     let Some(deletion) = workspace.deletion.clone() else { return };
-    if turn.world.clusters_of(id).next().is_some() {
+    if tx.world.clusters_of(id).next().is_some() {
         return;
     }
     let scope = Scope::workspace(&workspace.key);
-    finish_deletion(turn, deletion, &scope, OperationKind::DeleteWorkspace);
-    turn.emit(Change::WorkspaceGone(id));
-    finish_group(turn, &scope.parent().expect("a workspace is in a group"));
+    finish_deletion(tx, deletion, &scope, OperationKind::DeleteWorkspace);
+    tx.emit(Change::WorkspaceGone(id));
+    finish_group(tx, &scope.parent().expect("a workspace is in a group"));
 }

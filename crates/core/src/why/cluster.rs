@@ -5,51 +5,52 @@ use super::job::{Whom, create_failing, locked, quota_short, why_for};
 use super::{Reason, hosts, serverless};
 use crate::ids::ClusterId;
 use crate::model::{Cluster, ClusterPhase, Rest};
-use crate::world::{Pool, World};
+use crate::world::{ClusterIndex, World};
 
 /// Every reason for the pool's size, the most fundamental first. Empty only for a cluster that does not exist.
 pub fn why_cluster(world: &World, cluster: ClusterId) -> Vec<Reason> {
-    let (Some(cluster), Some(pool)) = (world.cluster(cluster), world.pool(cluster)) else {
+    let (Some(cluster), Some(index)) = (world.cluster(cluster), world.cluster_index(cluster))
+    else {
         return Vec::new();
     };
     if cluster.phase == ClusterPhase::Deleting {
         return vec![Reason::Deleting {
             cluster: cluster.name.clone(),
-            jobs: count(pool.queue.len() + pool.active.len()),
-            nodes: pool.existing(),
+            jobs: count(index.queue.len() + index.active.len()),
+            nodes: index.existing(),
         }];
     }
     let mut reasons = Vec::new();
     // What keeps the first waiting job from starting keeps the pool from growing.
-    let first = pool.queue.candidates().next();
+    let first = index.queue.candidates().next();
     reasons.extend(first.map(|first| why_for(world, first.job, Whom::All)).unwrap_or_default());
     if first.is_none() {
-        reasons.extend(without_jobs(world, cluster, pool));
+        reasons.extend(without_jobs(world, cluster, index));
     }
-    reasons.extend(idle_nodes(world, cluster, pool));
-    reasons.extend(hosts::closed(world, cluster, pool));
-    if !pool.going.is_empty() {
+    reasons.extend(idle_nodes(world, cluster, index));
+    reasons.extend(hosts::closed(world, cluster, index));
+    if !index.going.is_empty() {
         reasons.push(Reason::NodesGoing {
             cluster: cluster.name.clone(),
-            going: count(pool.going.len()),
+            going: count(index.going.len()),
             nodes_max: cluster.spec.scale.nodes_max,
         });
     }
-    let is_short = first.is_some() || pool.alive() < cluster.spec.scale.nodes_min;
+    let is_short = first.is_some() || index.alive() < cluster.spec.scale.nodes_min;
     let trouble = world.store_trouble().filter(|_| is_short).map(Reason::Store);
     if reasons.is_empty() && trouble.is_none() {
-        reasons.push(at_rest(cluster, pool));
+        reasons.push(at_rest(cluster, index));
     }
     let reasons = serverless::reword(cluster, reword(cluster, reasons));
     trouble.into_iter().chain(reasons).collect()
 }
 
 /// Nobody waits, but the minimum may not be reached.
-fn without_jobs(world: &World, cluster: &Cluster, pool: &Pool) -> Vec<Reason> {
+fn without_jobs(world: &World, cluster: &Cluster, index: &ClusterIndex) -> Vec<Reason> {
     let mut reasons = Vec::new();
-    let short = cluster.spec.scale.nodes_min.saturating_sub(pool.alive());
+    let short = cluster.spec.scale.nodes_min.saturating_sub(index.alive());
     reasons.extend(locked(world, cluster, short));
-    reasons.extend(create_failing(world, cluster, pool));
+    reasons.extend(create_failing(world, cluster, index));
     if short > 0
         && let Some((quota, used, needed)) = quota_short(world, cluster, short)
     {
@@ -59,11 +60,11 @@ fn without_jobs(world: &World, cluster: &Cluster, pool: &Pool) -> Vec<Reason> {
         let ever = hosts::too_small(world, cluster, 1);
         reasons.extend(ever.or_else(|| hosts::full(world, cluster, short, 1)));
     }
-    if let Some((requested_at, _)) = pool.pending.last() {
+    if let Some((requested_at, _)) = index.pending.last() {
         reasons.push(Reason::NodesStarting {
             cluster: cluster.name.clone(),
-            starting: count(pool.pending.len()),
-            free: count(pool.idle.len()),
+            starting: count(index.pending.len()),
+            free: count(index.idle.len()),
             needed: cluster.spec.scale.nodes_min,
             at: *requested_at + cluster.boot.unwrap_or(world.settings.boot),
         });
@@ -71,21 +72,21 @@ fn without_jobs(world: &World, cluster: &Cluster, pool: &Pool) -> Vec<Reason> {
     reasons
 }
 
-fn idle_nodes(world: &World, cluster: &Cluster, pool: &Pool) -> Vec<Reason> {
+fn idle_nodes(world: &World, cluster: &Cluster, index: &ClusterIndex) -> Vec<Reason> {
     let name = || cluster.name.clone();
     let mut reasons = Vec::new();
-    let floor = pool.floor.len();
-    let spare = pool.idle.len() - floor;
+    let floor = index.floor.len();
+    let spare = index.idle.len() - floor;
     if floor > 0 {
         let nodes_min = cluster.spec.scale.nodes_min;
         reasons.push(Reason::KeptByMinimum { cluster: name(), nodes_min, idle: count(floor) });
     }
-    let Some((since, _)) = pool.idle.first().filter(|_| spare > 0) else { return reasons };
+    let Some((since, _)) = index.idle.first().filter(|_| spare > 0) else { return reasons };
     let idle = count(spare);
     match cluster.rest {
         Rest::Held => {
             let reach = world.reach(cluster);
-            let first = pool.queue.candidates().find(|kind| kind.shape.nodes <= reach);
+            let first = index.queue.candidates().find(|kind| kind.shape.nodes <= reach);
             // While the store cannot write they are not held for a job.
             let first = first.filter(|_| world.store_trouble().is_none());
             if let Some(job) = first.and_then(|first| world.job(first.job)) {
@@ -106,14 +107,14 @@ fn idle_nodes(world: &World, cluster: &Cluster, pool: &Pool) -> Vec<Reason> {
     reasons
 }
 
-fn at_rest(cluster: &Cluster, pool: &Pool) -> Reason {
+fn at_rest(cluster: &Cluster, index: &ClusterIndex) -> Reason {
     let cluster_name = cluster.name.clone();
-    if pool.leased.is_empty() {
+    if index.leased.is_empty() {
         return Reason::Empty { cluster: cluster_name, nodes_min: cluster.spec.scale.nodes_min };
     }
     Reason::Busy {
         cluster: cluster_name,
-        nodes: count(pool.leased.len()),
+        nodes: count(index.leased.len()),
         nodes_max: cluster.spec.scale.nodes_max,
     }
 }

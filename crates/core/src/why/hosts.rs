@@ -2,7 +2,7 @@
 
 use super::Reason;
 use crate::model::{Capacity, Cluster, ClusterName, HostName, HostState};
-use crate::world::{Pool, World};
+use crate::world::{ClusterIndex, World};
 
 /// What is said of no more hosts than this: the ones with most room.
 const SHOWN: usize = 3;
@@ -51,7 +51,7 @@ pub(super) fn full(world: &World, cluster: &Cluster, nodes: u32, gang: u32) -> O
     }
     let takers = world.takers(cluster);
     let room = world.room_for(cluster, None);
-    let there = world.pool(cluster.id).map(|pool| &pool.hosts);
+    let there = world.cluster_index(cluster.id).map(|index| &index.hosts);
     let is_whole = takers.iter().any(|host| {
         let own = there.and_then(|hosts| hosts.get(&host.name)).copied().unwrap_or(0);
         world.room_on(host).holds(cluster.capacity).saturating_add(own) >= gang
@@ -82,8 +82,8 @@ fn short(
 }
 
 /// Hosts of the pool that are not open.
-pub(super) fn closed(world: &World, cluster: &Cluster, pool: &Pool) -> Vec<Reason> {
-    let hosts = pool.hosts.iter().filter_map(|(name, nodes)| {
+pub(super) fn closed(world: &World, cluster: &Cluster, index: &ClusterIndex) -> Vec<Reason> {
+    let hosts = index.hosts.iter().filter_map(|(name, nodes)| {
         let host = world.hosts().host(name).filter(|host| !host.state.is_open())?;
         Some(Reason::HostClosed(HostClosed {
             cluster: cluster.name.clone(),

@@ -9,7 +9,7 @@ use crate::ids::JobId;
 use crate::limits;
 use crate::model::{Cluster, Job, JobPhase, QuotaName, ScaleUp};
 use crate::time::Wall;
-use crate::world::{Ahead, Pool, World};
+use crate::world::{Ahead, ClusterIndex, World};
 
 /// Every reason why `job` does not run. Empty only for a job that runs or has ended.
 pub fn why(world: &World, job: JobId) -> Vec<Reason> {
@@ -29,7 +29,9 @@ pub(super) enum Whom {
 
 pub(super) fn why_for(world: &World, job: JobId, whom: Whom) -> Vec<Reason> {
     let Some(job) = world.job(job) else { return Vec::new() };
-    let (Some(cluster), Some(pool)) = (world.cluster(job.cluster), world.pool(job.cluster)) else {
+    let (Some(cluster), Some(index)) =
+        (world.cluster(job.cluster), world.cluster_index(job.cluster))
+    else {
         return Vec::new();
     };
     match job.phase() {
@@ -43,13 +45,13 @@ pub(super) fn why_for(world: &World, job: JobId, whom: Whom) -> Vec<Reason> {
         | JobPhase::Failed
         | JobPhase::Canceled => return Vec::new(),
     }
-    let case = Case::new(world, (cluster, pool), job, whom);
+    let case = Case::new(world, (cluster, index), job, whom);
     let mut reasons = Vec::new();
     reasons.extend(case.locked());
     reasons.extend(case.maximum_too_low());
     reasons.extend(case.quota_too_low());
     reasons.extend(hosts::too_small(world, cluster, job.nodes));
-    reasons.extend(create_failing(world, cluster, pool));
+    reasons.extend(create_failing(world, cluster, index));
     reasons.extend(case.quota_reached());
     reasons.extend(case.hosts_full());
     reasons.extend(case.maximum_reached());
@@ -58,18 +60,22 @@ pub(super) fn why_for(world: &World, job: JobId, whom: Whom) -> Vec<Reason> {
     reasons.extend(case.free_soon());
     // A store that cannot write is a reason of its own, which callers put first.
     let is_unexplained = reasons.is_empty() && world.store_trouble().is_none();
-    if (!pool.pending.is_empty() && case.is_possible()) || is_unexplained {
+    if (!index.pending.is_empty() && case.is_possible()) || is_unexplained {
         reasons.push(case.nodes_starting());
     }
     serverless::reword(cluster, reword(cluster, reasons))
 }
 
 /// Nodes do not come up, and the pool would want some.
-pub(super) fn create_failing(world: &World, cluster: &Cluster, pool: &Pool) -> Option<Reason> {
+pub(super) fn create_failing(
+    world: &World,
+    cluster: &Cluster,
+    index: &ClusterIndex,
+) -> Option<Reason> {
     let backoff = &cluster.backoff;
     let is_short =
-        crate::decide::wanted_nodes(world, cluster, pool, world.last_wall()) > pool.alive();
-    let is_failing = backoff.failures > 0 && (is_short || !pool.pending.is_empty());
+        crate::decide::wanted_nodes(world, cluster, index, world.last_wall()) > index.alive();
+    let is_failing = backoff.failures > 0 && (is_short || !index.pending.is_empty());
     is_failing.then(|| Reason::CreateFailing {
         cluster: cluster.name.clone(),
         failures: backoff.failures,
@@ -100,7 +106,7 @@ pub(super) fn quota_short(
 struct Case<'w> {
     world: &'w World,
     cluster: &'w Cluster,
-    pool: &'w Pool,
+    index: &'w ClusterIndex,
     job: &'w Job,
     whom: Whom,
     ahead: Ahead,
@@ -114,17 +120,17 @@ struct Case<'w> {
 impl<'w> Case<'w> {
     fn new(
         world: &'w World,
-        (cluster, pool): (&'w Cluster, &'w Pool),
+        (cluster, index): (&'w Cluster, &'w ClusterIndex),
         job: &'w Job,
         whom: Whom,
     ) -> Case<'w> {
-        let ahead = pool.queue.ahead_of(job, world.reach(cluster), cluster.capacity);
-        let fitting = nodes_with_room(world, pool, job.shape(), job.environment, &BTreeSet::new());
-        let busy = pool.leased.len() as u64;
+        let ahead = index.queue.ahead_of(job, world.reach(cluster), cluster.capacity);
+        let fitting = nodes_with_room(world, index, job.shape(), job.environment, &BTreeSet::new());
+        let busy = index.leased.len() as u64;
         let waiting = match whom {
             Whom::It => ahead.nodes,
             Whom::All => {
-                pool.waiting_nodes(world.reach(cluster), cluster.capacity).max(ahead.nodes)
+                index.waiting_nodes(world.reach(cluster), cluster.capacity).max(ahead.nodes)
             }
         };
         let needed = busy + waiting;
@@ -132,7 +138,7 @@ impl<'w> Case<'w> {
         Case {
             world,
             cluster,
-            pool,
+            index,
             job,
             whom,
             ahead,
@@ -148,12 +154,12 @@ impl<'w> Case<'w> {
 
     /// The maximum that would do, with nodes on their way out counted.
     fn needed_max(&self) -> u32 {
-        let going = u32::try_from(self.pool.going.len()).unwrap_or(u32::MAX);
+        let going = u32::try_from(self.index.going.len()).unwrap_or(u32::MAX);
         self.needed.saturating_add(going).min(limits::CLUSTER_NODES_MAX).max(self.nodes_max())
     }
 
     fn locked(&self) -> Option<Reason> {
-        let more = self.needed.saturating_sub(self.pool.alive());
+        let more = self.needed.saturating_sub(self.index.alive());
         locked(self.world, self.cluster, more)
     }
 
@@ -176,7 +182,7 @@ impl<'w> Case<'w> {
         })?;
         let location = self.cluster.spec.location.clone();
         let others = self.world.quota_uses(scope).and_then(|uses| uses.get(&name));
-        let own = u64::from(self.pool.existing()) * u64::from(self.cluster.capacity.vcpus);
+        let own = u64::from(self.index.existing()) * u64::from(self.cluster.capacity.vcpus);
         let others = others.map_or(0, |sum| sum.used).saturating_sub(own);
         let needed = others + vcpus;
         Some(Reason::QuotaTooLow { quota: QuotaLimit { location, name, limit }, needed })
@@ -187,8 +193,8 @@ impl<'w> Case<'w> {
     }
 
     fn quota_reached(&self) -> Option<Reason> {
-        let room = self.nodes_max().saturating_sub(self.pool.existing());
-        let more = self.needed.saturating_sub(self.pool.alive()).min(room);
+        let room = self.nodes_max().saturating_sub(self.index.existing());
+        let more = self.needed.saturating_sub(self.index.alive()).min(room);
         if !self.is_possible() || more == 0 {
             return None;
         }
@@ -197,21 +203,21 @@ impl<'w> Case<'w> {
     }
 
     fn hosts_full(&self) -> Option<Reason> {
-        let room = self.nodes_max().saturating_sub(self.pool.existing());
-        let more = self.needed.saturating_sub(self.pool.alive()).min(room);
+        let room = self.nodes_max().saturating_sub(self.index.existing());
+        let more = self.needed.saturating_sub(self.index.alive()).min(room);
         hosts::full(self.world, self.cluster, more, self.job.nodes)
     }
 
     fn maximum_reached(&self) -> Option<Reason> {
-        let is_short = self.needed > self.pool.alive();
-        let is_full = self.pool.existing() >= self.nodes_max();
+        let is_short = self.needed > self.index.alive();
+        let is_full = self.index.existing() >= self.nodes_max();
         (self.job.nodes <= self.nodes_max() && is_short && is_full).then(|| {
             Reason::MaximumReached {
                 cluster: self.cluster.name.clone(),
                 nodes_max: self.nodes_max(),
                 free: self.free,
                 needed: self.needed_max(),
-                is_for_all: self.whom == Whom::All && self.pool.queue.len() > 1,
+                is_for_all: self.whom == Whom::All && self.index.queue.len() > 1,
             }
         })
     }
@@ -222,11 +228,11 @@ impl<'w> Case<'w> {
             return None;
         }
         let reach = self.world.reach(self.cluster);
-        let first = self.pool.queue.candidates().find(|kind| kind.shape.nodes <= reach)?;
+        let first = self.index.queue.candidates().find(|kind| kind.shape.nodes <= reach)?;
         if first.job == self.job.id {
             return None;
         }
-        let kept = reserve(self.world, self.cluster, self.pool, first.shape, self.now);
+        let kept = reserve(self.world, self.cluster, self.index, first.shape, self.now);
         Some(Reason::Reserved {
             cluster: self.cluster.name.clone(),
             job: self.world.job(first.job)?.name.clone(),
@@ -250,8 +256,8 @@ impl<'w> Case<'w> {
 
     /// A predictive pool does not grow for it.
     fn free_soon(&self) -> Option<Reason> {
-        let can_grow = self.pool.existing() < self.world.ceiling(self.cluster)
-            && self.needed > self.pool.alive()
+        let can_grow = self.index.existing() < self.world.ceiling(self.cluster)
+            && self.needed > self.index.alive()
             && self.is_possible();
         let waits = self.cluster.spec.scale.scale_up == ScaleUp::Predictive
             && self.cluster.backoff.until <= self.now
@@ -269,10 +275,10 @@ impl<'w> Case<'w> {
 
     fn nodes_starting(&self) -> Reason {
         let boot = self.cluster.boot.unwrap_or(self.world.settings.boot);
-        let last = self.pool.pending.last().map_or(self.now, |(requested_at, _)| *requested_at);
+        let last = self.index.pending.last().map_or(self.now, |(requested_at, _)| *requested_at);
         Reason::NodesStarting {
             cluster: self.cluster.name.clone(),
-            starting: u32::try_from(self.pool.pending.len()).unwrap_or(u32::MAX),
+            starting: u32::try_from(self.index.pending.len()).unwrap_or(u32::MAX),
             free: self.free,
             needed: self.job.nodes,
             at: last + boot,

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{ClusterNames, Housed, Pool, QuotaShort, QuotaUse, World, index};
+use super::{ClusterIndex, ClusterNames, Housed, QuotaShort, QuotaUse, World, index};
 use crate::access::Directory;
 use crate::change::Effect;
-use crate::estate::Estate;
+use crate::governance::Governance;
 use crate::hosts::Hosts;
 use crate::ids::{ClusterId, EffectId, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::model::{
@@ -221,7 +221,7 @@ impl World {
         self.settings.regions.contains(location)
             || self.workspaces().any(|workspace| is_it(&workspace.location))
             || self.quota_scopes().any(|scope| is_it(&scope.location))
-            || self.estate().groups().any(|group| is_it(&group.location))
+            || self.governance().groups().any(|group| is_it(&group.location))
     }
 
     pub fn node_by_name(&self, name: &str) -> Option<&Node> {
@@ -236,8 +236,8 @@ impl World {
     }
 
     /// The pool of a cluster: who waits, who runs, which nodes there are.
-    pub fn pool(&self, cluster: ClusterId) -> Option<&Pool> {
-        self.index.pools.get(&cluster)
+    pub fn cluster_index(&self, cluster: ClusterId) -> Option<&ClusterIndex> {
+        self.index.clusters.get(&cluster)
     }
 
     /// Nodes whose agent has not reported `timeout` after they were asked for.
@@ -269,8 +269,8 @@ impl World {
     }
 
     /// Resource groups and locks.
-    pub fn estate(&self) -> &Estate {
-        &self.estate
+    pub fn governance(&self) -> &Governance {
+        &self.governance
     }
 
     /// Hosts and tickets to join.
@@ -291,11 +291,11 @@ impl World {
 
     /// The lock that keeps a cluster from growing.
     pub fn lock_on_growth(&self, cluster: &Cluster) -> Option<&Lock> {
-        if !self.estate.has_locks() {
+        if !self.governance.has_locks() {
             return None;
         }
         let network = cluster.spec.network_group();
-        self.estate.against_scaling(&self.scope_of(cluster), network.as_ref())
+        self.governance.against_scaling(&self.scope_of(cluster), network.as_ref())
     }
 
     /// By name.
@@ -361,9 +361,11 @@ impl World {
             .or_else(|| {
                 (self.directory != other.directory).then(|| "users and roles differ".to_owned())
             })
-            .or_else(|| (self.estate != other.estate).then(|| "groups and locks differ".to_owned()))
+            .or_else(|| {
+                (self.governance != other.governance).then(|| "groups and locks differ".to_owned())
+            })
             .or_else(|| (self.hosts != other.hosts).then(|| "hosts and tickets differ".to_owned()))
-            .or_else(|| first("pool", &self.index.pools, &other.index.pools))
+            .or_else(|| first("pool", &self.index.clusters, &other.index.clusters))
             .or_else(|| (self.index != other.index).then(|| "the indexes differ".to_owned()))
     }
 }

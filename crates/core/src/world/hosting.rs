@@ -52,7 +52,7 @@ impl World {
             return u32::MAX;
         }
         let takers = self.takers(cluster);
-        let elsewhere = self.pool(cluster.id).into_iter().flat_map(|pool| &pool.hosts);
+        let elsewhere = self.cluster_index(cluster.id).into_iter().flat_map(|index| &index.hosts);
         let is_elsewhere = |host: &HostName| takers.iter().all(|taker| taker.name != *host);
         let elsewhere: u32 =
             elsewhere.filter(|(host, _)| is_elsewhere(host)).map(|(_, nodes)| *nodes).sum();

@@ -25,7 +25,7 @@ pub(super) struct Index {
     pub(super) nodes_by_name: BTreeMap<Arc<str>, NodeId>,
     /// By a hash of the name, as a million names are as large as all the rest.
     pub(super) jobs_by_name: BTreeSet<(WorkspaceId, u64, JobId)>,
-    pub(super) pools: BTreeMap<ClusterId, Pool>,
+    pub(super) clusters: BTreeMap<ClusterId, ClusterIndex>,
     /// How many jobs wait; nobody who has none.
     pub(super) queued_by_principal: BTreeMap<PrincipalId, u32>,
     pub(super) queued_by_workspace: BTreeMap<WorkspaceId, u32>,
@@ -46,7 +46,7 @@ pub(super) fn name_hash(name: &str) -> u64 {
 
 /// The jobs and nodes of one cluster, sorted by what they are doing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Pool {
+pub struct ClusterIndex {
     pub queue: Queue,
     pub active: BTreeSet<JobId>,
     /// By when they were asked for.
@@ -70,7 +70,7 @@ pub struct Pool {
     pub going: BTreeSet<NodeId>,
 }
 
-impl Pool {
+impl ClusterIndex {
     /// Nodes that serve or will serve.
     pub fn alive(&self) -> u32 {
         count(self.pending.len() + self.idle.len() + self.leased.len())
@@ -105,7 +105,7 @@ impl Index {
             self.clusters_by_region.entry(by_region).or_default().insert(cluster.id);
         }
         self.quotas.reserve(cluster, subscription);
-        self.pools.entry(cluster.id).or_default();
+        self.clusters.entry(cluster.id).or_default();
     }
 
     pub(super) fn remove_cluster(&mut self, cluster: &Cluster) {
@@ -123,25 +123,25 @@ impl Index {
 
     /// `used` is what the job's principal has used of the pool.
     pub(super) fn insert_job(&mut self, job: &Job, used: Use) {
-        let pool = self.pools.entry(job.cluster).or_default();
+        let index = self.clusters.entry(job.cluster).or_default();
         if job.phase() == JobPhase::Queued {
-            pool.queue.insert(job, used);
+            index.queue.insert(job, used);
             *self.queued_by_principal.entry(job.principal).or_default() += 1;
             *self.queued_by_workspace.entry(job.workspace).or_default() += 1;
         } else {
-            pool.active.insert(job.id);
+            index.active.insert(job.id);
         }
     }
 
     pub(super) fn remove_job(&mut self, job: &Job) {
-        let pool = self.pools.entry(job.cluster).or_default();
+        let index = self.clusters.entry(job.cluster).or_default();
         if job.phase() == JobPhase::Queued {
-            if pool.queue.remove(job) {
+            if index.queue.remove(job) {
                 one_less(&mut self.queued_by_principal, job.principal);
                 one_less(&mut self.queued_by_workspace, job.workspace);
             }
         } else {
-            pool.active.remove(&job.id);
+            index.active.remove(&job.id);
         }
     }
 
@@ -157,8 +157,8 @@ impl Index {
     pub(super) fn admit_node(&mut self, node: &Node) {
         self.nodes_by_name.insert(Arc::clone(&node.name), node.id);
         self.houses.admit(node);
-        let pool = self.pools.entry(node.cluster).or_default();
-        *pool.hosts.entry(node.host.clone()).or_default() += 1;
+        let index = self.clusters.entry(node.cluster).or_default();
+        *index.hosts.entry(node.host.clone()).or_default() += 1;
         if !(is_planted(Bug::QuotaWithoutInFlight) && node.phase() == NodePhase::Requested) {
             self.quotas.take(node.cluster, node.capacity.vcpus);
         }
@@ -167,11 +167,11 @@ impl Index {
     pub(super) fn dismiss_node(&mut self, node: &Node) {
         self.nodes_by_name.remove(&node.name);
         self.houses.dismiss(node);
-        let pool = self.pools.entry(node.cluster).or_default();
-        if let Some(nodes) = pool.hosts.get_mut(&node.host) {
+        let index = self.clusters.entry(node.cluster).or_default();
+        if let Some(nodes) = index.hosts.get_mut(&node.host) {
             *nodes -= 1;
             if *nodes == 0 {
-                pool.hosts.remove(&node.host);
+                index.hosts.remove(&node.host);
             }
         }
         self.quotas.give_back(node.cluster, node.capacity.vcpus);
@@ -179,60 +179,60 @@ impl Index {
 
     /// `is_open` says whether its host is.
     pub(super) fn insert_node(&mut self, node: &Node, is_open: bool) {
-        let pool = self.pools.entry(node.cluster).or_default();
+        let index = self.clusters.entry(node.cluster).or_default();
         match &node.state {
             NodeState::Requested | NodeState::Booting => {
-                pool.pending.insert((node.requested_at, node.id));
+                index.pending.insert((node.requested_at, node.id));
                 self.boots.insert((node.requested_at, node.id));
             }
             NodeState::Idle { since, .. } if !is_open => {
-                pool.parked.insert((*since, node.id));
+                index.parked.insert((*since, node.id));
             }
             NodeState::Idle { since, has_served } => {
-                pool.idle.insert((*since, node.id));
-                pool.reuse.insert((*has_served, *since, node.id));
+                index.idle.insert((*since, node.id));
+                index.reuse.insert((*has_served, *since, node.id));
                 if node.meter.is_some_and(|meter| meter.category == Category::Floor) {
-                    pool.floor.insert(node.id);
+                    index.floor.insert(node.id);
                 }
             }
             NodeState::Leased { .. } => {
-                pool.leased.insert(node.id);
+                index.leased.insert(node.id);
                 let room = node.room();
                 if is_open && has_room(room) {
-                    pool.partial.insert((room, node.id));
+                    index.partial.insert((room, node.id));
                 }
             }
             NodeState::Unusable { .. } | NodeState::Leaving => {
-                pool.going.insert(node.id);
+                index.going.insert(node.id);
             }
             NodeState::Gone => {}
         }
     }
 
     pub(super) fn remove_node(&mut self, node: &Node) {
-        let pool = self.pools.entry(node.cluster).or_default();
+        let index = self.clusters.entry(node.cluster).or_default();
         match node.phase() {
             NodePhase::Requested | NodePhase::Booting => {
-                pool.pending.remove(&(node.requested_at, node.id));
+                index.pending.remove(&(node.requested_at, node.id));
                 self.boots.remove(&(node.requested_at, node.id));
             }
             NodePhase::Idle => {
                 if let NodeState::Idle { since, has_served } = node.state {
-                    pool.idle.remove(&(since, node.id));
-                    pool.parked.remove(&(since, node.id));
-                    pool.reuse.remove(&(has_served, since, node.id));
+                    index.idle.remove(&(since, node.id));
+                    index.parked.remove(&(since, node.id));
+                    index.reuse.remove(&(has_served, since, node.id));
                 }
-                pool.floor.remove(&node.id);
+                index.floor.remove(&node.id);
             }
             NodePhase::Leased => {
-                pool.leased.remove(&node.id);
+                index.leased.remove(&node.id);
                 let room = node.room();
                 if has_room(room) {
-                    pool.partial.remove(&(room, node.id));
+                    index.partial.remove(&(room, node.id));
                 }
             }
             NodePhase::Unusable | NodePhase::Leaving | NodePhase::Gone => {
-                pool.going.remove(&node.id);
+                index.going.remove(&node.id);
             }
         }
     }

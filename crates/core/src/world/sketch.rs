@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Rows, World};
+use super::{World, WorldRows};
 use crate::model::Quota;
 use crate::time::Now;
 
@@ -13,17 +13,17 @@ impl World {
             let limits = self.quota_limits(scope)?.clone();
             Some(Quota { scope: scope.clone(), limits })
         };
-        let rows = Rows {
+        let rows = WorldRows {
             next_sequence: self.next_sequence,
             last_wall: self.last_wall,
             principals: self.principals.values().cloned().collect(),
             workspaces: self.workspaces.values().cloned().collect(),
             quotas: self.quota_scopes().filter_map(quota).collect(),
             clusters: self.clusters().cloned().collect(),
-            groups: self.estate.groups().map(|group| (**group).clone()).collect(),
+            groups: self.governance.groups().map(|group| (**group).clone()).collect(),
             hosts: self.hosts.hosts().map(|host| (**host).clone()).collect(),
-            locks: self.estate.locks().map(|lock| (**lock).clone()).collect(),
-            ..Rows::default()
+            locks: self.governance.locks().map(|lock| (**lock).clone()).collect(),
+            ..WorldRows::default()
         };
         World::rebuild(rows, 0, self.settings.clone(), Arc::clone(&self.catalogue), now)
     }

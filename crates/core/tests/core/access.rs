@@ -5,9 +5,9 @@ use muster_core::model::{
     Action, Identity, KeyDigest, Role, RoleAssignment, Scope, UserKind, WorkspaceKey,
 };
 use muster_core::time::Wall;
-use muster_core::{AccessRequest, Answer, ClusterPatch, Input, NewUser, RefusalKind, Reply};
+use muster_core::{AccessRequest, ClusterPatch, Input, InputResult, NewUser, RefusalKind, Reply};
 
-fn create(stage: &mut Stage, name: &str) -> Answer {
+fn create(stage: &mut Stage, name: &str) -> InputResult {
     let request = AccessRequest::CreateUser(NewUser {
         name: name.into(),
         kind: UserKind::Person,
@@ -17,7 +17,7 @@ fn create(stage: &mut Stage, name: &str) -> Answer {
     stage.say(Input::ChangeAccess(Box::new(request)))
 }
 
-fn ask(stage: &mut Stage, request: AccessRequest) -> Answer {
+fn ask(stage: &mut Stage, request: AccessRequest) -> InputResult {
     stage.say(Input::ChangeAccess(Box::new(request)))
 }
 
@@ -92,7 +92,7 @@ fn what_is_refused_changes_nothing() {
     ask(&mut stage, AccessRequest::AssignRole(role.clone())).expect("assigned");
     let before = stage.log.len();
     let long = "x".repeat(65);
-    let kind_of = |answer: Answer| answer.expect_err("it must be refused").kind;
+    let kind_of = |answer: InputResult| answer.expect_err("it must be refused").kind;
     for name in ["", " ada", "-ada", "a b", "ä", "a/b", "a\nb", &long] {
         assert_eq!(kind_of(create(&mut stage, name)), RefusalKind::Invalid, "{name:?}");
     }

@@ -1,6 +1,8 @@
 //! The node's side: merge, lease, journal, and every message that comes late, twice or never.
 
-use muster_core::agent::{Action, AttemptPhase, Desired, Habits, Machine, Order, Record, Signal};
+use muster_core::agent::{
+    Action, Assignment, AttemptPhase, Desired, Habits, Machine, Record, Signal,
+};
 use muster_core::ids::Epoch;
 use muster_core::model::{Exit, SpecHash};
 use muster_core::time::{Elapsed, Span};
@@ -15,8 +17,8 @@ fn machine() -> Machine {
     Machine::new("boot", "10.0.0.4", Habits::default(), at(0))
 }
 
-fn order(epoch: u64) -> Order {
-    Order {
+fn assignment(epoch: u64) -> Assignment {
+    Assignment {
         share: None,
         epoch: Epoch(epoch),
         job_name: "job".into(),
@@ -30,10 +32,10 @@ fn order(epoch: u64) -> Order {
     }
 }
 
-fn desired(orders: &[u64]) -> Desired {
+fn desired(assignments: &[u64]) -> Desired {
     Desired {
         lease: LEASE,
-        orders: orders.iter().copied().map(order).collect(),
+        assignments: assignments.iter().copied().map(assignment).collect(),
         as_of: Epoch(100),
         floor: Epoch(0),
         acknowledged: Vec::new(),
@@ -65,7 +67,7 @@ fn running(epoch: u64) -> Machine {
 fn takes_on_an_order_once_and_journals_first() {
     let mut machine = machine();
     let actions = machine.on_desired(&desired(&[7]), 1, at(0), at(0));
-    assert_eq!(actions, [Action::Journal(Record::Took(Epoch(7))), Action::Start(order(7))]);
+    assert_eq!(actions, [Action::Journal(Record::Took(Epoch(7))), Action::Start(assignment(7))]);
     assert_eq!(machine.on_desired(&desired(&[7]), 2, at(1), at(1)), []);
     assert_eq!(machine.report().floor, Epoch(7));
 }

@@ -5,7 +5,7 @@ use muster_core::model::{
     Asset, AssetContainer, AssetKind, AssetSpec, ContainerSpec, LockLevel, Scope,
 };
 use muster_core::{
-    Answer, AssetRequest, AssetWish, Change, EstateRequest, Input, KnownAsset, NewLock,
+    AssetRequest, AssetWish, Change, GovernanceRequest, Input, InputResult, KnownAsset, NewLock,
     RefusalKind, Reply, step,
 };
 
@@ -42,7 +42,7 @@ fn asked(kind: AssetKind, name: &str, wish: AssetWish, known: KnownAsset) -> Inp
     Input::ChangeAsset(Box::new(AssetRequest { workspace, kind, name, wish, by, known }))
 }
 
-fn say(stage: &mut Stage, kind: AssetKind, name: &str, wish: AssetWish) -> Answer {
+fn say(stage: &mut Stage, kind: AssetKind, name: &str, wish: AssetWish) -> InputResult {
     let known = known(stage, kind, name, wish.version());
     stage.say(asked(kind, name, wish, known))
 }
@@ -55,18 +55,18 @@ fn wish(version: &str, wanted: AssetSpec) -> AssetWish {
     AssetWish::Put { version: version.into(), wanted, is_archived: None }
 }
 
-fn put(stage: &mut Stage, name: &str, version: &str, wanted: AssetSpec) -> Answer {
+fn put(stage: &mut Stage, name: &str, version: &str, wanted: AssetSpec) -> InputResult {
     say(stage, AssetKind::Environment, name, wish(version, wanted))
 }
 
-fn made(answer: Answer) -> (Box<Asset>, bool) {
+fn made(answer: InputResult) -> (Box<Asset>, bool) {
     match answer {
         Ok(Reply::Asset { asset, is_new }) => (asset, is_new),
         other => panic!("{other:?}"),
     }
 }
 
-fn kind(answer: Answer) -> Option<RefusalKind> {
+fn kind(answer: InputResult) -> Option<RefusalKind> {
     answer.err().map(|refused| refused.kind)
 }
 
@@ -84,7 +84,8 @@ fn a_version_is_made_once_and_only_what_is_written_on_it_changes() {
     assert!(!is_new && again == first, "the same again");
     assert_eq!(stage.log.len(), logged, "is no change at all");
     stage.pass_s(5);
-    let other = AssetSpec { description: Some("d".into()), face: Some("{}".into()), ..spec("one") };
+    let other =
+        AssetSpec { description: Some("d".into()), metadata: Some("{}".into()), ..spec("one") };
     let (changed, _) = made(put(&mut stage, "env", "1", other.clone()));
     assert_eq!((&changed.about, changed.created_at), (&other, first.created_at));
     assert!(changed.changed_at > first.changed_at);
@@ -237,7 +238,7 @@ fn a_lock_of_the_workspace_holds_for_them() {
     let mut stage = Stage::new();
     made(put(&mut stage, "e", "1", spec("x")));
     let lock = |level| {
-        Input::ChangeEstate(Box::new(EstateRequest::PutLock(NewLock {
+        Input::ChangeEstate(Box::new(GovernanceRequest::PutLock(NewLock {
             scope: Scope::workspace(&workspace()),
             name: "l".into(),
             level,

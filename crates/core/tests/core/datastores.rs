@@ -2,19 +2,19 @@
 
 use crate::support::{Stage, user, workspace};
 use muster_core::model::{DatastoreSpec, LockLevel, Scope};
-use muster_core::{Answer, EstateRequest, Input, NewLock, RefusalKind, Reply};
+use muster_core::{GovernanceRequest, Input, InputResult, NewLock, RefusalKind, Reply};
 
-fn put(stage: &mut Stage, name: &str) -> Answer {
+fn put(stage: &mut Stage, name: &str) -> InputResult {
     let wanted = DatastoreSpec { container: "data".into(), ..DatastoreSpec::default() };
     let (wanted, by) = (Box::new(wanted), user("ada"));
     stage.say(Input::PutDatastore { workspace: workspace(), name: name.into(), wanted, by })
 }
 
-fn delete(stage: &mut Stage, name: &str) -> Answer {
+fn delete(stage: &mut Stage, name: &str) -> InputResult {
     stage.say(Input::DeleteDatastore { workspace: workspace(), name: name.into() })
 }
 
-fn kind(answer: Answer) -> Option<RefusalKind> {
+fn kind(answer: InputResult) -> Option<RefusalKind> {
     answer.err().map(|refused| refused.kind)
 }
 
@@ -39,7 +39,7 @@ fn a_lock_of_the_workspace_holds_for_them() {
     let mut stage = Stage::new();
     put(&mut stage, "mine").expect("no lock yet");
     let lock = |level| {
-        Input::ChangeEstate(Box::new(EstateRequest::PutLock(NewLock {
+        Input::ChangeEstate(Box::new(GovernanceRequest::PutLock(NewLock {
             scope: Scope::workspace(&workspace()),
             name: "l".into(),
             level,

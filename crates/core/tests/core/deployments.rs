@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use crate::support::{Stage, user, workspace};
 use muster_core::model::{
-    Activity, ActivityOutcome, ClusterPhase, ComputeKind, Deed, Deployment, LeftOut, LockLevel,
-    QuotaName, QuotaScope, Record, Scope, WorkspaceKey,
+    Activity, ActivityOutcome, ActivityRequest, ClusterPhase, ComputeKind, Deployment, LeftOut,
+    LockLevel, QuotaName, QuotaScope, Record, Scope, WorkspaceKey,
 };
 use muster_core::{
-    Answer, Change, ClusterPatch, DeployRequest, DeployStep, DeployWhat, EstateRequest, Input,
-    NewLock, RefusalKind, Reply, WorkspacePatch,
+    Change, ClusterPatch, DeployRequest, DeployStep, DeployWhat, GovernanceRequest, Input,
+    InputResult, NewLock, RefusalKind, Reply, WorkspacePatch,
 };
 
-fn deed(resource: &str) -> Deed {
-    Deed {
+fn activity_request(resource: &str) -> ActivityRequest {
+    ActivityRequest {
         operation: "write".into(),
         resource: resource.into(),
         scope: Scope::group("sub", "group"),
@@ -25,14 +25,14 @@ fn new_workspace(name: &str) -> DeployStep {
     let key = WorkspaceKey::new("sub", "group", name);
     let wanted = WorkspacePatch { location: Some("eastus".into()), ..WorkspacePatch::default() };
     let what = DeployWhat::Workspace { key, wanted: Box::new(wanted) };
-    DeployStep { deed: deed(&format!("/{name}")), what }
+    DeployStep { activity_request: activity_request(&format!("/{name}")), what }
 }
 
 fn new_cluster(home: &str, name: &str, nodes_max: u32) -> DeployStep {
     let workspace = WorkspaceKey::new("sub", "group", home);
     let wanted = ClusterPatch { nodes_max: Some(nodes_max), ..ClusterPatch::default() };
     let what = DeployWhat::Compute { workspace, name: name.into(), wanted: Box::new(wanted) };
-    DeployStep { deed: deed(&format!("/{home}/{name}")), what }
+    DeployStep { activity_request: activity_request(&format!("/{home}/{name}")), what }
 }
 
 fn request(steps: Vec<DeployStep>) -> DeployRequest {
@@ -50,12 +50,16 @@ fn request(steps: Vec<DeployStep>) -> DeployRequest {
     }
 }
 
-fn ask(stage: &mut Stage, request: DeployRequest) -> Answer {
+fn ask(stage: &mut Stage, request: DeployRequest) -> InputResult {
     let input = Box::new(Input::Deploy(Box::new(request)));
-    stage.say(Input::Asked { by: user("ada"), deed: Box::new(deed("/D")), input })
+    stage.say(Input::Asked {
+        by: user("ada"),
+        activity_request: Box::new(activity_request("/D")),
+        input,
+    })
 }
 
-fn deployment(answer: Answer) -> Deployment {
+fn deployment(answer: InputResult) -> Deployment {
     match answer.expect("it can be done") {
         Reply::Deployment(deployment) | Reply::Tried { deployment, .. } => *deployment,
         other => panic!("{other:?}"),
@@ -66,9 +70,9 @@ fn deployment(answer: Answer) -> Deployment {
 fn noted(stage: &Stage) -> Vec<(&str, &str, bool)> {
     fn line(change: &Change) -> Option<(&str, &str, bool)> {
         let Change::ActivityNoted(activity) = change else { return None };
-        let Activity { by, deed, outcome, .. } = &**activity;
+        let Activity { by, request, outcome, .. } = &**activity;
         let is_new = matches!(outcome, ActivityOutcome::Done { before: None, after: Some(_) });
-        Some((&by.name, &deed.resource, is_new))
+        Some((&by.name, &request.resource, is_new))
     }
     stage.log.iter().filter_map(line).collect()
 }
@@ -191,7 +195,7 @@ fn locks_hold_for_templates_too() {
     let mut stage = Stage::new();
     let lock = |scope, level| {
         let lock = NewLock { name: "keep".into(), scope, level, notes: None };
-        Input::ChangeEstate(Box::new(EstateRequest::PutLock(lock)))
+        Input::ChangeEstate(Box::new(GovernanceRequest::PutLock(lock)))
     };
     let group = Scope::group("sub", "group");
     stage.say(lock(Scope::workspace(&workspace()), LockLevel::ReadOnly)).expect("a lock");

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use crate::support::{self, Stage, Wants, request, user, workspace};
 use muster_core::agent::{
-    Action, AttemptPhase, AttemptReport, Desired, Habits, Machine, Order, Report, Signal,
+    Action, Assignment, AttemptPhase, AttemptReport, Desired, Habits, Machine, Report, Signal,
 };
 use muster_core::ids::Epoch;
 use muster_core::model::{
-    Exit, Failure, FailureClass, JobPhase, JobSpec, JobState, NodePhase, OnEviction, Outcome,
-    Priority, SpecHash, Tier,
+    AttemptOutcome, Exit, Failure, FailureClass, JobPhase, JobSpec, JobState, NodePhase,
+    OnEviction, Priority, SpecHash, Tier,
 };
 use muster_core::time::{Elapsed, Span};
-use muster_core::{Answer, Change, ClusterPatch, Input, RefusalKind, Reply};
+use muster_core::{Change, ClusterPatch, Input, InputResult, RefusalKind, Reply};
 
 const GRACE: Span = Span::seconds(30);
 
@@ -41,7 +41,7 @@ fn name_of(stage: &Stage, rank: usize) -> String {
     stage.world.node(node).expect("a member").name.to_string()
 }
 
-fn evict(stage: &mut Stage, cluster: &str, node: &str) -> Answer {
+fn evict(stage: &mut Stage, cluster: &str, node: &str) -> InputResult {
     let (cluster, node) = (cluster.to_owned(), node.to_owned());
     stage.say(Input::EvictNode { workspace: workspace(), cluster, node })
 }
@@ -84,7 +84,7 @@ fn a_job_is_told_has_its_time_and_waits_again() {
         assert_eq!(evict(&mut stage, "spot", &node), Ok(Reply::Evicting { within: GRACE }));
     }
     let desired = says(&mut stage, 0, AttemptPhase::Running);
-    assert_eq!(desired.orders[0].evict, Some(GRACE));
+    assert_eq!(desired.assignments[0].evict, Some(GRACE));
     assert!(!desired.end, "not before the job has ended");
     assert_eq!(stage.phase("job"), JobPhase::Running);
     says(&mut stage, 0, AttemptPhase::Leaving);
@@ -184,11 +184,11 @@ fn every_attempt_has_its_own_lines_in_the_ledger() {
         Change::LedgerPosted(line) => line.served.map(|served| (served.epoch, line.outcome)),
         _ => None,
     });
-    let mut lines: Vec<(Epoch, Outcome)> = lines.collect();
+    let mut lines: Vec<(Epoch, AttemptOutcome)> = lines.collect();
     lines.sort_unstable_by_key(|(epoch, _)| *epoch);
     lines.dedup();
-    let outcomes: Vec<Outcome> = lines.into_iter().map(|(_, outcome)| outcome).collect();
-    assert_eq!(outcomes, [Outcome::Evicted, Outcome::Succeeded]);
+    let outcomes: Vec<AttemptOutcome> = lines.into_iter().map(|(_, outcome)| outcome).collect();
+    assert_eq!(outcomes, [AttemptOutcome::Evicted, AttemptOutcome::Succeeded]);
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn what_has_not_started_never_does() {
     stage.provide();
     let node = name_of(&stage, 0);
     evict(&mut stage, "spot", &node).expect("it is low priority");
-    assert_eq!(says(&mut stage, 0, AttemptPhase::Preparing).orders, []);
+    assert_eq!(says(&mut stage, 0, AttemptPhase::Preparing).assignments, []);
     says(&mut stage, 0, AttemptPhase::Ended(Exit::Stopped));
     assert_eq!(stage.phase("job"), JobPhase::Queued);
     assert_eq!(stage.job("job").expect("live").losses, 0);
@@ -257,11 +257,11 @@ fn every_member_of_a_gang_is_told_and_none_loses_its_time() {
     evict(&mut stage, "spot", &node).expect("it is low priority");
     for rank in 0..2 {
         let desired = says(&mut stage, rank, AttemptPhase::Running);
-        assert_eq!(desired.orders[0].evict, Some(GRACE), "rank {rank}");
+        assert_eq!(desired.assignments[0].evict, Some(GRACE), "rank {rank}");
     }
     says(&mut stage, 1, AttemptPhase::Ended(Exit::Evicted));
     let desired = says(&mut stage, 0, AttemptPhase::Leaving);
-    assert_eq!(desired.orders[0].evict, Some(GRACE), "it may still save what it has");
+    assert_eq!(desired.assignments[0].evict, Some(GRACE), "it may still save what it has");
     says(&mut stage, 0, AttemptPhase::Ended(Exit::Evicted));
     assert_eq!(stage.phase("job"), JobPhase::Queued);
     assert_eq!((stage.count(NodePhase::Idle), stage.count(NodePhase::Unusable)), (1, 1));
@@ -313,7 +313,7 @@ fn at(seconds: u64) -> Elapsed {
 }
 
 fn desired(evict: Option<Span>) -> Desired {
-    let order = Order {
+    let assignment = Assignment {
         share: None,
         epoch: Epoch(7),
         job_name: "job".into(),
@@ -327,7 +327,7 @@ fn desired(evict: Option<Span>) -> Desired {
     };
     Desired {
         lease: Span::seconds(60),
-        orders: vec![order],
+        assignments: vec![assignment],
         as_of: Epoch(100),
         floor: Epoch(0),
         acknowledged: Vec::new(),

@@ -3,13 +3,13 @@
 use crate::support::{self, Stage, Wants, request, someone};
 use muster_core::Change;
 use muster_core::agent::{
-    Action, AttemptPhase, AttemptReport, Desired, Habits, Machine, Order, Report, Signal,
+    Action, Assignment, AttemptPhase, AttemptReport, Desired, Habits, Machine, Report, Signal,
     master_port,
 };
 use muster_core::ids::Epoch;
 use muster_core::model::{Exit, Failure, JobPhase, JobState, ShareRequest, SpecHash};
 use muster_core::time::{Elapsed, Span};
-use muster_core::{Input, Reply, Rows, World, step};
+use muster_core::{Input, Reply, World, WorldRows, step};
 
 /// A gang of two that was granted its nodes, which have addresses of their own.
 fn granted() -> Stage {
@@ -49,21 +49,21 @@ fn an_order_says_where_all_members_are_until_it_is_prepared() {
         .collect();
     assert_eq!(addresses.len(), 2);
     assert_ne!(addresses[0], addresses[1]);
-    let order = stage.report(&name, &[]).orders.remove(0);
-    let told: Vec<String> = order.addresses.iter().map(ToString::to_string).collect();
-    assert_eq!((told, order.rank, order.go), (addresses, 1, false));
-    let order = says(&mut stage, 1, AttemptPhase::Ready).orders.remove(0);
-    assert_eq!(order.addresses, [], "it knows them by now");
+    let assignment = stage.report(&name, &[]).assignments.remove(0);
+    let told: Vec<String> = assignment.addresses.iter().map(ToString::to_string).collect();
+    assert_eq!((told, assignment.rank, assignment.go), (addresses, 1, false));
+    let assignment = says(&mut stage, 1, AttemptPhase::Ready).assignments.remove(0);
+    assert_eq!(assignment.addresses, [], "it knows them by now");
 }
 
 #[test]
 fn nobody_starts_before_all_are_ready() {
     let mut stage = granted();
-    assert!(!says(&mut stage, 0, AttemptPhase::Ready).orders[0].go);
-    assert!(!says(&mut stage, 1, AttemptPhase::Preparing).orders[0].go);
-    assert!(says(&mut stage, 1, AttemptPhase::Ready).orders[0].go);
+    assert!(!says(&mut stage, 0, AttemptPhase::Ready).assignments[0].go);
+    assert!(!says(&mut stage, 1, AttemptPhase::Preparing).assignments[0].go);
+    assert!(says(&mut stage, 1, AttemptPhase::Ready).assignments[0].go);
     let first = says(&mut stage, 0, AttemptPhase::Ready);
-    assert!(first.orders[0].go);
+    assert!(first.assignments[0].go);
     let (_, epoch) = member(&stage, 0);
     let attempts = vec![AttemptReport::new(epoch, AttemptPhase::Ready)];
     let report = Report { boot_id: "b".into(), address: "a".into(), floor: epoch, attempts };
@@ -78,7 +78,7 @@ fn a_member_that_is_done_early_holds_nobody_back() {
     says(&mut stage, 0, AttemptPhase::Ready);
     says(&mut stage, 1, AttemptPhase::Ready);
     says(&mut stage, 0, AttemptPhase::Ended(Exit::Code(0)));
-    assert!(says(&mut stage, 1, AttemptPhase::Ready).orders[0].go);
+    assert!(says(&mut stage, 1, AttemptPhase::Ready).assignments[0].go);
     says(&mut stage, 1, AttemptPhase::Ended(Exit::Code(0)));
     assert_eq!(stage.phase("gang"), JobPhase::Completed);
 }
@@ -89,9 +89,9 @@ fn one_node_needs_no_word() {
     stage.submit("alone", "pool", 1).expect("accepted");
     stage.settle_effects(|_| true);
     let name = stage.world.nodes().next().expect("asked for").name.to_string();
-    let order = stage.report(&name, &[]).orders.remove(0);
-    assert!(order.go, "with the order itself: no round trip");
-    assert_eq!(order.addresses, []);
+    let assignment = stage.report(&name, &[]).assignments.remove(0);
+    assert!(assignment.go, "with the order itself: no round trip");
+    assert_eq!(assignment.addresses, []);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn if_one_cannot_be_prepared_nobody_starts_and_the_job_fails_of_it() {
     let message = "no such image".into();
     says(&mut stage, 1, AttemptPhase::Ended(Exit::NotStarted { message }));
     let desired = says(&mut stage, 0, AttemptPhase::Ready);
-    assert_eq!(desired.orders, [], "it is to stop, not to go");
+    assert_eq!(desired.assignments, [], "it is to stop, not to go");
     let (failing, _) = stage.members("gang")[1];
     says(&mut stage, 0, AttemptPhase::Ended(Exit::Stopped));
     let ended = stage.log.iter().rev().find_map(|change| match change {
@@ -120,7 +120,7 @@ fn if_one_is_lost_before_all_are_ready_nobody_starts_and_the_job_waits_again() {
     let (lost, _) = member(&stage, 1);
     stage.say(Input::NodeEvicted { node: lost }).expect("noted");
     let desired = says(&mut stage, 0, AttemptPhase::Ready);
-    assert_eq!(desired.orders, []);
+    assert_eq!(desired.assignments, []);
     says(&mut stage, 0, AttemptPhase::Ended(Exit::Stopped));
     assert_eq!(stage.phase("gang"), JobPhase::Queued);
     assert_eq!(stage.job("gang").expect("live").attempts, 1);
@@ -136,7 +136,7 @@ fn attempts_with_rank_0_on_one_node_never_share_a_port() {
     stage.provide();
     let (_, first) = stage.members("first")[0];
     // So many numbers later the job's id is the last one before an epoch with the same port.
-    let rows = Rows { next_sequence: first.0 + 9_999, ..support::rows(&stage.log) };
+    let rows = WorldRows { next_sequence: first.0 + 9_999, ..support::rows(&stage.log) };
     let World { settings, catalogue, .. } = stage.world.clone();
     stage.world = World::rebuild(rows, 1, settings, catalogue, stage.now);
     let later = request("second", "pool", wants);
@@ -151,8 +151,8 @@ fn at(seconds: u64) -> Elapsed {
     Elapsed(seconds * 1_000_000)
 }
 
-fn order(go: bool) -> Order {
-    Order {
+fn assignment(go: bool) -> Assignment {
+    Assignment {
         share: None,
         epoch: Epoch(7),
         job_name: "gang".into(),
@@ -166,10 +166,10 @@ fn order(go: bool) -> Order {
     }
 }
 
-fn desired(orders: Vec<Order>) -> Desired {
+fn desired(assignments: Vec<Assignment>) -> Desired {
     Desired {
         lease: Span::seconds(60),
-        orders,
+        assignments,
         as_of: Epoch(100),
         floor: Epoch(0),
         acknowledged: Vec::new(),
@@ -180,8 +180,8 @@ fn desired(orders: Vec<Order>) -> Desired {
 /// A machine that has prepared its member and waits.
 fn ready() -> Machine {
     let mut machine = Machine::new("boot", "10.0.0.4", Habits::default(), at(0));
-    let actions = machine.on_desired(&desired(vec![order(false)]), 1, at(0), at(0));
-    assert!(actions.contains(&Action::Start(order(false))));
+    let actions = machine.on_desired(&desired(vec![assignment(false)]), 1, at(0), at(0));
+    assert!(actions.contains(&Action::Start(assignment(false))));
     assert_eq!(machine.on_prepared(Epoch(7)), [Action::Report]);
     assert_eq!(machine.report().attempts[0].phase, AttemptPhase::Ready);
     machine
@@ -190,10 +190,10 @@ fn ready() -> Machine {
 #[test]
 fn what_is_ready_starts_once_when_the_word_comes() {
     let mut machine = ready();
-    assert_eq!(machine.on_desired(&desired(vec![order(false)]), 2, at(1), at(1)), []);
-    let go = machine.on_desired(&desired(vec![order(true)]), 3, at(2), at(2));
+    assert_eq!(machine.on_desired(&desired(vec![assignment(false)]), 2, at(1), at(1)), []);
+    let go = machine.on_desired(&desired(vec![assignment(true)]), 3, at(2), at(2));
     assert_eq!(go, [Action::Go(Epoch(7))]);
-    assert_eq!(machine.on_desired(&desired(vec![order(true)]), 4, at(3), at(3)), []);
+    assert_eq!(machine.on_desired(&desired(vec![assignment(true)]), 4, at(3), at(3)), []);
     machine.on_started(Epoch(7), None, at(4));
     assert_eq!(machine.report().attempts[0].phase, AttemptPhase::Running);
 }
@@ -204,11 +204,11 @@ fn what_is_ready_and_unwanted_never_starts() {
     let actions = machine.on_desired(&desired(Vec::new()), 2, at(1), at(1));
     let stop = Action::Signal { epoch: Epoch(7), signal: Signal::Terminate };
     assert_eq!(actions, [stop]);
-    let go = machine.on_desired(&desired(vec![order(true)]), 3, at(2), at(2));
+    let go = machine.on_desired(&desired(vec![assignment(true)]), 3, at(2), at(2));
     assert_eq!(go, [], "it was told to stop");
     let mut machine = ready();
     assert_eq!(machine.on_tick(at(45)).len(), 1, "its lease runs out");
-    let late = machine.on_desired(&desired(vec![order(true)]), 2, at(0), at(46));
+    let late = machine.on_desired(&desired(vec![assignment(true)]), 2, at(0), at(46));
     assert_eq!(late, []);
 }
 
@@ -216,9 +216,10 @@ fn what_is_ready_and_unwanted_never_starts() {
 fn an_order_of_before_there_was_a_word_goes_at_once() {
     let text = r#"{"epoch":7,"job_name":"gang","attempt":1,"spec":"SPEC","rank":0,"nodes":2}"#;
     let spec = serde_json::to_string(&SpecHash::made_up("hash")).expect("plain");
-    let order: Order = serde_json::from_str(&text.replace("\"SPEC\"", &spec)).expect("readable");
-    assert!(order.go);
-    assert_eq!(order.addresses, []);
+    let assignment: Assignment =
+        serde_json::from_str(&text.replace("\"SPEC\"", &spec)).expect("readable");
+    assert!(assignment.go);
+    assert_eq!(assignment.addresses, []);
 }
 
 #[test]
@@ -231,5 +232,5 @@ fn the_answer_to_a_ready_report_is_in_the_same_breath() {
         Report { boot_id: "boot".into(), address: "10.0.0.5".into(), floor: epoch, attempts };
     let answer = stage.say(Input::Report { node: name, report });
     let Ok(Reply::Desired(desired)) = answer else { panic!("{answer:?}") };
-    assert!(desired.orders[0].go);
+    assert!(desired.assignments[0].go);
 }

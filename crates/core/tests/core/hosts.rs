@@ -9,17 +9,17 @@ use muster_core::model::{
 };
 use muster_core::time::Span;
 use muster_core::why::{Reason, why, why_cluster};
-use muster_core::{Answer, ClusterPatch, HostRequest, Input, NewHost, RefusalKind, Reply};
+use muster_core::{ClusterPatch, HostRequest, Input, InputResult, NewHost, RefusalKind, Reply};
 
 fn host(name: &str) -> HostName {
     HostName::new(name).expect("a name")
 }
 
-fn ask(stage: &mut Stage, request: HostRequest) -> Answer {
+fn ask(stage: &mut Stage, request: HostRequest) -> InputResult {
     stage.say(Input::ChangeHosts(Box::new(request)))
 }
 
-fn issue(stage: &mut Stage, word: &str, name: Option<&str>) -> Answer {
+fn issue(stage: &mut Stage, word: &str, name: Option<&str>) -> InputResult {
     let request = HostRequest::IssueTicket {
         digest: KeyDigest::made_up(word),
         intent: Scope::Everything,
@@ -29,13 +29,13 @@ fn issue(stage: &mut Stage, word: &str, name: Option<&str>) -> Answer {
     ask(stage, request)
 }
 
-fn join(stage: &mut Stage, ticket: &str, name: &str, key: &str) -> Answer {
+fn join(stage: &mut Stage, ticket: &str, name: &str, key: &str) -> InputResult {
     let capacity = Capacity { gpus: 0, vcpus: 8, memory_mb: 32 * 1024 };
     let (ticket, key) = (KeyDigest::made_up(ticket), KeyDigest::made_up(key));
     ask(stage, HostRequest::Join(NewHost { ticket, name: host(name), capacity, key }))
 }
 
-fn refusal(answer: Answer) -> RefusalKind {
+fn refusal(answer: InputResult) -> RefusalKind {
     answer.expect_err("it should be refused").kind
 }
 
@@ -150,8 +150,8 @@ fn joined_hosts_come_first_and_the_tightest_before_the_others() {
     let expected = [("local", 2), ("narrow", 2), ("wide", 3)].map(|(h, n)| (h.to_owned(), n));
     assert_eq!(on_hosts(&stage), BTreeMap::from(expected));
     stage.provide();
-    let orders: Vec<&str> = stage.world.nodes().map(|node| node.host.as_str()).collect();
-    assert_eq!(orders[..3], ["narrow", "narrow", "wide"]);
+    let assignments: Vec<&str> = stage.world.nodes().map(|node| node.host.as_str()).collect();
+    assert_eq!(assignments[..3], ["narrow", "narrow", "wide"]);
 }
 
 #[test]
@@ -461,7 +461,7 @@ fn what_runs_on_a_host_that_is_given_up_starts_elsewhere_only_after_its_lease() 
     // What it says does not renew its lease, and it is told to end.
     stage.silence(Span::seconds(30));
     let desired = stage.report(&name, &[(old.1, AttemptPhase::Running)]);
-    assert!(desired.end && desired.orders.is_empty());
+    assert!(desired.end && desired.assignments.is_empty());
     stage.silence(Span::seconds(39));
     stage.say(Input::Tick).expect("a tick");
     assert_eq!(stage.phase("runs"), JobPhase::Running);

@@ -6,7 +6,7 @@ use muster_core::model::{
     Progress, QuotaName, QuotaScope, Tier,
 };
 use muster_core::why::{Remedy, why, why_cluster};
-use muster_core::{Answer, Change, ClusterPatch, Input, RefusalKind, Reply};
+use muster_core::{Change, ClusterPatch, Input, InputResult, RefusalKind, Reply};
 
 fn instance<'s>(stage: &'s Stage, name: &str) -> &'s Cluster {
     let id = stage.world.workspace(&workspace()).expect("made at the start").id;
@@ -14,7 +14,7 @@ fn instance<'s>(stage: &'s Stage, name: &str) -> &'s Cluster {
 }
 
 /// How the operation that this answer names stands.
-fn status(stage: &Stage, answer: &Answer) -> OperationStatus {
+fn status(stage: &Stage, answer: &InputResult) -> OperationStatus {
     let (Ok(Reply::InstanceChanging { operation: id, .. })
     | Ok(Reply::Cluster { operation: id, .. })) = answer
     else {
@@ -94,7 +94,7 @@ fn what_is_so_already_succeeds_and_what_is_under_way_is_not_begun_twice() {
     let again = stage.power("box-one", Power::Start);
     assert_eq!(status(&stage, &again), OperationStatus::Succeeded);
     assert_eq!(stage.nodes(), [NodePhase::Idle]);
-    let operation = |answer: Answer| match answer {
+    let operation = |answer: InputResult| match answer {
         Ok(Reply::InstanceChanging { operation, .. }) => operation,
         other => panic!("{other:?}"),
     };

@@ -4,27 +4,27 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::support::{Stage, Wants, known_job, request, workspace};
-use muster_core::model::{JobFace, JobPhase, JobSpec, LockLevel, Scope, SpecHash};
+use muster_core::model::{JobMetadata, JobPhase, JobSpec, LockLevel, Scope, SpecHash};
 use muster_core::{
-    Answer, EstateRequest, Input, JobEdit, JobPatch, JobRequest, JobWish, KnownJob, NewLock,
-    RefusalKind, Reply,
+    GovernanceRequest, Input, InputResult, JobEdit, JobPatch, JobRequest, JobWish, KnownJob,
+    NewLock, RefusalKind, Reply,
 };
 
 fn known(stage: &Stage, name: &str) -> Option<KnownJob> {
     known_job(&stage.log, name)
 }
 
-fn edit(stage: &mut Stage, name: &str, wish: JobWish) -> Answer {
+fn edit(stage: &mut Stage, name: &str, wish: JobWish) -> InputResult {
     let known = known(stage, name);
     let edit = JobEdit { workspace: workspace(), name: name.into(), wish, known };
     stage.say(Input::EditJob(Box::new(edit)))
 }
 
-fn patch(stage: &mut Stage, name: &str, patch: JobPatch) -> Answer {
+fn patch(stage: &mut Stage, name: &str, patch: JobPatch) -> InputResult {
     edit(stage, name, JobWish::Patch(patch))
 }
 
-fn submit(stage: &mut Stage, mut request: JobRequest) -> Answer {
+fn submit(stage: &mut Stage, mut request: JobRequest) -> InputResult {
     request.existing = known(stage, &request.name);
     stage.say(Input::SubmitJob(Box::new(request)))
 }
@@ -42,8 +42,8 @@ fn tags(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-fn face(stage: &Stage, name: &str) -> JobFace {
-    known(stage, name).expect("it is known").face()
+fn metadata(stage: &Stage, name: &str) -> JobMetadata {
+    known(stage, name).expect("it is known").metadata()
 }
 
 fn ended(stage: &mut Stage, name: &str) {
@@ -51,7 +51,7 @@ fn ended(stage: &mut Stage, name: &str) {
     assert_eq!(known(stage, name).expect("known").job.phase(), JobPhase::Canceled);
 }
 
-fn kind(answer: Answer) -> RefusalKind {
+fn kind(answer: InputResult) -> RefusalKind {
     answer.expect_err("refused").kind
 }
 
@@ -65,7 +65,7 @@ fn a_patch_changes_what_it_names_and_adds_tags() {
         ..JobPatch::default()
     };
     assert_eq!(patch(&mut stage, "j", wanted.clone()), Ok(Reply::Noted));
-    let written = face(&stage, "j");
+    let written = metadata(&stage, "j");
     assert_eq!(written.display_name.as_deref(), Some("new"));
     assert_eq!(written.tags, tags(&[("a", "1"), ("b", "2")]));
     assert!(!written.is_archived);
@@ -75,8 +75,8 @@ fn a_patch_changes_what_it_names_and_adds_tags() {
     // Also when it has ended.
     ended(&mut stage, "j");
     patch(&mut stage, "j", JobPatch { is_archived: Some(true), ..<_>::default() }).expect("known");
-    assert!(face(&stage, "j").is_archived);
-    assert_eq!(face(&stage, "j").display_name.as_deref(), Some("new"));
+    assert!(metadata(&stage, "j").is_archived);
+    assert_eq!(metadata(&stage, "j").display_name.as_deref(), Some("new"));
     assert_eq!(kind(patch(&mut stage, "other", JobPatch::default())), RefusalKind::NotFound);
 }
 
@@ -93,7 +93,7 @@ fn what_is_written_has_limits() {
     ] {
         assert_eq!(kind(patch(&mut stage, "j", wanted)), RefusalKind::Invalid);
     }
-    assert_eq!(known(&stage, "j").expect("known").face, None);
+    assert_eq!(known(&stage, "j").expect("known").metadata, None);
     let answer = submit(&mut stage, with("k", |spec| spec.properties = long));
     assert_eq!(kind(answer), RefusalKind::Invalid);
 }
@@ -109,16 +109,16 @@ fn a_put_again_writes_on_it_but_never_changes_what_it_does() {
     });
     let answer = submit(&mut stage, other).expect("the same work");
     assert!(matches!(answer, Reply::JobAccepted { is_new: false, .. }));
-    let written = face(&stage, "j");
+    let written = metadata(&stage, "j");
     assert_eq!((written.display_name.as_deref(), written.tags.len()), (Some("x"), 1));
     assert_eq!(written.properties, tags(&[("git", "abc")]), "properties are only added");
     let archived = JobRequest { is_archived: Some(true), ..first.clone() };
     submit(&mut stage, archived).expect("into the archive");
-    assert!(face(&stage, "j").is_archived);
+    assert!(metadata(&stage, "j").is_archived);
     submit(&mut stage, first.clone()).expect("which leaves it there");
-    assert!(face(&stage, "j").is_archived);
+    assert!(metadata(&stage, "j").is_archived);
     submit(&mut stage, JobRequest { is_archived: Some(false), ..first }).expect("and out of it");
-    assert!(!face(&stage, "j").is_archived);
+    assert!(!metadata(&stage, "j").is_archived);
     let another = submit(&mut stage, with("j", |spec| spec.command = "false".into()));
     let refused = another.expect_err("it does something else");
     assert_eq!(refused.kind, RefusalKind::Conflict);
@@ -180,7 +180,7 @@ fn locks_hold_for_jobs_too() {
     for (level, may_patch) in [(LockLevel::CanNotDelete, true), (LockLevel::ReadOnly, false)] {
         let scope = Scope::workspace(&workspace());
         let lock = NewLock { name: "keep".into(), scope, level, notes: None };
-        let put = EstateRequest::PutLock(lock);
+        let put = GovernanceRequest::PutLock(lock);
         stage.say(Input::ChangeEstate(Box::new(put))).expect("locked");
         let wanted = JobPatch { is_archived: Some(!may_patch), ..JobPatch::default() };
         let answer = patch(&mut stage, "j", wanted);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::support::{Stage, rows};
-use muster_core::agent::{Action, Desired, Habits, Machine, Order, Signal};
+use muster_core::agent::{Action, Assignment, Desired, Habits, Machine, Signal};
 use muster_core::catalogue::Catalogue;
 use muster_core::ids::Epoch;
 use muster_core::lease::{LEASE_MAX, LEASE_MIN, held, patience, silence};
@@ -15,16 +15,16 @@ fn every_lease() -> impl Iterator<Item = Span> {
     (LEASE_MIN.as_seconds()..=LEASE_MAX.as_seconds()).map(Span::seconds)
 }
 
-fn desired(lease: Span, orders: Vec<Order>) -> Desired {
+fn desired(lease: Span, assignments: Vec<Assignment>) -> Desired {
     let (as_of, floor) = (Epoch(100), Epoch(0));
-    Desired { lease, orders, as_of, floor, acknowledged: Vec::new(), end: false }
+    Desired { lease, assignments, as_of, floor, acknowledged: Vec::new(), end: false }
 }
 
 /// Runs a job since its report of second 1000 was answered, and hears nothing more.
 fn alone(lease: Span) -> (Machine, Elapsed) {
     let sent = Elapsed(1_000_000_000);
     let mut machine = Machine::new("boot", "10.0.0.4", Habits::default(), Elapsed(0));
-    let order = Order {
+    let assignment = Assignment {
         share: None,
         epoch: Epoch(7),
         job_name: "job".into(),
@@ -36,7 +36,7 @@ fn alone(lease: Span) -> (Machine, Elapsed) {
         addresses: Vec::new(),
         evict: None,
     };
-    machine.on_desired(&desired(lease, vec![order]), 1, sent, sent);
+    machine.on_desired(&desired(lease, vec![assignment]), 1, sent, sent);
     machine.on_started(Epoch(7), None, sent);
     (machine, sent)
 }

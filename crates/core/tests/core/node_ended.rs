@@ -1,7 +1,7 @@
 //! A provider sees that a node is dead: its job goes on elsewhere at once, and the pool does not wait for it.
 
 use crate::support::Stage;
-use muster_core::model::{Category, Fate, JobPhase, NodePhase, Trouble};
+use muster_core::model::{Category, JobPhase, NodeFailure, NodePhase, Trouble};
 use muster_core::time::Span;
 use muster_core::{Change, EffectKind, Input};
 
@@ -17,12 +17,12 @@ fn ended(stage: &mut Stage, node: &str) {
 }
 
 /// What the delete calls in the outbox carry along.
-fn fates(stage: &Stage) -> Vec<Option<Fate>> {
-    let fate = |kind: &EffectKind| match kind {
-        EffectKind::DeleteNode { fate, .. } => Some(fate.as_deref().cloned()),
+fn fates(stage: &Stage) -> Vec<Option<NodeFailure>> {
+    let failure = |kind: &EffectKind| match kind {
+        EffectKind::DeleteNode { failure, .. } => Some(failure.as_deref().cloned()),
         EffectKind::CreateNode(_) => None,
     };
-    stage.world.effects().filter_map(|effect| fate(&effect.kind)).collect()
+    stage.world.effects().filter_map(|effect| failure(&effect.kind)).collect()
 }
 
 #[test]
@@ -35,12 +35,12 @@ fn the_job_of_a_dead_node_does_not_wait_for_its_lease() {
     ended(&mut stage, &first);
     assert_eq!(stage.phase("job"), JobPhase::Queued);
     assert_eq!(stage.nodes(), [NodePhase::Unusable]);
-    let [Some(fate)] = &fates(&stage)[..] else { panic!("its fate is known") };
+    let [Some(failure)] = &fates(&stage)[..] else { panic!("its fate is known") };
     assert_eq!(
-        (&fate.why, fate.was, &*fate.cluster_name),
+        (&failure.why, failure.was, &*failure.cluster_name),
         (&Trouble::Ended, NodePhase::Leased, "pool")
     );
-    assert_eq!(fate.jobs.iter().map(|job| &*job.name).collect::<Vec<_>>(), ["job"]);
+    assert_eq!(failure.jobs.iter().map(|job| &*job.name).collect::<Vec<_>>(), ["job"]);
     ended(&mut stage, &first);
     stage.provide();
     stage.provide();

@@ -1,7 +1,7 @@
 //! How much may wait of one user, and in one workspace.
 
 use muster_core::model::{JobPhase, WorkspaceKey};
-use muster_core::{Answer, ClusterPatch, Input, JobRequest, RefusalKind, Reply};
+use muster_core::{ClusterPatch, Input, InputResult, JobRequest, RefusalKind, Reply};
 
 use crate::support::{Stage, Wants, request, user, workspace};
 
@@ -13,12 +13,12 @@ fn closed() -> Stage {
     stage
 }
 
-fn submit(stage: &mut Stage, by: &str, name: &str) -> Answer {
+fn submit(stage: &mut Stage, by: &str, name: &str) -> InputResult {
     let wanted = JobRequest { by: user(by), ..request(name, "pool", Wants::default()) };
     stage.say(Input::SubmitJob(Box::new(wanted)))
 }
 
-fn refused(answer: Answer) -> (RefusalKind, String) {
+fn refused(answer: InputResult) -> (RefusalKind, String) {
     let refused = answer.expect_err("refused");
     (refused.kind, refused.message.to_string())
 }

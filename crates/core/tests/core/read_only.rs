@@ -37,7 +37,10 @@ fn a_node_keeps_its_lease_however_long_it_takes() {
         let renewed = read_only::renew(&mut stage.world, &node, &running, stage.now);
         let Some(Reply::Desired(desired)) = renewed else { panic!("{renewed:?}") };
         assert!(!desired.end);
-        assert_eq!(desired.orders.iter().map(|order| order.epoch).collect::<Vec<_>>(), [epoch]);
+        assert_eq!(
+            desired.assignments.iter().map(|assignment| assignment.epoch).collect::<Vec<_>>(),
+            [epoch]
+        );
     }
     // It can be written again: nothing has happened.
     stage.say(Input::Tick).expect("a tick");

@@ -4,23 +4,25 @@ use std::collections::BTreeMap;
 
 use crate::support::{Stage, someone, workspace};
 use muster_core::model::{QuotaName, QuotaScope, WorkspaceKey};
-use muster_core::{Answer, ClusterPatch, EstateRequest, GroupPatch, Input, RefusalKind, Regions};
+use muster_core::{
+    ClusterPatch, GovernanceRequest, GroupPatch, Input, InputResult, RefusalKind, Regions,
+};
 
-fn cluster(stage: &mut Stage, name: &str, location: &str) -> Answer {
+fn cluster(stage: &mut Stage, name: &str, location: &str) -> InputResult {
     let wanted = ClusterPatch { location: Some(location.into()), ..ClusterPatch::default() };
     stage.put(name, wanted)
 }
 
-fn quota(stage: &mut Stage, location: &str) -> Answer {
+fn quota(stage: &mut Stage, location: &str) -> InputResult {
     let scope = QuotaScope::new("sub", location);
     let limits = BTreeMap::from([(QuotaName::Region, Some(8))]);
     stage.say(Input::SetQuota { scope, limits })
 }
 
-fn group(stage: &mut Stage, name: &str, location: &str) -> Answer {
+fn group(stage: &mut Stage, name: &str, location: &str) -> InputResult {
     let wanted = GroupPatch { location: Some(location.into()), tags: None };
     let (subscription, name) = ("sub".into(), name.into());
-    let request = EstateRequest::PutGroup { subscription, name, wanted };
+    let request = GovernanceRequest::PutGroup { subscription, name, wanted };
     stage.say(Input::ChangeEstate(Box::new(request)))
 }
 

@@ -70,7 +70,8 @@ impl Running {
 
 /// When the head of the queue could start at the latest if nobody behind it ever started.
 fn promised(stage: &Stage, running: &Running, nodes: u32) -> Wall {
-    let mut free = stage.world.clusters().next().and_then(|cluster| stage.world.pool(cluster.id));
+    let mut free =
+        stage.world.clusters().next().and_then(|cluster| stage.world.cluster_index(cluster.id));
     let mut free = free.take().map_or(0, |pool| pool.idle.len() as u32);
     let mut at = stage.now.wall;
     for (end, job) in running.0.keys() {
@@ -113,7 +114,7 @@ proptest! {
                 due = asks.get(next).map_or(due, |ask| stage.now.wall + Span::seconds(ask.after_s));
             }
             let cluster = stage.world.clusters().next().expect("one").id;
-            let head = stage.world.pool(cluster).expect("one").queue.candidates().next();
+            let head = stage.world.cluster_index(cluster).expect("one").queue.candidates().next();
             let head = head.and_then(|head| stage.world.job(head.job)).map(|job| (job.name.to_string(), job.nodes));
             promises.retain(|job, _| head.as_ref().is_some_and(|(head, _)| head == job));
             if let Some((job, nodes)) = head.filter(|(_, nodes)| *nodes > 2) {

@@ -7,9 +7,9 @@ use muster_core::model::{
     Carrying, Exit, FailureClass, JobPhase, JobSpec, JobState, SavedTree, TreeId,
 };
 use muster_core::time::Span;
-use muster_core::{Answer, Change, Input, RefusalKind, Reply, SaveRequest};
+use muster_core::{Change, Input, InputResult, RefusalKind, Reply, SaveRequest};
 
-fn save(stage: &mut Stage, node: &str, epoch: Epoch, word: &str) -> Answer {
+fn save(stage: &mut Stage, node: &str, epoch: Epoch, word: &str) -> InputResult {
     let (node, tree) = (node.to_owned(), TreeId::made_up(word));
     stage.say(Input::SaveTree(Box::new(SaveRequest {
         node,

@@ -4,8 +4,8 @@ use crate::support::{Stage, workspace};
 use muster_core::agent::AttemptPhase;
 use muster_core::ids::Epoch;
 use muster_core::model::{
-    AdminAccount, Category, Exit, Identity, JobPhase, LedgerLine, NodePhase, NodeState, OsType,
-    Outcome, RemoteLogin, Tier,
+    AdminAccount, AttemptOutcome, Category, Exit, Identity, JobPhase, LedgerLine, NodePhase,
+    NodeState, OsType, RemoteLogin, Tier,
 };
 use muster_core::time::Span;
 use muster_core::why::{Reason, why};
@@ -19,7 +19,7 @@ fn lines(stage: &Stage) -> Vec<&LedgerLine> {
     posted.collect()
 }
 
-fn spent(stage: &Stage, category: Category, outcome: Outcome) -> u64 {
+fn spent(stage: &Stage, category: Category, outcome: AttemptOutcome) -> u64 {
     lines(stage)
         .into_iter()
         .filter(|line| line.category == category && line.outcome == outcome)
@@ -42,11 +42,11 @@ fn from_zero_to_one_to_zero_on_the_ledger() {
     stage.pass_s(5);
     stage.settle_effects(|_| true);
     assert_eq!(stage.nodes(), []);
-    assert_eq!(spent(&stage, Category::Start, Outcome::None), 30);
-    assert_eq!(spent(&stage, Category::Prepare, Outcome::Succeeded), 2);
-    assert_eq!(spent(&stage, Category::Run, Outcome::Succeeded), 100);
-    assert_eq!(spent(&stage, Category::Idle, Outcome::None), 60);
-    assert_eq!(spent(&stage, Category::Stop, Outcome::None), 5);
+    assert_eq!(spent(&stage, Category::Start, AttemptOutcome::None), 30);
+    assert_eq!(spent(&stage, Category::Prepare, AttemptOutcome::Succeeded), 2);
+    assert_eq!(spent(&stage, Category::Run, AttemptOutcome::Succeeded), 100);
+    assert_eq!(spent(&stage, Category::Idle, AttemptOutcome::None), 60);
+    assert_eq!(spent(&stage, Category::Stop, AttemptOutcome::None), 5);
     let total: u64 = lines(&stage).iter().map(|line| line.span().as_seconds()).sum();
     assert_eq!(total, 197, "the lines add up to the node's life");
     assert!(lines(&stage).windows(2).all(|pair| pair[0].to == pair[1].from), "no gap, no overlap");
@@ -97,7 +97,7 @@ fn idle_time_that_the_minimum_causes_is_floor() {
     stage.provide();
     stage.pass_s(600);
     stage.put_cluster("pool", 0, 2, 60).expect("lowered");
-    assert_eq!(spent(&stage, Category::Floor, Outcome::None), 600);
+    assert_eq!(spent(&stage, Category::Floor, AttemptOutcome::None), 600);
     assert_eq!(stage.nodes(), [NodePhase::Leaving], "its timer ran out long ago");
 }
 
@@ -156,7 +156,7 @@ fn one_members_failure_ends_all() {
     let (first, second) = (name(&stage, 0), name(&stage, 1));
     stage.report(&first, &[(epoch, failed)]);
     let desired = stage.report(&second, &[(epoch, AttemptPhase::Running)]);
-    assert_eq!(desired.orders, [], "the other is told to stop");
+    assert_eq!(desired.assignments, [], "the other is told to stop");
     assert_eq!(stage.phase("wide"), JobPhase::Running, "not over before it has stopped");
     stage.report(&second, &[(epoch, AttemptPhase::Ended(Exit::Stopped))]);
     assert_eq!(stage.phase("wide"), JobPhase::Failed);
@@ -178,7 +178,7 @@ fn a_lost_node_sends_its_job_back_to_where_it_stood() {
     stage.provide();
     assert_eq!(stage.phase("first"), JobPhase::Starting, "before the one behind it");
     assert!(stage.members("first")[0].1 > old, "under a later epoch");
-    assert_eq!(spent(&stage, Category::Run, Outcome::Retried), 71);
+    assert_eq!(spent(&stage, Category::Run, AttemptOutcome::Retried), 71);
 }
 
 #[test]
@@ -222,7 +222,11 @@ fn a_cancel_reaches_a_node_that_never_got_the_order() {
     let name = stage.world.node(node).expect("a member").name.to_string();
     stage.cancel("job").expect("accepted");
     let desired = stage.report(&name, &[]);
-    assert_eq!((desired.orders.len(), desired.floor), (0, epoch), "it is told never to start it");
+    assert_eq!(
+        (desired.assignments.len(), desired.floor),
+        (0, epoch),
+        "it is told never to start it"
+    );
     assert_eq!(stage.phase("job"), JobPhase::CancelRequested, "not before it has heard");
     // Its next report shows the floor.
     let report = muster_core::agent::Report {

@@ -9,7 +9,8 @@ use muster_core::model::{
 };
 use muster_core::time::Span;
 use muster_core::{
-    Answer, ClusterPatch, EstateRequest, Input, JobRequest, NewLock, RefusalKind, Reply, why,
+    ClusterPatch, GovernanceRequest, Input, InputResult, JobRequest, NewLock, RefusalKind, Reply,
+    why,
 };
 
 fn job(name: &str, change: impl FnOnce(&mut JobSpec)) -> JobRequest {
@@ -21,7 +22,7 @@ fn job(name: &str, change: impl FnOnce(&mut JobSpec)) -> JobRequest {
     wanted
 }
 
-fn submit(stage: &mut Stage, name: &str, change: impl FnOnce(&mut JobSpec)) -> Answer {
+fn submit(stage: &mut Stage, name: &str, change: impl FnOnce(&mut JobSpec)) -> InputResult {
     stage.say(Input::SubmitJob(Box::new(job(name, change))))
 }
 
@@ -64,10 +65,10 @@ fn a_pool_goes_back_to_zero() {
     stage.run("a");
     stage.finish("a");
     let id = pools(&stage)[0].id;
-    assert_eq!(stage.world.pool(id).expect("a pool").alive(), 1);
+    assert_eq!(stage.world.cluster_index(id).expect("a pool").alive(), 1);
     stage.pass(Span::seconds(120));
     stage.provide();
-    assert_eq!(stage.world.pool(id).expect("a pool").alive(), 0);
+    assert_eq!(stage.world.cluster_index(id).expect("a pool").alive(), 0);
 }
 
 #[test]
@@ -145,10 +146,10 @@ fn it_goes_with_its_workspace_and_a_lock_keeps_it_away() {
     let mut stage = Stage::new();
     let scope = Scope::workspace(&workspace());
     let lock = NewLock { name: "l".into(), scope, level: LockLevel::ReadOnly, notes: None };
-    let put = EstateRequest::PutLock(lock.clone());
+    let put = GovernanceRequest::PutLock(lock.clone());
     stage.say(Input::ChangeEstate(Box::new(put))).expect("locked");
     assert_eq!(submit(&mut stage, "a", |_| {}).expect_err("locked").kind, RefusalKind::Locked);
-    let unlock = EstateRequest::DeleteLock { scope: lock.scope, name: lock.name };
+    let unlock = GovernanceRequest::DeleteLock { scope: lock.scope, name: lock.name };
     stage.say(Input::ChangeEstate(Box::new(unlock))).expect("unlocked");
     submit(&mut stage, "a", |_| {}).expect("accepted");
     let gone = stage.say(Input::DeleteWorkspace { key: workspace() });

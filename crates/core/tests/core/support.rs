@@ -8,7 +8,7 @@ use std::sync::Arc;
 use muster_core::access::AccessChange;
 use muster_core::agent::{AttemptPhase, AttemptReport, Desired, Report};
 use muster_core::catalogue::Catalogue;
-use muster_core::estate::EstateChange;
+use muster_core::governance::GovernanceChange;
 use muster_core::hosts::HostChange;
 use muster_core::ids::{Epoch, NodeId};
 use muster_core::model::{
@@ -19,8 +19,9 @@ use muster_core::model::{
 use muster_core::time::{Elapsed, Now, Span, Wall};
 use muster_core::why::Remedy;
 use muster_core::{
-    Answer, Change, ClusterPatch, EffectKind, EstateRequest, HostRequest, Input, JobRequest,
-    KnownJob, NewHost, Reply, Rows, Settings, World, decide, decide_everything, invariants, step,
+    Change, ClusterPatch, EffectKind, GovernanceRequest, HostRequest, Input, InputResult,
+    JobRequest, KnownJob, NewHost, Reply, Settings, World, WorldRows, decide, decide_everything,
+    invariants, step,
 };
 
 pub struct Stage {
@@ -73,7 +74,7 @@ impl Stage {
     pub fn new() -> Stage {
         let now = Now { elapsed: Elapsed(5_000_000), wall: Wall(1_700_000_000_000_000) };
         let catalogue = Arc::new(Catalogue::builtin());
-        let world = World::rebuild(Rows::default(), 1, Settings::default(), catalogue, now);
+        let world = World::rebuild(WorldRows::default(), 1, Settings::default(), catalogue, now);
         let mut stage = Stage { world, now, log: Vec::new() };
         let create = Input::workspace(workspace(), "eastus", someone());
         stage.say(create).expect("a new workspace");
@@ -87,7 +88,7 @@ impl Stage {
         stage
     }
 
-    pub fn say(&mut self, input: Input) -> Answer {
+    pub fn say(&mut self, input: Input) -> InputResult {
         let mut output = step(&mut self.world, &[input], self.now);
         self.log.append(&mut output.changes);
         self.check();
@@ -129,7 +130,7 @@ impl Stage {
         self.pass(Span::seconds(seconds));
     }
 
-    pub fn put_cluster(&mut self, name: &str, min: u32, max: u32, idle_s: u64) -> Answer {
+    pub fn put_cluster(&mut self, name: &str, min: u32, max: u32, idle_s: u64) -> InputResult {
         let wanted = ClusterPatch {
             nodes_min: Some(min),
             nodes_max: Some(max),
@@ -139,36 +140,42 @@ impl Stage {
         self.put(name, wanted)
     }
 
-    pub fn put(&mut self, name: &str, wanted: ClusterPatch) -> Answer {
+    pub fn put(&mut self, name: &str, wanted: ClusterPatch) -> InputResult {
         let (workspace, name) = (workspace(), name.to_owned());
         self.say(Input::PutCluster { workspace, name, wanted: Box::new(wanted), by: someone() })
     }
 
-    pub fn patch(&mut self, name: &str, wanted: ClusterPatch) -> Answer {
+    pub fn patch(&mut self, name: &str, wanted: ClusterPatch) -> InputResult {
         let (workspace, name) = (workspace(), name.to_owned());
         self.say(Input::PatchCluster { workspace, name, wanted: Box::new(wanted) })
     }
 
-    pub fn put_instance(&mut self, name: &str) -> Answer {
+    pub fn put_instance(&mut self, name: &str) -> InputResult {
         let kind = Some(ComputeKind::Instance);
         self.put(name, ClusterPatch { kind, ..ClusterPatch::default() })
     }
 
-    pub fn power(&mut self, name: &str, power: Power) -> Answer {
+    pub fn power(&mut self, name: &str, power: Power) -> InputResult {
         let (workspace, name) = (workspace(), name.to_owned());
         self.say(Input::PowerInstance { workspace, name, power })
     }
 
-    pub fn submit(&mut self, name: &str, compute: &str, nodes: u32) -> Answer {
+    pub fn submit(&mut self, name: &str, compute: &str, nodes: u32) -> InputResult {
         self.submit_as(someone(), name, compute, Wants { nodes, ..Wants::default() })
     }
 
-    pub fn submit_as(&mut self, by: Caller, name: &str, compute: &str, wants: Wants) -> Answer {
+    pub fn submit_as(
+        &mut self,
+        by: Caller,
+        name: &str,
+        compute: &str,
+        wants: Wants,
+    ) -> InputResult {
         let request = JobRequest { by, ..request(name, compute, wants) };
         self.say(Input::SubmitJob(Box::new(request)))
     }
 
-    pub fn cancel(&mut self, name: &str) -> Answer {
+    pub fn cancel(&mut self, name: &str) -> InputResult {
         let (workspace, name) = (workspace(), name.to_owned());
         self.say(Input::CancelJob { workspace, name, known: None })
     }
@@ -321,16 +328,16 @@ pub fn known_job(changes: &[Change], name: &str) -> Option<KnownJob> {
     for change in changes {
         match change {
             Change::JobSubmitted { job, spec } if &*job.name == name => {
-                known = Some(KnownJob { job: job.clone(), spec: spec.clone(), face: None });
+                known = Some(KnownJob { job: job.clone(), spec: spec.clone(), metadata: None });
             }
             Change::JobChanged { job, .. } => {
                 if let Some(known) = known.as_mut().filter(|known| known.job.id == job.id) {
                     known.job = job.clone();
                 }
             }
-            Change::JobFaceChanged { job, face } => {
+            Change::JobMetadataChanged { job, metadata } => {
                 if let Some(known) = known.as_mut().filter(|known| known.job.id == *job) {
-                    known.face = Some(face.clone());
+                    known.metadata = Some(metadata.clone());
                 }
             }
             Change::JobGone { job, .. } if known.as_ref().is_some_and(|it| it.job.id == *job) => {
@@ -343,7 +350,7 @@ pub fn known_job(changes: &[Change], name: &str) -> Option<KnownJob> {
 }
 
 /// What a store would hold after these changes: the latest record of each entity that is still there.
-pub fn rows(changes: &[Change]) -> Rows {
+pub fn rows(changes: &[Change]) -> WorldRows {
     fn put<K: Ord, V>(records: &mut BTreeMap<K, V>, key: K, record: V, is_there: bool) {
         if is_there {
             records.insert(key, record);
@@ -351,7 +358,7 @@ pub fn rows(changes: &[Change]) -> Rows {
             records.remove(&key);
         }
     }
-    let mut rows = Rows::default();
+    let mut rows = WorldRows::default();
     let (mut clusters, mut nodes, mut effects) =
         (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut jobs: BTreeMap<_, Arc<Job>> = BTreeMap::new();
@@ -418,16 +425,16 @@ pub fn rows(changes: &[Change]) -> Rows {
             Change::EffectSettled { id } => {
                 effects.remove(&id);
             }
-            Change::EstateChanged(EstateChange::Group(group)) => {
+            Change::GovernanceChanged(GovernanceChange::Group(group)) => {
                 groups.insert(group.scope(), group);
             }
-            Change::EstateChanged(EstateChange::GroupGone(scope)) => {
+            Change::GovernanceChanged(GovernanceChange::GroupGone(scope)) => {
                 groups.remove(&scope);
             }
-            Change::EstateChanged(EstateChange::Lock(lock)) => {
+            Change::GovernanceChanged(GovernanceChange::Lock(lock)) => {
                 locks.insert((lock.scope.clone(), lock.name.to_ascii_lowercase()), lock);
             }
-            Change::EstateChanged(EstateChange::LockGone { scope, name }) => {
+            Change::GovernanceChanged(GovernanceChange::LockGone { scope, name }) => {
                 locks.remove(&(scope, name.into_string()));
             }
             Change::HostsChanged(HostChange::Host(host)) => {
@@ -448,7 +455,7 @@ pub fn rows(changes: &[Change]) -> Rows {
             | Change::OperationChanged(_)
             | Change::ActivityNoted(_)
             | Change::DeploymentChanged(_)
-            | Change::JobFaceChanged { .. }
+            | Change::JobMetadataChanged { .. }
             | Change::JobGone { .. }
             | Change::DeploymentGone { .. }
             | Change::DatastoreChanged(_)
@@ -512,7 +519,7 @@ pub fn apply(stage: &mut Stage, remedy: &Remedy) {
         }
         Remedy::Unlock { lock } => {
             let (scope, name) = (lock.scope.clone(), lock.name.clone());
-            let request = EstateRequest::DeleteLock { scope, name };
+            let request = GovernanceRequest::DeleteLock { scope, name };
             stage.say(Input::ChangeEstate(Box::new(request))).expect("it can be done");
             return;
         }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use muster_core::NodeOrder;
+use muster_core::NodeRequest;
 use muster_core::ids::ClusterId;
 use muster_core::model::{HostName, Node, NodePhase, Recipe, RecipeId};
 use tokio::sync::watch;
@@ -42,7 +42,7 @@ struct Inner {
 }
 
 struct Entry {
-    wanted: BTreeMap<Arc<str>, NodeOrder>,
+    wanted: BTreeMap<Arc<str>, NodeRequest>,
     /// Environments that were asked for, and when last.
     environments: BTreeMap<(RecipeId, ClusterId), (Recipe, Instant)>,
     /// Counts the lists.
@@ -79,11 +79,11 @@ impl Roster {
     pub fn reset<'a>(&self, nodes: impl Iterator<Item = &'a Node>) {
         let mut inner = self.lock();
         inner.homes.clear();
-        let mut wanted: BTreeMap<HostName, BTreeMap<Arc<str>, NodeOrder>> = BTreeMap::new();
+        let mut wanted: BTreeMap<HostName, BTreeMap<Arc<str>, NodeRequest>> = BTreeMap::new();
         for node in nodes.filter(|node| !node.host.is_local()) {
             inner.homes.insert(node.name.clone(), node.host.clone());
-            if let Some(order) = order_of(node) {
-                wanted.entry(node.host.clone()).or_default().insert(node.name.clone(), order);
+            if let Some(request) = order_of(node) {
+                wanted.entry(node.host.clone()).or_default().insert(node.name.clone(), request);
             }
         }
         for host in wanted.keys() {
@@ -101,19 +101,19 @@ impl Roster {
             return;
         }
         let mut inner = self.lock();
-        let order = order_of(node);
+        let request = order_of(node);
         if node.phase() == NodePhase::Gone {
             inner.homes.remove(&node.name);
         } else {
             inner.homes.insert(node.name.clone(), node.host.clone());
         }
         let entry = inner.hosts.entry(node.host.clone()).or_default();
-        if entry.wanted.contains_key(&node.name) == order.is_some() {
+        if entry.wanted.contains_key(&node.name) == request.is_some() {
             return;
         }
         let mut wanted = std::mem::take(&mut entry.wanted);
-        match order {
-            Some(order) => drop(wanted.insert(node.name.clone(), order)),
+        match request {
+            Some(request) => drop(wanted.insert(node.name.clone(), request)),
             None => drop(wanted.remove(&node.name)),
         }
         entry.want(wanted);
@@ -121,7 +121,7 @@ impl Roster {
     }
 
     /// Everything that the host should hold.
-    pub fn wanted(&self, host: &HostName) -> (Stamp, Vec<NodeOrder>) {
+    pub fn wanted(&self, host: &HostName) -> (Stamp, Vec<NodeRequest>) {
         let mut inner = self.lock();
         let entry = inner.hosts.entry(host.clone()).or_default();
         let stamp = Stamp { run: self.run, count: *entry.news.borrow() };
@@ -317,19 +317,19 @@ impl Roster {
 }
 
 impl Entry {
-    fn want(&mut self, wanted: BTreeMap<Arc<str>, NodeOrder>) {
+    fn want(&mut self, wanted: BTreeMap<Arc<str>, NodeRequest>) {
         self.wanted = wanted;
         self.news.send_modify(|count| *count += 1);
     }
 }
 
 /// What is to be made, if the node is wanted.
-fn order_of(node: &Node) -> Option<NodeOrder> {
+fn order_of(node: &Node) -> Option<NodeRequest> {
     let is_wanted = match node.phase() {
         NodePhase::Requested | NodePhase::Booting | NodePhase::Idle | NodePhase::Leased => true,
         NodePhase::Unusable | NodePhase::Leaving | NodePhase::Gone => false,
     };
-    is_wanted.then(|| NodeOrder {
+    is_wanted.then(|| NodeRequest {
         node: node.id,
         cluster: node.cluster,
         name: node.name.clone(),

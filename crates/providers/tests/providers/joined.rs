@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use muster_core::NodeOrder;
+use muster_core::NodeRequest;
 use muster_core::model::{Capacity, HostName, Node, NodeState};
 use muster_core::time::Wall;
 use muster_providers::conformance::check;
@@ -23,8 +23,8 @@ impl Provider for Bare {
         "bare"
     }
 
-    fn create(&self, order: &NodeOrder) -> Result<(), CreateError> {
-        panic!("{} is not to be made here", order.name);
+    fn create(&self, request: &NodeRequest) -> Result<(), CreateError> {
+        panic!("{} is not to be made here", request.name);
     }
 
     fn delete(&self, _: &str) -> Result<(), DeleteError> {
@@ -55,15 +55,15 @@ fn the_box() -> HostName {
 }
 
 impl Committing {
-    fn commit(&self, order: &NodeOrder, state: NodeState) {
+    fn commit(&self, request: &NodeRequest, state: NodeState) {
         self.roster.update(&Node {
-            id: order.node,
-            name: order.name.clone(),
-            cluster: order.cluster,
+            id: request.node,
+            name: request.name.clone(),
+            cluster: request.cluster,
             host: the_box(),
-            vm_size: order.vm_size.clone(),
-            capacity: order.capacity,
-            tier: order.tier,
+            vm_size: request.vm_size.clone(),
+            capacity: request.capacity,
+            tier: request.tier,
             price_micro_usd_per_hour: 0,
             requested_at: Wall(0),
             state,
@@ -80,26 +80,26 @@ impl Provider for Committing {
         self.joined.name()
     }
 
-    fn create(&self, order: &NodeOrder) -> Result<(), CreateError> {
-        let order = NodeOrder { host: the_box(), ..order.clone() };
+    fn create(&self, request: &NodeRequest) -> Result<(), CreateError> {
+        let request = NodeRequest { host: the_box(), ..request.clone() };
         // What is no name gets no further than the provider.
-        if !order.name.is_empty()
-            && order.name.bytes().all(|b| b.is_ascii_lowercase() || b"-0123456789".contains(&b))
+        if !request.name.is_empty()
+            && request.name.bytes().all(|b| b.is_ascii_lowercase() || b"-0123456789".contains(&b))
         {
-            self.commit(&order, NodeState::Requested);
+            self.commit(&request, NodeState::Requested);
         }
-        self.joined.create(&order)
+        self.joined.create(&request)
     }
 
     fn delete(&self, node_name: &str) -> Result<(), DeleteError> {
-        let order = muster_providers::conformance::order(node_name);
+        let request = muster_providers::conformance::request(node_name);
         let is_known = self.roster.home_of(node_name).is_some();
         if is_known {
-            self.commit(&order, NodeState::Leaving);
+            self.commit(&request, NodeState::Leaving);
         }
         self.joined.delete(node_name)?;
         if is_known {
-            self.commit(&order, NodeState::Gone);
+            self.commit(&request, NodeState::Gone);
         }
         Ok(())
     }
@@ -128,9 +128,9 @@ fn machine(roster: &Roster, nodes: &Nodes, is_over: &AtomicBool) {
         }
         let (stamp, wanted) = roster.wanted(&the_box());
         let mut nodes = nodes.lock().unwrap();
-        nodes.retain(|name, _| wanted.iter().any(|order| *order.name == **name));
-        for order in &wanted {
-            nodes.entry(order.name.to_string()).or_insert(true);
+        nodes.retain(|name, _| wanted.iter().any(|request| *request.name == **name));
+        for request in &wanted {
+            nodes.entry(request.name.to_string()).or_insert(true);
         }
         let held = |(name, is_alive): (&String, &bool)| HeldNode {
             name: name.clone(),

@@ -12,7 +12,7 @@ use muster_agent::home::Home;
 use muster_agent::identity::Identity;
 use muster_agent::kin;
 use muster_core::ids::Epoch;
-use muster_providers::conformance::{self, order};
+use muster_providers::conformance::{self, request};
 use muster_providers::{CreateError, Local, LocalConfig, Provider};
 
 struct Machine {
@@ -97,7 +97,7 @@ fn it_conforms_with_agents_that_do_not_leave() {
 #[test]
 fn an_agent_is_started_with_what_it_needs_and_no_more() {
     let machine = Machine::with_agent("lives.sh");
-    machine.local.create(&order("pool-1")).unwrap();
+    machine.local.create(&request("pool-1")).unwrap();
     let home = machine.home("pool-1");
     let read = |name: &str| std::fs::read_to_string(home.dir().join(name)).unwrap_or_default();
     eventually("the agent looks around", || !read("descriptors").is_empty());
@@ -135,7 +135,7 @@ fn an_agent_is_started_with_what_it_needs_and_no_more() {
 #[test]
 fn an_agent_that_ends_is_collected_and_what_it_said_is_kept() {
     let machine = Machine::with_agent("exits.sh");
-    machine.local.create(&order("pool-1")).unwrap();
+    machine.local.create(&request("pool-1")).unwrap();
     let log = machine.home("pool-1").agent_log();
     eventually("it speaks", || std::fs::read_to_string(&log).unwrap().contains("no work"));
     eventually("it ends", || machine.processes("pool-1").is_empty());
@@ -147,7 +147,7 @@ fn an_agent_that_ends_is_collected_and_what_it_said_is_kept() {
     // Something of it is left, so it is listed until it is deleted.
     assert_eq!(machine.local.list().unwrap(), ["pool-1"]);
     // The same order again makes another try, not a second node.
-    machine.local.create(&order("pool-1")).unwrap();
+    machine.local.create(&request("pool-1")).unwrap();
     eventually("it ends", || machine.processes("pool-1").is_empty());
     machine.local.delete("pool-1").unwrap();
     assert_eq!(machine.local.list().unwrap(), Vec::<String>::new());
@@ -157,7 +157,7 @@ fn an_agent_that_ends_is_collected_and_what_it_said_is_kept() {
 #[test]
 fn an_agent_is_known_again_after_the_server_restarted() {
     let mut machine = Machine::with_agent("lives.sh");
-    machine.local.create(&order("pool-1")).unwrap();
+    machine.local.create(&request("pool-1")).unwrap();
     let agent = machine.agent("pool-1");
     let dir = machine.dir.path().to_path_buf();
     machine.local = Local::new(LocalConfig {
@@ -169,7 +169,7 @@ fn an_agent_is_known_again_after_the_server_restarted() {
         node_secret: Box::new(|_| String::new()),
     });
     assert_eq!(machine.local.list().unwrap(), ["pool-1"]);
-    machine.local.create(&order("pool-1")).unwrap();
+    machine.local.create(&request("pool-1")).unwrap();
     assert_eq!(machine.agent("pool-1"), agent);
     // Even with its record, or all of its folder, gone: once it has written what it writes there.
     let last = machine.home("pool-1").dir().join("descriptors");
@@ -184,7 +184,7 @@ fn an_agent_is_known_again_after_the_server_restarted() {
 #[test]
 fn what_an_agent_leaves_behind_is_ended() {
     let machine = Machine::with_agent("leaves-children.sh");
-    machine.local.create(&order("pool-1")).unwrap();
+    machine.local.create(&request("pool-1")).unwrap();
     let log = machine.home("pool-1").agent_log();
     eventually("it is up", || std::fs::read_to_string(&log).unwrap().contains("up"));
     eventually("its children too", || machine.processes("pool-1").len() >= 3);
@@ -205,7 +205,7 @@ fn stranger(dir: &Path) -> Child {
 #[test]
 fn a_job_that_wiped_its_environment_is_ended_and_a_stranger_is_not() {
     let machine = Machine::with_agent("lives.sh");
-    machine.local.create(&order("pool-1")).unwrap();
+    machine.local.create(&request("pool-1")).unwrap();
     let home = machine.home("pool-1");
     std::fs::create_dir(home.jobs()).unwrap();
     let mut job = stranger(home.dir());
@@ -229,7 +229,7 @@ fn a_job_that_wiped_its_environment_is_ended_and_a_stranger_is_not() {
 #[test]
 fn a_pid_that_was_given_out_again_is_not_signalled() {
     let machine = Machine::with_agent("exits.sh");
-    machine.local.create(&order("pool-1")).unwrap();
+    machine.local.create(&request("pool-1")).unwrap();
     eventually("it ends", || machine.processes("pool-1").is_empty());
     let mut heir = stranger(machine.dir.path());
     let identity = Identity::of(heir.id()).unwrap().unwrap();
@@ -244,7 +244,7 @@ fn a_pid_that_was_given_out_again_is_not_signalled() {
 #[test]
 fn a_program_that_is_not_there_is_told() {
     let machine = Machine::with_agent("no-such-script.sh");
-    let error = machine.local.create(&order("pool-1")).unwrap_err();
+    let error = machine.local.create(&request("pool-1")).unwrap_err();
     assert!(matches!(&error, CreateError::Start { node, .. } if node == "pool-1"), "{error}");
     machine.local.delete("pool-1").unwrap();
     assert_eq!(machine.local.list().unwrap(), Vec::<String>::new());

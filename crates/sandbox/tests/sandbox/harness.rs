@@ -25,7 +25,7 @@ pub struct Job {
 
 /// What became of a job.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct JobResult {
     pub events: Vec<Event>,
     pub log: String,
 }
@@ -78,7 +78,7 @@ impl Node {
     }
 
     /// Runs a command to its end.
-    pub fn run(&self, name: &str, command: &str) -> Outcome {
+    pub fn run(&self, name: &str, command: &str) -> JobResult {
         self.start(name, command).outcome()
     }
 
@@ -93,7 +93,7 @@ impl Node {
 
 impl Job {
     /// Everything that the line tells until it is closed.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> JobResult {
         let mut events = Vec::new();
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -107,7 +107,7 @@ impl Job {
                 Err(error) => panic!("{error}"),
             }
         }
-        Outcome { events, log: self.log() }
+        JobResult { events, log: self.log() }
     }
 
     /// Its shell may say something before the line tells that it runs.

@@ -14,7 +14,7 @@ use muster_core::ErrorChain;
 use muster_core::ids::{JobId, WorkspaceId};
 use muster_core::model::{Job, WorkspaceKey};
 use muster_store::JobView;
-use muster_store::storage::{Folder, Order};
+use muster_store::storage::{Folder, StorageCommand};
 use muster_wire::datastore::own_container;
 use tokio::sync::Notify;
 use tracing::{info, warn};
@@ -200,7 +200,7 @@ async fn remove_blobs(app: &App, workspace: WorkspaceId, job: &str) -> Result<()
         false => folder_of(job),
     };
     let folder = Folder { container: own.id, name: name.into(), files: Vec::new(), is_all: true };
-    say(app, Order::Publish { workspace, folders: vec![folder] }).await.map(drop)
+    say(app, StorageCommand::Publish { workspace, folders: vec![folder] }).await.map(drop)
 }
 
 /// Removes what was left, now and then, until dropped.

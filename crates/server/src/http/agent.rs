@@ -97,8 +97,9 @@ pub async fn sync(
 /// What cannot be read now is asked for later.
 async fn specs_for(app: &App, desired: &Desired, report: &Report) -> BTreeMap<String, JobSpec> {
     let is_held = |epoch| report.attempts.iter().any(|held| held.epoch == epoch);
-    let new = desired.orders.iter().filter(|order| !is_held(order.epoch)).take(SPECS_MAX);
-    let hashes: Vec<SpecHash> = new.map(|order| order.spec).collect();
+    let new =
+        desired.assignments.iter().filter(|assignment| !is_held(assignment.epoch)).take(SPECS_MAX);
+    let hashes: Vec<SpecHash> = new.map(|assignment| assignment.spec).collect();
     if hashes.is_empty() {
         return BTreeMap::new();
     }

@@ -9,7 +9,7 @@ mod cloud;
 mod cluster;
 mod datastore;
 mod deployment;
-mod estate;
+mod governance;
 mod history;
 mod host;
 mod job;
@@ -30,9 +30,11 @@ use axum::extract::{Request as HttpRequest, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
 use axum::response::{IntoResponse, Response};
-use muster_core::model::{Action, Activity, ActivityOutcome, Caller, Deed, Scope, WorkspaceKey};
+use muster_core::model::{
+    Action, Activity, ActivityOutcome, ActivityRequest, Caller, Scope, WorkspaceKey,
+};
 use muster_core::time::Wall;
-use muster_core::{Answer, Input, RefusalKind, Reply};
+use muster_core::{Input, InputResult, RefusalKind, Reply};
 use muster_wire::job::Dialect;
 use muster_wire::{ArmError, Query, Request, Route, activity};
 
@@ -58,7 +60,7 @@ struct Call {
     /// In which of its spellings the client reads types.
     dialect: Dialect,
     /// How the activity log calls it; `None` for what changes nothing.
-    deed: Option<Deed>,
+    activity_request: Option<ActivityRequest>,
     /// If it is a job that asks.
     run: Option<Run>,
 }
@@ -103,8 +105,10 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
         return Err(too_fast(fast, "one user may send", "user-requests-per-second").into());
     }
     let need = auth::need(parts.method.as_str(), &route);
-    let deed = deed(&parts, &route, &need, log.correlation());
-    let noted = deed.clone().map(|deed| (Arc::clone(&app), caller.clone(), deed));
+    let activity_request = activity_request(&parts, &route, &need, log.correlation());
+    let noted = activity_request
+        .clone()
+        .map(|activity_request| (Arc::clone(&app), caller.clone(), activity_request));
     let permitted = async {
         let permitted = match &run {
             Some(run) => run.check(parts.method.as_str(), &route).map_err(Failed::from),
@@ -125,12 +129,12 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
         }
         let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
         let dialect = Dialect::of(agent.unwrap_or_default());
-        let call = Call { app, caller, query, body, dialect, deed, run };
+        let call = Call { app, caller, query, body, dialect, activity_request, run };
         self::route(&call, &parts.method, route, parts.uri.path()).await
     };
     match (permitted.await, noted) {
-        (Err(Failed(error)), Some((app, caller, deed))) => {
-            note_refusal(&app, caller, deed, &error).await;
+        (Err(Failed(error)), Some((app, caller, activity_request))) => {
+            note_refusal(&app, caller, activity_request, &error).await;
             Err(Failed(error))
         }
         (answer, _) => answer,
@@ -150,10 +154,15 @@ fn caller(
     }
 }
 
-fn deed(parts: &Parts, route: &Route, need: &Need, correlation: &str) -> Option<Deed> {
+fn activity_request(
+    parts: &Parts,
+    route: &Route,
+    need: &Need,
+    correlation: &str,
+) -> Option<ActivityRequest> {
     let operation = activity::operation(parts.method.as_str(), route)?;
     let resource = route.path().unwrap_or_else(|| parts.uri.path().to_owned());
-    Some(Deed {
+    Some(ActivityRequest {
         operation: operation.into(),
         resource: resource.into(),
         scope: need.scope(),
@@ -162,7 +171,7 @@ fn deed(parts: &Parts, route: &Route, need: &Need, correlation: &str) -> Option<
 }
 
 /// A refusal is in the log before whoever was refused knows of it.
-async fn note_refusal(app: &App, by: Caller, deed: Deed, error: &ArmError) {
+async fn note_refusal(app: &App, by: Caller, activity_request: ActivityRequest, error: &ArmError) {
     let is_refusal = (400..500).contains(&error.status);
     if !is_refusal || !app.refusals.admit(&by.object_id, clock::unix_seconds()) {
         return;
@@ -172,7 +181,7 @@ async fn note_refusal(app: &App, by: Caller, deed: Deed, error: &ArmError) {
         code: error.code().into(),
         message: refusals::shorten(&error.to_string()),
     };
-    let activity = Activity { at: Wall(0), by, deed, outcome };
+    let activity = Activity { at: Wall(0), by, request: activity_request, outcome };
     match app.writer.say(Input::NoteRefusal(Box::new(activity))).await {
         Ok(_) => app.refusals.written(),
         Err(why) => app.refusals.missed(&why),
@@ -274,7 +283,7 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
         ("POST", Route::UpdateQuotas { subscription, location }) => {
             quota::update(call, &subscription, &location).await
         }
-        (method, Route::Estate(route)) => estate::handle(call, method, route).await,
+        (method, Route::Governance(route)) => governance::handle(call, method, route).await,
         (method, Route::Deployments(route)) => deployment::handle(call, method, route).await,
         (method, Route::Storage(route)) => datastore::handle(call, method, route).await,
         (method, Route::Assets(route)) => asset::handle(call, method, route).await,
@@ -307,7 +316,7 @@ impl Call {
     /// Says something to the writer about a workspace. Where workspaces come into being when they are first
     /// named, a missing one is made and the same is said again.
     async fn say(&self, workspace: &WorkspaceKey, input: Input) -> Result<Reply, Failed> {
-        let first: Answer = self.app.writer.say(self.asked(input.clone())).await?;
+        let first: InputResult = self.app.writer.say(self.asked(input.clone())).await?;
         match first {
             Err(refused)
                 if refused.kind == RefusalKind::NotFound
@@ -327,10 +336,11 @@ impl Call {
     }
 
     fn asked(&self, input: Input) -> Input {
-        match &self.deed {
-            Some(deed) => {
-                let (by, deed) = (self.caller.clone(), Box::new(deed.clone()));
-                Input::Asked { by, deed, input: Box::new(input) }
+        match &self.activity_request {
+            Some(activity_request) => {
+                let (by, activity_request) =
+                    (self.caller.clone(), Box::new(activity_request.clone()));
+                Input::Asked { by, activity_request, input: Box::new(input) }
             }
             None => input,
         }
@@ -353,14 +363,21 @@ impl Call {
 
     async fn create_workspace(&self, key: &WorkspaceKey, location: &str) -> Result<(), Failed> {
         let route = Route::Workspace(key.clone());
-        let deed = Deed {
+        let activity_request = ActivityRequest {
             operation: activity::operation("PUT", &route).unwrap_or_default().into(),
             resource: route.path().unwrap_or_default().into(),
             scope: Scope::workspace(key),
-            correlation: self.deed.as_ref().map_or("".into(), |deed| deed.correlation.clone()),
+            correlation: self
+                .activity_request
+                .as_ref()
+                .map_or("".into(), |activity_request| activity_request.correlation.clone()),
         };
         let input = Box::new(Input::workspace(key.clone(), location, self.caller.clone()));
-        let asked = Input::Asked { by: self.caller.clone(), deed: Box::new(deed), input };
+        let asked = Input::Asked {
+            by: self.caller.clone(),
+            activity_request: Box::new(activity_request),
+            input,
+        };
         self.app.writer.say(asked).await??;
         Ok(())
     }

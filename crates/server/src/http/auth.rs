@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, header};
 use muster_core::model::{Action, Caller, Role, Scope};
 use muster_wire::blob::StorageError;
 use muster_wire::{
-    AccessRoute, ArmError, EstateRoute, HistoryRoute, Manager, Route, StorageRoute, V1Route,
+    AccessRoute, ArmError, GovernanceRoute, HistoryRoute, Manager, Route, StorageRoute, V1Route,
     WorkspaceAction,
 };
 
@@ -160,7 +160,7 @@ pub fn need(method: &str, route: &Route) -> Need {
         // Whoever runs jobs makes what they are made of.
         Route::Assets(route) if reads => read(route.workspace()),
         Route::Assets(route) => on(Action::RunJobs, route.workspace()),
-        Route::Estate(route) => estate_need(reads, route),
+        Route::Governance(route) => governance_need(reads, route),
         // What a template makes is looked at when it is read; who may see which is looked at later too.
         Route::Deployments(route) => Need::SomethingIn(route.home().scope()),
         Route::Manager(route) => manager_need(reads, route),
@@ -205,15 +205,15 @@ fn storage_need(reads: bool, route: &StorageRoute) -> Need {
 }
 
 /// Locks are for whoever manages roles, as in Azure.
-fn estate_need(reads: bool, route: &EstateRoute) -> Need {
+fn governance_need(reads: bool, route: &GovernanceRoute) -> Need {
     match route {
-        EstateRoute::Locks(scope) => Need::SomethingIn(scope.clone()),
-        EstateRoute::Lock { scope, .. } if reads => Need::To(Action::Read, scope.clone()),
-        EstateRoute::Lock { scope, .. } => Need::To(Action::ManageAccess, scope.clone()),
-        EstateRoute::Activity { subscription: Some(subscription) } => {
+        GovernanceRoute::Locks(scope) => Need::SomethingIn(scope.clone()),
+        GovernanceRoute::Lock { scope, .. } if reads => Need::To(Action::Read, scope.clone()),
+        GovernanceRoute::Lock { scope, .. } => Need::To(Action::ManageAccess, scope.clone()),
+        GovernanceRoute::Activity { subscription: Some(subscription) } => {
             Need::SomethingIn(Scope::subscription(subscription))
         }
-        EstateRoute::Activity { subscription: None } | EstateRoute::ActivityChain => {
+        GovernanceRoute::Activity { subscription: None } | GovernanceRoute::ActivityChain => {
             Need::To(Action::Read, Scope::Everything)
         }
     }

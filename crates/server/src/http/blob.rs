@@ -18,7 +18,7 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use muster_core::ErrorChain;
 use muster_store::StoreError;
-use muster_store::storage::{At, Container, Refusal};
+use muster_store::storage::{BlobRef, Container, Refusal};
 use muster_wire::blob::{
     Address, Asked, BlobQuery, Right, StorageError, VERSION, format_tag, http_date,
 };
@@ -50,9 +50,9 @@ struct Call<'r> {
 }
 
 impl Call<'_> {
-    fn at(&self, name: &str) -> At {
+    fn at(&self, name: &str) -> BlobRef {
         let Container { id, workspace, .. } = self.container;
-        At { container: id, workspace, name: name.into() }
+        BlobRef { container: id, workspace, name: name.into() }
     }
 }
 

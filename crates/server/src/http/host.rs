@@ -10,9 +10,9 @@ use axum::body::Bytes;
 use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use muster_core::model::{Caller, Deed, Host, HostName, KeyDigest};
+use muster_core::model::{ActivityRequest, Caller, Host, HostName, KeyDigest};
 use muster_core::{
-    ErrorChain, HostRequest, Input, NewHost, NodeOrder, RefusalKind, Refused, Reply,
+    ErrorChain, HostRequest, Input, NewHost, NodeRequest, RefusalKind, Refused, Reply,
 };
 use muster_providers::joined::protocol::{
     BadBody, JoinRequest, Stamp, SyncAnswer, SyncRequest, Terms, WantedEnvironment, WantedNode,
@@ -85,14 +85,14 @@ pub async fn join(
 /// In the activity log under the name that the machine gave itself.
 fn asked(new: NewHost) -> Input {
     let by = Caller { object_id: "".into(), name: new.name.as_str().into() };
-    let deed = Deed {
+    let activity_request = ActivityRequest {
         operation: "Muster.Hosts/hosts/join/action".into(),
         resource: format!("/providers/Muster.Hosts/hosts/{}", new.name).into(),
         scope: muster_core::model::Scope::Everything,
         correlation: "".into(),
     };
     let input = Box::new(Input::ChangeHosts(Box::new(HostRequest::Join(new))));
-    Input::Asked { by, deed: Box::new(deed), input }
+    Input::Asked { by, activity_request: Box::new(activity_request), input }
 }
 
 /// Takes in what a host holds, and answers as soon as there is a list that it does not go by.
@@ -129,11 +129,11 @@ pub async fn sync(
         if host_of(&app, &headers).is_none() {
             return stranger(&app, source).await;
         }
-        let (stamp, orders) = roster.wanted(&host.name);
+        let (stamp, requests) = roster.wanted(&host.name);
         let recipes = roster.wanted_environments(&host.name);
         let is_late = tokio::time::Instant::now() >= deadline || *stopping.borrow();
         if request.report.following != Some(stamp) || is_late {
-            return Json(answer(&app, request.sequence, stamp, orders, recipes)).into_response();
+            return Json(answer(&app, request.sequence, stamp, requests, recipes)).into_response();
         }
         tokio::select! {
             _ = tokio::time::timeout_at(deadline, news.changed()) => {}
@@ -146,16 +146,16 @@ fn answer(
     app: &App,
     sequence: u64,
     stamp: Stamp,
-    orders: Vec<NodeOrder>,
+    requests: Vec<NodeRequest>,
     environments: Vec<WantedEnvironment>,
 ) -> SyncAnswer {
-    let wanted = |order: NodeOrder| WantedNode {
-        secret: app.keyring.node_secret(&order.name),
-        name: order.name.to_string(),
-        cluster: order.cluster,
-        capacity: order.capacity,
+    let wanted = |request: NodeRequest| WantedNode {
+        secret: app.keyring.node_secret(&request.name),
+        name: request.name.to_string(),
+        cluster: request.cluster,
+        capacity: request.capacity,
     };
-    let nodes = orders.into_iter().map(wanted).collect();
+    let nodes = requests.into_iter().map(wanted).collect();
     SyncAnswer { sequence, stamp, terms: app.offer.terms.clone(), nodes, environments }
 }
 

@@ -221,13 +221,13 @@ fn write_histograms(text: &mut Text, tallies: &[(&Labels, &Tally)]) {
 }
 
 fn reason_up(world: &World, cluster: ClusterId) -> &'static str {
-    let waits = world.pool(cluster).is_some_and(|pool| !pool.queue.is_empty());
+    let waits = world.cluster_index(cluster).is_some_and(|pool| !pool.queue.is_empty());
     if waits { "jobs" } else { "minimum" }
 }
 
 fn reason_down(world: &World, cluster: ClusterId) -> &'static str {
     let Some(cluster) = world.cluster(cluster) else { return "deleted" };
-    let left = world.pool(cluster.id).map_or(0, |pool| pool.alive());
+    let left = world.cluster_index(cluster.id).map_or(0, |pool| pool.alive());
     if cluster.phase == ClusterPhase::Deleting {
         "deleted"
     } else if left >= cluster.spec.scale.nodes_max {
@@ -274,13 +274,13 @@ mod tests {
     use muster_core::catalogue::Catalogue;
     use muster_core::model::{Capacity, NodeState, Tier, Trouble};
     use muster_core::time::{Now, Wall};
-    use muster_core::{Rows, Settings};
+    use muster_core::{Settings, WorldRows};
 
     use super::*;
 
     fn world() -> World {
         let catalogue = Arc::new(Catalogue::builtin());
-        World::rebuild(Rows::default(), 1, Settings::default(), catalogue, Now::default())
+        World::rebuild(WorldRows::default(), 1, Settings::default(), catalogue, Now::default())
     }
 
     fn node(event: NodeEvent, state: NodeState) -> Change {

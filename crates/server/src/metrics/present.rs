@@ -190,7 +190,7 @@ fn pool(world: &World, cluster: &Cluster) -> Pool {
         Tier::Dedicated => "dedicated",
         Tier::LowPriority => "low_priority",
     };
-    let Some(pool) = world.pool(cluster.id) else {
+    let Some(pool) = world.cluster_index(cluster.id) else {
         return Pool {
             labels,
             tier,

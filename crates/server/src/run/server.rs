@@ -39,7 +39,7 @@ use crate::services::Services;
 use crate::state_dir::{Connection, StateDir};
 use crate::storage::{self, Storage};
 use crate::tokens::Audiences;
-use crate::{ended, nodes, outbox, prices, secrets, silence, sweeper, writer};
+use crate::{ended, nodes, orphans, outbox, prices, secrets, silence, writer};
 
 pub struct Server {
     config: ServerConfig,
@@ -106,14 +106,14 @@ impl Server {
         let Stores { live, writer, readers, storage, .. } = &self.stores;
         let Nodes { provider, environments, post_mortems, .. } = &self.nodes;
         background.start(certificates::keep(keeper, hangup));
-        let hands = outbox::Hands {
+        let context = outbox::EffectContext {
             provider: provider.clone(),
             post_mortems: post_mortems.clone(),
             environments: environments.clone(),
         };
-        background.start(outbox::run(wishes, hands, writer.clone()));
+        background.start(outbox::run(wishes, context, writer.clone()));
         background.start(ended::run(provider.clone(), live.clone(), writer.clone()));
-        background.start(sweeper::run(provider.clone(), live.clone(), writer.clone()));
+        background.start(orphans::run(provider.clone(), live.clone(), writer.clone()));
         let look_every = silence_max(&self.config) / 8;
         background.start(silence::run(live.clone(), writer.clone(), look_every));
         storage.hold_sweeps(self.stores.writer_thread.waits_for_check || storage.waits_for_check());

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use muster_core::ids::WorkspaceId;
 use muster_core::model::BlobId;
 use muster_core::time::Wall;
-use muster_store::storage::{At, ContainerId, Done, Order};
+use muster_store::storage::{BlobRef, ContainerId, Done, StorageCommand};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tracing::warn;
@@ -63,11 +63,11 @@ impl Refused {
 pub struct BlockUpload {
     storage: Storage,
     refused: Arc<Refused>,
-    at: At,
+    at: BlobRef,
 }
 
 impl BlockUpload {
-    pub fn begin(storage: &Storage, at: At) -> BlockUpload {
+    pub fn begin(storage: &Storage, at: BlobRef) -> BlockUpload {
         let refused = storage.refused.clone();
         let key = (at.container, at.name.clone());
         lock(&refused.under_way).entry(key).or_default().requests += 1;
@@ -102,7 +102,7 @@ impl Drop for BlockUpload {
         let (storage, at) = (self.storage.clone(), self.at.clone());
         runtime.spawn(async move {
             let workspace = at.workspace;
-            match storage.say(Order::DropStaged { at }).await {
+            match storage.say(StorageCommand::DropStaged { at }).await {
                 Ok(Ok(Done::Dropped(files))) => storage.refused.note(workspace, files),
                 Ok(_) => {}
                 Err(why) => warn!(%why, "blocks of a refused upload stay until they expire"),

@@ -13,7 +13,7 @@ use muster_core::ErrorChain;
 use muster_core::ids::WorkspaceId;
 use muster_core::model::BlobId;
 use muster_core::time::Wall;
-use muster_store::storage::Order;
+use muster_store::storage::StorageCommand;
 use tracing::{info, warn};
 
 use super::{Storage, Unavailable, uploads};
@@ -166,7 +166,7 @@ impl Sweeper {
         *wanted = known;
         let (files, swept) = settled?;
         if !files.is_empty() {
-            let settled = self.storage.say(Order::Settle { files, before: limit }).await;
+            let settled = self.storage.say(StorageCommand::Settle { files, before: limit }).await;
             debug_assert!(!matches!(settled, Ok(Err(_))), "nothing refuses this");
             or_later(settled.map(drop).map_err(SweepError::from))?;
         }
@@ -247,7 +247,7 @@ impl Sweeper {
         let (storage, readers) = (&self.storage, &self.readers);
         let lifetime_us = self.retention.blocks.as_micros() as u64;
         let limit_us = clock::unix_us().saturating_sub(lifetime_us);
-        let _ = storage.say(Order::ExpireStaged { before: Wall(limit_us) }).await?;
+        let _ = storage.say(StorageCommand::ExpireStaged { before: Wall(limit_us) }).await?;
         let containers = storage.readers.read(|reader| reader.containers()).await?;
         let owners: BTreeMap<_, _> = containers
             .into_iter()
@@ -256,7 +256,7 @@ impl Sweeper {
         for (workspace, owner) in owners {
             let found = readers.look_up(|reader| reader.workspace(&owner))?;
             if found.is_none_or(|found| found.id != workspace) {
-                let _ = storage.say(Order::ForgetWorkspace(workspace)).await?;
+                let _ = storage.say(StorageCommand::ForgetWorkspace(workspace)).await?;
             }
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use muster_core::ids::WorkspaceId;
 use muster_core::model::{BlobId, WorkspaceKey};
-use muster_store::storage::{About, At, Done, Folder, Guard, ListQuery, Segment};
+use muster_store::storage::{About, BlobPart, BlobRef, Done, Folder, Guard, ListQuery};
 
 use super::*;
 use crate::state_dir::StateDir;
@@ -23,16 +23,16 @@ struct OnDisk {
     disk: Disk,
 }
 
-impl Rows for OnDisk {
-    fn apply(&mut self, orders: &[Order], now: Wall) -> Result<Applied, NotApplied> {
+impl StorageWriter for OnDisk {
+    fn apply(&mut self, commands: &[StorageCommand], now: Wall) -> Result<Applied, NotApplied> {
         if self.disk.is_full.load(Relaxed) {
             return Err(StoreError::Full { doing: "writing", path: "the rows".into() }.into());
         }
         if self.disk.is_read_only.load(Relaxed) {
             return Err(StoreError::ReadOnly { doing: "writing", path: "the rows".into() }.into());
         }
-        let applied = self.inner.apply(orders, now)?;
-        if !orders.is_empty() && self.disk.hides_a_commit.swap(false, Relaxed) {
+        let applied = self.inner.apply(commands, now)?;
+        if !commands.is_empty() && self.disk.hides_a_commit.swap(false, Relaxed) {
             let failed = StoreError::Io { doing: "fsync", source: std::io::Error::other("?") };
             return Err(NotApplied { failed, at_commit: Some(applied) });
         }
@@ -55,18 +55,18 @@ fn running() -> Running {
     let folder = tempfile::tempdir().expect("a folder");
     let (path, disk) = (folder.path().join("storage.db"), Disk::default());
     let (own, its) = (path.clone(), disk.clone());
-    let open: OpenRows = Box::new(move || {
+    let open: OpenStorage = Box::new(move || {
         its.opened.fetch_add(1, Relaxed);
         let inner = SqliteStorage::open(&own, Durability::None)?;
-        Ok((Box::new(OnDisk { inner, disk: its.clone() }) as Box<dyn Rows>, false))
+        Ok((Box::new(OnDisk { inner, disk: its.clone() }) as Box<dyn StorageWriter>, false))
     });
     let (storage, thread) = Storage::start(path, open, OnReserve::default()).expect("it starts");
     Running { storage, thread, disk, _folder: folder }
 }
 
-fn make(name: &str) -> Order {
+fn make(name: &str) -> StorageCommand {
     let owner = WorkspaceKey::new("s", "g", "w");
-    Order::MakeContainer { name: name.into(), workspace: WorkspaceId(1), owner }
+    StorageCommand::MakeContainer { name: name.into(), workspace: WorkspaceId(1), owner }
 }
 
 fn names(storage: &Storage) -> Vec<String> {
@@ -205,11 +205,11 @@ async fn blocks_of_a_refused_upload_go_when_its_last_request_has_ended() {
     let made = storage.say(make("here")).await.expect("it is written");
     let Ok(Done::Container(container)) = made else { panic!("{made:?}") };
     let (workspace, name) = (WorkspaceId(1), "large".into());
-    let at = At { container: container.id, workspace, name };
+    let at = BlobRef { container: container.id, workspace, name };
     let stage = async |block: &str, number| {
-        let segment = Segment { digest: BlobId([number; 32]), bytes: 5 };
-        let order = Order::Stage { at: at.clone(), block: block.into(), segment };
-        assert!(storage.say(order).await.expect("it is written").is_ok());
+        let segment = BlobPart { digest: BlobId([number; 32]), bytes: 5 };
+        let command = StorageCommand::Stage { at: at.clone(), block: block.into(), segment };
+        assert!(storage.say(command).await.expect("it is written").is_ok());
     };
     let waiting = || {
         let found = storage.readers.look_up(|reader| reader.blocks(container.id, "large"));
@@ -245,18 +245,18 @@ async fn on_the_reserve_a_folder_can_be_emptied_and_not_filled() {
     let made = storage.say(make("here")).await.expect("it is written");
     let Ok(Done::Container(container)) = made else { panic!("{made:?}") };
     let workspace = WorkspaceId(1);
-    let segment = Segment { digest: BlobId([1; 32]), bytes: 5 };
-    let at = At { container: container.id, workspace, name: "job/left".into() };
-    let put = Order::Put { at, segment, about: About::default(), guard: Guard::default() };
+    let segment = BlobPart { digest: BlobId([1; 32]), bytes: 5 };
+    let at = BlobRef { container: container.id, workspace, name: "job/left".into() };
+    let put = StorageCommand::Put { at, segment, about: About::default(), guard: Guard::default() };
     assert!(storage.say(put).await.expect("it is written").is_ok());
-    let publish = |folders: &[Vec<(Box<str>, Segment)>]| {
+    let publish = |folders: &[Vec<(Box<str>, BlobPart)>]| {
         let folder = |files: &Vec<_>| Folder {
             container: container.id,
             name: "job".into(),
             files: files.clone(),
             is_all: true,
         };
-        Order::Publish { workspace, folders: folders.iter().map(folder).collect() }
+        StorageCommand::Publish { workspace, folders: folders.iter().map(folder).collect() }
     };
     storage.on_reserve.set(true);
     let some = vec![("new".into(), segment)];

@@ -7,7 +7,7 @@ use muster_core::ErrorChain;
 use muster_core::ids::WorkspaceId;
 use muster_core::storage::{forgotten_uploads, is_upload_container};
 use muster_core::time::Wall;
-use muster_store::storage::{Container, Order};
+use muster_store::storage::{Container, StorageCommand};
 use tracing::{info, warn};
 
 use super::Storage;
@@ -53,7 +53,7 @@ async fn try_let_go(
 async fn remove(storage: &Storage, container: &Container) -> Result<(), SweepError> {
     info!(container = %container.name, "files that no version names are let go");
     // It may be gone already, and that is as good.
-    let _ = storage.say(Order::DeleteContainer { id: container.id }).await?;
+    let _ = storage.say(StorageCommand::DeleteContainer { id: container.id }).await?;
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use muster_core::ids::{ClusterId, JobId, WorkspaceId};
 use muster_core::model::{Caller, QuotaName, QuotaScope};
 use muster_core::read_only::StoreTrouble;
 use muster_core::why::{self, Reason};
-use muster_core::{Answer, Input, Refused, World, check_region};
+use muster_core::{Input, InputResult, Refused, World, check_region};
 use muster_store::StoreError;
 use muster_wire::quota::QuotaFigures;
 use tokio::sync::oneshot;
@@ -86,7 +86,7 @@ pub struct Handle {
 
 impl Handle {
     /// Says something and waits until what it changed is on disk.
-    pub async fn say(&self, input: Input) -> Result<Answer, Unavailable> {
+    pub async fn say(&self, input: Input) -> Result<InputResult, Unavailable> {
         let (reply, answer) = oneshot::channel();
         let whose = Whose::of(&input);
         self.entrance.push(whose, Message::Say { input: Box::new(input), reply })?;

@@ -17,7 +17,7 @@ use crate::clock;
 enum Known {
     Nothing,
     /// It is what the rows say.
-    Rows,
+    WorldReader,
 }
 
 impl Writer {
@@ -27,7 +27,11 @@ impl Writer {
             match exit.take_one(SLEEP_MAX) {
                 Ok(Some(Message::Checked)) => return true,
                 Ok(Some(message)) => {
-                    self.answer_without_writing(message, &Known::Rows, Unavailable::Unchecked);
+                    self.answer_without_writing(
+                        message,
+                        &Known::WorldReader,
+                        Unavailable::Unchecked,
+                    );
                 }
                 Ok(None) => {}
                 Err(Closed) => return false,
@@ -67,7 +71,7 @@ impl Writer {
                 }
             };
             if matches!(known, Known::Nothing) && self.read_rows_again() {
-                known = Known::Rows;
+                known = Known::WorldReader;
             }
             self.world.set_store_trouble(Some(self.trouble(failed)));
             let until = Instant::now() + pause;
@@ -104,7 +108,7 @@ impl Writer {
         match (message, known) {
             (Message::Say { input, reply }, known) => {
                 let renewed = match (*input, known) {
-                    (Input::Report { node, report }, Known::Rows)
+                    (Input::Report { node, report }, Known::WorldReader)
                         // Only the one controller may renew.
                         if self.store.check_claim(self.epoch).is_ok() =>
                     {
@@ -114,7 +118,7 @@ impl Writer {
                 };
                 let _ = reply.send(renewed.map(Ok).ok_or(failed));
             }
-            (Message::Ask(question), Known::Rows) => question(Ok(&self.world)),
+            (Message::Ask(question), Known::WorldReader) => question(Ok(&self.world)),
             (Message::Ask(question), Known::Nothing) => question(Err(Unavailable::Unreadable)),
             (Message::Checked, _) => {}
         }

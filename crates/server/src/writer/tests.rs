@@ -7,7 +7,7 @@ use muster_core::agent::Report;
 use muster_core::ids::Epoch;
 use muster_core::model::{AssetKind, Caller, WorkspaceKey};
 use muster_core::time::Wall;
-use muster_core::{ClusterPatch, EffectKind, KnownAsset, KnownJob, Reply, Rows};
+use muster_core::{ClusterPatch, EffectKind, KnownAsset, KnownJob, Reply, WorldRows};
 use muster_store::{Durability, SqliteStore};
 
 use super::lines::Whose;
@@ -76,7 +76,7 @@ impl Store for OnDisk {
         self.inner.claim(unix_ms)
     }
 
-    fn load(&mut self) -> Result<Rows, StoreError> {
+    fn load(&mut self) -> Result<WorldRows, StoreError> {
         self.inner.load()
     }
 

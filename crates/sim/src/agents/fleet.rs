@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use muster_core::agent::{Desired, Record};
 use muster_core::time::Span;
 
-use super::{Agent, Doom, Fate, Site};
+use super::{Agent, AgentStatus, Doom, Site};
 use crate::agenda::{Agenda, AgentEvent, AgentId, Answered, Event, ProviderEvent, SentReport};
 use crate::chance::Chance;
 use crate::clock::Moment;
@@ -141,10 +141,10 @@ impl Fleet {
         // Whatever was on its way to an agent that is gone, or was planned by it, comes to nothing.
         let Some(agent) = self.agents.get_mut(&id) else { return Ok(()) };
         agent.on(event, site)?;
-        match agent.fate {
-            Fate::Lives => {}
-            Fate::Over => self.restart(id, None, site, provider),
-            Fate::Died { back_after } => self.restart(id, back_after, site, provider),
+        match agent.status {
+            AgentStatus::Lives => {}
+            AgentStatus::Over => self.restart(id, None, site, provider),
+            AgentStatus::Died { back_after } => self.restart(id, back_after, site, provider),
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Agents that stand still for longer than their lease, and go on as if nothing had been: zombies, until they
 //! look at the clock.
 
-use super::{Agent, Fate, SOON};
+use super::{Agent, AgentStatus, SOON};
 use crate::agenda::{AgentEvent, Due, Event};
 use crate::agents::Site;
 use crate::clock::Moment;
@@ -60,12 +60,12 @@ impl Agent {
         let actions = self.machine.on_tick(self.clock(site.now));
         self.follow_up(actions, site)?;
         for event in pause.waiting {
-            if self.fate != Fate::Lives {
+            if self.status != AgentStatus::Lives {
                 return Ok(());
             }
             self.on(event, site)?;
         }
-        if self.fate == Fate::Lives {
+        if self.status == AgentStatus::Lives {
             self.plan_beat(SOON, site.now, site.agenda);
         }
         Ok(())

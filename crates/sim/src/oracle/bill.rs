@@ -127,7 +127,7 @@ impl Bill {
 #[cfg(test)]
 mod tests {
     use muster_core::ids::{ClusterId, NodeId, WorkspaceId};
-    use muster_core::model::Outcome;
+    use muster_core::model::AttemptOutcome;
 
     use super::*;
 
@@ -137,7 +137,7 @@ mod tests {
             workspace: WorkspaceId(2),
             cluster: ClusterId(3),
             category,
-            outcome: Outcome::None,
+            outcome: AttemptOutcome::None,
             served: None,
             from: Wall(from),
             to: Wall(to),

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::Settings;
-use muster_core::agent::Order;
+use muster_core::agent::Assignment;
 use muster_core::ids::{Epoch, JobId, NodeId, WorkspaceId};
 use muster_core::model::{
-    AttemptRecord, Failure, Job, JobEvent, JobPhase, JobState, Outcome, SavedTree, SpecHash, TreeId,
+    AttemptOutcome, AttemptRecord, Failure, Job, JobEvent, JobPhase, JobState, SavedTree, SpecHash,
+    TreeId,
 };
 
 use crate::failure::{Broken, Held, promise};
@@ -116,7 +117,7 @@ impl Jobs {
     pub(super) fn on_attempt_ended(&mut self, record: &AttemptRecord) -> Held {
         let mut track = self.tracks.get_mut(&record.job);
         if let Some(track) = &mut track
-            && record.outcome != Outcome::Evicted
+            && record.outcome != AttemptOutcome::Evicted
         {
             track.lost += 1;
         }
@@ -151,19 +152,19 @@ impl Jobs {
     }
 
     /// A process may run only for an attempt that is not over, and only what was ordered.
-    pub(super) fn check_order(&self, job: JobId, order: &Order) -> Held {
+    pub(super) fn check_assignment(&self, job: JobId, assignment: &Assignment) -> Held {
         let Some(track) = self.tracks.get(&job) else {
-            return Err(Broken(format!("{} runs for no job", order.epoch)));
+            return Err(Broken(format!("{} runs for no job", assignment.epoch)));
         };
-        promise(track.live == Some(order.epoch), || {
-            format!("{} of {job} started; the live attempt is {:?}", order.epoch, track.live)
+        promise(track.live == Some(assignment.epoch), || {
+            format!("{} of {job} started; the live attempt is {:?}", assignment.epoch, track.live)
         })?;
-        let is_as_ordered = track.name == order.job_name
-            && track.spec == order.spec
-            && track.nodes == order.nodes
-            && track.attempts == order.attempt
-            && order.rank < order.nodes;
-        promise(is_as_ordered, || format!("{job} was ordered as {order:?}"))
+        let is_as_assigned = track.name == assignment.job_name
+            && track.spec == assignment.spec
+            && track.nodes == assignment.nodes
+            && track.attempts == assignment.attempt
+            && assignment.rank < assignment.nodes;
+        promise(is_as_assigned, || format!("{job} was ordered as {assignment:?}"))
     }
 
     pub(super) fn by_name(&self, workspace: WorkspaceId, name: &str) -> Option<(JobId, &SpecHash)> {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::ids::{ClusterId, Epoch, NodeId};
 use muster_core::model::{
-    AttemptRecord, Category, Cluster, ClusterPhase, Cost, LedgerLine, Node, NodeEvent, NodePhase,
-    Outcome,
+    AttemptOutcome, AttemptRecord, Category, Cluster, ClusterPhase, Cost, LedgerLine, Node,
+    NodeEvent, NodePhase,
 };
 use muster_core::time::Wall;
 
@@ -45,7 +45,7 @@ pub(super) struct Nodes {
     names: BTreeSet<std::sync::Arc<str>>,
     pools: BTreeMap<ClusterId, Pool>,
     /// What the lines of attempts that are not over say about their outcome.
-    said: BTreeMap<Epoch, Vec<Outcome>>,
+    said: BTreeMap<Epoch, Vec<AttemptOutcome>>,
     /// Nodes whose time went into an attempt that is not over.
     serving: BTreeSet<(NodeId, Epoch)>,
     /// Attempts whose bill is closed.
@@ -143,7 +143,7 @@ impl Nodes {
         };
         track.bill.add(line, wall)?;
         let serves = matches!(line.category, Category::Prepare | Category::Run);
-        let is_served = line.served.is_some() && line.outcome != Outcome::None;
+        let is_served = line.served.is_some() && line.outcome != AttemptOutcome::None;
         promise(serves == is_served, || format!("served or not? {line:?}"))?;
         if let Some(served) = line.served {
             promise(!self.closed.contains(&served.epoch), || format!("too late: {line:?}"))?;

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::agent::Order;
+use muster_core::agent::Assignment;
 use muster_core::ids::{Epoch, JobId};
 use muster_core::model::{AttemptRecord, Exit, Failure, Job, JobState};
 
@@ -36,27 +36,27 @@ impl Processes {
     }
 
     /// Gives back the job, and whether the process is one of those that are let off.
-    pub(super) fn started(&mut self, order: &Order) -> Held<(JobId, bool)> {
-        let Some(job) = self.jobs.get(&order.epoch).copied() else {
-            return Err(Broken(format!("{} runs and was never granted", order.epoch)));
+    pub(super) fn started(&mut self, assignment: &Assignment) -> Held<(JobId, bool)> {
+        let Some(job) = self.jobs.get(&assignment.epoch).copied() else {
+            return Err(Broken(format!("{} runs and was never granted", assignment.epoch)));
         };
-        let is_excused = self.is_excused(order.epoch, order.rank);
+        let is_excused = self.is_excused(assignment.epoch, assignment.rank);
         let all = (job, Epoch(0))..=(job, Epoch(u64::MAX));
-        let others = self.live.range(all).filter(|((_, epoch), _)| *epoch != order.epoch);
+        let others = self.live.range(all).filter(|((_, epoch), _)| *epoch != assignment.epoch);
         let other = others
             .flat_map(|((_, epoch), ranks)| ranks.iter().map(move |rank| (*epoch, *rank)))
             .find(|(epoch, rank)| !self.is_excused(*epoch, *rank));
         if let Some((other, _)) = other.filter(|_| !is_excused) {
-            return Err(Broken(format!("{job} runs twice: {} and {other}", order.epoch)));
+            return Err(Broken(format!("{job} runs twice: {} and {other}", assignment.epoch)));
         }
-        let ready = self.ready.get(&order.epoch).map_or(0, BTreeSet::len);
-        promise(order.nodes == 1 || ready == order.nodes as usize, || {
-            let (epoch, nodes) = (order.epoch, order.nodes);
+        let ready = self.ready.get(&assignment.epoch).map_or(0, BTreeSet::len);
+        promise(assignment.nodes == 1 || ready == assignment.nodes as usize, || {
+            let (epoch, nodes) = (assignment.epoch, assignment.nodes);
             format!("a member of {epoch} started when {ready} of {nodes} were ready")
         })?;
-        let ranks = self.live.entry((job, order.epoch)).or_default();
-        promise(ranks.insert(order.rank), || {
-            format!("rank {} of {} of {job} runs twice", order.rank, order.epoch)
+        let ranks = self.live.entry((job, assignment.epoch)).or_default();
+        promise(ranks.insert(assignment.rank), || {
+            format!("rank {} of {} of {job} runs twice", assignment.rank, assignment.epoch)
         })?;
         self.started += 1;
         Ok((job, is_excused))

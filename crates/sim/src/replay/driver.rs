@@ -15,7 +15,8 @@ use muster_core::ids::{EffectId, Epoch, JobId, NodeId};
 use muster_core::model::{Caller, Exit, Job, JobEvent, JobSpec, SpecHash, WorkspaceKey};
 use muster_core::time::Span;
 use muster_core::{
-    Change, ClusterPatch, Effect, EffectKind, Input, JobRequest, Rows, Settings, Wake, World, step,
+    Change, ClusterPatch, Effect, EffectKind, Input, JobRequest, Settings, Wake, World, WorldRows,
+    step,
 };
 
 use super::tally::Tally;
@@ -93,7 +94,7 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
             fair_share: setting.fair_share,
             callers: trace.users().iter().map(|user| caller(user)).collect(),
             specs: BTreeMap::new(),
-            world: World::rebuild(Rows::default(), 1, settings, catalogue, clock.now(now)),
+            world: World::rebuild(WorldRows::default(), 1, settings, catalogue, clock.now(now)),
             now,
             clock,
             agenda: BinaryHeap::new(),
@@ -204,10 +205,10 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
             | Change::PrincipalSeen(_)
             | Change::WorkspaceChanged(_)
             | Change::WorkspaceGone(_)
-            | Change::EstateChanged(_)
+            | Change::GovernanceChanged(_)
             | Change::HostsChanged(_)
             | Change::DeploymentChanged(_)
-            | Change::JobFaceChanged { .. }
+            | Change::JobMetadataChanged { .. }
             | Change::JobGone { .. }
             | Change::DeploymentGone { .. }
             | Change::DatastoreChanged(_)

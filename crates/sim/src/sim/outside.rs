@@ -17,8 +17,8 @@ const LOOK_AGAIN: Span = Span::seconds(5);
 impl Sim {
     pub(super) fn on_provider(&mut self, event: ProviderEvent) -> Held {
         match event {
-            ProviderEvent::Made { order } | ProviderEvent::Repeated { order } => {
-                self.provider.on_made(&order, self.now, &mut self.agenda);
+            ProviderEvent::Made { request } | ProviderEvent::Repeated { request } => {
+                self.provider.on_made(&request, self.now, &mut self.agenda);
                 // Strays are the sweeper's business; they can outlive a node whose bill is still open.
                 let machines = self.provider.vms().filter(|(_, vm)| !vm.is_stray);
                 let machines = machines.map(|(_, vm)| vm.node);
@@ -77,8 +77,9 @@ impl Sim {
         let finished = self.provider.on_finished(node, is_live, self.now, &mut self.agenda);
         let Some(finished) = finished else { return };
         self.power_off(finished.removed);
-        if let (EffectKind::CreateNode(order), Ok(())) = (&finished.effect.kind, &finished.result) {
-            self.oracle.on_create_done(order.node);
+        if let (EffectKind::CreateNode(request), Ok(())) = (&finished.effect.kind, &finished.result)
+        {
+            self.oracle.on_create_done(request.node);
         }
         // The answer to a controller that has died since reaches nobody.
         let arrival = Arrival::EffectDone { effect: finished.effect.id, result: finished.result };
@@ -118,7 +119,7 @@ impl Sim {
     pub(super) fn on_sweep(&mut self) -> Held {
         let has_found = self.sweep()?;
         let pause = if has_found { SWEEP } else { SWEEP_OF_NOTHING };
-        self.agenda.plan(self.now + pause, Event::Sweep);
+        self.agenda.plan(self.now + pause, Event::OrphanSearch);
         Ok(())
     }
 

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use muster_core::agent::Report;
 use muster_core::planted::{Bug, is_planted};
 use muster_core::time::Span;
-use muster_core::{Answer, Change, Input, Output, Reply, desired_for};
+use muster_core::{Change, Input, InputResult, Output, Reply, desired_for};
 
 use super::Sim;
 use crate::agenda::{AgentEvent, Answered, Arrival, ClientEvent, Event, Sender, WishId};
 use crate::clients;
 use crate::controller::Commit;
-use crate::failpoints::has_new_order;
+use crate::failpoints::has_new_assignment;
 use crate::failure::{Broken, Held, promise};
 use crate::faults::Fault;
 use crate::network::Direction;
@@ -194,10 +194,10 @@ impl Sim {
                 Change::PrincipalSeen(_)
                 | Change::WorkspaceChanged(_)
                 | Change::WorkspaceGone(_)
-                | Change::EstateChanged(_)
+                | Change::GovernanceChanged(_)
                 | Change::HostsChanged(_)
                 | Change::DeploymentChanged(_)
-                | Change::JobFaceChanged { .. }
+                | Change::JobMetadataChanged { .. }
                 | Change::JobGone { .. }
                 | Change::DeploymentGone { .. }
                 | Change::DatastoreChanged(_)
@@ -240,7 +240,11 @@ impl Sim {
             if let Some(agent) = agent {
                 let desired = desired_for(&live.world, id);
                 if self.fleet.poke(agent, &desired, self.now, &mut self.agenda) {
-                    let job = desired.orders.into_iter().next().map(|order| order.job_name);
+                    let job = desired
+                        .assignments
+                        .into_iter()
+                        .next()
+                        .map(|assignment| assignment.job_name);
                     poked.push((agent, job));
                 }
             }
@@ -248,7 +252,12 @@ impl Sim {
         self.slow_down(poked);
     }
 
-    fn answer_all(&mut self, origins: Vec<Origin>, inputs: &[Input], answers: Vec<Answer>) -> Held {
+    fn answer_all(
+        &mut self,
+        origins: Vec<Origin>,
+        inputs: &[Input],
+        answers: Vec<InputResult>,
+    ) -> Held {
         for ((origin, input), answer) in origins.into_iter().zip(inputs).zip(answers) {
             match origin {
                 Origin::Client { wish, was_known } => {
@@ -260,7 +269,7 @@ impl Sim {
                     }
                 }
                 Origin::Agent(sender) => {
-                    let is_new = has_new_order(input, &answer);
+                    let is_new = has_new_assignment(input, &answer);
                     let Input::Report { report, .. } = input else { continue };
                     self.answer_agent(sender, report, is_new, answer)?;
                 }
@@ -274,10 +283,16 @@ impl Sim {
         Ok(())
     }
 
-    fn answer_agent(&mut self, to: Sender, said: &Report, is_new: bool, answer: Answer) -> Held {
+    fn answer_agent(
+        &mut self,
+        to: Sender,
+        said: &Report,
+        is_new: bool,
+        answer: InputResult,
+    ) -> Held {
         let Ok(Reply::Desired(desired)) = answer else { return Ok(()) };
         let brings_nothing =
-            desired.orders.len() == said.attempts.len() && !desired.is_news_to(said);
+            desired.assignments.len() == said.attempts.len() && !desired.is_news_to(said);
         let Sender { agent, sequence, sent_at, is_news, is_beat } = to;
         let answered = Answered { sequence, sent_at, desired: *desired };
         // A mere renewal of a quiet agent: nothing else can come of it, so it need not travel.
@@ -285,7 +300,7 @@ impl Sim {
             let (fleet, _, mut site) = self.around();
             return fleet.on_beat_answered(&answered, agent, &mut site);
         }
-        let carried = self.network.carry(Direction::Answer, agent, is_news || is_new, self.now);
+        let carried = self.network.carry(Direction::Reply, agent, is_news || is_new, self.now);
         for at in carried.into_iter().flatten() {
             let Answered { sequence, sent_at, ref desired } = answered;
             let answered = Answered { sequence, sent_at, desired: desired.clone() };

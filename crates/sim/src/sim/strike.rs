@@ -101,7 +101,7 @@ impl Sim {
             }
             Mischief::CutAnswers => {
                 self.strike_network(kind, Fault::PartitionOfAnswers, |network, agent, until| {
-                    network.cut(agent, Direction::Answer, until);
+                    network.cut(agent, Direction::Reply, until);
                 })
             }
             Mischief::CutBothWays => {

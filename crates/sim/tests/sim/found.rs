@@ -6,8 +6,8 @@ use muster_core::catalogue::Catalogue;
 use muster_core::model::{Caller, JobSpec, SpecHash, WorkspaceKey};
 use muster_core::time::{Elapsed, Now, Wall};
 use muster_core::{
-    Answer, Change, ClusterPatch, Input, JobRequest, RefusalKind, Reply, Rows, Settings, World,
-    step,
+    Change, ClusterPatch, Input, InputResult, JobRequest, RefusalKind, Reply, Settings, World,
+    WorldRows, step,
 };
 use muster_sim::Scenario;
 
@@ -24,7 +24,7 @@ fn caller() -> Caller {
 /// A World with one pool that is closed for now, so that jobs wait.
 fn world() -> World {
     let catalogue = Arc::new(Catalogue::builtin());
-    let mut world = World::rebuild(Rows::default(), 1, Settings::default(), catalogue, NOW);
+    let mut world = World::rebuild(WorldRows::default(), 1, Settings::default(), catalogue, NOW);
     let wanted = ClusterPatch { nodes_max: Some(0), ..ClusterPatch::default() };
     let inputs = [
         Input::workspace(workspace(), "eastus", caller()),
@@ -35,7 +35,7 @@ fn world() -> World {
             by: caller(),
         },
     ];
-    assert!(step(&mut world, &inputs, NOW).answers.iter().all(Answer::is_ok));
+    assert!(step(&mut world, &inputs, NOW).answers.iter().all(InputResult::is_ok));
     world
 }
 

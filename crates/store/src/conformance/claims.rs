@@ -50,7 +50,7 @@ pub fn without_a_claim_nothing_is_written(database: &dyn Database) {
     let mut store = database.store();
     assert!(matches!(store.commit(&[seen(1)], Wall(1)), Err(StoreError::NotClaimed)));
     assert_eq!(store.revision().expect("it reads"), Revision(0));
-    assert_eq!(store.load().expect("it loads"), muster_core::Rows::default());
+    assert_eq!(store.load().expect("it loads"), muster_core::WorldRows::default());
 }
 
 pub fn an_impossible_epoch_is_refused(database: &dyn Database) {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use muster_core::model::{JobSpec, SpecHash};
-use muster_core::{Answer, Input, JobEdit, JobPatch, JobRequest, JobWish, Reply};
+use muster_core::{Input, InputResult, JobEdit, JobPatch, JobRequest, JobWish, Reply};
 
 use super::stage::{home, someone, specification};
 use super::{Database, Stage};
 use crate::{Archived, JobQuery, LedgerBy, LedgerQuery, look_up};
 
-fn edit(stage: &mut Stage<'_>, name: &str, wish: JobWish) -> Answer {
+fn edit(stage: &mut Stage<'_>, name: &str, wish: JobWish) -> InputResult {
     let edit = JobEdit { workspace: home(), name: name.into(), wish, known: None };
     let input = look_up(stage.store.as_mut(), Input::EditJob(Box::new(edit))).expect("it reads");
     stage.say(input)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use muster_core::ids::{ClusterId, JobId, PrincipalId};
 use muster_core::model::{
-    Caller, Category, Cluster, ClusterPhase, Cost, JobSpec, Outcome, Part, SpecHash,
+    AttemptOutcome, Caller, Category, Cluster, ClusterPhase, Cost, JobSpec, Part, SpecHash,
 };
 use muster_core::time::{Span, Wall};
 use muster_core::{Change, ClusterPatch, Input, JobRequest};
@@ -27,12 +27,12 @@ pub fn the_bill_adds_up_exactly(database: &dyn Database) {
     // Run time of an attempt that goes on has no outcome yet.
     let sums = check_bill(&mut stage, 12 * 2);
     let running = sums.iter().find(|sum| sum.category == Category::Run).expect("it runs");
-    assert_eq!((running.outcome, running.node_us), (Outcome::None, 14_000_000));
+    assert_eq!((running.outcome, running.node_us), (AttemptOutcome::None, 14_000_000));
     stage.finish("pair", 0);
     stage.pass_s(1);
     let sums = check_bill(&mut stage, 13 * 2);
     let run = sums.iter().find(|sum| sum.category == Category::Run).expect("it ran");
-    assert_eq!((run.outcome, run.node_us), (Outcome::Succeeded, 14_000_000));
+    assert_eq!((run.outcome, run.node_us), (AttemptOutcome::Succeeded, 14_000_000));
     // Asked about a moment before the last commit, nothing is negative.
     let early = stage.reader.ledger(&home(), Stage::START.0).expect("it reads");
     assert!(early.iter().all(|sum| sum.node_us <= 14_000_000), "{early:?}");
@@ -169,7 +169,7 @@ impl Known {
 
 /// The same by the longest way: from every change ever committed, and every open piece in World.
 pub(super) fn expected_sums(stage: &Stage<'_>, query: &LedgerQuery) -> Vec<LedgerSum> {
-    type Key = (Option<Box<str>>, Category, Outcome);
+    type Key = (Option<Box<str>>, Category, AttemptOutcome);
     let mut sums: BTreeMap<Key, Cost> = BTreeMap::new();
     let mut add = |key: Key, part: Part, (from, to): (Wall, Wall), price: u64| {
         let span = to - from.max(query.since.unwrap_or(from));
@@ -201,7 +201,7 @@ pub(super) fn expected_sums(stage: &Stage<'_>, query: &LedgerQuery) -> Vec<Ledge
     }
     let open = |category: Category, cluster: ClusterId, served| {
         let tags = Arc::clone(&known.clusters[&cluster].spec.tags);
-        (known.group(&query.by, category, served, (cluster, &tags)), category, Outcome::None)
+        (known.group(&query.by, category, served, (cluster, &tags)), category, AttemptOutcome::None)
     };
     for node in stage.world.nodes() {
         if let Some(meter) = node.meter {

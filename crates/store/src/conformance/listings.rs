@@ -2,7 +2,7 @@
 
 use muster_core::ids::{JobId, OperationId, PrincipalId};
 use muster_core::model::{JobPhase, SpecHash, WorkspaceKey};
-use muster_core::{Answer, Input};
+use muster_core::{Input, InputResult};
 
 use super::stage::{home, put_cluster, someone, specification};
 use super::{Database, Stage};
@@ -132,7 +132,7 @@ pub fn workspaces_keep_to_themselves(database: &dyn Database) {
         stage.create_workspace(key.clone());
     }
     stage.put_cluster("mine", 0, 1);
-    let answer: Answer = stage.say(put_cluster(other.clone(), "theirs", 0, 1));
+    let answer: InputResult = stage.say(put_cluster(other.clone(), "theirs", 0, 1));
     answer.expect("a cluster");
     // The same job name in both.
     stage.submit("same", "mine", 1);

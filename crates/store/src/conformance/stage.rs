@@ -9,7 +9,7 @@ use muster_core::catalogue::Catalogue;
 use muster_core::ids::Epoch;
 use muster_core::model::{Caller, Exit, Job, JobSpec, NodePhase, SpecHash, WorkspaceKey};
 use muster_core::time::{Elapsed, Now, Span, Wall};
-use muster_core::{Answer, Change, ClusterPatch, Input, JobRequest, Settings, World, step};
+use muster_core::{Change, ClusterPatch, Input, InputResult, JobRequest, Settings, World, step};
 
 use super::Database;
 use crate::{Reader, Revision, Store};
@@ -63,7 +63,7 @@ impl<'d> Stage<'d> {
     }
 
     /// Steps, commits, and compares World with the rows.
-    pub fn say_all(&mut self, inputs: &[Input]) -> Vec<Answer> {
+    pub fn say_all(&mut self, inputs: &[Input]) -> Vec<InputResult> {
         let output = step(&mut self.world, inputs, self.now);
         let before = Revision(self.log.len() as u64);
         assert_eq!(self.store.revision().expect("it reads"), before);
@@ -75,7 +75,7 @@ impl<'d> Stage<'d> {
         output.answers
     }
 
-    pub fn say(&mut self, input: Input) -> Answer {
+    pub fn say(&mut self, input: Input) -> InputResult {
         self.say_all(&[input]).pop().expect("one answer per input")
     }
 

@@ -8,9 +8,9 @@ use muster_core::{Change, Input};
 use super::stage::{home, someone};
 use super::{Database, Stage};
 use crate::storage::{
-    About, AboutChange, At, BlockFrom, BlockRef, Container, ContainerId, Done, Folder, Guard,
-    ListQuery, Listed, Match, Order, Outcome, Refusal, Segment, Span, Storage, StorageReader,
-    Stored, Tag,
+    About, AboutChange, BlobPart, BlobRef, BlockFrom, BlockRef, Container, ContainerId, Done,
+    Folder, Guard, ListQuery, Listed, Match, Refusal, Span, Storage, StorageCommand, StorageReader,
+    StorageResult, Stored, Tag,
 };
 
 const HERE: WorkspaceId = WorkspaceId(1);
@@ -37,20 +37,20 @@ impl Scene {
         Scene { storage, reader, container, now: Wall(1_000_000) }
     }
 
-    fn say(&mut self, order: Order) -> Outcome {
+    fn say(&mut self, command: StorageCommand) -> StorageResult {
         self.now.0 += 1_000_000;
-        let mut outcomes = self.storage.apply(&[order], self.now).expect("it is written").outcomes;
-        assert_eq!(outcomes.len(), 1);
-        outcomes.remove(0)
+        let mut results = self.storage.apply(&[command], self.now).expect("it is written").results;
+        assert_eq!(results.len(), 1);
+        results.remove(0)
     }
 
-    fn at(&self, name: &str) -> At {
-        At { container: self.container, workspace: HERE, name: name.into() }
+    fn at(&self, name: &str) -> BlobRef {
+        BlobRef { container: self.container, workspace: HERE, name: name.into() }
     }
 
     fn put(&mut self, name: &str, content: &str, guard: Guard) -> Result<Tag, Refusal> {
         let (at, segment) = (self.at(name), file(content));
-        match self.say(Order::Put { at, segment, about: about(content), guard })? {
+        match self.say(StorageCommand::Put { at, segment, about: about(content), guard })? {
             Done::Blob { tag, .. } => Ok(tag),
             other => panic!("{other:?} is no blob"),
         }
@@ -58,19 +58,25 @@ impl Scene {
 
     fn stage(&mut self, name: &str, block: &str, content: &str) {
         let at = self.at(name);
-        let staged = self.say(Order::Stage { at, block: block.into(), segment: file(content) });
+        let staged =
+            self.say(StorageCommand::Stage { at, block: block.into(), segment: file(content) });
         assert_eq!(staged, Ok(Done::Nothing));
     }
 
-    fn commit(&mut self, name: &str, blocks: &[(&str, BlockFrom, &str)]) -> Outcome {
+    fn commit(&mut self, name: &str, blocks: &[(&str, BlockFrom, &str)]) -> StorageResult {
         let part = |(id, from, content): &(&str, BlockFrom, &str)| {
             (BlockRef { id: (*id).into(), from: *from }, file(content))
         };
         let (at, blocks) = (self.at(name), blocks.iter().map(part).collect());
-        self.say(Order::Commit { at, blocks, about: about("list"), guard: Guard::default() })
+        self.say(StorageCommand::Commit {
+            at,
+            blocks,
+            about: about("list"),
+            guard: Guard::default(),
+        })
     }
 
-    fn files(&mut self, name: &str, span: Span) -> (u64, Vec<Segment>) {
+    fn files(&mut self, name: &str, span: Span) -> (u64, Vec<BlobPart>) {
         let found = self.reader.content(self.container, name, span).expect("it reads");
         let found = found.expect("it is there");
         (found.starts, found.segments)
@@ -92,8 +98,8 @@ fn make(
     workspace: WorkspaceId,
 ) -> Result<Container, Refusal> {
     let owner = WorkspaceKey::new("s", "g", &workspace.to_string());
-    let order = Order::MakeContainer { name: name.into(), workspace, owner };
-    match storage.apply(&[order], Wall(1)).expect("it is written").outcomes.remove(0)? {
+    let command = StorageCommand::MakeContainer { name: name.into(), workspace, owner };
+    match storage.apply(&[command], Wall(1)).expect("it is written").results.remove(0)? {
         Done::Container(container) => Ok(container),
         other => panic!("{other:?} is no container"),
     }
@@ -103,8 +109,8 @@ fn digest(content: &str) -> BlobId {
     BlobId::made_up(content)
 }
 
-fn file(content: &str) -> Segment {
-    Segment { digest: digest(content), bytes: content.len() as u64 }
+fn file(content: &str) -> BlobPart {
+    BlobPart { digest: digest(content), bytes: content.len() as u64 }
 }
 
 fn about(word: &str) -> About {
@@ -121,7 +127,7 @@ pub fn blobs_read_back_and_are_replaced(database: &dyn StorageDatabase) {
     let second = scene.put("a/../b", "second", Guard::default()).expect("replaced");
     let change = AboutChange::Metadata([("k".into(), "v".into())].into());
     let at = scene.at("a/../b");
-    let changed = scene.say(Order::Change { at, change, guard: Guard::default() });
+    let changed = scene.say(StorageCommand::Change { at, change, guard: Guard::default() });
     let Ok(Done::Blob { tag: third, .. }) = changed else { panic!("{changed:?}") };
     assert!(first < second && second < third);
     let again = scene.reader.blob(scene.container, "a/../b").expect("reads").expect("there");
@@ -129,10 +135,13 @@ pub fn blobs_read_back_and_are_replaced(database: &dyn StorageDatabase) {
     assert_eq!(scene.files("a/../b", Span::ALL), (0, vec![file("second")]));
     let at = scene.at("a/../b");
     assert_eq!(
-        scene.say(Order::Delete { at: at.clone(), guard: Guard::default() }),
+        scene.say(StorageCommand::Delete { at: at.clone(), guard: Guard::default() }),
         Ok(Done::Nothing)
     );
-    assert_eq!(scene.say(Order::Delete { at, guard: Guard::default() }), Err(Refusal::NoBlob));
+    assert_eq!(
+        scene.say(StorageCommand::Delete { at, guard: Guard::default() }),
+        Err(Refusal::NoBlob)
+    );
 }
 
 pub fn conditions_are_decided_where_the_change_is(database: &dyn StorageDatabase) {
@@ -153,17 +162,17 @@ pub fn conditions_are_decided_where_the_change_is(database: &dyn StorageDatabase
     scene.put("x", "4", since(10_000)).expect("nobody changed it since");
     let stale = present(Match::Tag(later));
     let at = scene.at("x");
-    assert_eq!(scene.say(Order::Delete { at, guard: stale }), Err(Refusal::Condition));
+    assert_eq!(scene.say(StorageCommand::Delete { at, guard: stale }), Err(Refusal::Condition));
     // Two in one transaction: the second sees what the first did.
-    let put = |content: &str| Order::Put {
+    let put = |content: &str| StorageCommand::Put {
         at: scene.at("z"),
         segment: file(content),
         about: About::default(),
         guard: Guard { if_none_match: Some(Match::Any), ..Guard::default() },
     };
     let both = [put("a"), put("b")];
-    let outcomes = scene.storage.apply(&both, Wall(9_000_000)).expect("written").outcomes;
-    assert!(outcomes[0].is_ok() && outcomes[1] == Err(Refusal::Exists), "{outcomes:?}");
+    let results = scene.storage.apply(&both, Wall(9_000_000)).expect("written").results;
+    assert!(results[0].is_ok() && results[1] == Err(Refusal::Exists), "{results:?}");
     assert_eq!(scene.files("z", Span::ALL).1, [file("a")]);
 }
 
@@ -296,21 +305,21 @@ pub fn what_is_unwanted_is_known_and_forgotten(database: &dyn StorageDatabase) {
     scene.stage("x", "YQ==", "block");
     assert!(named(&mut scene, "block"), "what waits is named");
     let later = scene.now;
-    assert_eq!(scene.say(Order::ExpireStaged { before: later }), Ok(Done::Nothing));
+    assert_eq!(scene.say(StorageCommand::ExpireStaged { before: later }), Ok(Done::Nothing));
     assert!(named(&mut scene, "block"), "it is not that old");
     let later = Wall(later.0 + 1);
-    assert_eq!(scene.say(Order::ExpireStaged { before: later }), Ok(Done::Nothing));
+    assert_eq!(scene.say(StorageCommand::ExpireStaged { before: later }), Ok(Done::Nothing));
     let at = scene.at("y");
-    scene.say(Order::Delete { at, guard: Guard::default() }).expect("it is there");
+    scene.say(StorageCommand::Delete { at, guard: Guard::default() }).expect("it is there");
     assert_eq!(unwanted(&mut scene), ["one", "refused", "block", "shared"]);
     assert!(!named(&mut scene, "one") && !named(&mut scene, "block"));
     assert!(named(&mut scene, "shared"), "another blob is made of it");
     let all = scene.reader.unwanted(Wall(u64::MAX), 100).expect("reads");
-    let early = Order::Settle { files: all.clone(), before: Wall(1) };
+    let early = StorageCommand::Settle { files: all.clone(), before: Wall(1) };
     assert_eq!(scene.say(early), Ok(Done::Nothing));
     assert_eq!(unwanted(&mut scene).len(), 4, "they became unwanted since");
     let before = Wall(scene.now.0 + 1);
-    assert_eq!(scene.say(Order::Settle { files: all, before }), Ok(Done::Nothing));
+    assert_eq!(scene.say(StorageCommand::Settle { files: all, before }), Ok(Done::Nothing));
     assert!(unwanted(&mut scene).is_empty());
 }
 
@@ -331,7 +340,8 @@ pub fn blocks_of_a_refused_upload_are_dropped_and_what_is_stored_is_counted(
     scene.stage("other", "YQ==", "kept");
     assert_eq!(stored(&mut scene), (5, 9), "the same bytes count once");
     let at = scene.at("large");
-    let Ok(Done::Dropped(mut dropped)) = scene.say(Order::DropStaged { at: at.clone() }) else {
+    let Ok(Done::Dropped(mut dropped)) = scene.say(StorageCommand::DropStaged { at: at.clone() })
+    else {
         panic!("nothing refuses this");
     };
     dropped.sort_by_key(|(_, at)| *at);
@@ -341,7 +351,7 @@ pub fn blocks_of_a_refused_upload_are_dropped_and_what_is_stored_is_counted(
     assert_eq!(stored(&mut scene), (5, 4), "blocks of another upload wait on");
     assert!(!scene.reader.is_named(HERE, &digest("first")).expect("reads"));
     assert!(scene.reader.is_named(HERE, &digest("three")).expect("reads"), "a blob is made of it");
-    assert_eq!(scene.say(Order::DropStaged { at }), Ok(Done::Dropped(Vec::new())));
+    assert_eq!(scene.say(StorageCommand::DropStaged { at }), Ok(Done::Dropped(Vec::new())));
 }
 
 pub fn a_container_is_its_workspaces_own(database: &dyn StorageDatabase) {
@@ -353,7 +363,7 @@ pub fn a_container_is_its_workspaces_own(database: &dyn StorageDatabase) {
     scene.put("x", "one", Guard::default()).expect("new");
     scene.stage("y", "YQ==", "block");
     assert_eq!(scene.reader.containers().expect("reads").len(), 2);
-    assert_eq!(scene.say(Order::ForgetWorkspace(HERE)), Ok(Done::Nothing));
+    assert_eq!(scene.say(StorageCommand::ForgetWorkspace(HERE)), Ok(Done::Nothing));
     let left: Vec<_> =
         scene.reader.containers().expect("reads").into_iter().map(|it| it.name).collect();
     assert_eq!(left, ["there-1".into()]);
@@ -382,11 +392,11 @@ pub fn every_batch_has_a_revision(database: &dyn StorageDatabase) {
     let mut scene = Scene::new(database);
     let mut last = scene.storage.revision().expect("it reads");
     let at = scene.at("x");
-    let stage = Order::Stage { at: at.clone(), block: "b".into(), segment: file("one") };
-    let refused = Order::Delete { at, guard: Guard::default() };
-    for orders in [vec![stage], vec![refused], vec![]] {
-        let applied = scene.storage.apply(&orders, Wall(0)).expect("it is written");
-        assert!(applied.revision > last, "{orders:?}");
+    let stage = StorageCommand::Stage { at: at.clone(), block: "b".into(), segment: file("one") };
+    let refused = StorageCommand::Delete { at, guard: Guard::default() };
+    for commands in [vec![stage], vec![refused], vec![]] {
+        let applied = scene.storage.apply(&commands, Wall(0)).expect("it is written");
+        assert!(applied.revision > last, "{commands:?}");
         last = applied.revision;
         assert_eq!(scene.storage.revision().expect("it reads"), last);
         assert_eq!(database.storage().revision().expect("it reads"), last);
@@ -446,7 +456,7 @@ pub fn a_folder_is_published_whole_or_not_at_all(database: &dyn StorageDatabase)
     let here = scene.container;
     let nowhere = ContainerId(here.0 + 1_000);
     let half = vec![folder(here, "out", &["a"], true), folder(nowhere, "x", &["y"], false)];
-    let refused = scene.say(Order::Publish { workspace: HERE, folders: half });
+    let refused = scene.say(StorageCommand::Publish { workspace: HERE, folders: half });
     assert_eq!(refused, Err(Refusal::NoContainer));
     let all = ListQuery { limit: 100, ..ListQuery::default() };
     let before = ["other/x", "out", "out/a", "out/old", "out0"].map(str::to_owned);
@@ -457,7 +467,10 @@ pub fn a_folder_is_published_whole_or_not_at_all(database: &dyn StorageDatabase)
         folder(here, "other", &["y"], false),
         folder(here, "", &["top"], false),
     ];
-    assert_eq!(scene.say(Order::Publish { workspace: HERE, folders: whole }), Ok(Done::Nothing));
+    assert_eq!(
+        scene.say(StorageCommand::Publish { workspace: HERE, folders: whole }),
+        Ok(Done::Nothing)
+    );
     let after = ["other/x", "other/y", "out", "out/a", "out/deep/b", "out0", "top"];
     assert_eq!(scene.names(&all).0, after.map(str::to_owned));
     assert_eq!(scene.files("out/a", Span::ALL), (0, vec![file("a")]), "it was replaced");
@@ -472,7 +485,7 @@ pub fn a_folder_is_published_whole_or_not_at_all(database: &dyn StorageDatabase)
     let [a, b] = names.map(|name| scene.reader.blob(here, name).expect("it reads"));
     let mut again = folder(here, "out", &["a", "deep/b"], true);
     again.files[1].1 = file("other");
-    let again = Order::Publish { workspace: HERE, folders: vec![again] };
+    let again = StorageCommand::Publish { workspace: HERE, folders: vec![again] };
     assert_eq!(scene.say(again), Ok(Done::Nothing));
     let [same, other] = names.map(|name| scene.reader.blob(here, name).expect("it reads"));
     assert_eq!(same, a);
@@ -492,6 +505,6 @@ pub fn it_is_known_when_a_container_was_filled(database: &dyn StorageDatabase) {
     scene.stage("b", "AAAA", "y");
     assert!(touched(&mut scene).expect("it is there") > filled, "a block counts, too");
     let id = scene.container;
-    scene.say(Order::DeleteContainer { id }).expect("it goes");
+    scene.say(StorageCommand::DeleteContainer { id }).expect("it goes");
     assert_eq!(touched(&mut scene), None);
 }

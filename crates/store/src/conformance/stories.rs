@@ -183,7 +183,7 @@ fn ended_jobs(log: &[Change]) -> BTreeMap<JobId, &Job> {
 /// Compares what readers see with World, and with the log where World has forgotten.
 fn check_views(stage: &mut Stage<'_>) {
     for cluster in stage.world.clusters() {
-        let pool = stage.world.pool(cluster.id).expect("every cluster has one");
+        let pool = stage.world.cluster_index(cluster.id).expect("every cluster has one");
         let workspace = stage.world.workspace_by_id(cluster.workspace).expect("it is there");
         let name = cluster.name.as_str();
         let view =

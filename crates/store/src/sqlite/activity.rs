@@ -39,7 +39,7 @@ pub(super) fn append(
              VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         )
         .and_then(|mut statement| {
-            let subscription = subscription(&activity.deed.scope);
+            let subscription = subscription(&activity.request.scope);
             statement.execute((number + 1, activity.at.0, subscription, text, previous, digest))
         })
         .doing(doing, path)?;

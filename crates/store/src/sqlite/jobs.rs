@@ -1,17 +1,21 @@
 //! Jobs after their submit: what is written on them, lists of them, and their end as rows.
 
 use muster_core::ids::{JobId, WorkspaceId};
-use muster_core::model::JobFace;
+use muster_core::model::JobMetadata;
 use rusqlite::types::Value;
 
 use super::doc;
 use super::write::Writer;
 use crate::{Archived, JobQuery, StoreError};
 
-pub(super) fn put_face(writer: &Writer<'_>, job: JobId, face: &JobFace) -> Result<(), StoreError> {
+pub(super) fn put_metadata(
+    writer: &Writer<'_>,
+    job: JobId,
+    metadata: &JobMetadata,
+) -> Result<(), StoreError> {
     writer.run(
-        "UPDATE jobs SET face = ?2, archived = ?3 WHERE id = ?1",
-        (job.0, doc::encode(face), face.is_archived),
+        "UPDATE jobs SET metadata = ?2, archived = ?3 WHERE id = ?1",
+        (job.0, doc::encode(metadata), metadata.is_archived),
     )
 }
 
@@ -19,9 +23,9 @@ pub(super) fn put_face(writer: &Writer<'_>, job: JobId, face: &JobFace) -> Resul
 pub(super) fn remove(writer: &Writer<'_>, job: JobId) -> Result<(), StoreError> {
     let steps = [
         "INSERT INTO gone_job_tags (job, tags)
-         SELECT j.id, coalesce(j.face ->> '$.tags', s.doc ->> '$.tags')
+         SELECT j.id, coalesce(j.metadata ->> '$.tags', s.doc ->> '$.tags')
          FROM jobs j JOIN specs s ON s.hash = j.spec
-         WHERE j.id = ?1 AND coalesce(j.face ->> '$.tags', s.doc ->> '$.tags') <> '{}'",
+         WHERE j.id = ?1 AND coalesce(j.metadata ->> '$.tags', s.doc ->> '$.tags') <> '{}'",
         "DELETE FROM attempts WHERE job = ?1",
         "DELETE FROM members WHERE job = ?1",
         "DELETE FROM job_trees WHERE job = ?1",
@@ -51,7 +55,7 @@ pub(super) fn condition(
         values.push(Value::Integer(archived));
     }
     if let Some(tag) = &query.tag {
-        let tags = "json_each(coalesce(j.face, s.doc), '$.tags')";
+        let tags = "json_each(coalesce(j.metadata, s.doc), '$.tags')";
         sql += &format!(" AND EXISTS (SELECT 1 FROM {tags} WHERE key = ?)");
         values.push(Value::Text(tag.to_string()));
     }

@@ -4,7 +4,7 @@ mod groups;
 
 use std::path::Path;
 
-use muster_core::model::{Category, Cluster, Cost, Job, Node, Outcome, Part};
+use muster_core::model::{AttemptOutcome, Category, Cluster, Cost, Job, Node, Part};
 use muster_core::time::{Span, Wall};
 use rusqlite::{Connection, Row};
 
@@ -15,8 +15,8 @@ use crate::{LedgerBy, LedgerQuery, LedgerSum, StoreError};
 
 const DOING: &str = "reading the ledger";
 
-/// By category and outcome, in the order of `Category::ALL` and `Outcome::ALL`.
-type Kinds = [[Cost; Outcome::ALL.len()]; Category::ALL.len()];
+/// By category and outcome, in the order of `Category::ALL` and `AttemptOutcome::ALL`.
+type Kinds = [[Cost; AttemptOutcome::ALL.len()]; Category::ALL.len()];
 
 /// What belongs to whom, as far as the question needs it.
 #[derive(Clone, Copy)]
@@ -56,7 +56,7 @@ impl<'a> Bill<'a> {
     fn add(
         &mut self,
         owner: &Owner<'_>,
-        outcome: Outcome,
+        outcome: AttemptOutcome,
         (part, span): (Part, Span),
         price: u64,
     ) -> Result<(), StoreError> {
@@ -83,7 +83,7 @@ impl<'a> Bill<'a> {
         let Some(meter) = node.meter else { return Ok(()) };
         let owner = Owner { category: meter.category, ..*owner };
         let span = self.span(meter.since, self.query.now);
-        self.add(&owner, Outcome::None, (meter.part, span), node.price_micro_usd_per_hour)
+        self.add(&owner, AttemptOutcome::None, (meter.part, span), node.price_micro_usd_per_hour)
     }
 
     /// What was spent on an attempt that is not over: it gets its lines, and its outcome, when it is.
@@ -95,7 +95,7 @@ impl<'a> Bill<'a> {
             for (category, from, to) in closed.chain(open) {
                 let owner = Owner { category, ..*owner };
                 let piece = (member.part, self.span(from, to));
-                self.add(&owner, Outcome::None, piece, member.price_micro_usd_per_hour)?;
+                self.add(&owner, AttemptOutcome::None, piece, member.price_micro_usd_per_hour)?;
             }
         }
         Ok(())
@@ -106,7 +106,7 @@ impl<'a> Bill<'a> {
         for (group, kinds) in self.groups.into_sorted_names() {
             let Some(by_category) = self.sums.get(group.0) else { continue };
             for (category, by_outcome) in Category::ALL.into_iter().zip(by_category) {
-                for (outcome, sum) in Outcome::ALL.into_iter().zip(by_outcome) {
+                for (outcome, sum) in AttemptOutcome::ALL.into_iter().zip(by_outcome) {
                     if *sum != Cost::default() {
                         sums.push(LedgerSum {
                             group: kinds.clone(),
@@ -236,9 +236,13 @@ fn text<'r>(row: &'r Row<'_>, column: usize, path: &Path) -> Result<&'r str, Sto
     text.as_str().map_err(|why| doc::damaged(path, &why))
 }
 
-fn kind_of(category: &str, outcome: &str, path: &Path) -> Result<(Category, Outcome), StoreError> {
+fn kind_of(
+    category: &str,
+    outcome: &str,
+    path: &Path,
+) -> Result<(Category, AttemptOutcome), StoreError> {
     let category = Category::ALL.into_iter().find(|known| known.as_str() == category);
-    let outcome = Outcome::ALL.into_iter().find(|known| known.as_str() == outcome);
+    let outcome = AttemptOutcome::ALL.into_iter().find(|known| known.as_str() == outcome);
     category.zip(outcome).ok_or_else(|| StoreError::Damaged {
         path: path.to_owned(),
         what: "a line of the ledger is of no known kind".to_owned(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use muster_core::model::{Job, WorkspaceKey};
 use muster_core::planted::{Bug, is_planted};
 use muster_core::time::Wall;
-use muster_core::{Effect, KnownJob, Rows};
+use muster_core::{Effect, KnownJob, WorldRows};
 use rusqlite::Connection;
 
 use super::meta::Meta;
@@ -14,7 +14,7 @@ use super::{doc, members};
 use crate::StoreError;
 
 /// The caller has begun a transaction, so that all tables are of one moment.
-pub(super) fn rows(connection: &Connection, path: &Path) -> Result<Rows, StoreError> {
+pub(super) fn rows(connection: &Connection, path: &Path) -> Result<WorldRows, StoreError> {
     let meta = Meta::read(connection, path)?;
     // The index over live jobs gives them by cluster; SQLite would sort a million texts to reorder them.
     let mut jobs: Vec<Job> = doc::many(
@@ -30,7 +30,7 @@ pub(super) fn rows(connection: &Connection, path: &Path) -> Result<Rows, StoreEr
     if is_planted(Bug::OutboxRowDropped) && !effects.is_empty() {
         effects.remove(0);
     }
-    Ok(Rows {
+    Ok(WorldRows {
         next_sequence: meta.next_sequence,
         last_wall: Wall(meta.last_wall_us),
         principals: doc::many(connection, path, "SELECT doc FROM principals ORDER BY id", [])?,
@@ -72,7 +72,7 @@ pub(super) fn job(
     name: &str,
 ) -> Result<Option<KnownJob>, StoreError> {
     let key = workspace.folded();
-    let sql = "SELECT j.doc, s.doc, j.face FROM workspaces w \
+    let sql = "SELECT j.doc, s.doc, j.metadata FROM workspaces w \
                JOIN jobs j ON j.workspace = w.id AND j.folded = ?4 \
                JOIN specs s ON s.hash = j.spec \
                WHERE w.subscription = ?1 AND w.resource_group = ?2 AND w.folded = ?3";
@@ -81,8 +81,8 @@ pub(super) fn job(
     let mut found = doc::rows(connection, path, sql, values, |row| {
         let job = members::overlay(connection, path, doc::decode(row, 0, path)?)?;
         let spec = Arc::new(doc::decode(row, 1, path)?);
-        let face = doc::decode_optional(row, 2, path)?;
-        Ok(KnownJob { job: Arc::new(job), spec, face })
+        let metadata = doc::decode_optional(row, 2, path)?;
+        Ok(KnownJob { job: Arc::new(job), spec, metadata })
     })?;
     Ok(found.pop())
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use muster_core::ids::{JobId, OperationId, PrincipalId, WorkspaceId};
 use muster_core::model::{
-    Asset, AssetKind, Datastore, Deployment, Job, JobFace, JobSpec, NodePhase, Operation,
+    Asset, AssetKind, Datastore, Deployment, Job, JobMetadata, JobSpec, NodePhase, Operation,
     Principal, SavedTree, Scope, SpecHash, Tier, TreeId, Workspace, WorkspaceKey,
 };
 use rusqlite::{Connection, Row, Transaction};
@@ -51,7 +51,7 @@ struct Snapshot<'r> {
     path: &'r Path,
 }
 
-const JOB_VIEW: &str = "SELECT j.doc, s.doc, p.doc, j.face FROM jobs j \
+const JOB_VIEW: &str = "SELECT j.doc, s.doc, p.doc, j.metadata FROM jobs j \
                         JOIN specs s ON s.hash = j.spec \
                         LEFT JOIN principals p ON p.id = j.principal";
 
@@ -145,14 +145,14 @@ impl Snapshot<'_> {
     fn job_view(&self, row: &Row<'_>) -> Result<JobView, StoreError> {
         let job = doc::decode(row, 0, self.path)?;
         let mut spec = doc::decode(row, 1, self.path)?;
-        let face: Option<JobFace> = doc::decode_optional(row, 3, self.path)?;
-        if let Some(face) = &face {
-            face.write_on(&mut spec);
+        let metadata: Option<JobMetadata> = doc::decode_optional(row, 3, self.path)?;
+        if let Some(metadata) = &metadata {
+            metadata.write_on(&mut spec);
         }
         Ok(JobView {
             job: members::overlay(&self.transaction, self.path, job)?,
             spec,
-            is_archived: face.is_some_and(|face| face.is_archived),
+            is_archived: metadata.is_some_and(|metadata| metadata.is_archived),
             submitted_by: doc::decode_optional(row, 2, self.path)?,
             attempts: Vec::new(),
         })

@@ -32,18 +32,23 @@ pub(super) const MAIN: Schema<'static> = Schema { mark: APPLICATION_ID, steps: S
 pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0001_first.sql"),
     include_str!("migrations/0002_access.sql"),
-    include_str!("migrations/0003_estate.sql"),
+    include_str!("migrations/0003_governance.sql"),
     include_str!("migrations/0004_deployments.sql"),
     include_str!("migrations/0005_hosts.sql"),
     include_str!("migrations/0006_job_trees.sql"),
     include_str!("migrations/0007_datastores.sql"),
     include_str!("migrations/0008_assets.sql"),
-    include_str!("migrations/0009_job_faces.sql"),
+    include_str!("migrations/0009_job_metadata.sql"),
+    include_str!("migrations/0010_names.sql"),
 ];
 
 /// Where blobs are: "MUSB" in ASCII.
-pub(super) const STORAGE: Schema<'static> =
-    Schema { mark: 0x4d55_5342, steps: &[include_str!("migrations/storage_0001_first.sql")] };
+pub(super) const STORAGE: Schema<'static> = Schema { mark: 0x4d55_5342, steps: STORAGE_STEPS };
+
+const STORAGE_STEPS: &[&str] = &[
+    include_str!("migrations/storage_0001_first.sql"),
+    include_str!("migrations/storage_0002_names.sql"),
+];
 
 /// What the header of a file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The blob storage's rows in a SQLite file of their own: many small commits of many clients share one transaction.
 
-mod orders;
+mod commands;
 mod reads;
 
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use super::checkpoint::Checkpoints;
 use super::fault::Doing;
 use super::{Durability, doc, open, schema};
 use crate::storage::{
-    Applied, Blob, BlockRef, Blocks, Container, ContainerId, Content, ListQuery, Listing,
-    NotApplied, Order, Segment, Span, Storage, StorageReader, Stored, Tag,
+    Applied, Blob, BlobPart, BlockRef, Blocks, Container, ContainerId, Content, ListQuery, Listing,
+    NotApplied, Span, Storage, StorageCommand, StorageReader, Stored, Tag,
 };
 use crate::{Revision, StoreError};
 
@@ -58,18 +58,18 @@ impl SqliteStorage {
 }
 
 impl Storage for SqliteStorage {
-    fn apply(&mut self, orders: &[Order], now: Wall) -> Result<Applied, NotApplied> {
+    fn apply(&mut self, commands: &[StorageCommand], now: Wall) -> Result<Applied, NotApplied> {
         let path = &self.path;
         open::tidy_on_close(&self.connection, path)?;
         let transaction = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
-            .doing(orders::DOING, path)?;
-        let mut hand = orders::Hand::new(&transaction, path, now)?;
-        let outcomes = orders.iter().map(|order| hand.carry_out(order));
-        let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
-        let applied = Applied { outcomes, revision: hand.finish()? };
-        match transaction.commit().doing(orders::DOING, path) {
+            .doing(commands::DOING, path)?;
+        let mut runner = commands::CommandRunner::new(&transaction, path, now)?;
+        let results = commands.iter().map(|command| runner.carry_out(command));
+        let results = results.collect::<Result<Vec<_>, _>>()?;
+        let applied = Applied { results, revision: runner.finish()? };
+        match transaction.commit().doing(commands::DOING, path) {
             Ok(()) => {
                 self.checkpoints.after_commit(&self.connection);
                 Ok(applied)
@@ -79,7 +79,7 @@ impl Storage for SqliteStorage {
     }
 
     fn revision(&mut self) -> Result<Revision, StoreError> {
-        orders::last_tag(&self.connection, &self.path).map(Revision)
+        commands::last_tag(&self.connection, &self.path).map(Revision)
     }
 }
 
@@ -146,7 +146,7 @@ impl StorageReader for SqliteStorageReader {
         container: ContainerId,
         name: &str,
         blocks: &[BlockRef],
-    ) -> Result<Vec<Option<Segment>>, StoreError> {
+    ) -> Result<Vec<Option<BlobPart>>, StoreError> {
         let transaction = self.connection.transaction().doing("listing blocks", &self.path)?;
         let blob = blob(&transaction, &self.path, container, name)?.map(|(id, _)| id);
         let find =
@@ -172,7 +172,7 @@ impl StorageReader for SqliteStorageReader {
         before: Wall,
         limit: usize,
     ) -> Result<Vec<(WorkspaceId, BlobId)>, StoreError> {
-        let sql = "SELECT workspace, digest FROM unwanted WHERE since_us < ?1
+        let sql = "SELECT workspace, digest FROM unreferenced WHERE since_us < ?1
                    ORDER BY since_us LIMIT ?2";
         let path = &self.path;
         doc::rows(&self.connection, path, sql, (doc::key(before.0), limit), |row| {

@@ -2,8 +2,8 @@
 
 mod assets;
 mod effort;
-mod estate;
 mod full;
+mod governance;
 mod opening;
 mod refusals;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use muster_core::Change;
 use muster_core::access::AccessChange;
-use muster_core::estate::EstateChange;
+use muster_core::governance::GovernanceChange;
 use muster_core::hosts::HostChange;
 use muster_core::model::{
     AttemptRecord, Cluster, ClusterPhase, Job, JobSpec, LedgerLine, Node, NodePhase, Operation,
@@ -56,7 +56,7 @@ pub(super) fn rows(
         Change::ClusterChanged { cluster, .. } => writer.cluster(cluster),
         Change::JobSubmitted { job, spec } => writer.new_job(job, spec),
         Change::JobChanged { job, .. } => writer.job(job),
-        Change::JobFaceChanged { job, face } => jobs::put_face(&writer, *job, face),
+        Change::JobMetadataChanged { job, metadata } => jobs::put_metadata(&writer, *job, metadata),
         Change::JobGone { job, .. } => jobs::remove(&writer, *job),
         Change::MemberChanged(change) => writer.run(
             "INSERT INTO members (job, rank, doc) VALUES (?1, ?2, ?3)
@@ -78,7 +78,7 @@ pub(super) fn rows(
             (&*quota.scope.subscription, &*quota.scope.location, encode(quota)),
         ),
         Change::AccessChanged(change) => writer.access(change),
-        Change::EstateChanged(change) => writer.estate(change),
+        Change::GovernanceChanged(change) => writer.governance(change),
         Change::HostsChanged(change) => writer.hosts(change),
         Change::DeploymentChanged(deployment) => deployments::put(&writer, deployment),
         Change::DeploymentGone { group, name } => deployments::remove(&writer, group, Some(name)),
@@ -291,9 +291,9 @@ impl Writer<'_> {
         }
     }
 
-    fn estate(&self, change: &EstateChange) -> Result<(), StoreError> {
+    fn governance(&self, change: &GovernanceChange) -> Result<(), StoreError> {
         match change {
-            EstateChange::Group(group) => self.run(
+            GovernanceChange::Group(group) => self.run(
                 "INSERT INTO resource_groups (subscription, folded, doc) VALUES (?1, ?2, ?3)
                  ON CONFLICT (subscription, folded) DO UPDATE SET doc = excluded.doc",
                 (
@@ -302,7 +302,7 @@ impl Writer<'_> {
                     encode(group),
                 ),
             ),
-            EstateChange::GroupGone(scope) => match scope {
+            GovernanceChange::GroupGone(scope) => match scope {
                 Scope::Group { subscription, resource_group } => {
                     deployments::remove(self, scope, None)?;
                     self.run(
@@ -312,12 +312,12 @@ impl Writer<'_> {
                 }
                 other => unreachable!("{other} is no resource group"),
             },
-            EstateChange::Lock(lock) => self.run(
+            GovernanceChange::Lock(lock) => self.run(
                 "INSERT INTO locks (scope, folded, doc) VALUES (?1, ?2, ?3)
                  ON CONFLICT (scope, folded) DO UPDATE SET doc = excluded.doc",
                 (lock.scope.to_string(), lock.name.to_ascii_lowercase(), encode(lock)),
             ),
-            EstateChange::LockGone { scope, name } => self.run(
+            GovernanceChange::LockGone { scope, name } => self.run(
                 "DELETE FROM locks WHERE scope = ?1 AND folded = ?2",
                 (scope.to_string(), name),
             ),

@@ -87,26 +87,26 @@ impl ActivityFilter {
 }
 
 fn is_like(activity: &Activity, field: Field, value: &str) -> bool {
-    let deed = &activity.deed;
+    let activity_request = &activity.request;
     let same = |text: &str| text.eq_ignore_ascii_case(value);
     match field {
-        Field::ResourceGroup => same(super::home(&deed.scope).1),
+        Field::ResourceGroup => same(super::home(&activity_request.scope).1),
         // What happened to a thing includes what happened to what is in it.
         Field::Resource => {
-            let (wanted, found) = (value.trim_end_matches('/'), &*deed.resource);
+            let (wanted, found) = (value.trim_end_matches('/'), &*activity_request.resource);
             found.get(..wanted.len()).is_some_and(|head| head.eq_ignore_ascii_case(wanted))
                 && (found.len() == wanted.len() || found[wanted.len()..].starts_with('/'))
         }
-        Field::Provider => deed.operation.split('/').next().is_some_and(same),
+        Field::Provider => activity_request.operation.split('/').next().is_some_and(same),
         Field::Caller => same(&activity.by.name) || same(&activity.by.object_id),
         Field::Status => same(match activity.outcome {
             ActivityOutcome::Done { .. } => "Succeeded",
             ActivityOutcome::Refused { .. } => "Failed",
         }),
-        Field::Correlation => same(&deed.correlation),
-        Field::Operation => {
-            value.split(',').any(|name| deed.operation.eq_ignore_ascii_case(name.trim()))
-        }
+        Field::Correlation => same(&activity_request.correlation),
+        Field::Operation => value
+            .split(',')
+            .any(|name| activity_request.operation.eq_ignore_ascii_case(name.trim())),
     }
 }
 
@@ -133,7 +133,7 @@ fn split(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::model::{Caller, Deed, Scope};
+    use muster_core::model::{ActivityRequest, Caller, Scope};
 
     use super::*;
 
@@ -141,7 +141,7 @@ mod tests {
         Activity {
             at: Wall(1_794_772_332_000_000),
             by: Caller { object_id: "oid".into(), name: "Ada and Bob".into() },
-            deed: Deed {
+            request: ActivityRequest {
                 operation: "Microsoft.Authorization/locks/write".into(),
                 resource: "/subscriptions/s/resourceGroups/G/providers/p/locks/l".into(),
                 scope: Scope::group("s", "G"),

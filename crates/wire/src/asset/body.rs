@@ -139,14 +139,14 @@ impl Body {
             AssetKind::Data => (Body::Data(data(key, properties)?), None),
             AssetKind::Model => {
                 let stage = word(&properties.get("stage")?)?;
-                let face = stage.map(|stage| Value::from(stage).to_string().into());
-                (Body::Model(model(key, properties)?), face)
+                let metadata = stage.map(|stage| Value::from(stage).to_string().into());
+                (Body::Model(model(key, properties)?), metadata)
             }
             AssetKind::Component => component(&properties.get("componentSpec")?)?,
         })
     }
 
-    pub(super) fn show(self, face: Option<&str>, properties: &mut AssetProperties) {
+    pub(super) fn show(self, metadata: Option<&str>, properties: &mut AssetProperties) {
         match self {
             Body::Code(body) => properties.code_uri = Some(body.code_uri),
             Body::Environment(body) => {
@@ -169,9 +169,10 @@ impl Body {
                 // Clients look into it without asking whether it is there.
                 properties.flavors = Some(body.flavors.unwrap_or_else(JsonText::empty_object));
                 properties.job_name = body.job_name;
-                properties.stage = face.and_then(|face| from_json(face.as_bytes()).ok());
+                properties.stage =
+                    metadata.and_then(|metadata| from_json(metadata.as_bytes()).ok());
             }
-            Body::Component(body) => properties.component_spec = Some(body.whole(face)),
+            Body::Component(body) => properties.component_spec = Some(body.whole(metadata)),
         }
     }
 }
@@ -192,14 +193,14 @@ impl ComponentBody {
     }
 
     /// The specification as it was given.
-    pub fn whole(self, face: Option<&str>) -> JsonText {
+    pub fn whole(self, metadata: Option<&str>) -> JsonText {
         let object = |text: &str| match serde_json::from_str(text) {
             Ok(Value::Object(map)) => map,
             _ => Map::new(),
         };
-        let Some(face) = face else { return self.spec };
+        let Some(metadata) = metadata else { return self.spec };
         let mut spec = object(self.spec.as_str());
-        spec.extend(object(face));
+        spec.extend(object(metadata));
         JsonText::new(&Value::Object(spec).to_string()).unwrap_or(self.spec)
     }
 }
@@ -381,14 +382,14 @@ fn component(field: &Field<'_>) -> Result<(Body, Option<Box<str>>), ArmError> {
     };
     // What a component does depends on it, so it must be a word.
     word(&field.get("type")?)?;
-    let (face, spec): (Map<_, _>, Map<_, _>) = whole
+    let (metadata, spec): (Map<_, _>, Map<_, _>) = whole
         .iter()
         .filter(|(key, _)| !COPIED.contains(&key.as_str()))
         .map(|(key, value)| (key.clone(), value.clone()))
         .partition(|(key, _)| FACE.contains(&key.as_str()));
     let spec = JsonText::new(&Value::Object(spec).to_string());
     let spec = spec.ok_or_else(|| field.missing("it is what the component does"))?;
-    let face = Some(face).filter(|face| !face.is_empty());
-    let face = face.map(|face| Value::Object(face).to_string().into());
-    Ok((Body::Component(ComponentBody { spec }), face))
+    let metadata = Some(metadata).filter(|metadata| !metadata.is_empty());
+    let metadata = metadata.map(|metadata| Value::Object(metadata).to_string().into());
+    Ok((Body::Component(ComponentBody { spec }), metadata))
 }

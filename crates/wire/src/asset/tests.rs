@@ -74,7 +74,10 @@ fn what_is_read_back_and_put_again_is_the_same() {
         let seen = shown(kind, properties.clone());
         let again = as_kept(parse(kind, seen["properties"].clone()).unwrap());
         assert_eq!(again.spec.body, first.spec.body, "{kind:?}");
-        assert_eq!((&again.spec.face, &again.spec.hash), (&first.spec.face, &first.spec.hash));
+        assert_eq!(
+            (&again.spec.metadata, &again.spec.hash),
+            (&first.spec.metadata, &first.spec.hash)
+        );
         assert_eq!(again.spec.is_anonymous, first.spec.is_anonymous);
         assert_eq!(seen["properties"]["provisioningState"], "Succeeded");
         assert_eq!(seen["name"], "1");
@@ -142,7 +145,7 @@ fn other_spellings_of_the_same_are_the_same() {
         br#"{"properties":{"componentSpec":{"id":"/x","creation_context":{},"a":{"y":2,"x":1},"type":"command","_source":"B"}}}"#;
     let of = |text: &[u8]| parse_request(AssetKind::Component, &key(), text).unwrap().spec;
     assert_eq!(of(one).body, of(two).body, "whatever the order");
-    assert_ne!(of(one).face, of(two).face);
+    assert_ne!(of(one).metadata, of(two).metadata);
     let build = json!({"build": {"contextUri": "https://h/c/src/"}});
     let named =
         json!({"build": {"contextUri": "https://h/c/src/", "dockerfilePath": "./Dockerfile"}});

@@ -14,9 +14,9 @@ use texts::text_of;
 use crate::json::{kind, shorten};
 
 /// What is wrong, for whoever wrote the template.
-pub(super) type Outcome = Result<Value, String>;
+pub(super) type FunctionResult = Result<Value, String>;
 
-type Function = fn(&[Value]) -> Outcome;
+type Function = fn(&[Value]) -> FunctionResult;
 
 /// A function, and how many arguments it takes at least and at most.
 type Entry = (&'static str, (usize, usize), Function);
@@ -162,7 +162,7 @@ fn unknown(name: &str) -> String {
     )
 }
 
-pub(super) fn call(name: &str, arguments: &[Value]) -> Outcome {
+pub(super) fn call(name: &str, arguments: &[Value]) -> FunctionResult {
     let Some((_, (least, most), function)) = find(name) else { return Err(unknown(name)) };
     check_count(name, arguments.len(), *least, *most)?;
     function(arguments).map_err(|why| format!("{name}(): {why}"))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::model::{Cost, Failure, Job, JobState, Member, Outcome, SavedTree};
+use muster_core::model::{AttemptOutcome, Cost, Failure, Job, JobState, Member, SavedTree};
 use muster_core::time::Wall;
 use serde::{Deserialize, Serialize};
 
@@ -151,7 +151,9 @@ fn failure<'a>(facts: &'a JobFacts<'_>, tried: &Tried<'_>) -> Option<&'a Failure
 
 fn failed_in(facts: &JobFacts<'_>, tried: &Tried<'_>) -> Option<&'static str> {
     let has_started = tried.started_at.is_some();
-    let is_lost = [Outcome::Retried, Outcome::Evicted].map(outcome_text).contains(&tried.outcome);
+    let is_lost = [AttemptOutcome::Retried, AttemptOutcome::Evicted]
+        .map(outcome_text)
+        .contains(&tried.outcome);
     match failure(facts, tried) {
         Some(why) => Some(Phases::failed_in(why, has_started)),
         None => is_lost.then_some(if has_started { "run" } else { "prepare" }),
@@ -191,9 +193,9 @@ fn tried<'a>(facts: &'a JobFacts<'_>) -> Vec<Tried<'a>> {
 }
 
 /// A lost node's attempt is called after what became of the job there; here after what happened.
-fn outcome_text(outcome: Outcome) -> &'static str {
+fn outcome_text(outcome: AttemptOutcome) -> &'static str {
     match outcome {
-        Outcome::Retried => "lost",
+        AttemptOutcome::Retried => "lost",
         other => other.as_str(),
     }
 }

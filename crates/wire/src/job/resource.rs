@@ -370,8 +370,8 @@ fn gigabytes(bytes: u64) -> String {
 /// Why a job failed; for one on several nodes it says which of them.
 pub(super) fn failure_text(why: &Failure, spec: &JobSpec) -> String {
     let place = |node: &NodeId, rank: &u32| match spec.nodes {
-        1 => format!("node {}", spec.pool().of_node(*node)),
-        _ => format!("node {} (rank {rank})", spec.pool().of_node(*node)),
+        1 => format!("node {}", spec.cluster_name().of_node(*node)),
+        _ => format!("node {} (rank {rank})", spec.cluster_name().of_node(*node)),
     };
     match why {
         Failure::Exit { node, rank, exit } => {
@@ -424,7 +424,7 @@ pub(super) fn failure_text(why: &Failure, spec: &JobSpec) -> String {
         Failure::Evicted { node } => format!(
             "its node {} was taken away, and it asked to fail then; \
              leave {} out to have it tried again",
-            spec.pool().of_node(*node),
+            spec.cluster_name().of_node(*node),
             property::ON_EVICTION
         ),
         Failure::NodesLost { attempts } => format!(

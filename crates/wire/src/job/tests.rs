@@ -3,8 +3,8 @@ use std::path::PathBuf;
 
 use muster_core::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use muster_core::model::{
-    Attempt, AttemptRecord, CancelReason, Carrying, DataKind, Exit, Failure, Job, JobEnvironment,
-    JobIdentity, JobInput, JobSpec, JobState, JobTier, OnEviction, Outcome, Place, Priority,
+    Attempt, AttemptOutcome, AttemptRecord, CancelReason, Carrying, DataKind, Exit, Failure, Job,
+    JobEnvironment, JobIdentity, JobInput, JobSpec, JobState, JobTier, OnEviction, Place, Priority,
     Registration, SERVERLESS, Scarce, ShareRequest, Source, SpecHash, Verdict, WorkspaceKey,
 };
 use muster_core::time::{Span, Wall};
@@ -328,7 +328,7 @@ fn record() -> AttemptRecord {
         started_at: Some(Wall(3_000_000)),
         ended_at: Wall(4_000_000),
         members: Vec::new(),
-        outcome: Outcome::Failed,
+        outcome: AttemptOutcome::Failed,
     }
 }
 

@@ -41,7 +41,7 @@ impl Route {
             Route::History(route) => route.methods(),
             Route::V1(route) => route.methods(),
             Route::Hosts(route) => route.methods(),
-            Route::Estate(route) => route.methods(),
+            Route::Governance(route) => route.methods(),
             Route::Storage(route) => route.methods(),
             Route::Assets(route) => route.methods(),
             Route::Deployments(route) => route.methods(),
@@ -119,7 +119,7 @@ mod tests {
         }
         known.extend(variants(include_str!("access.rs"), "AccessRoute"));
         known.extend(variants(include_str!("deployments.rs"), "DeploymentRoute"));
-        known.extend(variants(include_str!("estate.rs"), "EstateRoute"));
+        known.extend(variants(include_str!("governance.rs"), "GovernanceRoute"));
         known.extend(variants(include_str!("history.rs"), "HistoryRoute"));
         known.extend(variants(include_str!("hosts.rs"), "HostRoute"));
         known.extend(variants(include_str!("v1.rs"), "V1Route"));

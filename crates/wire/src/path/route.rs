@@ -6,7 +6,7 @@ use super::PathError;
 use super::access::AccessRoute;
 use super::assets::AssetRoute;
 use super::deployments::DeploymentRoute;
-use super::estate::EstateRoute;
+use super::governance::GovernanceRoute;
 use super::history::HistoryRoute;
 use super::hosts::HostRoute;
 use super::location_name;
@@ -157,7 +157,7 @@ pub enum Route {
     /// The machines that nodes are made on.
     Hosts(HostRoute),
     /// Locks, and the activity log.
-    Estate(EstateRoute),
+    Governance(GovernanceRoute),
     /// Datastores, and the blob storage's upkeep.
     Storage(StorageRoute),
     /// What is kept in versions: code, environments, data, models, components.
@@ -234,8 +234,8 @@ impl Route {
         if let Some(v1) = V1Route::of(segments, &words)? {
             return Ok(Route::V1(v1));
         }
-        if let Some(estate) = EstateRoute::of(segments, &words) {
-            return Ok(Route::Estate(estate));
+        if let Some(governance) = GovernanceRoute::of(segments, &words) {
+            return Ok(Route::Governance(governance));
         }
         if let Some(deployments) = DeploymentRoute::of(segments, &words) {
             return Ok(Route::Deployments(deployments));
@@ -373,7 +373,7 @@ impl Route {
             }
             Route::Access(access) => access.path(),
             Route::Hosts(route) => route.path(),
-            Route::Estate(estate) => estate.path(),
+            Route::Governance(governance) => governance.path(),
             Route::Storage(route) => route.path(),
             Route::Assets(route) => route.path(),
             Route::Deployments(route) => route.path(),

@@ -9,7 +9,7 @@ use rustix::termios::{
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::output::width::size;
 
 /// The other screen, without a cursor; and back.
@@ -38,7 +38,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    pub fn take() -> Outcome<Screen> {
+    pub fn take() -> CliResult<Screen> {
         let listen = |kind| {
             signal(kind).map_err(|why| Failure::error(format!("cannot listen to signals: {why}")))
         };
@@ -108,7 +108,7 @@ impl Drop for Screen {
 }
 
 /// Keys one by one, not shown, and Ctrl-C as a key: whoever presses it gets the old screen back first.
-fn raw_keys() -> Outcome<Termios> {
+fn raw_keys() -> CliResult<Termios> {
     let failed =
         |why: rustix::io::Errno| Failure::error(format!("cannot set up the terminal: {why}"));
     let before = tcgetattr(stdin()).map_err(failed)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use muster_wire::yaml::tree::{Entry, Node, Value};
 
 use crate::document::reader::{self, Reader, Source};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::upload::Includes;
 
 const TAKEN: [&str; 6] =
@@ -35,7 +35,7 @@ const FIELDS: &[&str] = &[
 ];
 
 /// The job with its component's parts in it, and what its code includes from elsewhere.
-pub fn merged(source: &Source, job: &Node) -> Outcome<Option<(Node, Includes)>> {
+pub fn merged(source: &Source, job: &Node) -> CliResult<Option<(Node, Includes)>> {
     let Some(component) = job.get("component").filter(|node| !node.is_null()) else {
         return Ok(None);
     };
@@ -75,7 +75,7 @@ pub fn merged(source: &Source, job: &Node) -> Outcome<Option<(Node, Includes)>> 
     Ok(Some((Node { place: job.place, value: Value::Map(entries) }, includes)))
 }
 
-fn includes(said: &Reader<'_>) -> Outcome<Vec<String>> {
+fn includes(said: &Reader<'_>) -> CliResult<Vec<String>> {
     let name = "additional_includes";
     let Some(node) = said.get(name) else { return Ok(Vec::new()) };
     let wrong = |node: &Node| said.wrong(name, node, "a list of files and folders of this machine");
@@ -118,7 +118,7 @@ fn rooted(key: &str, mut node: Node, folder: &Path) -> Node {
 }
 
 /// Defaults of inputs that the job does not give.
-fn take_inputs(said: &Reader<'_>, entries: &mut Vec<Entry>) -> Outcome {
+fn take_inputs(said: &Reader<'_>, entries: &mut Vec<Entry>) -> CliResult {
     let mut given = taken(entries, "inputs");
     for input in said.named("inputs")? {
         let default = input.value.get("default").filter(|node| !node.is_null());
@@ -130,7 +130,7 @@ fn take_inputs(said: &Reader<'_>, entries: &mut Vec<Entry>) -> Outcome {
     Ok(())
 }
 
-fn take_outputs(said: &Reader<'_>, entries: &mut Vec<Entry>) -> Outcome {
+fn take_outputs(said: &Reader<'_>, entries: &mut Vec<Entry>) -> CliResult {
     let mut given = taken(entries, "outputs");
     for output in said.named("outputs")? {
         if !given.iter().any(|it| it.key == output.key) {

@@ -7,7 +7,7 @@ use muster_wire::yaml::tree::{Node, Value};
 use super::parts;
 use crate::document::reader::{self, Source};
 use crate::environment::Described;
-use crate::failure::Outcome;
+use crate::failure::CliResult;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Environment {
@@ -30,7 +30,7 @@ pub enum Environment {
     Inline(Box<Described>),
 }
 
-pub fn parse_environment(source: &Source, path: &str, node: &Node) -> Outcome<Environment> {
+pub fn parse_environment(source: &Source, path: &str, node: &Node) -> CliResult<Environment> {
     match &node.value {
         Value::Text(text) => reference(source, path, node, text),
         _ => Described::read(source, path, node)
@@ -38,7 +38,7 @@ pub fn parse_environment(source: &Source, path: &str, node: &Node) -> Outcome<En
     }
 }
 
-fn reference(source: &Source, path: &str, node: &Node, text: &str) -> Outcome<Environment> {
+fn reference(source: &Source, path: &str, node: &Node, text: &str) -> CliResult<Environment> {
     if let Some(rest) = text.strip_prefix("file:") {
         let (path, file) = (source.folder.join(rest), source.name.clone());
         return Ok(Environment::File { path, at: node.place, file });

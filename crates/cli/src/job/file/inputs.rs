@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{Data, parts};
 use crate::document::reader::{self, Reader};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::nearest;
 
 const KINDS: [(&str, &str); 6] = [
@@ -36,7 +36,7 @@ const OUTPUT_MODES: [(&str, &str); 4] = [
 
 type Named = Map<String, Json>;
 
-pub fn inputs(job: &Reader<'_>) -> Outcome<(Named, Vec<(String, Data)>)> {
+pub fn inputs(job: &Reader<'_>) -> CliResult<(Named, Vec<(String, Data)>)> {
     let (mut inputs, mut data) = (Map::new(), Vec::new());
     for entry in job.named("inputs")? {
         check_name(job, "inputs", &entry.key, entry.place)?;
@@ -86,7 +86,7 @@ fn literal(value: String) -> Json {
 }
 
 /// Where it is, or what has to be done to know that.
-fn source_of(said: &Reader<'_>, kind: &str, path: &str) -> Outcome<Result<String, Data>> {
+fn source_of(said: &Reader<'_>, kind: &str, path: &str) -> CliResult<Result<String, Data>> {
     let is_model = kind.ends_with("_model");
     let starts =
         |start: &str| path.get(..start.len()).is_some_and(|it| it.eq_ignore_ascii_case(start));
@@ -120,7 +120,7 @@ fn source_of(said: &Reader<'_>, kind: &str, path: &str) -> Outcome<Result<String
     }))
 }
 
-pub fn outputs(job: &Reader<'_>) -> Outcome<Named> {
+pub fn outputs(job: &Reader<'_>) -> CliResult<Named> {
     let mut outputs = Map::new();
     for entry in job.named("outputs")? {
         check_name(job, "outputs", &entry.key, entry.place)?;
@@ -151,7 +151,7 @@ pub fn outputs(job: &Reader<'_>) -> Outcome<Named> {
     Ok(outputs)
 }
 
-fn check_name(job: &Reader<'_>, of: &str, name: &str, at: (usize, usize)) -> Outcome {
+fn check_name(job: &Reader<'_>, of: &str, name: &str, at: (usize, usize)) -> CliResult {
     let begins_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     if begins_well && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
         return Ok(());
@@ -170,7 +170,7 @@ pub fn check_command(
     inputs: &Named,
     data: &[(String, Data)],
     outputs: &Named,
-) -> Outcome {
+) -> CliResult {
     let at = job.get("command").map_or(job.node.place, |node| node.place);
     let mut rest = command;
     while let Some(start) = rest.find("${{") {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::Code;
 use crate::document::reader::Reader;
-use crate::failure::Outcome;
+use crate::failure::CliResult;
 
 const PREFIX: &str = "azureml:";
 /// Deeper than settings of an engine are.
@@ -25,7 +25,7 @@ pub fn local(job: &Reader<'_>, text: &str) -> PathBuf {
     job.source.folder.join(text.strip_prefix("file:").unwrap_or(text))
 }
 
-pub fn code(job: &Reader<'_>) -> Outcome<Option<Code>> {
+pub fn code(job: &Reader<'_>) -> CliResult<Option<Code>> {
     let Some(text) = job.text("code")? else { return Ok(None) };
     let node = job.get("code").unwrap_or(job.node);
     if ["git+", "https://", "http://"].iter().any(|scheme| text.starts_with(scheme)) {
@@ -48,7 +48,7 @@ pub fn code(job: &Reader<'_>) -> Outcome<Option<Code>> {
 }
 
 /// Numbers and words are texts to a program.
-pub fn variables(job: &Reader<'_>) -> Outcome<Option<Json>> {
+pub fn variables(job: &Reader<'_>) -> CliResult<Option<Json>> {
     let Some(node) = job.get("environment_variables") else { return Ok(None) };
     let mut variables = Map::new();
     for entry in job.named("environment_variables")? {
@@ -65,7 +65,7 @@ pub fn variables(job: &Reader<'_>) -> Outcome<Option<Json>> {
     Ok(Some(variables.into()))
 }
 
-pub fn resources(job: &Reader<'_>) -> Outcome<Option<Json>> {
+pub fn resources(job: &Reader<'_>) -> CliResult<Option<Json>> {
     let known = [
         "instance_count",
         "instance_type",
@@ -122,7 +122,7 @@ pub fn json_of(node: &Node, depth: usize) -> Json {
     }
 }
 
-pub fn distribution(job: &Reader<'_>) -> Outcome<Option<Json>> {
+pub fn distribution(job: &Reader<'_>) -> CliResult<Option<Json>> {
     let known = [
         "type",
         "process_count_per_instance",
@@ -163,7 +163,7 @@ pub fn distribution(job: &Reader<'_>) -> Outcome<Option<Json>> {
     Ok(Some(wanted.into()))
 }
 
-pub fn limits(job: &Reader<'_>) -> Outcome<Option<Json>> {
+pub fn limits(job: &Reader<'_>) -> CliResult<Option<Json>> {
     let Some(limits) = job.inner("limits", &["timeout"])? else { return Ok(None) };
     let timeout = limits.whole("timeout")?;
     let timeout = timeout.map(|seconds| duration::format(Span::seconds(seconds)));
@@ -173,7 +173,7 @@ pub fn limits(job: &Reader<'_>) -> Outcome<Option<Json>> {
     }))
 }
 
-pub fn identity(job: &Reader<'_>) -> Outcome<Option<Json>> {
+pub fn identity(job: &Reader<'_>) -> CliResult<Option<Json>> {
     let known = ["type", "client_id", "object_id", "msi_resource_id"];
     let Some(identity) = job.inner("identity", &known)? else { return Ok(None) };
     let kinds = [
@@ -199,7 +199,7 @@ pub fn identity(job: &Reader<'_>) -> Outcome<Option<Json>> {
     Ok(Some(wanted.into()))
 }
 
-pub fn services(job: &Reader<'_>) -> Outcome<Option<Json>> {
+pub fn services(job: &Reader<'_>) -> CliResult<Option<Json>> {
     if job.get("services").is_none() {
         return Ok(None);
     }
@@ -254,7 +254,7 @@ pub fn services(job: &Reader<'_>) -> Outcome<Option<Json>> {
     Ok(Some(services.into()))
 }
 
-pub fn queue(job: &Reader<'_>) -> Outcome<Option<Json>> {
+pub fn queue(job: &Reader<'_>) -> CliResult<Option<Json>> {
     let Some(queue) = job.inner("queue_settings", &["job_tier", "priority"])? else {
         return Ok(None);
     };

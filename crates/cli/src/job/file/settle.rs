@@ -12,7 +12,7 @@ use super::{Code, Data, Wanted};
 use crate::client::Client;
 use crate::document::reader::{self, Source};
 use crate::environment::{self, Described};
-use crate::failure::{Failure, Outcome, quoted};
+use crate::failure::{CliResult, Failure, quoted};
 use crate::upload::{self, Includes, Local};
 
 const LATEST: &str = "latest";
@@ -33,7 +33,7 @@ pub async fn settle(
     workspace: &WorkspaceKey,
     wanted: Wanted,
     dry: bool,
-) -> Outcome<Settled> {
+) -> CliResult<Settled> {
     let (mut left_out, mut unmade) = (Vec::new(), Vec::new());
     let mut properties = wanted.properties;
     let id = muster_wire::path::workspace_id(workspace);
@@ -121,7 +121,7 @@ fn kind_of(is_model: bool) -> AssetKind {
 fn looked_at_code(
     code: Option<Code>,
     includes: &Includes,
-) -> Outcome<Option<(Code, Option<Local>)>> {
+) -> CliResult<Option<(Code, Option<Local>)>> {
     let path = match &code {
         Some(Code::Local { path, .. }) => Some(path.as_path()),
         Some(Code::Address(_) | Code::Id(_) | Code::Asset(..)) => {
@@ -139,7 +139,7 @@ fn looked_at_code(
     Ok(code.map(|code| (code, Some(local))))
 }
 
-fn looked_at_data(name: &str, data: &Data) -> Outcome<Option<Local>> {
+fn looked_at_data(name: &str, data: &Data) -> CliResult<Option<Local>> {
     let Data::Local { path, kind, at, file, .. } = data else { return Ok(None) };
     let what = format!("inputs.{name}.path");
     let local = looked_at(&what, path, *at, file)?;
@@ -154,7 +154,7 @@ fn looked_at_data(name: &str, data: &Data) -> Outcome<Option<Local>> {
 }
 
 /// With the place in the file where it is named.
-fn looked_at(what: &str, path: &Path, at: (usize, usize), file: &str) -> Outcome<Local> {
+fn looked_at(what: &str, path: &Path, at: (usize, usize), file: &str) -> CliResult<Local> {
     let source = Source { name: file.to_owned(), folder: Path::new(".").to_owned() };
     let place = reader::place(&source, at);
     let named = format!("{place}{what}");
@@ -168,7 +168,7 @@ async fn labelled(
     kind: AssetKind,
     name: &str,
     label: &str,
-) -> Outcome<String> {
+) -> CliResult<String> {
     if label != LATEST {
         return Err(Failure::refused(format!("there is no label {}", quoted(label)))
             .hint("only 'latest' is known, or a version: azureml:NAME:VERSION"));
@@ -189,7 +189,7 @@ async fn environment_id(
     environment: Environment,
     dry: bool,
     left_out: &mut Vec<String>,
-) -> Outcome<String> {
+) -> CliResult<String> {
     let kind = AssetKind::Environment;
     let described = match environment {
         Environment::Id(id) => return Ok(id),

@@ -45,7 +45,7 @@ fn tree() -> tempfile::TempDir {
     dir
 }
 
-fn gathered(top: &Path, code: Option<&str>, paths: &[&str]) -> Outcome<Local> {
+fn gathered(top: &Path, code: Option<&str>, paths: &[&str]) -> CliResult<Local> {
     let base = top.join("comp");
     let code = code.map(|code| base.join(code));
     let paths = paths.iter().map(|path| (*path).to_owned()).collect();

@@ -57,7 +57,7 @@ fn roster() -> Roster {
 }
 
 fn names(roster: &Roster) -> Vec<String> {
-    roster.wanted(&box_()).1.iter().map(|order| order.name.to_string()).collect()
+    roster.wanted(&box_()).1.iter().map(|request| request.name.to_string()).collect()
 }
 
 #[test]

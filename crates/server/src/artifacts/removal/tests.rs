@@ -1,6 +1,6 @@
 use muster_core::model::{BlobId, Caller, JobSpec, SpecHash};
 use muster_core::{ClusterPatch, Input, JobRequest};
-use muster_store::storage::{About, At, Done, Guard, ListQuery, Listed, Segment};
+use muster_store::storage::{About, BlobPart, BlobRef, Done, Guard, ListQuery, Listed};
 
 use super::*;
 use crate::Limits;
@@ -53,14 +53,16 @@ impl Scene {
 
     async fn put(&self, blobs: &[&str]) {
         let (workspace, name) = (self.job.workspace, own_container(self.job.workspace, false));
-        let make = Order::MakeContainer { name: name.into(), workspace, owner: home() };
+        let make = StorageCommand::MakeContainer { name: name.into(), workspace, owner: home() };
         let made = say(&self.app, make).await.expect("a container");
         let Done::Container(container) = made else { panic!("{made:?}") };
         for name in blobs {
-            let at = At { container: container.id, workspace, name: (*name).into() };
-            let segment = Segment { digest: BlobId([1; 32]), bytes: 5 };
+            let at = BlobRef { container: container.id, workspace, name: (*name).into() };
+            let segment = BlobPart { digest: BlobId([1; 32]), bytes: 5 };
             let (about, guard) = (About::default(), Guard::default());
-            say(&self.app, Order::Put { at, segment, about, guard }).await.expect("a blob");
+            say(&self.app, StorageCommand::Put { at, segment, about, guard })
+                .await
+                .expect("a blob");
         }
     }
 

@@ -11,7 +11,7 @@ use muster_wire::{AccessRoute, ArmError, Page, Route};
 
 use super::{Call, Failed, unexpected};
 use crate::http::respond::document;
-use crate::readers::Rows;
+use crate::readers::WorldReader;
 use crate::tokens;
 
 pub async fn handle(call: &Call, method: &str, route: AccessRoute) -> Result<Response, Failed> {
@@ -159,22 +159,23 @@ fn answer_role(
 /// What to know about a role on something that is not there: a slip would give nobody anything. Only names that the
 /// caller may see are suggested.
 async fn absence(call: &Call, scope: &Scope) -> Result<Option<String>, Failed> {
-    let estate = call.app.live.estate();
+    let governance = call.app.live.governance();
     let (what, name, known): (_, &str, Vec<String>) = match scope {
         Scope::Everything | Scope::Compute { .. } => return Ok(None),
         Scope::Subscription(subscription) => {
-            let groups = super::estate::groups(call, &estate, None);
+            let groups = super::governance::groups(call, &governance, None);
             let names = groups.map(|group| group.subscription.to_string());
             ("subscription", subscription, names.collect())
         }
         Scope::Group { subscription, resource_group } => {
-            let groups = super::estate::groups(call, &estate, Some(subscription));
+            let groups = super::governance::groups(call, &governance, Some(subscription));
             let names = groups.map(|group| group.name.to_string()).collect();
             ("resource group", resource_group, names)
         }
         Scope::Workspace(key) => {
             let (subscription, group) = (key.subscription.clone(), key.resource_group.clone());
-            let read = move |reader: &mut Rows| reader.workspaces(&subscription, Some(&group));
+            let read =
+                move |reader: &mut WorldReader| reader.workspaces(&subscription, Some(&group));
             let found = call.app.readers.read(read).await?;
             let names = found.iter().map(|workspace| &workspace.key);
             let names = names.filter(|key| call.may(Action::Read, &Scope::workspace(key)));

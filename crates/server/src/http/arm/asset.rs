@@ -21,7 +21,7 @@ use super::datastore::{ensure, home, own_account, signed};
 use super::job_data::place_of;
 use super::{Call, Failed, paging, unexpected};
 use crate::http::respond::document;
-use crate::readers::Rows;
+use crate::readers::WorldReader;
 use crate::{secrets, storage};
 
 /// For whoever puts files there: not to delete what was there.
@@ -157,7 +157,8 @@ async fn versions(call: &Call, named: Named) -> Result<Response, Failed> {
     let id = home.id;
     let hash = call.query.get("hash").filter(|hash| !hash.is_empty()).map(str::to_owned);
     if let (AssetKind::Code, Some(hash)) = (named.kind, hash) {
-        let find = move |reader: &mut Rows| reader.assets_with_hash(id, AssetKind::Code, &hash);
+        let find =
+            move |reader: &mut WorldReader| reader.assets_with_hash(id, AssetKind::Code, &hash);
         let found = call.app.readers.read(move |reader| find(reader)).await?;
         return Ok(document(StatusCode::OK, &Page::whole(resources(&home, &found)?)));
     }
@@ -284,7 +285,7 @@ async fn files_of(
     let (id, kind, name) = (home.id, named.kind, named.name.clone());
     let found = match version {
         Some(version) => {
-            let find = |reader: &mut Rows| reader.asset(id, kind, &name, version);
+            let find = |reader: &mut WorldReader| reader.asset(id, kind, &name, version);
             call.app.readers.look_up(find)?.into_iter().collect()
         }
         None => {

@@ -15,7 +15,7 @@ use muster_wire::{ArmError, ComputeAction, Page, Route, notes, operation};
 
 use super::{Call, Failed, paging, unexpected};
 use crate::http::respond::{document, with_operation, with_retry_after};
-use crate::readers::Rows;
+use crate::readers::WorldReader;
 use crate::secrets;
 
 pub async fn get(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
@@ -34,7 +34,7 @@ pub(super) fn find(
 
 type Viewed = Option<(ClusterView, Option<Caller>)>;
 
-fn view(reader: &mut Rows, key: &WorkspaceKey, name: &str) -> Result<Viewed, StoreError> {
+fn view(reader: &mut WorldReader, key: &WorkspaceKey, name: &str) -> Result<Viewed, StoreError> {
     let Some(view) = reader.cluster(key, name)? else { return Ok(None) };
     let by = reader.principal(view.cluster.created_by)?;
     let by = by.map(|Principal { object_id, name, .. }| Caller { object_id, name });
@@ -65,7 +65,7 @@ pub(super) async fn page(
 ) -> Result<(Vec<compute::ComputeDocument>, Option<String>), Failed> {
     let (after, size) = (call.query.skip().map(str::to_owned), call.page_size(paging::LARGE)?);
     let key = workspace.clone();
-    let read = move |reader: &mut Rows| reader.clusters(&key, after.as_deref(), size);
+    let read = move |reader: &mut WorldReader| reader.clusters(&key, after.as_deref(), size);
     let page = call.app.readers.read(read).await?;
     let value =
         page.items.iter().map(|view| resource(call, &workspace, view, None, None)).collect();
@@ -170,7 +170,7 @@ pub async fn nodes(
     name: Box<str>,
 ) -> Result<Response, Failed> {
     let (key, wanted) = (workspace.clone(), name.clone());
-    let read = move |reader: &mut Rows| {
+    let read = move |reader: &mut WorldReader| {
         let Some(view) = reader.cluster(&key, &wanted)? else { return Ok(None) };
         Ok(Some((view.cluster.spec.kind, reader.nodes(&key, &wanted)?)))
     };

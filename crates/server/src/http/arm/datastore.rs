@@ -8,7 +8,7 @@ use muster_core::limits::DATASTORES_MAX;
 use muster_core::model::{AccountCredentials, Datastore, Workspace, WorkspaceKey};
 use muster_core::time::Wall;
 use muster_core::{ErrorChain, Input, Refused, Reply};
-use muster_store::storage::Order;
+use muster_store::storage::StorageCommand;
 use muster_wire::blob::{Right, Sas, SasScope};
 use muster_wire::datastore::{self, Own, Secrets, Swept};
 use muster_wire::{ArmError, Page, StorageRoute, cloud};
@@ -79,8 +79,8 @@ pub async fn ensure(call: &Call, home: &Workspace, container: &str) -> Result<()
         return Ok(());
     }
     let (name, owner) = (container.into(), home.key.clone());
-    let order = Order::MakeContainer { name, workspace: home.id, owner };
-    let said = call.app.storage.say(order).await;
+    let command = StorageCommand::MakeContainer { name, workspace: home.id, owner };
+    let said = call.app.storage.say(command).await;
     match said.map_err(|why| ArmError::unavailable(why.to_string()))? {
         Ok(_) => Ok(()),
         // By whom is nobody's business.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use muster_core::ids::OperationId;
-use muster_core::model::{Action, Deed, Deployment, Operation, Scope};
+use muster_core::model::{Action, ActivityRequest, Deployment, Operation, Scope};
 use muster_core::time::Wall;
 use muster_core::{DeployRequest, DeployStep, DeployWhat, Foreseen, Input, Reply};
 use muster_store::StoreError;
@@ -18,7 +18,7 @@ use super::{Call, Failed, unexpected};
 use crate::Workspaces;
 use crate::http::auth::{self, Need};
 use crate::http::respond::{document, with_operation, with_retry_after};
-use crate::readers::Rows;
+use crate::readers::WorldReader;
 use crate::{clock, secrets};
 
 pub async fn handle(call: &Call, method: &str, route: DeploymentRoute) -> Result<Response, Failed> {
@@ -82,7 +82,7 @@ impl Found {
     }
 }
 
-fn with_operations(reader: &mut Rows, deployment: Deployment) -> Result<Found, StoreError> {
+fn with_operations(reader: &mut WorldReader, deployment: Deployment) -> Result<Found, StoreError> {
     let mut operations = Vec::new();
     let waited: Vec<OperationId> =
         deployment.made.iter().filter_map(|made| made.operation).collect();
@@ -95,7 +95,7 @@ fn with_operations(reader: &mut Rows, deployment: Deployment) -> Result<Found, S
 /// Whoever may not see a deployment is told that there is none.
 async fn find(call: &Call, home: &Home, name: &str) -> Result<Found, Failed> {
     let (scope, wanted) = (home.scope(), name.to_owned());
-    let read = move |reader: &mut Rows| {
+    let read = move |reader: &mut WorldReader| {
         let Some(found) = reader.deployment(&scope, &wanted)? else { return Ok(None) };
         with_operations(reader, found).map(Some)
     };
@@ -126,7 +126,7 @@ async fn list(call: &Call, home: &Home) -> Result<Response, Failed> {
     all.retain(|found| sees(call, found) && key(found).as_str() > after);
     all.sort_by_key(key);
     // Only what is shown is looked into: how far a deployment is takes a read for each instance in it.
-    let read = move |reader: &mut Rows| {
+    let read = move |reader: &mut WorldReader| {
         let mut page = Vec::new();
         for found in all {
             if page.len() > size {
@@ -158,7 +158,7 @@ async fn put(call: &Call, home: Home, name: Box<str>) -> Result<Response, Failed
     }
     let (made, _) = carry_out(call, home.clone(), name.clone(), false).await?;
     let id = made.id.to_string().into();
-    let read = move |reader: &mut Rows| with_operations(reader, made);
+    let read = move |reader: &mut WorldReader| with_operations(reader, made);
     let found = call.app.readers.read(read).await?;
     let version = call.query.api_version().unwrap_or("2020-06-01");
     let route = Route::Deployments(DeploymentRoute::Status { home, name, id });
@@ -207,7 +207,10 @@ async fn carry_out(
     if !is_trial && has_passwords(&plan) {
         plan = tokio::task::block_in_place(|| read(call, &home, &name, seed, &secrets::digest))?;
     }
-    let correlation = call.deed.as_ref().map_or_else(|| "".into(), |deed| deed.correlation.clone());
+    let correlation = call
+        .activity_request
+        .as_ref()
+        .map_or_else(|| "".into(), |activity_request| activity_request.correlation.clone());
     let step = |what: DeployWhat| {
         let (route, scope) = match &what {
             DeployWhat::Workspace { key, .. } => {
@@ -219,13 +222,13 @@ async fn carry_out(
                 (Route::Compute { workspace, name }, scope)
             }
         };
-        let deed = Deed {
+        let activity_request = ActivityRequest {
             operation: activity::operation("PUT", &route).unwrap_or_default().into(),
             resource: route.path().unwrap_or_default().into(),
             scope,
             correlation: correlation.clone(),
         };
-        DeployStep { deed, what }
+        DeployStep { activity_request, what }
     };
     let request = DeployRequest {
         subscription: home.subscription,
@@ -254,8 +257,8 @@ fn read(
     seed: [u8; 16],
     digest: &dyn Fn(&str) -> String,
 ) -> Result<Plan, Failed> {
-    let estate = call.app.live.estate();
-    let group = estate.group(&home.subscription, &home.resource_group);
+    let governance = call.app.live.governance();
+    let group = governance.group(&home.subscription, &home.resource_group);
     let none = BTreeMap::new();
     let (location, tags) = match group {
         Some(group) => (&group.location, &group.tags),

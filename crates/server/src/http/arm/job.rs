@@ -20,7 +20,7 @@ use crate::app::App;
 use crate::artifacts::{self, ArtifactError, removal};
 use crate::http::respond::document;
 use crate::http::{log_files, service, studio, tree_files};
-use crate::readers::Rows;
+use crate::readers::WorldReader;
 use crate::secrets;
 use crate::{clock, environments};
 
@@ -160,7 +160,7 @@ async fn notes_on(
     workspace: &WorkspaceKey,
     spec: &JobSpec,
 ) -> Result<Vec<String>, Failed> {
-    let (key, compute) = (workspace.clone(), spec.pool());
+    let (key, compute) = (workspace.clone(), spec.cluster_name());
     let found = call.app.readers.read(move |reader| reader.cluster(&key, compute.as_str())).await?;
     let Some(view) = found else { return Ok(Vec::new()) };
     Ok(match spec.is_serverless() {
@@ -199,7 +199,7 @@ pub async fn list(call: &Call, workspace: WorkspaceKey) -> Result<Response, Fail
         return Ok(document(StatusCode::OK, &Page::<JobResource>::new(Vec::new(), None)));
     }
     let key = workspace.clone();
-    let read = move |reader: &mut Rows| reader.jobs(&key, &query, after.as_deref(), size);
+    let read = move |reader: &mut WorldReader| reader.jobs(&key, &query, after.as_deref(), size);
     let page = call.app.readers.read(read).await?;
     let waits = wait_reasons(call, &page.items).await?;
     let resource = |view: &JobView| shown(call, &facts(&workspace, view, waits.get(&view.job.id)));

@@ -10,10 +10,10 @@ use muster_wire::manager;
 use muster_wire::resources::{Found, ResourcesRequest};
 use muster_wire::{ArmError, Manager, Page, Route, quota, vm_size};
 
-use super::{Call, Failed, estate};
+use super::{Call, Failed, governance};
 use crate::Workspaces;
 use crate::http::respond::document;
-use crate::readers::Rows;
+use crate::readers::WorldReader;
 
 /// Clusters that are read at a time.
 const BATCH: usize = 500;
@@ -23,8 +23,8 @@ pub async fn route(call: &Call, method: &str, route: Manager) -> Result<Response
     match (method, route) {
         ("GET", Manager::Tenants) => Ok(list(vec![manager::tenant(tenant)])),
         ("GET", Manager::Subscriptions) => {
-            let estate = call.app.live.estate();
-            let names = distinct(estate::groups(call, &estate, None));
+            let governance = call.app.live.governance();
+            let names = distinct(governance::groups(call, &governance, None));
             let found = names.iter().map(|name| manager::subscription(name, tenant));
             let found = found.map(|found| (found.id.to_lowercase(), found));
             // After all others, so that no client takes one of them for the default.
@@ -34,8 +34,8 @@ pub async fn route(call: &Call, method: &str, route: Manager) -> Result<Response
             call.page(&Route::Manager(Manager::Subscriptions), found)
         }
         ("GET", Manager::Subscription { subscription }) => {
-            let estate = call.app.live.estate();
-            let names = distinct(estate::groups(call, &estate, Some(&subscription)));
+            let governance = call.app.live.governance();
+            let names = distinct(governance::groups(call, &governance, Some(&subscription)));
             let found = match names.first() {
                 Some(name) => Some(manager::subscription(name, tenant)),
                 None => placeholders(call)
@@ -62,26 +62,26 @@ pub async fn route(call: &Call, method: &str, route: Manager) -> Result<Response
             Ok(document(StatusCode::OK, &found))
         }
         ("GET", Manager::ResourceGroups { subscription }) => {
-            let estate = call.app.live.estate();
-            let groups = estate::groups(call, &estate, Some(&subscription));
+            let governance = call.app.live.governance();
+            let groups = governance::groups(call, &governance, Some(&subscription));
             let found = groups.map(manager::resource_group);
             let found = found.map(|found| (found.id.to_lowercase(), found)).collect();
             let subscription = subscription.clone();
             call.page(&Route::Manager(Manager::ResourceGroups { subscription }), found)
         }
         ("GET", Manager::ResourceGroup { subscription, name }) => {
-            let found = estate::group(call, &subscription, &name)?;
+            let found = governance::group(call, &subscription, &name)?;
             Ok(document(StatusCode::OK, &manager::resource_group(&found)))
         }
         ("HEAD", Manager::ResourceGroup { subscription, name }) => {
-            let found = estate::group(call, &subscription, &name);
+            let found = governance::group(call, &subscription, &name);
             Ok(found.map_or(StatusCode::NOT_FOUND, |_| StatusCode::NO_CONTENT).into_response())
         }
         (method @ ("PUT" | "PATCH"), Manager::ResourceGroup { subscription, name }) => {
-            estate::put_group(call, subscription, name, method == "PUT").await
+            governance::put_group(call, subscription, name, method == "PUT").await
         }
         ("DELETE", Manager::ResourceGroup { subscription, name }) => {
-            estate::delete_group(call, subscription, name).await
+            governance::delete_group(call, subscription, name).await
         }
         ("GET", Manager::Resources { subscription }) => resources(call, subscription, None).await,
         ("GET", Manager::ResourcesOfGroup { subscription, name }) => {
@@ -109,7 +109,7 @@ fn list<T: serde::Serialize>(value: Vec<T>) -> Response {
 
 async fn workspaces(call: &Call, subscription: &str) -> Result<Vec<Workspace>, Failed> {
     let subscription = subscription.to_owned();
-    let read = move |reader: &mut Rows| reader.workspaces(&subscription, None);
+    let read = move |reader: &mut WorldReader| reader.workspaces(&subscription, None);
     let mut found = call.app.readers.read(read).await?;
     found.retain(|workspace| call.may(Action::Read, &Scope::workspace(&workspace.key)));
     Ok(found)
@@ -150,11 +150,11 @@ async fn resources(
 ) -> Result<Response, Failed> {
     let request = ResourcesRequest::parse(&call.query)?;
     let (wanted, within) = (subscription.clone(), group.clone());
-    let read = move |reader: &mut Rows| everything(reader, &wanted, within.as_deref());
+    let read = move |reader: &mut WorldReader| everything(reader, &wanted, within.as_deref());
     let mut everything = call.app.readers.read(read).await?;
     everything.retain(|(workspace, _)| call.may(Action::Read, &Scope::workspace(&workspace.key)));
     if let Some(name) = &group {
-        estate::group(call, &subscription, name)?;
+        governance::group(call, &subscription, name)?;
     }
     let found = everything.iter().flat_map(|(workspace, clusters)| {
         let clusters = clusters.iter().map(|view| Found::Cluster(&workspace.key, &view.cluster));
@@ -172,7 +172,7 @@ async fn resources(
 type WithClusters = Vec<(Workspace, Vec<ClusterView>)>;
 
 fn everything(
-    reader: &mut Rows,
+    reader: &mut WorldReader,
     subscription: &str,
     group: Option<&str>,
 ) -> Result<WithClusters, StoreError> {

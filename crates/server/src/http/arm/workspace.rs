@@ -11,11 +11,11 @@ use muster_wire::{ArmError, Route, WorkspaceAction, cost, diagnosis, workspace};
 use super::{Call, Failed, cluster, unexpected};
 use crate::clock;
 use crate::http::respond::{document, with_operation};
-use crate::readers::Rows;
+use crate::readers::WorldReader;
 
 pub async fn get(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
     let wanted = key.clone();
-    let read = move |reader: &mut Rows| {
+    let read = move |reader: &mut WorldReader| {
         let Some(workspace) = reader.workspace(&wanted)? else { return Ok(None) };
         let by = reader.principal(workspace.created_by)?;
         Ok(Some((workspace, by)))
@@ -96,9 +96,9 @@ pub async fn act(
     match action {
         WorkspaceAction::ResyncKeys => Ok(StatusCode::OK.into_response()),
         WorkspaceAction::Diagnose => {
-            let estate = call.app.live.estate();
+            let governance = call.app.live.governance();
             let scope = Scope::workspace(&key);
-            let locks = estate.locks().filter(|lock| lock.scope.contains(&scope));
+            let locks = governance.locks().filter(|lock| lock.scope.contains(&scope));
             let found = diagnosis::document(locks.map(|lock| &**lock));
             Ok(document(StatusCode::OK, &found))
         }
@@ -154,7 +154,7 @@ pub async fn ledger(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> 
 /// Computes that cost what GPUs cost although there are none.
 async fn gpu_notes(call: &Call, key: &WorkspaceKey) -> Result<Vec<String>, Failed> {
     let wanted = key.clone();
-    let read = move |reader: &mut Rows| reader.clusters(&wanted, None, COMPUTES_READ);
+    let read = move |reader: &mut WorldReader| reader.clusters(&wanted, None, COMPUTES_READ);
     let page = call.app.readers.read(read).await?;
     let with_gpus = page.items.iter().filter(|view| view.cluster.capacity.gpus > 0);
     let notes = with_gpus.filter_map(|view| {

@@ -7,7 +7,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use muster_core::ids::WorkspaceId;
-use muster_store::storage::{Blob, Content, Holds, ListQuery, Segment, Span};
+use muster_store::storage::{Blob, BlobPart, Content, Holds, ListQuery, Span};
 use muster_wire::blob::{Page, StorageError, block_list, http_date};
 
 use super::{Call, XML, stamp, unreadable};
@@ -119,7 +119,7 @@ fn described(status: StatusCode, body: Body, blob: &Blob, length: u64) -> Respon
 struct Reading {
     blobs: Arc<Blobs>,
     workspace: WorkspaceId,
-    segments: std::vec::IntoIter<Segment>,
+    segments: std::vec::IntoIter<BlobPart>,
     open: Option<File>,
     skip: u64,
     left: u64,
@@ -143,7 +143,7 @@ fn open_first(blobs: &Blobs, workspace: WorkspaceId, content: &Content) -> Optio
 fn body_of(
     blobs: &Arc<Blobs>,
     workspace: WorkspaceId,
-    segments: Vec<Segment>,
+    segments: Vec<BlobPart>,
     mut first: Option<File>,
     mut skip: u64,
     left: u64,

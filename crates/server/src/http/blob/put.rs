@@ -3,7 +3,7 @@
 use axum::body::{Body, HttpBody as _};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use muster_store::storage::{AboutChange, Done, Guard, Order, Segment};
+use muster_store::storage::{AboutChange, BlobPart, Done, Guard, StorageCommand};
 use muster_wire::blob::{
     BLOCK_BYTES_MAX, BLOCK_LIST_BYTES_MAX, PUT_BYTES_MAX, StorageError, is_block_id,
     parse_block_list,
@@ -30,9 +30,13 @@ pub async fn blob(call: &Call<'_>, name: &str, content: Body) -> Result<Response
     headers.md5 = headers.md5.take().or_else(|| own("content-md5"));
     let guard = guard(call)?;
     let held = take_in(call, content, PUT_BYTES_MAX, Sync::WithFolder).await?;
-    let segment = Segment { digest: held.digest, bytes: held.bytes };
-    changed(call, Order::Put { at: call.at(name), segment, about, guard }, StatusCode::CREATED)
-        .await
+    let segment = BlobPart { digest: held.digest, bytes: held.bytes };
+    changed(
+        call,
+        StorageCommand::Put { at: call.at(name), segment, about, guard },
+        StatusCode::CREATED,
+    )
+    .await
 }
 
 /// Its bytes are on disk when this is answered. The name of their file is, when the blocks are put together.
@@ -45,9 +49,9 @@ pub async fn block(call: &Call<'_>, name: &str, content: Body) -> Result<Respons
     let upload = BlockUpload::begin(&call.app.storage, call.at(name));
     let taken = take_in(call, content, BLOCK_BYTES_MAX, Sync::Alone).await;
     let held = taken.map_err(|failed| refuse_upload(&upload, failed))?;
-    let segment = Segment { digest: held.digest, bytes: held.bytes };
-    let order = Order::Stage { at: call.at(name), block: block.into(), segment };
-    say(call, order).await?;
+    let segment = BlobPart { digest: held.digest, bytes: held.bytes };
+    let command = StorageCommand::Stage { at: call.at(name), block: block.into(), segment };
+    say(call, command).await?;
     Ok(StatusCode::CREATED.into_response())
 }
 
@@ -83,8 +87,8 @@ pub async fn block_list(
         }
     }
     let held = hold(call, &parts).await?;
-    let order = Order::Commit { at, blocks: parts, about, guard };
-    let answer = changed(call, order, StatusCode::CREATED).await;
+    let command = StorageCommand::Commit { at, blocks: parts, about, guard };
+    let answer = changed(call, command, StatusCode::CREATED).await;
     drop(held);
     answer
 }
@@ -97,7 +101,7 @@ fn no_block(id: &str) -> StorageError {
 /// Makes sure that the files of these blocks are there, stay, and are on disk with their names.
 async fn hold(
     call: &Call<'_>,
-    parts: &[(muster_core::storage::BlockRef, Segment)],
+    parts: &[(muster_core::storage::BlockRef, BlobPart)],
 ) -> Result<Vec<Held>, StorageError> {
     let (blobs, workspace) = (call.app.blobs.clone(), call.container.workspace);
     let parts = parts.to_vec();
@@ -119,18 +123,18 @@ async fn hold(
 
 pub async fn metadata(call: &Call<'_>, name: &str) -> Result<Response, StorageError> {
     let change = AboutChange::Metadata(call.asked.metadata()?);
-    let order = Order::Change { at: call.at(name), change, guard: guard(call)? };
-    changed(call, order, StatusCode::OK).await
+    let command = StorageCommand::Change { at: call.at(name), change, guard: guard(call)? };
+    changed(call, command, StatusCode::OK).await
 }
 
 pub async fn properties(call: &Call<'_>, name: &str) -> Result<Response, StorageError> {
     let change = AboutChange::Headers(call.asked.content_headers()?);
-    let order = Order::Change { at: call.at(name), change, guard: guard(call)? };
-    changed(call, order, StatusCode::OK).await
+    let command = StorageCommand::Change { at: call.at(name), change, guard: guard(call)? };
+    changed(call, command, StatusCode::OK).await
 }
 
 pub async fn delete(call: &Call<'_>, name: &str) -> Result<Response, StorageError> {
-    say(call, Order::Delete { at: call.at(name), guard: guard(call)? }).await?;
+    say(call, StorageCommand::Delete { at: call.at(name), guard: guard(call)? }).await?;
     Ok(StatusCode::ACCEPTED.into_response())
 }
 
@@ -138,16 +142,16 @@ fn guard(call: &Call<'_>) -> Result<Guard, StorageError> {
     Ok(Guard { may_only_create: call.holder.may_only_create, ..call.asked.guard()? })
 }
 
-async fn say(call: &Call<'_>, order: Order) -> Result<Done, StorageError> {
-    call.app.storage.say(order).await.map_err(unavailable)?.map_err(refused)
+async fn say(call: &Call<'_>, command: StorageCommand) -> Result<Done, StorageError> {
+    call.app.storage.say(command).await.map_err(unavailable)?.map_err(refused)
 }
 
 async fn changed(
     call: &Call<'_>,
-    order: Order,
+    command: StorageCommand,
     status: StatusCode,
 ) -> Result<Response, StorageError> {
-    let Done::Blob { tag, changed } = say(call, order).await? else {
+    let Done::Blob { tag, changed } = say(call, command).await? else {
         return Err(StorageError::internal());
     };
     let mut response = status.into_response();

@@ -95,7 +95,8 @@ impl<'a> Groups<'a> {
             return Ok(*known);
         }
         // What is written on it now, what it was submitted with, or what was on it when it was deleted.
-        let sql = "SELECT s.number, j.face ->> '$.tags' FROM jobs j JOIN specs s ON s.hash = j.spec
+        let sql =
+            "SELECT s.number, j.metadata ->> '$.tags' FROM jobs j JOIN specs s ON s.hash = j.spec
                    WHERE j.id = ?1 UNION ALL SELECT NULL, tags FROM gone_job_tags WHERE job = ?1";
         let (mut spec, mut own): (Option<u64>, Option<Box<str>>) = (None, None);
         doc::each(self.connection, self.path, sql, (job,), |row| {

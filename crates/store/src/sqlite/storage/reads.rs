@@ -10,7 +10,7 @@ use super::{BLOB_COLUMNS, blob, blob_of, digest_of, doc};
 use crate::StoreError;
 use crate::sqlite::fault::Doing;
 use crate::storage::{
-    BlockFrom, BlockRef, Blocks, ContainerId, Content, ListQuery, Listed, Listing, Segment, Span,
+    BlobPart, BlockFrom, BlockRef, Blocks, ContainerId, Content, ListQuery, Listed, Listing, Span,
     Stored,
 };
 
@@ -37,7 +37,7 @@ pub(super) fn content(
         let digest = digest_of(row, 1, path)?;
         let numbers = || Ok((row.get(0)?, row.get(2)?));
         let (starts, bytes): (u64, u64) = numbers().doing("reading a blob", path)?;
-        Ok((starts, Segment { digest, bytes }))
+        Ok((starts, BlobPart { digest, bytes }))
     })?;
     let starts = rows.first().map_or(0, |(starts, _)| *starts);
     let segments = rows.into_iter().map(|(_, segment)| segment).collect();
@@ -153,11 +153,11 @@ pub(super) fn block(
     name: &[u8],
     blob: Option<u64>,
     wanted: &BlockRef,
-) -> Result<Option<Segment>, StoreError> {
+) -> Result<Option<BlobPart>, StoreError> {
     let segment = |row: &rusqlite::Row<'_>| {
         let digest = digest_of(row, 0, path)?;
         let bytes = row.get(1).doing("reading a block", path)?;
-        Ok(Segment { digest, bytes })
+        Ok(BlobPart { digest, bytes })
     };
     if wanted.from != BlockFrom::Committed {
         let sql = "SELECT digest, bytes FROM staged

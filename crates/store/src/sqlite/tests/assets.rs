@@ -40,7 +40,7 @@ fn code_of_an_older_file_is_an_asset() {
         is_anonymous: true,
         hash: Some("66".into()),
         body: r#"{"codeUri":"https://h/\"c\""}"#.into(),
-        face: None,
+        metadata: None,
     };
     assert_eq!((&*found.name, &found.about), ("Abc", &about));
     assert_eq!((found.created_at, found.changed_at, found.is_archived), (Wall(6), Wall(6), false));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use muster_core::catalogue::Catalogue;
-use muster_core::model::{Caller, Deed, JobSpec, Scope, SpecHash, WorkspaceKey};
+use muster_core::model::{ActivityRequest, Caller, JobSpec, Scope, SpecHash, WorkspaceKey};
 use muster_core::time::{Elapsed, Now, Span, Wall};
 use muster_core::{ClusterPatch, Input, JobRequest, Settings, World, step};
 
@@ -50,7 +50,7 @@ impl Stage {
         let before = self.steps.load(Relaxed);
         self.now.wall = self.now.wall + Span::seconds(1);
         let scope = Scope::workspace(&home(tenant));
-        let deed = Deed {
+        let activity_request = ActivityRequest {
             operation: "write".into(),
             resource: "/r".into(),
             scope,
@@ -58,7 +58,7 @@ impl Stage {
         };
         let asked = |input| Input::Asked {
             by: user(tenant),
-            deed: Box::new(deed.clone()),
+            activity_request: Box::new(activity_request.clone()),
             input: Box::new(input),
         };
         let known = |input| look_up(&mut self.store, input).expect("it looks up");

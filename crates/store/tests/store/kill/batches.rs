@@ -3,7 +3,7 @@
 use muster_core::ids::{ClusterId, EffectId, JobId, NodeId, PrincipalId, WorkspaceId};
 use muster_core::model::{CancelReason, Job, JobEvent, JobSpec, JobState, Principal, SpecHash};
 use muster_core::time::Wall;
-use muster_core::{Change, Effect, EffectKind, Rows};
+use muster_core::{Change, Effect, EffectKind, WorldRows};
 use muster_store::conformance::Chance;
 
 /// Ids of one batch stay clear of the next one's.
@@ -18,7 +18,7 @@ pub fn batch(number: u64) -> impl Iterator<Item = Change> {
     let effect = Effect {
         id: EffectId(id),
         queued_at: Wall(number),
-        kind: EffectKind::DeleteNode { node: NodeId(1), name: "n".into(), fate: None },
+        kind: EffectKind::DeleteNode { node: NodeId(1), name: "n".into(), failure: None },
     };
     let started = [Change::PrincipalSeen(principal), Change::EffectQueued(effect)];
     let submitted = (0..jobs).map(move |place| {
@@ -87,8 +87,8 @@ pub fn batches_up_to(changes: u64) -> Option<u64> {
 }
 
 /// The rows that so many batches leave.
-pub fn expected(batches: u64) -> Rows {
-    let mut rows = Rows { last_wall: Wall(batches), ..Rows::default() };
+pub fn expected(batches: u64) -> WorldRows {
+    let mut rows = WorldRows { last_wall: Wall(batches), ..WorldRows::default() };
     for change in (1..=batches).flat_map(batch) {
         rows.next_sequence = rows.next_sequence.max(change.highest_sequence() + 1);
         match change {

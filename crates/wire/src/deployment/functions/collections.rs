@@ -4,23 +4,23 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::{Outcome, clamp, list, text, text_of, whole, wrong};
+use super::{FunctionResult, clamp, list, text, text_of, whole, wrong};
 
 const RANGE_MAX: i64 = 10_000;
 
-pub fn array(arguments: &[Value]) -> Outcome {
+pub fn array(arguments: &[Value]) -> FunctionResult {
     Ok(match &arguments[0] {
         Value::Array(_) => arguments[0].clone(),
         other => Value::Array(vec![other.clone()]),
     })
 }
 
-pub fn coalesce(arguments: &[Value]) -> Outcome {
+pub fn coalesce(arguments: &[Value]) -> FunctionResult {
     Ok(arguments.iter().find(|value| !value.is_null()).cloned().unwrap_or(Value::Null))
 }
 
 /// Of arrays an array, of anything else a text.
-pub fn concat(arguments: &[Value]) -> Outcome {
+pub fn concat(arguments: &[Value]) -> FunctionResult {
     if arguments.iter().any(Value::is_array) {
         let lists: Result<Vec<&[Value]>, String> = arguments.iter().map(list).collect();
         return Ok(Value::Array(lists?.concat()));
@@ -38,7 +38,7 @@ fn plain(value: &Value) -> Result<String, String> {
     }
 }
 
-pub fn contains(arguments: &[Value]) -> Outcome {
+pub fn contains(arguments: &[Value]) -> FunctionResult {
     let (place, wanted) = (&arguments[0], &arguments[1]);
     let found = match place {
         Value::Array(items) => items.contains(wanted),
@@ -52,11 +52,11 @@ pub fn contains(arguments: &[Value]) -> Outcome {
     Ok(Value::Bool(found))
 }
 
-pub fn create_array(arguments: &[Value]) -> Outcome {
+pub fn create_array(arguments: &[Value]) -> FunctionResult {
     Ok(Value::Array(arguments.to_vec()))
 }
 
-pub fn create_object(arguments: &[Value]) -> Outcome {
+pub fn create_object(arguments: &[Value]) -> FunctionResult {
     let (pairs, rest) = arguments.as_chunks::<2>();
     if !rest.is_empty() {
         return Err("the number of arguments is odd; give a value for each key".to_owned());
@@ -66,7 +66,7 @@ pub fn create_object(arguments: &[Value]) -> Outcome {
     Ok(Value::Object(map?))
 }
 
-pub fn empty(arguments: &[Value]) -> Outcome {
+pub fn empty(arguments: &[Value]) -> FunctionResult {
     Ok(Value::Bool(match &arguments[0] {
         Value::Null => true,
         Value::String(text) => text.is_empty(),
@@ -76,25 +76,25 @@ pub fn empty(arguments: &[Value]) -> Outcome {
     }))
 }
 
-pub fn equals(arguments: &[Value]) -> Outcome {
+pub fn equals(arguments: &[Value]) -> FunctionResult {
     Ok(Value::Bool(arguments[0] == arguments[1]))
 }
 
-pub fn first(arguments: &[Value]) -> Outcome {
+pub fn first(arguments: &[Value]) -> FunctionResult {
     Ok(match &arguments[0] {
         Value::Array(items) => items.first().cloned().unwrap_or(Value::Null),
         other => Value::String(text(other)?.chars().take(1).collect()),
     })
 }
 
-pub fn last(arguments: &[Value]) -> Outcome {
+pub fn last(arguments: &[Value]) -> FunctionResult {
     Ok(match &arguments[0] {
         Value::Array(items) => items.last().cloned().unwrap_or(Value::Null),
         other => Value::String(text(other)?.chars().last().into_iter().collect()),
     })
 }
 
-pub fn length(arguments: &[Value]) -> Outcome {
+pub fn length(arguments: &[Value]) -> FunctionResult {
     let length = match &arguments[0] {
         Value::Array(items) => items.len(),
         Value::Object(map) => map.len(),
@@ -103,14 +103,14 @@ pub fn length(arguments: &[Value]) -> Outcome {
     Ok(length.into())
 }
 
-pub fn range(arguments: &[Value]) -> Outcome {
+pub fn range(arguments: &[Value]) -> FunctionResult {
     let (start, count) = (whole(&arguments[0])?, whole(&arguments[1])?);
     let end = start.checked_add(count).filter(|_| (0..=RANGE_MAX).contains(&count));
     let end = end.ok_or_else(|| format!("the count is {count}; give 0 to {RANGE_MAX}"))?;
     Ok(Value::Array((start..end).map(Value::from).collect()))
 }
 
-pub fn skip(arguments: &[Value]) -> Outcome {
+pub fn skip(arguments: &[Value]) -> FunctionResult {
     let count = whole(&arguments[1])?;
     Ok(match &arguments[0] {
         Value::Array(items) => Value::Array(items[clamp(count, items.len())..].to_vec()),
@@ -118,7 +118,7 @@ pub fn skip(arguments: &[Value]) -> Outcome {
     })
 }
 
-pub fn take(arguments: &[Value]) -> Outcome {
+pub fn take(arguments: &[Value]) -> FunctionResult {
     let count = whole(&arguments[1])?;
     Ok(match &arguments[0] {
         Value::Array(items) => Value::Array(items[..clamp(count, items.len())].to_vec()),
@@ -127,7 +127,7 @@ pub fn take(arguments: &[Value]) -> Outcome {
 }
 
 /// Of arrays, each item once; of objects, what comes later wins, object by object.
-pub fn union(arguments: &[Value]) -> Outcome {
+pub fn union(arguments: &[Value]) -> FunctionResult {
     if let Value::Object(_) = &arguments[0] {
         let mut all = Map::new();
         for argument in arguments {
@@ -159,7 +159,7 @@ fn merge(into: &mut Map<String, Value>, from: &Map<String, Value>) {
     }
 }
 
-pub fn intersection(arguments: &[Value]) -> Outcome {
+pub fn intersection(arguments: &[Value]) -> FunctionResult {
     if let Value::Object(first) = &arguments[0] {
         let mut kept = first.clone();
         for argument in arguments {

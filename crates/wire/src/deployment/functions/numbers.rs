@@ -4,31 +4,31 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use super::{Outcome, list, text, whole, wrong};
+use super::{FunctionResult, list, text, whole, wrong};
 
-fn arithmetic(arguments: &[Value], compute: fn(i64, i64) -> Option<i64>) -> Outcome {
+fn arithmetic(arguments: &[Value], compute: fn(i64, i64) -> Option<i64>) -> FunctionResult {
     let (a, b) = (whole(&arguments[0])?, whole(&arguments[1])?);
     let found = compute(a, b).ok_or("the result is no 64-bit number; give other numbers")?;
     Ok(found.into())
 }
 
-pub fn add(arguments: &[Value]) -> Outcome {
+pub fn add(arguments: &[Value]) -> FunctionResult {
     arithmetic(arguments, i64::checked_add)
 }
 
-pub fn sub(arguments: &[Value]) -> Outcome {
+pub fn sub(arguments: &[Value]) -> FunctionResult {
     arithmetic(arguments, i64::checked_sub)
 }
 
-pub fn mul(arguments: &[Value]) -> Outcome {
+pub fn mul(arguments: &[Value]) -> FunctionResult {
     arithmetic(arguments, i64::checked_mul)
 }
 
-pub fn div(arguments: &[Value]) -> Outcome {
+pub fn div(arguments: &[Value]) -> FunctionResult {
     arithmetic(arguments, i64::checked_div)
 }
 
-pub fn modulo(arguments: &[Value]) -> Outcome {
+pub fn modulo(arguments: &[Value]) -> FunctionResult {
     arithmetic(arguments, i64::checked_rem)
 }
 
@@ -39,19 +39,19 @@ fn compare(arguments: &[Value]) -> Result<Ordering, String> {
     Ok(whole(&arguments[0])?.cmp(&whole(&arguments[1])?))
 }
 
-pub fn less(arguments: &[Value]) -> Outcome {
+pub fn less(arguments: &[Value]) -> FunctionResult {
     Ok(compare(arguments)?.is_lt().into())
 }
 
-pub fn less_or_equals(arguments: &[Value]) -> Outcome {
+pub fn less_or_equals(arguments: &[Value]) -> FunctionResult {
     Ok(compare(arguments)?.is_le().into())
 }
 
-pub fn greater(arguments: &[Value]) -> Outcome {
+pub fn greater(arguments: &[Value]) -> FunctionResult {
     Ok(compare(arguments)?.is_gt().into())
 }
 
-pub fn greater_or_equals(arguments: &[Value]) -> Outcome {
+pub fn greater_or_equals(arguments: &[Value]) -> FunctionResult {
     Ok(compare(arguments)?.is_ge().into())
 }
 
@@ -63,17 +63,17 @@ fn numbers(arguments: &[Value]) -> Result<Vec<i64>, String> {
     given.iter().map(whole).collect()
 }
 
-pub fn min(arguments: &[Value]) -> Outcome {
+pub fn min(arguments: &[Value]) -> FunctionResult {
     let found = numbers(arguments)?.into_iter().min();
     found.map(Value::from).ok_or_else(|| "the array is empty; give it a number".to_owned())
 }
 
-pub fn max(arguments: &[Value]) -> Outcome {
+pub fn max(arguments: &[Value]) -> FunctionResult {
     let found = numbers(arguments)?.into_iter().max();
     found.map(Value::from).ok_or_else(|| "the array is empty; give it a number".to_owned())
 }
 
-pub fn int(arguments: &[Value]) -> Outcome {
+pub fn int(arguments: &[Value]) -> FunctionResult {
     match &arguments[0] {
         Value::Number(number) if number.is_i64() => Ok(arguments[0].clone()),
         Value::String(text) => {
@@ -95,11 +95,11 @@ pub fn truth(value: &Value) -> Result<bool, String> {
     }
 }
 
-pub fn boolean(arguments: &[Value]) -> Outcome {
+pub fn boolean(arguments: &[Value]) -> FunctionResult {
     truth(&arguments[0]).map(Value::Bool)
 }
 
-pub fn not(arguments: &[Value]) -> Outcome {
+pub fn not(arguments: &[Value]) -> FunctionResult {
     match &arguments[0] {
         Value::Bool(yes) => Ok(Value::Bool(!yes)),
         other => match text(other) {

@@ -6,12 +6,12 @@
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{Outcome, text};
+use super::{FunctionResult, text};
 
 /// Thirteen signs of five bits.
 const UNIQUE_CHARS: usize = 13;
 
-pub fn unique_string(arguments: &[Value]) -> Outcome {
+pub fn unique_string(arguments: &[Value]) -> FunctionResult {
     const SIGNS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let digest = digest(arguments)?;
     let bits = u128::from_be_bytes(*digest.first_chunk::<16>().expect("32 bytes"));
@@ -19,7 +19,7 @@ pub fn unique_string(arguments: &[Value]) -> Outcome {
     Ok(Value::String((0..UNIQUE_CHARS).map(sign).collect()))
 }
 
-pub fn guid_of(arguments: &[Value]) -> Outcome {
+pub fn guid_of(arguments: &[Value]) -> FunctionResult {
     Ok(Value::String(guid(digest(arguments)?, 5)))
 }
 
@@ -54,7 +54,7 @@ pub struct ResourceIds<'a> {
 
 impl ResourceIds<'_> {
     /// `resourceId([subscription], [group], type, name, …)`.
-    pub fn resource_id(&self, arguments: &[Value]) -> Outcome {
+    pub fn resource_id(&self, arguments: &[Value]) -> FunctionResult {
         let (before, kind, names) = split(arguments)?;
         let (subscription, group) = match before.as_slice() {
             [] => (self.subscription, self.resource_group),
@@ -70,7 +70,7 @@ impl ResourceIds<'_> {
         Ok(format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/{path}").into())
     }
 
-    pub fn subscription_resource_id(&self, arguments: &[Value]) -> Outcome {
+    pub fn subscription_resource_id(&self, arguments: &[Value]) -> FunctionResult {
         let (before, kind, names) = split(arguments)?;
         let subscription = match before.as_slice() {
             [] => self.subscription,
@@ -82,7 +82,7 @@ impl ResourceIds<'_> {
     }
 }
 
-pub(in super::super) fn tenant_resource_id(arguments: &[Value]) -> Outcome {
+pub(in super::super) fn tenant_resource_id(arguments: &[Value]) -> FunctionResult {
     let (before, kind, names) = split(arguments)?;
     if !before.is_empty() {
         return Err(
@@ -92,7 +92,7 @@ pub(in super::super) fn tenant_resource_id(arguments: &[Value]) -> Outcome {
     Ok(format!("/providers/{}", path(kind, &names)?).into())
 }
 
-pub(in super::super) fn extension_resource_id(arguments: &[Value]) -> Outcome {
+pub(in super::super) fn extension_resource_id(arguments: &[Value]) -> FunctionResult {
     let Some((base, rest)) = arguments.split_first() else {
         return Err("it has no arguments; give an id, a type and a name".into());
     };

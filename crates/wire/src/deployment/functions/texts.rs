@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::check_size;
-use super::{Outcome, clamp, list, text, whole, wrong};
+use super::{FunctionResult, clamp, list, text, whole, wrong};
 
 /// Wider than any name or number that somebody pads.
 const PAD_MAX: i64 = 4_096;
@@ -21,45 +21,45 @@ pub fn text_of(value: &Value) -> String {
     }
 }
 
-pub fn string(arguments: &[Value]) -> Outcome {
+pub fn string(arguments: &[Value]) -> FunctionResult {
     Ok(Value::String(text_of(&arguments[0])))
 }
 
-pub fn json(arguments: &[Value]) -> Outcome {
+pub fn json(arguments: &[Value]) -> FunctionResult {
     // Only where: the text itself may hold secrets.
     serde_json::from_str(text(&arguments[0])?).map_err(|why| {
         format!("the string is no JSON: line {} column {}", why.line(), why.column())
     })
 }
 
-pub fn to_lower(arguments: &[Value]) -> Outcome {
+pub fn to_lower(arguments: &[Value]) -> FunctionResult {
     Ok(text(&arguments[0])?.to_lowercase().into())
 }
 
-pub fn to_upper(arguments: &[Value]) -> Outcome {
+pub fn to_upper(arguments: &[Value]) -> FunctionResult {
     Ok(text(&arguments[0])?.to_uppercase().into())
 }
 
-pub fn trim(arguments: &[Value]) -> Outcome {
+pub fn trim(arguments: &[Value]) -> FunctionResult {
     Ok(text(&arguments[0])?.trim().into())
 }
 
-pub fn starts_with(arguments: &[Value]) -> Outcome {
+pub fn starts_with(arguments: &[Value]) -> FunctionResult {
     let (text, start) = (text(&arguments[0])?.to_lowercase(), text(&arguments[1])?.to_lowercase());
     Ok(text.starts_with(&start).into())
 }
 
-pub fn ends_with(arguments: &[Value]) -> Outcome {
+pub fn ends_with(arguments: &[Value]) -> FunctionResult {
     let (text, end) = (text(&arguments[0])?.to_lowercase(), text(&arguments[1])?.to_lowercase());
     Ok(text.ends_with(&end).into())
 }
 
-pub fn index_of(arguments: &[Value]) -> Outcome {
+pub fn index_of(arguments: &[Value]) -> FunctionResult {
     let (text, part) = (text(&arguments[0])?.to_lowercase(), text(&arguments[1])?.to_lowercase());
     Ok(place(&text, text.find(&part)))
 }
 
-pub fn last_index_of(arguments: &[Value]) -> Outcome {
+pub fn last_index_of(arguments: &[Value]) -> FunctionResult {
     let (text, part) = (text(&arguments[0])?.to_lowercase(), text(&arguments[1])?.to_lowercase());
     Ok(place(&text, text.rfind(&part)))
 }
@@ -69,7 +69,7 @@ fn place(text: &str, at: Option<usize>) -> Value {
     at.map_or(Value::from(-1), |at| text[..at].chars().count().into())
 }
 
-pub fn replace(arguments: &[Value]) -> Outcome {
+pub fn replace(arguments: &[Value]) -> FunctionResult {
     let (whole, old, new) = (text(&arguments[0])?, text(&arguments[1])?, text(&arguments[2])?);
     if old.is_empty() {
         return Err("the text to replace is empty; give one".to_owned());
@@ -80,7 +80,7 @@ pub fn replace(arguments: &[Value]) -> Outcome {
     Ok(whole.replace(old, new).into())
 }
 
-pub fn split(arguments: &[Value]) -> Outcome {
+pub fn split(arguments: &[Value]) -> FunctionResult {
     let whole = text(&arguments[0])?;
     let marks: Vec<&str> = match &arguments[1] {
         Value::Array(marks) => marks.iter().map(text).collect::<Result<_, _>>()?,
@@ -100,14 +100,14 @@ pub fn split(arguments: &[Value]) -> Outcome {
     Ok(Value::Array(parts.into_iter().map(Value::from).collect()))
 }
 
-pub fn join(arguments: &[Value]) -> Outcome {
+pub fn join(arguments: &[Value]) -> FunctionResult {
     let parts: Vec<String> = list(&arguments[0])?.iter().map(text_of).collect();
     let mark = text(&arguments[1])?;
     check_size(parts.len().saturating_mul(mark.len()))?;
     Ok(parts.join(mark).into())
 }
 
-pub fn substring(arguments: &[Value]) -> Outcome {
+pub fn substring(arguments: &[Value]) -> FunctionResult {
     let (text, start) = (text(&arguments[0])?, whole(&arguments[1])?);
     let length = text.chars().count();
     let count = match arguments.get(2) {
@@ -122,7 +122,7 @@ pub fn substring(arguments: &[Value]) -> Outcome {
     Ok(Value::String(found.collect()))
 }
 
-pub fn pad_left(arguments: &[Value]) -> Outcome {
+pub fn pad_left(arguments: &[Value]) -> FunctionResult {
     let (text, width) = (text_of(&arguments[0]), whole(&arguments[1])?);
     if width > PAD_MAX {
         return Err(format!("the width is {width}; give at most {PAD_MAX}"));
@@ -142,7 +142,7 @@ pub fn pad_left(arguments: &[Value]) -> Outcome {
 }
 
 /// `{0}` stands for the first argument after the text, `{{` for a brace.
-pub fn format(arguments: &[Value]) -> Outcome {
+pub fn format(arguments: &[Value]) -> FunctionResult {
     let mut rest = text(&arguments[0])?;
     let mut made = String::new();
     while let Some(at) = rest.find(['{', '}']) {

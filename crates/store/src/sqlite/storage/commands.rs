@@ -12,14 +12,14 @@ use rusqlite::{Connection, Params};
 use super::{container, digest_of, doc, reads};
 use crate::sqlite::fault::Doing;
 use crate::storage::{
-    About, AboutChange, At, Blob, BlockRef, Container, ContainerId, Done, Folder, Guard, Holds,
-    Order, Outcome, Refusal, STAGED_MAX, Segment, Tag,
+    About, AboutChange, Blob, BlobPart, BlobRef, BlockRef, Container, ContainerId, Done, Folder,
+    Guard, Holds, Refusal, STAGED_MAX, StorageCommand, StorageResult, Tag,
 };
 use crate::{Revision, StoreError};
 
 pub(super) const DOING: &str = "committing blobs";
 
-pub(super) struct Hand<'t> {
+pub(super) struct CommandRunner<'t> {
     connection: &'t Connection,
     path: &'t Path,
     now: Wall,
@@ -32,14 +32,14 @@ pub(super) fn last_tag(connection: &Connection, path: &Path) -> Result<u64, Stor
     connection.query_row("SELECT last_tag FROM meta", [], |row| row.get(0)).doing(DOING, path)
 }
 
-impl<'t> Hand<'t> {
+impl<'t> CommandRunner<'t> {
     pub(super) fn new(
         connection: &'t Connection,
         path: &'t Path,
         now: Wall,
-    ) -> Result<Hand<'t>, StoreError> {
+    ) -> Result<CommandRunner<'t>, StoreError> {
         let last_tag = last_tag(connection, path)?;
-        Ok(Hand { connection, path, now, last_tag, first_tag: last_tag })
+        Ok(CommandRunner { connection, path, now, last_tag, first_tag: last_tag })
     }
 
     /// The last tag is the batch's revision, so a batch takes one even if it gives none to a blob.
@@ -51,50 +51,53 @@ impl<'t> Hand<'t> {
         Ok(Revision(self.last_tag))
     }
 
-    pub(super) fn carry_out(&mut self, order: &Order) -> Result<Outcome, StoreError> {
-        match order {
-            Order::MakeContainer { name, workspace, owner } => {
+    pub(super) fn carry_out(
+        &mut self,
+        command: &StorageCommand,
+    ) -> Result<StorageResult, StoreError> {
+        match command {
+            StorageCommand::MakeContainer { name, workspace, owner } => {
                 self.make_container(name, *workspace, owner)
             }
-            Order::DeleteContainer { id } => self.delete_container(*id),
-            Order::ForgetWorkspace(workspace) => self.forget(*workspace),
-            Order::Put { at, segment, about, guard } => {
+            StorageCommand::DeleteContainer { id } => self.delete_container(*id),
+            StorageCommand::ForgetWorkspace(workspace) => self.forget(*workspace),
+            StorageCommand::Put { at, segment, about, guard } => {
                 let checked = self.may_write(at, guard)?;
-                self.unless_refused(at, &[*segment], checked, |hand, before| {
-                    hand.write(at, before, &[(None, *segment)], about)
+                self.unless_refused(at, &[*segment], checked, |runner, before| {
+                    runner.write(at, before, &[(None, *segment)], about)
                 })
             }
-            Order::Stage { at, block, segment } => {
+            StorageCommand::Stage { at, block, segment } => {
                 let checked = self.may_stage(at)?;
-                self.unless_refused(at, &[*segment], checked, |hand, ()| {
-                    hand.stage(at, block, *segment)
+                self.unless_refused(at, &[*segment], checked, |runner, ()| {
+                    runner.stage(at, block, *segment)
                 })
             }
-            Order::Commit { at, blocks, about, guard } => {
+            StorageCommand::Commit { at, blocks, about, guard } => {
                 let checked = match self.may_write(at, guard)? {
                     Ok(before) => self.has_blocks(at, before.as_ref(), blocks)?.map(|()| before),
                     Err(refused) => Err(refused),
                 };
-                self.unless_refused(at, &[], checked, |hand, before| {
+                self.unless_refused(at, &[], checked, |runner, before| {
                     let parts: Vec<_> =
                         blocks.iter().map(|(block, found)| (Some(&*block.id), *found)).collect();
-                    hand.write(at, before, &parts, about)
+                    runner.write(at, before, &parts, about)
                 })
             }
-            Order::Change { at, change, guard } => match self.present(at, guard)? {
+            StorageCommand::Change { at, change, guard } => match self.present(at, guard)? {
                 Ok((id, blob)) => self.change(id, blob, change),
                 Err(refused) => Ok(Err(refused)),
             },
-            Order::Delete { at, guard } => match self.present(at, guard)? {
+            StorageCommand::Delete { at, guard } => match self.present(at, guard)? {
                 Ok((id, _)) => self.delete(at, id),
                 Err(refused) => Ok(Err(refused)),
             },
-            Order::Publish { workspace, folders } => self.publish(*workspace, folders),
-            Order::DropStaged { at } => self.drop_upload(at),
-            Order::ExpireStaged { before } => self.expire(*before),
-            Order::Settle { files, before } => {
+            StorageCommand::Publish { workspace, folders } => self.publish(*workspace, folders),
+            StorageCommand::DropStaged { at } => self.drop_upload(at),
+            StorageCommand::ExpireStaged { before } => self.expire(*before),
+            StorageCommand::Settle { files, before } => {
                 for (workspace, digest) in files {
-                    let sql = "DELETE FROM unwanted
+                    let sql = "DELETE FROM unreferenced
                                WHERE workspace = ?1 AND digest = ?2 AND since_us < ?3";
                     self.run(sql, (workspace.0, &digest.0[..], before.0))?;
                 }
@@ -116,11 +119,11 @@ impl<'t> Hand<'t> {
     /// What a refused order brought is on disk already, and nobody names it.
     fn unless_refused<T>(
         &mut self,
-        at: &At,
-        brought: &[Segment],
+        at: &BlobRef,
+        brought: &[BlobPart],
         checked: Result<T, Refusal>,
-        then: impl FnOnce(&mut Self, T) -> Result<Outcome, StoreError>,
-    ) -> Result<Outcome, StoreError> {
+        then: impl FnOnce(&mut Self, T) -> Result<StorageResult, StoreError>,
+    ) -> Result<StorageResult, StoreError> {
         match checked {
             Ok(found) => then(self, found),
             Err(refused) => {
@@ -134,27 +137,27 @@ impl<'t> Hand<'t> {
 
     fn unwanted(&self, workspace: WorkspaceId, digest: &BlobId) -> Result<(), StoreError> {
         self.run(
-            "INSERT INTO unwanted (workspace, digest, since_us) VALUES (?1, ?2, ?3)
+            "INSERT INTO unreferenced (workspace, digest, since_us) VALUES (?1, ?2, ?3)
              ON CONFLICT DO UPDATE SET since_us = excluded.since_us",
             (workspace.0, &digest.0[..], self.now.0),
         )
     }
 
-    fn has_container(&self, at: &At) -> Result<bool, StoreError> {
+    fn has_container(&self, at: &BlobRef) -> Result<bool, StoreError> {
         let sql = "SELECT EXISTS (SELECT 1 FROM containers WHERE id = ?1)";
         let mut statement = self.connection.prepare_cached(sql).doing(DOING, self.path)?;
         let found = statement.query_row((doc::key(at.container.0),), |row| row.get(0));
         found.doing(DOING, self.path)
     }
 
-    fn look(&self, at: &At) -> Result<Option<(u64, Blob)>, StoreError> {
+    fn look(&self, at: &BlobRef) -> Result<Option<(u64, Blob)>, StoreError> {
         super::blob(self.connection, self.path, at.container, &at.name)
     }
 
     /// For what makes a blob or replaces one: the one that is there.
     fn may_write(
         &self,
-        at: &At,
+        at: &BlobRef,
         guard: &Guard,
     ) -> Result<Result<Option<(u64, Blob)>, Refusal>, StoreError> {
         if !self.has_container(at)? {
@@ -175,7 +178,11 @@ impl<'t> Hand<'t> {
     }
 
     /// For what changes a blob that must be there.
-    fn present(&self, at: &At, guard: &Guard) -> Result<Result<(u64, Blob), Refusal>, StoreError> {
+    fn present(
+        &self,
+        at: &BlobRef,
+        guard: &Guard,
+    ) -> Result<Result<(u64, Blob), Refusal>, StoreError> {
         let Some((id, blob)) = self.look(at)? else { return Ok(Err(Refusal::NoBlob)) };
         Ok(match guard.check(Some((blob.tag, blob.changed))) {
             Holds::Yes => Ok((id, blob)),
@@ -188,7 +195,7 @@ impl<'t> Hand<'t> {
         name: &str,
         workspace: WorkspaceId,
         owner: &WorkspaceKey,
-    ) -> Result<Outcome, StoreError> {
+    ) -> Result<StorageResult, StoreError> {
         if let Some(found) = container(self.connection, self.path, name)? {
             return Ok(match found.workspace == workspace {
                 true => Ok(Done::Container(found)),
@@ -204,7 +211,7 @@ impl<'t> Hand<'t> {
         Ok(Ok(Done::Container(container)))
     }
 
-    fn delete_container(&self, id: ContainerId) -> Result<Outcome, StoreError> {
+    fn delete_container(&self, id: ContainerId) -> Result<StorageResult, StoreError> {
         let id = doc::key(id.0);
         for from in [
             "segments WHERE blob IN (SELECT id FROM blobs WHERE container = ?1)",
@@ -212,7 +219,7 @@ impl<'t> Hand<'t> {
         ] {
             self.run(
                 &format!(
-                    "INSERT INTO unwanted (workspace, digest, since_us)
+                    "INSERT INTO unreferenced (workspace, digest, since_us)
                      SELECT workspace, digest, ?2 FROM {from}
                      ON CONFLICT DO UPDATE SET since_us = excluded.since_us"
                 ),
@@ -225,7 +232,7 @@ impl<'t> Hand<'t> {
         Ok(Ok(Done::Nothing))
     }
 
-    fn forget(&self, workspace: WorkspaceId) -> Result<Outcome, StoreError> {
+    fn forget(&self, workspace: WorkspaceId) -> Result<StorageResult, StoreError> {
         let sql = "SELECT id FROM containers WHERE workspace = ?1";
         let ids = doc::rows(self.connection, self.path, sql, (doc::key(workspace.0),), |row| {
             row.get(0).map(ContainerId).doing(DOING, self.path)
@@ -239,11 +246,11 @@ impl<'t> Hand<'t> {
     /// Puts these files in the place of what the blob was made of.
     fn write(
         &mut self,
-        at: &At,
+        at: &BlobRef,
         before: Option<(u64, Blob)>,
-        parts: &[(Option<&str>, Segment)],
+        parts: &[(Option<&str>, BlobPart)],
         about: &About,
-    ) -> Result<Outcome, StoreError> {
+    ) -> Result<StorageResult, StoreError> {
         let (tag, changed) = (self.next_tag(), self.now);
         let bytes: u64 = parts.iter().map(|(_, segment)| segment.bytes).sum();
         let about = doc::encode(about);
@@ -298,7 +305,7 @@ impl<'t> Hand<'t> {
         files.iter().try_for_each(|(workspace, digest)| self.unwanted(*workspace, digest))
     }
 
-    fn may_stage(&self, at: &At) -> Result<Result<(), Refusal>, StoreError> {
+    fn may_stage(&self, at: &BlobRef) -> Result<Result<(), Refusal>, StoreError> {
         if !self.has_container(at)? {
             return Ok(Err(Refusal::NoContainer));
         }
@@ -311,7 +318,12 @@ impl<'t> Hand<'t> {
         Ok(if count < STAGED_MAX { Ok(()) } else { Err(Refusal::TooManyStaged) })
     }
 
-    fn stage(&self, at: &At, block: &str, segment: Segment) -> Result<Outcome, StoreError> {
+    fn stage(
+        &self,
+        at: &BlobRef,
+        block: &str,
+        segment: BlobPart,
+    ) -> Result<StorageResult, StoreError> {
         let (container, name) = (at.container.0, at.name.as_bytes());
         let sql = "SELECT workspace, digest FROM staged
                    WHERE container = ?1 AND name = ?2 AND block = ?3";
@@ -336,9 +348,9 @@ impl<'t> Hand<'t> {
     /// Whether all of them are there, and still the files that they were.
     fn has_blocks(
         &self,
-        at: &At,
+        at: &BlobRef,
         before: Option<&(u64, Blob)>,
-        blocks: &[(BlockRef, Segment)],
+        blocks: &[(BlockRef, BlobPart)],
     ) -> Result<Result<(), Refusal>, StoreError> {
         let blob = before.map(|(id, _)| *id);
         let name = at.name.as_bytes();
@@ -351,7 +363,12 @@ impl<'t> Hand<'t> {
         Ok(Ok(()))
     }
 
-    fn change(&mut self, id: u64, blob: Blob, change: &AboutChange) -> Result<Outcome, StoreError> {
+    fn change(
+        &mut self,
+        id: u64,
+        blob: Blob,
+        change: &AboutChange,
+    ) -> Result<StorageResult, StoreError> {
         let mut about = blob.about;
         match change {
             AboutChange::Metadata(metadata) => about.metadata = metadata.clone(),
@@ -365,7 +382,7 @@ impl<'t> Hand<'t> {
         Ok(Ok(Done::Blob { tag, changed }))
     }
 
-    fn delete(&self, at: &At, id: u64) -> Result<Outcome, StoreError> {
+    fn delete(&self, at: &BlobRef, id: u64) -> Result<StorageResult, StoreError> {
         self.drop_segments(id)?;
         self.drop_staged("container = ?1 AND name = ?2", (at.container.0, at.name.as_bytes()))?;
         self.run("DELETE FROM blobs WHERE id = ?1", (id,))?;
@@ -376,8 +393,8 @@ impl<'t> Hand<'t> {
         &mut self,
         workspace: WorkspaceId,
         folders: &[Folder],
-    ) -> Result<Outcome, StoreError> {
-        let at = |folder: &Folder, name: String| At {
+    ) -> Result<StorageResult, StoreError> {
+        let at = |folder: &Folder, name: String| BlobRef {
             container: folder.container,
             workspace,
             name: name.into(),
@@ -407,7 +424,7 @@ impl<'t> Hand<'t> {
     }
 
     /// Whether a blob is just this file already.
-    fn is_same(&self, before: Option<&(u64, Blob)>, file: &Segment) -> Result<bool, StoreError> {
+    fn is_same(&self, before: Option<&(u64, Blob)>, file: &BlobPart) -> Result<bool, StoreError> {
         let Some((id, blob)) = before else { return Ok(false) };
         if blob.bytes != file.bytes {
             return Ok(false);
@@ -441,7 +458,7 @@ impl<'t> Hand<'t> {
         Ok(())
     }
 
-    fn drop_upload(&self, at: &At) -> Result<Outcome, StoreError> {
+    fn drop_upload(&self, at: &BlobRef) -> Result<StorageResult, StoreError> {
         let params = (doc::key(at.container.0), at.name.as_bytes());
         let sql = "SELECT digest, staged_us FROM staged WHERE container = ?1 AND name = ?2";
         let dropped = doc::rows(self.connection, self.path, sql, params, |row| {
@@ -452,7 +469,7 @@ impl<'t> Hand<'t> {
         Ok(Ok(Done::Dropped(dropped)))
     }
 
-    fn expire(&self, before: Wall) -> Result<Outcome, StoreError> {
+    fn expire(&self, before: Wall) -> Result<StorageResult, StoreError> {
         self.drop_staged("staged_us < ?1", (doc::key(before.0),))?;
         Ok(Ok(Done::Nothing))
     }

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use crate::model::{Fate, HeldJob, Lease, Node, Trouble};
-use crate::step::Turn;
+use crate::model::{HeldJob, Lease, Node, NodeFailure, Trouble};
+use crate::step::Transaction;
 
 /// Of a node that is still what it was.
-pub(crate) fn of(turn: &Turn<'_>, node: &Node, why: Trouble) -> Fate {
-    let world = &turn.world;
+pub(crate) fn of(tx: &Transaction<'_>, node: &Node, why: Trouble) -> NodeFailure {
+    let world = &tx.world;
     let held = |lease: &Lease| {
         let name = world.job(lease.job)?.name.clone();
         Some(HeldJob { name, epoch: lease.epoch, rank: lease.rank })
     };
     let cluster = world.cluster(node.cluster).expect("a node's cluster outlives it");
-    Fate {
+    NodeFailure {
         cluster: node.cluster,
         cluster_name: cluster.name.as_str().into(),
         host: node.host.clone(),
@@ -21,7 +21,7 @@ pub(crate) fn of(turn: &Turn<'_>, node: &Node, why: Trouble) -> Fate {
         why,
         was: node.phase(),
         requested_at: node.requested_at,
-        given_up_at: turn.now.wall,
-        jobs: node.leases().iter().take(Fate::JOBS_MAX).filter_map(held).collect(),
+        given_up_at: tx.now.wall,
+        jobs: node.leases().iter().take(NodeFailure::JOBS_MAX).filter_map(held).collect(),
     }
 }

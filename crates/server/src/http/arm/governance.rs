@@ -2,61 +2,61 @@
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use muster_core::estate::Estate;
+use muster_core::governance::Governance;
 use muster_core::model::{Action, ResourceGroup, Scope};
-use muster_core::{EstateRequest, Input, NewLock, Reply};
+use muster_core::{GovernanceRequest, Input, NewLock, Reply};
 use muster_store::{ActivityEntry, ActivityQuery};
 use muster_wire::activity::{self, ActivityFilter, ChainDocument};
-use muster_wire::{ArmError, EstateRoute, Page, Route, lock, manager};
+use muster_wire::{ArmError, GovernanceRoute, Page, Route, lock, manager};
 
 use super::{Call, Failed, unexpected};
 use crate::http::auth;
 use crate::http::respond::document;
-use crate::readers::Rows;
+use crate::readers::WorldReader;
 
 /// Lines of the log on one page, and how many are looked at to find them.
 const ACTIVITY_PAGE: usize = 200;
 const ACTIVITY_BATCH: usize = 1_000;
 
-pub async fn handle(call: &Call, method: &str, route: EstateRoute) -> Result<Response, Failed> {
+pub async fn handle(call: &Call, method: &str, route: GovernanceRoute) -> Result<Response, Failed> {
     match (method, route) {
-        ("GET", EstateRoute::Locks(scope)) => locks(call, scope),
-        ("GET", EstateRoute::Lock { scope, name }) => get_lock(call, &scope, &name),
-        ("PUT", EstateRoute::Lock { scope, name }) => put_lock(call, scope, name).await,
-        ("DELETE", EstateRoute::Lock { scope, name }) => {
-            match ask(call, EstateRequest::DeleteLock { scope, name }).await? {
+        ("GET", GovernanceRoute::Locks(scope)) => locks(call, scope),
+        ("GET", GovernanceRoute::Lock { scope, name }) => get_lock(call, &scope, &name),
+        ("PUT", GovernanceRoute::Lock { scope, name }) => put_lock(call, scope, name).await,
+        ("DELETE", GovernanceRoute::Lock { scope, name }) => {
+            match ask(call, GovernanceRequest::DeleteLock { scope, name }).await? {
                 Reply::NothingToDelete => Ok(StatusCode::NO_CONTENT.into_response()),
                 _ => Ok(StatusCode::OK.into_response()),
             }
         }
-        ("GET", EstateRoute::Activity { subscription }) => activity(call, subscription).await,
-        ("GET", EstateRoute::ActivityChain) => {
+        ("GET", GovernanceRoute::Activity { subscription }) => activity(call, subscription).await,
+        ("GET", GovernanceRoute::ActivityChain) => {
             let chain = call.app.readers.read(|reader| reader.verify_activity()).await?;
             let head = chain.head.into();
             let found = ChainDocument { entries: chain.entries, head, broken_at: chain.broken_at };
             Ok(document(StatusCode::OK, &found))
         }
         (method, route) => {
-            let methods = Route::Estate(route).methods();
+            let methods = Route::Governance(route).methods();
             Err(ArmError::method_not_allowed(method, methods).into())
         }
     }
 }
 
-async fn ask(call: &Call, request: EstateRequest) -> Result<Reply, Failed> {
+async fn ask(call: &Call, request: GovernanceRequest) -> Result<Reply, Failed> {
     call.tell(Input::ChangeEstate(Box::new(request))).await
 }
 
 /// What holds on a scope: the locks on it, above it and below it, as far as the caller may read there.
 fn locks(call: &Call, scope: Scope) -> Result<Response, Failed> {
-    let estate = call.app.live.estate();
-    let value = estate
+    let governance = call.app.live.governance();
+    let value = governance
         .locks()
         .filter(|lock| lock.scope.contains(&scope) || scope.contains(&lock.scope))
         .filter(|lock| sees(call, &lock.scope))
         .map(|found| (found.id().to_lowercase(), lock::document(found)))
         .collect();
-    call.page(&Route::Estate(EstateRoute::Locks(scope)), value)
+    call.page(&Route::Governance(GovernanceRoute::Locks(scope)), value)
 }
 
 /// Whoever has a role on something has to know which locks hold it.
@@ -65,15 +65,16 @@ fn sees(call: &Call, scope: &Scope) -> bool {
 }
 
 fn get_lock(call: &Call, scope: &Scope, name: &str) -> Result<Response, Failed> {
-    let estate = call.app.live.estate();
+    let governance = call.app.live.governance();
     let missing = || ArmError::not_found("name", "there is no such lock there; list the locks");
-    let found = estate.lock(scope, name).ok_or_else(missing)?;
+    let found = governance.lock(scope, name).ok_or_else(missing)?;
     Ok(document(StatusCode::OK, &lock::document(found)))
 }
 
 async fn put_lock(call: &Call, scope: Scope, name: Box<str>) -> Result<Response, Failed> {
     let (level, notes) = lock::parse_request(&call.body)?;
-    let reply = ask(call, EstateRequest::PutLock(NewLock { name, scope, level, notes })).await?;
+    let reply =
+        ask(call, GovernanceRequest::PutLock(NewLock { name, scope, level, notes })).await?;
     let Reply::Lock { lock: made, is_new } = reply else { return Err(unexpected(&reply)) };
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok(document(status, &lock::document(&made)))
@@ -91,11 +92,12 @@ async fn activity(call: &Call, subscription: Option<Box<str>>) -> Result<Respons
     let (mut found, mut after) = (Vec::new(), call.query.skip().map(str::to_owned));
     loop {
         let (query, from) = (query.clone(), after.clone());
-        let read =
-            move |reader: &mut Rows| reader.activity(&query, from.as_deref(), ACTIVITY_BATCH);
+        let read = move |reader: &mut WorldReader| {
+            reader.activity(&query, from.as_deref(), ACTIVITY_BATCH)
+        };
         let page = call.app.readers.read(read).await?;
         let is_wanted = |entry: &ActivityEntry| {
-            filter.fits(&entry.activity) && call.may(Action::Read, &entry.activity.deed.scope)
+            filter.fits(&entry.activity) && call.may(Action::Read, &entry.activity.request.scope)
         };
         found.extend(page.items.into_iter().filter(is_wanted));
         after = page.next;
@@ -109,7 +111,7 @@ async fn activity(call: &Call, subscription: Option<Box<str>>) -> Result<Respons
     }
     let value =
         found.iter().map(|entry| activity::document(&entry.activity, entry.number, &entry.digest));
-    let route = Route::Estate(EstateRoute::Activity { subscription });
+    let route = Route::Governance(GovernanceRoute::Activity { subscription });
     let next = after.and_then(|token| call.next_link(&route, &token));
     Ok(document(StatusCode::OK, &Page::new(value.collect(), next)))
 }
@@ -117,10 +119,10 @@ async fn activity(call: &Call, subscription: Option<Box<str>>) -> Result<Respons
 /// The groups of a subscription, or all, that the caller has a role in.
 pub fn groups<'e>(
     call: &'e Call,
-    estate: &'e Estate,
+    governance: &'e Governance,
     subscription: Option<&'e str>,
 ) -> impl Iterator<Item = &'e ResourceGroup> {
-    estate
+    governance
         .groups()
         .map(|group| &**group)
         .filter(move |group| {
@@ -130,8 +132,8 @@ pub fn groups<'e>(
 }
 
 pub fn group(call: &Call, subscription: &str, name: &str) -> Result<ResourceGroup, ArmError> {
-    let estate = call.app.live.estate();
-    let mut groups = groups(call, &estate, Some(subscription));
+    let governance = call.app.live.governance();
+    let mut groups = groups(call, &governance, Some(subscription));
     let found = groups.find(|group| group.name.eq_ignore_ascii_case(name)).cloned();
     found.ok_or_else(|| manager::no_such_group(subscription, name))
 }
@@ -146,7 +148,7 @@ pub async fn put_group(
     if is_put && wanted.tags.is_none() {
         wanted.tags = Some(Default::default());
     }
-    let reply = ask(call, EstateRequest::PutGroup { subscription, name, wanted }).await?;
+    let reply = ask(call, GovernanceRequest::PutGroup { subscription, name, wanted }).await?;
     let Reply::Group { group, is_new } = reply else { return Err(unexpected(&reply)) };
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok(document(status, &manager::resource_group(&group)))
@@ -158,7 +160,7 @@ pub async fn delete_group(
     name: Box<str>,
 ) -> Result<Response, Failed> {
     group(call, &subscription, &name)?;
-    let request = EstateRequest::DeleteGroup { subscription: subscription.clone(), name };
+    let request = GovernanceRequest::DeleteGroup { subscription: subscription.clone(), name };
     let reply = ask(call, request).await?;
     super::workspace::deleting(call, &subscription, reply)
 }

@@ -18,11 +18,11 @@ const GRACE: Span = Span::seconds(60);
 
 /// What was listed and not known, and since when.
 #[derive(Debug, Clone, Default)]
-pub struct Sweep {
+pub struct OrphanSearch {
     strangers: BTreeMap<Box<str>, Elapsed>,
 }
 
-impl Sweep {
+impl OrphanSearch {
     /// The names to delete now. `knows` says whether World has a node of that name.
     pub fn orphans(
         &mut self,
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn a_stranger_is_deleted_after_its_grace_and_a_known_node_never() {
-        let mut sweep = Sweep::default();
+        let mut sweep = OrphanSearch::default();
         let listed = ["known".to_owned(), "stranger".to_owned()];
         let mut at = |seconds: u64, listed: &[String]| {
             sweep.orphans(listed, |name| name == "known", Elapsed(seconds * 1_000_000))

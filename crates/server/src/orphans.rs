@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_core::sweep::Sweep;
+use muster_core::orphans::OrphanSearch;
 use muster_core::{ErrorChain, Input};
 use muster_providers::Provider;
 use tracing::{info, warn};
@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 
 /// Sweeps at start and then once a minute, until dropped.
 pub async fn run(provider: Arc<dyn Provider>, live: Arc<Live>, writer: Handle) {
-    let mut sweep = Sweep::default();
+    let mut sweep = OrphanSearch::default();
     loop {
         if let Some(listed) = list(&provider).await
             // Only the one controller may sweep: an answer proves that we were it after the listing.

@@ -9,7 +9,7 @@ use super::{JobEnvironment, JobInput, JobSpec, Source};
 
 /// As it was submitted, until somebody writes something else. Never held by World.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobFace {
+pub struct JobMetadata {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_name: Option<Box<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -23,10 +23,10 @@ pub struct JobFace {
     pub is_archived: bool,
 }
 
-impl JobFace {
+impl JobMetadata {
     /// What was written on it at first.
-    pub fn of(spec: &JobSpec) -> JobFace {
-        JobFace {
+    pub fn of(spec: &JobSpec) -> JobMetadata {
+        JobMetadata {
             display_name: spec.display_name.clone(),
             description: spec.description.clone(),
             tags: spec.tags.clone(),
@@ -62,7 +62,7 @@ impl JobSpec {
 
     fn bare(&self) -> JobSpec {
         let mut spec = self.clone();
-        JobFace::default().write_on(&mut spec);
+        JobMetadata::default().write_on(&mut spec);
         spec.compute = spec.compute.to_ascii_lowercase().into();
         if let Some(code) = &mut spec.code_asset {
             code.id = "".into();

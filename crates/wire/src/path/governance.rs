@@ -11,7 +11,7 @@ const INSIGHTS: &str = "Microsoft.Insights";
 const ACTIVITY: &str = "Muster.Activity";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EstateRoute {
+pub enum GovernanceRoute {
     Locks(Scope),
     Lock {
         scope: Scope,
@@ -25,9 +25,9 @@ pub enum EstateRoute {
     ActivityChain,
 }
 
-impl EstateRoute {
+impl GovernanceRoute {
     /// `words` are the segments in small letters.
-    pub(super) fn of(segments: &[String], words: &[&str]) -> Option<EstateRoute> {
+    pub(super) fn of(segments: &[String], words: &[&str]) -> Option<GovernanceRoute> {
         let at = words.iter().position(|word| *word == "providers")?;
         let (provider, rest) = words[at + 1..].split_first()?;
         // Computes are below a provider of their own.
@@ -39,15 +39,15 @@ impl EstateRoute {
         if provider.eq_ignore_ascii_case(INSIGHTS) {
             let ["eventtypes", "management", "values"] = rest else { return None };
             return match &words[..at] {
-                [] => Some(EstateRoute::Activity { subscription: None }),
-                ["subscriptions", _] => {
-                    Some(EstateRoute::Activity { subscription: Some(segments[1].as_str().into()) })
-                }
+                [] => Some(GovernanceRoute::Activity { subscription: None }),
+                ["subscriptions", _] => Some(GovernanceRoute::Activity {
+                    subscription: Some(segments[1].as_str().into()),
+                }),
                 _ => None,
             };
         }
         if provider.eq_ignore_ascii_case(ACTIVITY) {
-            return (at == 0 && rest == ["chain"]).then_some(EstateRoute::ActivityChain);
+            return (at == 0 && rest == ["chain"]).then_some(GovernanceRoute::ActivityChain);
         }
         let scope = lockable_of(&segments[..at].join("/"))?;
         of_lock(scope, &segments[at + 1..], &words[at + 1..])
@@ -55,38 +55,38 @@ impl EstateRoute {
 
     pub(super) fn methods(&self) -> &'static str {
         match self {
-            EstateRoute::Locks(_) | EstateRoute::Activity { .. } | EstateRoute::ActivityChain => {
-                "GET"
-            }
-            EstateRoute::Lock { .. } => "GET, PUT, DELETE",
+            GovernanceRoute::Locks(_)
+            | GovernanceRoute::Activity { .. }
+            | GovernanceRoute::ActivityChain => "GET",
+            GovernanceRoute::Lock { .. } => "GET, PUT, DELETE",
         }
     }
 
     pub(super) fn path(&self) -> String {
         match self {
-            EstateRoute::Locks(scope) => {
+            GovernanceRoute::Locks(scope) => {
                 format!("{}/providers/{AUTHORIZATION}/locks", scope_path(scope))
             }
-            EstateRoute::Lock { scope, name } => {
+            GovernanceRoute::Lock { scope, name } => {
                 format!("{}/providers/{AUTHORIZATION}/locks/{}", scope_path(scope), encode(name))
             }
-            EstateRoute::Activity { subscription } => {
+            GovernanceRoute::Activity { subscription } => {
                 let scope = subscription.as_deref().map_or(Scope::Everything, Scope::subscription);
                 format!("{}/providers/{INSIGHTS}/eventtypes/management/values", scope_path(&scope))
             }
-            EstateRoute::ActivityChain => format!("/providers/{ACTIVITY}/chain"),
+            GovernanceRoute::ActivityChain => format!("/providers/{ACTIVITY}/chain"),
         }
     }
 }
 
 /// `segments` and `words` begin with the provider.
-fn of_lock(scope: Scope, segments: &[String], words: &[&str]) -> Option<EstateRoute> {
+fn of_lock(scope: Scope, segments: &[String], words: &[&str]) -> Option<GovernanceRoute> {
     match words {
         [provider, "locks"] if provider.eq_ignore_ascii_case(AUTHORIZATION) => {
-            Some(EstateRoute::Locks(scope))
+            Some(GovernanceRoute::Locks(scope))
         }
         [provider, "locks", _] if provider.eq_ignore_ascii_case(AUTHORIZATION) => {
-            Some(EstateRoute::Lock { scope, name: segments[2].as_str().into() })
+            Some(GovernanceRoute::Lock { scope, name: segments[2].as_str().into() })
         }
         _ => None,
     }
@@ -120,16 +120,16 @@ mod tests {
             Scope::compute(&key, "c"),
         ];
         let mut routes = vec![
-            EstateRoute::Activity { subscription: None },
-            EstateRoute::Activity { subscription: Some("s".into()) },
-            EstateRoute::ActivityChain,
+            GovernanceRoute::Activity { subscription: None },
+            GovernanceRoute::Activity { subscription: Some("s".into()) },
+            GovernanceRoute::ActivityChain,
         ];
         for scope in scopes {
-            routes.push(EstateRoute::Locks(scope.clone()));
-            routes.push(EstateRoute::Lock { scope, name: "My lock".into() });
+            routes.push(GovernanceRoute::Locks(scope.clone()));
+            routes.push(GovernanceRoute::Lock { scope, name: "My lock".into() });
         }
         for route in routes {
-            let route = Route::Estate(route);
+            let route = Route::Governance(route);
             let path = route.path().expect("each has one");
             assert_eq!(Request::parse(&path, None).expect("a path").route, route, "{path}");
             let shouted = path.replace("providers", "PROVIDERS").replace("/locks", "//LOCKS");

@@ -1,14 +1,14 @@
 //! Resource groups, locks and the activity log.
 
-use muster_core::estate::EstateChange;
+use muster_core::governance::GovernanceChange;
 use muster_core::ids::OperationId;
 use muster_core::limits::DEPLOYMENTS_PER_GROUP_MAX;
 use muster_core::model::{
-    Activity, ActivityOutcome, Caller, Deed, Deployed, Deployment, LeftOut, LockLevel, Scope,
-    WorkspaceKey,
+    Activity, ActivityOutcome, ActivityRequest, Caller, Deployed, Deployment, LeftOut, LockLevel,
+    Scope, WorkspaceKey,
 };
 use muster_core::time::Wall;
-use muster_core::{Change, EstateRequest, GroupPatch, Input, NewLock, Reply};
+use muster_core::{Change, GovernanceRequest, GroupPatch, Input, NewLock, Reply};
 
 use super::{Database, Stage};
 use crate::{ActivityQuery, Reader};
@@ -23,19 +23,19 @@ pub fn groups_and_locks_read_back(database: &dyn Database) {
         let tags = [("tag".to_owned(), tag.to_owned())].into_iter().collect();
         let wanted = GroupPatch { location: Some("eastus".into()), tags: Some(tags) };
         let (subscription, name) = (subscription.clone(), name.clone());
-        ask(EstateRequest::PutGroup { subscription, name, wanted });
+        ask(GovernanceRequest::PutGroup { subscription, name, wanted });
     }
     for level in LockLevel::ALL {
         let (name, scope, notes) = ("Keep".into(), group.clone(), Some("it's ours".into()));
-        ask(EstateRequest::PutLock(NewLock { name, scope, level, notes }));
+        ask(GovernanceRequest::PutLock(NewLock { name, scope, level, notes }));
     }
     // The stage compares World with the rows after everything that is said; this is what they have.
     let rows = database.store().load().expect("it reads");
     assert_eq!(rows.groups.iter().filter(|group| &*group.name == "Net").count(), 1);
     assert_eq!(rows.locks.len(), 1);
     assert_eq!(rows.locks[0].level, LockLevel::ReadOnly);
-    ask(EstateRequest::DeleteLock { scope: group, name: "KEEP".into() });
-    let gone = ask(EstateRequest::DeleteGroup { subscription, name });
+    ask(GovernanceRequest::DeleteLock { scope: group, name: "KEEP".into() });
+    let gone = ask(GovernanceRequest::DeleteGroup { subscription, name });
     assert!(matches!(gone, Reply::Deleting { .. }));
     let rows = database.store().load().expect("it reads");
     assert!(rows.locks.is_empty() && rows.groups.iter().all(|group| &*group.name != "Net"));
@@ -87,7 +87,7 @@ pub fn deployments_read_back_and_the_oldest_go(database: &dyn Database) {
     store.commit(&[gone], Wall(3)).expect("ours");
     assert_eq!(reader.deployment(&group, "NEW").expect("it reads"), None);
     // They go with their group.
-    let gone = Change::EstateChanged(EstateChange::GroupGone(group.clone()));
+    let gone = Change::GovernanceChanged(GovernanceChange::GroupGone(group.clone()));
     store.commit(&[gone], Wall(4)).expect("ours");
     assert_eq!(names(&mut *reader, &group), [""; 0]);
     assert_eq!(names(&mut *reader, &other), ["D1"]);
@@ -112,7 +112,7 @@ pub fn the_activity_log_is_a_chain(database: &dyn Database) {
         Change::ActivityNoted(Box::new(Activity {
             at: Wall(number * 1_000_000),
             by: Caller { object_id: "ada".into(), name: "Ada".into() },
-            deed: Deed {
+            request: ActivityRequest {
                 operation: "write".into(),
                 resource: format!("/r/{number}").into(),
                 scope,

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::{Lock, LockLevel, ResourceGroup, Scope};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Estate {
+pub struct Governance {
     /// By their scopes.
     groups: BTreeMap<Scope, Arc<ResourceGroup>>,
     /// By scope, then by name in small letters.
@@ -28,7 +28,7 @@ pub struct Estate {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum EstateChange {
+pub enum GovernanceChange {
     Group(Arc<ResourceGroup>),
     GroupGone(Scope),
     Lock(Arc<Lock>),
@@ -39,20 +39,20 @@ pub enum EstateChange {
     },
 }
 
-impl Estate {
-    pub(crate) fn apply(&mut self, change: &EstateChange) {
+impl Governance {
+    pub(crate) fn apply(&mut self, change: &GovernanceChange) {
         match change {
-            EstateChange::Group(group) => {
+            GovernanceChange::Group(group) => {
                 self.groups.insert(group.scope(), Arc::clone(group));
             }
-            EstateChange::GroupGone(scope) => {
+            GovernanceChange::GroupGone(scope) => {
                 self.groups.remove(scope);
             }
-            EstateChange::Lock(lock) => {
+            GovernanceChange::Lock(lock) => {
                 let name = lock.name.to_ascii_lowercase().into();
                 self.locks.entry(lock.scope.clone()).or_default().insert(name, Arc::clone(lock));
             }
-            EstateChange::LockGone { scope, name } => {
+            GovernanceChange::LockGone { scope, name } => {
                 if let Some(locks) = self.locks.get_mut(scope) {
                     locks.remove(name);
                     if locks.is_empty() {
@@ -126,14 +126,14 @@ mod tests {
     use crate::model::WorkspaceKey;
     use crate::time::Wall;
 
-    fn estate(locks: &[(&str, Scope, LockLevel)]) -> Estate {
-        let mut estate = Estate::default();
+    fn governance(locks: &[(&str, Scope, LockLevel)]) -> Governance {
+        let mut governance = Governance::default();
         for (name, scope, level) in locks {
             let (name, scope, level) = ((*name).into(), scope.clone(), *level);
             let lock = Lock { name, scope, level, notes: None, created_at: Wall(0) };
-            estate.apply(&EstateChange::Lock(Arc::new(lock)));
+            governance.apply(&GovernanceChange::Lock(Arc::new(lock)));
         }
-        estate
+        governance
     }
 
     fn name(lock: Option<&Lock>) -> Option<&str> {
@@ -147,14 +147,14 @@ mod tests {
         let (group, workspace) = (Scope::group("s", "g"), Scope::workspace(&key));
         let (compute, beside) = (Scope::compute(&key, "c"), Scope::compute(&key, "d"));
         let net = Scope::group("s", "net");
-        let all = |estate: &Estate, place: &Scope| {
+        let all = |governance: &Governance, place: &Scope| {
             [
-                estate.against_delete(place).is_some(),
-                estate.against_change(place).is_some(),
-                estate.against_scaling(place, Some(&net)).is_some(),
+                governance.against_delete(place).is_some(),
+                governance.against_change(place).is_some(),
+                governance.against_scaling(place, Some(&net)).is_some(),
             ]
         };
-        let one = |scope: &Scope, level| estate(&[("L", scope.clone(), level)]);
+        let one = |scope: &Scope, level| governance(&[("L", scope.clone(), level)]);
 
         let found = one(&compute, CanNotDelete);
         assert_eq!(all(&found, &compute), [true, false, false]);
@@ -181,14 +181,14 @@ mod tests {
     fn the_nearest_lock_is_named_and_names_have_no_case() {
         let key = WorkspaceKey::new("S", "G", "W");
         let (group, workspace) = (Scope::group("s", "g"), Scope::workspace(&key));
-        let mut estate = estate(&[
+        let mut governance = governance(&[
             ("far", group, LockLevel::ReadOnly),
             ("Near", workspace.clone(), LockLevel::ReadOnly),
         ]);
-        assert_eq!(name(estate.against_change(&Scope::compute(&key, "c"))), Some("Near"));
-        assert!(estate.lock(&workspace, "NEAR").is_some());
-        let gone = EstateChange::LockGone { scope: workspace.clone(), name: "near".into() };
-        estate.apply(&gone);
-        assert_eq!(name(estate.against_change(&workspace)), Some("far"));
+        assert_eq!(name(governance.against_change(&Scope::compute(&key, "c"))), Some("Near"));
+        assert!(governance.lock(&workspace, "NEAR").is_some());
+        let gone = GovernanceChange::LockGone { scope: workspace.clone(), name: "near".into() };
+        governance.apply(&gone);
+        assert_eq!(name(governance.against_change(&workspace)), Some("far"));
     }
 }

@@ -5,33 +5,40 @@ use std::sync::Arc;
 
 use super::{check_region, check_tags, check_text, shorten, start_operation, workspace};
 use crate::change::Change;
-use crate::estate::EstateChange;
+use crate::governance::GovernanceChange;
 use crate::ids::{ClusterId, OperationId, WorkspaceId};
-use crate::input::{Answer, EstateRequest, GroupPatch, NewLock, Refused, Reply};
+use crate::input::{GovernanceRequest, GroupPatch, InputResult, NewLock, Refused, Reply};
 use crate::limits;
 use crate::model::{
     ClusterPhase, Deletion, Lock, Operation, OperationKind, OperationStatus, ResourceGroup, Scope,
     WorkspaceKey, check_path_name,
 };
-use crate::step::Turn;
+use crate::step::Transaction;
 
-pub(crate) fn change(turn: &mut Turn<'_>, request: &EstateRequest) -> Answer {
+pub(crate) fn change(tx: &mut Transaction<'_>, request: &GovernanceRequest) -> InputResult {
     match request {
-        EstateRequest::PutGroup { subscription, name, wanted } => {
-            put_group(turn, subscription, name, wanted)
+        GovernanceRequest::PutGroup { subscription, name, wanted } => {
+            put_group(tx, subscription, name, wanted)
         }
-        EstateRequest::DeleteGroup { subscription, name } => delete_group(turn, subscription, name),
-        EstateRequest::PutLock(new) => put_lock(turn, new),
-        EstateRequest::DeleteLock { scope, name } => delete_lock(turn, scope, name),
+        GovernanceRequest::DeleteGroup { subscription, name } => {
+            delete_group(tx, subscription, name)
+        }
+        GovernanceRequest::PutLock(new) => put_lock(tx, new),
+        GovernanceRequest::DeleteLock { scope, name } => delete_lock(tx, scope, name),
     }
 }
 
 /// Makes a group, or changes its tags.
-fn put_group(turn: &mut Turn<'_>, subscription: &str, name: &str, wanted: &GroupPatch) -> Answer {
+fn put_group(
+    tx: &mut Transaction<'_>,
+    subscription: &str,
+    name: &str,
+    wanted: &GroupPatch,
+) -> InputResult {
     if let Some(tags) = &wanted.tags {
         check_tags(tags)?;
     }
-    let known = turn.world.estate().group(subscription, name).cloned();
+    let known = tx.world.governance().group(subscription, name).cloned();
     let Some(known) = known else {
         let Some(location) = &wanted.location else {
             return Err(Refused::not_found(
@@ -40,11 +47,11 @@ fn put_group(turn: &mut Turn<'_>, subscription: &str, name: &str, wanted: &Group
             ));
         };
         check_location(location)?;
-        check_region(turn.world, location)?;
-        return new_group(turn, subscription, name, location, wanted.tags.clone())
+        check_region(tx.world, location)?;
+        return new_group(tx, subscription, name, location, wanted.tags.clone())
             .map(|group| Reply::Group { group, is_new: true });
     };
-    refuse_locked(turn, &known.scope(), "resource group", name)?;
+    refuse_locked(tx, &known.scope(), "resource group", name)?;
     if known.deletion.is_some() {
         return Err(being_deleted("resourceGroup", "resource group", name));
     }
@@ -65,28 +72,28 @@ fn put_group(turn: &mut Turn<'_>, subscription: &str, name: &str, wanted: &Group
     let tags = wanted.tags.clone().unwrap_or_else(|| known.tags.clone());
     let group = Arc::new(ResourceGroup { tags, ..(*known).clone() });
     if group != known {
-        emit(turn, EstateChange::Group(Arc::clone(&group)));
+        emit(tx, GovernanceChange::Group(Arc::clone(&group)));
     }
     Ok(Reply::Group { group, is_new: false })
 }
 
 /// A group for a workspace to be in: there as soon as it is needed.
 pub(super) fn need_group(
-    turn: &mut Turn<'_>,
+    tx: &mut Transaction<'_>,
     key: &WorkspaceKey,
     location: &str,
 ) -> Result<(), Refused> {
-    match turn.world.estate().group(&key.subscription, &key.resource_group) {
+    match tx.world.governance().group(&key.subscription, &key.resource_group) {
         Some(group) if group.deletion.is_some() => {
             Err(being_deleted("resourceGroup", "resource group", &key.resource_group))
         }
         Some(_) => Ok(()),
-        None => new_group(turn, &key.subscription, &key.resource_group, location, None).map(|_| ()),
+        None => new_group(tx, &key.subscription, &key.resource_group, location, None).map(|_| ()),
     }
 }
 
 fn new_group(
-    turn: &mut Turn<'_>,
+    tx: &mut Transaction<'_>,
     subscription: &str,
     name: &str,
     location: &str,
@@ -101,10 +108,10 @@ fn new_group(
             Refused::invalid(target, format!("{target} {:?}: {why}", shorten(name)))
         })?;
     }
-    if let Some(lock) = turn.world.estate().against_change(&Scope::subscription(subscription)) {
+    if let Some(lock) = tx.world.governance().against_change(&Scope::subscription(subscription)) {
         return Err(locked("resource group", name, "created", lock));
     }
-    if turn.world.estate().groups().len() >= limits::RESOURCE_GROUPS_MAX {
+    if tx.world.governance().groups().len() >= limits::RESOURCE_GROUPS_MAX {
         let most = limits::RESOURCE_GROUPS_MAX;
         return Err(Refused::too_many(
             "resourceGroup",
@@ -116,81 +123,81 @@ fn new_group(
         name: name.into(),
         location: location.into(),
         tags: tags.unwrap_or_default(),
-        created_at: turn.now.wall,
+        created_at: tx.now.wall,
         deletion: None,
     });
-    emit(turn, EstateChange::Group(Arc::clone(&group)));
+    emit(tx, GovernanceChange::Group(Arc::clone(&group)));
     Ok(group)
 }
 
 /// With everything in it.
-fn delete_group(turn: &mut Turn<'_>, subscription: &str, name: &str) -> Answer {
-    let Some(group) = turn.world.estate().group(subscription, name).cloned() else {
+fn delete_group(tx: &mut Transaction<'_>, subscription: &str, name: &str) -> InputResult {
+    let Some(group) = tx.world.governance().group(subscription, name).cloned() else {
         return Ok(Reply::NothingToDelete);
     };
     if let Some(deletion) = &group.deletion {
         return Ok(Reply::Deleting { operation: deletion.operation });
     }
     let scope = group.scope();
-    if let Some(lock) = turn.world.estate().against_delete(&scope) {
+    if let Some(lock) = tx.world.governance().against_delete(&scope) {
         return Err(locked("resource group", &group.name, "deleted", lock));
     }
     let inside: Vec<WorkspaceId> =
-        turn.world.workspaces_in(&scope).map(|workspace| workspace.id).collect();
+        tx.world.workspaces_in(&scope).map(|workspace| workspace.id).collect();
     for workspace in &inside {
-        workspace::refuse_locked_networks(turn, *workspace)?;
+        workspace::refuse_locked_networks(tx, *workspace)?;
     }
-    let operation = OperationId(turn.world.draw());
-    start_operation(turn, operation, scope.clone(), OperationKind::DeleteGroup);
-    let by = turn.by.as_ref().map(|by| by.object_id.clone());
-    let deletion = Some(Deletion { operation, since: turn.now.wall, by });
-    emit(turn, EstateChange::Group(Arc::new(ResourceGroup { deletion, ..(*group).clone() })));
+    let operation = OperationId(tx.world.draw());
+    start_operation(tx, operation, scope.clone(), OperationKind::DeleteGroup);
+    let by = tx.by.as_ref().map(|by| by.object_id.clone());
+    let deletion = Some(Deletion { operation, since: tx.now.wall, by });
+    emit(tx, GovernanceChange::Group(Arc::new(ResourceGroup { deletion, ..(*group).clone() })));
     for workspace in inside {
-        workspace::begin_delete(turn, workspace);
+        workspace::begin_delete(tx, workspace);
     }
-    finish_group(turn, &scope);
+    finish_group(tx, &scope);
     Ok(Reply::Deleting { operation })
 }
 
 /// A group that is being deleted goes with the last of its workspaces.
-pub(super) fn finish_group(turn: &mut Turn<'_>, scope: &Scope) {
+pub(super) fn finish_group(tx: &mut Transaction<'_>, scope: &Scope) {
     let Scope::Group { subscription, resource_group } = scope else { return };
-    let group = turn.world.estate().group(subscription, resource_group);
+    let group = tx.world.governance().group(subscription, resource_group);
     let Some(deletion) = group.and_then(|group| group.deletion.clone()) else { return };
-    if turn.world.workspaces_in(scope).next().is_some() {
+    if tx.world.workspaces_in(scope).next().is_some() {
         return;
     }
-    finish_deletion(turn, deletion, scope, OperationKind::DeleteGroup);
-    emit(turn, EstateChange::GroupGone(scope.clone()));
+    finish_deletion(tx, deletion, scope, OperationKind::DeleteGroup);
+    emit(tx, GovernanceChange::GroupGone(scope.clone()));
 }
 
 /// Roles go with what they are on: whoever makes it again must not let old users in.
 pub(super) fn finish_deletion(
-    turn: &mut Turn<'_>,
+    tx: &mut Transaction<'_>,
     deletion: Deletion,
     scope: &Scope,
     kind: OperationKind,
 ) {
-    super::access::remove_roles_within(turn, scope);
-    turn.emit(Change::OperationChanged(Operation {
+    super::access::remove_roles_within(tx, scope);
+    tx.emit(Change::OperationChanged(Operation {
         id: deletion.operation,
         scope: scope.clone(),
         by: deletion.by,
         kind,
         status: OperationStatus::Succeeded,
         started_at: deletion.since,
-        ended_at: Some(turn.now.wall),
+        ended_at: Some(tx.now.wall),
         error: None,
     }));
 }
 
-fn put_lock(turn: &mut Turn<'_>, new: &NewLock) -> Answer {
+fn put_lock(tx: &mut Transaction<'_>, new: &NewLock) -> InputResult {
     check_path_name(&new.name, limits::LOCK_NAME_BYTES_MAX)
         .map_err(|why| Refused::invalid("name", format!("lock {:?}: {why}", shorten(&new.name))))?;
     check_text("notes", new.notes.as_deref(), limits::LOCK_NOTES_BYTES_MAX)?;
-    check_lockable(turn, &new.scope)?;
-    let known = turn.world.estate().lock(&new.scope, &new.name).cloned();
-    if known.is_none() && turn.world.estate().locks().count() >= limits::LOCKS_MAX {
+    check_lockable(tx, &new.scope)?;
+    let known = tx.world.governance().lock(&new.scope, &new.name).cloned();
+    if known.is_none() && tx.world.governance().locks().count() >= limits::LOCKS_MAX {
         return Err(Refused::too_many(
             "name",
             format!("there are {} locks, the most allowed; delete some", limits::LOCKS_MAX),
@@ -202,28 +209,28 @@ fn put_lock(turn: &mut Turn<'_>, new: &NewLock) -> Answer {
         scope: new.scope.clone(),
         level: new.level,
         notes: new.notes.clone(),
-        created_at: known.as_ref().map_or(turn.now.wall, |known| known.created_at),
+        created_at: known.as_ref().map_or(tx.now.wall, |known| known.created_at),
     });
     if known.as_ref() != Some(&lock) {
-        emit(turn, EstateChange::Lock(Arc::clone(&lock)));
-        turn.world.touch_within(&new.scope);
+        emit(tx, GovernanceChange::Lock(Arc::clone(&lock)));
+        tx.world.touch_within(&new.scope);
     }
     Ok(Reply::Lock { lock, is_new })
 }
 
-fn delete_lock(turn: &mut Turn<'_>, scope: &Scope, name: &str) -> Answer {
-    if turn.world.estate().lock(scope, name).is_none() {
+fn delete_lock(tx: &mut Transaction<'_>, scope: &Scope, name: &str) -> InputResult {
+    if tx.world.governance().lock(scope, name).is_none() {
         return Ok(Reply::NothingToDelete);
     }
     let name = name.to_ascii_lowercase().into();
-    emit(turn, EstateChange::LockGone { scope: scope.clone(), name });
+    emit(tx, GovernanceChange::LockGone { scope: scope.clone(), name });
     // What it held back may go on.
-    turn.world.touch_within(scope);
+    tx.world.touch_within(scope);
     Ok(Reply::Noted)
 }
 
 /// Only what is there can be locked, and not what is on its way out.
-fn check_lockable(turn: &Turn<'_>, scope: &Scope) -> Result<(), Refused> {
+fn check_lockable(tx: &Transaction<'_>, scope: &Scope) -> Result<(), Refused> {
     let (is_there, is_going, what, name) = match scope {
         Scope::Everything => {
             return Err(Refused::invalid(
@@ -234,18 +241,18 @@ fn check_lockable(turn: &Turn<'_>, scope: &Scope) -> Result<(), Refused> {
         }
         Scope::Subscription(_) => return Ok(()),
         Scope::Group { subscription, resource_group } => {
-            let group = turn.world.estate().group(subscription, resource_group);
+            let group = tx.world.governance().group(subscription, resource_group);
             let is_going = group.is_some_and(|group| group.deletion.is_some());
             (group.is_some(), is_going, "resource group", resource_group)
         }
         Scope::Workspace(key) => {
-            let workspace = turn.world.workspace(key);
+            let workspace = tx.world.workspace(key);
             let is_going = workspace.is_some_and(|workspace| workspace.deletion.is_some());
             (workspace.is_some(), is_going, "workspace", &key.name)
         }
         Scope::Compute { workspace, name } => {
-            let home = turn.world.workspace(workspace);
-            let cluster = home.and_then(|home| turn.world.cluster_by_name(home.id, name));
+            let home = tx.world.workspace(workspace);
+            let cluster = home.and_then(|home| tx.world.cluster_by_name(home.id, name));
             let is_going = cluster.is_some_and(|cluster| cluster.phase == ClusterPhase::Deleting);
             (cluster.is_some(), is_going, "compute", name)
         }
@@ -267,23 +274,23 @@ fn check_location(location: &str) -> Result<(), Refused> {
 }
 
 pub(super) fn refuse_locked(
-    turn: &Turn<'_>,
+    tx: &Transaction<'_>,
     place: &Scope,
     what: &str,
     name: &str,
 ) -> Result<(), Refused> {
-    match turn.world.estate().against_change(place) {
+    match tx.world.governance().against_change(place) {
         Some(lock) => Err(locked(what, name, "changed", lock)),
         None => Ok(()),
     }
 }
 
-/// `deed` is what cannot be done: "deleted", "changed", …
-pub(super) fn locked(what: &str, name: &str, deed: &str, lock: &Lock) -> Refused {
+/// `action` is what cannot be done: "deleted", "changed", …
+pub(super) fn locked(what: &str, name: &str, action: &str, lock: &Lock) -> Refused {
     Refused::locked(
         "scope",
         format!(
-            "{what} '{}' cannot be {deed}: the lock '{}' ({}) on {} forbids it; remove that lock first: \
+            "{what} '{}' cannot be {action}: the lock '{}' ({}) on {} forbids it; remove that lock first: \
              muster lock delete --ids {}",
             shorten(name),
             lock.name,
@@ -301,33 +308,34 @@ pub(super) fn being_deleted(target: &str, what: &str, name: &str) -> Refused {
 
 /// The lock that keeps a compute from being made, changed or grown.
 pub(super) fn refuse_locked_compute(
-    turn: &Turn<'_>,
+    tx: &Transaction<'_>,
     workspace: &WorkspaceKey,
     name: &str,
     network: Option<&Scope>,
-    deed: &str,
+    action: &str,
 ) -> Result<(), Refused> {
     let place = Scope::compute(workspace, name);
-    match turn.world.estate().against_scaling(&place, network) {
-        Some(lock) => Err(locked("compute", name, deed, lock)),
+    match tx.world.governance().against_scaling(&place, network) {
+        Some(lock) => Err(locked("compute", name, action, lock)),
         None => Ok(()),
     }
 }
 
 /// The lock that keeps a compute from being deleted.
-pub(super) fn refuse_locked_delete(turn: &Turn<'_>, id: ClusterId) -> Result<(), Refused> {
-    let Some(cluster) = turn.world.cluster(id) else { return Ok(()) };
-    let place = turn.world.scope_of(cluster);
+pub(super) fn refuse_locked_delete(tx: &Transaction<'_>, id: ClusterId) -> Result<(), Refused> {
+    let Some(cluster) = tx.world.cluster(id) else { return Ok(()) };
+    let place = tx.world.scope_of(cluster);
     let network = cluster.spec.network_group();
-    let estate = turn.world.estate();
-    let lock =
-        estate.against_delete(&place).or_else(|| estate.against_scaling(&place, network.as_ref()));
+    let governance = tx.world.governance();
+    let lock = governance
+        .against_delete(&place)
+        .or_else(|| governance.against_scaling(&place, network.as_ref()));
     match lock {
         Some(lock) => Err(locked("compute", cluster.name.as_str(), "deleted", lock)),
         None => Ok(()),
     }
 }
 
-fn emit(turn: &mut Turn<'_>, change: EstateChange) {
-    turn.emit(Change::EstateChanged(change));
+fn emit(tx: &mut Transaction<'_>, change: GovernanceChange) {
+    tx.emit(Change::GovernanceChanged(change));
 }

@@ -9,7 +9,7 @@ use crate::ids::{ClusterId, Epoch};
 use crate::time::Wall;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fate {
+pub struct NodeFailure {
     pub cluster: ClusterId,
     pub cluster_name: Box<str>,
     pub host: HostName,
@@ -19,11 +19,11 @@ pub struct Fate {
     pub was: NodePhase,
     pub requested_at: Wall,
     pub given_up_at: Wall,
-    /// What it held, at most [`Fate::JOBS_MAX`] of it.
+    /// What it held, at most [`NodeFailure::JOBS_MAX`] of it.
     pub jobs: Vec<HeldJob>,
 }
 
-impl Fate {
+impl NodeFailure {
     /// More would tell nobody more.
     pub const JOBS_MAX: usize = 64;
 }

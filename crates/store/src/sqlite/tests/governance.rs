@@ -1,7 +1,7 @@
 //! The activity log under a hand that changes rows, and files from before there were resource groups.
 
 use muster_core::Change;
-use muster_core::model::{Activity, ActivityOutcome, Caller, Deed, Operation, Scope};
+use muster_core::model::{Activity, ActivityOutcome, ActivityRequest, Caller, Operation, Scope};
 use muster_core::time::Wall;
 use rusqlite::Connection;
 
@@ -13,7 +13,7 @@ fn noted(number: u64) -> Change {
     Change::ActivityNoted(Box::new(Activity {
         at: Wall(number),
         by: Caller { object_id: "ada".into(), name: "Ada".into() },
-        deed: Deed {
+        request: ActivityRequest {
             operation: "write".into(),
             resource: "/eastus".into(),
             scope: Scope::subscription("s"),

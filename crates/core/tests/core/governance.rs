@@ -3,40 +3,43 @@
 
 use crate::support::{Stage, apply, someone, user, workspace};
 use muster_core::model::{
-    Activity, ActivityOutcome, ClusterPhase, Deed, LockLevel, NodePhase, OperationKind,
+    Activity, ActivityOutcome, ActivityRequest, ClusterPhase, LockLevel, NodePhase, OperationKind,
     OperationStatus, Record, Role, RoleAssignment, Scope, UserKind, WorkspaceKey,
 };
 use muster_core::model::{JobPhase, KeyDigest};
 use muster_core::time::Wall;
 use muster_core::why::{Reason, why, why_cluster};
 use muster_core::{
-    AccessRequest, Answer, Change, ClusterPatch, EstateRequest, GroupPatch, Input, NewLock,
-    NewUser, RefusalKind, Refused, Reply, WorkspacePatch,
+    AccessRequest, Change, ClusterPatch, GovernanceRequest, GroupPatch, Input, InputResult,
+    NewLock, NewUser, RefusalKind, Refused, Reply, WorkspacePatch,
 };
 
-fn ask(stage: &mut Stage, request: EstateRequest) -> Answer {
+fn ask(stage: &mut Stage, request: GovernanceRequest) -> InputResult {
     stage.say(Input::ChangeEstate(Box::new(request)))
 }
 
-fn lock(stage: &mut Stage, name: &str, scope: Scope, level: LockLevel) -> Answer {
-    ask(stage, EstateRequest::PutLock(NewLock { name: name.into(), scope, level, notes: None }))
+fn lock(stage: &mut Stage, name: &str, scope: Scope, level: LockLevel) -> InputResult {
+    ask(stage, GovernanceRequest::PutLock(NewLock { name: name.into(), scope, level, notes: None }))
 }
 
-fn unlock(stage: &mut Stage, name: &str, scope: Scope) -> Answer {
-    ask(stage, EstateRequest::DeleteLock { scope, name: name.into() })
+fn unlock(stage: &mut Stage, name: &str, scope: Scope) -> InputResult {
+    ask(stage, GovernanceRequest::DeleteLock { scope, name: name.into() })
 }
 
-fn put_group(stage: &mut Stage, name: &str, location: Option<&str>) -> Answer {
+fn put_group(stage: &mut Stage, name: &str, location: Option<&str>) -> InputResult {
     let wanted = GroupPatch { location: location.map(Into::into), tags: None };
-    ask(stage, EstateRequest::PutGroup { subscription: "sub".into(), name: name.into(), wanted })
+    ask(
+        stage,
+        GovernanceRequest::PutGroup { subscription: "sub".into(), name: name.into(), wanted },
+    )
 }
 
-fn delete_cluster(stage: &mut Stage, name: &str) -> Answer {
+fn delete_cluster(stage: &mut Stage, name: &str) -> InputResult {
     stage.say(Input::DeleteCluster { workspace: workspace(), name: name.into() })
 }
 
-fn delete_group(stage: &mut Stage, name: &str) -> Answer {
-    ask(stage, EstateRequest::DeleteGroup { subscription: "sub".into(), name: name.into() })
+fn delete_group(stage: &mut Stage, name: &str) -> InputResult {
+    ask(stage, GovernanceRequest::DeleteGroup { subscription: "sub".into(), name: name.into() })
 }
 
 /// Refused because of this lock, with nothing changed.
@@ -191,7 +194,7 @@ fn a_workspace_goes_with_its_last_cluster_and_takes_its_roles_along() {
     let again = stage.say(Input::DeleteWorkspace { key: workspace() });
     assert_eq!(again, Ok(Reply::NothingToDelete));
     // The group is still there, and a new workspace of that name is another one.
-    assert!(stage.world.estate().group("sub", "group").is_some());
+    assert!(stage.world.governance().group("sub", "group").is_some());
     stage.say(Input::workspace(workspace(), "westus", someone())).expect("a new one");
     assert_eq!(stage.world.workspace(&workspace()).expect("made").location.as_ref(), "westus");
 }
@@ -211,11 +214,11 @@ fn a_group_goes_with_everything_in_it_or_not_at_all() {
 
     assert!(matches!(delete_group(&mut stage, "Group"), Ok(Reply::Deleting { .. })));
     assert_eq!(stage.world.workspace(&other), None, "nothing was in it");
-    assert!(stage.world.estate().group("sub", "group").is_some());
+    assert!(stage.world.governance().group("sub", "group").is_some());
     let refused = stage.say(Input::workspace(other, "eastus", someone())).expect_err("it goes");
     assert_eq!(refused.kind, RefusalKind::Conflict);
     stage.provide();
-    assert!(stage.world.estate().group("sub", "group").is_none());
+    assert!(stage.world.governance().group("sub", "group").is_none());
     assert_eq!(stage.world.workspaces().count(), 0);
     assert_eq!(delete_group(&mut stage, "group"), Ok(Reply::NothingToDelete));
 }
@@ -239,14 +242,14 @@ fn groups_are_made_by_hand_or_with_the_first_workspace() {
         let refused = put_group(&mut stage, name, Some("eastus")).expect_err("a bad name");
         assert_eq!(refused.kind, RefusalKind::Invalid, "{name:?}");
     }
-    let made = stage.world.estate().group("SUB", "group").expect("made with the workspace");
+    let made = stage.world.governance().group("SUB", "group").expect("made with the workspace");
     assert_eq!(&*made.location, "eastus");
     let refused = lock(&mut stage, "all", Scope::Everything, LockLevel::ReadOnly);
     assert_eq!(refused.expect_err("not everything").kind, RefusalKind::Invalid);
 }
 
-fn deed() -> Box<Deed> {
-    Box::new(Deed {
+fn activity_request() -> Box<ActivityRequest> {
+    Box::new(ActivityRequest {
         operation: "an operation".into(),
         resource: "/a/resource".into(),
         scope: Scope::workspace(&workspace()),
@@ -255,7 +258,7 @@ fn deed() -> Box<Deed> {
 }
 
 fn asked(input: Input) -> Input {
-    Input::Asked { by: user("asker"), deed: deed(), input: Box::new(input) }
+    Input::Asked { by: user("asker"), activity_request: activity_request(), input: Box::new(input) }
 }
 
 fn activities(stage: &Stage) -> Vec<Activity> {
@@ -281,7 +284,10 @@ fn what_is_asked_for_is_noted_with_before_and_after() {
     let maxima: Vec<_> = noted
         .iter()
         .map(|activity| {
-            assert_eq!((&*activity.by.name, &*activity.deed.correlation), ("asker", "request 1"));
+            assert_eq!(
+                (&*activity.by.name, &*activity.request.correlation),
+                ("asker", "request 1")
+            );
             let ActivityOutcome::Done { before, after } = &activity.outcome else {
                 panic!("refusals are noted by whoever passes them on")
             };

@@ -1,0 +1,293 @@
+//! All decisions about one pool but its growth, in a fixed order: provision or retire, place, shrink.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{grow, host, place, power};
+use crate::attempts;
+use crate::change::Change;
+use crate::ids::{ClusterId, EffectId, JobId, NodeId};
+use crate::meter;
+use crate::model::{
+    Attempt, CancelReason, Category, Cluster, ClusterEvent, ClusterPhase, HostState, NodeEvent,
+    NodeState, Operation, OperationKind, OperationStatus, Rest, ScaleUp,
+};
+use crate::observations;
+use crate::planted::{Bug, is_planted};
+use crate::step::Transaction;
+use crate::time::Wall;
+use crate::world::ClusterIndex;
+
+/// Decides about one cluster and says when it wants to be looked at again if nothing happens.
+pub(super) fn decide(tx: &mut Transaction<'_>, id: ClusterId) -> Option<Wall> {
+    match cluster(tx, id).phase {
+        ClusterPhase::Creating | ClusterPhase::Updating
+            if cluster(tx, id).under_way().is_some() =>
+        {
+            power::settle(tx, id);
+        }
+        ClusterPhase::Creating | ClusterPhase::Updating => provision(tx, id),
+        ClusterPhase::Succeeded => {}
+        ClusterPhase::Deleting => {
+            retire(tx, id);
+            return None;
+        }
+        ClusterPhase::Gone => return None,
+    }
+    // One decision can call for another (the last idle node goes, so none is held any more): until none does.
+    loop {
+        let before = tx.changes.len();
+        place::place(tx, id);
+        clear_closed_hosts(tx, id);
+        hold_idle(tx, id);
+        shrink(tx, id);
+        mark_floor(tx, id);
+        if tx.changes.len() == before {
+            return next_look(tx, id);
+        }
+    }
+}
+
+pub(super) fn cluster<'t>(tx: &'t Transaction<'_>, id: ClusterId) -> &'t Cluster {
+    tx.world.cluster(id).expect("decided about while it exists")
+}
+
+pub(super) fn cluster_index<'t>(tx: &'t Transaction<'_>, id: ClusterId) -> &'t ClusterIndex {
+    tx.world.cluster_index(id).expect("every cluster has a pool")
+}
+
+/// A cluster is ready as soon as it is on disk: nodes are made when they are needed.
+fn provision(tx: &mut Transaction<'_>, id: ClusterId) {
+    let mut cluster = cluster(tx, id).clone();
+    cluster.phase = ClusterPhase::Succeeded;
+    let done = OperationStatus::Succeeded;
+    finish_operation(tx, &mut cluster, OperationKind::PutCluster, done, None);
+    let event = ClusterEvent::Provisioned;
+    tx.emit(Change::ClusterChanged { event, cluster: Arc::new(cluster) });
+}
+
+pub(super) fn finish_operation(
+    tx: &mut Transaction<'_>,
+    cluster: &mut Cluster,
+    kind: OperationKind,
+    status: OperationStatus,
+    error: Option<String>,
+) {
+    if let Some(operation) = cluster.operation.take() {
+        tx.emit(Change::OperationChanged(Operation {
+            id: operation,
+            scope: tx.world.scope_of(cluster),
+            by: None,
+            kind,
+            status,
+            started_at: cluster.modified_at,
+            ended_at: Some(tx.now.wall),
+            error: error.map(Box::from),
+        }));
+    }
+}
+
+/// Ends every job, lets every free node go, and the cluster with the last of them.
+fn retire(tx: &mut Transaction<'_>, id: ClusterId) {
+    let index = cluster_index(tx, id);
+    let mut jobs: Vec<JobId> = index.queue.ids();
+    jobs.extend(&index.active);
+    for job in jobs {
+        let job = tx.world.job(job).expect("indexed").clone();
+        attempts::cancel(tx, job, CancelReason::ClusterDeleted);
+    }
+    let index = cluster_index(tx, id);
+    let idle = index.idle.iter().map(|(_, node)| *node);
+    let pending = index.pending.iter().map(|(_, node)| *node);
+    let parked = index.parked.iter().map(|(_, node)| *node);
+    let free: Vec<NodeId> = pending.chain(idle).chain(parked).collect();
+    for node in free {
+        let_go(tx, node);
+    }
+    forget_lost_nodes(tx, id);
+    if cluster_index(tx, id).is_empty() {
+        let mut cluster = cluster(tx, id).clone();
+        cluster.phase = ClusterPhase::Gone;
+        let done = OperationStatus::Succeeded;
+        finish_operation(tx, &mut cluster, OperationKind::DeleteCluster, done, None);
+        let event = ClusterEvent::Emptied;
+        tx.emit(Change::ClusterChanged { event, cluster: Arc::new(cluster) });
+    }
+}
+
+/// Idle nodes that a waiting job will use once it has enough of them do not time out meanwhile; when nobody
+/// waits for them any more, their time starts anew.
+fn hold_idle(tx: &mut Transaction<'_>, id: ClusterId) {
+    let cluster_now = cluster(tx, id);
+    let reach = tx.world.reach(cluster_now);
+    let index = cluster_index(tx, id);
+    let is_awaited = !index.idle.is_empty()
+        && index.queue.shapes().first_key_value().is_some_and(|(shape, _)| shape.nodes <= reach);
+    let rest = match (cluster_now.rest, is_awaited) {
+        (Rest::Held, true) | (Rest::Free { .. }, false) => return,
+        (Rest::Free { .. }, true) => Rest::Held,
+        (Rest::Held, false) => Rest::Free { since: tx.now.wall },
+    };
+    let cluster = Arc::new(Cluster { rest, ..cluster_now.clone() });
+    tx.emit(Change::ClusterChanged { event: ClusterEvent::RestChanged, cluster });
+}
+
+fn shrink(tx: &mut Transaction<'_>, id: ClusterId) {
+    // Above the maximum: it was lowered. Nodes that did not come up yet go first, newest first.
+    let nodes_max = cluster(tx, id).spec.scale.nodes_max;
+    while cluster_index(tx, id).alive() > nodes_max {
+        let index = cluster_index(tx, id);
+        let oldest_idle = index.idle.first().map(|(_, node)| *node);
+        let newest = index.pending.last().map(|(_, node)| *node);
+        let busy = index.leased.first().copied().filter(|_| is_planted(Bug::BusyNodeReleased));
+        let Some(node) = busy.or(newest).or(oldest_idle) else { break };
+        let_go(tx, node);
+    }
+    let chooses = host::first_gang(tx.world, cluster(tx, id), cluster_index(tx, id)).is_some();
+    tx.world.volatile.set_choosing(id, chooses);
+    for node in host::in_the_way(tx.world, cluster(tx, id), cluster_index(tx, id)) {
+        let_go(tx, node);
+    }
+    // Idle for too long: the least recently used goes first, but never below the minimum.
+    while let Some(node) = due_to_go(tx, id).filter(|(at, _)| *at <= tx.now.wall) {
+        let_go(tx, node.1);
+    }
+}
+
+/// Takes nodes off hosts that are not open any more: those that hold no job, at once or when their time is
+/// over.
+fn clear_closed_hosts(tx: &mut Transaction<'_>, id: ClusterId) {
+    let index = cluster_index(tx, id);
+    if index.hosts.keys().all(|host| tx.world.is_open(host)) {
+        return;
+    }
+    let on_closed =
+        |node: &NodeId| tx.world.node(*node).is_some_and(|node| !tx.world.is_open(&node.host));
+    let pending = index.pending.iter().map(|(_, node)| *node).filter(on_closed);
+    let parked = index.parked.iter();
+    // They must not keep the pool from having others instead.
+    let cluster_now = cluster(tx, id);
+    let wanted = grow::wanted_nodes(tx.world, cluster_now, index, tx.now.wall);
+    let unusable = index.existing() - index.alive();
+    let surplus = wanted
+        .max(index.alive())
+        .saturating_add(unusable)
+        .saturating_sub(cluster_now.spec.scale.nodes_max);
+    let due = parked.enumerate().filter(|(place, (_, node))| {
+        let is_surplus = *place < surplus as usize;
+        is_surplus || parked_until(tx, id, *node).is_some_and(|at| at <= tx.now.wall)
+    });
+    let free: Vec<NodeId> = pending.chain(due.map(|(_, (_, node))| *node)).collect();
+    for node in free {
+        let_go(tx, node);
+    }
+    forget_lost_nodes(tx, id);
+}
+
+/// When an idle node on a host that is not open goes. On one that is only cordoned it has its time: somebody may
+/// open the host again.
+fn parked_until(tx: &Transaction<'_>, id: ClusterId, node: NodeId) -> Option<Wall> {
+    let node = tx.world.node(node)?;
+    let NodeState::Idle { since, .. } = node.state else { return None };
+    match tx.world.hosts().host(&node.host).map(|host| host.state) {
+        Some(HostState::Cordoned) => Some(since + cluster(tx, id).spec.scale.idle_time),
+        Some(HostState::Draining | HostState::Removing) => Some(since),
+        Some(HostState::Open) | None => None,
+    }
+}
+
+/// Nodes on their way out of a host that was given up are gone: nobody is left who could delete them, and
+/// whatever they held is over.
+fn forget_lost_nodes(tx: &mut Transaction<'_>, id: ClusterId) {
+    if tx.world.hosts().removing().next().is_none() {
+        return;
+    }
+    let is_lost = |node: &NodeId| {
+        let node = tx.world.node(*node)?;
+        let host = tx.world.hosts().host(&node.host)?;
+        (host.state == HostState::Removing).then_some(node.id)
+    };
+    let gone: Vec<NodeId> = cluster_index(tx, id).going.iter().filter_map(is_lost).collect();
+    for node in gone {
+        let effects = tx.world.effects().filter(|effect| effect.kind.node() == node);
+        let effects: Vec<EffectId> = effects.map(|effect| effect.id).collect();
+        observations::on_deleted(tx, node);
+        for id in effects {
+            tx.emit(Change::EffectSettled { id });
+        }
+    }
+}
+
+/// The node that will time out next, and when.
+fn due_to_go(tx: &Transaction<'_>, id: ClusterId) -> Option<(Wall, NodeId)> {
+    let cluster_now = cluster(tx, id);
+    let index = cluster_index(tx, id);
+    if index.alive() <= cluster_now.spec.scale.nodes_min {
+        return None;
+    }
+    let (since, node) = *index.idle.first()?;
+    match cluster_now.rest {
+        Rest::Held => None,
+        Rest::Free { .. } if is_planted(Bug::IdleNodeKept) => None,
+        Rest::Free { since: free } => {
+            Some((since.max(free) + cluster_now.spec.scale.idle_time, node))
+        }
+    }
+}
+
+/// Deletes a node that holds no job.
+fn let_go(tx: &mut Transaction<'_>, node: NodeId) {
+    let mut node = tx.world.node(node).expect("indexed").clone();
+    let next = node.meter.map(|_| Category::Stop);
+    node.state = NodeState::Leaving;
+    meter::switch(tx, &mut node, next);
+    attempts::order_delete(tx, &node, None);
+    tx.emit(Change::NodeChanged { event: NodeEvent::ScaledDown, node: Arc::new(node) });
+}
+
+/// Tells idle time that the minimum causes from idle time that will end: of the idle nodes, those that would
+/// go last are the floor.
+fn mark_floor(tx: &mut Transaction<'_>, id: ClusterId) {
+    let nodes_min = cluster(tx, id).spec.scale.nodes_min;
+    let index = cluster_index(tx, id);
+    if nodes_min == 0 && index.floor.is_empty() {
+        return;
+    }
+    let surplus = index.alive().saturating_sub(nodes_min) as usize;
+    let kept = index.idle.len().saturating_sub(surplus);
+    let floor: BTreeSet<NodeId> =
+        index.idle.iter().rev().take(kept).map(|(_, node)| *node).collect();
+    let leaving = index.floor.difference(&floor).map(|node| (*node, Category::Idle));
+    let joining = floor.difference(&index.floor).map(|node| (*node, Category::Floor));
+    let changing: Vec<(NodeId, Category)> = leaving.chain(joining).collect();
+    for (node, category) in changing {
+        let mut node = tx.world.node(node).expect("indexed").clone();
+        meter::switch(tx, &mut node, Some(category));
+        tx.emit(Change::NodeChanged { event: NodeEvent::RestChanged, node: Arc::new(node) });
+    }
+}
+
+fn next_look(tx: &Transaction<'_>, id: ClusterId) -> Option<Wall> {
+    let now = tx.now.wall;
+    let cluster_now = cluster(tx, id);
+    let index = cluster_index(tx, id);
+    let is_short = || {
+        let wanted = grow::wanted_nodes(tx.world, cluster_now, index, now);
+        wanted > index.alive()
+    };
+    let until = cluster_now.backoff.until;
+    let retry = (until > now && is_short()).then_some(until);
+    let timeout = due_to_go(tx, id).map(|(at, _)| at);
+    // An attempt that takes longer than was thought can make room behind a reservation, or a new node
+    // worth its start.
+    let has_room = !index.idle.is_empty() || !index.partial.is_empty();
+    let foresees = cluster_now.spec.scale.scale_up == ScaleUp::Predictive;
+    let is_watched = !index.queue.is_empty() && (has_room || foresees);
+    let mut ends = tx.world.releases(id).map(|(end, _)| end).take_while(|_| is_watched).peekable();
+    let overrun = ends.peek().map(|end| *end + Attempt::GRACE);
+    // And one that would have ended after a new node was up will, from then on, have ended before.
+    let boot = cluster_now.boot.unwrap_or(tx.world.settings.boot);
+    let sooner = ends.find(|end| *end > now + boot).map(|end| Wall(end.0 - boot.0));
+    let parked = index.parked.iter().filter_map(|(_, node)| parked_until(tx, id, *node)).min();
+    [retry, timeout, overrun, sooner, parked].into_iter().flatten().min()
+}
