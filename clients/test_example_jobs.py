@@ -41,7 +41,7 @@ LOG = "import mlflow, sys; mlflow.log_metric('loss', 0.25); print('python', sys.
 
 @pytest.fixture
 def lab(own):  # noqa: F811
-    lab = Lab(own("--isolation", "walls"))
+    lab = Lab(own("--isolation", "sandbox"))
     lab.cluster()
     return lab
 

@@ -95,7 +95,7 @@ def test_a_cluster_acts_as_itself_on_its_nodes(own, packages):  # noqa: F811
     folders = [str(packages)]
     if not sys.base_prefix.startswith("/usr"):
         folders.append(sys.base_prefix)
-    server = own("--isolation", "walls", "--node-folders", ":".join(folders))
+    server = own("--isolation", "sandbox", "--node-folders", ":".join(folders))
     pool = ("--name", "id-pool", *IN_WORKSPACE)
     size = ("--type", "AmlCompute", "--size", "Standard_DS1_v2", "--max-instances", "1")
     made = json.loads(server.muster("compute", "create", *pool, *size, "-o", "json"))

@@ -73,7 +73,7 @@ def joined(server, folder, **options):
     log = folder / "box.log"
     state = folder / "box"
     with log.open("wb") as said:
-        steward = subprocess.Popen(
+        host agent = subprocess.Popen(
             [server.binary, "agent", "--join", server.url, "--state", state, "--name", "box"]
             + ["--token", token, "--leave"],
             stdin=subprocess.DEVNULL,
@@ -85,13 +85,13 @@ def joined(server, folder, **options):
         wait_for("it joins", 30, lambda: "this machine is host" in log.read_text())
         yield state
     finally:
-        steward.terminate()
-        steward.wait(30)
+        host agent.terminate()
+        host agent.wait(30)
 
 
 @pytest.fixture
 def lab(own):  # noqa: F811
-    return Lab(own("--trusted-users", "--isolation", "walls"))
+    return Lab(own("--trusted-users", "--isolation", "sandbox"))
 
 
 def test_a_machine_that_joined_builds_environments_once(lab, tmp_path):

@@ -99,7 +99,7 @@ def watch(lab, jobs, count, is_over, found):
 def test_twenty_kills_tear_nothing(own):  # noqa: F811
     chance = random.Random(seed := int(os.environ.get("MUSTER_STORM_SEED", time.time())))
     print("MUSTER_STORM_SEED", seed)
-    flags = ("--isolation", "walls")
+    flags = ("--isolation", "sandbox")
     server = own(*flags)
     lab = Lab(server)
     lab.cluster(nodes=4)

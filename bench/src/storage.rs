@@ -85,12 +85,12 @@ impl Times {
     fn tell(
         &self,
         report: &mut Report,
-        [way_in, way_out]: [&str; 2],
+        [way_in, internet]: [&str; 2],
         say: impl Fn(Duration) -> String + Copy,
     ) -> Result<()> {
         let (copy, fast) = (middle(&self.copy)?, middle(&self.copy_fast).ok());
         for (what, ours, theirs) in
-            [(way_in, &self.up, &self.up_theirs), (way_out, &self.down, &self.down_theirs)]
+            [(way_in, &self.up, &self.up_theirs), (internet, &self.down, &self.down_theirs)]
         {
             let (ours, theirs) = (middle(ours)?, middle(theirs).ok());
             let (goal, is_met) = of_copy(say, ours, copy, fast);

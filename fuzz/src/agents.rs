@@ -50,7 +50,7 @@ pub fn helper_request(data: &[u8]) {
             assert!(again.len() <= MESSAGE_MAX || data.len() > MESSAGE_MAX, "it does not grow");
             assert_eq!(Request::parse(&again).expect("our own JSON"), request);
             if let Request::Make(plan) = &request {
-                assert!(Address::of(plan.place.network, plan.place.host).is_ok(), "it has a place");
+                assert!(Address::of(plan.slot.network, plan.slot.host).is_ok(), "it has a slot");
                 assert!(!plan.node.contains(['/', '.']), "{:?} is no path", plan.node);
             }
         }

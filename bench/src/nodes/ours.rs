@@ -29,8 +29,8 @@ pub enum Sandboxes {
 impl Sandboxes {
     fn flags(self) -> &'static [&'static str] {
         match self {
-            Sandboxes::Own => &["--isolation", "walls"],
-            Sandboxes::Shared => &["--isolation", "walls", "--job-sandbox", "shared"],
+            Sandboxes::Own => &["--isolation", "sandbox"],
+            Sandboxes::Shared => &["--isolation", "sandbox", "--job-sandbox", "shared"],
             Sandboxes::None => &["--isolation", "none"],
         }
     }

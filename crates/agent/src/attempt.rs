@@ -12,7 +12,7 @@ use muster_core::agent::{Assignment, RunFacts, Signal};
 use muster_core::ids::Epoch;
 use muster_core::model::{Carrying, Exit, JobSpec, Spans};
 use muster_core::time::Span;
-use muster_sandbox::job::{self, Nursery};
+use muster_sandbox::job::{self, Spawner};
 use muster_sandbox::network::JobNetwork;
 use rustix::fs::{FallocateFlags, fallocate};
 use tokio::sync::{mpsc, watch};
@@ -27,8 +27,8 @@ use crate::limits::{JobGroup, Memory, Watch};
 use crate::meter::{Counted, Meter, Metered};
 use crate::removals::Removals;
 use crate::running::Running;
+use crate::sandboxed::{AbortOnDrop, StartError};
 use crate::services::Services;
-use crate::walled::{AbortOnDrop, StartError};
 use crate::{FullServer, clock, files, log, lookups, relay};
 
 /// Where programs are found if whoever started the agent did not say.
@@ -49,7 +49,7 @@ pub(crate) struct Context {
     pub(crate) home: Home,
     pub(crate) node: String,
     /// Makes walls around each job; without it there are none.
-    pub(crate) nursery: Option<Nursery>,
+    pub(crate) spawner: Option<Spawner>,
     /// What they hide.
     pub(crate) hidden: Vec<PathBuf>,
     /// The most that a job may write to its folder.
@@ -64,8 +64,8 @@ pub(crate) struct Context {
     /// What whoever reads the log of a job has to know of this node.
     pub(crate) warnings: Vec<String>,
     /// The one of them about the internet.
-    pub(crate) no_way_out: Option<String>,
-    /// How jobs behind walls reach the server.
+    pub(crate) why_no_internet: Option<String>,
+    /// How sandboxed jobs reach the server.
     pub(crate) way: Option<Way>,
     pub(crate) gpus: Gpus,
     /// Where Python environments are that the server has built.
@@ -75,7 +75,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// The longest that a file of a job may be, which the kernel sees to behind walls.
+    /// The longest that a file of a job may be, which the kernel sees to in a sandbox.
     pub(crate) fn file_bytes(&self) -> Option<u64> {
         self.disk_bytes.map(|disk| disk.max(2 * self.log_bytes))
     }
@@ -229,7 +229,7 @@ pub(crate) async fn run(
         let work_dir = context.home.work(epoch);
         // What its neighbours do to the node's memory is not its doing.
         let memory = group.as_ref().map(JobGroup::memory).or_else(|| context.memory.clone());
-        let file_bytes = context.file_bytes().filter(|_| context.nursery.is_some());
+        let file_bytes = context.file_bytes().filter(|_| context.spawner.is_some());
         let watch = Watch::new(work_dir, context.disk_bytes, memory).with_file_bytes(file_bytes);
         let counted = counted(context, &assignment, group.as_ref());
         let metered = Metered { counted, disk_bytes: watch.disk_used(), gpus: gpus.numbers() };
@@ -247,7 +247,7 @@ pub(crate) async fn run(
         tracing::info!(%epoch, ?exit, "ended");
         let _ = stage.send(log::Stage::Ending);
         if !exit.is_success() {
-            lookups::explain(&path, context.no_way_out.as_deref());
+            lookups::explain(&path, context.why_no_internet.as_deref());
         }
         let _ = events.send(Event::Ending { epoch });
         let since = clock::now();
@@ -324,7 +324,7 @@ async fn keep(keeper: &mut Keeper, told: &mut Orders, exit: Exit, was_killed: bo
 
 /// The group of a job that holds a part of its node, or what to say in its log if there cannot be one.
 fn own_group(context: &Context, assignment: &Assignment) -> (Option<JobGroup>, Option<String>) {
-    let Some(share) = assignment.share.as_ref().filter(|_| context.nursery.is_some()) else {
+    let Some(share) = assignment.share.as_ref().filter(|_| context.spawner.is_some()) else {
         return (None, None);
     };
     match JobGroup::make(&assignment.epoch.to_string(), share) {

@@ -13,8 +13,8 @@ use crate::environment;
 use crate::gpus::Grant;
 use crate::limits::JobGroup;
 use crate::running::Running;
+use crate::sandboxed::StartError;
 use crate::services::Services;
-use crate::walled::StartError;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Engine {

@@ -142,7 +142,7 @@ async fn build(
 
 /// Where the job sees its folder.
 fn seen_work<'a>(context: &Context, work: &'a Path) -> &'a Path {
-    match context.nursery {
+    match context.spawner {
         Some(_) => Path::new(muster_sandbox::job::FOLDER),
         None => work,
     }

@@ -6,8 +6,8 @@
 //! * `node` is the loop: news in, actions out, in order;
 //! * `exchange` keeps one report under way to the server (`client`), and repeats it until it is
 //!   answered;
-//! * `attempt` takes one order from its specification to its end, `process` runs it, or `walled` with
-//!   [`muster_sandbox::job`] behind walls; `log` sends its output, `files` brings its files and keeps what it leaves;
+//! * `attempt` takes one order from its specification to its end, `process` runs it, or `sandboxed` with
+//!   [`muster_sandbox::job`] in a sandbox; `log` sends its output, `files` brings its files and keeps what it leaves;
 //! * `engine` is what it runs in, chosen for each job; `environment` has it find its Python;
 //! * `services` starts what people open of a job, and connects them;
 //! * `meter` measures what the node and its jobs use;
@@ -45,8 +45,8 @@ mod ranks;
 mod relay;
 mod removals;
 mod running;
+mod sandboxed;
 mod services;
-mod walled;
 
 pub use muster_sandbox::{descriptors, identity};
 
@@ -56,7 +56,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::agent::{Habits, Machine, Record};
-use muster_sandbox::job::Nursery;
+use muster_sandbox::job::Spawner;
 
 use crate::attempt::{Context, Way};
 use crate::client::Client;
@@ -70,7 +70,7 @@ use crate::limits::Memory;
 use crate::meter::Meter;
 use crate::node::Node;
 use crate::removals::Removals;
-use crate::walled::AbortOnDrop;
+use crate::sandboxed::AbortOnDrop;
 
 /// Of a node that shares this machine's own network.
 const ADDRESS: &str = "127.0.0.1";
@@ -89,9 +89,9 @@ pub struct AgentConfig {
     pub server: String,
     /// The only certificates (PEM) that the server may be signed by.
     pub ca_file: PathBuf,
-    /// The same with the public ones, for programs in jobs behind walls that call the server.
+    /// The same with the public ones, for programs in sandboxed jobs that call the server.
     pub ca_bundle: Option<PathBuf>,
-    /// Folders that jobs behind walls find empty, besides the node's own.
+    /// Folders that sandboxed jobs find empty, besides the node's own.
     pub hidden: Vec<PathBuf>,
     /// Python environments that the server has built; `None`: there are none on this machine.
     pub environments: Option<PathBuf>,
@@ -101,12 +101,12 @@ pub struct AgentConfig {
     /// [`LOG_BYTES_MAX`](muster_core::agent::LOG_BYTES_MAX).
     pub log_bytes: u64,
     pub full_server: FullServer,
-    /// Whether jobs behind walls share the node's instead of having their own.
+    /// Whether sandboxed jobs share the node's instead of having their own.
     pub jobs_share: bool,
     /// What the node does not enforce, in words.
     pub not_enforced: Vec<String>,
     /// Why the node does not reach the internet although it should, with what to do.
-    pub no_way_out: Option<String>,
+    pub why_no_internet: Option<String>,
     /// What the node proves itself with; in its folder if it is nowhere else.
     pub secret_file: Option<PathBuf>,
     /// The folder of the socket that leads to the server, where no network does.
@@ -169,16 +169,16 @@ pub enum AgentError {
 /// Call it on a runtime whose threads live as long as the process (a current-thread one starts
 /// fastest): the kernel kills a job when the thread that started it ends.
 ///
-/// With a nursery, which has to be started before that runtime, jobs run behind walls.
-pub async fn run(config: AgentConfig, nursery: Option<Nursery>) -> Result<(), AgentError> {
-    run_with_habits(config, nursery, Habits::default()).await
+/// With a spawner, which has to be started before that runtime, jobs run in a sandbox.
+pub async fn run(config: AgentConfig, spawner: Option<Spawner>) -> Result<(), AgentError> {
+    run_with_habits(config, spawner, Habits::default()).await
 }
 
 /// As [`run`], with shorter (or longer) patience.
 #[doc(hidden)]
 pub async fn run_with_habits(
     config: AgentConfig,
-    nursery: Option<Nursery>,
+    spawner: Option<Spawner>,
     habits: Habits,
 ) -> Result<(), AgentError> {
     let failed = |source| AgentError::Home { dir: config.dir.clone(), source };
@@ -211,16 +211,16 @@ pub async fn run_with_habits(
     if (there as u64) < u64::from(config.gpu_slots) {
         tracing::warn!(there, of = config.gpu_slots, "this node has not all GPUs of its size");
     }
-    let meter = Meter::new(home.dir().to_owned(), config.gpus.clone(), nursery.is_some());
+    let meter = Meter::new(home.dir().to_owned(), config.gpus.clone(), spawner.is_some());
     let meter = Arc::new(meter);
     meter.start();
     let gpus = Gpus::new(config.gpu_slots, config.gpus);
     let missing = config.not_enforced.join(", ");
     let missing = (!missing.is_empty()).then(|| format!("not enforced on this node: {missing}"));
-    let no_way_out = config.no_way_out.map(|why| {
+    let why_no_internet = config.why_no_internet.map(|why| {
         format!("this node does not reach the internet, although egress is true, because {why}")
     });
-    let warnings = missing.into_iter().chain(no_way_out.clone()).collect();
+    let warnings = missing.into_iter().chain(why_no_internet.clone()).collect();
     let (node, memory) = (config.node, Memory::of_this_node());
     let _log = AbortOnDrop(tokio::spawn(keep_log_short(home.agent_log())));
     let environments = config.environments;
@@ -228,7 +228,7 @@ pub async fn run_with_habits(
         client,
         home,
         node,
-        nursery,
+        spawner,
         hidden,
         disk_bytes,
         log_bytes,
@@ -237,7 +237,7 @@ pub async fn run_with_habits(
         memory,
         meter,
         warnings,
-        no_way_out,
+        why_no_internet,
         way,
         gpus,
         environments,
@@ -251,7 +251,7 @@ pub async fn run_with_habits(
     node.live().await
 }
 
-/// For an agent that writes its log itself. Behind walls its node's first process does, and there is no such file.
+/// For an agent that writes its log itself. In a sandbox its node's first process does, and there is no such file.
 async fn keep_log_short(log: PathBuf) {
     loop {
         tokio::time::sleep(LOG_LOOK_EVERY).await;

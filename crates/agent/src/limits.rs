@@ -14,7 +14,7 @@ use muster_sandbox::cgroup::{Group, Groups, Limits as GroupLimits, Shortage};
 
 use self::disk::{Used, full, hidden_by, used_by};
 
-/// Processes and threads of one job behind walls: enough for every worker that cores can feed, too few to choke a machine.
+/// Processes and threads of one job in a sandbox: enough for every worker that cores can feed, too few to choke a machine.
 pub(crate) const PROCESSES_MAX: u32 = 4096;
 /// How often a folder is looked through, and that this takes no more than a part of the time.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

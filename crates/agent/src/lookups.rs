@@ -41,8 +41,8 @@ enum WayOut {
     Shared,
 }
 
-/// Looks at the log of a job that did not end well. `no_way_out`: why its node has none, although it should have one.
-pub(crate) fn explain(log: &Path, no_way_out: Option<&str>) {
+/// Looks at the log of a job that did not end well. `why_no_internet`: why its node has none, although it should have one.
+pub(crate) fn explain(log: &Path, why_no_internet: Option<&str>) {
     let Ok(tail) = tail_of(log) else { return };
     let Some(lookup) = seen(&tail) else { return };
     let resolvers = std::fs::read_to_string(RESOLVERS).unwrap_or_default();
@@ -52,9 +52,9 @@ pub(crate) fn explain(log: &Path, no_way_out: Option<&str>) {
     {
         return;
     }
-    match no_way_out {
+    match why_no_internet {
         Some(why) => note(log, &format!("a name could not be looked up: {why}")),
-        None => note(log, &words(lookup, way_out(&resolvers))),
+        None => note(log, &words(lookup, internet(&resolvers))),
     }
 }
 
@@ -78,7 +78,7 @@ fn seen(text: &str) -> Option<Lookup> {
     has(&EITHER).then_some(Lookup::Either)
 }
 
-fn way_out(resolvers: &str) -> WayOut {
+fn internet(resolvers: &str) -> WayOut {
     let said = |word: &str| resolvers.lines().any(|line| line.trim() == format!("# egress {word}"));
     match (said("on"), said("off")) {
         (true, _) => WayOut::On,
@@ -87,8 +87,8 @@ fn way_out(resolvers: &str) -> WayOut {
     }
 }
 
-fn words(lookup: Lookup, way_out: WayOut) -> String {
-    let rest = match (way_out, lookup) {
+fn words(lookup: Lookup, internet: WayOut) -> String {
+    let rest = match (internet, lookup) {
         (WayOut::Off, _) => {
             "egress is off, so this node reaches its cluster and the server only. Bring what the job needs as code or \
              inputs, or have the operator set egress = true; `muster doctor` says whether the machine can do that"
@@ -134,9 +134,9 @@ mod tests {
 
     #[test]
     fn the_note_says_whether_egress_is_on_off_or_broken() {
-        assert_eq!(way_out("# egress off\nnameserver 10.0.0.1\n"), WayOut::Off);
-        assert_eq!(way_out("# egress on\nnameserver 10.0.0.1\n"), WayOut::On);
-        assert_eq!(way_out("nameserver 10.0.0.1\n"), WayOut::Shared);
+        assert_eq!(internet("# egress off\nnameserver 10.0.0.1\n"), WayOut::Off);
+        assert_eq!(internet("# egress on\nnameserver 10.0.0.1\n"), WayOut::On);
+        assert_eq!(internet("nameserver 10.0.0.1\n"), WayOut::Shared);
         assert!(words(Lookup::NoAnswer, WayOut::Off).contains("egress is off"));
         assert!(words(Lookup::NoAnswer, WayOut::On).contains("egress is on, but it is broken"));
         assert!(words(Lookup::NoSuchName, WayOut::On).contains("there is no such name"));

@@ -13,7 +13,7 @@ use muster_sandbox::node::RELAY_SOCKET as SOCKET;
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::walled::AbortOnDrop;
+use crate::sandboxed::AbortOnDrop;
 
 /// More callers of one node at a time wait.
 const CONNECTIONS_MAX: usize = 256;

@@ -1,4 +1,4 @@
-//! A job's processes, plain or behind walls.
+//! A job's processes, plain or in a sandbox.
 
 use std::io;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use muster_core::model::Exit;
 use muster_sandbox::network::JobNetwork;
 
 use crate::process::Process;
-use crate::walled::Walled;
+use crate::sandboxed::SandboxedJob;
 
-/// When it is dropped, the job is dead: all of it behind walls, otherwise as far as it stayed in its group.
+/// When it is dropped, the job is dead: all of it in a sandbox, otherwise as far as it stayed in its group.
 #[derive(Debug)]
 pub(crate) enum Running {
     Plain(Process),
-    Walled(Walled),
+    SandboxedJob(SandboxedJob),
 }
 
 impl Running {
     pub(crate) fn signal(&self, signal: Signal) {
         match self {
             Running::Plain(process) => process.signal(signal),
-            Running::Walled(walled) => walled.signal(signal),
+            Running::SandboxedJob(sandboxed) => sandboxed.signal(signal),
         }
     }
 
@@ -29,7 +29,7 @@ impl Running {
     pub(crate) fn network(&self) -> Option<Arc<JobNetwork>> {
         match self {
             Running::Plain(_) => None,
-            Running::Walled(walled) => walled.network(),
+            Running::SandboxedJob(sandboxed) => sandboxed.network(),
         }
     }
 
@@ -37,7 +37,7 @@ impl Running {
     pub(crate) async fn wait(&mut self) -> io::Result<Exit> {
         match self {
             Running::Plain(process) => process.wait().await,
-            Running::Walled(walled) => walled.wait().await,
+            Running::SandboxedJob(sandboxed) => sandboxed.wait().await,
         }
     }
 
@@ -45,7 +45,7 @@ impl Running {
         match self {
             Running::Plain(process) => process.leftovers_gone().await,
             // Its end is told when nothing is left.
-            Running::Walled(_) => {}
+            Running::SandboxedJob(_) => {}
         }
     }
 }

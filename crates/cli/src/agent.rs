@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use muster_agent::{AgentConfig, FullServer, Gpu};
 use muster_core::agent::LOG_BYTES_MAX;
 use muster_core::model::HostName;
+use muster_host_agent::{HostAgentConfig, Server};
 use muster_providers::joined::JoinToken;
-use muster_sandbox::job::Nursery;
-use muster_steward::{Server, StewardConfig};
+use muster_sandbox::job::Spawner;
 
 use crate::failure::{CliResult, Failure, printable};
 use crate::output;
@@ -56,7 +56,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", required_unless_present = "join")]
     ca: Option<PathBuf>,
     /// The same with the public ones, for programs in jobs that call the server
-    #[arg(long, value_name = "FILE", requires = "walls", hide = true)]
+    #[arg(long, value_name = "FILE", requires = "sandboxed", hide = true)]
     ca_bundle: Option<PathBuf>,
     /// What the node proves itself with [default: in its folder]
     #[arg(long, value_name = "FILE", hide = true)]
@@ -69,12 +69,12 @@ pub struct Args {
     address: Option<String>,
     /// Run each job in a sandbox of its own
     #[arg(long, hide = true)]
-    walls: bool,
+    sandboxed: bool,
     /// Run jobs in the node's sandbox, as different users
-    #[arg(long, requires = "walls", hide = true)]
+    #[arg(long, requires = "sandboxed", hide = true)]
     jobs_share: bool,
     /// A folder that jobs in sandboxes find empty, besides the node's own
-    #[arg(long, value_name = "DIR", requires = "walls", hide = true)]
+    #[arg(long, value_name = "DIR", requires = "sandboxed", hide = true)]
     hide: Vec<PathBuf>,
     /// Holds the Python environments that the server has built
     #[arg(long, value_name = "DIR", hide = true)]
@@ -87,7 +87,7 @@ pub struct Args {
     not_enforced: Vec<String>,
     /// Why this node does not reach the internet although it should, for whoever reads the logs of its jobs
     #[arg(long, value_name = "WHY", hide = true)]
-    no_way_out: Option<String>,
+    why_no_internet: Option<String>,
     /// How many GPUs the node's size has
     #[arg(long, value_name = "N", default_value_t = 0, hide = true)]
     gpu_slots: u32,
@@ -111,7 +111,7 @@ fn join(server: Server, args: Args) -> CliResult {
     };
     let binary = std::env::current_exe()
         .map_err(|why| Failure::error(format!("cannot find this program's own file: {why}")))?;
-    let config = StewardConfig {
+    let config = HostAgentConfig {
         server,
         token: args.token,
         name,
@@ -125,7 +125,7 @@ fn join(server: Server, args: Args) -> CliResult {
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|why| Failure::error(format!("cannot start: {why}")))?;
-    let ended = runtime.block_on(muster_steward::run(config, output::say));
+    let ended = runtime.block_on(muster_host_agent::run(config, output::say));
     ended.map_err(|why| Failure::of(&why))
 }
 
@@ -162,13 +162,13 @@ fn node(args: Args) -> CliResult {
         secret,
         relay,
         address,
-        walls,
+        sandboxed,
         hide,
         environments,
         disk,
         jobs_share,
         not_enforced,
-        no_way_out,
+        why_no_internet,
         gpu_slots,
         gpu,
         ..
@@ -177,8 +177,8 @@ fn node(args: Args) -> CliResult {
         return Err(Failure::refused("a node's agent needs --node, --dir, --server and --ca"));
     };
     // It forks: before there is a second thread, and before the secret is read.
-    let nursery = walls
-        .then(Nursery::start)
+    let spawner = sandboxed
+        .then(Spawner::start)
         .transpose()
         .map_err(|why| Failure::error(format!("cannot start what starts jobs: {why}")))?;
     let config = AgentConfig {
@@ -197,10 +197,10 @@ fn node(args: Args) -> CliResult {
         full_server: FullServer::default(),
         jobs_share,
         not_enforced,
-        no_way_out,
+        why_no_internet,
         gpu_slots,
         gpus: gpu,
     };
-    let agent = muster_agent::run(config, nursery);
+    let agent = muster_agent::run(config, spawner);
     crate::block_on(async { agent.await.map_err(|why| Failure::of(&why)) })
 }

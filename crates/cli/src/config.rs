@@ -216,7 +216,7 @@ impl Config {
 
     pub fn isolation(&self) -> Isolation {
         match self.text("isolation") {
-            Some("walls") => Isolation::Walls,
+            Some("sandbox") => Isolation::Sandbox,
             Some("none") => Isolation::None,
             _ => Isolation::Auto,
         }

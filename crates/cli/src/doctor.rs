@@ -7,11 +7,11 @@ mod bad_nodes;
 mod clock;
 mod disk;
 mod finding;
+mod isolation;
 mod kernel;
 mod programs;
 mod resources;
 mod server;
-mod walls;
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -25,7 +25,7 @@ use crate::place::StateDirArg;
 use finding::{Finding, State};
 
 /// Milliseconds where all is well. Each part is given up after its own time, so that nothing can hang.
-const WALLS_WITHIN: Duration = Duration::from_millis(1200);
+const PROBE_WITHIN: Duration = Duration::from_millis(1200);
 const DISK_WITHIN: Duration = Duration::from_millis(700);
 const SERVER_WITHIN: Duration = Duration::from_millis(700);
 const PROGRAMS_WITHIN: Duration = Duration::from_millis(1000);
@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> CliResult {
 
 fn examine(state_dir: &Path) -> Vec<Finding> {
     // It forks, and so comes before whatever has threads.
-    let walls = muster_sandbox::probe::walls(WALLS_WITHIN);
+    let probe = muster_sandbox::probe::run(PROBE_WITHIN);
     let mut asked = programs::ask(PROGRAMS_WITHIN);
     let now = SystemTime::now();
     let disk = disk::look(state_dir, DISK_WITHIN);
@@ -82,7 +82,7 @@ fn examine(state_dir: &Path) -> Vec<Finding> {
     let newest = disk.as_ref().ok().and_then(|disk| disk.newest.clone());
 
     let mut findings = kernel::check(&kernel::look(), isolation);
-    findings.extend(walls::check(&walls, isolation));
+    findings.extend(isolation::check(&probe, isolation));
     findings.extend(resources::check(&resources::look(), isolation));
     findings.push(resources::host(
         matches!(&config, Some(Ok(config)) if config.switch("over-commit") == Some(false)),

@@ -1,4 +1,4 @@
-//! `muster helper`: makes the walls of nodes on this machine. Started by a server, never by hand.
+//! `muster helper`: makes the sandboxes of nodes on this machine. Started by a server, never by hand.
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;

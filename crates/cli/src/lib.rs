@@ -38,7 +38,7 @@ mod helper;
 mod host;
 pub mod inputs;
 mod job;
-mod keeper;
+mod launcher;
 mod lock;
 mod logging;
 mod login;
@@ -145,7 +145,7 @@ enum Command {
     Completion(completion::Args),
     Agent(agent::Args),
     Helper(helper::Args),
-    Keeper(keeper::Args),
+    Launcher(launcher::Args),
 }
 
 /// Does what the command line says.
@@ -213,7 +213,7 @@ fn run(command: Command) -> CliResult {
         Command::Completion(args) => completion::run(&args),
         Command::Agent(args) => agent::run(args),
         Command::Helper(args) => helper::run(args),
-        Command::Keeper(args) => keeper::run(args),
+        Command::Launcher(args) => launcher::run(args),
     }
 }
 
@@ -300,7 +300,7 @@ mod tests {
             "muster down",
             "muster agent",
             "muster helper",
-            "muster keeper",
+            "muster launcher",
             "muster sim",
             "muster whatif",
             "muster login",
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn every_name_can_be_given_alone_and_behind_a_flag() {
         // Here the flag names what the command makes or restricts, not what it is about.
-        let other = ["muster host token", "muster agent", "muster keeper"];
+        let other = ["muster host token", "muster agent", "muster launcher"];
         let mut both = 0;
         for (path, command) in leaves() {
             let has_flag = command.get_arguments().any(|arg| {

@@ -17,7 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::config::{self, Config, Filed};
 use crate::env::{program, shell_quoted};
 use crate::failure::{CliResult, Failure, printable, quoted};
-use crate::keeper::{self, Account};
+use crate::launcher::{self, Account};
 use crate::logging;
 use crate::logging::file::{LogFile, Place};
 use crate::output;
@@ -139,7 +139,7 @@ fn become_two(args: &Start) -> CliResult {
     }
     let state_dir = args.place.path_for(&account.home)?;
     let state_dir = std::path::absolute(&state_dir).unwrap_or(state_dir);
-    let ended = keeper::split(&account, &state_dir, config.folders("node-folders"))?;
+    let ended = launcher::split(&account, &state_dir, config.folders("node-folders"))?;
     // The server has said everything there is to say.
     std::process::exit(ended.code().unwrap_or(1));
 }
@@ -152,7 +152,7 @@ fn server_config(
     let listen = config.address("listen").expect("it has a default");
     if !listen.ip().is_loopback() && !config.is_on("trusted-users") {
         return Err(Failure::refused(format!(
-            "--listen {listen} lets other machines in, and the walls around jobs are new; listen on 127.0.0.1, or \
+            "--listen {listen} lets other machines in, and the sandboxes around jobs are new; listen on 127.0.0.1, or \
              add --trusted-users if you would let everyone who gets a key log in to this machine"
         )));
     }
@@ -352,7 +352,9 @@ fn announce(ready: &Ready, talk: &Talk) {
     talk.say(&ready.machine);
     talk.say(&ready.isolation);
     if rustix::process::geteuid().is_root() {
-        talk.say("the server itself runs as root; with --user NAME only what makes the walls does");
+        talk.say(
+            "the server itself runs as root; with --user NAME only what makes the sandboxes does",
+        );
     }
     talk.say("Ctrl-C stops the server");
 }

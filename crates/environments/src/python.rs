@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::version::{Specifier, specifiers};
 
-/// Where nodes behind walls see programs as well, the more particular first.
+/// Where sandboxed nodes see programs as well, the more particular first.
 const FOLDERS: [&str; 2] = ["/usr/local/bin", "/usr/bin"];
 /// Older ones are not looked for.
 const MINORS: std::ops::Range<u32> = 6..40;

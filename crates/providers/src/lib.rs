@@ -8,9 +8,9 @@
 pub mod conformance;
 pub mod joined;
 pub mod local;
+pub mod sandboxed;
 pub mod trust;
 mod turns;
-pub mod walled;
 
 use std::io;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub use local::{Local, LocalConfig};
 use muster_core::NodeRequest;
 use muster_sandbox::link::LinkError;
 pub use muster_sandbox::protocol::{End, Remains};
-pub use walled::{Walled, WalledConfig};
+pub use sandboxed::{SandboxConfig, SandboxProvider};
 
 /// All calls block, some for many seconds; calls about different nodes may run side by side.
 pub trait Provider: Send + Sync {
@@ -52,8 +52,8 @@ pub enum CreateError {
     Folder { dir: PathBuf, source: io::Error },
     #[error("cannot start {program} as the agent of node {node}")]
     Start { node: String, program: PathBuf, source: io::Error },
-    #[error("cannot make the walls of node {node}")]
-    Walls { node: String, source: LinkError },
+    #[error("cannot make the sandbox of node {node}")]
+    Enforcement { node: String, source: LinkError },
     #[error("cannot listen for node {node}")]
     Relay { node: String, source: io::Error },
     #[error("there is no address or no range of users left for node {node} on this machine")]
@@ -76,8 +76,8 @@ pub enum DeleteError {
     Remains { node: String, count: usize },
     #[error("cannot remove the node's folder {dir}")]
     Folder { dir: PathBuf, source: io::Error },
-    #[error("cannot remove the walls of node {node}")]
-    Walls { node: String, source: LinkError },
+    #[error("cannot remove the sandbox of node {node}")]
+    Enforcement { node: String, source: LinkError },
     #[error(transparent)]
     Host(#[from] joined::HostError),
 }
@@ -85,7 +85,7 @@ pub enum DeleteError {
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
     #[error("cannot ask the helper for its nodes")]
-    Walls { source: LinkError },
+    Enforcement { source: LinkError },
     #[error("cannot read the folder of nodes {dir}")]
     Folder { dir: PathBuf, source: io::Error },
     #[error("cannot look through the processes of this machine")]

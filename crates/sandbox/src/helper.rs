@@ -1,4 +1,4 @@
-//! The one process that may make walls. It blocks on its socket, on one thread, and ends with whoever started it; what
+//! The one process that may make sandboxes. It blocks on its socket, on one thread, and ends with whoever started it; what
 //! it made goes on, and the next helper finds it again.
 
 pub(crate) mod hub;
@@ -14,9 +14,9 @@ use rustix::process::{WaitOptions, geteuid, wait};
 use crate::cgroup::{Enforced, Groups};
 pub use crate::node::HelperConfig;
 use crate::node::disk::Bound;
-use crate::node::{NodeError, Users, Workshop};
-use crate::porter::Porter;
-use crate::protocol::{Answer, End, LISTED_MAX, MESSAGE_MAX, Request, Server, Walls};
+use crate::node::{NodeError, NodeFactory, Users};
+use crate::protocol::{End, Enforcement, HelperReply, LISTED_MAX, MESSAGE_MAX, Request, Server};
+use crate::slirp::Slirp;
 
 #[derive(Debug, thiserror::Error)]
 pub enum HelperError {
@@ -25,7 +25,7 @@ pub enum HelperError {
     #[error("cannot make or find the network of our nodes")]
     Hub(#[source] io::Error),
     #[error("cannot fork")]
-    Porter(#[source] io::Error),
+    Slirp(#[source] io::Error),
     #[error("lost the socket to the server")]
     Socket(#[source] io::Error),
     #[error("cannot prepare {path}")]
@@ -35,7 +35,7 @@ pub enum HelperError {
 /// What a helper knows: where things are, and once it was told whom for, everything to make nodes with.
 enum Post {
     Waiting(Box<HelperConfig>),
-    Working(Box<Workshop>),
+    Working(Box<NodeFactory>),
     /// It could not be set up; another helper may try again.
     Closed,
 }
@@ -61,12 +61,12 @@ pub fn serve(socket: &OwnedFd, config: HelperConfig) -> Result<(), HelperError> 
                     _ => None,
                 };
                 let answer = answer(&mut post, request);
-                if let (Answer::Made { pid }, Some(node)) = (&answer, new) {
+                if let (HelperReply::Made { pid }, Some(node)) = (&answer, new) {
                     made.insert(*pid, node);
                 }
                 answer
             }
-            Err(bad) => Answer::Failed { message: bad.to_string() },
+            Err(bad) => HelperReply::Failed { message: bad.to_string() },
         };
         let text = serde_json::to_vec(&answer).unwrap_or_default();
         match send(socket, &text, SendFlags::NOSIGNAL) {
@@ -86,27 +86,27 @@ fn note_ends(post: &Post, made: &mut BTreeMap<u32, String>) {
             (None, Some(signal)) => End::Signal(signal),
             (None, None) => continue,
         };
-        if let (Post::Working(workshop), Some(node)) = (post, node)
-            && let Err(error) = workshop.note_end(&node, end)
+        if let (Post::Working(factory), Some(node)) = (post, node)
+            && let Err(error) = factory.note_end(&node, end)
         {
             tracing::warn!(node, ?end, %error, "cannot write down how a node ended");
         }
     }
 }
 
-fn answer(post: &mut Post, request: Request) -> Answer {
-    let failed = |message: &str| Answer::Failed { message: message.to_owned() };
+fn answer(post: &mut Post, request: Request) -> HelperReply {
+    let failed = |message: &str| HelperReply::Failed { message: message.to_owned() };
     match (std::mem::replace(post, Post::Closed), request) {
         (Post::Waiting(config), Request::Begin(server)) => match begin(*config, server) {
-            Ok(workshop) => {
-                *post = Post::Working(Box::new(workshop));
-                Answer::Done
+            Ok(factory) => {
+                *post = Post::Working(Box::new(factory));
+                HelperReply::Done
             }
             Err(error) => failed(&told(&error)),
         },
-        (Post::Working(workshop), request) => {
-            let done = work(&workshop, &request);
-            *post = Post::Working(workshop);
+        (Post::Working(factory), request) => {
+            let done = work(&factory, &request);
+            *post = Post::Working(factory);
             done.unwrap_or_else(|error| failed(&error.told()))
         }
         (Post::Waiting(config), _) => {
@@ -124,68 +124,70 @@ fn told(error: &HelperError) -> String {
     }
 }
 
-fn begin(config: HelperConfig, server: Server) -> Result<Workshop, HelperError> {
+fn begin(config: HelperConfig, server: Server) -> Result<NodeFactory, HelperError> {
     for path in [&config.nodes, &config.logs] {
         let made = std::fs::create_dir_all(path);
         made.map_err(|source| HelperError::Folder { path: path.clone(), source })?;
     }
     let is_root = geteuid().is_root();
-    let porter = Porter::start().map_err(HelperError::Porter)?;
+    let slirp = Slirp::start().map_err(HelperError::Slirp)?;
     let hub = hub::enter(&config.nodes, is_root)?;
     let users = if is_root { Users::Ranges } else { Users::One };
     let bound = Bound::of(&config.nodes);
     let groups = Groups::find();
-    let workshop = Workshop { config, server, users, groups, bound, hub, porter };
+    let factory = NodeFactory { config, server, users, groups, bound, hub, slirp };
     // What cannot be removed now is tried again with the next start; nodes can be made all the same.
-    if let Err(error) = workshop.sweep() {
+    if let Err(error) = factory.sweep() {
         tracing::warn!(error = error.told(), "something of nodes that are gone is left");
     }
-    Ok(workshop)
+    Ok(factory)
 }
 
-fn work(workshop: &Workshop, request: &Request) -> Result<Answer, NodeError> {
+fn work(factory: &NodeFactory, request: &Request) -> Result<HelperReply, NodeError> {
     match request {
-        Request::Begin(server) if *server == workshop.server => Ok(Answer::Done),
-        Request::Begin(_) => Ok(Answer::Failed {
+        Request::Begin(server) if *server == factory.server => Ok(HelperReply::Done),
+        Request::Begin(_) => Ok(HelperReply::Failed {
             message: "this helper works for another server already; start another one".to_owned(),
         }),
-        Request::Make(plan) => workshop.make(plan).map(|made| match made {
-            Ok(pid) => Answer::Made { pid },
-            Err(taken) => Answer::Taken(taken),
+        Request::Make(plan) => factory.make(plan).map(|made| match made {
+            Ok(pid) => HelperReply::Made { pid },
+            Err(taken) => HelperReply::Taken(taken),
         }),
-        Request::Signal { node, signal } => workshop.signal(node, *signal).map(|()| Answer::Done),
-        Request::Remove { node } => workshop.remove(node).map(|()| Answer::Done),
-        Request::Empty { node } => workshop.empty(node).map(|()| Answer::Done),
-        Request::Refill { node } => workshop.refill(node).map(|()| Answer::Done),
-        Request::Examine { node } => {
-            workshop.examine(node).map(|remains| Answer::Remains(Box::new(remains)))
+        Request::Signal { node, signal } => {
+            factory.signal(node, *signal).map(|()| HelperReply::Done)
         }
-        Request::Walls => Ok(Answer::Walls(walls(workshop))),
-        Request::List { after } => workshop.list().map(|mut seen| {
+        Request::Remove { node } => factory.remove(node).map(|()| HelperReply::Done),
+        Request::Empty { node } => factory.empty(node).map(|()| HelperReply::Done),
+        Request::Refill { node } => factory.refill(node).map(|()| HelperReply::Done),
+        Request::Examine { node } => {
+            factory.examine(node).map(|remains| HelperReply::Remains(Box::new(remains)))
+        }
+        Request::Enforcement => Ok(HelperReply::Enforcement(enforcement(factory))),
+        Request::List { after } => factory.list().map(|mut seen| {
             seen.retain(|seen| seen.node > *after);
             seen.sort_by(|a, b| a.node.cmp(&b.node));
             seen.truncate(LISTED_MAX);
-            Answer::Nodes(seen)
+            HelperReply::Nodes(seen)
         }),
     }
 }
 
-fn walls(workshop: &Workshop) -> Walls {
-    let (missing, nodes) = (missing(workshop), workshop.config.nodes.clone());
-    Walls { missing, no_way_out: Porter::check().err(), nodes }
+fn enforcement(factory: &NodeFactory) -> Enforcement {
+    let (missing, nodes) = (missing(factory), factory.config.nodes.clone());
+    Enforcement { missing, why_no_internet: Slirp::check().err(), nodes }
 }
 
 /// What nodes lack that are made here, each in words with the reason.
-pub(crate) fn missing(workshop: &Workshop) -> Vec<String> {
-    let Enforced { cpu, memory, pids } = workshop.groups.enforced();
+pub(crate) fn missing(factory: &NodeFactory) -> Vec<String> {
+    let Enforced { cpu, memory, pids } = factory.groups.enforced();
     let mut missing = Vec::new();
-    if !workshop.users.are_ranges() {
+    if !factory.users.are_ranges() {
         missing.push("users of their own for each node (started without root)".to_owned());
     }
     for (what, state) in [("cores", cpu), ("memory", memory), ("number of processes", pids)] {
         missing.extend(state.err().map(|why| format!("{what} ({why})")));
     }
-    if let Bound::Nothing(why) = &workshop.bound {
+    if let Bound::Nothing(why) = &factory.bound {
         missing.push(format!("the space that each node takes of the disk ({why})"));
     }
     missing

@@ -1,7 +1,7 @@
 //! One job inside a node: its own processes, files and user.
 //!
 //! A process with threads can fork only to become another program, and whoever holds a secret should not fork at
-//! all. So an agent starts a [`Nursery`] first of all: a child with one thread, which makes every job from then on.
+//! all. So an agent starts a [`Spawner`] first of all: a child with one thread, which makes every job from then on.
 //! For each job the two share a [`Line`]. Who drops his end ends the job: an agent that dies takes all its jobs along
 //! and leaves nothing to be found and removed.
 //!
@@ -24,10 +24,10 @@
 pub(crate) mod filter;
 mod init;
 mod mounts;
-mod nursery;
 mod privileges;
 mod protocol;
 mod shared;
+mod spawner;
 mod users;
 
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::nursery::{Nursery, Pulse};
+pub use self::spawner::{Pulse, Spawner};
 
 /// Where a job finds its working folder.
 pub const FOLDER: &str = "/job";
@@ -106,7 +106,7 @@ pub enum Event {
     },
     /// How the shell ended.
     Ended(Ending),
-    /// Instead of `Ended`: the whole job was killed. If neither is told, the nursery is gone.
+    /// Instead of `Ended`: the whole job was killed. If neither is told, the spawner is gone.
     Killed,
 }
 
@@ -127,8 +127,8 @@ pub enum LaunchError {
     TooLarge { bytes: usize },
     #[error("a launch cannot be written down")]
     NotText(#[source] serde_json::Error),
-    #[error("the nursery, which starts all jobs, does not answer")]
-    Nursery(#[source] io::Error),
+    #[error("the spawner, which starts all jobs, does not answer")]
+    Spawner(#[source] io::Error),
 }
 
 /// One job, from outside. When it is dropped, the job is killed.

@@ -1,12 +1,12 @@
 //! Walls on this machine: what makes a node a place of its own, and a job a guest in it.
 //!
-//! * [`helper`] is the one process that may make walls; [`protocol`] is all that it can be asked, and [`link`] how a
+//! * [`helper`] is the one process that may make sandboxes; [`protocol`] is all that it can be asked, and [`link`] how a
 //!   provider asks it;
 //! * [`node`] makes a node: its namespaces, its root, its first process;
 //! * [`cgroup`] keeps a node within its cores, memory and processes (v1, v2 and both);
 //! * [`network`] gives a node its address: a hub that is a network namespace of ours, with a bridge for each
 //!   cluster;
-//! * [`porter`] gives a node a way out, where it may have one;
+//! * [`slirp`] gives a node a way out, where it may have one;
 //! * [`job`] runs one job inside a node, with its own processes, files and user;
 //! * [`probe`] tries every wall once, and leaves nothing behind;
 //! * [`private`] keeps other users of the machine out of our folders;
@@ -27,7 +27,7 @@ pub mod logs;
 mod mounts;
 pub mod network;
 pub mod node;
-pub mod porter;
 pub mod private;
 pub mod probe;
 pub mod protocol;
+pub mod slirp;

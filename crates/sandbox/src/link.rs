@@ -15,7 +15,7 @@ use rustix::net::{
 };
 
 use crate::protocol::{
-    Answer, MESSAGE_MAX, NodePlan, Remains, Request, Seen, Server, Stop, Taken, Walls,
+    Enforcement, HelperReply, MESSAGE_MAX, NodePlan, Remains, Request, Seen, Server, Stop, Taken,
 };
 
 /// A node takes milliseconds; a machine that swaps takes longer.
@@ -65,8 +65,8 @@ impl Link {
     /// Makes the node, unless others have what it needs.
     pub fn make(&self, plan: NodePlan) -> Result<Result<(), Taken>, LinkError> {
         match self.ask(&Request::Make(Box::new(plan)))? {
-            Answer::Made { .. } => Ok(Ok(())),
-            Answer::Taken(taken) => Ok(Err(taken)),
+            HelperReply::Made { .. } => Ok(Ok(())),
+            HelperReply::Taken(taken) => Ok(Err(taken)),
             _ => Err(LinkError::Nonsense),
         }
     }
@@ -89,14 +89,14 @@ impl Link {
 
     pub fn examine(&self, node: &str) -> Result<Remains, LinkError> {
         match self.ask(&Request::Examine { node: node.to_owned() })? {
-            Answer::Remains(remains) => Ok(*remains),
+            HelperReply::Remains(remains) => Ok(*remains),
             _ => Err(LinkError::Nonsense),
         }
     }
 
-    pub fn walls(&self) -> Result<Walls, LinkError> {
-        match self.ask(&Request::Walls)? {
-            Answer::Walls(walls) => Ok(walls),
+    pub fn enforcement(&self) -> Result<Enforcement, LinkError> {
+        match self.ask(&Request::Enforcement)? {
+            HelperReply::Enforcement(enforcement) => Ok(enforcement),
             _ => Err(LinkError::Nonsense),
         }
     }
@@ -106,15 +106,15 @@ impl Link {
         loop {
             let after = all.last().map(|seen| seen.node.clone()).unwrap_or_default();
             match self.ask(&Request::List { after })? {
-                Answer::Nodes(seen) if seen.is_empty() => return Ok(all),
-                Answer::Nodes(mut seen) => all.append(&mut seen),
+                HelperReply::Nodes(seen) if seen.is_empty() => return Ok(all),
+                HelperReply::Nodes(mut seen) => all.append(&mut seen),
                 _ => return Err(LinkError::Nonsense),
             }
         }
     }
 
     /// Every request may be made twice: it says what should be, not what to do.
-    fn ask(&self, request: &Request) -> Result<Answer, LinkError> {
+    fn ask(&self, request: &Request) -> Result<HelperReply, LinkError> {
         let text = serde_json::to_vec(request).map_err(|_| LinkError::Nonsense)?;
         let mut running = self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut is_second = false;
@@ -124,7 +124,7 @@ impl Link {
                 None => running.insert(self.start()?),
             };
             match helper.ask(&text) {
-                Ok(Answer::Failed { message }) => return Err(LinkError::Refused { message }),
+                Ok(HelperReply::Failed { message }) => return Err(LinkError::Refused { message }),
                 Ok(answer) => return Ok(answer),
                 Err(error) => {
                     if let Some(helper) = running.take() {
@@ -159,11 +159,11 @@ impl Link {
         let begin = serde_json::to_vec(&Request::Begin(self.server.clone()));
         let begun = begin.map_err(io::Error::from).and_then(|begin| running.ask(&begin));
         match begun {
-            Ok(Answer::Done) => Ok(running),
+            Ok(HelperReply::Done) => Ok(running),
             other => {
                 running.end();
                 Err(match other {
-                    Ok(Answer::Failed { message }) => LinkError::Refused { message },
+                    Ok(HelperReply::Failed { message }) => LinkError::Refused { message },
                     Ok(_) => LinkError::Nonsense,
                     Err(error) => LinkError::Ended(error),
                 })
@@ -194,7 +194,7 @@ fn be_patient(socket: &OwnedFd) -> io::Result<()> {
 }
 
 impl Running {
-    fn ask(&mut self, text: &[u8]) -> io::Result<Answer> {
+    fn ask(&mut self, text: &[u8]) -> io::Result<HelperReply> {
         send(&self.socket, text, SendFlags::NOSIGNAL)?;
         let mut message = vec![0; MESSAGE_MAX];
         let length = loop {

@@ -1,4 +1,4 @@
-//! Makes nodes: each a tree of processes behind walls, in a folder of its own.
+//! Makes nodes: each a tree of processes in a sandbox, in a folder of its own.
 //!
 //! ```text
 //! NODES/NAME/init        the first process, as the machine sees it
@@ -38,8 +38,8 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 use crate::cgroup::{Group, Groups};
 use crate::identity::Identity;
 use crate::network::{Address, Hub};
-use crate::porter::Porter;
-use crate::protocol::{NodePlan, Place, Seen, Server, Stop, Taken, check_name};
+use crate::protocol::{NodePlan, NodeSlot, Seen, Server, Stop, Taken, check_name};
+use crate::slirp::Slirp;
 use disk::Bound;
 pub use root::ENVIRONMENTS;
 pub use users::Users;
@@ -77,7 +77,7 @@ pub struct HelperConfig {
 
 /// What nodes are made with.
 #[derive(Debug)]
-pub struct Workshop {
+pub struct NodeFactory {
     pub config: HelperConfig,
     pub server: Server,
     pub users: Users,
@@ -85,7 +85,7 @@ pub struct Workshop {
     /// How nodes are kept within their space.
     pub bound: Bound,
     pub hub: Hub,
-    pub porter: Porter,
+    pub slirp: Slirp,
 }
 
 /// What went wrong, and with what.
@@ -121,7 +121,7 @@ impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
     }
 }
 
-impl Workshop {
+impl NodeFactory {
     /// Makes the node and returns its first process; one that lives is left as it is. Nothing is made if another server's
     /// nodes have what it needs.
     pub fn make(&self, plan: &NodePlan) -> Result<Result<u32, Taken>, NodeError> {
@@ -133,24 +133,24 @@ impl Workshop {
             Ok(claims) => claims,
             Err(taken) => return Ok(Err(taken)),
         };
-        self.prepare(&folder, plan, address_of(&plan.place)?)
+        self.prepare(&folder, plan, address_of(&plan.slot)?)
             .doing("cannot prepare the node's folder")?;
         let group = self.groups.make(&self.config.instance, &plan.node, &plan.limits);
         let group = group.doing("cannot make the node's cgroup")?;
-        let (uid, gid) = self.users.root_of(plan.place.users);
+        let (uid, gid) = self.users.root_of(plan.slot.users);
         group.delegate(uid_of(uid), gid_of(gid)).doing("cannot give the node its cgroup")?;
 
         let (leash, held) = pipe()?;
         let home = self.home(&folder, plan)?;
-        let mut walls = self.inside(&folder, plan, home, group.folders(), held)?;
-        walls.claims = claims;
+        let mut enforcement = self.inside(&folder, plan, home, group.folders(), held)?;
+        enforcement.claims = claims;
         let (go_in, go) = pipe()?;
         let (told, told_out) = pipe()?;
-        let Some(child) = fork_behind_walls().doing("cannot make the node's namespaces")? else {
+        let Some(child) = fork_in_sandbox().doing("cannot make the node's namespaces")? else {
             drop((leash, go, told));
-            init::live(go_in, told_out, walls)
+            init::live(go_in, told_out, enforcement)
         };
-        drop((go_in, told_out, walls));
+        drop((go_in, told_out, enforcement));
         let made = self.finish(plan, child, &group, Threads { leash, go, told });
         if made.is_err() {
             // Without its first process nothing of it lives.
@@ -170,15 +170,15 @@ impl Workshop {
     ) -> Result<u32, NodeError> {
         let Threads { leash, go, told } = threads;
         let pid = child.as_raw_nonzero().get().unsigned_abs();
-        self.users.map(pid, plan.place.users).doing("cannot map the node's users")?;
+        self.users.map(pid, plan.slot.users).doing("cannot map the node's users")?;
         group.add(child).doing("cannot put the node into its cgroup")?;
         let namespace =
             File::open(format!("/proc/{pid}/ns/net")).doing("cannot find its network")?;
         self.hub
-            .connect(address_of(&plan.place)?, namespace.as_fd())
+            .connect(address_of(&plan.slot)?, namespace.as_fd())
             .doing("cannot connect the node's network")?;
-        if plan.has_way_out {
-            let out = self.porter.let_out(pid, leash.as_fd());
+        if plan.has_internet {
+            let out = self.slirp.let_out(pid, leash.as_fd());
             out.doing("cannot give the node a way out; without one: egress = false")?;
         }
         let identity = Identity::of(pid).doing("cannot look at the new node")?;
@@ -211,14 +211,14 @@ impl Workshop {
             if check_name(&node).is_err() {
                 continue;
             }
-            let place = self.place(&node);
+            let slot = self.slot(&node);
             let is_alive = self.alive(&node)?.is_some();
-            seen.push(Seen { node, place, is_alive });
+            seen.push(Seen { node, slot, is_alive });
         }
         Ok(seen)
     }
 
-    fn place(&self, node: &str) -> Option<Place> {
+    fn slot(&self, node: &str) -> Option<NodeSlot> {
         let text = std::fs::read(self.config.nodes.join(node).join("place")).ok()?;
         serde_json::from_slice(&text).ok()
     }
@@ -244,12 +244,12 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), NodeError> {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).doing("cannot make a pipe")
 }
 
-fn address_of(place: &Place) -> Result<Address, NodeError> {
-    Address::of(place.network, place.host).doing("the node has no good address")
+fn address_of(slot: &NodeSlot) -> Result<Address, NodeError> {
+    Address::of(slot.network, slot.host).doing("the node has no good address")
 }
 
 /// A child in namespaces of its own; `None` in the child itself. For a process with one thread only.
-fn fork_behind_walls() -> io::Result<Option<Pid>> {
+fn fork_in_sandbox() -> io::Result<Option<Pid>> {
     let flags = libc::CLONE_NEWUSER
         | libc::CLONE_NEWNS
         | libc::CLONE_NEWPID

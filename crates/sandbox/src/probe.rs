@@ -21,7 +21,7 @@ pub type Tried = Result<(), String>;
 
 /// Every wall of a node, and at last a whole node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Walls {
+pub struct Probe {
     pub users: Tried,
     pub processes: Tried,
     pub mounts: Tried,
@@ -37,10 +37,10 @@ pub struct Walls {
 }
 
 /// Takes at most `within`, and a few milliseconds where all is well. It forks: call it before there are threads.
-pub fn walls(within: Duration) -> Walls {
+pub fn run(within: Duration) -> Probe {
     let deadline = Instant::now() + within;
     let namespace = |flag| attempt(deadline, || unshared(flag));
-    Walls {
+    Probe {
         users: attempt(deadline, own_users),
         processes: attempt(deadline, processes),
         mounts: namespace(UnshareFlags::NEWNS),
@@ -172,7 +172,7 @@ mod tests {
         let before = std::fs::read_link("/proc/self/ns/uts").unwrap();
         assert_eq!(attempt(soon(), || Ok(())), Ok(()));
         assert_eq!(attempt(soon(), || Err(io::Error::other("no"))), Err("no".to_owned()));
-        let tried = walls(Duration::from_secs(60));
+        let tried = run(Duration::from_secs(60));
         // Where one namespace cannot be had a whole node cannot be made either.
         let all = [&tried.users, &tried.processes, &tried.mounts, &tried.network, &tried.ipc];
         if let Some(Err(why)) = all.into_iter().find(|tried| tried.is_err()) {

@@ -60,7 +60,7 @@ pub enum Request {
         node: String,
     },
     /// What this helper keeps apart.
-    Walls,
+    Enforcement,
     /// The nodes whose names come after this one, as many as fit into an answer.
     List {
         after: String,
@@ -89,7 +89,7 @@ pub struct NodePlan {
     pub node: String,
     /// What the node proves itself with.
     pub secret: String,
-    pub place: Place,
+    pub slot: NodeSlot,
     pub limits: Limits,
     /// The most that a job may write to its folder. The node's disk is as large, if there is room for it.
     pub job_disk_bytes: u64,
@@ -97,14 +97,14 @@ pub struct NodePlan {
     #[serde(default)]
     pub jobs_share: bool,
     /// Whether it may reach more than its cluster and the server.
-    pub has_way_out: bool,
+    pub has_internet: bool,
     /// Whether it should reach more, and does not because something is missing on this machine.
     #[serde(default)]
-    pub misses_way_out: bool,
-    /// The GPUs that its size has. Of these `place` has those with a device.
+    pub lacks_internet: bool,
+    /// The GPUs that its size has. Of these `slot` has those with a device.
     #[serde(default)]
     pub gpu_slots: u32,
-    /// What the driver calls the GPUs of `place`, one for each, or none if it did not tell.
+    /// What the driver calls the GPUs of `slot`, one for each, or none if it did not tell.
     #[serde(default)]
     pub gpu_uuids: Vec<String>,
 }
@@ -112,7 +112,7 @@ pub struct NodePlan {
 /// What no two living nodes of a machine share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Place {
+pub struct NodeSlot {
     /// Whose network it is. It means nothing here; whoever gives out the places wants to know it again.
     pub cluster: u64,
     pub network: u16,
@@ -126,7 +126,7 @@ pub struct Place {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
+pub enum HelperReply {
     /// It lives; its first process as the machine sees it.
     Made {
         pid: u32,
@@ -134,7 +134,7 @@ pub enum Answer {
     /// Nodes of other servers have it: not made.
     Taken(Taken),
     Done,
-    Walls(Walls),
+    Enforcement(Enforcement),
     Nodes(Vec<Seen>),
     Remains(Box<Remains>),
     Failed {
@@ -151,19 +151,19 @@ pub struct Taken {
 
 /// What cannot be enforced on this machine, by this helper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Walls {
+pub struct Enforcement {
     /// Each in words, with the reason.
     pub missing: Vec<String>,
     /// Why nodes can have no way out, if so.
-    pub no_way_out: Option<String>,
+    pub why_no_internet: Option<String>,
     /// Holds a folder for each node, with the record of its first process.
     pub nodes: PathBuf,
 }
 
-impl Walls {
+impl Enforcement {
     /// What the operator of this machine is told if nodes should reach the internet and cannot, with the remedy.
     pub fn no_internet(&self, is_wanted: bool) -> Option<String> {
-        let why = self.no_way_out.as_ref().filter(|_| is_wanted)?;
+        let why = self.why_no_internet.as_ref().filter(|_| is_wanted)?;
         Some(format!("jobs cannot reach the internet, although egress is true, because {why}"))
     }
 }
@@ -172,7 +172,7 @@ impl Walls {
 pub struct Seen {
     pub node: String,
     /// `None`: it was never made whole.
-    pub place: Option<Place>,
+    pub slot: Option<NodeSlot>,
     pub is_alive: bool,
 }
 
@@ -233,7 +233,7 @@ impl Request {
             | Request::Empty { node }
             | Request::Refill { node }
             | Request::Examine { node } => check_name(node)?,
-            Request::Walls => {}
+            Request::Enforcement => {}
             Request::List { after } if after.is_empty() => {}
             Request::List { after } => check_name(after)?,
         }
@@ -263,7 +263,7 @@ impl NodePlan {
             return Err(BadRequest::Secret { length });
         }
         self.check_gpus()?;
-        let Place { cluster: _, network, host, users, gpus: _ } = self.place;
+        let NodeSlot { cluster: _, network, host, users, gpus: _ } = self.slot;
         let Limits { millicores, memory_bytes, pids } = self.limits;
         let upper = u64::from(u32::MAX);
         for (what, value, least, most) in [
@@ -284,7 +284,7 @@ impl NodePlan {
 
     /// The numbers become names of devices, the names arguments.
     fn check_gpus(&self) -> Result<(), BadRequest> {
-        let (gpus, uuids) = (&self.place.gpus, &self.gpu_uuids);
+        let (gpus, uuids) = (&self.slot.gpus, &self.gpu_uuids);
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         let is_name =
             |uuid: &String| (1..=UUID_MAX).contains(&uuid.len()) && uuid.bytes().all(is_plain);
@@ -314,12 +314,12 @@ mod tests {
         NodePlan {
             node: "pool-1".into(),
             secret: "s3cret".into(),
-            place: Place { cluster: 7, network: 0, host: 1, users: 0, gpus: vec![2, 0] },
+            slot: NodeSlot { cluster: 7, network: 0, host: 1, users: 0, gpus: vec![2, 0] },
             limits: Limits { millicores: 1000, memory_bytes: 1 << 30, pids: 1000 },
             job_disk_bytes: 1 << 30,
             jobs_share: false,
-            has_way_out: false,
-            misses_way_out: true,
+            has_internet: false,
+            lacks_internet: true,
             gpu_slots: 2,
             gpu_uuids: vec!["GPU-2".into(), "GPU-0".into()],
         }
@@ -370,16 +370,16 @@ mod tests {
 
     #[test]
     fn every_number_has_its_limits() {
-        let place = plan().place;
+        let slot = plan().slot;
         let limits = plan().limits;
-        for place in [
-            Place { network: NETWORKS_MAX, ..place.clone() },
-            Place { host: 0, ..place.clone() },
-            Place { host: HOSTS_MAX + 1, ..place.clone() },
-            Place { users: NODES_MAX, ..place },
+        for slot in [
+            NodeSlot { network: NETWORKS_MAX, ..slot.clone() },
+            NodeSlot { host: 0, ..slot.clone() },
+            NodeSlot { host: HOSTS_MAX + 1, ..slot.clone() },
+            NodeSlot { users: NODES_MAX, ..slot },
         ] {
-            let shown = format!("{place:?}");
-            assert!(sent(NodePlan { place, ..plan() }).is_err(), "{shown}");
+            let shown = format!("{slot:?}");
+            assert!(sent(NodePlan { slot, ..plan() }).is_err(), "{shown}");
         }
         for limits in [
             Limits { millicores: 0, ..limits },
@@ -397,9 +397,9 @@ mod tests {
     #[test]
     fn gpus_are_different_and_their_names_are_plain() {
         let with = |gpus: &[u16], uuids: &[&str]| {
-            let place = Place { gpus: gpus.to_vec(), ..plan().place };
+            let slot = NodeSlot { gpus: gpus.to_vec(), ..plan().slot };
             let gpu_uuids = uuids.iter().map(|uuid| (*uuid).to_owned()).collect();
-            sent(NodePlan { place, gpu_uuids, ..plan() }).is_ok()
+            sent(NodePlan { slot, gpu_uuids, ..plan() }).is_ok()
         };
         assert!(with(&[], &[]) && with(&[7], &[]) && with(&[7, 255], &["GPU-a", "GPU-b"]));
         assert!(!with(&[1, 1], &[]), "twice");
@@ -416,12 +416,12 @@ mod tests {
     fn a_full_answer_fits_into_a_message() {
         let gpus: Vec<u16> = (0..GPUS_MAX).map(|_| u16::MAX).collect();
         let most = u16::MAX;
-        let place = Place { cluster: u64::MAX, network: most, host: most, users: most, gpus };
-        let seen = Seen { node: "x".repeat(NAME_MAX), place: Some(place), is_alive: false };
-        let answer = Answer::Nodes(vec![seen; LISTED_MAX]);
+        let slot = NodeSlot { cluster: u64::MAX, network: most, host: most, users: most, gpus };
+        let seen = Seen { node: "x".repeat(NAME_MAX), slot: Some(slot), is_alive: false };
+        let answer = HelperReply::Nodes(vec![seen; LISTED_MAX]);
         assert!(serde_json::to_vec(&answer).unwrap().len() <= MESSAGE_MAX);
         let log = "\"".repeat(LOG_TAIL_MAX);
-        let answer = Answer::Remains(Box::new(Remains { log, ..Remains::default() }));
+        let answer = HelperReply::Remains(Box::new(Remains { log, ..Remains::default() }));
         assert!(serde_json::to_vec(&answer).unwrap().len() + 4096 <= MESSAGE_MAX);
     }
 }

@@ -42,9 +42,9 @@ pub struct ServerConfig {
     /// Whether a state directory of the other command may become one of this.
     pub may_change_mode: bool,
     pub isolation: Isolation,
-    /// Where somebody with more rights makes walls for us.
+    /// Where somebody with more rights makes sandboxes for us.
     pub helper_socket: Option<PathBuf>,
-    /// What of the machine nodes behind walls see beside the usual.
+    /// What of the machine sandboxed nodes see beside the usual.
     pub shown: Vec<PathBuf>,
     /// Whether those nodes may reach more than their cluster and the server.
     pub egress: bool,
@@ -106,8 +106,8 @@ pub enum ServeError {
     Pki(#[from] pki::PkiError),
     #[error(transparent)]
     Certificate(#[from] pki::OwnError),
-    #[error("cannot keep nodes apart on this machine, as --isolation walls asks for")]
-    Walls(#[source] muster_sandbox::link::LinkError),
+    #[error("cannot keep nodes apart on this machine, as --isolation sandbox asks for")]
+    Enforcement(#[source] muster_sandbox::link::LinkError),
     #[error("cannot listen for signals")]
     Signals(#[source] std::io::Error),
     #[error(transparent)]

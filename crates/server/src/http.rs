@@ -38,7 +38,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware::{self, from_fn};
 use axum::routing::{get, post, put};
 use muster_providers::joined::protocol::BODY_BYTES_MAX as HOST_BYTES_MAX;
-use muster_providers::walled::Opened;
+use muster_providers::sandboxed::Opened;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use muster_core::ErrorChain;
 use muster_providers::Provider;
 use muster_providers::local::{Local, LocalConfig};
-use muster_providers::walled::{
-    HelperConfig, Machine, Sockets, Walled, WalledConfig, helper_command,
+use muster_providers::sandboxed::{
+    HelperConfig, Machine, SandboxConfig, SandboxProvider, Sockets, helper_command,
 };
 use muster_sandbox::link::{Helper, Link, LinkError};
-use muster_sandbox::protocol::{Server, Walls};
+use muster_sandbox::protocol::{Enforcement, Server};
 
 use crate::state_dir::StateDir;
 
@@ -19,8 +19,8 @@ use crate::state_dir::StateDir;
 pub enum Isolation {
     /// As much as this machine lets us.
     Auto,
-    /// Behind walls, or not at all.
-    Walls,
+    /// In sandboxes, or not at all.
+    Sandbox,
     /// Plain processes of the server's own user.
     None,
 }
@@ -34,7 +34,7 @@ pub struct Facts {
     /// As plain processes of this machine see it.
     pub server_url: String,
     pub port: u16,
-    /// Where somebody with more rights makes walls for us.
+    /// Where somebody with more rights makes sandboxes for us.
     pub helper_socket: Option<PathBuf>,
     pub server_host: String,
     pub ca_file: PathBuf,
@@ -45,7 +45,7 @@ pub struct Facts {
     /// What of the machine nodes see beside the usual.
     pub shown: Vec<PathBuf>,
     /// Whether nodes may reach more than their cluster and the server.
-    pub has_way_out: bool,
+    pub has_internet: bool,
     pub job_disk_bytes: u64,
     /// Whether jobs share their node's sandbox instead of having one each.
     pub jobs_share: bool,
@@ -73,20 +73,20 @@ pub fn provider(
 ) -> Result<Apart, LinkError> {
     let reason = match isolation {
         Isolation::None => "as isolation = \"none\" asks for".to_owned(),
-        Isolation::Auto | Isolation::Walls => match walled(state_dir, &facts, relays) {
-            Ok((walled, walls)) => {
-                let words = behind_walls(&walls, facts.has_way_out);
-                let no_internet = walls.no_internet(facts.has_way_out);
+        Isolation::Auto | Isolation::Sandbox => match sandboxed(state_dir, &facts, relays) {
+            Ok((sandboxed, enforcement)) => {
+                let words = in_sandboxes(&enforcement, facts.has_internet);
+                let no_internet = enforcement.no_internet(facts.has_internet);
                 return Ok(Apart {
-                    provider: Arc::new(walled),
+                    provider: Arc::new(sandboxed),
                     words,
-                    not_enforced: walls.missing,
-                    stay_in: !facts.has_way_out,
+                    not_enforced: enforcement.missing,
+                    stay_in: !facts.has_internet,
                     no_internet,
                 });
             }
             // Whoever set up a helper for us counts on it.
-            Err(failed) if isolation == Isolation::Walls || facts.helper_socket.is_some() => {
+            Err(failed) if isolation == Isolation::Sandbox || facts.helper_socket.is_some() => {
                 return Err(failed);
             }
             Err(failed) => ErrorChain(&failed).to_string(),
@@ -105,31 +105,31 @@ pub fn provider(
         "nodes are processes of this user on this machine, and jobs are not sandboxed: run only what you trust \
          ({reason})"
     );
-    let not_enforced = vec![format!("walls around nodes and jobs ({reason})")];
+    let not_enforced = vec![format!("sandboxes around nodes and jobs ({reason})")];
     let provider = Arc::new(local);
     Ok(Apart { provider, words, not_enforced, stay_in: false, no_internet: None })
 }
 
-fn behind_walls(walls: &Walls, may_go_out: bool) -> String {
+fn in_sandboxes(enforcement: &Enforcement, may_go_out: bool) -> String {
     let there = "nodes are sandboxes on this machine, each with its own network, processes, files";
-    let out = match (&walls.no_way_out, may_go_out) {
+    let out = match (&enforcement.why_no_internet, may_go_out) {
         (_, false) => "they reach their cluster and this server only (egress = false)".to_owned(),
         (None, true) => "they reach what this machine reaches, but for its loopback".to_owned(),
         (Some(why), true) => {
             format!("they reach their cluster and this server only, as {why}")
         }
     };
-    match &walls.missing[..] {
+    match &enforcement.missing[..] {
         [] => format!("{there}, users and limits; {out}"),
         missing => format!("{there}; {out}; not enforced: {}", missing.join(", ")),
     }
 }
 
-fn walled(
+fn sandboxed(
     state_dir: &StateDir,
     facts: &Facts,
     relays: Sockets,
-) -> Result<(Walled, Walls), LinkError> {
+) -> Result<(SandboxProvider, Enforcement), LinkError> {
     let secret = Arc::clone(&facts.node_secret);
     let helper = match &facts.helper_socket {
         Some(path) => Helper::Called(path.clone()),
@@ -148,13 +148,13 @@ fn walled(
     };
     // Inside, whatever we listen on, the relay is there.
     let url = format!("https://127.0.0.1:{}", facts.port);
-    Walled::start(WalledConfig {
+    SandboxProvider::start(SandboxConfig {
         link: Link::new(helper, Server { url, host: facts.server_host.clone() }),
         node_secret: Box::new(move |name| secret(name)),
         relays: Box::new(relays),
         machine: facts.machine.clone(),
         over_commit: facts.over_commit,
-        has_way_out: facts.has_way_out,
+        has_internet: facts.has_internet,
         job_disk_bytes: facts.job_disk_bytes,
         jobs_share: facts.jobs_share,
     })

@@ -147,7 +147,7 @@ impl StateDir {
         self.root.join("nodes")
     }
 
-    /// As [`nodes`](Self::nodes), of nodes behind walls. Their helper keeps it.
+    /// As [`nodes`](Self::nodes), of sandboxed nodes. Their helper keeps it.
     pub fn sandboxes(&self) -> PathBuf {
         self.root.join("sandboxes")
     }

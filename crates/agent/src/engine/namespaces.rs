@@ -17,7 +17,7 @@ use crate::identity::Identity;
 use crate::limits::{JobGroup, PROCESSES_MAX};
 use crate::process::{Launch, Process};
 use crate::running::Running;
-use crate::walled::{OwnNetwork, StartError, Walled};
+use crate::sandboxed::{OwnNetwork, SandboxedJob, StartError};
 use crate::{files, kin, members, mlflow, notice, ranks};
 
 const DEFAULT_LANG: &str = "C.UTF-8";
@@ -29,13 +29,15 @@ pub(super) async fn start(
     let Launching { assignment, spec, facts, services, .. } = launching;
     let work_dir = context.home.work(assignment.epoch);
     let log = open_log(&context.home.job_log(assignment.epoch))?;
-    if let Some(nursery) = &context.nursery {
+    if let Some(spawner) = &context.spawner {
         let launch = walled_launch(context, launching, work_dir)?;
         let network = match has_own_network(context, launching) {
             true => Some(own_network(context)?),
             false => None,
         };
-        return Ok(Running::Walled(Walled::start(nursery, launch, &log, network).await?));
+        return Ok(Running::SandboxedJob(
+            SandboxedJob::start(spawner, launch, &log, network).await?,
+        ));
     }
     let inputs = context.home.inputs(assignment.epoch);
     let places = Places { inputs: &inputs, seen_inputs: &inputs, seen_work: &work_dir };

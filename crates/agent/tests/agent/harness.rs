@@ -69,7 +69,7 @@ impl Harness {
             full_server: muster_agent::FullServer::default(),
             jobs_share: false,
             not_enforced: Vec::new(),
-            no_way_out: None,
+            why_no_internet: None,
             secret_file: None,
             relay: None,
             address: None,

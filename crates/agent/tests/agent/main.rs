@@ -5,22 +5,22 @@ mod environments;
 mod eviction;
 mod gang;
 mod harness;
+mod isolation;
 mod jobs;
 mod lease;
 mod logs;
 mod restart;
 mod server;
-mod walls;
 
 use muster_agent::AgentConfig;
-use muster_sandbox::job::Nursery;
+use muster_sandbox::job::Spawner;
 
 /// Not a test of its own: the tests run their binary again, as an agent that they can kill.
 #[test]
 fn agent_process() {
     let Ok(config) = std::env::var(harness::PROCESS_VARIABLE) else { return };
     // Before the runtime, as the real one does it.
-    let nursery = std::env::var_os(harness::WALLS_VARIABLE).map(|_| Nursery::start().unwrap());
+    let spawner = std::env::var_os(harness::WALLS_VARIABLE).map(|_| Spawner::start().unwrap());
     let [node, dir, server, ca_file] = config.split('\n').collect::<Vec<_>>().try_into().unwrap();
     let config = AgentConfig {
         node: node.into(),
@@ -35,7 +35,7 @@ fn agent_process() {
         full_server: muster_agent::FullServer::default(),
         jobs_share: false,
         not_enforced: Vec::new(),
-        no_way_out: None,
+        why_no_internet: None,
         secret_file: None,
         relay: None,
         address: None,
@@ -43,6 +43,6 @@ fn agent_process() {
         gpus: Vec::new(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let agent = muster_agent::run_with_habits(config, nursery, harness::habits());
+    let agent = muster_agent::run_with_habits(config, spawner, harness::habits());
     runtime.block_on(agent).unwrap();
 }

@@ -105,15 +105,15 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_TRUSTED_USERS",
         kind: Kind::Switch,
-        what: "Let other machines in: every user with a key runs programs here, and the walls around them are new.",
+        what: "Let other machines in: every user with a key runs programs here, and the sandboxes around them are new.",
         default: Preset::Fixed("false"),
     },
     Setting {
         key: "isolation",
         alias: None,
         variable: "MUSTER_ISOLATION",
-        kind: Kind::Word(&["auto", "walls", "none"]),
-        what: "How nodes on this machine are kept apart: behind walls (namespaces, cgroups), as plain processes \
+        kind: Kind::Word(&["auto", "sandbox", "none"]),
+        what: "How nodes on this machine are kept apart: in a sandbox (namespaces, cgroups), as plain processes \
                (none), or as well as the machine lets us (auto).",
         default: Preset::Fixed("auto"),
     },
@@ -122,7 +122,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_JOB_SANDBOX",
         kind: Kind::Word(&["own", "shared"]),
-        what: "Whether each job behind walls has a sandbox of its own, or jobs on one node share the node's: that is \
+        what: "Whether each job in a sandbox has a sandbox of its own, or jobs on one node share the node's: that is \
                quicker for many short ones, and they see each other's processes.",
         default: Preset::Fixed("own"),
     },
@@ -140,7 +140,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_HELPER_SOCKET",
         kind: Kind::File,
-        what: "Where `muster keeper`, which has root, makes the walls of nodes for a server that has not.",
+        what: "Where `muster launcher`, which has root, makes the sandboxes of nodes for a server that has not.",
         default: Preset::Unset,
     },
     Setting {
@@ -148,7 +148,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_NODE_FOLDERS",
         kind: Kind::Folders,
-        what: "More of this machine that nodes behind walls see, read-only: folders, with a colon between them.",
+        what: "More of this machine that sandboxed nodes see, read-only: folders, with a colon between them.",
         default: Preset::Unset,
     },
     Setting {
@@ -156,7 +156,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_EGRESS",
         kind: Kind::Switch,
-        what: "Whether nodes behind walls reach what this machine reaches, or only their cluster and the server.",
+        what: "Whether sandboxed nodes reach what this machine reaches, or only their cluster and the server.",
         default: Preset::Derived("true with up, false with serve"),
     },
     Setting {
@@ -214,7 +214,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_JOB_DISK_GB",
         kind: Kind::Count { least: 1, most: JOB_DISK_GB_MAX },
-        what: "The size of a node's disk behind walls, in GiB, and never more than an eighth of what is left for nodes when it is made.",
+        what: "The size of a node's disk in a sandbox, in GiB, and never more than an eighth of what is left for nodes when it is made.",
         default: Preset::Fixed("64"),
     },
     Setting {

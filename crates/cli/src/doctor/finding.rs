@@ -41,7 +41,7 @@ impl State {
     /// Of a wall that is missing: only who insists on walls gets no nodes without it.
     pub fn of_missing_wall(isolation: Isolation) -> State {
         match isolation {
-            Isolation::Walls => State::Failure,
+            Isolation::Sandbox => State::Failure,
             Isolation::Auto => State::Warning,
             Isolation::None => State::Note,
         }
@@ -149,7 +149,7 @@ failure fsync: commits are not kept
 
     #[test]
     fn only_who_insists_on_walls_fails_without_them() {
-        let states = [Isolation::Walls, Isolation::Auto, Isolation::None];
+        let states = [Isolation::Sandbox, Isolation::Auto, Isolation::None];
         let states = states.map(State::of_missing_wall);
         assert_eq!(states, [State::Failure, State::Warning, State::Note]);
     }

@@ -37,7 +37,7 @@ pub fn check(kernel: &Kernel, isolation: Isolation) -> Vec<Finding> {
 
 fn version(kernel: &Kernel, isolation: Isolation) -> Finding {
     const ID: &str = "kernel";
-    const MEANING: &str = "nodes behind walls need Linux 5.12 or newer";
+    const MEANING: &str = "sandboxed nodes need Linux 5.12 or newer";
     let release = format!("Linux {}", kernel.release);
     match version_of(&kernel.release) {
         Some(version) if version >= OLDEST => Finding::ok(ID, release, MEANING),
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn an_old_kernel_is_told() {
-        assert_eq!(states(&good(), Isolation::Walls), [State::Ok, State::Ok]);
+        assert_eq!(states(&good(), Isolation::Sandbox), [State::Ok, State::Ok]);
         for (release, state) in [
             ("5.12.0", State::Ok),
             ("5.11.22-generic", State::Warning),
@@ -108,7 +108,7 @@ mod tests {
             assert_eq!(finding.fix.is_some(), state == State::Warning);
         }
         let old = Kernel { release: "5.10.0".to_owned(), ..good() };
-        assert_eq!(states(&old, Isolation::Walls)[0], State::Failure);
+        assert_eq!(states(&old, Isolation::Sandbox)[0], State::Failure);
         assert_eq!(states(&old, Isolation::None)[0], State::Note);
     }
 
@@ -127,6 +127,6 @@ mod tests {
         }
         let silent =
             Kernel { userns_clone: None, userns_max: None, apparmor_restricts: None, ..good() };
-        assert_eq!(user_namespaces(&silent, Isolation::Walls).state, State::Ok);
+        assert_eq!(user_namespaces(&silent, Isolation::Sandbox).state, State::Ok);
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use muster_providers::walled::gpus::{self, Gpu, Gpus};
+use muster_providers::sandboxed::gpus::{self, Gpu, Gpus};
 use muster_server::environments::find_uv;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -175,9 +175,9 @@ pub fn check(answers: &Answers) -> Vec<Finding> {
         findings.push(program(name, &[(name, answers.of(name))], (absent, meaning, fix)));
     }
     let way = [("slirp4netns", answers.of("slirp4netns"))];
-    let meaning = "nodes behind walls reach the internet by it, where egress is true";
+    let meaning = "sandboxed nodes reach the internet by it, where egress is true";
     let fix = "apt install slirp4netns, or set egress = false";
-    findings.push(program("way-out", &way, (State::Warning, meaning, fix)));
+    findings.push(program("internet-access", &way, (State::Warning, meaning, fix)));
     findings
 }
 
@@ -288,7 +288,7 @@ mod tests {
     fn what_jobs_need_is_a_warning_with_its_remedy_and_the_rest_a_note() {
         for finding in check(&with(&[])) {
             let wanted = match finding.id {
-                "uv" | "way-out" => State::Warning,
+                "uv" | "internet-access" => State::Warning,
                 _ => State::Note,
             };
             assert_eq!(finding.state, wanted, "{finding:?}");

@@ -1,6 +1,6 @@
 //! What this machine can limit, and what limits us: control groups, users, descriptors, processes and memory.
 
-use muster_providers::walled::Machine;
+use muster_providers::sandboxed::Machine;
 use muster_sandbox::cgroup::layout::{Version, parse_mounts};
 use muster_sandbox::cgroup::{Enforced, Groups};
 use muster_server::{DESCRIPTORS_MIN, DESCRIPTORS_WANTED, Isolation};
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn limits_that_cannot_be_kept_are_told_with_the_reason() {
-        assert_eq!(bad(&good(), Isolation::Walls), []);
+        assert_eq!(bad(&good(), Isolation::Sandbox), []);
         let no = || Err("not delegated".to_owned());
         let all = Enforced { cpu: no(), memory: no(), pids: no() };
         for (is_root, has_v1, words) in [
@@ -287,7 +287,7 @@ mod tests {
             let limits = [State::Warning; 3];
             let limits: Vec<_> =
                 ["limit-cpu", "limit-memory", "limit-processes"].into_iter().zip(limits).collect();
-            assert_eq!(bad(&found, Isolation::Walls)[..3], limits);
+            assert_eq!(bad(&found, Isolation::Sandbox)[..3], limits);
             let finding = limit("limit-cpu", &no(), "", &found, Isolation::None);
             assert_eq!(finding.state, State::Note);
             assert!(finding.found.ends_with("not delegated"), "{finding:?}");
@@ -296,7 +296,7 @@ mod tests {
         let memory = limit("limit-memory", &no(), "", &good(), Isolation::Auto);
         assert!(memory.fix.is_some_and(|fix| fix.contains("cgroup_enable=memory")));
         let none = Resources { has_v2: false, ..good() };
-        assert_eq!(bad(&none, Isolation::Walls), [("cgroups", State::Warning)]);
+        assert_eq!(bad(&none, Isolation::Sandbox), [("cgroups", State::Warning)]);
         let hybrid = Resources { has_v1: true, ..good() };
         assert_eq!(hierarchies(&hybrid, Isolation::Auto).found, "hybrid: v1 and v2");
     }
@@ -304,11 +304,11 @@ mod tests {
     #[test]
     fn users_of_nodes_need_root_of_the_whole_machine() {
         let user = Resources { is_root: false, ..good() };
-        assert_eq!(bad(&user, Isolation::Walls), [("users", State::Note)]);
+        assert_eq!(bad(&user, Isolation::Sandbox), [("users", State::Note)]);
         let with = Resources { has_subordinate_ids: true, is_root: false, ..good() };
         assert!(node_users(&with, Isolation::Auto).found.contains("there are subordinate ids"));
         let contained = Resources { users: vec![(0, 65_536)], ..good() };
-        assert_eq!(bad(&contained, Isolation::Walls), [("users", State::Failure)]);
+        assert_eq!(bad(&contained, Isolation::Sandbox), [("users", State::Failure)]);
         assert_eq!(bad(&contained, Isolation::Auto), [("users", State::Warning)]);
     }
 

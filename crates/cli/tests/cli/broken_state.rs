@@ -118,7 +118,7 @@ fn nothing_is_removed_before_both_databases_were_found_whole() {
     }
     // A start with both does remove them.
     site.up();
-    support::walls::wait_until("they are gone", || !planted.iter().any(|path| path.exists()));
+    support::sandbox::wait_until("they are gone", || !planted.iter().any(|path| path.exists()));
 }
 
 /// Large enough to be read through only after the server is up.

@@ -1,9 +1,9 @@
-//! What a job brings, leaves, and finds again in its next attempt, on real nodes behind walls.
+//! What a job brings, leaves, and finds again in its next attempt, on real sandboxed nodes.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use crate::support::walls::{cluster, wait_until, walled};
+use crate::support::sandbox::{cluster, sandboxed, wait_until};
 use crate::support::{self, Site};
 
 /// Counts steps, and writes every tenth down as one who knows how: to another name first. Polite ones write down where
@@ -48,7 +48,7 @@ fn undisturbed(steps: u64) -> String {
 
 fn spot(flags: &[&str], nodes: &str) -> Site {
     let mut site = Site::empty();
-    site.start_with(&[&["--isolation", "walls"], flags].concat());
+    site.start_with(&[&["--isolation", "sandbox"], flags].concat());
     let more = ["--size", "Standard_DS1_v2", "--tier", "low_priority", "--min-instances", nodes];
     cluster(&site, "cpu", &more);
     site
@@ -127,7 +127,7 @@ fn check_costs(site: &Site, jobs: &[&str]) {
 
 #[test]
 fn the_files_of_a_folder_are_there_when_the_job_starts() {
-    let site = walled();
+    let site = sandboxed();
     cluster(&site, "cpu", &["--size", "Standard_DS1_v2"]);
     let code = site.folder().join("code");
     fs::create_dir_all(code.join("lib/deep")).expect("folders");
@@ -175,7 +175,7 @@ fn the_files_of_a_folder_are_there_when_the_job_starts() {
 
 #[test]
 fn what_leads_out_of_the_jobs_folder_is_not_kept() {
-    let site = walled();
+    let site = sandboxed();
     cluster(&site, "cpu", &["--size", "Standard_DS1_v2"]);
     let command = "ln -s /etc/passwd outputs/passwd; mkfifo outputs/pipe; echo yes > outputs/good; \
                    rm -rf state; ln -s /etc state";
@@ -275,7 +275,7 @@ fn a_node_that_dies_takes_only_what_was_not_kept() {
         kept.is_some()
     });
     let node = node_of(&site, "train");
-    let killed = support::walls::processes(&["agent", &node]);
+    let killed = support::sandbox::processes(&["agent", &node]);
     assert!(!killed.is_empty(), "{node} has an agent");
     for process in killed {
         // With the first of them the others end.
@@ -309,7 +309,7 @@ fn a_job_that_asks_to_fail_fails_and_says_of_what() {
 
 #[test]
 fn every_member_of_a_gang_keeps_its_own() {
-    let site = walled();
+    let site = sandboxed();
     cluster(&site, "cpu", &["--size", "Standard_DS1_v2"]);
     let command =
         "echo rank $NODE_RANK > outputs/mine; [ $NODE_RANK = 0 ] || echo more > outputs/more";

@@ -1,12 +1,12 @@
-//! Jobs that do harm, on real nodes behind walls: each is held, its neighbours do not notice, and the outcome says what
+//! Jobs that do harm, on real sandboxed nodes: each is held, its neighbours do not notice, and the outcome says what
 //! it was.
 
 use std::path::PathBuf;
 
 use crate::rootless;
 use crate::support::Site;
-use crate::support::walls::{
-    NOT_ENFORCED, cluster, nodes_in, processes, ran, wait_until, walled, works,
+use crate::support::sandbox::{
+    NOT_ENFORCED, cluster, nodes_in, processes, ran, sandboxed, wait_until, works,
 };
 
 /// Submits and waits for the end; gives the state, and what was said about it.
@@ -80,7 +80,7 @@ impl Neighbour<'_> {
 /// Takes 10 s: the neighbour has to outlive both bombs.
 #[test]
 fn bombs_are_held_and_neighbours_do_not_notice() {
-    let site = walled();
+    let site = sandboxed();
     cluster(&site, "cpu", &["--min-instances", "2", "--size", "Standard_DS1_v2"]);
     let neighbour = "n=0; while [ $n -lt 400 ]; do n=$((n+1)); sleep 0.02; done; echo unharmed";
     let create = ["job", "create", "--compute", "cpu", "--command", neighbour, "-n", "neighbour"];
@@ -109,7 +109,7 @@ fn bombs_are_held_and_neighbours_do_not_notice() {
 /// Both take a part of one node: each has what it asked for and no more, and is blamed for nothing that the other did.
 #[test]
 fn the_memory_and_cores_of_a_share_are_the_jobs_own() {
-    let site = walled();
+    let site = sandboxed();
     cluster(&site, "cpu", &["--min-instances", "1", "--size", "Standard_DS3_v2"]);
     let part = ["--cpus", "1", "--memory", "256MB"];
     // It kills itself after its neighbour was ended for its memory.
@@ -160,7 +160,7 @@ fn cpu_seconds(log: &str) -> f64 {
 #[test]
 fn a_full_folder_ends_its_job_and_no_other() {
     let mut site = Site::empty();
-    site.start_with(&["--isolation", "walls", "--job-disk-gb", "1"]);
+    site.start_with(&["--isolation", "sandbox", "--job-disk-gb", "1"]);
     cluster(&site, "cpu", &["--min-instances", "2", "--size", "Standard_DS1_v2"]);
     let neighbour = Neighbour::start(&site, &[]);
     let filler = "mkdir deep; while :; do head -c 200000000 /dev/zero >> deep/file; done";
@@ -198,7 +198,7 @@ fn a_full_folder_ends_its_job_and_no_other() {
 /// Takes 13 s: a job that is asked to end is given ten seconds to stop.
 #[test]
 fn what_will_not_end_is_ended_with_all_that_it_started() {
-    let site = walled();
+    let site = sandboxed();
     cluster(&site, "cpu", &["--min-instances", "2", "--size", "Standard_DS1_v2"]);
     ends_with_all_that_it_started(&site, &[]);
 }
@@ -241,7 +241,7 @@ fn ends_with_all_that_it_started(site: &Site, more: &[&str]) {
 
 #[test]
 fn a_flood_of_output_is_taken_whole() {
-    let site = walled();
+    let site = sandboxed();
     cluster(&site, "cpu", &["--min-instances", "2", "--size", "Standard_DS1_v2"]);
     let neighbour = "while [ ! -e /job/end ]; do echo tick; sleep 0.2; done";
     let create = ["job", "create", "--compute", "cpu", "--command", neighbour, "-n", "neighbour"];

@@ -3,7 +3,7 @@
 use muster_sandbox::disk_space::DiskSpace;
 
 use crate::support::Site;
-use crate::support::walls::{cluster, ran, wait_until};
+use crate::support::sandbox::{cluster, ran, wait_until};
 
 /// A size with GPUs, and a workspace of a server where none is made by itself.
 const GPUS: [&str; 8] =
@@ -16,7 +16,7 @@ const LOOK: &str = "ls /sys/class/net | tr '\\n' ' '; \
 /// With walls and nothing else set. What it said, as soon as it has said all.
 fn started(how: &str) -> (Site, String) {
     let mut site = Site::empty();
-    let said = site.start_heard(how, &["--isolation", "walls"]);
+    let said = site.start_heard(how, &["--isolation", "sandbox"]);
     let text = all_of(&said);
     (site, text)
 }
@@ -152,7 +152,7 @@ const SPARSE_PATH: &str = "/usr/sbin";
 #[test]
 fn what_is_missing_is_said_with_its_remedy_wherever_somebody_looks() {
     let mut site = Site::empty();
-    let up = ["up", "--listen", "127.0.0.1:0", "--isolation", "walls"];
+    let up = ["up", "--listen", "127.0.0.1:0", "--isolation", "sandbox"];
     let sparse = |arguments: &[&str]| {
         let mut command = site.command(arguments);
         command.env("PATH", SPARSE_PATH).env_remove("MUSTER_UV");
@@ -174,7 +174,10 @@ fn what_is_missing_is_said_with_its_remedy_wherever_somebody_looks() {
         let mut rows = table.lines().filter_map(|line| line.strip_prefix("warning  "));
         rows.any(|row| row.split_once(' ').is_some_and(|(a, b)| a == id && b.trim() == found))
     };
-    assert!(is_row("uv", "not found") && is_row("way-out", "slirp4netns not found"), "{table}");
+    assert!(
+        is_row("uv", "not found") && is_row("internet-access", "slirp4netns not found"),
+        "{table}"
+    );
     for fix in ["fix: pip install uv", "fix: apt install slirp4netns"] {
         assert!(table.contains(fix), "{fix}: {table}");
     }

@@ -104,7 +104,7 @@ fn who_insists_on_walls_fails_where_there_are_none() {
         as_in(&original, &mut command);
         done(command.env("MUSTER_ISOLATION", isolation).output().expect("unshare runs"))
     };
-    let strict = run("walls");
+    let strict = run("sandbox");
     if strict.stdout.is_empty() {
         let why = format!("no user namespace to try it in: {}", strict.stderr);
         return muster_testing::skip_or_fail(&why);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use muster_sandbox::disk_space::DiskSpace;
 
-use crate::support::walls::{cluster, init_of, nodes_in, ran, wait_until, works};
+use crate::support::sandbox::{cluster, init_of, nodes_in, ran, wait_until, works};
 use crate::support::{Site, ends, run_apart, signal};
 
 /// Set for the run that has the small disk to itself.
@@ -57,7 +57,7 @@ pub fn is_inside(test: &str, disk: Disk) -> bool {
 
 pub fn started() -> Site {
     let mut site = Site::empty();
-    site.start_with(&["--isolation", "walls", "--lease-seconds", LEASE_S]);
+    site.start_with(&["--isolation", "sandbox", "--lease-seconds", LEASE_S]);
     cluster(&site, "cpu", &["--size", "Standard_DS1_v2"]);
     ran(&site, "cpu", "before", "echo there is space");
     site
@@ -155,14 +155,14 @@ fn a_stop_is_heard_and_a_start_works_again() {
     assert!(ends(&mut server), "a full disk does not keep it from stopping");
     assert!(server.wait().expect("it ended").success());
     free(&ballast);
-    site.start_with(&["--isolation", "walls", "--lease-seconds", LEASE_S]);
+    site.start_with(&["--isolation", "sandbox", "--lease-seconds", LEASE_S]);
     assert!(ran(&site, "cpu", "after", "echo goes on").contains("goes on"));
 }
 
 /// Starts a server that cannot become ready yet, and returns it when it has said why.
 fn start_waiting(site: &Site) -> (Child, impl BufRead + use<>) {
     let arguments =
-        ["up", "--listen", "127.0.0.1:0", "--isolation", "walls", "--lease-seconds", LEASE_S];
+        ["up", "--listen", "127.0.0.1:0", "--isolation", "sandbox", "--lease-seconds", LEASE_S];
     let mut command = site.command(&arguments);
     let mut server =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
@@ -268,7 +268,7 @@ fn what_dead_nodes_leave_is_given_back_although_nothing_can_be_written() {
     site.kill();
     kill(init);
     fill_once(&site.folder().join("more"));
-    site.start_with(&["--isolation", "walls", "--lease-seconds", LEASE_S]);
+    site.start_with(&["--isolation", "sandbox", "--lease-seconds", LEASE_S]);
     assert!(!node.join("disk").exists());
     assert!(site.text(&["job", "show", "-n", "after"]).contains("Completed"));
     assert_eq!(site.run(&submit("last")).code, 0);
@@ -301,7 +301,7 @@ fn a_job_that_takes_all_it_can_hurts_nobody_else() {
     assert!(String::from_utf8_lossy(&said.stdout).contains("took all"), "its output is kept");
 
     site.kill();
-    site.start_with(&["--isolation", "walls", "--lease-seconds", LEASE_S]);
+    site.start_with(&["--isolation", "sandbox", "--lease-seconds", LEASE_S]);
     assert!(ran(&site, "cpu", "after", "echo goes on").contains("goes on"));
     let jobs = site.json(&["job", "list", "--query", "[?status=='Completed'].name"]);
     assert_eq!(jobs.as_array().map(Vec::len), Some(number + 3), "none is lost: {jobs}");

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use self::table::{Places, Row, check_that_none_is_missing, given, places, rows};
 use crate::full_disk::{Disk, fill, fill_once, free, is_inside, started};
 use crate::support::Site;
-use crate::support::walls::{wait_until, works};
+use crate::support::sandbox::{wait_until, works};
 
 struct Client {
     http: reqwest::Client,

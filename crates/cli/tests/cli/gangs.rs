@@ -1,8 +1,8 @@
-//! Jobs of several nodes and jobs whose node is taken away, on real nodes behind walls.
+//! Jobs of several nodes and jobs whose node is taken away, on real sandboxed nodes.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::support::walls::{cluster, processes, ran, wait_until, walled, works};
+use crate::support::sandbox::{cluster, processes, ran, sandboxed, wait_until, works};
 
 /// Each member listens on the meeting port; the first adds up what the others send it.
 const ADD_UP: &str = r#"exec python3 -c "
@@ -30,7 +30,7 @@ else:
 /// Takes 12 s: a member that is asked to end is given ten seconds to stop.
 #[test]
 fn members_start_together_and_reach_each_other() {
-    let site = walled();
+    let site = sandboxed();
     cluster(&site, "cpu", &["--size", "Standard_DS1_v2"]);
     let gang = ["job", "create", "--compute", "cpu", "--command", ADD_UP, "-n", "gang"];
     let done = site.run(&[&gang[..], &["--instance-count", "2", "--stream"]].concat());
@@ -64,7 +64,7 @@ fn members_start_together_and_reach_each_other() {
 
 #[test]
 fn a_job_whose_node_is_taken_away_is_told_and_runs_again() {
-    let site = walled();
+    let site = sandboxed();
     cluster(&site, "cpu", &["--size", "Standard_DS1_v2", "--tier", "low_priority"]);
     let trains = "echo attempt $MUSTER_ATTEMPT on $MUSTER_NODE; [ $MUSTER_ATTEMPT = 2 ] && exit 0; \
                   trap 'sleep 0.2; cat $MUSTER_PREEMPTION_NOTICE; exit 1' TERM; \
@@ -99,7 +99,7 @@ fn a_job_whose_node_is_taken_away_is_told_and_runs_again() {
 /// Takes 12 s: a rehearsal has a round every ten seconds.
 #[test]
 fn a_rehearsal_goes_on_whatever_leaves() {
-    let site = walled();
+    let site = sandboxed();
     let low = ["--size", "Standard_DS1_v2", "--tier", "low_priority", "--min-instances", "2"];
     cluster(&site, "cpu", &low);
     wait_until("two nodes are up", || {

@@ -6,11 +6,11 @@ use std::ffi::CString;
 use std::path::Path;
 
 use crate::support::Site;
-use crate::support::walls::wait_until;
+use crate::support::sandbox::wait_until;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 /// What leads out of a node needs a device that is not made here.
-const FLAGS: [&str; 3] = ["--isolation", "walls", "--egress=false"];
+const FLAGS: [&str; 3] = ["--isolation", "sandbox", "--egress=false"];
 /// Two GPUs.
 const SIZE: &str = "Standard_NC12s_v3";
 /// Says which devices of GPUs there are, which of all can be opened, and what programs are told.

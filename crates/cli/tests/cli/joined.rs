@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::support::machines::{Cut, Pair, to_all};
-use crate::support::walls::{cluster, ran, wait_until, works_in};
+use crate::support::sandbox::{cluster, ran, wait_until, works_in};
 use crate::support::{self, Site};
 
 /// A lease, what the controller waits beyond it, and a new node, on a busy machine.
@@ -136,7 +136,7 @@ fn a_machine_joins_with_a_token_that_is_good_once() {
     let nodes = pair.machine.nodes();
     assert!(said.contains(&format!("on {} as 1000", nodes[0])), "{said} {nodes:?}");
 
-    // The steward goes and comes; the node stays.
+    // The host agent goes and comes; the node stays.
     pair.machine.stop();
     pair.machine.join(&pair.site, &[]);
     let said = ran(&pair.site, "cpu", "two", "echo on $MUSTER_NODE");

@@ -13,8 +13,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::sandbox::{cgroups_of, processes};
 use crate::support::storm::{Chance, Marks, Prey, first_of_job, ours};
-use crate::support::walls::{cgroups_of, processes};
 use crate::support::{Site, ends, ready, run_apart, signal};
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ const AHEAD: usize = 40;
 const PATIENCE: Duration = Duration::from_secs(240);
 /// Set for the run that is alone in its namespaces.
 const INSIDE: &str = "MUSTER_STORM_INSIDE";
-const SERVER: [&str; 5] = ["up", "--listen", "127.0.0.1:0", "--isolation", "walls"];
+const SERVER: [&str; 5] = ["up", "--listen", "127.0.0.1:0", "--isolation", "sandbox"];
 
 struct Storm {
     site: Site,

@@ -5,7 +5,7 @@
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
-use crate::support::walls::{cluster, ran};
+use crate::support::sandbox::{cluster, ran};
 use crate::support::{Site, run_apart};
 
 /// Set for the run that is alone in its namespaces.
@@ -41,7 +41,7 @@ fn no_job_asks_a_cloud_about_its_machine() {
     };
     let calls = format!("{}{}true", call(METADATA), call(OUTSIDE));
     let mut site = Site::empty();
-    site.start_with(&["--isolation", "walls", "--egress=true"]);
+    site.start_with(&["--isolation", "sandbox", "--egress=true"]);
     cluster(&site, "cpu", &[]);
     assert_eq!(ran(&site, "cpu", "call", &calls).trim(), OUTSIDE);
 }

@@ -1,7 +1,7 @@
-//! Debian's Open MPI on two nodes behind walls, over their own network. There is no ssh on them: a member that waits
+//! Debian's Open MPI on two sandboxed nodes, over their own network. There is no ssh on them: a member that waits
 //! for commands takes its place.
 
-use crate::support::walls::{cluster, walled};
+use crate::support::sandbox::{cluster, sandboxed};
 
 /// Every member compiles; the first one starts `mpirun`, which reaches the others by `reach.py`.
 const COMMAND: &str = r#"
@@ -28,7 +28,7 @@ fi
 fn open_mpi_says_hello_from_two_nodes() {
     let has_mpi = std::process::Command::new("mpicc").arg("--version").output();
     assert!(has_mpi.is_ok_and(|output| output.status.success()), "no Open MPI: make setup-mpi");
-    let site = walled();
+    let site = sandboxed();
     cluster(&site, "cpu", &["--size", "Standard_DS1_v2"]);
     let create = ["job", "create", "--compute", "cpu", "--command", COMMAND, "-n", "hello"];
     let hello = concat!("HELLO=", include_str!("mpi/hello.c"));

@@ -1,15 +1,15 @@
-//! Nodes behind walls, made by a real server: their own address, limits and end.
+//! Sandboxed nodes, made by a real server: their own address, limits and end.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support;
-use crate::support::walls::{cgroups_of, cluster, processes, ran, wait_until, walled};
+use crate::support::sandbox::{cgroups_of, cluster, processes, ran, sandboxed, wait_until};
 
 #[test]
 fn a_node_is_a_place_of_its_own_and_leaves_nothing() {
-    let site = walled();
+    let site = sandboxed();
     cluster(&site, "cpu", &["--min-instances", "1"]);
     let seen = ran(
         &site,
@@ -44,7 +44,7 @@ fn a_node_is_a_place_of_its_own_and_leaves_nothing() {
 
 #[test]
 fn nodes_of_a_cluster_see_each_other_and_no_others() {
-    let site = walled();
+    let site = sandboxed();
     cluster(&site, "one", &["--min-instances", "2"]);
     cluster(&site, "two", &["--min-instances", "1"]);
     // The server of the machine listens on its loopback, and that is another one in here but for the relay.
@@ -77,7 +77,7 @@ fn nodes_of_a_cluster_see_each_other_and_no_others() {
 
 #[test]
 fn nodes_outlive_the_server_and_its_helper() {
-    let mut site = walled();
+    let mut site = sandboxed();
     cluster(&site, "cpu", &["--min-instances", "1"]);
     let before = ran(&site, "cpu", "before", "hostname");
     let long =
@@ -85,7 +85,7 @@ fn nodes_outlive_the_server_and_its_helper() {
     assert_eq!(site.run(&long).code, 0);
     wait_until("it runs", || site.text(&["job", "show", "-n", "long"]).contains("Running"));
     site.kill();
-    site.start_with(&["--isolation", "walls"]);
+    site.start_with(&["--isolation", "sandbox"]);
     wait_until("it ends", || site.text(&["job", "show", "-n", "long"]).contains("Completed"));
     assert_eq!(ran(&site, "cpu", "after", "hostname"), before, "the same node");
 
@@ -124,7 +124,7 @@ fn no_two_nodes_and_no_two_jobs_share_a_wall() {
     if !rustix::process::geteuid().is_root() {
         return muster_testing::skip_or_fail("not root: there are no ranges of users");
     }
-    let site = walled();
+    let site = sandboxed();
     cluster(&site, "cpu", &["--min-instances", "2", "--size", "Standard_DS1_v2"]);
     let sleeps = ["1", "2"].map(|end| format!("600.{}{end}", std::process::id()));
     for (name, seconds) in ["one", "two"].iter().zip(&sleeps) {
@@ -153,8 +153,8 @@ fn no_two_nodes_and_no_two_jobs_share_a_wall() {
         assert_eq!(different.len(), all.len(), "{different:?}");
     }
     // The network is the node's: one for each, and each job in another.
-    let networks = |walls: &[(Vec<PathBuf>, (u64, u64))]| -> BTreeSet<PathBuf> {
-        walls.iter().map(|(namespaces, _)| namespaces[5].clone()).collect()
+    let networks = |sandbox: &[(Vec<PathBuf>, (u64, u64))]| -> BTreeSet<PathBuf> {
+        sandbox.iter().map(|(namespaces, _)| namespaces[5].clone()).collect()
     };
     assert_eq!(networks(&nodes).len(), 2);
     assert_eq!(networks(&nodes), networks(&jobs));
@@ -180,7 +180,7 @@ fn a_way_out_does_not_lead_back_to_the_machine() {
         return muster_testing::skip_or_fail("no slirp4netns, and so no node with a way out");
     }
     let mut site = support::Site::empty();
-    site.start_with(&["--isolation", "walls", "--egress=true"]);
+    site.start_with(&["--isolation", "sandbox", "--egress=true"]);
     cluster(&site, "cpu", &[]);
     let url = site.url();
     let (_, server) = url.rsplit_once(':').expect("a port");
@@ -230,7 +230,7 @@ fn nodes_get_out_only_where_they_may() {
     );
     for (flag, wanted) in [("true", "reached"), ("false", "")] {
         let mut site = support::Site::empty();
-        site.start_with(&["--isolation", "walls", &format!("--egress={flag}")]);
+        site.start_with(&["--isolation", "sandbox", &format!("--egress={flag}")]);
         cluster(&site, "cpu", &[]);
         assert_eq!(ran(&site, "cpu", "call", &call).trim(), wanted, "egress = {flag}");
         assert_eq!(site.run(&["compute", "delete", "-n", "cpu", "--yes"]).code, 0);
@@ -239,7 +239,7 @@ fn nodes_get_out_only_where_they_may() {
 
 #[test]
 fn a_node_that_cannot_be_made_fails_no_job() {
-    let site = walled();
+    let site = sandboxed();
     cluster(&site, "cpu", &[]);
     // What every node is given, and so none can be made without.
     let bundle = site.state().join("pki/ca-bundle.pem");
@@ -266,7 +266,7 @@ fn a_node_that_cannot_be_made_fails_no_job() {
 
 #[test]
 fn environments_of_the_cluster_are_seen_but_not_written_to_and_others_are_not_seen() {
-    let site = walled();
+    let site = sandboxed();
     cluster(&site, "cpu", &["--min-instances", "1"]);
     let seen = ran(
         &site,

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::support::walls::wait_until;
+use crate::support::sandbox::wait_until;
 use crate::support::{Site, run_apart};
 
 /// Set for the run that has a small disk to itself: where that is.

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::Command;
 
 use crate::support::Site;
-use crate::support::walls::{cluster, processes, wait_until, walled};
+use crate::support::sandbox::{cluster, processes, sandboxed, wait_until};
 use muster_sandbox::identity::Identity;
 use serde_json::Value;
 
@@ -42,7 +42,7 @@ fn post_mortems(site: &Site, count: usize) -> Vec<Value> {
 
 #[test]
 fn a_bad_node_leaves_a_post_mortem_that_outlives_it() {
-    let mut site = walled();
+    let mut site = sandboxed();
     cluster(&site, "cpu", &["--size", "Standard_DS1_v2"]);
     assert_eq!(site.json(&LIST), Value::Array(Vec::new()));
     let job = ["job", "create", "-n", "train", "--compute", "cpu", "-o", "none"];
@@ -70,7 +70,7 @@ fn a_bad_node_leaves_a_post_mortem_that_outlives_it() {
 
     // Its agent alone, as the kernel would kill it for memory.
     let second = node_of(&site, "train", &first);
-    let agents = processes(&["agent", "--walls", &format!("--node {second} ")]);
+    let agents = processes(&["agent", "--sandboxed", &format!("--node {second} ")]);
     kill(*agents.iter().min().expect("it lives"));
     let all = post_mortems(&site, 2);
     assert_eq!(
@@ -84,7 +84,7 @@ fn a_bad_node_leaves_a_post_mortem_that_outlives_it() {
 
     // A server that is killed forgets none of it, and a node that cannot be made has one too.
     site.kill();
-    site.start_with(&["--isolation", "walls"]);
+    site.start_with(&["--isolation", "sandbox"]);
     assert_eq!(site.json(&show), one);
     let (relays, away) = (site.state().join("relays"), site.state().join("away"));
     std::fs::rename(&relays, &away).expect("our own");
@@ -112,14 +112,14 @@ fn a_bad_node_leaves_a_post_mortem_that_outlives_it() {
 #[test]
 fn the_log_of_an_agent_keeps_its_end_and_no_more() {
     const MOST: u64 = 2 << 20;
-    let site = walled();
+    let site = sandboxed();
     cluster(&site, "cpu", &["--size", "Standard_DS1_v2", "--min-instances", "1"]);
     let job = ["job", "create", "-n", "train", "--compute", "cpu", "-o", "none"];
     site.text(&[&job[..], &["--command", "while :; do sleep 1; done"]].concat());
     let node = node_of(&site, "train", "");
     let folder = site.state().join("sandboxes").join(&node);
     let log = folder.join("agent.log");
-    let agents = processes(&["agent", "--walls", &format!("--node {node} ")]);
+    let agents = processes(&["agent", "--sandboxed", &format!("--node {node} ")]);
     let agent = agents.iter().min().expect("it lives");
     // As if it had gone mad, or were somebody else's.
     let said = std::fs::OpenOptions::new().append(true).open(format!("/proc/{agent}/fd/2"));

@@ -1,7 +1,7 @@
 //! What a job cannot get at, tried from inside a real one: the server's state, its node's secrets, and a neighbour on the
 //! same node. What it cannot reach over the network is in `nodes`.
 
-use crate::support::walls::{processes, wait_until, walled};
+use crate::support::sandbox::{processes, sandboxed, wait_until};
 use crate::{rootless, support};
 
 /// The number tells its processes from those of the other test here.
@@ -23,7 +23,7 @@ time.sleep(600)
 
 #[test]
 fn a_job_gets_at_nothing_that_is_not_its_own() {
-    gets_at_nothing(&walled());
+    gets_at_nothing(&sandboxed());
 }
 
 /// Where no node has users of its own, and all jobs are the same user of the machine.
@@ -56,7 +56,7 @@ fn gets_at_nothing(site: &support::Site) {
         processes(&["python3", "victim-listens", &number.to_string()]).iter().any(is_heard)
     });
     // As this machine numbers them: the agent, what starts its jobs, their first processes, and the neighbour's own.
-    let mut pids = processes(&["agent", "--walls", "--node cpu-", &port(site)]);
+    let mut pids = processes(&["agent", "--sandboxed", "--node cpu-", &port(site)]);
     assert!(pids.len() >= 3, "{pids:?}");
     pids.extend(processes(&["sh", "-c", "only-the-$KNOWS"]));
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();

@@ -4,15 +4,15 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
+use crate::support::sandbox::{NOT_ENFORCED, cluster, processes, ran, wait_until};
 use crate::support::storm::ours;
-use crate::support::walls::{NOT_ENFORCED, cluster, processes, ran, wait_until};
 use crate::support::{self, Site};
 
 /// Nobody's, on most machines: it needs no name.
 const USER: u32 = 23_456;
 /// A way out needs a device that often only root may open.
 const FLAGS: [&str; 6] =
-    ["up", "--listen", "127.0.0.1:0", "--isolation", "walls", "--egress=false"];
+    ["up", "--listen", "127.0.0.1:0", "--isolation", "sandbox", "--egress=false"];
 
 /// Starts a server of that user for the first time.
 pub fn started() -> Site {

@@ -2,11 +2,11 @@
 //! others' and leaves nothing running.
 
 use crate::support::Site;
-use crate::support::walls::{cluster, processes, ran, wait_until};
+use crate::support::sandbox::{cluster, processes, ran, wait_until};
 
 fn shared() -> Site {
     let mut site = Site::empty();
-    site.start_with(&["--isolation", "walls", "--job-sandbox", "shared"]);
+    site.start_with(&["--isolation", "sandbox", "--job-sandbox", "shared"]);
     site
 }
 

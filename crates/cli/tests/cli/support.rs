@@ -3,8 +3,8 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub mod machines;
+pub mod sandbox;
 pub mod storm;
-pub mod walls;
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};

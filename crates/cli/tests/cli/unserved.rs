@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::Site;
-use crate::support::walls::{cgroups_of, cluster, processes, ran, wait_until};
+use crate::support::sandbox::{cgroups_of, cluster, processes, ran, wait_until};
 
-const FLAGS: [&str; 4] = ["--isolation", "walls", "--lease-seconds", "6"];
+const FLAGS: [&str; 4] = ["--isolation", "sandbox", "--lease-seconds", "6"];
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -75,7 +75,7 @@ fn nodes_that_nobody_serves_end_and_the_next_start_leaves_nothing_of_them() {
     assert_eq!(interfaces(second), ["lo"]);
     // The helper and its porter.
     assert_eq!(processes(&["helper", &state]).len(), 2);
-    assert_eq!(processes(&["agent", "--walls", &state]), Vec::<u32>::new());
+    assert_eq!(processes(&["agent", "--sandboxed", &state]), Vec::<u32>::new());
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("it is there");
     assert!(!mounts.contains(&state), "{mounts}");
     // And it works as before.

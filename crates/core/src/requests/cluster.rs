@@ -229,7 +229,7 @@ pub(super) fn check_reservation(
     };
     let QuotaShort { name, limit, taken } = short;
     let needed = taken + vcpus;
-    let (target, way_out) = match spec.kind {
+    let (target, internet) = match spec.kind {
         ComputeKind::Cluster => ("maxNodeCount", "lower maxNodeCount"),
         ComputeKind::Instance => ("vmSize", "choose a smaller vmSize"),
         ComputeKind::Serverless => ("instanceCount", "lower instanceCount"),
@@ -238,7 +238,7 @@ pub(super) fn check_reservation(
         target,
         format!(
             "{} nodes of {} vCPUs do not fit into the quota {name} of region '{}': its limit is {limit} \
-             vCPUs, {taken} are reserved, {needed} would be needed; {way_out}, or raise the \
+             vCPUs, {taken} are reserved, {needed} would be needed; {internet}, or raise the \
              limit: muster quota update --location {} --name '{name}' --limit {needed}",
             spec.scale.nodes_max, node.vcpus, spec.location, spec.location
         ),

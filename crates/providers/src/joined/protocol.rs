@@ -47,7 +47,7 @@ pub struct Terms {
     /// What the server calls itself: in a node, this name and port lead to it.
     pub url: String,
     /// Whether nodes may reach more than their cluster and the server.
-    pub has_way_out: bool,
+    pub has_internet: bool,
     /// The most that a job may write to its folder.
     pub job_disk_bytes: u64,
     /// Whether jobs share their node's sandbox instead of having one each.
@@ -85,7 +85,7 @@ pub struct Stamp {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncRequest {
     pub version: u32,
-    /// Which run of the steward this is.
+    /// Which run of the host agent this is.
     pub generation: u64,
     /// Of the reports of one run, a later one has a higher number.
     pub sequence: u64,

@@ -52,7 +52,7 @@ struct Entry {
 }
 
 struct Heard {
-    /// The run of the steward, and which of its reports.
+    /// The run of the host agent, and which of its reports.
     number: (u64, u64),
     following: Option<u64>,
     not_enforced: Vec<String>,

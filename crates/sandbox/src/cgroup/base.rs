@@ -65,12 +65,12 @@ pub(super) fn find(
 }
 
 fn check_folder(folder: &Path) -> Result<(), String> {
-    for place in [folder.to_owned(), folder.join("cgroup.procs")] {
+    for slot in [folder.to_owned(), folder.join("cgroup.procs")] {
         // Asks for the rights that we act with, not for those of the user who started us.
-        accessat(CWD, &place, Access::WRITE_OK, AtFlags::EACCESS).map_err(|error| {
+        accessat(CWD, &slot, Access::WRITE_OK, AtFlags::EACCESS).map_err(|error| {
             let error = io::Error::from(error);
-            let place = place.display();
-            format!("{place} cannot be written ({error}): be root, or have the folder delegated")
+            let slot = slot.display();
+            format!("{slot} cannot be written ({error}): be root, or have the folder delegated")
         })?;
     }
     Ok(())

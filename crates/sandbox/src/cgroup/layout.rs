@@ -79,9 +79,9 @@ pub fn parse_mounts(text: &str) -> Vec<Mount> {
 }
 
 fn parse_mount(line: &str) -> Option<Mount> {
-    let (place, system) = line.split_once(" - ")?;
-    let mut place = place.split(' ').skip(3);
-    let (root, at) = (unescape(place.next()?), unescape(place.next()?));
+    let (slot, system) = line.split_once(" - ")?;
+    let mut slot = slot.split(' ').skip(3);
+    let (root, at) = (unescape(slot.next()?), unescape(slot.next()?));
     let mut system = system.split(' ');
     let version = match system.next()? {
         "cgroup" => Version::One,

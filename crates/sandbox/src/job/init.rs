@@ -1,6 +1,6 @@
-//! Process 1 of a job: makes the walls from inside, starts the shell, collects whatever dies, and ends with the shell.
+//! Process 1 of a job: makes the sandboxes from inside, starts the shell, collects whatever dies, and ends with the shell.
 //!
-//! It is a fork of the nursery and never becomes another program. Nothing of the job runs before it has given up
+//! It is a fork of the spawner and never becomes another program. Nothing of the job runs before it has given up
 //! every right. When it ends, the kernel kills all processes of the job before anybody learns of it.
 
 use std::convert::Infallible;
@@ -21,11 +21,11 @@ use crate::descriptors;
 /// Fits into a packet, whatever the characters are.
 const MESSAGE_CHARS_MAX: usize = 1000;
 
-/// What the init keeps of its nursery.
+/// What the init keeps of its spawner.
 pub(super) struct Inherited<'a> {
     pub(super) log: BorrowedFd<'a>,
     pub(super) line: BorrowedFd<'a>,
-    /// Carries one byte when we are somebody in our user namespace; is closed when the nursery dies.
+    /// Carries one byte when we are somebody in our user namespace; is closed when the spawner dies.
     pub(super) lifeline: BorrowedFd<'a>,
     pub(super) filter: &'a Filter,
 }
@@ -46,13 +46,13 @@ pub(super) fn run(request: &Request, inherited: &Inherited<'_>) -> ! {
             1
         }
     };
-    // SAFETY: ends this process at once. Nothing that belongs to the nursery is cleaned up on its behalf.
+    // SAFETY: ends this process at once. Nothing that belongs to the spawner is cleaned up on its behalf.
     unsafe { libc::_exit(code) }
 }
 
 enum Failed {
     Told(String),
-    /// The nursery is gone.
+    /// The spawner is gone.
     Orphaned,
 }
 

@@ -74,11 +74,11 @@ impl Sources {
     /// Makes the new root and moves into it.
     pub(super) fn settle(self, launch: &Launch) -> Result<(), String> {
         let root = told(empty_root(), || "fsmount of tmpfs".into(), NEW_KERNEL)?;
-        place(&root, Path::new("."), false)?;
+        slot(&root, Path::new("."), false)?;
         told(rustix::process::fchdir(&root), || "fchdir".into(), "")?;
         for (name, entry) in self.system {
             match entry {
-                Entry::Tree(tree) => place(&tree, Path::new(&name), true)?,
+                Entry::Tree(tree) => slot(&tree, Path::new(&name), true)?,
                 Entry::Link(target) => {
                     told(symlink(target, &name), || format!("symlink {name:?}"), "")?;
                 }
@@ -88,7 +88,7 @@ impl Sources {
             make_dir(Path::new(name))?;
         }
         if let Some(tree) = self.resolver {
-            place(&tree, relative(Path::new(RESOLVER)), true)?;
+            slot(&tree, relative(Path::new(RESOLVER)), true)?;
         }
         if let Some(bundle) = self.ca_bundle {
             let path = relative(Path::new(CA_BUNDLE));
@@ -99,12 +99,12 @@ impl Sources {
             hide(relative(path))?;
         }
         if let Some(inputs) = self.inputs {
-            place(&inputs, relative(Path::new(INPUTS)), true)?;
+            slot(&inputs, relative(Path::new(INPUTS)), true)?;
         }
         let sealed = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
         set_attributes(Path::new("."), sealed, true, 0)?;
-        place(&self.work, relative(Path::new(FOLDER)), false)?;
-        place(&self.tmp, Path::new("tmp"), false)?;
+        slot(&self.work, relative(Path::new(FOLDER)), false)?;
+        slot(&self.tmp, Path::new("tmp"), false)?;
         make_dev(&self.devices, launch.limits.shared_memory_bytes)?;
         let help = "the node's own /proc must be writable and nothing mounted inside of it";
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
@@ -125,11 +125,11 @@ pub(super) fn settle_in_node(launch: &Launch) -> Result<(), String> {
     let (work, tmp) = (tree(&launch.work_dir, false)?, tree(&launch.tmp_dir, false)?);
     if let Some(path) = &launch.inputs {
         let inputs = tree(path, false)?;
-        place(&inputs, Path::new(INPUTS), false)?;
+        slot(&inputs, Path::new(INPUTS), false)?;
         set_attributes(Path::new(INPUTS), libc::MOUNT_ATTR_RDONLY, false, 0)?;
     }
-    place(&work, Path::new(FOLDER), false)?;
-    place(&tmp, Path::new("/tmp"), false)?;
+    slot(&work, Path::new(FOLDER), false)?;
+    slot(&tmp, Path::new("/tmp"), false)?;
     told(std::env::set_current_dir(FOLDER), || format!("chdir {FOLDER}"), "")
 }
 
@@ -207,7 +207,7 @@ fn seal_in_proc(name: &str) -> Result<(), String> {
     if !path.exists() {
         return Ok(());
     }
-    place(&tree(&path, false)?, &path, false)?;
+    slot(&tree(&path, false)?, &path, false)?;
     set_attributes(&path, libc::MOUNT_ATTR_RDONLY, false, 0)
 }
 
@@ -227,10 +227,10 @@ fn tree(path: &Path, recursive: bool) -> Result<OwnedFd, String> {
 
 fn file(source: &OwnedFd, path: &Path) -> Result<(), String> {
     told(File::create(path), || format!("creat {}", shown(path)), "")?;
-    place(source, path, false)
+    slot(source, path, false)
 }
 
-fn place(tree: &OwnedFd, path: &Path, is_new: bool) -> Result<(), String> {
+fn slot(tree: &OwnedFd, path: &Path, is_new: bool) -> Result<(), String> {
     if is_new {
         make_dir(path)?;
     }

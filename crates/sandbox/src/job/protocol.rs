@@ -1,4 +1,4 @@
-//! How an agent, its nursery and the inits speak: one JSON value in each packet of a socket that keeps packets apart.
+//! How an agent, its spawner and the inits speak: one JSON value in each packet of a socket that keeps packets apart.
 //!
 //! A launch can be larger than a packet may be; it lies in a file without a name, whose descriptor travels with the
 //! log's and the line's.
@@ -26,7 +26,7 @@ const PACKET_BYTES_MAX: usize = 16 << 10;
 /// Packets that announce a launch carry nothing but descriptors. An empty one would look like the end.
 const LAUNCH: &[u8] = b"L";
 
-/// A launch, as the nursery needs it.
+/// A launch, as the spawner needs it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Request {
     pub(super) launch: Launch,
@@ -38,7 +38,7 @@ pub(super) struct Request {
 
 /// What comes with it.
 #[derive(Debug)]
-pub(super) struct Parcel {
+pub(super) struct Attachments {
     body: File,
     pub(super) log: OwnedFd,
     pub(super) line: OwnedFd,
@@ -46,7 +46,7 @@ pub(super) struct Parcel {
     pub(super) network: Option<OwnedFd>,
 }
 
-impl Parcel {
+impl Attachments {
     pub(super) fn request(&self) -> Result<Request, String> {
         let length = self.body.metadata().map_err(|error| error.to_string())?.len();
         let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -81,11 +81,11 @@ pub(super) fn send_launch(
         rustix::net::sendmsg(socket, &packet, &mut ancillary, SendFlags::NOSIGNAL)?;
         Ok(())
     };
-    send().map_err(LaunchError::Nursery)
+    send().map_err(LaunchError::Spawner)
 }
 
 /// Waits for a launch; `None` when nobody can send one any more.
-pub(super) fn receive_launch(socket: BorrowedFd<'_>) -> io::Result<Option<Parcel>> {
+pub(super) fn receive_launch(socket: BorrowedFd<'_>) -> io::Result<Option<Attachments>> {
     let mut byte = [0; 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -108,7 +108,7 @@ pub(super) fn receive_launch(socket: BorrowedFd<'_>) -> io::Result<Option<Parcel
         .collect();
     let network = (descriptors.len() == 4).then(|| descriptors.pop()).flatten();
     match <[OwnedFd; 3]>::try_from(descriptors) {
-        Ok([body, log, line]) => Ok(Some(Parcel { body: body.into(), log, line, network })),
+        Ok([body, log, line]) => Ok(Some(Attachments { body: body.into(), log, line, network })),
         // No room for descriptors here: they were dropped, and the sender sees his line closed.
         Err(_) => Err(io::ErrorKind::InvalidData.into()),
     }

@@ -1,7 +1,7 @@
 //! A job that shares the sandbox of its node with the other jobs there, for those who would rather have many short ones
 //! quickly: it has its own user, folder and `/tmp`, and none of the namespaces that keep processes out of sight.
 //!
-//! The nursery is its parent, without an init in between. What ends all of it is its user, whom no other job of the node
+//! The spawner is its parent, without an init in between. What ends all of it is its user, whom no other job of the node
 //! has at the same time: see [`Shared::end`].
 
 use std::fs;
@@ -19,7 +19,7 @@ use rustix::thread::set_thread_res_uid;
 
 use super::filter::Filter;
 use super::init::{Program, become_shell};
-use super::protocol::{Parcel, Request};
+use super::protocol::{Attachments, Request};
 use super::{Ending, Event, mounts, privileges, told};
 use crate::descriptors;
 
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// To reach a job that strikes back.
 const TRIES: u32 = 1000;
 
-/// What the nursery has to know of such a job.
+/// What the spawner has to know of such a job.
 pub(super) struct Shared {
     user: u32,
     /// Until it is known whether it runs: closed without a word by a shell that does.
@@ -39,7 +39,7 @@ pub(super) struct Shared {
 /// Starts the shell. Returns a hold on it.
 pub(super) fn fork(
     request: &Request,
-    parcel: &Parcel,
+    parcel: &Attachments,
     filter: &Filter,
 ) -> Result<(OwnedFd, Shared), String> {
     if !request.has_range {
@@ -50,11 +50,11 @@ pub(super) fn fork(
     let program = Program::new(request)?;
     let (failure, failing) =
         told(rustix::pipe::pipe_with(PipeFlags::CLOEXEC), || "pipe2".into(), "")?;
-    let cloned = told(super::nursery::clone_with(libc::CLONE_NEWNS), || "clone".into(), "")?;
+    let cloned = told(super::spawner::clone_with(libc::CLONE_NEWNS), || "clone".into(), "")?;
     let Some((_, shell)) = cloned else {
         let Err(message) = become_job(request, parcel, filter, &program, &failing);
         let _ = rustix::io::write(&failing, message.as_bytes());
-        // SAFETY: ends this process at once. Nothing that belongs to the nursery is cleaned up on its behalf.
+        // SAFETY: ends this process at once. Nothing that belongs to the spawner is cleaned up on its behalf.
         unsafe { libc::_exit(127) }
     };
     Ok((shell, Shared { user: request.outside.0, failure: Some(failure.into()) }))
@@ -62,12 +62,12 @@ pub(super) fn fork(
 
 fn become_job(
     request: &Request,
-    parcel: &Parcel,
+    parcel: &Attachments,
     filter: &Filter,
     program: &Program,
     failing: &OwnedFd,
 ) -> Result<std::convert::Infallible, String> {
-    let nursery = getppid();
+    let spawner = getppid();
     let kept = &mut [parcel.log.as_raw_fd(), failing.as_raw_fd()];
     told(descriptors::close_all_but(kept), || "close_range".into(), "")?;
     super::join_group(&request.launch, parcel.log.as_fd());
@@ -78,8 +78,8 @@ fn become_job(
     privileges::drop_capabilities()?;
     filter.apply()?;
     told(set_parent_process_death_signal(Some(Signal::KILL)), || "prctl".into(), "")?;
-    if getppid() != nursery {
-        return Err("the nursery is gone".into());
+    if getppid() != spawner {
+        return Err("the spawner is gone".into());
     }
     become_shell(request, program, parcel.log.as_fd())
 }
@@ -130,7 +130,7 @@ impl Shared {
 /// Sends it from a process that becomes that user, who may signal himself and nobody else. The kernel lets no fork get
 /// away from it: a child is either found, or not born. Says whether it got that far.
 fn signal_all_of(user: u32, signal: Signal) -> io::Result<bool> {
-    // SAFETY: the nursery has one thread, so its child may do whatever it may.
+    // SAFETY: the spawner has one thread, so its child may do whatever it may.
     let child = match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
         0 => {

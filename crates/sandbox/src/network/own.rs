@@ -1,7 +1,7 @@
 //! A network for one job alone, on a node that it shares with others: its own loopback, and the node's way out.
 //!
 //! What is local to a network namespace (ports on 127.0.0.1, abstract sockets, the lists in `/proc/net`) is then the job's
-//! alone. The way out is the node's device (`porter::DEVICE`), which becomes a port of a bridge; each job is at the end of a cable
+//! alone. The way out is the node's device (`slirp::DEVICE`), which becomes a port of a bridge; each job is at the end of a cable
 //! to it. The bridge passes nothing from one job to another. The namespace belongs to the node, so a job has no rights over it.
 
 use std::io;
@@ -14,7 +14,7 @@ use super::links::Plug;
 use super::netlink::Netlink;
 use super::{FORBIDDEN, NAME_INSIDE, bring_loopback_up, find, open};
 use crate::context::cannot;
-use crate::porter;
+use crate::slirp;
 
 const BRIDGE: &str = "jobs";
 /// As `slirp4netns` has it: the node's own address, and its gateway.
@@ -76,7 +76,7 @@ fn bridge(node: &mut Netlink) -> io::Result<Option<u32>> {
     if let Some(bridge) = find(node, BRIDGE)? {
         return Ok(Some(bridge.index));
     }
-    let Some(out) = find(node, porter::DEVICE)? else { return Ok(None) };
+    let Some(out) = find(node, slirp::DEVICE)? else { return Ok(None) };
     let mut make = || -> io::Result<u32> {
         // With the hardware address that is known outside.
         node.add_bridge_with(BRIDGE, &out.hardware)?;

@@ -12,17 +12,17 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, flock};
 
 use super::files::check_owner;
-use super::{Users, Workshop};
-use crate::protocol::{NodePlan, Place, Taken};
+use super::{NodeFactory, Users};
+use crate::protocol::{NodePlan, NodeSlot, Taken};
 
 /// Gone with the machine's boot, as the nodes are.
 const FOLDER: &str = "/run/muster-claims";
 
-impl Workshop {
+impl NodeFactory {
     /// What this node is given for as long as it lives, or what of it another one has.
     pub(super) fn claims(&self, plan: &NodePlan) -> Result<Vec<OwnedFd>, Taken> {
         match self.users {
-            Users::Ranges => take(&plan.place).unwrap_or_else(|error| {
+            Users::Ranges => take(&plan.slot).unwrap_or_else(|error| {
                 // A machine where nothing can be claimed has one server, as a rule.
                 tracing::warn!(node = plan.node, %error, "cannot claim a node's users and GPUs");
                 Ok(Vec::new())
@@ -35,16 +35,16 @@ impl Workshop {
 
 /// Locks a range of users that no node has.
 pub(super) fn take_users(slot: u16) -> io::Result<Option<Vec<OwnedFd>>> {
-    let place = Place { cluster: 0, network: 0, host: 0, users: slot, gpus: Vec::new() };
-    Ok(take(&place)?.ok())
+    let slot = NodeSlot { cluster: 0, network: 0, host: 0, users: slot, gpus: Vec::new() };
+    Ok(take(&slot)?.ok())
 }
 
 /// Locks all that this place needs.
-fn take(place: &Place) -> io::Result<Result<Vec<OwnedFd>, Taken>> {
-    take_in(Path::new(FOLDER), place)
+fn take(slot: &NodeSlot) -> io::Result<Result<Vec<OwnedFd>, Taken>> {
+    take_in(Path::new(FOLDER), slot)
 }
 
-fn take_in(folder: &Path, place: &Place) -> io::Result<Result<Vec<OwnedFd>, Taken>> {
+fn take_in(folder: &Path, slot: &NodeSlot) -> io::Result<Result<Vec<OwnedFd>, Taken>> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made?,
@@ -64,8 +64,8 @@ fn take_in(folder: &Path, place: &Place) -> io::Result<Result<Vec<OwnedFd>, Take
         claims.extend(is_ours.then(|| OwnedFd::from(file)));
         Ok::<bool, io::Error>(is_ours)
     };
-    taken.users = !claim(format!("users-{}", place.users))?;
-    for gpu in &place.gpus {
+    taken.users = !claim(format!("users-{}", slot.users))?;
+    for gpu in &slot.gpus {
         if !claim(format!("gpu-{gpu}"))? {
             taken.gpus.push(*gpu);
         }
@@ -89,21 +89,21 @@ mod tests {
     fn a_claim_is_one_nodes_until_it_lets_go() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("claims");
-        let place = |users, gpus: &[u16]| Place {
+        let slot = |users, gpus: &[u16]| NodeSlot {
             cluster: 1,
             network: 0,
             host: 1,
             users,
             gpus: gpus.to_vec(),
         };
-        let first = take_in(&folder, &place(0, &[0, 1])).unwrap().unwrap();
+        let first = take_in(&folder, &slot(0, &[0, 1])).unwrap().unwrap();
         assert_eq!(first.len(), 3);
-        let taken = take_in(&folder, &place(0, &[1, 2])).unwrap().unwrap_err();
+        let taken = take_in(&folder, &slot(0, &[1, 2])).unwrap().unwrap_err();
         assert_eq!(taken, Taken { users: true, gpus: vec![1] });
-        let second = take_in(&folder, &place(1, &[2])).unwrap().unwrap();
+        let second = take_in(&folder, &slot(1, &[2])).unwrap().unwrap();
         drop(first);
-        assert!(take_in(&folder, &place(0, &[0, 1])).unwrap().is_ok(), "free again");
-        assert!(take_in(&folder, &place(0, &[2])).unwrap().is_err(), "the second's still");
+        assert!(take_in(&folder, &slot(0, &[0, 1])).unwrap().is_ok(), "free again");
+        assert!(take_in(&folder, &slot(0, &[2])).unwrap().is_err(), "the second's still");
         drop(second);
     }
 }

@@ -46,7 +46,7 @@ fn device(folder: &Path, name: &str) -> io::Result<OwnedFd> {
 
 /// As the node's agent is told of them.
 pub(super) fn told(plan: &NodePlan) -> Vec<String> {
-    let numbers = plan.place.gpus.iter().enumerate();
+    let numbers = plan.slot.gpus.iter().enumerate();
     let told = numbers.map(|(index, number)| match plan.gpu_uuids.get(index) {
         Some(uuid) => format!("{number}={uuid}"),
         None => number.to_string(),

@@ -1,4 +1,4 @@
-//! The first process of a node: makes the walls from inside, starts the agent, and stays.
+//! The first process of a node: makes the sandboxes from inside, starts the agent, and stays.
 //!
 //! It is a copy of the helper that has never left its code: there is no other program to trust in there. While it
 //! lives the node lives; when it ends the kernel ends everything in the node.

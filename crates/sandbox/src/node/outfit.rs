@@ -10,14 +10,14 @@ use rustix::mount::OpenTreeFlags;
 
 use super::disk::{self, Bound};
 use super::files::{check_owner, make_dir, read_of, write_whole};
-use super::{Doing, NodeError, Workshop, address_of, gid_of, gpus, init, root, uid_of};
+use super::{Doing, NodeError, NodeFactory, address_of, gid_of, gpus, init, root, uid_of};
 use crate::cgroup::Folder;
 use crate::disk_space::DiskSpace;
 use crate::logs;
 use crate::mounts::take_up;
 use crate::network::Address;
-use crate::porter::{Porter, RESOLVER};
 use crate::protocol::NodePlan;
+use crate::slirp::{RESOLVER, Slirp};
 
 /// What is a node's own, and the most that a job may write to it.
 pub(super) struct Home {
@@ -25,7 +25,7 @@ pub(super) struct Home {
     pub(super) job_disk_bytes: u64,
 }
 
-impl Workshop {
+impl NodeFactory {
     pub(super) fn prepare(
         &self,
         folder: &Path,
@@ -35,7 +35,7 @@ impl Workshop {
         let given = folder.join("given");
         make_dir(folder, 0o711)?;
         make_dir(&given, 0o755)?;
-        let (uid, gid) = self.users.root_of(plan.place.users);
+        let (uid, gid) = self.users.root_of(plan.slot.users);
         let hosts = format!(
             "127.0.0.1 localhost {}\n::1 localhost\n{} {}\n",
             self.server.host,
@@ -56,7 +56,7 @@ impl Workshop {
                 "resolv.conf",
                 &format!(
                     "# egress {}\nnameserver {RESOLVER}\noptions timeout:2 attempts:2\n",
-                    if plan.has_way_out { "on" } else { "off" }
+                    if plan.has_internet { "on" } else { "off" }
                 ),
             ),
         ] {
@@ -70,12 +70,12 @@ impl Workshop {
         let secret = given.join("secret");
         rustix::fs::chown(&secret, Some(uid_of(uid)), Some(gid_of(gid)))?;
         rustix::fs::chmod(&secret, Mode::RUSR)?;
-        write_whole(&folder.join("place"), &serde_json::to_vec(&plan.place)?)
+        write_whole(&folder.join("place"), &serde_json::to_vec(&plan.slot)?)
     }
 
     /// What becomes the node's own: a disk, or a folder where it cannot have one.
     pub(super) fn home(&self, folder: &Path, plan: &NodePlan) -> Result<Home, NodeError> {
-        let (uid, gid) = self.users.root_of(plan.place.users);
+        let (uid, gid) = self.users.root_of(plan.slot.users);
         let (uid, gid) = (uid_of(uid), gid_of(gid));
         let limited = match &self.bound {
             Bound::Disks => Some(disk::make(folder, plan.job_disk_bytes, (uid, gid))?),
@@ -123,23 +123,23 @@ impl Workshop {
             .doing("cannot use the folder of the node's socket")?;
         // A server that has none yet makes it before it asks for the next node.
         let environments = self.config.environments.as_deref();
-        let environments = environments.map(|path| path.join(plan.place.cluster.to_string()));
+        let environments = environments.map(|path| path.join(plan.slot.cluster.to_string()));
         let environments = environments.filter(|path| path.is_dir());
         let environments = environments.as_deref().map(&taken).transpose()?;
         if let Some(folder) = &environments {
             check_owner(folder, self.config.owner).doing("cannot show the environments")?;
         }
         let log = logs::open(&folder.join("agent.log")).doing("cannot open the agent's log")?;
-        let address = address_of(&plan.place)?.ip().to_string();
+        let address = address_of(&plan.slot)?.ip().to_string();
         let disk = home.job_disk_bytes.to_string();
         let gpu_slots = plan.gpu_slots.to_string();
         let gpus = gpus::told(plan);
         let missing = crate::helper::missing(self);
-        let no_way_out = plan.misses_way_out.then(Porter::check).and_then(Result::err);
+        let why_no_internet = plan.lacks_internet.then(Slirp::check).and_then(Result::err);
         let mut arguments = vec![
             "muster",
             "agent",
-            "--walls",
+            "--sandboxed",
             "--node",
             &plan.node,
             "--dir",
@@ -161,7 +161,7 @@ impl Workshop {
         ];
         arguments.extend(gpus.iter().flat_map(|gpu| ["--gpu", gpu]));
         arguments.extend(missing.iter().flat_map(|what| ["--not-enforced", what]));
-        arguments.extend(no_way_out.iter().flat_map(|why| ["--no-way-out", why]));
+        arguments.extend(why_no_internet.iter().flat_map(|why| ["--no-internet-access", why]));
         if plan.jobs_share {
             arguments.push("--jobs-share");
         }
@@ -186,7 +186,7 @@ impl Workshop {
                     .iter()
                     .map(|name| taken(&folder.join("given").join(name)))
                     .collect::<Result<_, _>>()?,
-                gpus: gpus::take(&plan.place.gpus)?,
+                gpus: gpus::take(&plan.slot.gpus)?,
                 environments,
                 shown: self.config.shown.iter().map(shown).collect::<Result<_, _>>()?,
             },

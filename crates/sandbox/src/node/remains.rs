@@ -3,14 +3,14 @@
 use std::io;
 
 use super::files::write_whole;
-use super::{NodeError, Workshop};
+use super::{NodeError, NodeFactory};
 use crate::disk_space::DiskSpace;
 use crate::logs;
 use crate::protocol::{End, LOG_TAIL_MAX, Remains};
 
 const END: &str = "end";
 
-impl Workshop {
+impl NodeFactory {
     /// Notes how the first process of a node ended: only whoever started it is told, and only once.
     pub fn note_end(&self, node: &str, end: End) -> io::Result<()> {
         write_whole(&self.config.nodes.join(node).join(END), &serde_json::to_vec(&end)?)

@@ -2,19 +2,19 @@
 
 use std::io;
 
-use super::{Doing, NodeError, Workshop, address_of, disk, quota};
+use super::{Doing, NodeError, NodeFactory, address_of, disk, quota};
 use crate::logs;
 use crate::protocol::{Seen, Stop, check_name};
 
-impl Workshop {
+impl NodeFactory {
     /// Removes what is left of a node that does not live any more.
     pub fn remove(&self, node: &str) -> Result<(), NodeError> {
         if self.alive(node)?.is_some() {
             return Err(NodeError::new(format!("{node} still lives; it has to end first")));
         }
         self.remove_group(node).doing("cannot remove the node's cgroup")?;
-        if let Some(place) = self.place(node) {
-            let gone = self.hub.disconnect(address_of(&place)?);
+        if let Some(slot) = self.slot(node) {
+            let gone = self.hub.disconnect(address_of(&slot)?);
             gone.doing("cannot take the node's cable away")?;
         }
         let folder = self.config.nodes.join(node);

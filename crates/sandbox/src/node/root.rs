@@ -77,15 +77,15 @@ impl Root {
         at("/var")?;
         symlink("/tmp", Path::new(SITE).join("var/tmp")).doing("cannot make /var/tmp")?;
         if let Some(folder) = &self.environments {
-            let place = at(ENVIRONMENTS)?;
-            put(folder, &place).doing("cannot mount the environments")?;
+            let slot = at(ENVIRONMENTS)?;
+            put(folder, &slot).doing("cannot mount the environments")?;
             let sealed = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
-            set_attributes(&place, sealed, false, 0).doing("cannot protect the environments")?;
+            set_attributes(&slot, sealed, false, 0).doing("cannot protect the environments")?;
         }
         for (path, folder) in &self.shown {
-            let place = at(path)?;
-            put(folder, &place).doing(format!("cannot mount {}", path.display()))?;
-            make_read_only(&place, true).doing(format!("cannot protect {}", path.display()))?;
+            let slot = at(path)?;
+            put(folder, &slot).doing(format!("cannot mount {}", path.display()))?;
+            make_read_only(&slot, true).doing(format!("cannot protect {}", path.display()))?;
         }
         move_in()
     }
@@ -109,30 +109,30 @@ impl Root {
             let Ok(found) = std::fs::symlink_metadata(path) else { continue };
             if found.is_symlink() {
                 let target = std::fs::read_link(path).doing("cannot read a link")?;
-                let place = below(path);
-                symlink(target, place).doing(format!("cannot make {}", path.display()))?;
+                let slot = below(path);
+                symlink(target, slot).doing(format!("cannot make {}", path.display()))?;
             } else if found.is_dir() {
-                let place = at(path)?;
-                mount_bind_recursive(path, &place)
+                let slot = at(path)?;
+                mount_bind_recursive(path, &slot)
                     .doing(format!("cannot mount {}", path.display()))?;
-                make_read_only(&place, true).doing(format!("cannot protect {}", path.display()))?;
+                make_read_only(&slot, true).doing(format!("cannot protect {}", path.display()))?;
             }
         }
         for (name, file) in REPLACED.iter().zip(&self.replaced) {
-            let mut place = below(Path::new("/etc")).join(name);
-            let found = std::fs::symlink_metadata(&place);
+            let mut slot = below(Path::new("/etc")).join(name);
+            let found = std::fs::symlink_metadata(&slot);
             if found.as_ref().is_ok_and(|found| found.is_symlink()) {
                 // To somewhere in /run, as a rule, which is empty in here.
-                let target = std::fs::read_link(&place).doing("cannot read a link")?;
-                place = at(Path::new("/etc").join(&target).parent().unwrap_or(Path::new("/")))?
+                let target = std::fs::read_link(&slot).doing("cannot read a link")?;
+                slot = at(Path::new("/etc").join(&target).parent().unwrap_or(Path::new("/")))?
                     .join(target.file_name().unwrap_or_default());
-                touch(&place).doing(format!("cannot make a place for /etc/{name}"))?;
+                touch(&slot).doing(format!("cannot make a place for /etc/{name}"))?;
             } else if !found.is_ok_and(|found| found.is_file()) {
                 // Where the machine has none there is no place to put ours.
                 continue;
             }
-            put(file, &place).doing(format!("cannot replace /etc/{name}"))?;
-            make_read_only(&place, false).doing(format!("cannot protect /etc/{name}"))?;
+            put(file, &slot).doing(format!("cannot replace /etc/{name}"))?;
+            make_read_only(&slot, false).doing(format!("cannot protect /etc/{name}"))?;
         }
         Ok(())
     }
@@ -157,9 +157,9 @@ impl Root {
         at("/job")?;
         at("/inputs")?;
         let folder = |source: &OwnedFd, path: &str| {
-            let place = at(path)?;
-            put(source, &place).doing(format!("cannot mount {path}"))?;
-            Ok::<_, NodeError>(place)
+            let slot = at(path)?;
+            put(source, &slot).doing(format!("cannot mount {path}"))?;
+            Ok::<_, NodeError>(slot)
         };
         at("/run/muster")?;
         folder(&self.home, HOME)?;
@@ -169,10 +169,10 @@ impl Root {
         // Where jobs find it that see the node as it is.
         let bundle = below(Path::new(CA_BUNDLE));
         if bundle.exists() {
-            let place = below(Path::new(crate::job::CA_BUNDLE));
-            touch(&place).doing("cannot make a place for the CA bundle")?;
-            mount_bind(&bundle, &place).doing("cannot mount the CA bundle")?;
-            make_read_only(&place, false).doing("cannot protect the CA bundle")?;
+            let slot = below(Path::new(crate::job::CA_BUNDLE));
+            touch(&slot).doing("cannot make a place for the CA bundle")?;
+            mount_bind(&bundle, &slot).doing("cannot mount the CA bundle")?;
+            make_read_only(&slot, false).doing("cannot protect the CA bundle")?;
         }
         let binary = below(Path::new(BINARY));
         touch(&binary).doing("cannot make a place for the program")?;
@@ -184,14 +184,14 @@ impl Root {
 fn devices(gpus: &[(String, OwnedFd)]) -> Result<(), NodeError> {
     let dev = at("/dev")?;
     for name in DEVICES {
-        let (source, place) = (Path::new("/dev").join(name), dev.join(name));
-        touch(&place).doing(format!("cannot make a place for /dev/{name}"))?;
-        mount_bind(&source, &place).doing(format!("cannot mount /dev/{name}"))?;
+        let (source, slot) = (Path::new("/dev").join(name), dev.join(name));
+        touch(&slot).doing(format!("cannot make a place for /dev/{name}"))?;
+        mount_bind(&source, &slot).doing(format!("cannot mount /dev/{name}"))?;
     }
     for (name, device) in gpus {
-        let place = dev.join(name);
-        touch(&place).doing(format!("cannot make a place for /dev/{name}"))?;
-        put(device, &place).doing(format!("cannot mount /dev/{name}"))?;
+        let slot = dev.join(name);
+        touch(&slot).doing(format!("cannot make a place for /dev/{name}"))?;
+        put(device, &slot).doing(format!("cannot mount /dev/{name}"))?;
     }
     let (pts, shm) = (at("/dev/pts")?, at("/dev/shm")?);
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
@@ -221,9 +221,9 @@ fn below(path: &Path) -> PathBuf {
 
 /// Makes the folder there, and those above it.
 fn at(path: impl AsRef<Path>) -> Result<PathBuf, NodeError> {
-    let place = below(path.as_ref());
-    std::fs::create_dir_all(&place).doing(format!("cannot make {}", path.as_ref().display()))?;
-    Ok(place)
+    let slot = below(path.as_ref());
+    std::fs::create_dir_all(&slot).doing(format!("cannot make {}", path.as_ref().display()))?;
+    Ok(slot)
 }
 
 fn touch(path: &Path) -> io::Result<()> {

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::mount::OpenTreeFlags;
 use rustix::process::geteuid;
 
-use super::{Doing, NodeError, Users, fork_behind_walls, init, pipe, root};
+use super::{Doing, NodeError, Users, fork_in_sandbox, init, pipe, root};
 use crate::helper::hub;
 use crate::mounts::take_up;
 use crate::network::Address;
@@ -31,14 +31,14 @@ pub(crate) fn make() -> Result<(), NodeError> {
         let source = std::error::Error::source(&failed).map(ToString::to_string);
         NodeError::new(format!("{failed}: {}", source.unwrap_or_default()))
     })?;
-    let walls = stand_ins()?;
+    let enforcement = stand_ins()?;
     let (go_in, go_out) = pipe()?;
     let (told_in, told_out) = pipe()?;
-    let Some(child) = fork_behind_walls().doing("cannot make the node's namespaces")? else {
+    let Some(child) = fork_in_sandbox().doing("cannot make the node's namespaces")? else {
         drop((go_out, told_in));
-        live(&go_in, &told_out, &walls, users)
+        live(&go_in, &told_out, &enforcement, users)
     };
-    drop((go_in, told_out, walls));
+    drop((go_in, told_out, enforcement));
     let pid = child.as_raw_nonzero().get().unsigned_abs();
     users.map(pid, SLOT).doing("cannot map the node's users")?;
     let namespace = File::open(format!("/proc/{pid}/ns/net")).doing("cannot find its network")?;

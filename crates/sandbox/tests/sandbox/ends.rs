@@ -42,7 +42,7 @@ fn what_cannot_be_started_says_why() {
     launch.variables.remove("LONG");
     launch.tmp_dir = launch.work_dir.join("missing");
     assert!(why(launch).contains("open_tree"));
-    // And the nursery is still well.
+    // And the spawner is still well.
     node.said("b", "true");
 }
 
@@ -109,7 +109,7 @@ fn a_dropped_line_and_a_dropped_nursery_end_their_jobs() {
     // In the second there are the shell and two more.
     eventually("the first ends", || processes_with(&seconds).len() <= 3);
     assert!(!processes_with(&seconds).is_empty());
-    drop(node.nursery);
+    drop(node.spawner);
     eventually("the second ends", || processes_with(&seconds).is_empty());
 }
 

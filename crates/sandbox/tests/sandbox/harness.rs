@@ -1,4 +1,4 @@
-//! A node's folder, a nursery, and jobs in both.
+//! A node's folder, a spawner, and jobs in both.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Permissions};
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use muster_sandbox::job::{Ending, Event, Launch, Limits, Line, Nursery};
+use muster_sandbox::job::{Ending, Event, Launch, Limits, Line, Spawner};
 
 /// Far more than anything here takes; a bound, not a wait.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Node {
-    pub nursery: Nursery,
+    pub spawner: Spawner,
     pub dir: tempfile::TempDir,
 }
 
@@ -44,7 +44,7 @@ pub fn node() -> Option<Node> {
     // As a provider makes it.
     std::fs::set_permissions(dir.path(), Permissions::from_mode(0o700)).unwrap();
     std::fs::write(dir.path().join("secret"), "sesame").unwrap();
-    Some(Node { nursery: Nursery::start().unwrap(), dir })
+    Some(Node { spawner: Spawner::start().unwrap(), dir })
 }
 
 impl Node {
@@ -74,7 +74,7 @@ impl Node {
     pub fn start_as(&self, name: &str, launch: Launch) -> Job {
         let log = self.dir.path().join(format!("{name}.log"));
         let file = File::options().create(true).append(true).open(&log).unwrap();
-        Job { line: self.nursery.launch(launch, &file, None).unwrap(), log }
+        Job { line: self.spawner.launch(launch, &file, None).unwrap(), log }
     }
 
     /// Runs a command to its end.

@@ -1,7 +1,7 @@
-//! Jobs behind walls, as whoever runs the tests and as others: see `others`.
+//! Sandboxed jobs, as whoever runs the tests and as others: see `others`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod ends;
 mod harness;
+mod isolation;
 mod others;
-mod walls;

@@ -10,7 +10,7 @@ use muster_core::{Effect, HostRequest, Settings, lease};
 use muster_providers::Provider;
 use muster_providers::joined::Joined;
 use muster_providers::joined::protocol::{EnvironmentTerms, Terms};
-use muster_providers::walled::{self, Machine, Sockets};
+use muster_providers::sandboxed::{self, Machine, Sockets};
 use muster_store::{Durability, SqliteReader, SqliteStore, Store, StoreError};
 use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, watch};
@@ -58,7 +58,7 @@ pub struct Opened {
     pub server: Server,
     pub keeper: Keeper,
     pub doors: Doors,
-    pub relay_doors: mpsc::UnboundedReceiver<walled::Opened>,
+    pub relay_doors: mpsc::UnboundedReceiver<sandboxed::Opened>,
     pub wishes: mpsc::UnboundedReceiver<Effect>,
 }
 
@@ -186,7 +186,7 @@ impl Server {
         let Server { config, secured, .. } = self;
         let terms = Terms {
             url: self.address.base_url(),
-            has_way_out: config.egress,
+            has_internet: config.egress,
             job_disk_bytes: config.job_disk_bytes,
             jobs_share: config.jobs_share,
             environments: EnvironmentTerms {
@@ -344,7 +344,7 @@ impl Nodes {
         address: &Address,
         secured: &Secured,
         live: &Live,
-    ) -> Result<(Nodes, mpsc::UnboundedReceiver<walled::Opened>), ServeError> {
+    ) -> Result<(Nodes, mpsc::UnboundedReceiver<sandboxed::Opened>), ServeError> {
         // Before there are nodes, which see its folder.
         let environments = Service::open(state_dir.environments(), config.environments.clone())?;
         let machine = Machine::this();
@@ -361,7 +361,7 @@ impl Nodes {
             ca_bundle: secured.ca_bundle.clone(),
             environments: state_dir.environments_shown(),
             shown: config.shown.clone(),
-            has_way_out: config.egress,
+            has_internet: config.egress,
             job_disk_bytes: config.job_disk_bytes,
             jobs_share: config.jobs_share,
             node_secret: Arc::new(move |name| keyring.node_secret(name)),
@@ -369,7 +369,7 @@ impl Nodes {
         let (relays, relay_doors) = Sockets::new(state_dir.relays());
         let apart = nodes::provider(config.isolation, state_dir, facts, relays);
         let nodes::Apart { provider, words: isolation, not_enforced, stay_in, no_internet } =
-            apart.map_err(ServeError::Walls)?;
+            apart.map_err(ServeError::Enforcement)?;
         let no_uv = environments::missing_uv(config.environments.uv.as_deref());
         let lacking = no_uv.into_iter().chain(no_internet).collect();
         let nodes = Nodes {

@@ -218,10 +218,10 @@ pub(super) fn check_supported(aml: &Field<'_>) -> Result<(), ArmError> {
         ("customServices", "run the service as a job on it"),
         ("personalComputeInstanceSettings", "let that user create it"),
     ];
-    for (name, way_out) in refused {
+    for (name, internet) in refused {
         let field = aml.get(name)?;
         if field.is_filled() {
-            let message = format!("{} is not supported yet; leave it out: {way_out}", field.path);
+            let message = format!("{} is not supported yet; leave it out: {internet}", field.path);
             return Err(ArmError::not_supported(&field.path, message));
         }
     }

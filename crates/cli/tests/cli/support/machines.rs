@@ -1,11 +1,11 @@
-//! Other machines: each a network namespace with one cable to this one, and a steward in it.
+//! Other machines: each a network namespace with one cable to this one, and a host agent in it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::walls::{self, wait_until};
+use super::sandbox::{self, wait_until};
 use super::{Done, Site, done, ends, signal};
 
 /// So that nobody waits for a minute, and a busy machine still renews in time.
@@ -34,8 +34,8 @@ impl Pair {
     /// Starts the server, at the port that it had.
     pub fn serve(&mut self) {
         let listen = format!("{}:0", self.machine.server_ip());
-        let walls = ["--trusted-users", "--isolation", "walls"];
-        self.site.start_on(&listen, &[&walls[..], &["--lease-seconds", self.lease_s]].concat());
+        let sandbox = ["--trusted-users", "--isolation", "sandbox"];
+        self.site.start_on(&listen, &[&sandbox[..], &["--lease-seconds", self.lease_s]].concat());
     }
 
     /// With the machine as host `box`.
@@ -96,7 +96,7 @@ pub struct Machine {
     /// Of the cable's network: 10.231.x.y with two addresses.
     network: [u8; 2],
     folder: tempfile::TempDir,
-    steward: Option<Child>,
+    host_agent: Option<Child>,
 }
 
 /// Which way nothing arrives any more. The senders do not hear of it.
@@ -119,7 +119,7 @@ impl Machine {
             network,
             holder: holder.expect("unshare is there"),
             folder: tempfile::tempdir().expect("a temporary folder"),
-            steward: None,
+            host_agent: None,
         };
         let own = std::fs::read_link("/proc/self/ns/net").expect("namespaces");
         wait_until("it has a network of its own", || {
@@ -201,7 +201,7 @@ impl Machine {
     pub fn join(&mut self, site: &Site, more: &[&str]) {
         let log = File::create(self.log()).expect("io");
         let mut command = self.command(site, &self.state(), more);
-        self.steward = Some(command.stderr(log).spawn().expect("nsenter is there"));
+        self.host_agent = Some(command.stderr(log).spawn().expect("nsenter is there"));
         wait_until("it joins", || self.says("this machine is host"));
     }
 
@@ -217,17 +217,17 @@ impl Machine {
 
     /// As its owner would; the nodes stay.
     pub fn stop(&mut self) {
-        let mut steward = self.steward.take().expect("it was started");
-        signal("-TERM", &steward);
-        assert!(ends(&mut steward), "it does not end");
-        assert!(steward.wait().expect("a child of ours").success());
+        let mut host_agent = self.host_agent.take().expect("it was started");
+        signal("-TERM", &host_agent);
+        assert!(ends(&mut host_agent), "it does not end");
+        assert!(host_agent.wait().expect("a child of ours").success());
     }
 
-    /// The exit code of a steward that ends by itself.
+    /// The exit code of a host agent that ends by itself.
     pub fn ended(&mut self) -> i32 {
-        let mut steward = self.steward.take().expect("it was started");
-        assert!(ends(&mut steward), "it does not end");
-        steward.wait().expect("a child of ours").code().expect("not killed")
+        let mut host_agent = self.host_agent.take().expect("it was started");
+        assert!(ends(&mut host_agent), "it does not end");
+        host_agent.wait().expect("a child of ours").code().expect("not killed")
     }
 
     /// The nodes that have a folder here.
@@ -238,18 +238,18 @@ impl Machine {
 
     /// The first process of a node.
     pub fn init_of(&self, node: &str) -> Option<u32> {
-        walls::init_of(&self.state().join("sandboxes").join(node))
+        sandbox::init_of(&self.state().join("sandboxes").join(node))
     }
 
     /// The folder in which the one job on this machine runs.
     pub fn work(&self) -> PathBuf {
-        let mut works = walls::works_in(&self.state().join("sandboxes"));
+        let mut works = sandbox::works_in(&self.state().join("sandboxes"));
         works.pop().expect("it runs")
     }
 
-    /// The steward, its nodes, and everything that they started.
+    /// The host agent, its nodes, and everything that they started.
     pub fn processes(&self) -> Vec<u32> {
-        let mut found: Vec<u32> = self.steward.iter().map(Child::id).collect();
+        let mut found: Vec<u32> = self.host_agent.iter().map(Child::id).collect();
         found.extend(self.nodes().iter().filter_map(|node| self.init_of(node)));
         let parents = parents();
         let mut at = 0;
@@ -267,8 +267,8 @@ impl Machine {
     /// Power off.
     pub fn kill(&mut self) {
         to_all("-KILL", &self.processes());
-        if let Some(mut steward) = self.steward.take() {
-            steward.wait().expect("it was killed");
+        if let Some(mut host_agent) = self.host_agent.take() {
+            host_agent.wait().expect("it was killed");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::walls::processes;
+use super::sandbox::processes;
 
 /// Numbers drawn from a seed: the same seed, the same numbers.
 pub struct Chance(u64);
@@ -78,7 +78,7 @@ impl Prey {
 /// Everything with an agent's command line: the agent itself, what it forks to start jobs, and the first process of
 /// each job.
 fn agents(mark: &str) -> impl Iterator<Item = u32> {
-    processes(&["agent", "--walls", &format!("--node {mark}-")]).into_iter()
+    processes(&["agent", "--sandboxed", &format!("--node {mark}-")]).into_iter()
 }
 
 /// How many of its parents are agents, too: none of an agent's own, one of what starts its jobs.

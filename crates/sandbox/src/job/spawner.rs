@@ -18,7 +18,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::filter::Filter;
 use super::init::{self, Inherited};
-use super::protocol::{self, Parcel, Request};
+use super::protocol::{self, Attachments, Request};
 use super::shared::{self, Shared};
 use super::users::{Users, hand_over};
 use super::{Event, Launch, LaunchError, Line, Signal, USER, told};
@@ -27,19 +27,19 @@ use crate::network::JobNetwork;
 
 const NO_NAMESPACES: &str = "new namespaces are refused here; look at /proc/sys/user/max_user_namespaces, \
     kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns";
-/// A nursery that takes no launch for so long never will.
+/// A spawner that takes no launch for so long never will.
 const SEND_WITHIN: Duration = Duration::from_secs(5);
 
-/// The agent's end. When it is dropped, all jobs are killed and the nursery ends.
+/// The agent's end. When it is dropped, all jobs are killed and the spawner ends.
 #[derive(Debug)]
-pub struct Nursery {
+pub struct Spawner {
     socket: OwnedFd,
     users: Users,
 }
 
-impl Nursery {
+impl Spawner {
     /// Forks. To be called on the main thread, before there is another one and before any secret is read.
-    pub fn start() -> io::Result<Nursery> {
+    pub fn start() -> io::Result<Spawner> {
         let users = Users::here()?;
         let filter = Filter::new().map_err(io::Error::other)?;
         let (ours, theirs) = pair(SocketFlags::CLOEXEC)?;
@@ -50,11 +50,11 @@ impl Nursery {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 drop(ours);
-                let _ = tend(agent, &theirs, &filter);
+                let _ = serve(agent, &theirs, &filter);
                 // SAFETY: ends the child at once, without running what the agent wanted to do at its end.
                 unsafe { libc::_exit(0) }
             }
-            _ => Ok(Nursery { socket: ours, users }),
+            _ => Ok(Spawner { socket: ours, users }),
         }
     }
 
@@ -81,14 +81,14 @@ impl Nursery {
         }
         let request = Request { launch, outside, has_range };
         let (ours, theirs) =
-            pair(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).map_err(LaunchError::Nursery)?;
+            pair(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).map_err(LaunchError::Spawner)?;
         let network = network.map(JobNetwork::namespace);
         protocol::send_launch(self.socket.as_fd(), &request, log.as_fd(), theirs.as_fd(), network)?;
         Ok(Line { socket: ours })
     }
 }
 
-/// Whether a nursery lives.
+/// Whether a spawner lives.
 #[derive(Debug)]
 pub struct Pulse {
     socket: OwnedFd,
@@ -109,7 +109,7 @@ fn pair(flags: SocketFlags) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// A job, as its nursery knows it.
+/// A job, as its spawner knows it.
 struct Job {
     /// Or its shell, if it shares its node.
     init: OwnedFd,
@@ -156,8 +156,8 @@ impl Job {
     }
 }
 
-/// The nursery's whole life: until the agent's end of the socket is closed.
-fn tend(agent: Pid, socket: &OwnedFd, filter: &Filter) -> Result<(), String> {
+/// The spawner's whole life: until the agent's end of the socket is closed.
+fn serve(agent: Pid, socket: &OwnedFd, filter: &Filter) -> Result<(), String> {
     // Not for the signals that a terminal sends to the agent's group: the agent decides what ends.
     told(setsid(), || "setsid".into(), "")?;
     told(descriptors::close_all_but(&mut [socket.as_raw_fd()]), || "close_range".into(), "")?;
@@ -263,7 +263,7 @@ fn tell_start(job: &mut Job) {
     }
 }
 
-fn receive(parcel: Parcel, filter: &Filter) -> Option<Job> {
+fn receive(parcel: Attachments, filter: &Filter) -> Option<Job> {
     let started = parcel.request().and_then(|request| match request.launch.shares_node {
         true => shared::fork(&request, &parcel, filter)
             .map(|(shell, shared)| (shell, Kind::Shared(shared))),
@@ -280,7 +280,11 @@ fn receive(parcel: Parcel, filter: &Filter) -> Option<Job> {
 }
 
 /// Makes the init of a job. Returns a hold on it, and its lifeline.
-fn fork(request: &Request, parcel: &Parcel, filter: &Filter) -> Result<(OwnedFd, OwnedFd), String> {
+fn fork(
+    request: &Request,
+    parcel: &Attachments,
+    filter: &Filter,
+) -> Result<(OwnedFd, OwnedFd), String> {
     let (lifeline, our_end) =
         told(rustix::pipe::pipe_with(PipeFlags::CLOEXEC), || "pipe2".into(), "")?;
     let inherited = Inherited {
@@ -307,7 +311,7 @@ fn fork(request: &Request, parcel: &Parcel, filter: &Filter) -> Result<(OwnedFd,
     }
 }
 
-/// The nursery in the network of a job that it is about to make; when this is dropped it is back in its node's.
+/// The spawner in the network of a job that it is about to make; when this is dropped it is back in its node's.
 struct Visit {
     home: File,
 }

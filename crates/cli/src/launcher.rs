@@ -1,6 +1,6 @@
 //! Whoever has root, when the server has not: starts a helper each time the server calls, and does nothing else.
 //!
-//! It runs by itself under systemd (`muster keeper`), or as what remains of a `muster up` that root started: the server
+//! It runs by itself under systemd (`muster launcher`), or as what remains of a `muster up` that root started: the server
 //! is then its child, and another user.
 
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
-use muster_providers::walled::{HelperConfig, helper_command};
+use muster_providers::sandboxed::{HelperConfig, helper_command};
 use muster_server::pki;
 use muster_server::state_dir::StateDir;
 use rustix::net::{
@@ -34,7 +34,7 @@ const SOCKETS: &str = "/run/muster-helper-";
 /// More calls than one at a time are a mistake.
 const CALLS_WAITING: i32 = 4;
 
-/// Make the walls of nodes for a server that runs as somebody else
+/// Make the sandboxes of nodes for a server that runs as somebody else
 ///
 /// It needs root, listens on a socket that only that user may call, and starts a helper for each call. See
 /// packaging/muster-helper.service.
@@ -59,7 +59,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> CliResult {
     if !rustix::process::geteuid().is_root() {
-        return Err(Failure::refused("only root can make walls for another user; use sudo"));
+        return Err(Failure::refused("only root can make sandboxes for another user; use sudo"));
     }
     let account = Account::find(&args.user)?;
     let service = Service {
@@ -304,8 +304,8 @@ fn remove_stale_sockets() {
     for entry in std::fs::read_dir("/run").into_iter().flatten().flatten() {
         let path = entry.path();
         let name = path.to_str().and_then(|path| path.strip_prefix(SOCKETS)?.strip_suffix(".sock"));
-        let keeper: Option<u32> = name.and_then(|pid| pid.parse().ok());
-        if keeper.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+        let launcher: Option<u32> = name.and_then(|pid| pid.parse().ok());
+        if launcher.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
             let _ = std::fs::remove_file(path);
         }
     }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::ids::ClusterId;
 use muster_sandbox::network::{HOSTS_MAX, NETWORKS_MAX};
-use muster_sandbox::protocol::{NODES_MAX, Place, Taken};
+use muster_sandbox::protocol::{NODES_MAX, NodeSlot, Taken};
 
 #[derive(Debug, Default)]
-pub(super) struct Places {
-    taken: BTreeMap<String, Place>,
+pub(super) struct Slots {
+    taken: BTreeMap<String, NodeSlot>,
     /// The range of users that is looked at first.
     first_users: u16,
 }
@@ -21,8 +21,8 @@ pub(super) struct Elsewhere {
 }
 
 impl Elsewhere {
-    pub fn add(&mut self, place: &Place, taken: Taken) {
-        self.users.extend(taken.users.then_some(place.users));
+    pub fn add(&mut self, slot: &NodeSlot, taken: Taken) {
+        self.users.extend(taken.users.then_some(slot.users));
         self.gpus.extend(taken.gpus);
     }
 }
@@ -37,18 +37,18 @@ pub(super) struct Wish {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NoPlace {
+pub(super) enum NoSlot {
     Full,
     Gpus { free: usize },
 }
 
-impl Places {
-    pub fn starting_at(first_users: u16) -> Places {
-        Places { first_users, ..Places::default() }
+impl Slots {
+    pub fn starting_at(first_users: u16) -> Slots {
+        Slots { first_users, ..Slots::default() }
     }
 
-    pub fn keep(&mut self, node: &str, place: Place) {
-        self.taken.insert(node.to_owned(), place);
+    pub fn keep(&mut self, node: &str, slot: NodeSlot) {
+        self.taken.insert(node.to_owned(), slot);
     }
 
     /// The place of this node, a free one if it is new. `machine` has these GPUs, and others have these users.
@@ -58,24 +58,24 @@ impl Places {
         wish: Wish,
         machine: &[u16],
         elsewhere: &BTreeSet<u16>,
-    ) -> Result<Place, NoPlace> {
-        if let Some(place) = self.taken.get(node) {
-            return Ok(place.clone());
+    ) -> Result<NodeSlot, NoSlot> {
+        if let Some(slot) = self.taken.get(node) {
+            return Ok(slot.clone());
         }
         let gpus = self.free_gpus(wish, machine)?;
-        let place = self.somewhere(wish.cluster, gpus, elsewhere).ok_or(NoPlace::Full)?;
-        self.keep(node, place.clone());
-        Ok(place)
+        let slot = self.somewhere(wish.cluster, gpus, elsewhere).ok_or(NoSlot::Full)?;
+        self.keep(node, slot.clone());
+        Ok(slot)
     }
 
-    fn free_gpus(&self, wish: Wish, machine: &[u16]) -> Result<Vec<u16>, NoPlace> {
+    fn free_gpus(&self, wish: Wish, machine: &[u16]) -> Result<Vec<u16>, NoSlot> {
         let taken: BTreeSet<u16> =
-            self.taken.values().flat_map(|place| &place.gpus).copied().collect();
+            self.taken.values().flat_map(|slot| &slot.gpus).copied().collect();
         let mut free: Vec<u16> =
             machine.iter().filter(|gpu| !taken.contains(gpu)).copied().collect();
         let wanted = usize::try_from(wish.gpus).unwrap_or(usize::MAX);
         if free.len() < wanted && !wish.may_lack {
-            return Err(NoPlace::Gpus { free: free.len() });
+            return Err(NoSlot::Gpus { free: free.len() });
         }
         free.truncate(wanted);
         Ok(free)
@@ -86,18 +86,18 @@ impl Places {
         cluster: ClusterId,
         gpus: Vec<u16>,
         elsewhere: &BTreeSet<u16>,
-    ) -> Option<Place> {
-        let of_cluster = |place: &&Place| place.cluster == cluster.0;
+    ) -> Option<NodeSlot> {
+        let of_cluster = |slot: &&NodeSlot| slot.cluster == cluster.0;
         let network = match self.taken.values().find(of_cluster) {
             Some(neighbour) => neighbour.network,
-            None => free(0..NETWORKS_MAX, self.taken.values().map(|place| place.network))?,
+            None => free(0..NETWORKS_MAX, self.taken.values().map(|slot| slot.network))?,
         };
-        let neighbours = self.taken.values().filter(|place| place.network == network);
-        let host = free(1..HOSTS_MAX + 1, neighbours.map(|place| place.host))?;
+        let neighbours = self.taken.values().filter(|slot| slot.network == network);
+        let host = free(1..HOSTS_MAX + 1, neighbours.map(|slot| slot.host))?;
         let all = (self.first_users..NODES_MAX).chain(0..self.first_users);
-        let users = self.taken.values().map(|place| place.users).chain(elsewhere.iter().copied());
+        let users = self.taken.values().map(|slot| slot.users).chain(elsewhere.iter().copied());
         let users = free(all, users)?;
-        Some(Place { cluster: cluster.0, network, host, users, gpus })
+        Some(NodeSlot { cluster: cluster.0, network, host, users, gpus })
     }
 
     pub fn free(&mut self, node: &str) {
@@ -120,21 +120,20 @@ mod tests {
 
     #[test]
     fn nodes_of_a_cluster_share_a_network_and_nothing_else() {
-        let mut places = Places::default();
+        let mut slots = Slots::default();
         let mut take =
-            |node, cluster| places.take(node, wish(cluster, 0), &[], &BTreeSet::new()).unwrap();
+            |node, cluster| slots.take(node, wish(cluster, 0), &[], &BTreeSet::new()).unwrap();
         let (a1, a2, b1) = (take("a-1", 10), take("a-2", 10), take("b-1", 11));
         assert_eq!(take("a-1", 10), a1, "asked twice");
         assert_eq!((a1.network, a2.network), (a1.network, a1.network));
         assert_ne!(a1.network, b1.network);
         assert_ne!(a1.host, a2.host);
-        let users: std::collections::BTreeSet<u16> =
-            [&a1, &a2, &b1].map(|place| place.users).into();
+        let users: std::collections::BTreeSet<u16> = [&a1, &a2, &b1].map(|slot| slot.users).into();
         assert_eq!(users.len(), 3);
-        places.free("a-1");
-        places.free("a-2");
+        slots.free("a-1");
+        slots.free("a-2");
         assert_eq!(
-            places.take("c-1", wish(12, 0), &[], &BTreeSet::new()).unwrap().network,
+            slots.take("c-1", wish(12, 0), &[], &BTreeSet::new()).unwrap().network,
             a1.network,
             "used again"
         );
@@ -142,48 +141,45 @@ mod tests {
 
     #[test]
     fn a_full_machine_says_so() {
-        let mut places = Places::default();
+        let mut slots = Slots::default();
         for number in 0..NETWORKS_MAX {
             let node = format!("n-{number}");
-            assert!(places.take(&node, wish(number.into(), 0), &[], &BTreeSet::new()).is_ok());
+            assert!(slots.take(&node, wish(number.into(), 0), &[], &BTreeSet::new()).is_ok());
         }
-        assert_eq!(
-            places.take("one-more", wish(9999, 0), &[], &BTreeSet::new()),
-            Err(NoPlace::Full)
-        );
-        assert!(places.take("neighbour", wish(1, 0), &[], &BTreeSet::new()).is_ok());
+        assert_eq!(slots.take("one-more", wish(9999, 0), &[], &BTreeSet::new()), Err(NoSlot::Full));
+        assert!(slots.take("neighbour", wish(1, 0), &[], &BTreeSet::new()).is_ok());
     }
 
     #[test]
     fn what_others_have_is_left_to_them() {
-        let mut places = Places::starting_at(NODES_MAX - 1);
+        let mut slots = Slots::starting_at(NODES_MAX - 1);
         let mut elsewhere = Elsewhere::default();
-        let first = places.take("a", wish(1, 0), &[], &elsewhere.users).unwrap();
+        let first = slots.take("a", wish(1, 0), &[], &elsewhere.users).unwrap();
         assert_eq!(first.users, NODES_MAX - 1);
         elsewhere.add(&first, Taken { users: true, gpus: vec![3] });
-        places.free("a");
-        assert_eq!(places.take("a", wish(1, 0), &[], &elsewhere.users).unwrap().users, 0);
-        assert_eq!(places.take("b", wish(1, 0), &[], &elsewhere.users).unwrap().users, 1);
+        slots.free("a");
+        assert_eq!(slots.take("a", wish(1, 0), &[], &elsewhere.users).unwrap().users, 0);
+        assert_eq!(slots.take("b", wish(1, 0), &[], &elsewhere.users).unwrap().users, 1);
         assert!(elsewhere.gpus.contains(&3));
     }
 
     #[test]
     fn a_gpu_is_with_one_node_until_that_is_gone() {
-        let mut places = Places::default();
+        let mut slots = Slots::default();
         let machine = [0, 1, 2, 5];
-        let first = places.take("a", wish(1, 2), &machine, &BTreeSet::new()).unwrap();
-        let second = places.take("b", wish(1, 1), &machine, &BTreeSet::new()).unwrap();
+        let first = slots.take("a", wish(1, 2), &machine, &BTreeSet::new()).unwrap();
+        let second = slots.take("b", wish(1, 1), &machine, &BTreeSet::new()).unwrap();
         assert_eq!((first.gpus.as_slice(), second.gpus.as_slice()), (&[0, 1][..], &[2][..]));
         assert_eq!(
-            places.take("c", wish(1, 2), &machine, &BTreeSet::new()),
-            Err(NoPlace::Gpus { free: 1 })
+            slots.take("c", wish(1, 2), &machine, &BTreeSet::new()),
+            Err(NoSlot::Gpus { free: 1 })
         );
         let content = Wish { may_lack: true, ..wish(1, 2) };
-        assert_eq!(places.take("c", content, &machine, &BTreeSet::new()).unwrap().gpus, [5]);
-        assert!(places.take("d", content, &machine, &BTreeSet::new()).unwrap().gpus.is_empty());
-        places.free("a");
-        let again = places.take("d", wish(1, 0), &machine, &BTreeSet::new()).unwrap();
+        assert_eq!(slots.take("c", content, &machine, &BTreeSet::new()).unwrap().gpus, [5]);
+        assert!(slots.take("d", content, &machine, &BTreeSet::new()).unwrap().gpus.is_empty());
+        slots.free("a");
+        let again = slots.take("d", wish(1, 0), &machine, &BTreeSet::new()).unwrap();
         assert!(again.gpus.is_empty(), "as it was made");
-        assert_eq!(places.take("e", wish(1, 2), &machine, &BTreeSet::new()).unwrap().gpus, [0, 1]);
+        assert_eq!(slots.take("e", wish(1, 2), &machine, &BTreeSet::new()).unwrap().gpus, [0, 1]);
     }
 }

@@ -21,8 +21,8 @@ use rustls::RootCertStore;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
-use crate::StewardError;
-use crate::relay::Way;
+use crate::HostAgentError;
+use crate::relay::Upstream;
 
 /// In every certificate of ours.
 const NAME: &str = "localhost";
@@ -120,9 +120,9 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub fn new(server: &Server, ca_pem: &str) -> Result<Client, StewardError> {
+    pub fn new(server: &Server, ca_pem: &str) -> Result<Client, HostAgentError> {
         let http = builder(server).tls_backend_preconfigured(tls_config(ca_pem)?);
-        let http = http.build().map_err(StewardError::Client)?;
+        let http = http.build().map_err(HostAgentError::Client)?;
         Ok(Client { http, base: base(server) })
     }
 
@@ -183,7 +183,7 @@ impl Tunnels {
     }
 }
 
-impl Way for Tunnels {
+impl Upstream for Tunnels {
     type Stream = Upgraded;
 
     async fn open(&self, node: &Arc<str>) -> io::Result<Upgraded> {
@@ -246,15 +246,15 @@ async fn read(response: &mut Response, limit: usize) -> Result<Vec<u8>, CallErro
     Ok(bytes)
 }
 
-fn tls_config(ca_pem: &str) -> Result<rustls::ClientConfig, StewardError> {
+fn tls_config(ca_pem: &str) -> Result<rustls::ClientConfig, HostAgentError> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(ca_pem.as_bytes()).flatten() {
-        roots.add(certificate).map_err(StewardError::Tls)?;
+        roots.add(certificate).map_err(HostAgentError::Tls)?;
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     Ok(rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(StewardError::Tls)?
+        .map_err(HostAgentError::Tls)?
         .with_root_certificates(roots)
         .with_no_client_auth())
 }

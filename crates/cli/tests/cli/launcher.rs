@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::Site;
-use crate::support::walls::{cluster, processes, ran, wait_until};
+use crate::support::sandbox::{cluster, processes, ran, wait_until};
 
 /// Nobody's, on most machines: it needs no name.
 const USER: u32 = 12_345;
@@ -52,19 +52,19 @@ fn a_server_of_roots_runs_as_somebody_else() {
         );
     }
     let mut site = Site::empty_of(USER);
-    let flags = ["--isolation", "walls", "--user", &USER.to_string()];
+    let flags = ["--isolation", "sandbox", "--user", &USER.to_string()];
     site.start_with(&flags);
-    let (keeper, server) = (site.server_pid(), serving(&site));
-    assert_eq!(field(keeper, "Uid:"), "0");
+    let (launcher, server) = (site.server_pid(), serving(&site));
+    assert_eq!(field(launcher, "Uid:"), "0");
     assert_eq!(field(server, "Uid:"), USER.to_string());
     for kind in ["CapEff:", "CapPrm:"] {
         assert_eq!(field(server, kind), "0000000000000000", "{kind}");
     }
-    let socket = PathBuf::from(format!("/run/muster-helper-{keeper}.sock"));
+    let socket = PathBuf::from(format!("/run/muster-helper-{launcher}.sock"));
     let door = std::fs::metadata(&socket).expect("the keeper listens");
     assert_eq!((door.uid(), door.permissions().mode() & 0o777), (USER, 0o600));
 
-    // Root makes the walls, so users and limits are there too.
+    // Root makes the sandboxes, so users and limits are there too.
     cluster(&site, "cpu", &["--min-instances", "1"]);
     let before = ran(&site, "cpu", "before", "hostname");
     for path in all_below(&site.state()) {
@@ -75,7 +75,7 @@ fn a_server_of_roots_runs_as_somebody_else() {
     let state = site.state().display().to_string();
     let helpers = || {
         let all = processes(&["helper", "--owner", &state]);
-        let is_child = |pid: &u32| field(*pid, "PPid:") == keeper.to_string();
+        let is_child = |pid: &u32| field(*pid, "PPid:") == launcher.to_string();
         all.into_iter().filter(is_child).collect::<Vec<u32>>()
     };
     let [helper] = helpers()[..] else { panic!("one helper, not {:?}", helpers()) };

@@ -1,7 +1,7 @@
 //! The folder of a joined machine.
 //!
 //! ```text
-//! DIR/lock          held by the one steward that runs here
+//! DIR/lock          held by the one host agent that runs here
 //! DIR/key           what this machine proves itself with
 //! DIR/ca.pem        whom it trusts
 //! DIR/ca-bundle.pem whom jobs on its nodes trust
@@ -20,7 +20,7 @@ use muster_providers::joined::protocol::Terms;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::StewardError;
+use crate::HostAgentError;
 
 /// Lets a secret scanner know our keys.
 const KEY_PREFIX: &str = "mhk_";
@@ -28,7 +28,7 @@ const KEY_PREFIX: &str = "mhk_";
 pub(crate) const CA_BUNDLE: &str = "ca-bundle.pem";
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
-pub(crate) struct Place {
+pub(crate) struct HostFiles {
     root: PathBuf,
     _lock: File,
 }
@@ -40,16 +40,16 @@ pub(crate) struct Membership {
     pub terms: Terms,
 }
 
-impl Place {
+impl HostFiles {
     /// Makes the folder if it is not there, for its owner only, and keeps others out of it.
-    pub fn take(root: &Path) -> Result<Place, StewardError> {
-        let failed = |source| StewardError::File { path: root.to_owned(), source };
+    pub fn take(root: &Path) -> Result<HostFiles, HostAgentError> {
+        let failed = |source| HostAgentError::File { path: root.to_owned(), source };
         let root = std::path::absolute(root).map_err(failed)?;
         muster_sandbox::private::adopt(&root).map_err(failed)?;
         let lock = File::create(root.join("lock")).map_err(failed)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Place { root, _lock: lock }),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(StewardError::Taken { path: root }),
+            Ok(()) => Ok(HostFiles { root, _lock: lock }),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(HostAgentError::Taken { path: root }),
             Err(error) => Err(failed(error.into())),
         }
     }
@@ -58,44 +58,44 @@ impl Place {
         self.root.join(name)
     }
 
-    /// Tells what is ours on the machine from what another server or steward made.
+    /// Tells what is ours on the machine from what another server or host agent made.
     pub fn instance(&self) -> String {
         let path = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
         hex(&sha256(path.as_os_str().as_encoded_bytes())[..6])
     }
 
     /// The key of this machine. It is on disk before anybody hears of it, so that a lost answer can be asked for again.
-    pub fn key(&self) -> Result<String, StewardError> {
+    pub fn key(&self) -> Result<String, HostAgentError> {
         if let Some(key) = self.read("key")? {
             let digits = key.trim_end().strip_prefix(KEY_PREFIX).unwrap_or_default();
             let is_good = digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_hexdigit());
-            let damaged = || StewardError::Damaged { path: self.path("key") };
+            let damaged = || HostAgentError::Damaged { path: self.path("key") };
             return is_good.then(|| key.trim_end().to_owned()).ok_or_else(damaged);
         }
         let mut bytes = [0; 32];
-        rand::fill(&mut bytes).map_err(|_| StewardError::Random)?;
+        rand::fill(&mut bytes).map_err(|_| HostAgentError::Random)?;
         let key = format!("{KEY_PREFIX}{}", hex(&bytes));
         self.write("key", format!("{key}\n").as_bytes())?;
         Ok(key)
     }
 
-    pub fn membership(&self) -> Result<Option<Membership>, StewardError> {
+    pub fn membership(&self) -> Result<Option<Membership>, HostAgentError> {
         let Some(text) = self.read("membership")? else { return Ok(None) };
-        let damaged = |_| StewardError::Damaged { path: self.path("membership") };
+        let damaged = |_| HostAgentError::Damaged { path: self.path("membership") };
         serde_json::from_str(&text).map(Some).map_err(damaged)
     }
 
-    pub fn join(&self, membership: &Membership) -> Result<(), StewardError> {
+    pub fn join(&self, membership: &Membership) -> Result<(), HostAgentError> {
         let text = serde_json::to_vec_pretty(membership).expect("plain fields");
         self.write("membership", &text)
     }
 
     /// The server does not know this machine: the next token starts with a new key.
-    pub fn leave(&self) -> Result<(), StewardError> {
+    pub fn leave(&self) -> Result<(), HostAgentError> {
         for name in ["membership", "key", "ca.pem", CA_BUNDLE] {
             match std::fs::remove_file(self.path(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(StewardError::File { path: self.path(name), source: error });
+                    return Err(HostAgentError::File { path: self.path(name), source: error });
                 }
                 _ => {}
             }
@@ -103,7 +103,7 @@ impl Place {
         Ok(())
     }
 
-    pub fn read(&self, name: &str) -> Result<Option<String>, StewardError> {
+    pub fn read(&self, name: &str) -> Result<Option<String>, HostAgentError> {
         let path = self.path(name);
         let mut text = String::new();
         let read =
@@ -112,14 +112,14 @@ impl Place {
             Ok(_) => Ok(Some(text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                Err(StewardError::Damaged { path })
+                Err(HostAgentError::Damaged { path })
             }
-            Err(source) => Err(StewardError::File { path, source }),
+            Err(source) => Err(HostAgentError::File { path, source }),
         }
     }
 
     /// As a whole or not at all, for the owner only.
-    pub fn write(&self, name: &str, content: &[u8]) -> Result<(), StewardError> {
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<(), HostAgentError> {
         let (path, new) = (self.path(name), self.path(&format!("{name}.new")));
         let written = || {
             let mut options = OpenOptions::new();
@@ -130,7 +130,7 @@ impl Place {
             std::fs::rename(&new, &path)?;
             File::open(&self.root)?.sync_all()
         };
-        written().map_err(|source| StewardError::File { path: path.clone(), source })
+        written().map_err(|source| HostAgentError::File { path: path.clone(), source })
     }
 }
 
@@ -139,9 +139,9 @@ pub(crate) fn digest_of(key: &str) -> KeyDigest {
     KeyDigest(sha256(key.as_bytes()))
 }
 
-pub(crate) fn random() -> Result<u64, StewardError> {
+pub(crate) fn random() -> Result<u64, HostAgentError> {
     let mut bytes = [0; 8];
-    rand::fill(&mut bytes).map_err(|_| StewardError::Random)?;
+    rand::fill(&mut bytes).map_err(|_| HostAgentError::Random)?;
     Ok(u64::from_le_bytes(bytes))
 }
 
@@ -166,43 +166,43 @@ mod tests {
     #[test]
     fn a_key_is_made_once_and_only_its_owner_reads_it() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::take(&dir.path().join("host")).unwrap();
-        let key = place.key().unwrap();
-        assert_eq!(place.key().unwrap(), key);
-        let mode = std::fs::metadata(place.path("key")).unwrap().permissions().mode();
+        let files = HostFiles::take(&dir.path().join("host")).unwrap();
+        let key = files.key().unwrap();
+        assert_eq!(files.key().unwrap(), key);
+        let mode = std::fs::metadata(files.path("key")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        place.write("key", b"mhk_short\n").unwrap();
-        assert!(matches!(place.key(), Err(StewardError::Damaged { .. })));
-        place.leave().unwrap();
-        assert_ne!(place.key().unwrap(), key);
+        files.write("key", b"mhk_short\n").unwrap();
+        assert!(matches!(files.key(), Err(HostAgentError::Damaged { .. })));
+        files.leave().unwrap();
+        assert_ne!(files.key().unwrap(), key);
     }
 
     #[test]
-    fn only_one_steward_has_a_folder() {
+    fn only_one_host_agent_has_a_folder() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Place::take(dir.path()).unwrap();
-        assert!(matches!(Place::take(dir.path()), Err(StewardError::Taken { .. })));
+        let first = HostFiles::take(dir.path()).unwrap();
+        assert!(matches!(HostFiles::take(dir.path()), Err(HostAgentError::Taken { .. })));
         drop(first);
-        assert!(Place::take(dir.path()).is_ok());
+        assert!(HostFiles::take(dir.path()).is_ok());
     }
 
     #[test]
     fn a_membership_reads_back() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::take(dir.path()).unwrap();
-        assert_eq!(place.membership().unwrap(), None);
+        let files = HostFiles::take(dir.path()).unwrap();
+        assert_eq!(files.membership().unwrap(), None);
         let terms = Terms {
             url: "https://lab:8443".into(),
-            has_way_out: false,
+            has_internet: false,
             job_disk_bytes: 1,
             jobs_share: false,
             environments: EnvironmentTerms::default(),
         };
         let name = HostName::new("box").unwrap();
         let membership = Membership { name, terms };
-        place.join(&membership).unwrap();
-        assert_eq!(place.membership().unwrap(), Some(membership));
-        place.write("membership", b"{").unwrap();
-        assert!(matches!(place.membership(), Err(StewardError::Damaged { .. })));
+        files.join(&membership).unwrap();
+        assert_eq!(files.membership().unwrap(), Some(membership));
+        files.write("membership", b"{").unwrap();
+        assert!(matches!(files.membership(), Err(HostAgentError::Damaged { .. })));
     }
 }

@@ -1,10 +1,10 @@
-//! Nodes on this machine behind walls: each has its own address, users, processes and limits, and runs the same agent as
+//! Nodes on this machine in a sandbox: each has its own address, users, processes and limits, and runs the same agent as
 //! anywhere. The walls are made by a helper; this is who tells it which.
 
 pub mod gpus;
 mod machine;
-mod places;
 mod relays;
+mod slots;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -24,14 +24,14 @@ use muster_sandbox::link::{Link, LinkError};
 use muster_sandbox::network::Address;
 use muster_sandbox::node::disk;
 use muster_sandbox::protocol::{
-    MEMORY_MIN, NODES_MAX, NodePlan, Place, Remains, Seen, Stop, Taken, Walls,
+    Enforcement, MEMORY_MIN, NODES_MAX, NodePlan, NodeSlot, Remains, Seen, Stop, Taken,
 };
 
 use crate::turns::Turns;
 use crate::{CreateError, DeleteError, ListError, Provider, check_name};
 pub use machine::Machine;
-use places::{Elsewhere, NoPlace, Places, Wish};
 pub use relays::{Opened, Sockets};
+use slots::{Elsewhere, NoSlot, Slots, Wish};
 
 /// From asking a node to leave to killing it. Longer than its agent gives its jobs.
 const STOP_GRACE: Duration = Duration::from_secs(15);
@@ -40,14 +40,14 @@ const KILLED_WITHIN: Duration = Duration::from_secs(10);
 /// Processes and threads of a node, for each of its cores and once more.
 const PIDS_PER_CORE: u32 = 2048;
 
-pub struct WalledConfig {
+pub struct SandboxConfig {
     pub link: Link,
     /// What the node of this name proves itself with.
     pub node_secret: Box<dyn Fn(&str) -> String + Send + Sync>,
     pub relays: Box<dyn Relays>,
     pub machine: Machine,
     /// Whether nodes may reach more than their cluster and the server.
-    pub has_way_out: bool,
+    pub has_internet: bool,
     /// Whether a node may have fewer GPUs than its size, where others have them.
     pub over_commit: bool,
     /// Whether jobs share their node's sandbox instead of having one each.
@@ -91,71 +91,79 @@ pub trait Relays: Send + Sync {
     fn close(&self, node: &str);
 }
 
-pub struct Walled {
-    config: WalledConfig,
+pub struct SandboxProvider {
+    config: SandboxConfig,
     /// Nodes should reach the internet, and this machine lacks what that takes.
-    misses_way_out: bool,
+    lacks_internet: bool,
     /// Where the helper keeps the nodes; only their records are read here.
     nodes_dir: PathBuf,
     stop_grace: Duration,
     turns: Turns,
-    places: Mutex<Places>,
+    slots: Mutex<Slots>,
     /// Nodes that have ended and whose disks were given back.
     emptied: Mutex<BTreeSet<String>>,
 }
 
-impl Walled {
+impl SandboxProvider {
     /// Finds what is there already, and opens its way to the server again.
-    pub fn start(mut config: WalledConfig) -> Result<(Walled, Walls), LinkError> {
-        let walls = config.link.walls()?;
-        let misses_way_out = config.has_way_out && walls.no_way_out.is_some();
-        config.has_way_out &= !misses_way_out;
-        let mut places = Places::starting_at(first_users(&walls.nodes));
-        for Seen { node, place, is_alive } in config.link.list()? {
-            let Some(place) = place else { continue };
-            let opened = address_of(&place).and_then(|address| config.relays.open(&node, address));
+    pub fn start(mut config: SandboxConfig) -> Result<(SandboxProvider, Enforcement), LinkError> {
+        let enforcement = config.link.enforcement()?;
+        let lacks_internet = config.has_internet && enforcement.why_no_internet.is_some();
+        config.has_internet &= !lacks_internet;
+        let mut slots = Slots::starting_at(first_users(&enforcement.nodes));
+        for Seen { node, slot, is_alive } in config.link.list()? {
+            let Some(slot) = slot else { continue };
+            let opened = address_of(&slot).and_then(|address| config.relays.open(&node, address));
             if is_alive && let Err(error) = opened {
                 tracing::error!(node, %error, "cannot listen for a node; it will end itself");
             }
-            places.keep(&node, place);
+            slots.keep(&node, slot);
         }
-        let (turns, places) = (Turns::default(), Mutex::new(places));
-        let nodes_dir = walls.nodes.clone();
+        let (turns, slots) = (Turns::default(), Mutex::new(slots));
+        let nodes_dir = enforcement.nodes.clone();
         let emptied = Mutex::default();
         let stop_grace = STOP_GRACE;
-        let walled =
-            Walled { config, misses_way_out, nodes_dir, stop_grace, turns, places, emptied };
-        Ok((walled, walls))
+        let sandboxed = SandboxProvider {
+            config,
+            lacks_internet,
+            nodes_dir,
+            stop_grace,
+            turns,
+            slots,
+            emptied,
+        };
+        Ok((sandboxed, enforcement))
     }
 
     /// All nodes of which anything exists now, and whether they live.
     pub fn seen(&self) -> Result<Vec<Seen>, ListError> {
-        self.config.link.list().map_err(|source| ListError::Walls { source })
+        self.config.link.list().map_err(|source| ListError::Enforcement { source })
     }
 
-    fn places(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where a node of this order is. One that was promised GPUs gets them or waits, unless this machine promises more
     /// than it has.
-    fn place(&self, request: &NodeRequest, elsewhere: &Elsewhere) -> Result<Place, CreateError> {
+    fn slot(&self, request: &NodeRequest, elsewhere: &Elsewhere) -> Result<NodeSlot, CreateError> {
         let all = self.config.machine.gpus.iter().map(|gpu| gpu.number);
         let machine: Vec<u16> = all.filter(|gpu| !elsewhere.gpus.contains(gpu)).collect();
         let gpus = request.capacity.gpus;
         let wish = Wish { cluster: request.cluster, gpus, may_lack: self.config.over_commit };
         let node = || request.name.to_string();
-        let place = self.places().take(&request.name, wish, &machine, &elsewhere.users).map_err(
-            |none| match none {
-                NoPlace::Full => CreateError::Full { node: node() },
-                NoPlace::Gpus { free } => CreateError::Gpus { node: node(), wanted: gpus, free },
-            },
-        )?;
-        let there = place.gpus.len();
+        let slot =
+            self.slots().take(&request.name, wish, &machine, &elsewhere.users).map_err(|none| {
+                match none {
+                    NoSlot::Full => CreateError::Full { node: node() },
+                    NoSlot::Gpus { free } => CreateError::Gpus { node: node(), wanted: gpus, free },
+                }
+            })?;
+        let there = slot.gpus.len();
         if there as u64 != u64::from(gpus) {
             tracing::warn!(node = node(), there, of = gpus, "a node has not all GPUs of its size");
         }
-        Ok(place)
+        Ok(slot)
     }
 
     /// Those of these GPUs, if all are known.
@@ -194,26 +202,30 @@ impl Walled {
         }
     }
 
-    fn make(&self, request: &NodeRequest, place: Place) -> Result<Result<(), Taken>, CreateError> {
+    fn make(
+        &self,
+        request: &NodeRequest,
+        slot: NodeSlot,
+    ) -> Result<Result<(), Taken>, CreateError> {
         let name: &str = &request.name;
         let failed = |source| CreateError::Relay { node: name.to_owned(), source };
-        let address = address_of(&place).map_err(failed)?;
+        let address = address_of(&slot).map_err(failed)?;
         self.config.relays.open(name, address).map_err(failed)?;
         let secret = (self.config.node_secret)(name);
-        let has_way_out = self.config.has_way_out;
+        let has_internet = self.config.has_internet;
         let plan = NodePlan {
             node: name.to_owned(),
             secret,
             limits: limits(request.capacity, &self.config.machine),
             jobs_share: self.config.jobs_share,
             job_disk_bytes: self.config.job_disk_bytes,
-            has_way_out,
-            misses_way_out: self.misses_way_out,
+            has_internet,
+            lacks_internet: self.lacks_internet,
             gpu_slots: request.capacity.gpus,
-            gpu_uuids: self.uuids(&place.gpus),
-            place,
+            gpu_uuids: self.uuids(&slot.gpus),
+            slot,
         };
-        let failed = |source| CreateError::Walls { node: name.to_owned(), source };
+        let failed = |source| CreateError::Enforcement { node: name.to_owned(), source };
         self.config.link.make(plan).map_err(failed)
     }
 }
@@ -236,11 +248,11 @@ fn first_users(nodes_dir: &Path) -> u16 {
     u16::try_from(hasher.finish() % u64::from(NODES_MAX)).expect("less than a u16")
 }
 
-fn address_of(place: &Place) -> io::Result<Ipv4Addr> {
-    Ok(Address::of(place.network, place.host)?.ip())
+fn address_of(slot: &NodeSlot) -> io::Result<Ipv4Addr> {
+    Ok(Address::of(slot.network, slot.host)?.ip())
 }
 
-impl Provider for Walled {
+impl Provider for SandboxProvider {
     fn name(&self) -> &'static str {
         "local"
     }
@@ -250,11 +262,11 @@ impl Provider for Walled {
         let _turn = self.turns.take(&request.name);
         let mut elsewhere = Elsewhere::default();
         loop {
-            let place = self.place(request, &elsewhere)?;
-            let Err(taken) = self.make(request, place.clone())? else { return Ok(()) };
+            let slot = self.slot(request, &elsewhere)?;
+            let Err(taken) = self.make(request, slot.clone())? else { return Ok(()) };
             // Nodes of another server have it. There is less to choose from each time, so this ends.
-            elsewhere.add(&place, taken);
-            self.places().free(&request.name);
+            elsewhere.add(&slot, taken);
+            self.slots().free(&request.name);
         }
     }
 
@@ -263,16 +275,16 @@ impl Provider for Walled {
         let _turn = self.turns.take(node_name);
         let node = || node_name.to_owned();
         let processes = |source| DeleteError::Processes { node: node(), source };
-        let walls = |source| DeleteError::Walls { node: node(), source };
+        let enforcement = |source| DeleteError::Enforcement { node: node(), source };
         for (signal, within) in [(Stop::Terminate, self.stop_grace), (Stop::Kill, KILLED_WITHIN)] {
-            self.config.link.signal(node_name, signal).map_err(walls)?;
+            self.config.link.signal(node_name, signal).map_err(enforcement)?;
             if self.has_ended(node_name, within).map_err(processes)? {
                 break;
             }
         }
-        self.config.link.remove(node_name).map_err(walls)?;
+        self.config.link.remove(node_name).map_err(enforcement)?;
         self.config.relays.close(node_name);
-        self.places().free(node_name);
+        self.slots().free(node_name);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Servers whose nodes are behind walls, and what runs on them.
+//! Servers whose nodes are in a sandbox, and what runs on them.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,9 +11,9 @@ use super::Site;
 pub const NOT_ENFORCED: &str = "muster: not enforced on this node: ";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub fn walled() -> Site {
+pub fn sandboxed() -> Site {
     let mut site = Site::empty();
-    site.start_with(&["--isolation", "walls"]);
+    site.start_with(&["--isolation", "sandbox"]);
     site
 }
 

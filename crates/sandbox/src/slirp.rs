@@ -27,11 +27,11 @@ pub(crate) const RESOLVER: &str = "10.0.2.3";
 const MESSAGE_MAX: usize = 4096;
 
 #[derive(Debug)]
-pub struct Porter {
+pub struct Slirp {
     socket: OwnedFd,
 }
 
-impl Porter {
+impl Slirp {
     /// Whether this machine has what it takes; if not, what to do.
     pub fn check() -> Result<(), String> {
         let found = Command::new(PROGRAM).arg("--version").stdin(Stdio::null()).output();
@@ -43,7 +43,7 @@ impl Porter {
     }
 
     /// Forks it. For a process with one thread, before it moves into the hub.
-    pub fn start() -> io::Result<Porter> {
+    pub fn start() -> io::Result<Slirp> {
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
         // SAFETY: we have one thread, so the child may go on as we would.
@@ -55,7 +55,7 @@ impl Porter {
                 // SAFETY: ends this process without running what its parent had planned for its own end.
                 unsafe { libc::_exit(0) }
             }
-            _ => Ok(Porter { socket: ours }),
+            _ => Ok(Slirp { socket: ours }),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Jobs behind walls, by an agent in a process of its own: it forks before it has threads.
+//! Sandboxed jobs, by an agent in a process of its own: it forks before it has threads.
 
 use std::process::{Child, Command};
 
@@ -100,8 +100,8 @@ async fn an_agent_without_its_nursery_ends_and_blames_no_job() {
         if !is_busy {
             assert_eq!(harness.ending(epoch).await, Exit::Code(0));
         }
-        let nursery = child_of(agent.0.id());
-        rustix::process::kill_process(nursery, rustix::process::Signal::KILL).unwrap();
+        let spawner = child_of(agent.0.id());
+        rustix::process::kill_process(spawner, rustix::process::Signal::KILL).unwrap();
         if !is_busy {
             harness.assignment(2, "echo never");
         }

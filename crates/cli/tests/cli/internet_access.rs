@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::walls::wait_until;
+use crate::support::sandbox::wait_until;
 use crate::support::{Site, run_apart};
 
 /// Set for the run that is alone in its namespaces.
@@ -33,7 +33,7 @@ fn jobs_that_share_a_node_all_get_out() {
     let door = TcpListener::bind((OUTSIDE, 80)).expect("nobody else is here");
     std::thread::spawn(move || answer_all_at_once(&door));
     let mut site = Site::empty();
-    site.start_with(&["--isolation", "walls", "--egress=true"]);
+    site.start_with(&["--isolation", "sandbox", "--egress=true"]);
     let size = ["--size", "Standard_DS3_v2", "--max-instances", "1", "-d", "600"];
     site.text(&[&["compute", "create", "-n", "cpu"][..], &size].concat());
     for name in JOBS {

@@ -1,6 +1,6 @@
-//! What came of trying the walls of a node.
+//! What came of trying the sandbox of a node.
 
-use muster_sandbox::probe::{Tried, Walls};
+use muster_sandbox::probe::{Probe, Tried};
 use muster_server::Isolation;
 
 use super::finding::{Finding, State};
@@ -12,13 +12,13 @@ const CONTAINER: &str =
 const NETWORK: &str =
     "modprobe veth bridge; in a container also: --cap-add NET_ADMIN, or --privileged";
 
-pub fn check(walls: &Walls, isolation: Isolation) -> Vec<Finding> {
+pub fn check(probe: &Probe, isolation: Isolation) -> Vec<Finding> {
     let missing = State::of_missing_wall(isolation);
     let wall = |id, tried: &Tried, meaning, fix: &str| match tried {
         Ok(()) => Finding::ok(id, "tried, and works", meaning),
         Err(why) => Finding::new(id, missing, why, meaning).fix(fix),
     };
-    let (users, processes) = (&walls.users, &walls.processes);
+    let (users, processes) = (&probe.users, &probe.processes);
     vec![
         wall(
             "namespace-user",
@@ -34,50 +34,50 @@ pub fn check(walls: &Walls, isolation: Isolation) -> Vec<Finding> {
         ),
         wall(
             "namespace-mount",
-            &walls.mounts,
+            &probe.mounts,
             "without it a node would see all files of the machine",
             CONTAINER,
         ),
         wall(
             "namespace-net",
-            &walls.network,
+            &probe.network,
             "without it nodes would share addresses and ports",
             CONTAINER,
         ),
         wall(
             "namespace-ipc",
-            &walls.ipc,
+            &probe.ipc,
             "without it nodes would share memory and semaphores",
             CONTAINER,
         ),
         wall(
             "namespace-uts",
-            &walls.host_name,
+            &probe.host_name,
             "without it all nodes would have one host name",
             CONTAINER,
         ),
         wall(
             "read-only-mounts",
-            &walls.protected_mounts,
+            &probe.protected_mounts,
             "without it nodes could change the programs that they are shown",
             "Linux 5.12 or newer; in a container: --security-opt seccomp=unconfined",
         ),
-        seccomp(walls, isolation),
-        helper(&walls.node, missing),
+        seccomp(probe, isolation),
+        helper(&probe.node, missing),
     ]
 }
 
-/// No wall depends on it, but every job behind walls gets a filter, or does not start.
-fn seccomp(walls: &Walls, isolation: Isolation) -> Finding {
+/// No wall depends on it, but every job in a sandbox gets a filter, or does not start.
+fn seccomp(probe: &Probe, isolation: Isolation) -> Finding {
     const ID: &str = "seccomp";
     const MEANING: &str =
-        "a job behind walls is refused system calls that it has no use for, or does not start";
+        "a sandboxed job is refused system calls that it has no use for, or does not start";
     let state = match isolation {
         Isolation::None => State::Note,
-        Isolation::Auto if walls.node.is_err() => State::Warning,
-        Isolation::Auto | Isolation::Walls => State::Failure,
+        Isolation::Auto if probe.node.is_err() => State::Warning,
+        Isolation::Auto | Isolation::Sandbox => State::Failure,
     };
-    match &walls.seccomp {
+    match &probe.seccomp {
         Ok(()) => Finding::ok(ID, "tried, and works", MEANING),
         Err(why) => Finding::new(ID, state, why, MEANING).fix(
             "use a kernel with CONFIG_SECCOMP_FILTER=y, as Debian's have, or set isolation = \"none\"",
@@ -90,12 +90,12 @@ fn helper(tried: &Tried, missing: State) -> Finding {
     let why = match tried {
         Ok(()) => {
             let found = "made a whole node and let it go";
-            return Finding::ok(ID, found, "nodes run behind walls");
+            return Finding::ok(ID, found, "nodes run in a sandbox");
         }
         Err(why) => why,
     };
     let meaning = match missing {
-        State::Failure => "isolation is walls, so the server does not start",
+        State::Failure => "isolation is sandbox, so the server does not start",
         _ => "nodes are plain processes of the server's user, without limits and sandbox",
     };
     // The words of the step that failed.
@@ -113,9 +113,9 @@ fn helper(tried: &Tried, missing: State) -> Finding {
 mod tests {
     use super::*;
 
-    fn good() -> Walls {
+    fn good() -> Probe {
         let fine = || Ok(());
-        Walls {
+        Probe {
             users: fine(),
             processes: fine(),
             mounts: fine(),
@@ -128,8 +128,8 @@ mod tests {
         }
     }
 
-    fn bad(walls: &Walls, isolation: Isolation) -> Vec<(&'static str, State)> {
-        let findings = check(walls, isolation);
+    fn bad(probe: &Probe, isolation: Isolation) -> Vec<(&'static str, State)> {
+        let findings = check(probe, isolation);
         for finding in &findings {
             assert_eq!(finding.fix.is_some(), finding.state != State::Ok, "{finding:?}");
         }
@@ -139,25 +139,25 @@ mod tests {
 
     #[test]
     fn every_wall_is_told_by_its_own_name() {
-        assert_eq!(bad(&good(), Isolation::Walls), []);
+        assert_eq!(bad(&good(), Isolation::Sandbox), []);
         let no = || Err("Operation not permitted (os error 1)".to_owned());
-        for (walls, id) in [
-            (Walls { users: no(), ..good() }, "namespace-user"),
-            (Walls { processes: no(), ..good() }, "namespace-pid"),
-            (Walls { mounts: no(), ..good() }, "namespace-mount"),
-            (Walls { network: no(), ..good() }, "namespace-net"),
-            (Walls { ipc: no(), ..good() }, "namespace-ipc"),
-            (Walls { host_name: no(), ..good() }, "namespace-uts"),
-            (Walls { protected_mounts: no(), ..good() }, "read-only-mounts"),
-            (Walls { node: no(), ..good() }, "helper"),
+        for (probe, id) in [
+            (Probe { users: no(), ..good() }, "namespace-user"),
+            (Probe { processes: no(), ..good() }, "namespace-pid"),
+            (Probe { mounts: no(), ..good() }, "namespace-mount"),
+            (Probe { network: no(), ..good() }, "namespace-net"),
+            (Probe { ipc: no(), ..good() }, "namespace-ipc"),
+            (Probe { host_name: no(), ..good() }, "namespace-uts"),
+            (Probe { protected_mounts: no(), ..good() }, "read-only-mounts"),
+            (Probe { node: no(), ..good() }, "helper"),
         ] {
-            assert_eq!(bad(&walls, Isolation::Walls), [(id, State::Failure)]);
-            assert_eq!(bad(&walls, Isolation::Auto), [(id, State::Warning)]);
-            assert_eq!(bad(&walls, Isolation::None), [(id, State::Note)]);
+            assert_eq!(bad(&probe, Isolation::Sandbox), [(id, State::Failure)]);
+            assert_eq!(bad(&probe, Isolation::Auto), [(id, State::Warning)]);
+            assert_eq!(bad(&probe, Isolation::None), [(id, State::Note)]);
         }
-        let open = Walls { seccomp: no(), ..good() };
+        let open = Probe { seccomp: no(), ..good() };
         for (isolation, state) in [
-            (Isolation::Walls, State::Failure),
+            (Isolation::Sandbox, State::Failure),
             (Isolation::Auto, State::Failure),
             (Isolation::None, State::Note),
         ] {
@@ -165,7 +165,7 @@ mod tests {
         }
         // Jobs of plain nodes get no filter.
         let plain = [("seccomp", State::Warning), ("helper", State::Warning)];
-        assert_eq!(bad(&Walls { node: no(), ..open }, Isolation::Auto), plain);
+        assert_eq!(bad(&Probe { node: no(), ..open }, Isolation::Auto), plain);
     }
 
     #[test]

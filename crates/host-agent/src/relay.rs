@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_providers::walled::Opened;
+use muster_providers::sandboxed::Opened;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
@@ -15,14 +15,14 @@ const CONNECTIONS_MAX: usize = 256;
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A new connection to the server that is this node's.
-pub(crate) trait Way: Clone + Send + Sync + 'static {
+pub(crate) trait Upstream: Clone + Send + Sync + 'static {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send;
 
     fn open(&self, node: &Arc<str>) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
 /// Serves the sockets of all nodes, each until its node is gone.
-pub(crate) async fn run(mut opened: mpsc::UnboundedReceiver<Opened>, way: impl Way) {
+pub(crate) async fn run(mut opened: mpsc::UnboundedReceiver<Opened>, way: impl Upstream) {
     while let Some(Opened { listener, node, closed, .. }) = opened.recv().await {
         let listener = match UnixListener::from_std(listener) {
             Ok(listener) => listener,
@@ -41,10 +41,10 @@ pub(crate) async fn run(mut opened: mpsc::UnboundedReceiver<Opened>, way: impl W
     }
 }
 
-async fn accept(listener: UnixListener, node: Arc<str>, way: impl Way) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+async fn accept(listener: UnixListener, node: Arc<str>, way: impl Upstream) {
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let Ok(slot) = slots.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((caller, _)) => {
                 let (node, way) = (node.clone(), way.clone());
@@ -52,7 +52,7 @@ async fn accept(listener: UnixListener, node: Arc<str>, way: impl Way) {
                     if let Err(error) = pass_on(caller, &node, &way).await {
                         tracing::debug!(%error, %node, "a node's call to the server broke off");
                     }
-                    drop(place);
+                    drop(slot);
                 });
             }
             // Out of descriptors, say: others have to end first.
@@ -64,7 +64,7 @@ async fn accept(listener: UnixListener, node: Arc<str>, way: impl Way) {
     }
 }
 
-async fn pass_on(mut caller: UnixStream, node: &Arc<str>, way: &impl Way) -> io::Result<()> {
+async fn pass_on(mut caller: UnixStream, node: &Arc<str>, way: &impl Upstream) -> io::Result<()> {
     let mut stream = tokio::time::timeout(OPEN_TIMEOUT, way.open(node)).await??;
     tokio::io::copy_bidirectional(&mut caller, &mut stream).await?;
     Ok(())
@@ -75,7 +75,7 @@ async fn pass_on(mut caller: UnixStream, node: &Arc<str>, way: &impl Way) -> io:
 mod tests {
     use std::net::Ipv4Addr;
 
-    use muster_providers::walled::{Relays as _, Sockets};
+    use muster_providers::sandboxed::{Relays as _, Sockets};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 
@@ -84,7 +84,7 @@ mod tests {
     #[derive(Clone)]
     struct Port(u16);
 
-    impl Way for Port {
+    impl Upstream for Port {
         type Stream = TcpStream;
 
         async fn open(&self, node: &Arc<str>) -> io::Result<TcpStream> {

@@ -1,4 +1,4 @@
-//! One job's processes behind walls: made by the nursery, known by its line.
+//! One job's processes in a sandbox: made by the spawner, known by its line.
 
 use std::fs::File;
 use std::io;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use muster_core::agent::Signal;
 use muster_core::model::Exit;
-use muster_sandbox::job::{self, Ending, Event, LaunchError, Line, Nursery, Pulse};
+use muster_sandbox::job::{self, Ending, Event, LaunchError, Line, Pulse, Spawner};
 use muster_sandbox::network::JobNetwork;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -19,13 +19,13 @@ const START_WITHIN: Duration = Duration::from_secs(30);
 pub(crate) enum StartError {
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    #[error("its walls cannot be made: {0}")]
-    Walls(String),
-    #[error("its walls were not made within {} s", START_WITHIN.as_secs())]
+    #[error("its sandbox cannot be made: {0}")]
+    Sandbox(String),
+    #[error("its sandbox were not made within {} s", START_WITHIN.as_secs())]
     TooSlow,
     #[error("it was killed before it had started (signal 9)")]
     Killed,
-    #[error("the nursery, which starts all jobs, is gone")]
+    #[error("the spawner, which starts all jobs, is gone")]
     Orphaned,
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -33,10 +33,10 @@ pub(crate) enum StartError {
 
 /// A running job. When it is dropped, all its processes are killed.
 #[derive(Debug)]
-pub(crate) struct Walled {
+pub(crate) struct SandboxedJob {
     line: AsyncFd<Line>,
     ending: Option<Ending>,
-    nursery: Pulse,
+    spawner: Pulse,
     network: Option<OwnNetwork>,
 }
 
@@ -58,17 +58,17 @@ impl Drop for AbortOnDrop {
     }
 }
 
-impl Walled {
+impl SandboxedJob {
     pub(crate) async fn start(
-        nursery: &Nursery,
+        spawner: &Spawner,
         launch: job::Launch,
         log: &File,
         network: Option<OwnNetwork>,
-    ) -> Result<Walled, StartError> {
-        let pulse = nursery.pulse()?;
+    ) -> Result<SandboxedJob, StartError> {
+        let pulse = spawner.pulse()?;
         let own = network.as_ref().map(|own| &*own.network);
-        match started(nursery, launch, log, own).await {
-            Ok(line) => Ok(Walled { line, ending: None, nursery: pulse, network }),
+        match started(spawner, launch, log, own).await {
+            Ok(line) => Ok(SandboxedJob { line, ending: None, spawner: pulse, network }),
             Err(error) => {
                 end_without(&pulse);
                 Err(error)
@@ -102,7 +102,7 @@ impl Walled {
             }
         }
         if self.ending.is_none() {
-            end_without(&self.nursery);
+            end_without(&self.spawner);
         }
         Ok(match self.ending {
             Some(Ending::Code(code)) => Exit::Code(code),
@@ -114,18 +114,18 @@ impl Walled {
 }
 
 async fn started(
-    nursery: &Nursery,
+    spawner: &Spawner,
     launch: job::Launch,
     log: &File,
     network: Option<&JobNetwork>,
 ) -> Result<AsyncFd<Line>, StartError> {
-    let line = nursery.launch(launch, log, network)?;
+    let line = spawner.launch(launch, log, network)?;
     // SAFETY: a line has one socket, open until it is dropped and always the same one.
     let line = unsafe { AsyncFd::register_with_interest(line, Interest::READABLE) };
     let line = line.map_err(io::Error::from)?;
     match tokio::time::timeout(START_WITHIN, next(&line)).await {
         Ok(Ok(Some(Event::Started))) => Ok(line),
-        Ok(Ok(Some(Event::NotStarted { message }))) => Err(StartError::Walls(message)),
+        Ok(Ok(Some(Event::NotStarted { message }))) => Err(StartError::Sandbox(message)),
         Ok(Ok(Some(Event::Ended(_) | Event::Killed))) => Err(StartError::Killed),
         Ok(Ok(None)) => Err(StartError::Orphaned),
         Ok(Err(error)) => Err(error.into()),
@@ -133,11 +133,11 @@ async fn started(
     }
 }
 
-/// Without its nursery an agent can start nothing, and what it ran has ended through no fault of its own. So the agent
+/// Without its spawner an agent can start nothing, and what it ran has ended through no fault of its own. So the agent
 /// ends, and with it the node: what it ran is tried again elsewhere, instead of being said to have failed.
-fn end_without(nursery: &Pulse) {
-    if nursery.is_gone() {
-        tracing::error!("the nursery, which starts all jobs, is gone; this node ends");
+fn end_without(spawner: &Pulse) {
+    if spawner.is_gone() {
+        tracing::error!("the spawner, which starts all jobs, is gone; this node ends");
         std::process::exit(1);
     }
 }

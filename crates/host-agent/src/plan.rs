@@ -43,7 +43,7 @@ mod tests {
     }
 
     fn seen(name: &str, is_alive: bool) -> Seen {
-        Seen { node: name.into(), place: None, is_alive }
+        Seen { node: name.into(), slot: None, is_alive }
     }
 
     #[test]

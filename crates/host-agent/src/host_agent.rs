@@ -12,12 +12,12 @@ use muster_environments::store::Store;
 use muster_providers::joined::protocol::{
     HeldNode, HostReport, SyncAnswer, Terms, WantedNode, told,
 };
-use muster_providers::walled::{
-    HelperConfig, Machine, Sockets, Walled, WalledConfig, helper_command,
+use muster_providers::sandboxed::{
+    HelperConfig, Machine, SandboxConfig, SandboxProvider, Sockets, helper_command,
 };
 use muster_providers::{ListError, Provider as _};
 use muster_sandbox::link::{Helper, Link, LinkError};
-use muster_sandbox::protocol::{self, Seen, Walls};
+use muster_sandbox::protocol::{self, Enforcement, Seen};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -25,10 +25,10 @@ use tokio::time::Instant;
 use crate::client::{Server, Tunnels};
 use crate::environments::Environments;
 use crate::exchange::{Exchange, Stranger};
+use crate::host_files::{CA_BUNDLE, HostFiles, Membership, random};
 use crate::join::{Member, join};
-use crate::place::{CA_BUNDLE, Membership, Place, random};
 use crate::plan::{HostAction, actions};
-use crate::{StewardConfig, StewardError, announced, relay};
+use crate::{HostAgentConfig, HostAgentError, announced, relay};
 
 /// Nodes that end by themselves are noticed by looking.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -40,12 +40,12 @@ type Secrets = Arc<Mutex<BTreeMap<String, String>>>;
 
 /// Keeps the nodes that the server wants on this machine, until asked to end or not wanted any more. `say` is told what
 /// whoever started it should know.
-pub async fn run(config: StewardConfig, say: impl Fn(&str)) -> Result<(), StewardError> {
+pub async fn run(config: HostAgentConfig, say: impl Fn(&str)) -> Result<(), HostAgentError> {
     let mut signals = Signals::listen()?;
-    let place = Place::take(&config.dir)?;
+    let files = HostFiles::take(&config.dir)?;
     let capacity = Machine::this().capacity();
     let member = tokio::select! {
-        member = join(&place, &config, capacity) => member?,
+        member = join(&files, &config, capacity) => member?,
         () = signals.next() => return Ok(()),
     };
     say(&format!("this machine is host {} of {}", member.membership.name, config.server));
@@ -54,25 +54,25 @@ pub async fn run(config: StewardConfig, say: impl Fn(&str)) -> Result<(), Stewar
     loop {
         let secrets = Secrets::default();
         let environments = Environments::open(
-            place.path("environments"),
+            files.path("environments"),
             config.uv.clone(),
             &membership.terms.environments,
         )?;
         let way = Tunnels { client: client.clone(), card: card.clone() };
-        let (provider, walls) =
-            provider(&place, &config, &membership.terms, &environments, (&secrets, way)).await?;
-        say(&announced::walls(&walls));
-        let may_go_out = membership.terms.has_way_out;
-        for note in announced::lacking(config.uv.as_deref(), &walls, may_go_out) {
+        let (provider, enforcement) =
+            provider(&files, &config, &membership.terms, &environments, (&secrets, way)).await?;
+        say(&announced::enforcement(&enforcement));
+        let may_go_out = membership.terms.has_internet;
+        for note in announced::lacking(config.uv.as_deref(), &enforcement, may_go_out) {
             say(&format!("note: {note}"));
         }
-        let steward = Steward {
+        let host_agent = Steward {
             provider: Arc::new(provider),
             exchange: Exchange::new(client.clone(), card.clone(), random()?),
-            place: &place,
+            files: &files,
             membership,
             capacity,
-            not_enforced: walls.missing,
+            not_enforced: enforcement.missing,
             secrets,
             seen: Vec::new(),
             ended: Vec::new(),
@@ -82,7 +82,7 @@ pub async fn run(config: StewardConfig, say: impl Fn(&str)) -> Result<(), Stewar
             troubles: BTreeMap::new(),
             tasks: JoinSet::new(),
         };
-        match steward.live(&mut signals, config.leaves).await? {
+        match host_agent.live(&mut signals, config.leaves).await? {
             End::Asked => return Ok(()),
             End::NewTerms(new) => membership = new,
         }
@@ -90,30 +90,30 @@ pub async fn run(config: StewardConfig, say: impl Fn(&str)) -> Result<(), Stewar
 }
 
 async fn provider(
-    place: &Place,
-    config: &StewardConfig,
+    files: &HostFiles,
+    config: &HostAgentConfig,
     terms: &Terms,
     environments: &Environments,
     (secrets, way): (&Secrets, Tunnels),
-) -> Result<(Walled, Walls), StewardError> {
-    let (sockets, opened) = Sockets::new(place.path("relays"));
+) -> Result<(SandboxProvider, Enforcement), HostAgentError> {
+    let (sockets, opened) = Sockets::new(files.path("relays"));
     tokio::spawn(relay::run(opened, way));
     let shown = (config, environments.shown_dir());
-    let config = walled_config(place, shown, terms, sockets, Arc::clone(secrets))?;
-    let started = tokio::task::spawn_blocking(move || Walled::start(config)).await;
-    started.unwrap_or_else(|_| Err(broken())).map_err(StewardError::Walls)
+    let config = sandbox_config(files, shown, terms, sockets, Arc::clone(secrets))?;
+    let started = tokio::task::spawn_blocking(move || SandboxProvider::start(config)).await;
+    started.unwrap_or_else(|_| Err(broken())).map_err(HostAgentError::Enforcement)
 }
 
-/// Why a steward ends.
+/// Why a host agent ends.
 enum End {
     Asked,
     NewTerms(Membership),
 }
 
 struct Steward<'a> {
-    provider: Arc<Walled>,
+    provider: Arc<SandboxProvider>,
     exchange: Exchange,
-    place: &'a Place,
+    files: &'a HostFiles,
     membership: Membership,
     capacity: Capacity,
     not_enforced: Vec<String>,
@@ -141,7 +141,7 @@ struct Done {
 }
 
 impl Steward<'_> {
-    async fn live(mut self, signals: &mut Signals, leaves: bool) -> Result<End, StewardError> {
+    async fn live(mut self, signals: &mut Signals, leaves: bool) -> Result<End, HostAgentError> {
         loop {
             // Who does not know what there is says nothing: what a report lacks counts as gone.
             if !self.look().await {
@@ -157,14 +157,14 @@ impl Steward<'_> {
                     Ok(answer) if answer.terms != self.membership.terms => {
                         self.finish_deeds().await;
                         let membership = Membership { terms: answer.terms, ..self.membership };
-                        self.place.join(&membership)?;
+                        self.files.join(&membership)?;
                         return Ok(End::NewTerms(membership));
                     }
                     Ok(answer) => self.follow(answer),
                     Err(Stranger) => {
                         self.end_nodes().await;
-                        self.place.leave()?;
-                        return Err(StewardError::Removed);
+                        self.files.leave()?;
+                        return Err(HostAgentError::Removed);
                     }
                 },
                 Some(done) = self.tasks.join_next() => self.on_done(done),
@@ -302,7 +302,7 @@ impl Steward<'_> {
 
 /// Makes what is ordered, or removes the node.
 fn carry_out(
-    (provider, environments): (&Walled, &Store),
+    (provider, environments): (&SandboxProvider, &Store),
     node: &str,
     order: Option<NodeRequest>,
 ) -> Result<(), String> {
@@ -333,30 +333,30 @@ fn order(wanted: WantedNode, host: &HostName) -> NodeRequest {
     }
 }
 
-fn walled_config(
-    place: &Place,
-    (config, environments): (&StewardConfig, &Path),
+fn sandbox_config(
+    files: &HostFiles,
+    (config, environments): (&HostAgentConfig, &Path),
     terms: &Terms,
     sockets: Sockets,
     secrets: Secrets,
-) -> Result<WalledConfig, StewardError> {
-    let damaged = |_| StewardError::Damaged { path: place.path("membership") };
+) -> Result<SandboxConfig, HostAgentError> {
+    let damaged = |_| HostAgentError::Damaged { path: files.path("membership") };
     let itself: Server = terms.url.parse().map_err(damaged)?;
     let helper = HelperConfig {
-        instance: place.instance(),
-        nodes: place.path("sandboxes"),
-        relays: place.path("relays"),
-        logs: place.path("node-logs"),
+        instance: files.instance(),
+        nodes: files.path("sandboxes"),
+        relays: files.path("relays"),
+        logs: files.path("node-logs"),
         binary: config.binary.clone(),
-        ca_file: place.path("ca.pem"),
-        ca_bundle: Some(place.path(CA_BUNDLE)),
+        ca_file: files.path("ca.pem"),
+        ca_bundle: Some(files.path(CA_BUNDLE)),
         shown: config.shown.clone(),
         environments: Some(environments.to_owned()),
         owner: None,
     };
     let url = format!("https://127.0.0.1:{}", itself.port());
     let found_at = protocol::Server { url, host: itself.host().to_owned() };
-    Ok(WalledConfig {
+    Ok(SandboxConfig {
         link: Link::new(Helper::Started(helper_command(&helper)), found_at),
         node_secret: Box::new(move |name| {
             let secrets = secrets.lock().unwrap_or_else(PoisonError::into_inner);
@@ -365,7 +365,7 @@ fn walled_config(
         relays: Box::new(sockets),
         machine: Machine::this(),
         over_commit: false,
-        has_way_out: terms.has_way_out,
+        has_internet: terms.has_internet,
         job_disk_bytes: terms.job_disk_bytes,
         jobs_share: terms.jobs_share,
     })
@@ -382,8 +382,8 @@ struct Signals {
 }
 
 impl Signals {
-    fn listen() -> Result<Signals, StewardError> {
-        let listen = |kind| signal(kind).map_err(StewardError::Signals);
+    fn listen() -> Result<Signals, HostAgentError> {
+        let listen = |kind| signal(kind).map_err(HostAgentError::Signals);
         Ok(Signals {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,

@@ -1,4 +1,4 @@
-//! Nodes behind walls do what every provider must, made by the real helper. No server answers them: they only have to be.
+//! Sandboxed nodes do what every provider must, made by the real helper. No server answers them: they only have to be.
 
 use std::ffi::OsString;
 use std::io;
@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use muster_providers::conformance;
-use muster_providers::walled::{Machine, Relays, Walled, WalledConfig};
+use muster_providers::sandboxed::{Machine, Relays, SandboxConfig, SandboxProvider};
 use muster_sandbox::identity::Identity;
 use muster_sandbox::link::{Helper, Link};
 use muster_sandbox::protocol::Server;
@@ -43,13 +43,13 @@ fn nodes_behind_walls_do_what_every_provider_must() {
         command.extend([flag.into(), value]);
     }
     let server = Server { url: "https://127.0.0.1:7443".into(), host: "localhost".into() };
-    let (walled, _) = Walled::start(WalledConfig {
+    let (sandboxed, _) = SandboxProvider::start(SandboxConfig {
         link: Link::new(Helper::Started(command), server),
         node_secret: Box::new(|name| format!("secret-of-{name}")),
         relays: Box::new(Nobody(at("relays"))),
         machine: Machine::this(),
         over_commit: false,
-        has_way_out: false,
+        has_internet: false,
         job_disk_bytes: 1 << 30,
         jobs_share: false,
     })
@@ -64,7 +64,7 @@ fn nodes_behind_walls_do_what_every_provider_must() {
         let sent = std::process::Command::new("kill").args(["-9", &pid]).status();
         assert!(sent.expect("kill runs").success());
     };
-    conformance::check(&walled, &running, Some(&kill));
+    conformance::check(&sandboxed, &running, Some(&kill));
     let left = std::fs::read_dir(at("sandboxes")).expect("it is there").count();
     assert_eq!(left, 0, "of no node anything is left");
 }

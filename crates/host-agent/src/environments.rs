@@ -15,7 +15,7 @@ use muster_providers::joined::protocol::{
 };
 use tokio::task::JoinSet;
 
-use crate::StewardError;
+use crate::HostAgentError;
 
 /// A build takes longer than this: then it is asked for again.
 const HELD_MAX: Duration = Duration::from_secs(20);
@@ -39,14 +39,14 @@ impl Environments {
         dir: PathBuf,
         uv: Option<PathBuf>,
         terms: &EnvironmentTerms,
-    ) -> Result<Environments, StewardError> {
+    ) -> Result<Environments, HostAgentError> {
         let EnvironmentTerms { build_within_s, bytes_max, indexes } = terms.clone();
         let or = |given: u64, default: u64| if given == 0 { default } else { given };
         let build_within = Duration::from_secs(or(build_within_s, BUILD_WITHIN.as_secs()));
         let bytes_max = or(bytes_max, BYTES_MAX);
         let habits = Habits::default();
         let config = Config { dir, uv, indexes, build_within, bytes_max, habits };
-        let store = Store::open(config).map_err(StewardError::Environments)?;
+        let store = Store::open(config).map_err(HostAgentError::Environments)?;
         let (wanted, states) = (BTreeMap::new(), BTreeMap::new());
         Ok(Environments {
             store,
@@ -131,7 +131,7 @@ impl Environments {
 }
 
 impl Drop for Environments {
-    /// What is being built begins again with the next steward.
+    /// What is being built begins again with the next host agent.
     fn drop(&mut self) {
         self.store.stop();
     }

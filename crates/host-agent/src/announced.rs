@@ -3,19 +3,19 @@
 use std::path::Path;
 
 use muster_environments::store::missing_uv;
-use muster_sandbox::protocol::Walls;
+use muster_sandbox::protocol::Enforcement;
 
-pub fn walls(walls: &Walls) -> String {
+pub fn enforcement(enforcement: &Enforcement) -> String {
     let there = "nodes here are sandboxes, each with its own network, processes and files";
-    match &walls.missing[..] {
+    match &enforcement.missing[..] {
         [] => format!("{there}, users and limits"),
         missing => format!("{there}; not enforced: {}", missing.join(", ")),
     }
 }
 
 /// What jobs on this machine will lack, with the remedies.
-pub fn lacking(uv: Option<&Path>, walls: &Walls, may_go_out: bool) -> Vec<String> {
-    missing_uv(uv).into_iter().chain(walls.no_internet(may_go_out)).collect()
+pub fn lacking(uv: Option<&Path>, enforcement: &Enforcement, may_go_out: bool) -> Vec<String> {
+    missing_uv(uv).into_iter().chain(enforcement.no_internet(may_go_out)).collect()
 }
 
 #[cfg(test)]
@@ -24,19 +24,19 @@ mod tests {
 
     #[test]
     fn a_machine_that_joined_says_what_jobs_will_lack_and_what_to_do() {
-        let walls = Walls {
+        let enforcement = Enforcement {
             missing: Vec::new(),
-            no_way_out: Some("slirp4netns is not installed: apt install slirp4netns".into()),
+            why_no_internet: Some("slirp4netns is not installed: apt install slirp4netns".into()),
             nodes: "/nodes".into(),
         };
-        let said = lacking(Some(Path::new("/no/such/uv")), &walls, true);
+        let said = lacking(Some(Path::new("/no/such/uv")), &enforcement, true);
         let [uv, internet] = <[String; 2]>::try_from(said).unwrap();
         assert!(uv.contains("/no/such/uv") && uv.contains("pip install uv"), "{uv}");
         assert!(internet.contains("apt install slirp4netns"), "{internet}");
         // Any program will do for one that is there.
         let there = Some(Path::new("/bin/sh"));
-        assert_eq!(lacking(there, &walls, false), [""; 0], "egress is false");
-        let whole = Walls { no_way_out: None, ..walls };
+        assert_eq!(lacking(there, &enforcement, false), [""; 0], "egress is false");
+        let whole = Enforcement { why_no_internet: None, ..enforcement };
         assert_eq!(lacking(there, &whole, true), [""; 0]);
     }
 }

@@ -1,9 +1,9 @@
 //! What runs on a machine that joined a server: it keeps the nodes that the server wants here, with the same walls as on the
 //! server's own machine.
 //!
-//! * `join` turns a token into a key of this machine's own; `place` is the folder where that is kept;
+//! * `join` turns a token into a key of this machine's own; `slot` is the folder where that is kept;
 //! * `exchange` says what is held here and hears what should be; `client` is how;
-//! * `steward` is the loop: `plan` says what is to be made and removed, a provider does it;
+//! * `host_agent` is the loop: `plan` says what is to be made and removed, a provider does it;
 //! * `environments` builds what their jobs' Python is made of;
 //! * `relay` leads the nodes to the server.
 //!
@@ -14,11 +14,11 @@ mod announced;
 mod client;
 mod environments;
 mod exchange;
+mod host_agent;
+mod host_files;
 mod join;
-mod place;
 mod plan;
 mod relay;
-mod steward;
 
 use std::io;
 use std::path::PathBuf;
@@ -29,10 +29,10 @@ use muster_providers::joined::JoinToken;
 use muster_sandbox::link::LinkError;
 
 pub use client::Server;
-pub use steward::run;
+pub use host_agent::run;
 
 #[derive(Debug, Clone)]
-pub struct StewardConfig {
+pub struct HostAgentConfig {
     pub server: Server,
     /// To join with, if this machine has not.
     pub token: Option<JoinToken>,
@@ -53,7 +53,7 @@ pub struct StewardConfig {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum StewardError {
+pub enum HostAgentError {
     #[error("cannot use {}", path.display())]
     File { path: PathBuf, source: io::Error },
     #[error("another muster uses {}; stop it, or name another folder with --state", path.display())]
@@ -81,7 +81,7 @@ pub enum StewardError {
     #[error("cannot set up the HTTP client")]
     Client(#[source] reqwest::Error),
     #[error("cannot keep nodes apart on this machine; see `muster doctor`")]
-    Walls(#[source] LinkError),
+    Enforcement(#[source] LinkError),
     #[error("cannot keep Python environments on this machine")]
     Environments(#[source] StoreError),
     #[error("cannot listen for signals")]

@@ -10,8 +10,8 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
 use crate::client::{CallError, Card, Client, offered_ca};
-use crate::place::{CA_BUNDLE, Membership, Place, digest_of, hex, sha256};
-use crate::{StewardConfig, StewardError};
+use crate::host_files::{CA_BUNDLE, HostFiles, Membership, digest_of, hex, sha256};
+use crate::{HostAgentConfig, HostAgentError};
 
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
@@ -23,28 +23,28 @@ pub(crate) struct Member {
 
 /// Joins, unless this machine has; waits for as long as the server cannot be reached.
 pub(crate) async fn join(
-    place: &Place,
-    config: &StewardConfig,
+    files: &HostFiles,
+    config: &HostAgentConfig,
     capacity: Capacity,
-) -> Result<Member, StewardError> {
-    let known = place.membership()?;
+) -> Result<Member, HostAgentError> {
+    let known = files.membership()?;
     let ca_pem = match (&config.ca_file, &known) {
         (Some(path), _) => {
             let read = std::fs::read_to_string(path);
-            read.map_err(|source| StewardError::File { path: path.clone(), source })?
+            read.map_err(|source| HostAgentError::File { path: path.clone(), source })?
         }
-        (None, Some(_)) => renewed_ca(place, config).await?,
+        (None, Some(_)) => renewed_ca(files, config).await?,
         (None, None) => first_ca(config).await?,
     };
-    place.write("ca.pem", ca_pem.as_bytes())?;
-    let bundle = trust::bundle(&place.path(CA_BUNDLE), &ca_pem);
-    place.write(CA_BUNDLE, bundle.content.as_bytes())?;
+    files.write("ca.pem", ca_pem.as_bytes())?;
+    let bundle = trust::bundle(&files.path(CA_BUNDLE), &ca_pem);
+    files.write(CA_BUNDLE, bundle.content.as_bytes())?;
     let client = Client::new(&config.server, &ca_pem)?;
-    let key = place.key()?;
+    let key = files.key()?;
     let membership = match known {
         Some(known) => known,
         None => {
-            let token = config.token.as_ref().ok_or(StewardError::NoToken)?;
+            let token = config.token.as_ref().ok_or(HostAgentError::NoToken)?;
             let request = JoinRequest {
                 version: VERSION,
                 secret: token.secret.clone(),
@@ -56,29 +56,29 @@ pub(crate) async fn join(
             Membership { name: welcome.name, terms: welcome.terms }
         }
     };
-    place.join(&membership)?;
+    files.join(&membership)?;
     let card = Card { name: membership.name.to_string(), key };
     Ok(Member { membership, client, card })
 }
 
 /// The authority that the token names.
-async fn first_ca(config: &StewardConfig) -> Result<String, StewardError> {
-    let token = config.token.as_ref().ok_or(StewardError::NoToken)?;
+async fn first_ca(config: &HostAgentConfig) -> Result<String, HostAgentError> {
+    let token = config.token.as_ref().ok_or(HostAgentError::NoToken)?;
     let offered = patiently(async || offered_ca(&config.server).await).await?;
     match authority(&offered) {
         Some(found) if found == token.authority => Ok(offered),
-        _ => Err(StewardError::Stranger { server: config.server.to_string() }),
+        _ => Err(HostAgentError::Stranger { server: config.server.to_string() }),
     }
 }
 
 /// The authority that was trusted before; with its newest certificate, if the server is there to give it.
-async fn renewed_ca(place: &Place, config: &StewardConfig) -> Result<String, StewardError> {
-    let damaged = || StewardError::Damaged { path: place.path("ca.pem") };
-    let known = place.read("ca.pem")?.ok_or_else(damaged)?;
+async fn renewed_ca(files: &HostFiles, config: &HostAgentConfig) -> Result<String, HostAgentError> {
+    let damaged = || HostAgentError::Damaged { path: files.path("ca.pem") };
+    let known = files.read("ca.pem")?.ok_or_else(damaged)?;
     let trusted = authority(&known).ok_or_else(damaged)?;
     match offered_ca(&config.server).await {
         Ok(offered) if authority(&offered).as_ref() == Some(&trusted) => Ok(offered),
-        Ok(_) => Err(StewardError::Stranger { server: config.server.to_string() }),
+        Ok(_) => Err(HostAgentError::Stranger { server: config.server.to_string() }),
         Err(_) => Ok(known),
     }
 }
@@ -92,13 +92,13 @@ fn authority(pem: &str) -> Option<String> {
 }
 
 /// Asks until there is an answer, if only a refusal.
-async fn patiently<T>(call: impl AsyncFn() -> Result<T, CallError>) -> Result<T, StewardError> {
+async fn patiently<T>(call: impl AsyncFn() -> Result<T, CallError>) -> Result<T, HostAgentError> {
     let mut is_told = false;
     loop {
         match call().await {
             Ok(answer) => return Ok(answer),
             Err(CallError::Refused { message, .. }) => {
-                return Err(StewardError::Refused { message });
+                return Err(HostAgentError::Refused { message });
             }
             Err(error) => {
                 if !is_told {
